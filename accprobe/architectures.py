@@ -1,0 +1,88 @@
+"""NVIDIA architectures with matrix units, sm_70 … sm_121: generation, products, compile target.
+
+Nothing else in the package is keyed on a product's name: ask here.
+
+Sources: PTX ISA, "PTX Module Directives: .target"; CUDA C++ Programming Guide, "Compute Capabilities"; NVIDIA's list of
+CUDA GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from accprobe.errors import UnknownName, nearest
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One architecture.
+
+    name: "sm_90"; generation: "Hopper"; products: marketing names, not all of them.
+    target: what to compile for to have every instruction, with the architecture-specific suffix where there is one ("sm_90a").
+    compute_capability: (major, minor), as the driver reports it.
+    """
+
+    name: str
+    generation: str
+    products: tuple[str, ...]
+    target: str
+    compute_capability: tuple[int, int]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The compile targets that differ in what they have: ("sm_90", "sm_90a")."""
+        return (self.name,) if self.target == self.name else (self.name, self.target)
+
+
+def _architecture(name: str, generation: str, *products: str) -> Architecture:
+    number = int(name.removeprefix("sm_"))
+    return Architecture(name, generation, products, name + "a" * (number >= 90), divmod(number, 10))
+
+
+ARCHITECTURES: tuple[Architecture, ...] = (
+    _architecture("sm_70", "Volta", "V100"),
+    _architecture("sm_72", "Volta", "Jetson AGX Xavier"),
+    _architecture("sm_75", "Turing", "T4", "RTX 2080"),
+    _architecture("sm_80", "Ampere", "A100", "A30"),
+    _architecture("sm_86", "Ampere", "A2", "A10", "A40", "RTX 3090"),
+    _architecture("sm_87", "Ampere", "Jetson AGX Orin"),
+    _architecture("sm_88", "Ampere"),
+    _architecture("sm_89", "Ada", "L4", "L40S", "RTX 4090", "RTX 1000 Ada"),
+    _architecture("sm_90", "Hopper", "H100", "H200", "GH200"),
+    _architecture("sm_100", "Blackwell", "B200", "GB200"),
+    _architecture("sm_101", "Blackwell", "Jetson Thor (before CUDA 13)"),
+    _architecture("sm_103", "Blackwell", "B300", "GB300"),
+    _architecture("sm_110", "Blackwell", "Jetson Thor"),
+    _architecture("sm_120", "Blackwell", "RTX 5070", "RTX 5090", "RTX PRO 6000 Blackwell"),
+    _architecture("sm_121", "Blackwell", "DGX Spark (GB10)"),
+)
+
+
+@cache
+def _by_target() -> dict[str, Architecture]:
+    return {target: architecture for architecture in ARCHITECTURES for target in architecture.targets}
+
+
+def targets() -> tuple[str, ...]:
+    """Every compile target, in order: "sm_70", …, "sm_90", "sm_90a", …"""
+    return tuple(_by_target())
+
+
+def get(name: str) -> Architecture:
+    """The architecture of that name, with or without its suffix: "sm_90", "sm_90a". Raises UnknownName."""
+    if name not in _by_target():
+        raise UnknownName(f"unknown architecture '{name}'; {nearest(name, _by_target())}")
+    return _by_target()[name]
+
+
+def from_compute_capability(major: int, minor: int) -> Architecture:
+    """The architecture of a device with that compute capability. Raises UnknownName."""
+    for architecture in ARCHITECTURES:
+        if architecture.compute_capability == (major, minor):
+            return architecture
+    known = f"{ARCHITECTURES[0].name} to {ARCHITECTURES[-1].name}"
+    raise UnknownName(f"no known architecture has compute capability {major}.{minor}; accprobe knows {known}")

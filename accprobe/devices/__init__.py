@@ -1,0 +1,96 @@
+"""Where an instruction runs: one protocol, and the devices that speak it.
+
+`open_device("cuda:0")`, `open_device("sim:h100")`. Bit patterns, never floats, cross the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from accprobe.errors import UnknownName
+from accprobe.formats import Bits
+from accprobe.instructions import Instruction
+
+DeviceKind = Literal["cuda", "simulated", "replay"]
+OpcodeSource = Literal["nvdisasm", "ncu", "known model"]
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """The SASS that an instruction became, and where that was read.
+
+    sequence: (opcode, count) in order of first appearance, matrix opcodes, conversions and adds of C; no data movement.
+    matrix: the matrix opcodes alone, e.g. ("HMMA.16816.F32",); empty where nothing of the kind was found.
+    """
+
+    matrix: tuple[str, ...]
+    sequence: tuple[tuple[str, int], ...]
+    source: OpcodeSource
+    cubin_sha256: str | None = None
+
+
+class Device(Protocol):
+    """Runs independent dot products of one instruction."""
+
+    kind: DeviceKind
+    name: str
+    """Marketing name, e.g. "NVIDIA H200"; for a simulated device "simulated H100"."""
+    architecture: str
+    """Compile target with its suffix, e.g. "sm_90a"."""
+    pure: bool
+    """True where the same operands give the same bits by construction, so that asking twice proves nothing."""
+
+    def describe(self) -> dict[str, object]:
+        """Facts for the report's `device` table: compute_capability, sm_count, …; no host names, no paths."""
+
+    def environment(self) -> dict[str, str]:
+        """Versions for the report's `environment` table: driver, cuda, nvrtc, …"""
+
+    def instructions(self) -> Sequence[Instruction]:
+        """Every instruction that the architecture has, those without a probe too."""
+
+    def why_not(self, inst: Instruction) -> str | None:
+        """Why this device cannot run `inst`, as a short clause ("no probe yet"), or None where it can."""
+
+    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+        """N independent dot products d = a · b + c.
+
+        a, b: [N, K] unsigned bit patterns of the instruction's A and B formats; c: [N] of its C format; returns [N] of its
+        D format. `placement` moves the problems to other places in the tile; the bits must not depend on it.
+        Raises DeviceError where the launch fails.
+        """
+
+    def placements(self, inst: Instruction) -> int:
+        """How many different placements `dot` has for `inst`."""
+
+    def lowering(self, inst: Instruction) -> Lowering | None:
+        """The SASS that runs, or None where it cannot be told (no disassembler)."""
+
+
+def open_device(name: str) -> Device:
+    """The device of that name: "cuda:N", "sim:NAME", or "auto" (the first GPU, else a simulated H100).
+
+    Raises UnknownName for another form, DeviceError where the device cannot be opened.
+    """
+    kind, _, rest = name.partition(":")
+    if kind == "sim":
+        from accprobe.devices.simulated import simulated_device
+
+        return simulated_device(rest)
+    if kind == "cuda":
+        from accprobe.devices.cuda import CudaDevice
+
+        if not rest.isdecimal():
+            raise UnknownName(f"'{name}' is not a device; a GPU is named cuda:0, cuda:1, …")
+        return CudaDevice(int(rest))
+    if name == "auto":
+        from accprobe.devices.cuda import CudaDevice, gpu_count
+
+        if gpu_count():
+            return CudaDevice(0)
+        from accprobe.devices.simulated import simulated_device
+
+        return simulated_device("h100")
+    raise UnknownName(f"unknown device '{name}'; devices are auto, cuda:N and sim:NAME (see `accprobe list --devices`)")

@@ -1,0 +1,241 @@
+"""A CUDA GPU as a device: compiles the probe of an instruction, loads that very cubin and launches it. Needs cupy."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from accprobe import architectures, kernels, sass, toolchain
+from accprobe.devices import DeviceKind, Lowering
+from accprobe.errors import AccprobeError, DeviceError, ToolMissing
+from accprobe.formats import Bits, Format
+from accprobe.instructions import Instruction, catalog
+
+CHUNK_BYTES = 64 << 20
+"""Operands that one launch of `dot` takes; more go in several launches, so that device memory stays bounded."""
+
+_ALIGNMENT = 256
+_POISON = 0xA5
+"""Results start as this byte, and so does the count of stored results in front of them, which must have grown by N."""
+
+
+def gpu_count() -> int:
+    """GPUs that accprobe can use; 0, never an error, where there is none, no driver or no cupy."""
+    return 0 if why_no_gpu() else _driver_gpus()[0]
+
+
+def why_no_gpu() -> str | None:
+    """Why no GPU can be used, as a short clause, or None where one can."""
+    count, reason = _driver_gpus()
+    if count == 0:
+        return reason
+    if importlib.util.find_spec("cupy") is None:
+        return f"cupy is not installed: {kernels.INSTALL}"
+    return None
+
+
+@cache
+def _driver_gpus() -> tuple[int, str]:
+    """Asks the driver library itself, which takes a fraction of the time that importing cupy takes."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0, "there is no NVIDIA driver"
+    if error := driver.cuInit(0):
+        return 0, f"the NVIDIA driver finds no GPU (cuInit: error {error})"
+    count = ctypes.c_int()
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    return count.value, "the NVIDIA driver finds no GPU"
+
+
+class CudaDevice:
+    """GPU number `index`, with one loaded kernel an instruction and buffers that only grow. Not for several threads at once.
+
+    Raises ToolMissing without cupy, DeviceError without that GPU.
+    """
+
+    kind: DeviceKind = "cuda"
+    pure = False
+
+    def __init__(self, index: int = 0) -> None:
+        count, reason = _driver_gpus()
+        if count == 0:
+            raise DeviceError(f"cuda:{index} cannot be opened: {reason}")
+        if index >= count:
+            known = "cuda:0 alone" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+            raise DeviceError(f"there is no cuda:{index}; this machine has {known}")
+        try:
+            import cupy
+        except ImportError as e:
+            raise ToolMissing(f"cupy cannot be imported ({e}): {kernels.INSTALL}") from e
+        self._cupy: Any = cupy
+        self._index = index
+        self._functions: dict[str, Any] = {}
+        self._cubins: dict[str, kernels.Cubin] = {}
+        self._lowerings: dict[str, Lowering | None] = {}
+        with self._guard("cannot be opened"):
+            self._properties: dict[str, Any] = cupy.cuda.runtime.getDeviceProperties(index)
+            self._operands = _Staging(cupy)
+            self._results = _Staging(cupy)
+        self.name: str = self._properties["name"].decode()
+        major, minor = self._properties["major"], self._properties["minor"]
+        self.architecture: str = architectures.from_compute_capability(major, minor).target
+
+    def describe(self) -> dict[str, object]:
+        """Facts for the report: sm_count, memory in GiB, the largest SM clock in MHz."""
+        properties = self._properties
+        clock_attribute = 13  # cudaDevAttrClockRate, in kHz
+        return {
+            "compute_capability": f"{properties['major']}.{properties['minor']}",
+            "sm_count": properties["multiProcessorCount"],
+            "memory_gib": round(properties["totalGlobalMem"] / 2**30, 1),
+            "max_clock_mhz": self._cupy.cuda.runtime.deviceGetAttribute(clock_attribute, self._index) // 1000,
+        }
+
+    def environment(self) -> dict[str, str]:
+        runtime = self._cupy.cuda.runtime.runtimeGetVersion()
+        return {**toolchain.versions(), "cuda": f"{runtime // 1000}.{runtime % 1000 // 10}"}
+
+    def instructions(self) -> Sequence[Instruction]:
+        return tuple(catalog(self.architecture))
+
+    def why_not(self, inst: Instruction) -> str | None:
+        return kernels.why_no_probe(inst)
+
+    def placements(self, inst: Instruction) -> int:
+        return kernels.placements(inst)
+
+    def prepare(self, insts: Iterable[Instruction]) -> None:
+        """Compiles and disassembles many instructions at once, which is much faster than one at a time."""
+        wanted = {inst.name: inst for inst in insts if not self.why_not(inst)}
+        cubins = kernels.compile_all(wanted.values(), self.architecture)
+        self._cubins |= {inst.name: cubin for inst, cubin in cubins.items()}
+        sass.prepare(cubins.values())
+
+    def lowering(self, inst: Instruction) -> Lowering | None:
+        """The SASS of the very cubin that `dot` launches; None without a disassembler."""
+        if inst.name not in self._lowerings:
+            try:
+                self._lowerings[inst.name] = sass.lowering(self._cubin(inst))
+            except ToolMissing:
+                self._lowerings[inst.name] = None
+        return self._lowerings[inst.name]
+
+    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+        """As `Device.dot`. Raises DeviceError also where operands have the wrong shape or type."""
+        count = len(c)
+        for name, array, fmt, shape in _expected(inst, a, b, c):
+            if array.dtype != fmt.dtype or array.shape != shape:
+                raise DeviceError(f"{inst.name}: {name} is {array.dtype}{array.shape}, not {fmt.dtype}{shape}")
+        d = np.empty(count, inst.d.dtype)
+        row_bytes = (inst.k * (inst.a.storage_bits + inst.b.storage_bits) + inst.c.storage_bits) // 8
+        step = max(1, CHUNK_BYTES // row_bytes)
+        with self._guard(f"failed to run {inst.name}"):
+            function = self._function(inst)
+            for start in range(0, count, step):
+                rows = slice(start, start + step)
+                self._run(inst, function, (a[rows], b[rows], c[rows]), d[rows], placement)
+        return d
+
+    def dot_on_gpu(self, inst: Instruction, a: Any, b: Any, c: Any, placement: int = 0) -> Any:
+        """As `dot`, of C-contiguous cupy arrays on this GPU, without a copy; for verification in bulk."""
+        cupy = self._cupy
+        for name, array, fmt, shape in _expected(inst, a, b, c):
+            if array.dtype != fmt.dtype or array.shape != shape or not array.flags.c_contiguous:
+                raise DeviceError(f"{inst.name}: {name} is {array.dtype}{array.shape}, not a contiguous {fmt.dtype}{shape}")
+        count = len(c)
+        with self._guard(f"failed to run {inst.name}"):
+            results = cupy.empty(_ALIGNMENT + count * inst.d.dtype.itemsize, np.uint8)
+            pointers = [array.data.ptr for array in (a, b, c)]
+            self._launch(inst, self._function(inst), pointers, results.data.ptr, results.nbytes, count, placement)
+            self._check_stored(inst, results[:8].view(np.uint64).get()[0], count)
+        return results[_ALIGNMENT:].view(inst.d.dtype)
+
+    def _run(self, inst: Instruction, function: Any, operands: tuple[Bits, Bits, Bits], d: Bits, placement: int) -> None:
+        runtime, stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream()
+        offsets = [0]
+        for operand in operands:
+            offsets.append(offsets[-1] + -(-operand.nbytes // _ALIGNMENT) * _ALIGNMENT)
+        self._operands.reserve(offsets[-1])
+        self._results.reserve(_ALIGNMENT + d.nbytes)
+        for operand, offset in zip(operands, offsets, strict=False):
+            staged = self._operands.host[offset : offset + operand.nbytes].view(operand.dtype)
+            np.copyto(staged.reshape(operand.shape), operand)
+        device, results, size = self._operands.device, self._results.device, _ALIGNMENT + d.nbytes
+        runtime.memcpyAsync(device, self._operands.host_pointer, offsets[-1], runtime.memcpyHostToDevice, stream.ptr)
+        pointers = [device + offset for offset in offsets[:3]]
+        self._launch(inst, function, pointers, results, size, len(d), placement)
+        runtime.memcpyAsync(self._results.host_pointer, results, size, runtime.memcpyDeviceToHost, stream.ptr)
+        stream.synchronize()
+        self._check_stored(inst, self._results.host[:8].view(np.uint64)[0], len(d))
+        d[:] = self._results.host[_ALIGNMENT:size].view(d.dtype)
+
+    def _launch(
+        self, inst: Instruction, function: Any, operands: list[int], results: int, size: int, count: int, placement: int
+    ) -> None:
+        """Poisons `results` (the count of stored results, then d from _ALIGNMENT on) and launches."""
+        self._cupy.cuda.runtime.memsetAsync(results, _POISON, size, self._cupy.cuda.get_current_stream().ptr)
+        tiles = -(-count // kernels.problems(inst))
+        blocks = tiles if inst.family == "wgmma" else -(-tiles * 32 // kernels.BLOCK_THREADS)
+        grid = min(blocks, 16 * self._properties["multiProcessorCount"])
+        pointers = [np.uint64(pointer) for pointer in (*operands, results + _ALIGNMENT, results)]
+        shifts = [np.uint32(shift) for shift in kernels.shifts(inst, placement)]
+        function((grid,), (kernels.BLOCK_THREADS,), (*pointers, np.uint64(count), *shifts))
+
+    def _check_stored(self, inst: Instruction, counter: np.uint64, count: int) -> None:
+        stored = (int(counter) - int.from_bytes(bytes([_POISON]) * 8)) % 2**64
+        if stored != count:
+            raise DeviceError(f"{inst.name}: the probe stored {stored} of {count} results on cuda:{self._index}")
+
+    def _function(self, inst: Instruction) -> Any:
+        if inst.name not in self._functions:
+            module = self._cupy.RawModule(path=str(self._cubin(inst).path))
+            self._functions[inst.name] = module.get_function(kernels.KERNEL_NAME)
+        return self._functions[inst.name]
+
+    def _cubin(self, inst: Instruction) -> kernels.Cubin:
+        if inst.name not in self._cubins:
+            self._cubins[inst.name] = kernels.compile(inst, self.architecture)
+        return self._cubins[inst.name]
+
+    @contextmanager
+    def _guard(self, what: str) -> Iterator[None]:
+        """Makes this the current GPU; turns errors of CUDA into DeviceError."""
+        cuda = self._cupy.cuda
+        try:
+            with cuda.Device(self._index):
+                yield
+        except AccprobeError:
+            raise
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError, cuda.memory.OutOfMemoryError) as e:
+            raise DeviceError(f"cuda:{self._index} {what}: {e}") from e
+
+
+def _expected(inst: Instruction, a: Any, b: Any, c: Any) -> list[tuple[str, Any, Format, tuple[int, ...]]]:
+    count = len(c)
+    return [("a", a, inst.a, (count, inst.k)), ("b", b, inst.b, (count, inst.k)), ("c", c, inst.c, (count,))]
+
+
+class _Staging:
+    """A pinned host buffer and a device buffer of the same size, which grows on demand."""
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self._size = 0
+        self.reserve(1 << 20)
+
+    def reserve(self, size: int) -> None:
+        if size <= self._size:
+            return
+        self._size = 1 << (size - 1).bit_length()
+        self._pinned = self._cupy.cuda.alloc_pinned_memory(self._size)
+        self._memory = self._cupy.cuda.alloc(self._size)
+        self.host = np.frombuffer(self._pinned, np.uint8, self._size)
+        self.host_pointer: int = self._pinned.ptr
+        self.device: int = self._memory.ptr

@@ -1,0 +1,74 @@
+"""Devices that evaluate models: those of `known_models` by name, or any mapping of instructions to models."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from importlib.metadata import version
+from platform import python_version
+from typing import ClassVar
+
+from accprobe.devices import DeviceKind, Lowering
+from accprobe.formats import Bits
+from accprobe.instructions import Instruction, catalog
+from accprobe.model import DotModel
+
+
+class SimulatedDevice:
+    """A device whose instructions are pure functions: each evaluates its `DotModel`."""
+
+    kind: ClassVar[DeviceKind] = "simulated"
+    pure: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        models: Mapping[Instruction, DotModel],
+        name: str = "simulated device",
+        architecture: str = "sm_90a",
+        lowerings: Mapping[Instruction, Lowering] | None = None,
+    ) -> None:
+        self.name, self.architecture = name, architecture
+        self._models, self._lowerings = dict(models), dict(lowerings or {})
+
+    def describe(self) -> dict[str, object]:
+        """No facts: nothing but the models is simulated."""
+        return {}
+
+    def environment(self) -> dict[str, str]:
+        """The versions that the evaluation depends on."""
+        return {"python": python_version(), "numpy": version("numpy")}
+
+    def instructions(self) -> Sequence[Instruction]:
+        """The architecture's catalog, and whatever else has a model."""
+        listed = catalog(self.architecture)
+        return [*listed, *(inst for inst in self._models if inst not in listed)]
+
+    def why_not(self, inst: Instruction) -> str | None:
+        return None if inst in self._models else "no model yet"
+
+    def identity(self, inst: Instruction) -> Hashable:
+        """Two instructions with the same identity are computed by the same function."""
+        return self._models[inst], inst.a, inst.b, inst.c, inst.d, inst.k
+
+    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+        """a, b [N, K], c [N] -> [N]; there is no tile, so every placement is the same."""
+        return self._models[inst].evaluate(inst, a, b, c)
+
+    def placements(self, inst: Instruction) -> int:
+        return 1
+
+    def lowering(self, inst: Instruction) -> Lowering | None:
+        return self._lowerings.get(inst)
+
+    def model(self, inst: Instruction) -> DotModel:
+        """The model that this device evaluates."""
+        return self._models[inst]
+
+
+def simulated_device(name: str) -> SimulatedDevice:
+    """The device that evaluates the published models of a chip: "h100", "v100", … Raises UnknownName."""
+    from accprobe.known_models import chip, known_models
+
+    known = known_models(name)
+    models = {inst: entry.model for inst, entry in known.items()}
+    lowerings = {inst: entry.lowering for inst, entry in known.items()}
+    return SimulatedDevice(models, f"simulated {chip(name).title}", chip(name).architecture, lowerings)

@@ -1,0 +1,49 @@
+"""The exception tree: every error that a user can cause is an AccprobeError with one sentence that says what to do.
+
+AccprobeError
+├── UnknownName          an instruction, device, format or report that does not exist
+├── DeviceError          a device that cannot be opened or that failed
+│   └── NotRecorded      a replay was asked for what it does not hold
+├── ToolMissing          a compiler, disassembler, profiler or package that is not installed
+└── ReportError          a report that cannot be read
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AccprobeError(Exception):
+    """Base of every error that accprobe raises on purpose; its text is one sentence for the user."""
+
+
+class UnknownName(AccprobeError):
+    """A name that does not exist; the text names the nearest known ones."""
+
+
+class DeviceError(AccprobeError):
+    """A device that cannot be opened, or whose launch failed."""
+
+
+class NotRecorded(DeviceError):
+    """A replayed device was asked for operands that its recording does not hold."""
+
+
+class ToolMissing(AccprobeError):
+    """A compiler, disassembler, profiler or Python package that is not installed; the text has the install line."""
+
+
+class ReportError(AccprobeError):
+    """A report that cannot be read; the text names the file, the key and the reason."""
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
+    """'did you mean a, b or c?', from the names nearest to `name`; all known ones where none is near and they are few."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=count, cutoff=0.4) or (names if len(names) <= 12 else [])
+    if not close:
+        return f"there are {len(names)} known ones, such as {', '.join(names[:count])}"
+    if len(close) == 1:
+        return f"did you mean {close[0]}?"
+    return f"did you mean {', '.join(close[:-1])} or {close[-1]}?"

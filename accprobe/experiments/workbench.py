@@ -1,0 +1,155 @@
+"""The workbench of the experiments: exact values put on the leaves of a dot product, and the device's answers.
+
+An experiment writes rows, each a mapping of leaves to exact dyadic numbers, and reads bit patterns back. Every question to a
+device that is not a pure function is asked twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from accprobe.devices import Device
+from accprobe.experiments.findings import Exchange
+from accprobe.formats import Bits, Format
+from accprobe.instructions import Instruction
+from accprobe.operands import Operands
+
+
+class Dyadic(NamedTuple):
+    """The exact number significand * 2^exponent."""
+
+    significand: int
+    exponent: int
+
+    def __neg__(self) -> Dyadic:
+        return Dyadic(-self.significand, self.exponent)
+
+
+def power(exponent: int) -> Dyadic:
+    return Dyadic(1, exponent)
+
+
+Row = Mapping[int, Dyadic]
+"""Leaf -> value: leaf k < K is the product a[k] * b[k], leaf K is C; leaves that are not named are zero."""
+
+
+class Workbench:
+    """One instruction on one device."""
+
+    def __init__(self, device: Device, inst: Instruction) -> None:
+        self.device, self.inst = device, inst
+        self.addend = inst.k
+        self.unstable = 0
+        self.subnormals = False
+        """Whether rows may be made of subnormal operands; set once the device is known to keep them."""
+        self.asked: list[tuple[Operands, Bits]] = []
+        self._factors: dict[tuple[Dyadic, bool], tuple[int, int] | None] = {}
+
+    def ask(self, operands: Operands) -> Bits:
+        """The device's answers, [n]."""
+        d = self.device.dot(self.inst, *operands)
+        if not self.device.pure:
+            again = self.device.dot(self.inst, *operands)
+            self.unstable += int((d != again).sum())
+        self.asked.append((operands, d))
+        return d
+
+    def rows(self, rows: Sequence[Row]) -> Operands:
+        """Operands of rows whose values all fit (see `fits`)."""
+        inst = self.inst
+        a = np.zeros((len(rows), inst.k), inst.a.dtype)
+        b = np.zeros((len(rows), inst.k), inst.b.dtype)
+        c = np.zeros(len(rows), inst.c.dtype)
+        for i, row in enumerate(rows):
+            for leaf, value in row.items():
+                if leaf == self.addend:
+                    c[i] = encode(inst.c, value)
+                else:
+                    factors = self._factor(value)
+                    assert factors is not None, f"{value} is no product of {inst.a} and {inst.b}"
+                    a[i, leaf], b[i, leaf] = factors
+        return Operands(a, b, c)
+
+    def fits(self, row: Row) -> bool:
+        """Whether every value of the row is a value of its leaf, made of normal numbers where it is a product."""
+        return all(self.holds(leaf, value) for leaf, value in row.items())
+
+    def holds(self, leaf: int, value: Dyadic) -> bool:
+        """Whether the leaf can have that value."""
+        if leaf == self.addend:
+            return encode(self.inst.c, value) is not None
+        return self._factor(value) is not None
+
+    def result(self, value: Dyadic) -> int | None:
+        """Bit pattern of the value in the result's format, None where it has none."""
+        return encode(self.inst.d, value)
+
+    def exchanges(self, operands: Operands, d: Bits, which: Iterable[int]) -> tuple[Exchange, ...]:
+        """The rows `which` of what was asked and answered."""
+        a, b, c = operands
+        return tuple(Exchange(tuple(a[i].tolist()), tuple(b[i].tolist()), int(c[i]), int(d[i])) for i in which)
+
+    def product_exponents(self) -> range:
+        """Exponents of the powers of two that are products (of two normal numbers, unless `subnormals`)."""
+        a, b = self._powers(self.inst.a), self._powers(self.inst.b)
+        return range(a[0] + b[0], a[-1] + b[-1] + 1)
+
+    def addend_exponents(self) -> range:
+        """Exponents of the powers of two of C's format (normal ones, unless `subnormals`)."""
+        return self._powers(self.inst.c)
+
+    def result_exponents(self) -> range:
+        """Exponents of the powers of two of the result's format (normal ones, unless `subnormals`)."""
+        return self._powers(self.inst.d)
+
+    def _powers(self, fmt: Format) -> range:
+        return range(fmt.min_exponent - (fmt.mantissa_bits if self.subnormals else 0), fmt.max_exponent + 1)
+
+    def _factor(self, value: Dyadic) -> tuple[int, int] | None:
+        key = (value, self.subnormals)
+        if key not in self._factors:
+            self._factors[key] = _factor(self.inst.a, self.inst.b, value, self.subnormals)
+        return self._factors[key]
+
+
+def encode(fmt: Format, value: Dyadic) -> int | None:
+    """The bit pattern of a value, None where the format does not hold it."""
+    pattern = fmt.try_encode(abs(value.significand), value.exponent)
+    if pattern is None:
+        return None
+    return pattern | (fmt.sign_bit if value.significand < 0 else 0)
+
+
+
+LARGEST_FACTOR = 1 << 12
+
+
+def _factor(a: Format, b: Format, value: Dyadic, subnormals: bool) -> tuple[int, int] | None:
+    """Numbers of A and B whose product is the value, exponents as even as can be; None where none is found.
+
+    Only normal numbers, unless `subnormals`. One factor's significand is at most LARGEST_FACTOR.
+    """
+    significand = abs(value.significand)
+    if significand == 0:
+        return 0, 0
+    trailing = (significand & -significand).bit_length() - 1
+    exponent, significand = value.exponent + trailing, significand >> trailing
+    lowest_a = a.min_exponent - (a.mantissa_bits if subnormals else 0)
+    lowest_b = b.min_exponent - (b.mantissa_bits if subnormals else 0)
+    for sa in range(1, min(significand, LARGEST_FACTOR, (2 << a.mantissa_bits) - 1) + 1, 2):
+        sb, rest = divmod(significand, sa)
+        if rest or sb.bit_length() > b.mantissa_bits + 1:
+            continue
+        la, lb = sa.bit_length() - 1, sb.bit_length() - 1
+        low = max(lowest_a - la, exponent - (b.max_exponent - lb))
+        high = min(a.max_exponent - la, exponent - (lowest_b - lb))
+        if low > high:
+            continue
+        ea = min(max((exponent + 1) // 2, low), high)
+        pa, pb = a.try_encode(sa, ea), b.try_encode(sb, exponent - ea)
+        if pa is not None and pb is not None:
+            return pa | (a.sign_bit if value.significand < 0 else 0), pb
+    return None

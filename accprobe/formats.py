@@ -1,0 +1,230 @@
+"""Number formats of matrix units: bit patterns, their fields and their values.
+
+A `Format` says how a bit pattern is read. Arrays of bit patterns are unsigned numpy arrays (`Format.dtype`); formats that
+are narrower than their storage (6 and 4 bits in a byte, tf32 in 32 bits) say so with `bits` and `storage_bits`.
+
+Sources: IEEE 754-2019; OCP 8-bit Floating Point Specification (OFP8); OCP Microscaling Formats (MX) v1.0; PTX ISA,
+"Alternate floating point data formats" and "Matrix data-types".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.errors import AccprobeError, UnknownName, nearest
+
+Bits = NDArray[np.unsignedinteger]
+
+Specials = Literal["ieee", "nan only", "none"]
+Kind = Literal["float", "scale", "signed", "unsigned", "bit"]
+
+
+class Fields(NamedTuple):
+    """Bit patterns taken apart: value = (-1)^negative * significand * 2^(exponent - mantissa_bits) where finite.
+
+    `exponent` is the operand's own exponent: subnormals and zeros have the smallest normal one, and a significand below
+    2^mantissa_bits.
+    """
+
+    negative: NDArray[np.bool_]
+    significand: NDArray[np.int64]
+    exponent: NDArray[np.int32]
+    is_nan: NDArray[np.bool_]
+    is_inf: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One number format. `mantissa_bits` are fraction bits: 23 for f32, 3 for e4m3."""
+
+    name: str
+    kind: Kind
+    bits: int
+    storage_bits: int
+    exponent_bits: int = 0
+    mantissa_bits: int = 0
+    bias: int = 0
+    specials: Specials = "none"
+    ignored_low_bits: int = 0
+    ml_dtype: type | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """The unsigned numpy type that holds one bit pattern."""
+        return np.dtype(f"uint{self.storage_bits}")
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind in ("float", "scale")
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in ("signed", "unsigned", "bit")
+
+    @property
+    def signed(self) -> bool:
+        return self.kind in ("float", "signed")
+
+    @property
+    def min_exponent(self) -> int:
+        """Exponent of the smallest normal number, and of every subnormal."""
+        return 1 - self.bias if self.mantissa_bits else -self.bias
+
+    @property
+    def max_exponent(self) -> int:
+        """Exponent of the largest finite number."""
+        top = (1 << self.exponent_bits) - 1
+        return top - self.bias - (1 if self.specials == "ieee" or not self.mantissa_bits else 0)
+
+    @property
+    def sign_bit(self) -> int:
+        return 1 << (self.storage_bits - 1 if self.ignored_low_bits else self.bits - 1) if self.signed else 0
+
+    @property
+    def infinity(self) -> int | None:
+        """Bit pattern of +Inf, where the format has one."""
+        if self.specials != "ieee":
+            return None
+        return ((1 << self.exponent_bits) - 1) << (self.mantissa_bits + self.ignored_low_bits)
+
+    @property
+    def largest(self) -> int:
+        """Bit pattern of the largest finite number."""
+        if self.is_integer:
+            return (1 << (self.bits - (self.kind == "signed"))) - 1
+        codes = (1 << (self.exponent_bits + self.mantissa_bits)) - 1
+        if self.specials == "ieee":
+            codes -= 1 << self.mantissa_bits
+        elif self.specials == "nan only":
+            codes -= 1
+        return codes << self.ignored_low_bits
+
+    def encode(self, negative: bool, significand: int, exponent: int) -> int:
+        """Bit pattern of (-1)^negative * significand * 2^exponent, exactly. Raises AccprobeError where there is none."""
+        pattern = self.try_encode(significand, exponent)
+        if pattern is None or (negative and not self.sign_bit):
+            sign = "-" if negative else ""
+            raise AccprobeError(f"{sign}{significand} * 2^{exponent} is not a value of {self.name}")
+        return pattern | (self.sign_bit if negative else 0)
+
+    def try_encode(self, significand: int, exponent: int) -> int | None:
+        """Bit pattern of significand * 2^exponent (significand >= 0), or None where the format does not hold it."""
+        if significand == 0:
+            return 0 if self.mantissa_bits else None
+        low = significand & -significand
+        significand //= low
+        exponent += low.bit_length() - 1
+        top = exponent + significand.bit_length() - 1
+        if top > self.max_exponent:
+            return None
+        quantum = max(top, self.min_exponent) - self.mantissa_bits
+        if exponent < quantum:
+            return None
+        whole = significand << (exponent - quantum)
+        biased = max(top, self.min_exponent) + self.bias if whole >> self.mantissa_bits else 0
+        pattern = ((biased << self.mantissa_bits) | (whole & ((1 << self.mantissa_bits) - 1))) << self.ignored_low_bits
+        return pattern if pattern <= self.largest else None
+
+    def fields(self, patterns: Bits) -> Fields:
+        """Take float bit patterns apart; any shape. Bits above `bits`, and a tf32's low 13 bits, are ignored."""
+        if self.storage_bits <= 16:
+            table = _field_table(self)
+            index = patterns & self.dtype.type((1 << self.bits) - 1)
+            return Fields(
+                table.negative[index], table.significand[index], table.exponent[index], table.is_nan[index], table.is_inf[index]
+            )
+        return _split(self, patterns)
+
+    def values(self, patterns: Bits) -> NDArray[np.float64]:
+        """The values as float64 (exact for every format here; integers too)."""
+        if self.kind == "bit":
+            return patterns.astype(np.float64)
+        if self.ml_dtype is None:
+            raise AccprobeError(f"{self.name} has no value type")
+        usable = patterns
+        if self.ignored_low_bits:
+            usable = patterns & self.dtype.type(~((1 << self.ignored_low_bits) - 1) & 0xFFFFFFFF)
+        with np.errstate(invalid="ignore"):
+            return usable.view(self.ml_dtype).astype(np.float64)
+
+    def integers(self, patterns: Bits) -> NDArray[np.int64]:
+        """Integer bit patterns as int64: sign-extended from `bits` where signed."""
+        whole = (patterns & self.dtype.type((1 << self.bits) - 1)).astype(np.int64)
+        if self.kind == "signed":
+            whole -= (whole >> (self.bits - 1)) << self.bits
+        return whole
+
+
+def _split(fmt: Format, patterns: Bits) -> Fields:
+    m, e = fmt.mantissa_bits, fmt.exponent_bits
+    whole = (patterns >> fmt.dtype.type(fmt.ignored_low_bits)).astype(np.int64)
+    fraction = whole & ((1 << m) - 1)
+    biased = ((whole >> m) & ((1 << e) - 1)).astype(np.int32)
+    negative = (whole >> (m + e)) & 1 == 1 if fmt.signed else np.zeros(whole.shape, bool)
+    top = biased == (1 << e) - 1
+    is_inf = top & (fraction == 0) if fmt.specials == "ieee" else np.zeros(whole.shape, bool)
+    if fmt.specials == "ieee":
+        is_nan = top & (fraction != 0)
+    elif fmt.specials == "nan only":
+        is_nan = top & (fraction == (1 << m) - 1)
+    else:
+        is_nan = np.zeros(whole.shape, bool)
+    normal = biased != 0 if m else np.ones(whole.shape, bool)
+    significand = np.where(normal, fraction | (1 << m), fraction)
+    exponent = np.where(normal, biased - fmt.bias, fmt.min_exponent).astype(np.int32)
+    return Fields(negative, significand, exponent, is_nan, is_inf)
+
+
+@cache
+def _field_table(fmt: Format) -> Fields:
+    table = _split(fmt, np.arange(1 << fmt.bits, dtype=fmt.dtype))
+    for column in table:
+        column.flags.writeable = False
+    return table
+
+
+def _float(name: str, e: int, m: int, specials: Specials, ml: type, storage: int | None = None, ignored: int = 0) -> Format:
+    bits = 1 + e + m
+    bias = (1 << (e - 1)) - 1
+    return Format(name, "float", bits, storage or max(8, bits), e, m, bias, specials, ignored, ml)
+
+
+FORMATS: dict[str, Format] = {
+    f.name: f
+    for f in [
+        _float("f64", 11, 52, "ieee", np.float64),
+        _float("f32", 8, 23, "ieee", np.float32),
+        _float("tf32", 8, 10, "ieee", np.float32, storage=32, ignored=13),
+        _float("f16", 5, 10, "ieee", np.float16),
+        _float("bf16", 8, 7, "ieee", ml_dtypes.bfloat16),
+        _float("e5m2", 5, 2, "ieee", ml_dtypes.float8_e5m2),
+        _float("e4m3", 4, 3, "nan only", ml_dtypes.float8_e4m3fn),
+        _float("e3m2", 3, 2, "none", ml_dtypes.float6_e3m2fn),
+        _float("e2m3", 2, 3, "none", ml_dtypes.float6_e2m3fn),
+        _float("e2m1", 2, 1, "none", ml_dtypes.float4_e2m1fn),
+        Format("ue8m0", "scale", 8, 8, 8, 0, 127, "nan only", 0, ml_dtypes.float8_e8m0fnu),
+        Format("ue4m3", "scale", 7, 8, 4, 3, 7, "nan only", 0, ml_dtypes.float8_e4m3fn),
+        Format("s32", "signed", 32, 32, ml_dtype=np.int32),
+        Format("s8", "signed", 8, 8, ml_dtype=np.int8),
+        Format("u8", "unsigned", 8, 8, ml_dtype=np.uint8),
+        Format("s4", "signed", 4, 8, ml_dtype=ml_dtypes.int4),
+        Format("u4", "unsigned", 4, 8, ml_dtype=ml_dtypes.uint4),
+        Format("b1", "bit", 1, 8),
+    ]
+}
+
+
+def get(name: str) -> Format:
+    """The format of that name. Raises AccprobeError that names the nearest known ones."""
+    if name not in FORMATS:
+        raise UnknownName(f"unknown format '{name}'; {nearest(name, FORMATS)}")
+    return FORMATS[name]

@@ -1,0 +1,355 @@
+"""The report: everything that a run found out about one device, as one JSON file.
+
+Keys that say nothing (an empty reason, no counterexample) are left out; every other key is required, and unknown keys are
+errors. Bit patterns are hex strings, the K patterns of A and of B joined without a gap.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, StringConstraints, ValidationError
+from pydantic import model_validator
+
+import accprobe
+from accprobe import instructions, model
+from accprobe.devices import DeviceKind, OpcodeSource
+from accprobe.errors import AccprobeError, ReportError, nearest
+from accprobe.experiments import findings as experiment
+from accprobe.instructions import Instruction
+from accprobe.model import DotModel
+
+SCHEMA = 1
+
+Status = Literal["confirmed", "inferred", "unverified", "skipped"]
+Bound = Literal["exact", "at_least", "undetermined"]
+Value = int | str | None
+Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]+$")]
+Exchange = tuple[Hex, Hex, Hex, Hex]
+"""A, B, C and what the device answered."""
+
+
+def _read_model(data: object) -> DotModel:
+    if isinstance(data, DotModel):
+        return data
+    if not isinstance(data, dict):
+        raise ValueError("expected an object")
+    try:
+        return model.from_json(data)
+    except (AccprobeError, TypeError, AttributeError) as e:
+        raise ValueError(str(e)) from None
+
+
+Model = Annotated[DotModel, PlainValidator(_read_model), PlainSerializer(model.to_json)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Tool(_Record):
+    """The accprobe that measured: its version, and the commit where it ran from a git checkout."""
+
+    version: str
+    commit: str | None = None
+
+    @classmethod
+    def current(cls) -> Tool:
+        return cls(version=accprobe.__version__, commit=_commit())
+
+
+class DeviceRecord(_Record):
+    """What was measured. reason: why a simulated device stands in for a GPU; facts: compute_capability, sm_count, …"""
+
+    kind: DeviceKind
+    name: str
+    architecture: str
+    reason: str = ""
+    facts: dict[str, int | float | str] = {}
+
+
+class Run(_Record):
+    """How: worker processes, wall seconds so far, and how many instructions were asked for (fewer rows: it was cut short)."""
+
+    jobs: int
+    seconds: float
+    selected: int
+
+
+class Finding(_Record):
+    """One feature. `left`: the values that are left where it is undetermined; `note`: why."""
+
+    value: Value
+    bound: Bound
+    left: tuple[Value, ...] = ()
+    note: str = ""
+
+
+class Counterexample(_Record):
+    """The first dot product on which the model and the device differ. kind: of operands, as `verification.kinds` has them."""
+
+    kind: str
+    exchange: Exchange
+    expected: Hex
+
+
+class Verification(_Record):
+    """The model against the device on random dot products: how many, of which kinds of operands, and how many differed."""
+
+    dots: int
+    mismatches: int
+    seed: int
+    kinds: dict[str, int] = {}
+    counterexample: Counterexample | None = None
+
+
+class Rival(_Record):
+    """A model with one field changed that explains everything seen."""
+
+    field: str
+    value: str
+
+
+class Rivals(_Record):
+    """How many models with one field changed were tried, and those that could not be contradicted."""
+
+    tried: int
+    survived: tuple[Rival, ...] = ()
+
+
+class Row(_Record):
+    """One instruction.
+
+    opcodes: the matrix opcodes that ran; lowering: (opcode, count) of all arithmetic that it became.
+    unstable: dot products that gave other bits when asked a second time. evidence: by feature, what decided it.
+    """
+
+    name: str
+    status: Status
+    reason: str = ""
+    opcodes: tuple[str, ...] = ()
+    lowering: tuple[tuple[str, int], ...] = ()
+    opcode_source: OpcodeSource | None = None
+    cubin_sha256: str | None = None
+    findings: dict[str, Finding] = {}
+    model: Model | None = None
+    verification: Verification | None = None
+    rivals: Rivals | None = None
+    unstable: int = 0
+    seconds: float | None = None
+    evidence: dict[str, tuple[Exchange, ...]] = {}
+
+    @property
+    def instruction(self) -> Instruction:
+        return instructions.parse(self.name)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        try:
+            inst = self.instruction
+        except AccprobeError as e:
+            raise ValueError(f"name: {e}") from None
+        if self.status in ("confirmed", "inferred") and self.model is None:
+            raise ValueError(f"status: '{self.status}', yet there is no model")
+        widths = digits(inst)
+        shown = [exchange for exchanges in self.evidence.values() for exchange in exchanges]
+        if self.verification and self.verification.counterexample:
+            shown.append(self.verification.counterexample.exchange)
+        if any(tuple(map(len, exchange)) != widths for exchange in shown):
+            raise ValueError(f"evidence: an exchange of {self.name} has {', '.join(map(str, widths))} hex digits")
+        return self
+
+
+class Report(_Record):
+    """Everything that a run found out about one device; rows in the order of the architecture's catalog."""
+
+    schema_version: Literal[1] = Field(SCHEMA, alias="schema")
+    tool: Tool
+    environment: dict[str, str]
+    seed: int
+    device: DeviceRecord
+    run: Run
+    instructions: tuple[Row, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [row.name for row in self.instructions]
+        if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
+            raise ValueError(f"instructions: {twice} is there twice")
+        return self
+
+    @property
+    def measured(self) -> list[Row]:
+        """The rows that are not skipped."""
+        return [row for row in self.instructions if row.status != "skipped"]
+
+    def dumps(self) -> str:
+        """The report as JSON text: lists of plain values on one line each."""
+        data = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return "".join(_lines({"schema": SCHEMA, **data}, "")) + "\n"
+
+    def save(self, path: Path) -> None:
+        """Write the file, so that a reader sees all of it or none. Raises OSError."""
+        text = self.dumps()
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        target = path.resolve()
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, name: str | Path) -> Report:
+        """The report in a file, or the recorded one of that name ("h200"). Raises ReportError."""
+        source = _find(name)
+        try:
+            text = source.read_bytes()
+        except OSError as e:
+            raise ReportError(f"{name} cannot be read: {e.strerror}") from None
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as e:
+            raise ReportError(f"{name}: {_reason(e)}") from None
+
+
+def digits(inst: Instruction) -> tuple[int, int, int, int]:
+    """Hex digits of an exchange's A, B, C and D."""
+    a, b, c, d = (fmt.storage_bits // 4 for fmt in (inst.a, inst.b, inst.c, inst.d))
+    return a * inst.k, b * inst.k, c, d
+
+
+def exchange(inst: Instruction, seen: experiment.Exchange) -> Exchange:
+    """An experiment's exchange as the report has it."""
+    a, b, c, d = (fmt.storage_bits // 4 for fmt in (inst.a, inst.b, inst.c, inst.d))
+    joined_a, joined_b = "".join(f"{x:0{a}x}" for x in seen.a), "".join(f"{x:0{b}x}" for x in seen.b)
+    return joined_a, joined_b, f"{seen.c:0{c}x}", f"{seen.d:0{d}x}"
+
+
+def patterns(inst: Instruction, shown: Exchange) -> experiment.Exchange:
+    """The bit patterns of a report's exchange."""
+    a, b, c, d = shown
+    return experiment.Exchange(_split(a, inst.k), _split(b, inst.k), int(c, 16), int(d, 16))
+
+
+def recorded() -> list[str]:
+    """Names of the reports that come with accprobe."""
+    folder = files("accprobe.reports")
+    return sorted(entry.name.removesuffix(".json") for entry in folder.iterdir() if entry.name.endswith(".json"))
+
+
+class Autosave:
+    """Keeps the newest of a growing report in a file: at most four times a second, and at most a tenth of the time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._unsaved: Report | None = None
+        self._next = 0.0
+
+    def __call__(self, report: Report) -> None:
+        self._unsaved = report
+        if time.monotonic() >= self._next:
+            self.finish()
+
+    def finish(self) -> None:
+        """Save what is not saved yet."""
+        if self._unsaved is None:
+            return
+        started = time.monotonic()
+        self._unsaved.save(self._path)
+        self._unsaved = None
+        ended = time.monotonic()
+        self._next = ended + max(0.25, 9 * (ended - started))
+
+
+def _find(name: str | Path) -> Any:
+    """An existing file, else a recorded report."""
+    path, known = Path(name), recorded()
+    if path.is_file() or (path.exists() and str(name) not in known):
+        return path
+    if str(name) in known:
+        return files("accprobe.reports") / f"{name}.json"
+    hint = f"; of the recorded reports, {nearest(str(name), known)}" if known else ""
+    raise ReportError(f"there is no file and no recorded report '{name}'{hint}")
+
+
+def _reason(error: ValidationError) -> str:
+    """The first thing that is wrong, with its key; a wrong schema explains all else."""
+    errors = error.errors(include_url=False)
+    first = next((e for e in errors if e["loc"] == ("schema",)), errors[0])
+    kind, given = first["type"], first["input"]
+    if kind == "json_invalid":
+        return f"it is not JSON, or cut short ({first['msg'].removeprefix('Invalid JSON: ')})"
+    if kind == "model_type" and not first["loc"]:
+        return "it is not an accprobe report, but another JSON file: it is no object"
+    if first["loc"] == ("schema",):
+        if kind == "missing":
+            return "it is not an accprobe report, but another JSON file: the key schema is missing"
+        return f"schema: this accprobe reads schema {SCHEMA}, the file has {given!r}; a newer accprobe may read it"
+    key = ".".join(str(part) for part in first["loc"])
+    if kind == "missing":
+        return f"{key}: the key is missing"
+    if kind == "extra_forbidden":
+        return f"{key}: there is no such key in schema {SCHEMA}"
+    text = first["msg"].removeprefix("Value error, ")
+    text = text[:1].lower() + text[1:] if kind != "value_error" else text
+    shown = f"; it is {given!r}" if isinstance(given, int | float | str | None) and kind != "value_error" else ""
+    return f"{key}: {text}{shown}" if key else text
+
+
+def _lines(value: object, indent: str) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        items = [(f"{json.dumps(key)}: ", item) for key, item in value.items()]
+        brackets = "{}"
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        items = [("", item) for item in value]
+        brackets = "[]"
+    else:
+        yield json.dumps(value)
+        return
+    whole = json.dumps(value) if _is_small(value) else None
+    if whole and len(indent) + len(whole) <= 120:
+        yield whole
+        return
+    inner = indent + " "
+    yield brackets[0]
+    for i, (key, item) in enumerate(items):
+        yield f"{',' if i else ''}\n{inner}{key}"
+        yield from _lines(item, inner)
+    yield f"\n{indent}{brackets[1]}"
+
+
+def _is_small(value: dict[str, object] | list[object]) -> bool:
+    """Whether it may fit on a line: no container of containers of containers."""
+    items = value.values() if isinstance(value, dict) else value
+    inner = [item for item in items if isinstance(item, dict | list)]
+    return not any(isinstance(x, dict | list) for item in inner for x in (item.values() if isinstance(item, dict) else item))
+
+
+def _split(text: str, count: int) -> tuple[int, ...]:
+    width = len(text) // count
+    return tuple(int(text[i : i + width], 16) for i in range(0, len(text), width))
+
+
+@cache
+def _commit() -> str | None:
+    root = Path(accprobe.__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,0 +1,184 @@
+"""What of the toolchain is here, what is missing, and the line that installs it. Data only: `accprobe doctor` renders it."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from accprobe.errors import ToolMissing
+
+ToolName = Literal["nvdisasm", "cuobjdump", "ncu"]
+
+_GPU_STACK = "pip install 'accprobe[cuda13]' (or [cuda12])"
+_INSTALL: dict[str, str] = {
+    "nvdisasm": "pip install nvidia-cuda-nvdisasm",
+    "cuobjdump": "pip install nvidia-cuda-cuobjdump",
+    "ncu": "install Nsight Compute: https://developer.nvidia.com/nsight-compute",
+}
+
+
+class ToolFailed(ToolMissing):
+    """The program is installed but fails on this input; the text has what it says."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that accprobe can use. version: None where it is missing; install: what to do then; note: a remark."""
+
+    name: str
+    purpose: str
+    version: str | None
+    install: str
+    note: str = ""
+
+    @property
+    def found(self) -> bool:
+        return self.version is not None
+
+
+@cache
+def find(tool: ToolName) -> Path:
+    """The program's path: from its PyPI package, else Triton's wheel, else a CUDA toolkit. Raises ToolMissing."""
+    return _candidates(tool)[0]
+
+
+@cache
+def _candidates(tool: ToolName) -> list[Path]:
+    paths = [folder / tool for folder in _folders(tool)]
+    if found := shutil.which(tool):
+        paths.append(Path(found))
+    paths.append(Path("/usr/local/cuda/bin") / tool)
+    usable = [path for path in paths if path.is_file() and os.access(path, os.X_OK)]
+    if not usable:
+        raise ToolMissing(f"{tool} was not found: {_INSTALL[tool]}")
+    return list(dict.fromkeys(usable))
+
+
+def _folders(tool: ToolName) -> Iterator[Path]:
+    for package, pattern in () if tool == "ncu" else (("nvidia", "*/bin"), ("triton", "backends/nvidia/bin")):
+        spec = importlib.util.find_spec(package)
+        for root in (spec and spec.submodule_search_locations) or ():
+            yield from sorted(Path(root).glob(pattern), reverse=True)
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if home := os.environ.get(variable):
+            yield Path(home) / "bin"
+
+
+def run(tool: ToolName, *arguments: str, timeout: float = 120) -> str:
+    """Runs the program and returns what it prints: the first one found that succeeds, since an old one cannot read new files.
+
+    Raises ToolMissing where none is installed, ToolFailed where none succeeds.
+    """
+    failure = ""
+    for path in _candidates(tool):
+        try:
+            done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=timeout, check=False)
+        except (OSError, subprocess.TimeoutExpired) as e:
+            failure = str(e)
+            continue
+        if done.returncode == 0:
+            return done.stdout
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        failure = lines[-1] if lines else f"exit status {done.returncode}"
+    raise ToolFailed(f"{tool} failed: {failure}")
+
+
+def versions() -> dict[str, str]:
+    """Versions for the report's `environment` table, of what is installed; nothing heavy is imported."""
+    found = {"driver": driver_version(), "python": platform.python_version()}
+    found |= {name: _package(*packages) for name, packages in _PACKAGES.items()}
+    return {name: version for name, version in found.items() if version}
+
+
+_PACKAGES = {
+    "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
+    "cuda_core": ("cuda-core",),
+    "nvrtc": ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"),
+    "triton": ("triton",),
+    "torch": ("torch",),
+}
+
+
+def _package(*names: str) -> str | None:
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+@cache
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, e.g. "580.95.05", asked of NVML; None without a driver."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    text = ctypes.create_string_buffer(96)
+    if nvml.nvmlInit_v2() or nvml.nvmlSystemGetDriverVersion(text, len(text)):
+        return None
+    return text.value.decode()
+
+
+def tool_version(tool: ToolName) -> str | None:
+    """The program's version, e.g. "13.0.85", or None where it is missing or does not run."""
+    try:
+        text = run(tool, "--version", timeout=20)
+    except ToolMissing:
+        return None
+    found = re.search(r"V(\d+\.\d+\.\d+)", text) or re.search(r"Version (\d+[\d.]*)", text)
+    return found[1] if found else "unknown"
+
+
+def profiler_open() -> bool | None:
+    """Whether the driver lets this user read performance counters; None where there is no driver to ask."""
+    try:
+        text = Path("/proc/driver/nvidia/params").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    restricted = re.search(r"RmProfilingAdminOnly:\s*1", text) is not None
+    return not restricted or os.geteuid() == 0
+
+
+def inventory() -> list[Item]:
+    """Everything that accprobe can use, found or not, most needed first."""
+    from accprobe.devices.cuda import gpu_count, why_no_gpu
+
+    gpus = gpu_count()
+    packages = {name: _package(*names) for name, names in _PACKAGES.items()}
+    profiler = {True: "", False: "counters are for root only: see ERR_NVGPUCTRPERM", None: ""}[profiler_open()]
+    return [
+        Item("driver", "running anything on a GPU", driver_version(), "https://www.nvidia.com/drivers"),
+        Item("GPU", "measuring", str(gpus) if gpus else None, "`--device sim:NAME` needs none", why_no_gpu() or ""),
+        Item("cupy", "launching probes", packages["cupy"], _GPU_STACK),
+        Item("cuda.core", "compiling probes", packages["cuda_core"], _GPU_STACK),
+        Item("nvrtc", "compiling probes", _nvrtc_version(), _GPU_STACK),
+        Item("nvdisasm", "showing which opcode ran", tool_version("nvdisasm"), _INSTALL["nvdisasm"]),
+        Item("cuobjdump", "`accprobe sass` of fatbins and libraries", tool_version("cuobjdump"), _INSTALL["cuobjdump"]),
+        Item("ncu", "counting executed opcodes", tool_version("ncu"), _INSTALL["ncu"], profiler),
+        Item("triton", "`accprobe sweep`", packages["triton"], "pip install triton"),
+        Item("torch", "`accprobe sweep`", packages["torch"], "pip install torch"),
+        Item("python", "everything", platform.python_version(), "", sys.implementation.name),
+    ]
+
+
+def _nvrtc_version() -> str | None:
+    from accprobe import kernels
+
+    try:
+        return kernels.compiler_version()
+    except ToolMissing:
+        return None

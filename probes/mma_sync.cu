@@ -1,0 +1,27 @@
+// One mma.sync on many independent dot products: a warp takes a tile at a time.
+#include "tile.cuh"
+
+// a, b: [count, K] and c: [count], the operands' bit patterns; d: [count], written once each. `stored` grows by the number of
+// results written, which tells the host that there are none left over. row_shift < M and column_shift < N move the problems.
+extern "C" __global__ void __launch_bounds__(128)
+probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands, DElement* results,
+      unsigned long long* stored, unsigned long long count, unsigned row_shift, unsigned column_shift) {
+    unsigned lane = threadIdx.x % 32;
+    unsigned long long warp = (blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x) / 32;
+    unsigned long long stride = gridDim.x * (unsigned long long)blockDim.x / 32 * PROBLEMS;
+    unsigned long long mine = 0;
+
+#pragma unroll 1
+    for (unsigned long long first = warp * PROBLEMS; first < count; first += stride) {
+        Tile tile{a_operands, b_operands, c_operands, results, count, first, row_shift, column_shift};
+        Word a[A_REGISTERS], b[B_REGISTERS], c[C_REGISTERS], d[D_REGISTERS];
+#pragma unroll
+        for (unsigned r = 0; r < A_REGISTERS; r++) a[r] = tile.a_word(a_row(lane, r), a_word(lane, r));
+#pragma unroll
+        for (unsigned r = 0; r < B_REGISTERS; r++) b[r] = tile.b_word(b_column(lane, r), b_word(lane, r));
+        load_c(c, tile, 0, lane);
+        MULTIPLY(d, a, b, c);
+        mine += report_d(d, tile, 0, lane);
+    }
+    if (mine) atomicAdd(stored, mine);
+}

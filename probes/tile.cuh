@@ -1,0 +1,104 @@
+// Where independent dot products lie in the tile of one matrix instruction D = A B + C, and how they get there.
+//
+// The names below come from accprobe/kernels.py, which writes them above this file, one set an instruction:
+//   Word                            one register of operands: 32 bits, or 64 for f64
+//   CElement, DElement              storage of one element of C and of D
+//   M, N, PROBLEMS                  the tile, and how many dot products it holds: the greatest common divisor of M and N
+//   K_WORDS                         words of one row of A, or of one column of B
+//   A_REGISTERS … D_REGISTERS       registers that a lane holds of each operand
+//   C_PACKED, D_PACKED              elements of C and of D in one register: 2 for f16, otherwise 1
+//   MULTIPLY(d, a, b[, c])          the instruction
+//
+// A tile of M x N cells holds PROBLEMS dot products: the A of problem p in every row that is p + row_shift (modulo PROBLEMS),
+// its B in every column that is p + column_shift, and its C in every cell where the two meet; C is zero in the other cells.
+// The result of one of those cells is reported. Only bit patterns move: no register here is ever a floating-point value.
+
+struct Tile {
+    const Word* a;
+    const Word* b;
+    const CElement* c;
+    DElement* d;
+    unsigned long long count;  // problems in all
+    unsigned long long first;  // the first problem of this tile
+    unsigned row_shift;        // below M
+    unsigned column_shift;     // below N
+
+    __device__ unsigned problem_in_row(unsigned row) const { return (row + M - row_shift) % PROBLEMS; }
+    __device__ unsigned problem_in_column(unsigned column) const { return (column + N - column_shift) % PROBLEMS; }
+    __device__ bool exists(unsigned problem) const { return first + problem < count; }
+
+    __device__ Word a_word(unsigned row, unsigned word) const {
+        unsigned p = problem_in_row(row);
+        return exists(p) ? a[(first + p) * K_WORDS + word] : 0;
+    }
+
+    __device__ Word b_word(unsigned column, unsigned word) const {
+        unsigned p = problem_in_column(column);
+        return exists(p) ? b[(first + p) * K_WORDS + word] : 0;
+    }
+
+    // The C of a row: its problem's, in every cell that the problem has in this row.
+    __device__ Word c_element(unsigned row) const {
+        unsigned p = problem_in_row(row);
+        return exists(p) ? c[first + p] : 0;
+    }
+
+    // The column of this row whose result is reported; N where none is.
+    __device__ unsigned reported_column(unsigned row) const {
+        unsigned p = problem_in_row(row);
+        return exists(p) && (p + row_shift) % M == row ? (p + column_shift) % N : N;
+    }
+};
+
+// Which cell a register holds. PTX ISA, "Matrix Fragments for mma.m8n8k4" … "mma.m16n8k32" and, for wgmma, "Register Fragments":
+// one rule covers all of them. A group of four lanes holds one row of A (one column of B), a lane every fourth word of it;
+// the second of two registers is eight rows below. Of D, a lane holds two neighbours in a row.
+
+constexpr unsigned ROWS_OF_LANE = M < 16 ? M / 8 : 2;
+
+__device__ unsigned a_row(unsigned lane, unsigned r) { return lane / 4 + 8 * (r % ROWS_OF_LANE); }
+__device__ unsigned a_word(unsigned lane, unsigned r) { return lane % 4 + 4 * (r / ROWS_OF_LANE); }
+__device__ unsigned b_column(unsigned lane, unsigned) { return lane / 4; }
+__device__ unsigned b_word(unsigned lane, unsigned r) { return lane % 4 + 4 * r; }
+__device__ unsigned d_row(unsigned lane, unsigned i) { return lane / 4 + 8 * (i / 2 % ROWS_OF_LANE); }
+__device__ unsigned d_column(unsigned lane, unsigned i) { return lane % 4 * 2 + i % 2 + 8 * (i / (2 * ROWS_OF_LANE)); }
+
+__device__ void load_c(Word (&c)[C_REGISTERS], const Tile& tile, unsigned top_row, unsigned lane) {
+    unsigned problem[ROWS_OF_LANE];
+    Word element[ROWS_OF_LANE];
+#pragma unroll
+    for (unsigned h = 0; h < ROWS_OF_LANE; h++) {
+        problem[h] = tile.problem_in_row(top_row + d_row(lane, 2 * h));
+        element[h] = tile.c_element(top_row + d_row(lane, 2 * h));
+    }
+#pragma unroll
+    for (unsigned r = 0; r < C_REGISTERS; r++) {
+        c[r] = 0;
+#pragma unroll
+        for (unsigned part = 0; part < C_PACKED; part++) {
+            unsigned i = r * C_PACKED + part, h = i / 2 % ROWS_OF_LANE;
+            if (tile.problem_in_column(d_column(lane, i)) == problem[h]) c[r] |= element[h] << (16 * part);
+        }
+    }
+}
+
+// Stores the results that this lane holds and that are reported. Returns how many.
+__device__ unsigned report_d(const Word (&d)[D_REGISTERS], const Tile& tile, unsigned top_row, unsigned lane) {
+    unsigned stored = 0;
+#pragma unroll
+    for (unsigned h = 0; h < ROWS_OF_LANE; h++) {
+        unsigned row = top_row + d_row(lane, 2 * h), column = tile.reported_column(row);
+        bool here = false;
+        Word result = 0;
+#pragma unroll
+        for (unsigned i = 0; i < D_REGISTERS * D_PACKED; i++) {
+            if (i / 2 % ROWS_OF_LANE == h && d_column(lane, i) == column) {
+                here = true;
+                result = d[i / D_PACKED] >> (16 * (i % D_PACKED));
+            }
+        }
+        if (here) tile.d[tile.first + tile.problem_in_row(row)] = (DElement)result;
+        stored += here;
+    }
+    return stored;
+}

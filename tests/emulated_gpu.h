@@ -1,0 +1,117 @@
+// Runs a probe on the CPU, one thread each, for test_kernels.py: CUDA's words, and a MULTIPLY that is a matrix product of the bit
+// patterns taken as integers, modulo the size of an element of D. Where a register's elements lie in their matrix is told by
+// tables, which the test fills from the PTX ISA.
+#include <barrier>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __shared__ static
+#define __launch_bounds__(threads)
+
+using Value = unsigned long long;
+struct Index { unsigned x; };
+struct Operand { int bits, elements; const int* row; const int* column; };  // tables: [threads of a group][elements of a thread]
+struct Shape { int m, n, k, group; };
+
+static thread_local Index threadIdx;
+static Index blockIdx, blockDim, gridDim;
+static Shape shape;
+static Operand operand_a, operand_b, operand_c, operand_d;
+static std::vector<Value> matrix_a[4], matrix_b[4], matrix_c[4];  // a set a group of the block
+static std::unique_ptr<std::barrier<>> block_barrier, group_barrier[4];
+
+static void __syncthreads() { block_barrier->arrive_and_wait(); }
+static void atomicAdd(Value* target, Value value) { __atomic_fetch_add(target, value, __ATOMIC_RELAXED); }
+
+// Two shared arrays at most: they get the addresses 0x2000 and 0x8000.
+static const void* shared_array[2];
+static std::size_t __cvta_generic_to_shared(const void* p) {
+    const void* none = nullptr;
+    bool first = __atomic_compare_exchange_n(&shared_array[0], &none, p, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) || none == p;
+    if (!first) __atomic_store_n(&shared_array[1], p, __ATOMIC_SEQ_CST);
+    return first ? 0x2000 : 0x8000;
+}
+
+static Value mask(int bits) { return bits == 64 ? ~0ull : (1ull << bits) - 1; }
+
+template <class Word> static Value element(const Word* registers, int i, int bits) {
+    int packed = sizeof(Word) * 8 / bits;
+    return registers[i / packed] >> (i % packed * bits) & mask(bits);
+}
+
+template <class Word> static void scatter(std::vector<Value>& matrix, int width, const Operand& o, const Word* registers) {
+    int lane = threadIdx.x % shape.group;
+    for (int i = 0; i < o.elements; i++) {
+        int at = lane * o.elements + i;
+        matrix[o.row[at] * width + o.column[at]] = element(registers, i, o.bits);
+    }
+}
+
+// PTX ISA, "Strides" and "Matrix Descriptor Format": a K-major matrix without swizzle is made of core matrices, 8 rows of 16 bytes.
+static void gather(std::vector<Value>& matrix, bool transposed, int rows, const Operand& o, Value descriptor) {
+    unsigned start = (descriptor & 0x3FFF) << 4, leading = (descriptor >> 16 & 0x3FFF) << 4, stride = (descriptor >> 32 & 0x3FFF) << 4;
+    auto base = (const std::uint8_t*)shared_array[start == 0x8000];
+    for (int row = 0; row < rows; row++)
+        for (int k = 0; k < shape.k; k++) {
+            unsigned byte = k * o.bits / 8;
+            auto at = base + row / 8 * stride + byte / 16 * leading + row % 8 * 16 + byte % 16;
+            Value value = 0;
+            for (int i = 0; i < o.bits / 8; i++) value |= (Value)at[i] << (8 * i);
+            matrix[transposed ? k * shape.n + row : row * shape.k + k] = value;
+        }
+}
+
+template <class Word> static void product(Word* d, int group) {
+    group_barrier[group]->arrive_and_wait();
+    int lane = threadIdx.x % shape.group, packed = sizeof(Word) * 8 / operand_d.bits;
+    for (int i = 0; i < operand_d.elements; i++) {
+        int at = lane * operand_d.elements + i, row = operand_d.row[at], column = operand_d.column[at];
+        Value sum = matrix_c[group][row * shape.n + column];
+        for (int k = 0; k < shape.k; k++) sum += matrix_a[group][row * shape.k + k] * matrix_b[group][k * shape.n + column];
+        if (i % packed == 0) d[i / packed] = 0;
+        d[i / packed] |= (Word)(sum & mask(operand_d.bits)) << (i % packed * operand_d.bits);
+    }
+    group_barrier[group]->arrive_and_wait();
+}
+
+template <class Word> static void multiply(Word* d, const Word* a, const Word* b, const Word* c) {
+    int group = threadIdx.x / shape.group;
+    scatter(matrix_a[group], shape.k, operand_a, a);
+    scatter(matrix_b[group], shape.n, operand_b, b);
+    scatter(matrix_c[group], shape.n, operand_c, c);
+    product(d, group);
+}
+
+template <class Word> static void multiply(Word* d, const Word* a, Value b) {
+    scatter(matrix_a[0], shape.k, operand_a, a);
+    if (threadIdx.x == 0) gather(matrix_b[0], true, shape.n, operand_b, b);
+    scatter(matrix_c[0], shape.n, operand_d, d);
+    product(d, 0);
+}
+
+template <class Word> static void multiply(Word* d, Value a, Value b) {
+    if (threadIdx.x == 0) gather(matrix_a[0], false, shape.m, operand_a, a), gather(matrix_b[0], true, shape.n, operand_b, b);
+    scatter(matrix_c[0], shape.n, operand_d, d);
+    product(d, 0);
+}
+
+static void launch(unsigned blocks, const std::function<void()>& kernel) {
+    blockDim.x = 128, gridDim.x = blocks;
+    block_barrier = std::make_unique<std::barrier<>>(128);
+    for (int g = 0; g < 4; g++) {
+        group_barrier[g] = std::make_unique<std::barrier<>>(shape.group);
+        matrix_a[g].assign(shape.m * shape.k, 0), matrix_b[g].assign(shape.k * shape.n, 0), matrix_c[g].assign(shape.m * shape.n, 0);
+    }
+    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
+        std::vector<std::thread> threads;
+        for (unsigned t = 0; t < 128; t++)
+            threads.emplace_back([t, &kernel] { threadIdx.x = t, kernel(); });
+        for (auto& thread : threads) thread.join();
+    }
+}
