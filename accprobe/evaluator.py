@@ -47,6 +47,8 @@ def _check(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Non
     ):
         if array.dtype != fmt.dtype or array.shape != shape:
             raise AccprobeError(f"{inst.name}: {name} is {array.dtype}{list(array.shape)}, expected {fmt.dtype}{list(shape)}")
+    if inst.a.name == "f64" and any(isinstance(x, FloatArithmetic) and x.alignment_bits is not None for x in model.arithmetics):
+        raise AccprobeError(f"{inst.name}: sums of f64 products are evaluated with exact alignment only")
     if model.products != inst.k:
         raise AccprobeError(f"{inst.name} has {inst.k} products, the model {model.products}")
 
@@ -174,7 +176,7 @@ def _with_specials(patterns: Bits, naive: Floats, arithmetic: FloatArithmetic) -
     """Infinities and NaNs put where the plain float64 sum of the terms has them."""
     if not np.isfinite(naive).all():
         fmt = arithmetic.result
-        infinity = np.where(naive > 0, fmt.infinity, (fmt.infinity or 0) | fmt.sign_bit).astype(fmt.dtype)
+        infinity = np.where(naive > 0, fmt.infinity or 0, (fmt.infinity or 0) | fmt.sign_bit).astype(fmt.dtype)
         patterns = np.where(np.isinf(naive), infinity, patterns)
         patterns = np.where(np.isnan(naive), fmt.dtype.type(arithmetic.nan), patterns)
     return patterns

@@ -12,6 +12,7 @@ import importlib.metadata
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -261,9 +262,12 @@ def _load(entry: Path, target: str) -> Cubin | None:
 
 def cache_folder() -> Path:
     """Where cubins are kept: ACCPROBE_CACHE_DIR, else the user's cache folder. Raises AccprobeError if it cannot be made."""
-    import platformdirs
+    chosen = os.environ.get("ACCPROBE_CACHE_DIR")
+    if not chosen:
+        import platformdirs
 
-    folder = Path(os.environ.get("ACCPROBE_CACHE_DIR") or platformdirs.user_cache_dir("accprobe"))
+        chosen = platformdirs.user_cache_dir("accprobe")
+    folder = Path(chosen)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -313,5 +317,6 @@ def _nvrtc(code: str, target: str, name: str) -> bytes:
     except Exception as e:
         if "libnvrtc" in str(e):
             raise ToolMissing(f"the CUDA compiler NVRTC is not installed: {INSTALL}") from e
-        reason = next((line for line in str(e).splitlines() if "error" in line.lower()), str(e))
+        found = re.search(r"error\s*: *(.+)", str(e))
+        reason = found[1] if found else " ".join(str(e).split())
         raise AccprobeError(f"{name} does not compile for {target}: {reason.strip()}") from e

@@ -157,9 +157,11 @@ def _integer(inst: Instruction) -> KnownModel:
 
 def _opcode(known: Chip, inst: Instruction) -> str:
     fp8 = inst.a.name in _FP8
-    return {"mma.sync": "QMMA" if fp8 else "HMMA", "wgmma": "QGMMA" if fp8 else "HGMMA", "tcgen05": "UTCQMMA" if fp8 else "UTCHMMA"}[
-        inst.family
-    ]
+    return {
+        "mma.sync": "QMMA" if fp8 else "HMMA",
+        "wgmma": "QGMMA" if fp8 else "HGMMA",
+        "tcgen05": "UTCQMMA" if fp8 else "UTCHMMA",
+    }[inst.family]
 
 
 def _lowering(opcode: str) -> Lowering:

@@ -58,12 +58,16 @@ class Sum:
         first_larger = tops[0] >= tops[1]
         both = (tops[0] > -(1 << 40)) & (tops[1] > -(1 << 40))
         floor = np.where(first_larger, low0, low1) - GAP - width
-        raised = [np.where(both & ~first_larger, np.maximum(low0, floor), low0), np.where(both & first_larger, np.maximum(low1, floor), low1)]
+        raised = [
+            np.where(both & ~first_larger, np.maximum(low0, floor), low0),
+            np.where(both & first_larger, np.maximum(low1, floor), low1),
+        ]
         self._terms = [(neg, parts, low) for (neg, parts, _), low in zip(self._terms, raised, strict=True)]
 
     def _top_exponent(self, parts: list[tuple[Integers, int]], low: Integers) -> Integers:
         nothing = np.full(self._n, -(1 << 41), np.int64)
-        return np.maximum.reduce([nothing, *(np.where(mag == 0, nothing, low + shift + bit_length(mag)) for mag, shift in parts)])
+        tops = (np.where(mag == 0, nothing, low + shift + bit_length(mag)) for mag, shift in parts)
+        return np.asarray(np.maximum.reduce([nothing, *tops]))
 
 
 def _add(limbs: Integers, sign: Integers, magnitude: Integers, offset: Integers) -> None:

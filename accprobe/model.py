@@ -174,11 +174,15 @@ def _check(node: FusedSum) -> None:
     if isinstance(arithmetic, IntegerArithmetic):
         return
     if not 0 <= arithmetic.result_bits <= arithmetic.result.mantissa_bits:
-        raise AccprobeError(f"result_bits is {arithmetic.result_bits}; {arithmetic.result} holds 0 to {arithmetic.result.mantissa_bits}")
+        raise AccprobeError(
+            f"result_bits is {arithmetic.result_bits}; {arithmetic.result} holds 0 to {arithmetic.result.mantissa_bits}"
+        )
     bits = arithmetic.alignment_bits
     if bits is not None and not 0 <= bits <= SUM_BITS - 2 - len(node.terms).bit_length():
         most = SUM_BITS - 2 - len(node.terms).bit_length()
-        raise AccprobeError(f"alignment_bits is {bits}; a fused sum of {len(node.terms)} terms takes 0 to {most}, or None for exact")
+        raise AccprobeError(
+            f"alignment_bits is {bits}; a fused sum of {len(node.terms)} terms takes 0 to {most}, or None for exact"
+        )
 
 
 def chain(

@@ -25,9 +25,6 @@ class Operands(NamedTuple):
     b: Bits
     c: Bits
 
-    def __getitem__(self, rows: object) -> Operands:  # type: ignore[override]
-        return Operands(*(np.asarray(x)[rows] for x in (self.a, self.b, self.c)))  # type: ignore[index]
-
 
 def draw(kind: str, inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     """n dot products of one kind (see `kinds`)."""
@@ -52,7 +49,8 @@ def _floats(fmt: Format, rng: np.random.Generator, exponent: Exponents) -> Bits:
     keep = fmt.dtype.type(fmt.sign_bit | ((1 << (fmt.mantissa_bits + low)) - 1))
     patterns = random & keep | biased << fmt.dtype.type(fmt.mantissa_bits + low)
     magnitude = patterns & fmt.dtype.type(~fmt.sign_bit & ((1 << fmt.storage_bits) - 1))
-    return np.where(magnitude > fmt.largest | ((1 << low) - 1), patterns ^ fmt.dtype.type(1 << low), patterns)
+    special = magnitude > fmt.largest | ((1 << low) - 1)
+    return np.asarray(np.where(special, patterns ^ fmt.dtype.type(1 << low), patterns))
 
 
 def _uniform(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:

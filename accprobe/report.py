@@ -171,7 +171,7 @@ class Row(_Record):
 class Report(_Record):
     """Everything that a run found out about one device; rows in the order of the architecture's catalog."""
 
-    schema_version: Literal[1] = Field(SCHEMA, alias="schema")
+    schema_version: Literal[1] = Field(alias="schema")
     tool: Tool
     environment: dict[str, str]
     seed: int
@@ -194,7 +194,7 @@ class Report(_Record):
     def dumps(self) -> str:
         """The report as JSON text: lists of plain values on one line each."""
         data = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        return "".join(_lines({"schema": SCHEMA, **data}, "")) + "\n"
+        return "".join(_lines(data, "")) + "\n"
 
     def save(self, path: Path) -> None:
         """Write the file, so that a reader sees all of it or none. Raises OSError."""

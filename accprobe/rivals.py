@@ -44,6 +44,9 @@ FEW, MANY = 48, 1024
 FLOORS = (-126, -133, -149)
 """Smallest alignment exponents that are tried where none was found."""
 
+OF_ONE_SUM = ("alignment_bits", "alignment_rounding", "result_bits", "result_rounding")
+"""Fields that are also mutated in one sum alone."""
+
 
 @dataclass(frozen=True)
 class Rival:
@@ -94,9 +97,9 @@ def undetermined(findings: dict[str, Finding], contest: Contest) -> dict[str, Fi
     settled = dict(findings)
     for rival in contest.survived:
         finding = settled.get(rival.field)
-        if finding is None or (finding.bound == "undetermined" and rival.value in map(str, finding.left)):
+        if finding is None or (finding.bound == "undetermined" and finding.left):
             continue
-        left = tuple(dict.fromkeys((*(finding.left or (finding.value,)), rival.value)))
+        left = (finding.value, *(r.value for r in contest.survived if r.field == rival.field))
         note = finding.note or "these give the same bits on every operand tried"
         settled[rival.field] = replace(finding, bound="undetermined", left=left, note=note)
     return settled
@@ -124,12 +127,15 @@ def _arithmetic_rivals(model: DotModel, findings: dict[str, Finding]) -> Iterato
     for arithmetic in model.arithmetics:
         sharing = [node for node in nodes if node.arithmetic == arithmetic]
         prefix = "" if any(node.products for node in sharing) else "add_"
-        for field, value in _mutations(arithmetic, findings, prefix):
+        for field, value in _mutations(arithmetic, findings, prefix, arithmetic == model.root.arithmetic):
             changed = replace(arithmetic, **{field: value})
-            everywhere = model.with_arithmetic(lambda a, old=arithmetic, new=changed: new if a == old else a)
-            yield Rival(prefix + field, _text(field, value), everywhere)
-            for node in sharing if len(sharing) > 1 else ():
+            yield Rival(prefix + field, _text(field, value), _in_all(model, arithmetic, changed))
+            for node in sharing if len(sharing) > 1 and field in OF_ONE_SUM else ():
                 yield Rival(prefix + field, f"{_text(field, value)} in {_name(node)}", _in_one(model, node, changed))
+
+
+def _in_all(model: DotModel, old: Arithmetic, new: Arithmetic) -> DotModel:
+    return model.with_arithmetic(lambda arithmetic: new if arithmetic == old else arithmetic)
 
 
 def _in_one(model: DotModel, which: FusedSum, arithmetic: Arithmetic) -> DotModel:
@@ -151,40 +157,42 @@ def _text(field: str, value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _mutations(arithmetic: Arithmetic, findings: dict[str, Finding], prefix: str) -> Iterator[tuple[str, Any]]:
+def _mutations(arithmetic: Arithmetic, findings: dict[str, Finding], prefix: str, shows_nan: bool) -> Iterator[tuple[str, Any]]:
     if isinstance(arithmetic, IntegerArithmetic):
         yield from (("overflow", value) for value in get_args(IntegerOverflow))
         return
     bits, result = arithmetic.alignment_bits, arithmetic.result_bits
-    if bits is None:
-        yield from (("alignment_bits", f) for f in range(result, min(result + 4, 48)))
-    else:
-        yield from (("alignment_bits", f) for f in (bits - 1, bits + 1) if f >= 0)
     least = findings.get(f"{prefix}result_bits")
     if least is not None and least.bound == "at least" and isinstance(least.value, int):
         yield "result_bits", least.value - 1
     else:
         yield from (("result_bits", r) for r in (result - 1, result + 1) if 0 <= r <= arithmetic.result.mantissa_bits)
-    floor = arithmetic.min_exponent
     if bits is not None:
+        floor = arithmetic.min_exponent
+        yield from (("alignment_bits", f) for f in (bits - 1, bits + 1) if f >= 0)
         yield from (("min_exponent", e) for e in ((*FLOORS, None) if floor is None else (floor - 1, floor + 1, None)))
         yield from (("alignment_rounding", r) for r in get_args(AlignmentRounding))
-    for field, choices in (
-        ("result_rounding", Rounding),
-        ("product_exponent", ProductExponent),
-        ("zero_terms", ZeroTerms),
-        ("zero_sign", ZeroSign),
-        ("overflow", Overflow),
-        ("subnormal_results", Subnormals),
-    ):
-        if not (prefix and field in ("product_exponent", "zero_terms")):
-            yield from ((field, value) for value in get_args(choices))
-    yield "nan", arithmetic.nan ^ arithmetic.result.sign_bit
-    yield "nan", (arithmetic.result.infinity or 0) | 1 << (arithmetic.result.mantissa_bits - 1)
+    elif arithmetic.result.name != "f64":
+        yield from (("alignment_bits", f) for f in range(result, result + 4))
+    if bits is not None and not prefix:
+        yield from (("product_exponent", rule) for rule in get_args(ProductExponent))
+        yield from (("zero_terms", rule) for rule in get_args(ZeroTerms))
+    yield from (("result_rounding", r) for r in get_args(Rounding))
+    yield from (("zero_sign", sign) for sign in get_args(ZeroSign))
+    yield from (("overflow", o) for o in get_args(Overflow))
+    yield from (("subnormal_results", s) for s in get_args(Subnormals))
+    if shows_nan:
+        yield "nan", arithmetic.nan ^ arithmetic.result.sign_bit
+        yield "nan", (arithmetic.result.infinity or 0) | 1 << (arithmetic.result.mantissa_bits - 1)
 
 
 def _order_rivals(model: DotModel) -> Iterator[Rival]:
-    """Other groupings of the products, other orders of the sums, and other places for C."""
+    """Other groupings of the products, other orders of the sums, and other places for C.
+
+    None for sums modulo 2^32, which are the same function in every order.
+    """
+    if model.root.arithmetic == IntegerArithmetic(model.root.arithmetic.result, "wrap"):
+        return
     summing = next(node for node in model.root.nodes() if node.products).arithmetic
     add = model.root.arithmetic if not model.root.products else None
     k = model.products
@@ -193,12 +201,11 @@ def _order_rivals(model: DotModel) -> Iterator[Rival]:
     regrouped = [groups, groups[::-1], [list(range(k))]]
     for part in dict.fromkeys((size, size // 2, size * 2)):
         if 0 < part <= k:
-            regrouped.append([list(range(k))[i : i + part] for i in range(0, k, part)])
             parts = -(-k // part)
+            regrouped.append([list(range(k))[i : i + part] for i in range(0, k, part)])
             regrouped.append([list(range(i, k, parts)) for i in range(parts)])
-    for pairs in (1, 2, 4):
-        if k % (2 * pairs) == 0:
-            regrouped.append([[i for i in range(k) if i // pairs % 2 == half] for half in (0, 1)])
+    runs = [run for run in (1, 2, 4) if k % (2 * run) == 0]
+    regrouped += [[[i for i in range(k) if i // run % 2 == half] for half in (0, 1)] for run in runs]
     for grouping in regrouped:
         for place in get_args(AddendPlace):
             rival = _rebuilt(model, grouping, place, summing, add)
@@ -219,4 +226,6 @@ def _rebuilt(
 def _plain_add(summing: Arithmetic) -> Arithmetic:
     if isinstance(summing, IntegerArithmetic):
         return summing
-    return replace(summing, alignment_bits=None, result_bits=summing.result.mantissa_bits, result_rounding="RNE", min_exponent=None)
+    return replace(
+        summing, alignment_bits=None, result_bits=summing.result.mantissa_bits, result_rounding="RNE", min_exponent=None
+    )

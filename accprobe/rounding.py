@@ -44,7 +44,7 @@ def encode(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic
     too_large = patterns >= fmt.infinity if fmt.name != "f64" else (base > fmt.max_exponent) | (patterns >= fmt.infinity)
     largest = fmt.largest >> step << step
     patterns = np.where(too_large, fmt.infinity if arithmetic.overflow == "infinity" else largest, patterns)
-    return patterns.astype(fmt.dtype) | np.where(negative, fmt.sign_bit, 0).astype(fmt.dtype)
+    return np.asarray(np.where(negative, patterns | fmt.sign_bit, patterns).astype(fmt.dtype))
 
 
 def _increment(rounding: Rounding, negative: Truths, kept: Integers, rest: Integers, drop: Integers) -> Truths:
@@ -57,4 +57,4 @@ def _increment(rounding: Rounding, negative: Truths, kept: Integers, rest: Integ
             return (rest > 0) & negative
         case "RNE":
             half = np.left_shift(np.int64(1), np.clip(drop - 1, 0, 62))
-            return (drop > 0) & (drop <= 62) & ((rest > half) | ((rest == half) & (kept & 1 == 1)))
+            return np.asarray((drop > 0) & (drop <= 62) & ((rest > half) | ((rest == half) & (kept & 1 == 1))))

@@ -69,19 +69,19 @@ def test_lowering(target: str, name: str, expected: list[tuple[str, int]]) -> No
     assert (found.source, found.cubin_sha256) == ("nvdisasm", cubin.sha256)
 
 
+WARP_TARGETS = ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"]
+BARE_PROBES = {
+    "mma.sync.m16n8k8.f16.f16.f16.f16": WARP_TARGETS,
+    "mma.sync.m16n8k32.f32.e4m3.e4m3.f32": WARP_TARGETS,
+    "mma.sync.m16n8k16.f64.f64.f64.f64": WARP_TARGETS,
+    "mma.sync.m8n8k16.s32.s8.s8.s32": WARP_TARGETS,
+    "wgmma.m64n8k16.f16.f16.f16": ["sm_90a"],
+    "wgmma.m64n256k32.f32.e4m3.e4m3.rs": ["sm_90a"],
+}
+
+
 @pytest.mark.usefixtures("_tools")
-@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "mma.sync.m16n8k8.f16.f16.f16.f16",
-        "mma.sync.m16n8k32.f32.e4m3.e4m3.f32",
-        "mma.sync.m16n8k16.f64.f64.f64.f64",
-        "mma.sync.m8n8k16.s32.s8.s8.s32",
-        "wgmma.m64n8k16.f16.f16.f16",
-        "wgmma.m64n256k32.f32.e4m3.e4m3.rs",
-    ],
-)
+@pytest.mark.parametrize(("name", "target"), [(name, target) for name, on in BARE_PROBES.items() for target in on])
 def test_probe_without_its_instruction_has_no_arithmetic(name: str, target: str) -> None:
     inst = parse(name)
     d_from = "d[0] += (Word)a + (Word)b" if inst.family == "wgmma" else "for (auto& r : d) r = c[0] ^ a[0] ^ b[0]"
@@ -168,23 +168,11 @@ def test_reads_cuobjdump() -> None:
     assert (hopper.architecture, hopper.matrix) == ("sm_90a", ("QGMMA.64x8x32.F32.E4M3.E4M3",))
 
 
-@pytest.mark.parametrize(
-    "opcode",
-    [
-        "HMMA.1",
-        "IMMA.1",
-        "BMMA.1",
-        "DMMA.1",
-        "QMMA.1",
-        "OMMA.1",
-        "HGMMA.1",
-        "QGMMA.1",
-        "IGMMA.1",
-        "BGMMA.1",
-        "UTCHMMA",
-        "UTCOMMA",
-    ],
-)
+WARP_OPCODES = ["HMMA.1", "IMMA.1", "BMMA.1", "DMMA.1", "QMMA.1", "OMMA.1"]
+GROUP_OPCODES = ["HGMMA.1", "QGMMA.1", "IGMMA.1", "BGMMA.1", "UTCHMMA", "UTCQMMA", "UTCOMMA.2CTA", "UTCIMMA"]
+
+
+@pytest.mark.parametrize("opcode", WARP_OPCODES + GROUP_OPCODES)
 def test_matrix_opcodes(opcode: str) -> None:
     assert sass.MATRIX.match(opcode)
 

@@ -18,7 +18,7 @@ from accprobe.experiments.specials import carries, specials
 from accprobe.experiments.subnormals import subnormals
 from accprobe.experiments.workbench import Workbench
 from accprobe.instructions import Instruction
-from accprobe.model import DotModel, FloatArithmetic, FusedSum
+from accprobe.model import DotModel, FloatArithmetic
 
 PROVISIONAL_BITS = 30
 """Alignment bits of the draft before they are measured; the rows asked until then need two or three."""
@@ -40,7 +40,8 @@ def _floats(bench: Workbench) -> tuple[Draft, list[Finding]]:
     inst = bench.inst
     tree, found = order(bench)
     findings = [found]
-    summing = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", PROVISIONAL_BITS)
+    bits = None if inst.a.name == "f64" else PROVISIONAL_BITS
+    summing = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", bits)
     adding = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None)
     draft = Draft(inst, tree, summing, adding)
     draft, more = subnormals(bench, draft)
@@ -69,7 +70,9 @@ def _summary(inst: Instruction, draft: Draft, model: DotModel, found: list[Findi
     tree = known["order"]
     findings = [
         replace(tree, value=model.order),
-        Finding("products_per_sum", counts[0] if len(set(counts)) == 1 else "+".join(map(str, counts)), tree.bound, note=tree.note),
+        Finding(
+            "products_per_sum", counts[0] if len(set(counts)) == 1 else "+".join(map(str, counts)), tree.bound, note=tree.note
+        ),
         Finding("addend", _addend(draft.tree, inst.k), tree.bound, note=tree.note),
     ]
     if not inst.is_integer:

@@ -68,8 +68,14 @@ class Draft:
     def _build(self, tree: Tree) -> Term:
         if isinstance(tree, int):
             return Addend() if tree == self.inst.k else Product(tree)
-        children = sorted(tree, key=lambda t: (isinstance(t, int), t if isinstance(t, int) else min(leaves(t))))
+        children = sorted(tree, key=self._rank)
         return FusedSum(tuple(self._build(t) for t in children), self.sum if role(tree, self.inst.k) == "sum" else self.add)
+
+    def _rank(self, tree: Tree) -> tuple[int, int]:
+        """Inner sums first, then C, then products: the order in which `model.chain` has them."""
+        if isinstance(tree, int):
+            return (1, 0) if tree == self.inst.k else (2, tree)
+        return 0, min(leaves(tree))
 
     def _walk(self, tree: Tree, depth: int, found: list[Node]) -> None:
         if isinstance(tree, int):
@@ -85,6 +91,13 @@ class Draft:
             return Slot(child, "addend" if child == k else "product")
         inside = leaves(child)
         return Slot(k if k in inside else inside[0], "sum")
+
+
+def roles(draft: Draft) -> list[tuple[Role, str]]:
+    """The roles that the tree has, each with the prefix of its features' names."""
+    present = {node.role for node in draft.nodes()}
+    named: list[tuple[Role, str]] = [("sum", ""), ("add", "add_")]
+    return [(role, prefix) for role, prefix in named if role in present]
 
 
 def role(tree: Sequence[Tree], k: int) -> Role:

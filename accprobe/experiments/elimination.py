@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -30,12 +30,16 @@ def eliminate(
     if len(left) == 1:
         return Finding(feature, left[0], evidence=evidence)
     if left:
-        return Finding(feature, left[0], "undetermined", left, note or "these give the same bits on every operand tried", evidence)
+        return Finding(
+            feature, left[0], "undetermined", left, note or "these give the same bits on every operand tried", evidence
+        )
     closest = min(predictions, key=lambda value: int((predictions[value] != d).sum()))
-    return Finding(feature, closest, "undetermined", note="no value explains every answer; this one explains most", evidence=evidence)
+    return Finding(
+        feature, closest, "undetermined", note="no value explains every answer; this one explains most", evidence=evidence
+    )
 
 
-def fitting(bench: Workbench, rows: Sequence[Row]) -> Operands:
+def fitting(bench: Workbench, rows: Iterable[Row]) -> Operands:
     """Operands of those rows whose values the formats hold."""
     return bench.rows([row for row in rows if bench.fits(row)])
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from accprobe.experiments.draft import Draft
 from accprobe.experiments.elimination import eliminate
-from accprobe.experiments.findings import Exchange, Finding
+from accprobe.experiments.findings import Finding
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.formats import Format
 from accprobe.model import ProductExponent, ZeroTerms
@@ -107,66 +107,65 @@ def _zero_products(bench: Workbench, draft: Draft, f: int) -> Operands:
 
 
 def floor(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
-    """The lowest exponent that terms are aligned to.
+    """The lowest exponent L that terms are aligned to: bits below 2^(L - F) are lost however small the terms are.
 
-    A lone 2^e below the floor L is lost where e < L - F. Where results do not go that low, two products
-    2^(q-1) + 2^i and 2^(q-1) - 2^i whose sum is the smallest result 2^q come out as 2^q only while i >= L - F.
+    The first answer that differs from a model without a floor gives L. Where none does, L is at most the highest value
+    whose model agrees with every answer.
     """
     f = draft.arithmetic("sum").alignment_bits
     if f is None:
         return draft, []
-    kept = draft.arithmetic("sum").result_bits
-    evidence: tuple[Exchange, ...] = ()
-    lowest = None
-    for rows in (_lone(bench, bench.addend, kept), _lone(bench, 0, kept), _complements(bench, draft, f, kept)):
-        if not rows:
-            continue
-        operands = bench.rows([row for _, row, _ in rows])
-        d = bench.ask(operands)
-        lost = np.flatnonzero(d.astype(np.int64) != np.array([expected for _, _, expected in rows], np.int64))
-        if len(lost):
-            first = int(lost[0])
-            shown = bench.exchanges(operands, d, [i for i in (first - 1, first) if i >= 0])
-            value = rows[first][0] + 1 + f
-            return draft.change("sum", min_exponent=value), [Finding("min_exponent", value, evidence=shown)]
-        last = rows[-1][0]
-        lowest = last if lowest is None else min(lowest, last)
-        evidence += bench.exchanges(operands, d, [len(rows) - 1])
-    if lowest is None:
+    families = [family for family in _families(bench, draft, f) if family]
+    if not families:
         return draft, [Finding("min_exponent", None, "undetermined", ("none",), "no operand is small enough to tell")]
-    note = "no input reaches below it: every term that small is smaller than the results' last bit or is not made"
-    left = ("none", f"at most {lowest + f}")
+    lowest = [e for family in families for e, _ in family]
+    operands = bench.rows([row for family in families for _, row in family])
+    d = bench.ask(operands)
+
+    def explains(level: int) -> bool:
+        return np.array_equal(_at(draft, level).model().evaluate(bench.inst, *operands), d)
+
+    wrong = np.flatnonzero(_at(draft, None).model().evaluate(bench.inst, *operands) != d)
+    if len(wrong):
+        level = max(lowest[i] for i in wrong) + 1 + f
+        evidence = bench.exchanges(operands, d, wrong[:2])
+        if explains(level):
+            return _at(draft, level), [Finding("min_exponent", level, evidence=evidence)]
+        note = "the smallest sums are not those of any floor"
+        return draft, [Finding("min_exponent", None, "undetermined", note=note, evidence=evidence)]
+    most = next((level for level in range(min(lowest) + f, max(lowest) + f + 1) if not explains(level + 1)), None)
+    note = "no input reaches below it: smaller bits are not made, or do not show in the result"
+    left = ("none", f"at most {most}") if most is not None else ("none", "any")
+    evidence = bench.exchanges(operands, d, range(2))
     return draft, [Finding("min_exponent", None, "undetermined", left, note, evidence)]
 
 
-Graded = list[tuple[int, Row, int]]
-"""Rows with their exponent, descending, and the bit pattern that an alignment without a floor gives."""
+Family = list[tuple[int, Row]]
+"""Rows with the exponent of their last bit."""
 
 
-def _lone(bench: Workbench, leaf: int, result_bits: int) -> Graded:
-    exponents = bench.addend_exponents() if leaf == bench.addend else bench.product_exponents()
-    low = max(exponents[0], bench.result_exponents()[0], bench.inst.d.min_exponent - result_bits)
-    high = min(exponents[-1], bench.result_exponents()[-1], 0)
-    rows = []
-    for e in range(high, low - 1, -1):
-        expected = bench.result(power(e))
-        if expected is not None and bench.holds(leaf, power(e)):
-            rows.append((e, {leaf: power(e)}, expected))
-    return rows
+def _at(draft: Draft, level: int | None) -> Draft:
+    return draft.change("sum", min_exponent=level)
 
 
-def _complements(bench: Workbench, draft: Draft, f: int, result_bits: int) -> Graded:
+def _families(bench: Workbench, draft: Draft, f: int) -> Iterator[Family]:
+    """Lone powers of two; and pairs of products whose last bit decides the smallest result.
+
+    With 2^q the result's last place: 2^(q-1) + 2^i and 2^(q-1) - 2^i add up to it, or fall short when cut;
+    2^(q-1) and 2^i are a tie but for the last bit.
+    """
     node = next(node for node in draft.nodes() if node.role == "sum")
-    slots = [slot for slot in node.slots if slot.kind == "product"]
-    q = max(bench.result_exponents()[0], bench.inst.d.min_exponent - result_bits)
-    expected = bench.result(power(q))
-    if len(slots) < 2 or expected is None:
-        return []
-    first, second = slots[0].leaf, slots[1].leaf
-    rows = []
-    for i in range(q - 3, q - f, -1):
+    products = [slot.leaf for slot in node.slots if slot.kind == "product"]
+    q = max(bench.result_exponents()[0], bench.inst.d.min_exponent - draft.arithmetic("sum").result_bits)
+    for leaf, exponents in ((bench.addend, bench.addend_exponents()), (products[0], bench.product_exponents())):
+        lone = range(max(exponents[0], q - 1), min(exponents[-1], q + 2 * f, 0) + 1)
+        yield [(e, {leaf: power(e)}) for e in lone if bench.holds(leaf, power(e))]
+    if len(products) < 2:
+        return
+    first, second = products[:2]
+    graded: list[tuple[int, Row]] = []
+    for i in range(q - 3, q - f - 12, -1):
         half = 1 << (q - 1 - i)
-        row = {first: Dyadic(half + 1, i), second: Dyadic(half - 1, i)}
-        if bench.fits(row):
-            rows.append((i, row, expected))
-    return rows
+        graded.append((i, {first: Dyadic(half + 1, i), second: Dyadic(half - 1, i)}))
+        graded.append((i, {first: power(q - 1), second: power(i)}))
+    yield [(i, row) for i, row in graded if bench.fits(row)]

@@ -23,7 +23,7 @@ def integers(bench: Workbench) -> tuple[Draft, list[Finding]]:
     largest integer with +1 on leaf i and -1 on leaf j loses one exactly where i is added before j.
     """
     inst = bench.inst
-    everything: Tree = tuple([bench.addend, *range(inst.k)])
+    everything: Tree = (bench.addend, *range(inst.k))
     draft = Draft(inst, everything, IntegerArithmetic(inst.d, "wrap"), IntegerArithmetic(inst.d, "wrap"))
     candidates = {o: _with(draft, IntegerArithmetic(inst.d, o)).model() for o in get_args(IntegerOverflow)}
     overflow = eliminate(bench, "overflow", candidates, _edges(bench))
@@ -93,7 +93,9 @@ def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:
     shown = bench.exchanges(operands, d, range(EVIDENCE))
     if np.array_equal(draft.model().evaluate(inst, *operands), d):
         return draft, Finding("order", None, evidence=shown)
-    return draft, Finding("order", None, "undetermined", note="no order of additions explains where sums saturate", evidence=shown)
+    return draft, Finding(
+        "order", None, "undetermined", note="no order of additions explains where sums saturate", evidence=shown
+    )
 
 
 def _width(bench: Workbench, draft: Draft) -> Finding:
@@ -108,5 +110,11 @@ def _width(bench: Workbench, draft: Draft) -> Finding:
     d = bench.ask(operands)
     wrong = np.flatnonzero(d != draft.model().evaluate(inst, *operands))
     if len(wrong):
-        return Finding("result_bits", None, "undetermined", note="large sums differ from 32-bit ones", evidence=bench.exchanges(operands, d, wrong[:EVIDENCE]))
+        return Finding(
+            "result_bits",
+            None,
+            "undetermined",
+            note="large sums differ from 32-bit ones",
+            evidence=bench.exchanges(operands, d, wrong[:EVIDENCE]),
+        )
     return Finding("result_bits", inst.d.bits, evidence=bench.exchanges(operands, d, range(EVIDENCE)))

@@ -11,12 +11,13 @@ together; those are sorted out in turn.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
 
 from accprobe.experiments.draft import Tree
-from accprobe.experiments.findings import Finding
+from accprobe.experiments.findings import Exchange, Finding
 from accprobe.experiments.workbench import Row, Workbench, power
 
 EVIDENCE = 6
@@ -30,7 +31,7 @@ class _Contradiction(Exception):
 
 def order(bench: Workbench) -> tuple[Tree, Finding]:
     """The summation tree. Where it cannot be told, one sum of everything, and a finding that says so."""
-    everything: Tree = tuple([bench.addend, *range(bench.inst.k)])
+    everything: Tree = (bench.addend, *range(bench.inst.k))
     big, unit = _magnitudes(bench)
     if big - unit <= bench.inst.d.mantissa_bits + 2:
         note = f"products span only {big - unit} bits, too few for a unit to be lost beside a large one"
@@ -57,7 +58,7 @@ def _magnitudes(bench: Workbench) -> tuple[int, int]:
 class _Search:
     def __init__(self, bench: Workbench, big: int, unit: int) -> None:
         self.bench, self.big, self.unit = bench, big, unit
-        self.evidence = ()
+        self.evidence: tuple[Exchange, ...] = ()
 
     def build(self, leaves: list[int]) -> Tree:
         if len(leaves) == 1:
@@ -66,25 +67,29 @@ class _Search:
             return (leaves[0], leaves[1])
         pivot, others = leaves[0], leaves[1:]
         first_met = self._first_met(pivot, others)
-        below = {j: frozenset(l for l in others if l != j and first_met[frozenset((j, l))] == l) for j in others}
+        below = {j: frozenset(x for x in others if x != j and first_met[frozenset((j, x))] == x) for j in others}
         node: Tree = pivot
         placed: frozenset[int] = frozenset()
         for level in sorted(set(below.values()), key=len):
             if level != placed:
                 raise _Contradiction(f"the sums on the way of leaf {pivot} to the result are not nested")
             here = [j for j in others if below[j] == level]
-            groups = _groups(here, lambda j, l: first_met[frozenset((j, l))] == -1)
+            groups = _groups(here, lambda j, x: first_met[frozenset((j, x))] == -1)
             node = (node, *(self.build(group) for group in groups))
             placed = placed | frozenset(here)
         return node
 
     def _first_met(self, pivot: int, others: list[int]) -> dict[frozenset[int], int]:
-        """For each pair {j, l}: j or l where it alone meets the pivot first, -1 where j and l meet first, -2 where all at once."""
+        """For each pair: the one that meets the pivot first, -1 where the two meet each other first, -2 where all meet at once."""
         pairs = list(combinations(others, 2))
         big, minus, unit = power(self.big), -power(self.big), power(self.unit)
         rows: list[Row] = []
-        for j, l in pairs:
-            rows += [{pivot: big, j: minus, l: unit}, {pivot: big, l: minus, j: unit}, {j: big, l: minus, pivot: unit}]
+        for j, other in pairs:
+            rows += [
+                {pivot: big, j: minus, other: unit},
+                {pivot: big, other: minus, j: unit},
+                {j: big, other: minus, pivot: unit},
+            ]
         operands = self.bench.rows(rows)
         d = self.bench.ask(operands)
         survived = (d == self.bench.result(unit)).reshape(-1, 3)
@@ -92,20 +97,20 @@ class _Search:
             shown = np.linspace(0, len(rows) - 1, EVIDENCE).astype(int)
             self.evidence = self.bench.exchanges(operands, d, shown)
         met: dict[frozenset[int], int] = {}
-        for (j, l), (with_j, with_l, apart) in zip(pairs, survived, strict=True):
-            answers = (bool(with_j), bool(with_l), bool(apart))
-            known = {(True, False, False): j, (False, True, False): l, (False, False, True): -1}
+        for (j, other), (with_j, with_other, apart) in zip(pairs, survived, strict=True):
+            answers = (bool(with_j), bool(with_other), bool(apart))
+            known = {(True, False, False): j, (False, True, False): other, (False, False, True): -1}
             if answers not in known and len(set(answers)) != 1:
-                raise _Contradiction(f"leaves {pivot}, {j} and {l} cancel in two ways at once: no tree does that")
-            met[frozenset((j, l))] = known.get(answers, -2)
+                raise _Contradiction(f"leaves {pivot}, {j} and {other} cancel in two ways at once: no tree does that")
+            met[frozenset((j, other))] = known.get(answers, -2)
         return met
 
 
-def _groups(leaves: list[int], together: object) -> list[list[int]]:
+def _groups(leaves: list[int], together: Callable[[int, int], bool]) -> list[list[int]]:
     groups: list[list[int]] = []
     for leaf in leaves:
-        joined = [group for group in groups if any(together(leaf, other) for other in group)]  # type: ignore[operator]
-        if len(joined) > 1 or (joined and not all(together(leaf, other) for other in joined[0])):  # type: ignore[operator]
+        joined = [group for group in groups if any(together(leaf, other) for other in group)]
+        if len(joined) > 1 or (joined and not all(together(leaf, other) for other in joined[0])):
             raise _Contradiction(f"leaf {leaf} belongs to two sums")
         if joined:
             joined[0].append(leaf)

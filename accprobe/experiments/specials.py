@@ -8,7 +8,7 @@ from typing import get_args
 
 import numpy as np
 
-from accprobe.experiments.draft import Draft, Role
+from accprobe.experiments.draft import Draft, Role, roles
 from accprobe.experiments.elimination import EVIDENCE, eliminate, fitting
 from accprobe.experiments.findings import Finding, Value
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, encode, power
@@ -72,21 +72,13 @@ def _nans(fmt: Format) -> Iterator[int]:
 def overflow(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     """What a finite sum above the largest result becomes."""
     findings = []
-    for role, prefix in _roles(draft):
+    for role, prefix in roles(draft):
         candidates: dict[Value, DotModel] = {o: draft.change(role, overflow=o).model() for o in get_args(Overflow)}
         note = "no sum of these operands exceeds the largest result"
         finding = eliminate(bench, f"{prefix}overflow", candidates, fitting(bench, list(_large(bench, role))), note)
         draft = draft.change(role, overflow=finding.value)
         findings.append(finding)
     return draft, findings
-
-
-def _roles(draft: Draft) -> Iterator[tuple[Role, str]]:
-    present = {node.role for node in draft.nodes()}
-    if "sum" in present:
-        yield "sum", ""
-    if "add" in present:
-        yield "add", "add_"
 
 
 def _large(bench: Workbench, role: Role) -> Iterator[Row]:
@@ -107,24 +99,31 @@ def _large(bench: Workbench, role: Role) -> Iterator[Row]:
 
 def zero_sign(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     """The sign of a zero: from zeros of both signs, and from terms that cancel."""
-    roles = list(_roles(draft))
+    present = roles(draft)
     candidates: dict[Value, DotModel] = {}
     drafts = {}
-    for combination in product(get_args(ZeroSign), repeat=len(roles)):
+    for combination in product(get_args(ZeroSign), repeat=len(present)):
         changed = draft
-        for (role, _), sign in zip(roles, combination, strict=True):
+        for (role, _), sign in zip(present, combination, strict=True):
             changed = changed.change(role, zero_sign=sign)
         drafts[combination] = changed
         candidates["/".join(combination)] = changed.model()
     joint = eliminate(bench, "zero_sign", candidates, _zeros(bench))
     left = [tuple(str(value).split("/")) for value in joint.left or (joint.value,)]
     findings = []
-    for i, (_, prefix) in enumerate(roles):
+    for i, (_, prefix) in enumerate(present):
         values = tuple(dict.fromkeys(combination[i] for combination in left))
         known = len(values) == 1 and not (joint.bound == "undetermined" and not joint.left)
         note = "" if known else joint.note
         findings.append(
-            Finding(f"{prefix}zero_sign", values[0], "exact" if known else "undetermined", () if known else values, note, joint.evidence)
+            Finding(
+                f"{prefix}zero_sign",
+                values[0],
+                "exact" if known else "undetermined",
+                () if known else values,
+                note,
+                joint.evidence,
+            )
         )
     return drafts[left[0]], findings
 
@@ -158,4 +157,10 @@ def carries(bench: Workbench, draft: Draft) -> Finding:
     wrong = np.flatnonzero(d != draft.model().evaluate(inst, *operands))
     if not len(wrong):
         return Finding("carries", "kept", evidence=bench.exchanges(operands, d, [2 * inst.k - 2, 4 * inst.k - 2]))
-    return Finding("carries", "lost", "undetermined", note="sums of one sign differ from the model", evidence=bench.exchanges(operands, d, wrong[:EVIDENCE]))
+    return Finding(
+        "carries",
+        "lost",
+        "undetermined",
+        note="sums of one sign differ from the model",
+        evidence=bench.exchanges(operands, d, wrong[:EVIDENCE]),
+    )

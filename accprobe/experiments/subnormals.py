@@ -6,38 +6,39 @@ from dataclasses import replace
 from itertools import product
 from typing import get_args
 
-from accprobe.experiments.draft import Draft
+from accprobe.experiments.draft import Draft, roles
 from accprobe.experiments.elimination import eliminate
-from accprobe.experiments.findings import Finding, Value
+from accprobe.experiments.findings import Finding
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.formats import Format
-from accprobe.model import DotModel, Subnormals
+from accprobe.model import Subnormals
 from accprobe.operands import Operands
-
-FEATURES = ("subnormal_operands", "subnormal_addend", "subnormal_results")
 
 
 def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
-    """All three features at once: each alone is ambiguous where an input can only be seen through the result."""
-    drafts = {}
-    for combination in product(get_args(Subnormals), repeat=3):
-        drafts[combination] = _with(draft, combination)
-    candidates: dict[Value, DotModel] = {"/".join(c): d.model() for c, d in drafts.items()}
-    joint = eliminate(bench, "subnormals", candidates, _operands(bench))
-    left = [tuple(str(value).split("/")) for value in joint.left or (joint.value,)]
+    """All of it at once: each alone is ambiguous where an input can only be seen through the result."""
+    present = roles(draft)
+    features = ["subnormal_operands", "subnormal_addend", *(f"{prefix}subnormal_results" for _, prefix in present)]
+    choices: tuple[Subnormals, ...] = get_args(Subnormals)
+    drafts: dict[str, tuple[Draft, tuple[Subnormals, ...]]] = {}
+    for operands, addend, *results in product(choices, repeat=len(features)):
+        changed = replace(draft, subnormal_operands=operands, subnormal_addend=addend)
+        for (role, _), value in zip(present, results, strict=True):
+            changed = changed.change(role, subnormal_results=value)
+        combination = (operands, addend, *results)
+        drafts["/".join(combination)] = changed, combination
+    joint = eliminate(bench, "subnormals", {name: d.model() for name, (d, _) in drafts.items()}, _operands(bench))
+    explained = bool(joint.left) or joint.bound == "exact"
+    left = [drafts[str(name)][1] for name in joint.left or (joint.value,)]
     findings = []
-    for i, feature in enumerate(FEATURES):
-        values = tuple(sorted({combination[i] for combination in left}, reverse=True))
-        bound = "exact" if len(values) == 1 and joint.value is not None else "undetermined"
-        note = "" if bound == "exact" else "a lost input and a lost result look the same here"
-        findings.append(Finding(feature, values[0], bound, values if len(values) > 1 else (), note, joint.evidence))
-    return _with(draft, left[0]), findings
-
-
-def _with(draft: Draft, combination: tuple[str, ...]) -> Draft:
-    operands, addend, results = combination
-    changed = replace(draft, subnormal_operands=operands, subnormal_addend=addend)
-    return changed.change("sum", subnormal_results=results).change("add", subnormal_results=results)
+    for i, feature in enumerate(features):
+        values = tuple(dict.fromkeys(combination[i] for combination in left))
+        if len(values) == 1 and explained:
+            findings.append(Finding(feature, values[0], evidence=joint.evidence))
+        else:
+            note = "a lost input and a lost result look the same here" if explained else joint.note
+            findings.append(Finding(feature, values[0], "undetermined", values, note, joint.evidence))
+    return drafts[str(joint.value)][0], findings
 
 
 def _operands(bench: Workbench) -> Operands:

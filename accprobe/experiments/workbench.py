@@ -123,7 +123,6 @@ def encode(fmt: Format, value: Dyadic) -> int | None:
     return pattern | (fmt.sign_bit if value.significand < 0 else 0)
 
 
-
 LARGEST_FACTOR = 1 << 12
 
 

@@ -1,0 +1,1 @@
+"""Reports for readers: cells and patterns are shared, each other module is one output form."""

@@ -1,0 +1,156 @@
+"""What a report says about an instruction, in words short enough for a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from accprobe import units
+from accprobe.formats import Format
+from accprobe.render.patterns import patterns
+from accprobe.report import Finding, Report, Row, Status
+
+
+class Cells(NamedTuple):
+    """The outcome of one instruction; instructions with equal cells differ in nothing that a table shows."""
+
+    ran_as: str
+    effective_bits: str
+    alignment_bits: str
+    alignment_rounding: str
+    result_rounding: str
+    products_per_sum: str
+    addend: str
+    dots: str
+    rivals: str
+    status: Status
+
+
+class Line(NamedTuple):
+    """One line of a table: instructions of one family with equal cells."""
+
+    pattern: str
+    cells: Cells
+    rows: tuple[Row, ...]
+
+
+def cells(row: Row) -> Cells:
+    """The cells of a row that is not skipped; "" where nothing is known."""
+    return Cells(
+        ran_as(row),
+        effective_bits(row),
+        found(row, "alignment_bits"),
+        found(row, "alignment_rounding"),
+        found(row, "result_rounding"),
+        found(row, "products_per_sum"),
+        found(row, "addend"),
+        _dots(row),
+        f"{len(row.rivals.survived)}/{row.rivals.tried}" if row.rivals else "",
+        row.status,
+    )
+
+
+def lines(rows: Sequence[Row], collapse: bool = True) -> list[Line]:
+    """The rows as lines, in the order of their first rows; `collapse`: rows of equal cells as few lines as patterns allow."""
+    if not collapse:
+        return [Line(row.name, cells(row), (row,)) for row in rows]
+    alike: dict[tuple[str, bool, Cells], list[Row]] = {}
+    for row in rows:
+        alike.setdefault((row.instruction.family, row.instruction.sparse, cells(row)), []).append(row)
+    return [
+        Line(pattern, key[-1], tuple(group)) for key, group in alike.items() for pattern in patterns(row.name for row in group)
+    ]
+
+
+def ran_as(row: Row) -> str:
+    """The lowering without modifiers: "F2FP + 2×HMMA + FADD"; counts of matrix opcodes alone, others go by registers."""
+    counts: dict[str, int] = {}
+    for opcode, count in row.lowering:
+        counts[units.stem(opcode)] = counts.get(units.stem(opcode), 0) + count
+    matrix = {units.stem(opcode) for opcode in row.opcodes}
+    return " + ".join(f"{count}×{stem}" if stem in matrix and count > 1 else stem for stem, count in counts.items())
+
+
+def effective_bits(row: Row) -> str:
+    """ "13 (e8m13)": fraction bits of the running sum, and the float that has as many; "32 wrap" for an integer."""
+    d = row.instruction.d
+    if d.is_integer:
+        return " ".join(filter(None, (found(row, "result_bits"), found(row, "overflow"))))
+    bits = row.findings.get("effective_bits")
+    return f"{value(bits)} ({register(d, bits.value)})" if bits and isinstance(bits.value, int) else ""
+
+
+def register(d: Format, bits: int) -> str:
+    """The float with the exponent of `d` and that many fraction bits: "f32" for 23, "e8m13" for 13."""
+    return d.name if bits == d.mantissa_bits else f"e{d.exponent_bits}m{bits}"
+
+
+def found(row: Row, feature: str) -> str:
+    """The value of a finding, "" where there is none."""
+    return value(row.findings[feature], feature) if feature in row.findings else ""
+
+
+def value(finding: Finding, feature: str = "") -> str:
+    """ "13", "≥24" for a lower bound, "13?" where other values explain everything as well."""
+    text = word(finding.value, feature)
+    if finding.bound == "at_least":
+        return f"≥{text}"
+    return f"{text}?" if finding.bound == "undetermined" and len(finding.left) > 1 else text
+
+
+def word(plain: int | str | None, feature: str = "") -> str:
+    """One value in words: no alignment bits are an exact sum."""
+    if plain is None:
+        return "exact" if feature.endswith("alignment_bits") else "none"
+    return str(plain)
+
+
+def is_narrow(row: Row) -> bool:
+    """Whether the running sum is known to keep fewer fraction bits than the result's format has."""
+    bits, d = row.findings.get("effective_bits"), row.instruction.d
+    return bits is not None and bits.bound == "exact" and isinstance(bits.value, int) and bits.value < d.mantissa_bits
+
+
+def is_converted(row: Row) -> bool:
+    """Whether a unit of other formats did the work."""
+    return any(units.relation(row.instruction, opcode) == "converted" for opcode in row.opcodes)
+
+
+def meanings(report: Report) -> list[str]:
+    """What a reader must not miss, one sentence each."""
+    sentences = []
+    narrow: dict[tuple[str, str, int], list[str]] = {}
+    converted: dict[tuple[str, str], list[str]] = {}
+    for row in report.measured:
+        if is_narrow(row):
+            d = row.instruction.d
+            narrow.setdefault((effective_bits(row), d.name, d.mantissa_bits), []).append(row.name)
+        if is_converted(row):
+            matrix = " and ".join(dict.fromkeys(map(units.stem, row.opcodes)))
+            others = dict.fromkeys(units.stem(opcode) for opcode, _ in row.lowering if opcode not in row.opcodes)
+            converted.setdefault((matrix, ", ".join(others)), []).append(row.name)
+    for (bits, d_name, most), names in narrow.items():
+        sentences.append(f"The running sum keeps {bits} of {d_name}'s {most} fraction bits: {_list(names)}.")
+    for (matrix, others), names in converted.items():
+        beside = f" beside {others}" if others else ""
+        sentences.append(f"{matrix} ran{beside}, a unit of other formats after conversion, so it adds as that unit does: {_list(names)}.")
+    return sentences
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(patterns(names))
+
+
+def _dots(row: Row) -> str:
+    if row.verification is None:
+        return ""
+    wrong = row.verification.mismatches
+    return f"{compact(row.verification.dots)}, {compact(wrong)} wrong" if wrong else compact(row.verification.dots)
+
+
+def compact(count: int) -> str:
+    """ "512", "16k", "1.5M": two digits where it is rounded."""
+    for size, suffix in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:.2g}{suffix}" if count < 100 * size else f"{count // size}{suffix}"
+    return str(count)

@@ -1,0 +1,338 @@
+"""A survey: every instruction of a device characterised, verified against fresh random operands, challenged by rivals."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Protocol, runtime_checkable
+
+from accprobe import report, units
+from accprobe.devices import Device, Lowering, open_device
+from accprobe.errors import AccprobeError, DeviceError, UnknownName, nearest
+from accprobe.experiments import characterise
+from accprobe.experiments.findings import Characterisation
+from accprobe.instructions import Instruction, architectures_with, parse
+from accprobe.report import SCHEMA, DeviceRecord, Report, Row, Run, Status, Tool
+from accprobe.rivals import Contest, challenge
+from accprobe.verify import Verification, verify
+
+DOTS = 1 << 14
+"""Dot products that a model is verified on where nothing else is asked for."""
+
+MOST_JOBS = 8
+
+OnRow = Callable[[Report], None]
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A device that is faster where it is told beforehand what it will run."""
+
+    def prepare(self, insts: Iterable[Instruction]) -> None: ...
+
+
+@runtime_checkable
+class Identifies(Protocol):
+    """A device that knows which instructions are computed by the very same function: those of equal identity."""
+
+    def identity(self, inst: Instruction) -> Hashable: ...
+
+
+def survey(
+    device: str | Device,
+    select: Sequence[str] = (),
+    dots: int = DOTS,
+    seed: int = 0,
+    jobs: int | None = None,
+    on_row: OnRow = lambda _: None,
+) -> Report:
+    """The report of a device, by name ("cuda:0") or already open (then in this process, whatever `jobs` says).
+
+    select: globs or names of instructions; none of them: all. on_row: called with the report so far, first with the skipped
+    rows alone, then after each row. Raises UnknownName where a glob selects nothing, DeviceError where the device stops working.
+    """
+    started = time.perf_counter()
+    name = device if isinstance(device, str) else None
+    opened = open_device(device) if isinstance(device, str) else device
+    wanted = selected(opened, select)
+    skipped = {inst.name: reason for inst in wanted if (reason := opened.why_not(inst))}
+    groups = _same_function(opened, [inst for inst in wanted if inst.name not in skipped])
+    leaders = [group[0] for group in groups]
+    workers = min(jobs or default_jobs(), len(groups)) if name else 1
+    rows = {key: Row(name=key, status="skipped", reason=reason) for key, reason in skipped.items()}
+    empty = _empty(opened, _stand_in(name, opened), seed)
+
+    def so_far() -> Report:
+        run = Run(jobs=max(workers, 1), seconds=round(time.perf_counter() - started, 3), selected=len(wanted))
+        return empty.model_copy(update={"run": run, "instructions": tuple(rows[i.name] for i in wanted if i.name in rows)})
+
+    on_row(so_far())
+    if isinstance(opened, Prepares):
+        opened.prepare(leaders)
+    members = {group[0].name: group[1:] for group in groups}
+    if name and workers > 1:
+        measured = _in_processes(name, leaders, dots, seed, workers)
+    else:
+        measured = _here(opened, leaders, dots, seed)
+    with closing(measured):
+        for row in measured:
+            rows[row.name] = row
+            rows |= {inst.name: _copy(row, inst, opened.lowering(inst)) for inst in members[row.name]}
+            on_row(so_far())
+    return so_far()
+
+
+def selected(device: Device, select: Sequence[str]) -> list[Instruction]:
+    """The instructions of a device that any glob matches, in catalog order, then those that were named and are in no catalog.
+
+    Raises UnknownName where one selects nothing.
+    """
+    known = {inst.name: inst for inst in device.instructions()}
+    if not select:
+        return list(known.values())
+    names: set[str] = set()
+    for glob in select:
+        found = matching(known, glob)
+        if not found:
+            inst = _unlisted(glob, device.architecture)
+            known[inst.name] = inst
+            found = [inst.name]
+        names.update(found)
+    return [inst for name, inst in known.items() if name in names]
+
+
+def matching(names: Iterable[str], glob: str) -> list[str]:
+    """The names that a glob matches; a glob may also be a full PTX opcode."""
+    found = [name for name in names if fnmatchcase(name, glob)]
+    if found or any(mark in glob for mark in "*?["):
+        return found
+    try:
+        canonical = parse(glob).name
+    except UnknownName:
+        return []
+    return [name for name in names if name == canonical]
+
+
+def default_jobs() -> int:
+    """Worker processes where nothing else is asked for: one a core, and no more than MOST_JOBS."""
+    return min(len(os.sched_getaffinity(0)), MOST_JOBS)
+
+
+def _unlisted(glob: str, architecture: str) -> Instruction:
+    """An instruction that the catalog leaves out, such as a wgmma of another n."""
+    if any(mark in glob for mark in "*?["):
+        raise UnknownName(
+            f"'{glob}' selects no instruction of {architecture}; `accprobe list --instructions {architecture}` has all"
+        )
+    inst = parse(glob)
+    if architecture not in architectures_with(inst):
+        raise UnknownName(f"{architecture} has no {inst.name}; it is of {', '.join(architectures_with(inst))}")
+    return inst
+
+
+def _same_function(device: Device, insts: Sequence[Instruction]) -> list[list[Instruction]]:
+    groups: dict[Hashable, list[Instruction]] = {}
+    for inst in insts:
+        identity = device.identity(inst) if isinstance(device, Identifies) else None
+        groups.setdefault(inst.name if identity is None else identity, []).append(inst)
+    return list(groups.values())
+
+
+def _stand_in(name: str | None, device: Device) -> str:
+    """Why a simulated device stands in for a GPU, "" where it does not."""
+    if name != "auto" or device.kind != "simulated":
+        return ""
+    from accprobe.devices.cuda import why_no_gpu
+
+    return why_no_gpu() or ""
+
+
+def _empty(device: Device, reason: str, seed: int) -> Report:
+    return Report(
+        schema=SCHEMA,
+        tool=Tool.current(),
+        environment=device.environment(),
+        seed=seed,
+        device=DeviceRecord(
+            kind=device.kind,
+            name=device.name,
+            architecture=device.architecture,
+            reason=reason,
+            facts={key: fact for key, fact in device.describe().items() if isinstance(fact, int | float | str)},
+        ),
+        run=Run(jobs=1, seconds=0.0, selected=0),
+        instructions=(),
+    )
+
+
+class Surveyor:
+    """Measures one instruction after another on one device."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._worked: Instruction | None = None
+
+    def row(self, inst: Instruction, dots: int, seed: int) -> Row:
+        """The row of `inst`, `unverified` where it fails. Raises DeviceError where what worked before fails too."""
+        started = time.perf_counter()
+        try:
+            row = self._row(inst, dots, seed)
+            self._worked = inst
+        except AccprobeError as e:
+            if isinstance(e, DeviceError) and self._worked:
+                self._ask_again(self._worked, e)
+            row = Row(name=inst.name, status="unverified", reason=str(e))
+        return row.model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
+
+    def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
+        lowering = self._device.lowering(inst)
+        result = characterise(self._device, inst)
+        if result.model is None:
+            reason = "no model explains what the device answered"
+            return Row(name=inst.name, status="unverified", reason=reason, **_known(result, None), **_witness(lowering))
+        verification = verify(self._device, inst, result.model, dots, seed)
+        contest = challenge(self._device, inst, result, seed)
+        row = Row(
+            name=inst.name,
+            status="inferred",
+            model=result.model,
+            verification=_verification(inst, verification),
+            rivals=report.Rivals(
+                tried=contest.tried, survived=tuple(report.Rival(field=r.field, value=r.value) for r in contest.survived)
+            ),
+            **_known(result, contest),
+        )
+        return _copy(row, inst, lowering)
+
+    def _ask_again(self, worked: Instruction, error: DeviceError) -> None:
+        import numpy as np
+
+        a, b, c = ((1, worked.k), worked.a), ((1, worked.k), worked.b), ((1,), worked.c)
+        try:
+            self._device.dot(worked, *(np.zeros(shape, fmt.dtype) for shape, fmt in (a, b, c)))
+        except DeviceError:
+            raise DeviceError(f"{self._device.name} stopped working: {error}") from error
+
+
+def _here(device: Device, insts: Iterable[Instruction], dots: int, seed: int) -> Iterator[Row]:
+    surveyor = Surveyor(device)
+    for inst in insts:
+        yield surveyor.row(inst, dots, seed)
+
+
+@cache
+def _surveyor(name: str) -> Surveyor:
+    """This worker process's own."""
+    return Surveyor(open_device(name))
+
+
+def _row_in_worker(name: str, inst: Instruction, dots: int, seed: int) -> Row:
+    return _surveyor(name).row(inst, dots, seed)
+
+
+def _in_processes(name: str, insts: Sequence[Instruction], dots: int, seed: int, jobs: int) -> Iterator[Row]:
+    """Rows as they are finished. Workers end with this generator, in the middle of a row where it is closed early."""
+    context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        try:
+            with _interrupts_held_back():
+                futures = [pool.submit(_row_in_worker, name, inst, dots, seed) for inst in insts]
+            for future in as_completed(futures):
+                yield future.result()
+        except BrokenProcessPool:
+            raise DeviceError("a worker process died, perhaps for want of memory; fewer --jobs need less") from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Processes started inside never see Ctrl-C: a blocked signal is inherited. This process sees it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _copy(row: Row, inst: Instruction, lowering: Lowering | None) -> Row:
+    """The row of an instruction that is computed as `row` says, and became `lowering`."""
+    changes: dict[str, object] = {"name": inst.name, **_witness(lowering)}
+    if row.model is not None:
+        changes["status"], changes["reason"] = _verdict(inst, row, lowering)
+    return row.model_copy(update=changes)
+
+
+def _verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Status, str]:
+    if lowering is None:
+        return "unverified", "which opcode ran is not known: see `accprobe doctor`"
+    if not lowering.matrix or any(units.relation(inst, opcode) == "foreign" for opcode in lowering.matrix):
+        ran = ", ".join(lowering.matrix) or "no matrix opcode"
+        return "unverified", f"{ran} ran, not an opcode of {inst.family}'s unit"
+    if row.unstable:
+        return "inferred", f"{row.unstable:,} dot products gave other bits when asked again"
+    if row.verification and row.verification.mismatches:
+        return "inferred", f"{row.verification.mismatches:,} of {row.verification.dots:,} dot products differ from the model"
+    return "confirmed", ""
+
+
+def _witness(lowering: Lowering | None) -> dict[str, object]:
+    if lowering is None:
+        return {}
+    return {
+        "opcodes": lowering.matrix,
+        "lowering": lowering.sequence,
+        "opcode_source": lowering.source,
+        "cubin_sha256": lowering.cubin_sha256,
+    }
+
+
+def _known(result: Characterisation, contest: Contest | None) -> dict[str, object]:
+    """Findings, what rivals leave undetermined of them, and their evidence."""
+    inst = result.instruction
+    found = {
+        name: report.Finding(value=f.value, bound=_bound(f.bound), left=f.left, note=f.note)
+        for name, f in result.findings.items()
+    }
+    survived: dict[str, list[str]] = {}
+    for rival in contest.survived if contest else ():
+        survived.setdefault(rival.field, []).append(rival.value)
+    for field, values in survived.items():
+        value = found[field].value if field in found else None
+        left = tuple(dict.fromkeys([*((value,) if field in found else ()), *values]))
+        found[field] = report.Finding(
+            value=value, bound="undetermined", left=left, note="no operands were found that tell these apart"
+        )
+    evidence = {name: tuple(report.exchange(inst, e) for e in f.evidence) for name, f in result.findings.items() if f.evidence}
+    return {"findings": found, "evidence": evidence, "unstable": result.unstable}
+
+
+def _bound(bound: str) -> report.Bound:
+    return "at_least" if bound == "at least" else "exact" if bound == "exact" else "undetermined"
+
+
+def _verification(inst: Instruction, done: Verification) -> report.Verification:
+    first = done.counterexample
+    return report.Verification(
+        dots=done.dots,
+        mismatches=done.mismatches,
+        seed=done.seed,
+        kinds=done.kinds,
+        counterexample=first
+        and report.Counterexample(
+            kind=first.kind,
+            exchange=report.exchange(inst, first.exchange),
+            expected=f"{first.expected:0{inst.d.storage_bits // 4}x}",
+        ),
+    )
