@@ -127,9 +127,12 @@ class _Chunk:
                 counted = arithmetic.zero_terms == "aligned"
                 power_a, power_b = (_power(x, f, normalised, counted) for x, f in ((a, self.inst.a), (b, self.inst.b)))
                 np.multiply(power_a, power_b, out=powers[:count])
+                if kept == "flushed" and not counted:
+                    powers[:count][values[:count] == 0] = 0.0
         for i, (patterns, fmt, subnormals) in enumerate(others, count):
             values[i] = _value(patterns, fmt, subnormals)
             powers[i] = _power(patterns, fmt, normalised=False, counted=False)
+            powers[i][values[i] == 0] = 0.0
         return values, powers
 
     def _exact_sum(self, node: FusedSum, arithmetic: FloatArithmetic) -> Bits:

@@ -22,6 +22,7 @@ AlignmentRounding = Literal["truncate", "floor", "nearest", "sticky"]
 ProductExponent = Literal["unnormalised", "normalised operands", "normalised product"]
 ZeroTerms = Literal["ignored", "aligned"]
 ZeroSign = Literal["positive", "ieee"]
+UnderflowSign = Literal["kept", "positive"]
 Overflow = Literal["infinity", "largest"]
 Subnormals = Literal["kept", "flushed"]
 IntegerOverflow = Literal["wrap", "saturate"]
@@ -45,6 +46,7 @@ class FloatArithmetic:
     min_exponent: terms are aligned no lower than this exponent (None: no floor).
     zero_terms: whether the exponent of a product with a zero operand counts in the search for the largest one.
     zero_sign: sign of a sum that is exactly zero: always positive, or negative where every term is negative (IEEE 754).
+    underflow_sign: sign of a sum that is not zero and becomes it by rounding: the sum's own, or always positive.
     overflow: what a finite sum that is too large becomes. subnormal_results: whether results may be subnormal.
     nan: bit pattern of a NaN result.
     """
@@ -58,6 +60,7 @@ class FloatArithmetic:
     min_exponent: int | None = None
     zero_terms: ZeroTerms = "ignored"
     zero_sign: ZeroSign = "positive"
+    underflow_sign: UnderflowSign = "kept"
     overflow: Overflow = "infinity"
     subnormal_results: Subnormals = "kept"
     nan: int = 0x7FFFFFFF
@@ -279,6 +282,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "product_exponent": get_args(ProductExponent),
     "zero_terms": get_args(ZeroTerms),
     "zero_sign": get_args(ZeroSign),
+    "underflow_sign": get_args(UnderflowSign),
     "subnormal_results": get_args(Subnormals),
 }
 

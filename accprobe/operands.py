@@ -97,6 +97,11 @@ def _staggered(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     return _around(inst, rng, n, rng.integers(-6, 7, n), 15)
 
 
+def _close(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+    """Normal numbers of full width whose products lie within a few bits of one another, and C too."""
+    return Operands(*(_floats(f, rng, rng.integers(-1, 2, s)) for f, s in _shapes(inst, n)))
+
+
 def _cancelling(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     """Products in pairs that cancel but for a few, in random places, so that low bits come to the top."""
     a, b, c = _around(inst, rng, n, rng.integers(-4, 5, n), 8)
@@ -115,9 +120,11 @@ def _tiny(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     """Subnormals, and products around the smallest exponent at which the result and the alignment end."""
     lowest = max(inst.a.min_exponent + inst.b.min_exponent - 4, inst.d.min_exponent - inst.d.mantissa_bits - 14)
     a, b, c = _around(inst, rng, n, rng.integers(lowest, lowest + 36, n), 5)
-    small = rng.random(n) < 0.5
-    c = np.where(small, _floats(inst.c, rng, np.full(n, inst.c.min_exponent - 1)), c)
-    return Operands(a, b, c)
+    subnormal = _floats(inst.c, rng, np.full(n, inst.c.min_exponent - 1))
+    few_bits = subnormal & inst.c.dtype.type(inst.c.sign_bit | 7)
+    zero = subnormal & inst.c.dtype.type(inst.c.sign_bit)
+    choice = rng.integers(0, 4, n)
+    return Operands(a, b, np.choose(choice, [c, subnormal, few_bits, zero]))
 
 
 def _huge(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
@@ -175,6 +182,7 @@ FLOAT_KINDS: dict[str, Callable[[Instruction, np.random.Generator, int], Operand
     "normal": _normal,
     "wide": _wide,
     "near": _near,
+    "close": _close,
     "staggered": _staggered,
     "cancelling": _cancelling,
     "tiny": _tiny,

@@ -16,8 +16,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, StringConstraints, ValidationError
-from pydantic import model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 import accprobe
 from accprobe import instructions, model
@@ -27,7 +35,7 @@ from accprobe.experiments import findings as experiment
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel
 
-SCHEMA = 1
+SCHEMA: Literal[1] = 1
 
 Status = Literal["confirmed", "inferred", "unverified", "skipped"]
 Bound = Literal["exact", "at_least", "undetermined"]

@@ -32,6 +32,7 @@ from accprobe.model import (
     ProductExponent,
     Rounding,
     Subnormals,
+    UnderflowSign,
     ZeroSign,
     ZeroTerms,
     chain,
@@ -108,7 +109,7 @@ def undetermined(findings: dict[str, Finding], contest: Contest) -> dict[str, Fi
 def rivals(model: DotModel, findings: dict[str, Finding]) -> Iterator[Rival]:
     """Every model that differs from `model` in one field or in the order of its sums, none twice."""
     seen = {model}
-    for rival in (*_operand_rivals(model), *_arithmetic_rivals(model, findings), *_order_rivals(model)):
+    for rival in (*_operand_rivals(model), *_arithmetic_rivals(model, findings), *_order_rivals(model, findings)):
         if rival.model not in seen:
             seen.add(rival.model)
             yield rival
@@ -179,6 +180,7 @@ def _mutations(arithmetic: Arithmetic, findings: dict[str, Finding], prefix: str
         yield from (("zero_terms", rule) for rule in get_args(ZeroTerms))
     yield from (("result_rounding", r) for r in get_args(Rounding))
     yield from (("zero_sign", sign) for sign in get_args(ZeroSign))
+    yield from (("underflow_sign", sign) for sign in get_args(UnderflowSign))
     yield from (("overflow", o) for o in get_args(Overflow))
     yield from (("subnormal_results", s) for s in get_args(Subnormals))
     if shows_nan:
@@ -186,12 +188,12 @@ def _mutations(arithmetic: Arithmetic, findings: dict[str, Finding], prefix: str
         yield "nan", (arithmetic.result.infinity or 0) | 1 << (arithmetic.result.mantissa_bits - 1)
 
 
-def _order_rivals(model: DotModel) -> Iterator[Rival]:
+def _order_rivals(model: DotModel, findings: dict[str, Finding]) -> Iterator[Rival]:
     """Other groupings of the products, other orders of the sums, and other places for C.
 
-    None for sums modulo 2^32, which are the same function in every order.
+    None for integer sums that are the same function in every order, which the experiment on the order has said.
     """
-    if model.root.arithmetic == IntegerArithmetic(model.root.arithmetic.result, "wrap"):
+    if isinstance(model.root.arithmetic, IntegerArithmetic) and findings["order"].bound == "undetermined":
         return
     summing = next(node for node in model.root.nodes() if node.products).arithmetic
     add = model.root.arithmetic if not model.root.products else None

@@ -44,7 +44,10 @@ def encode(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic
     too_large = patterns >= fmt.infinity if fmt.name != "f64" else (base > fmt.max_exponent) | (patterns >= fmt.infinity)
     largest = fmt.largest >> step << step
     patterns = np.where(too_large, fmt.infinity if arithmetic.overflow == "infinity" else largest, patterns)
-    return np.asarray(np.where(negative, patterns | fmt.sign_bit, patterns).astype(fmt.dtype))
+    if arithmetic.underflow_sign == "positive":
+        negative = negative & (patterns != 0)
+    unsigned = patterns.astype(fmt.dtype)
+    return np.where(negative, unsigned | fmt.dtype.type(fmt.sign_bit), unsigned)
 
 
 def _increment(rounding: Rounding, negative: Truths, kept: Integers, rest: Integers, drop: Integers) -> Truths:

@@ -6,13 +6,17 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from accprobe import report, units
 from accprobe.devices import Device, Lowering, open_device
@@ -22,7 +26,7 @@ from accprobe.experiments.findings import Characterisation
 from accprobe.instructions import Instruction, architectures_with, parse
 from accprobe.report import SCHEMA, DeviceRecord, Report, Row, Run, Status, Tool
 from accprobe.rivals import Contest, challenge
-from accprobe.verify import Verification, verify
+from accprobe.verify import Counterexample, Verification, verify
 
 DOTS = 1 << 14
 """Dot products that a model is verified on where nothing else is asked for."""
@@ -57,7 +61,8 @@ def survey(
     """The report of a device, by name ("cuda:0") or already open (then in this process, whatever `jobs` says).
 
     select: globs or names of instructions; none of them: all. on_row: called with the report so far, first with the skipped
-    rows alone, then after each row. Raises UnknownName where a glob selects nothing, DeviceError where the device stops working.
+    rows alone, then after each row.
+    Raises UnknownName where a glob selects nothing, DeviceError where the device stops working.
     """
     started = time.perf_counter()
     name = device if isinstance(device, str) else None
@@ -78,11 +83,9 @@ def survey(
     if isinstance(opened, Prepares):
         opened.prepare(leaders)
     members = {group[0].name: group[1:] for group in groups}
-    if name and workers > 1:
-        measured = _in_processes(name, leaders, dots, seed, workers)
-    else:
-        measured = _here(opened, leaders, dots, seed)
-    with closing(measured):
+    with closing(
+        _in_processes(name, leaders, dots, seed, workers) if name and workers > 1 else _here(opened, leaders, dots, seed)
+    ) as measured:
         for row in measured:
             rows[row.name] = row
             rows |= {inst.name: _copy(row, inst, opened.lowering(inst)) for inst in members[row.name]}
@@ -102,7 +105,7 @@ def selected(device: Device, select: Sequence[str]) -> list[Instruction]:
     for glob in select:
         found = matching(known, glob)
         if not found:
-            inst = _unlisted(glob, device.architecture)
+            inst = _unlisted(glob, device.architecture, known)
             known[inst.name] = inst
             found = [inst.name]
         names.update(found)
@@ -126,12 +129,11 @@ def default_jobs() -> int:
     return min(len(os.sched_getaffinity(0)), MOST_JOBS)
 
 
-def _unlisted(glob: str, architecture: str) -> Instruction:
+def _unlisted(glob: str, architecture: str, known: Mapping[str, Instruction]) -> Instruction:
     """An instruction that the catalog leaves out, such as a wgmma of another n."""
     if any(mark in glob for mark in "*?["):
-        raise UnknownName(
-            f"'{glob}' selects no instruction of {architecture}; `accprobe list --instructions {architecture}` has all"
-        )
+        near = nearest(glob.replace("*", ""), known)
+        raise UnknownName(f"'{glob}' selects none of the {len(known)} instructions of {architecture}; {near}")
     inst = parse(glob)
     if architecture not in architectures_with(inst):
         raise UnknownName(f"{architecture} has no {inst.name}; it is of {', '.join(architectures_with(inst))}")
@@ -183,24 +185,27 @@ class Surveyor:
     def row(self, inst: Instruction, dots: int, seed: int) -> Row:
         """The row of `inst`, `unverified` where it fails. Raises DeviceError where what worked before fails too."""
         started = time.perf_counter()
+        lowering: Lowering | None = None
         try:
+            lowering = self._device.lowering(inst)
             row = self._row(inst, dots, seed)
             self._worked = inst
         except AccprobeError as e:
             if isinstance(e, DeviceError) and self._worked:
                 self._ask_again(self._worked, e)
             row = Row(name=inst.name, status="unverified", reason=str(e))
-        return row.model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
+        except Exception as e:  # a defect that one instruction shows must not cost the others their rows
+            row = Row(name=inst.name, status="unverified", reason=_defect(e))
+        return _copy(row, inst, lowering).model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
 
     def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
-        lowering = self._device.lowering(inst)
         result = characterise(self._device, inst)
         if result.model is None:
             reason = "no model explains what the device answered"
-            return Row(name=inst.name, status="unverified", reason=reason, **_known(result, None), **_witness(lowering))
+            return Row(name=inst.name, status="unverified", reason=reason, **_known(result, None))
         verification = verify(self._device, inst, result.model, dots, seed)
         contest = challenge(self._device, inst, result, seed)
-        row = Row(
+        return Row(
             name=inst.name,
             status="inferred",
             model=result.model,
@@ -210,19 +215,22 @@ class Surveyor:
             ),
             **_known(result, contest),
         )
-        return _copy(row, inst, lowering)
 
     def _ask_again(self, worked: Instruction, error: DeviceError) -> None:
-        import numpy as np
-
-        a, b, c = ((1, worked.k), worked.a), ((1, worked.k), worked.b), ((1,), worked.c)
+        a, b = (np.zeros((1, worked.k), fmt.dtype) for fmt in (worked.a, worked.b))
         try:
-            self._device.dot(worked, *(np.zeros(shape, fmt.dtype) for shape, fmt in (a, b, c)))
+            self._device.dot(worked, a, b, np.zeros(1, worked.c.dtype))
         except DeviceError:
             raise DeviceError(f"{self._device.name} stopped working: {error}") from error
 
 
-def _here(device: Device, insts: Iterable[Instruction], dots: int, seed: int) -> Iterator[Row]:
+def _defect(error: Exception) -> str:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(where.filename).name}:{where.lineno}"
+    return f"a defect of accprobe, please report it: {type(error).__name__}: {error} ({place})"
+
+
+def _here(device: Device, insts: Iterable[Instruction], dots: int, seed: int) -> Generator[Row, None, None]:
     surveyor = Surveyor(device)
     for inst in insts:
         yield surveyor.row(inst, dots, seed)
@@ -238,7 +246,7 @@ def _row_in_worker(name: str, inst: Instruction, dots: int, seed: int) -> Row:
     return _surveyor(name).row(inst, dots, seed)
 
 
-def _in_processes(name: str, insts: Sequence[Instruction], dots: int, seed: int, jobs: int) -> Iterator[Row]:
+def _in_processes(name: str, insts: Sequence[Instruction], dots: int, seed: int, jobs: int) -> Generator[Row, None, None]:
     """Rows as they are finished. Workers end with this generator, in the middle of a row where it is closed early."""
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
@@ -298,24 +306,25 @@ def _witness(lowering: Lowering | None) -> dict[str, object]:
     }
 
 
-def _known(result: Characterisation, contest: Contest | None) -> dict[str, object]:
+def _known(result: Characterisation, contest: Contest | None) -> dict[str, Any]:
     """Findings, what rivals leave undetermined of them, and their evidence."""
     inst = result.instruction
     found = {
         name: report.Finding(value=f.value, bound=_bound(f.bound), left=f.left, note=f.note)
         for name, f in result.findings.items()
     }
-    survived: dict[str, list[str]] = {}
     for rival in contest.survived if contest else ():
-        survived.setdefault(rival.field, []).append(rival.value)
-    for field, values in survived.items():
-        value = found[field].value if field in found else None
-        left = tuple(dict.fromkeys([*((value,) if field in found else ()), *values]))
-        found[field] = report.Finding(
-            value=value, bound="undetermined", left=left, note="no operands were found that tell these apart"
-        )
+        known = found.get(rival.field, report.Finding(value=None, bound="undetermined"))
+        left = tuple(dict.fromkeys([*(known.left or (known.value,)), _value(rival.value)]))
+        note = "no operands were found that tell these apart"
+        found[rival.field] = report.Finding(value=known.value, bound="undetermined", left=left, note=note)
     evidence = {name: tuple(report.exchange(inst, e) for e in f.evidence) for name, f in result.findings.items() if f.evidence}
     return {"findings": found, "evidence": evidence, "unstable": result.unstable}
+
+
+def _value(text: str) -> report.Value:
+    """A rival's value, which is text, as a finding has it."""
+    return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def _bound(bound: str) -> report.Bound:
@@ -323,16 +332,15 @@ def _bound(bound: str) -> report.Bound:
 
 
 def _verification(inst: Instruction, done: Verification) -> report.Verification:
-    first = done.counterexample
     return report.Verification(
         dots=done.dots,
         mismatches=done.mismatches,
         seed=done.seed,
         kinds=done.kinds,
-        counterexample=first
-        and report.Counterexample(
-            kind=first.kind,
-            exchange=report.exchange(inst, first.exchange),
-            expected=f"{first.expected:0{inst.d.storage_bits // 4}x}",
-        ),
+        counterexample=_counterexample(inst, done.counterexample) if done.counterexample else None,
     )
+
+
+def _counterexample(inst: Instruction, first: Counterexample) -> report.Counterexample:
+    expected = f"{first.expected:0{inst.d.storage_bits // 4}x}"
+    return report.Counterexample(kind=first.kind, exchange=report.exchange(inst, first.exchange), expected=expected)

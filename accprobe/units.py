@@ -1,7 +1,7 @@
 """Matrix units: which unit an opcode belongs to, and which operand formats that unit takes as they are.
 
 An opcode's stem is [UTC] LETTER [G] MMA: the letter is the unit, G a warpgroup's, UTC the fifth generation's, as in HMMA,
-QGMMA, UTCQMMA. A unit that is given operands of another's formats gets them converted first, and then adds as it does for its own.
+QGMMA, UTCQMMA. A unit that is given operands of another's formats gets them converted first, then adds as it adds its own.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from accprobe.model import (
     ProductExponent,
     Rounding,
     Subnormals,
+    UnderflowSign,
     ZeroSign,
     ZeroTerms,
     chain,
@@ -79,6 +80,7 @@ def arithmetics(draw: st.DrawFn, result: str, k: int, plain: bool) -> FloatArith
         min_exponent=None if plain else draw(st.none() | st.integers(-160, -100)),
         zero_terms=some(ZeroTerms, "ignored") if rule == "unnormalised" else "ignored",
         zero_sign=some(ZeroSign, "positive"),
+        underflow_sign=some(UnderflowSign, "kept"),
         overflow=some(Overflow, "infinity"),
         subnormal_results=some(Subnormals, "kept"),
         nan=draw(st.sampled_from(NANS[result])),
@@ -94,7 +96,8 @@ def trees(draw: st.DrawFn, k: int, summing: FloatArithmetic, adding: FloatArithm
         groups = [list(range(i, k, parts)) for i in range(parts)]
     if size > 1 and parts > 1 and draw(st.booleans()):
         return pairwise([FusedSum(tuple(map(Product, group)), summing) for group in groups], adding)
-    return chain(groups, summing, draw(st.sampled_from(get_args(AddendPlace))), adding)
+    place = "first" if size == 1 else draw(st.sampled_from(get_args(AddendPlace)))
+    return chain(groups, summing, place, adding)
 
 
 def pairwise(nodes: list[FusedSum], adding: FloatArithmetic) -> FusedSum:

@@ -145,15 +145,16 @@ def _round(total: Fraction, arithmetic: FloatArithmetic) -> int:
     quantum = Fraction(2) ** (max(log2_floor(total), fmt.min_exponent) - arithmetic.result_bits)
     rounded = to_integer(total / quantum, arithmetic.result_rounding) * quantum
     sign = fmt.sign_bit if total < 0 else 0
+    zero = sign if arithmetic.underflow_sign == "kept" else 0
     rounded = abs(rounded)
     if arithmetic.subnormal_results == "flushed" and rounded < Fraction(2) ** fmt.min_exponent:
-        return sign
+        return zero
     if rounded >= Fraction(2) ** (fmt.max_exponent + 1):
         if arithmetic.overflow == "infinity":
             return fmt.infinity | sign
         rounded = (2 - Fraction(1, 2**arithmetic.result_bits)) * Fraction(2) ** fmt.max_exponent
     if rounded == 0:
-        return sign
+        return zero
     exponent = max(log2_floor(rounded), fmt.min_exponent)
     significand = rounded / Fraction(2) ** (exponent - fmt.mantissa_bits)
     assert significand.denominator == 1

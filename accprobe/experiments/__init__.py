@@ -8,17 +8,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accprobe.devices import Device
-from accprobe.experiments.draft import Draft, Tree, leaves
+from accprobe.experiments.draft import Draft, roles
 from accprobe.experiments.exponents import floor, largest_exponent
 from accprobe.experiments.findings import Characterisation, Finding
 from accprobe.experiments.integers import integers
 from accprobe.experiments.order import order
 from accprobe.experiments.precision import precision
+from accprobe.experiments.refine import dense_roundings, refine
 from accprobe.experiments.specials import carries, specials
 from accprobe.experiments.subnormals import subnormals
 from accprobe.experiments.workbench import Workbench
 from accprobe.instructions import Instruction
-from accprobe.model import DotModel, FloatArithmetic
+from accprobe.model import DotModel, FloatArithmetic, FusedSum
 
 PROVISIONAL_BITS = 30
 """Alignment bits of the draft before they are measured; the rows asked until then need two or three."""
@@ -31,8 +32,11 @@ def characterise(device: Device, inst: Instruction) -> Characterisation:
     """
     bench = Workbench(device, inst)
     draft, found = integers(bench) if inst.is_integer else _floats(bench)
-    model = draft.model()
-    findings = {finding.feature: finding for finding in [*found, *_summary(inst, draft, model, found)]}
+    model, findings = refine(bench, draft.model(), {finding.feature: finding for finding in found})
+    if not inst.is_integer:
+        findings["carries"] = carries(bench, model)
+        findings["effective_bits"] = _effective(findings)
+    findings |= _tree_in_words(model, findings["order"])
     return Characterisation(inst, findings, model, bench.unstable, bench.asked)
 
 
@@ -41,63 +45,50 @@ def _floats(bench: Workbench) -> tuple[Draft, list[Finding]]:
     tree, found = order(bench)
     findings = [found]
     bits = None if inst.a.name == "f64" else PROVISIONAL_BITS
-    summing = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", bits)
-    adding = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None)
+    any_nan = inst.d.infinity or 0
+    summing = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", bits, nan=any_nan + 1)
+    adding = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, nan=any_nan + 1)
     draft = Draft(inst, tree, summing, adding)
     draft, more = subnormals(bench, draft)
     findings += more
     bench.subnormals = all(finding.value == "kept" for finding in more)
-    draft, more = precision(bench, draft, "sum")
-    findings += more
-    if any(node.role == "add" for node in draft.nodes()):
-        draft, more = precision(bench, draft, "add")
-        findings += [_prefixed(finding) for finding in more]
+    for role, prefix in roles(draft):
+        draft, more = precision(bench, draft, role)
+        draft, more = dense_roundings(bench, draft, role, more)
+        findings += [replace(finding, feature=prefix + finding.feature) for finding in more]
     for step in (largest_exponent, floor, specials):
         draft, more = step(bench, draft)
         findings += more
-    findings.append(carries(bench, draft))
     return draft, findings
 
 
-def _prefixed(finding: Finding) -> Finding:
-    return replace(finding, feature=f"add_{finding.feature}")
-
-
-def _summary(inst: Instruction, draft: Draft, model: DotModel, found: list[Finding]) -> list[Finding]:
-    """What follows from the other findings: the tree in words, and the effective bits."""
-    known = {finding.feature: finding for finding in found}
+def _tree_in_words(model: DotModel, order: Finding) -> dict[str, Finding]:
+    """The order, and what follows from it: products a sum, and where C joins."""
     counts = [len(node.products) for node in model.root.nodes() if node.products]
-    tree = known["order"]
-    findings = [
-        replace(tree, value=model.order),
-        Finding(
-            "products_per_sum", counts[0] if len(set(counts)) == 1 else "+".join(map(str, counts)), tree.bound, note=tree.note
-        ),
-        Finding("addend", _addend(draft.tree, inst.k), tree.bound, note=tree.note),
-    ]
-    if not inst.is_integer:
-        findings.append(_effective(known))
-    return findings
+    products = counts[0] if len(set(counts)) == 1 else "+".join(map(str, counts))
+    return {
+        "order": replace(order, value=model.order),
+        "products_per_sum": Finding("products_per_sum", products, order.bound, note=order.note),
+        "addend": Finding("addend", _addend(model.root), order.bound, note=order.note),
+    }
 
 
-def _addend(tree: Tree, k: int) -> str:
+def _addend(root: FusedSum) -> str:
     """Where C joins, in words."""
-    path = []
-    while not isinstance(tree, int):
-        path.append(tree)
-        tree = next(child for child in tree if k in leaves(child))
-    node = path[-1]
-    inner = [child for child in node if not isinstance(child, int)]
-    if not any(isinstance(child, int) and child < k for child in node):
-        return "own add, last" if len(path) == 1 else "own add"
-    if len(path) == 1:
-        return "last sum" if inner else "the sum"
-    return f"sum {len(path)} from the last" if inner else "first sum"
+    path = [root]
+    while not path[-1].has_addend:
+        path.append(next(child for child in path[-1].children if any(node.has_addend for node in child.nodes())))
+    node, from_last = path[-1], len(path)
+    if not node.products:
+        return "own add, last" if from_last == 1 else "own add"
+    if from_last == 1:
+        return "last sum" if node.children else "the sum"
+    return f"sum {from_last} from the last" if node.children else "first sum"
 
 
-def _effective(known: dict[str, Finding]) -> Finding:
+def _effective(findings: dict[str, Finding]) -> Finding:
     """Fraction bits that a running sum keeps: the fewer of alignment bits and result bits."""
-    alignment, result = known["alignment_bits"], known["result_bits"]
+    alignment, result = findings["alignment_bits"], findings["result_bits"]
     limits = [(f.value, f.bound == "exact") for f in (alignment, result) if isinstance(f.value, int)]
     value, exact = min(limits, key=lambda limit: (limit[0], not limit[1]))
     evidence = alignment.evidence[:2] + result.evidence[:2]

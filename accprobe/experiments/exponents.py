@@ -69,12 +69,12 @@ def _pairs(a: Format, b: Format, subnormals: bool) -> Iterator[tuple[Codes, int]
             yield (code_a, code_b), ea + eb
     if not subnormals:
         return
-    for below in range(1, a.mantissa_bits + 1):
-        code = encode(a, power(a.min_exponent - below))
-        eb = min(b.max_exponent, -a.min_exponent)
-        other = encode(b, power(eb))
-        if code is not None and other is not None:
-            yield (code, other), a.min_exponent + eb
+    for small, large, swapped in ((a, b, False), (b, a, True)):
+        for below in (1, small.mantissa_bits):
+            for top in (large.max_exponent, min(large.max_exponent, -small.min_exponent)):
+                code, other = encode(small, power(small.min_exponent - below)), encode(large, power(top))
+                if code is not None and other is not None:
+                    yield ((other, code) if swapped else (code, other)), small.min_exponent + top
 
 
 def _inside(fmt: Format, exponent: int) -> int:
@@ -129,8 +129,12 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     if len(wrong):
         level = max(lowest[i] for i in wrong) + 1 + f
         evidence = bench.exchanges(operands, d, wrong[:2])
-        if explains(level):
-            return _at(draft, level), [Finding("min_exponent", level, evidence=evidence)]
+        same = tuple(near for near in range(level - 3, level + 4) if explains(near))
+        if len(same) == 1:
+            return _at(draft, same[0]), [Finding("min_exponent", same[0], evidence=evidence)]
+        if same:
+            note = "these give the same bits on every operand that can be made"
+            return _at(draft, same[0]), [Finding("min_exponent", same[0], "undetermined", same, note, evidence)]
         note = "the smallest sums are not those of any floor"
         return draft, [Finding("min_exponent", None, "undetermined", note=note, evidence=evidence)]
     most = next((level for level in range(min(lowest) + f, max(lowest) + f + 1) if not explains(level + 1)), None)
@@ -151,8 +155,8 @@ def _at(draft: Draft, level: int | None) -> Draft:
 def _families(bench: Workbench, draft: Draft, f: int) -> Iterator[Family]:
     """Lone powers of two; and pairs of products whose last bit decides the smallest result.
 
-    With 2^q the result's last place: 2^(q-1) + 2^i and 2^(q-1) - 2^i add up to it, or fall short when cut;
-    2^(q-1) and 2^i are a tie but for the last bit.
+    With 2^q the result's last place: two products of last bit 2^i add up to it exactly, or fall short when cut;
+    2^(q-1) + 2^i is a tie but for the last bit.
     """
     node = next(node for node in draft.nodes() if node.role == "sum")
     products = [slot.leaf for slot in node.slots if slot.kind == "product"]
@@ -163,9 +167,18 @@ def _families(bench: Workbench, draft: Draft, f: int) -> Iterator[Family]:
     if len(products) < 2:
         return
     first, second = products[:2]
-    graded: list[tuple[int, Row]] = []
+    graded: Family = []
     for i in range(q - 3, q - f - 12, -1):
-        half = 1 << (q - 1 - i)
-        graded.append((i, {first: Dyadic(half + 1, i), second: Dyadic(half - 1, i)}))
+        graded += [(i, row) for row in _complements(bench, first, second, q, i)]
         graded.append((i, {first: power(q - 1), second: power(i)}))
     yield [(i, row) for i, row in graded if bench.fits(row)]
+
+
+def _complements(bench: Workbench, first: int, second: int, q: int, i: int) -> Iterator[Row]:
+    """Two products whose last bits are 2^i, whose sum is 2^q and which are each about half of it."""
+    half = 1 << (q - 1 - i)
+    for offset in range(1, min(half, 128), 2):
+        row = {first: Dyadic(half + offset, i), second: Dyadic(half - offset, i)}
+        if bench.fits(row):
+            yield row
+            return

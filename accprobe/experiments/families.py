@@ -44,8 +44,7 @@ def limit(bench: Workbench, family: Family, model: DotModel | None = None) -> Li
     operands = bench.rows([row for _, row in family])
     d = bench.ask(operands)
     if model is None:
-        foretold = np.array([_exact(bench, row) for _, row in family], np.int64)
-        wrong = np.flatnonzero(d.astype(np.int64) != foretold)
+        wrong = np.flatnonzero([_exact(bench, row) != int(answer) for (_, row), answer in zip(family, d, strict=True)])
     else:
         wrong = np.flatnonzero(d != model.evaluate(bench.inst, *operands))
     if not len(wrong):
@@ -54,12 +53,11 @@ def limit(bench: Workbench, family: Family, model: DotModel | None = None) -> Li
     return Limit(family[first][0] - 1, True, bench.exchanges(operands, d, [i for i in (first - 1, first) if i >= 0]))
 
 
-def _exact(bench: Workbench, row: Row) -> int:
-    """Bit pattern of the exact sum of a row, -1 where the result's format does not hold it."""
+def _exact(bench: Workbench, row: Row) -> int | None:
+    """Bit pattern of the exact sum of a row, None where the result's format does not hold it."""
     lowest = min(value.exponent for value in row.values())
     total = sum(value.significand << (value.exponent - lowest) for value in row.values())
-    pattern = bench.result(Dyadic(total, lowest))
-    return -1 if pattern is None else pattern
+    return bench.result(Dyadic(total, lowest))
 
 
 def agree(feature: str, limits: dict[str, Limit]) -> Finding:

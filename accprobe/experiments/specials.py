@@ -1,4 +1,4 @@
-"""Specials: the NaN pattern, overflow, and the sign of zero. Carries: many terms of one sign."""
+"""Specials: the NaN pattern, overflow, underflow, and the sign of zero. Carries: many terms of one sign."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from accprobe.experiments.elimination import EVIDENCE, eliminate, fitting
 from accprobe.experiments.findings import Finding, Value
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.formats import Format
-from accprobe.model import DotModel, Overflow, ZeroSign
+from accprobe.model import DotModel, Overflow, UnderflowSign, ZeroSign
 from accprobe.operands import Operands
 
 
 def specials(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     """NaN pattern, overflow, and the sign of zero, of both roles."""
     findings = []
-    for step in (nan, overflow, zero_sign):
+    for step in (nan, overflow, zero_sign, underflow_sign):
         draft, found = step(bench, draft)
         findings += found
     return draft, findings
@@ -141,7 +141,25 @@ def _zeros(bench: Workbench) -> Operands:
     return operands
 
 
-def carries(bench: Workbench, draft: Draft) -> Finding:
+def underflow_sign(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+    """The sign of a sum below the smallest result: lone products and C, of both signs, down to the smallest there are."""
+    lowest = bench.result_exponents()[0]
+    last = next(slot.leaf for node in draft.nodes() for slot in node.slots if slot.kind == "product")
+    rows: list[Row] = []
+    for leaf, exponents in ((last, bench.product_exponents()), (bench.addend, bench.addend_exponents())):
+        for e in range(max(exponents[0], lowest - 40), min(exponents[-1], lowest) + 1):
+            rows += [{leaf: Dyadic(sign * t, e)} for sign in (1, -1) for t in (1, 3)]
+    findings = []
+    for role, prefix in roles(draft):
+        candidates = {sign: draft.change(role, underflow_sign=sign).model() for sign in get_args(UnderflowSign)}
+        note = "no sum of these operands is too small for the result"
+        finding = eliminate(bench, f"{prefix}underflow_sign", candidates, fitting(bench, rows), note)
+        draft = draft.change(role, underflow_sign=finding.value)
+        findings.append(finding)
+    return draft, findings
+
+
+def carries(bench: Workbench, model: DotModel) -> Finding:
     """Many terms of one sign: the sum must grow without wrapping, and without losing low bits."""
     inst = bench.inst
     full_a, full_b = ((2 << f.mantissa_bits) - 1 for f in (inst.a, inst.b))
@@ -154,7 +172,7 @@ def carries(bench: Workbench, draft: Draft) -> Finding:
         operands.b[: len(rows)][used] = b
     operands.c[len(rows) :] = encode(inst.c, power(0)) or 0
     d = bench.ask(operands)
-    wrong = np.flatnonzero(d != draft.model().evaluate(inst, *operands))
+    wrong = np.flatnonzero(d != model.evaluate(inst, *operands))
     if not len(wrong):
         return Finding("carries", "kept", evidence=bench.exchanges(operands, d, [2 * inst.k - 2, 4 * inst.k - 2]))
     return Finding(

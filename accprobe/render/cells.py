@@ -27,11 +27,11 @@ class Cells(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One line of a table: instructions of one family with equal cells."""
+    """One line of a table: a pattern of instructions that are alike, and one of them."""
 
     pattern: str
+    row: Row
     cells: Cells
-    rows: tuple[Row, ...]
 
 
 def cells(row: Row) -> Cells:
@@ -50,15 +50,19 @@ def cells(row: Row) -> Cells:
     )
 
 
-def lines(rows: Sequence[Row], collapse: bool = True) -> list[Line]:
-    """The rows as lines, in the order of their first rows; `collapse`: rows of equal cells as few lines as patterns allow."""
+def lines(rows: Sequence[Row], columns: Sequence[str], collapse: bool = True) -> list[Line]:
+    """The rows as lines, in the order of their first rows.
+
+    `collapse`: those of one family that are equal in the columns shown become as few lines as patterns allow.
+    """
     if not collapse:
-        return [Line(row.name, cells(row), (row,)) for row in rows]
-    alike: dict[tuple[str, bool, Cells], list[Row]] = {}
+        return [Line(row.name, row, cells(row)) for row in rows]
+    alike: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        alike.setdefault((row.instruction.family, row.instruction.sparse, cells(row)), []).append(row)
+        shown = cells(row)
+        alike.setdefault((row.instruction.family, *(getattr(shown, column) for column in columns)), []).append(row)
     return [
-        Line(pattern, key[-1], tuple(group)) for key, group in alike.items() for pattern in patterns(row.name for row in group)
+        Line(pattern, group[0], cells(group[0])) for group in alike.values() for pattern in patterns(row.name for row in group)
     ]
 
 
@@ -106,9 +110,11 @@ def word(plain: int | str | None, feature: str = "") -> str:
 
 
 def is_narrow(row: Row) -> bool:
-    """Whether the running sum is known to keep fewer fraction bits than the result's format has."""
+    """Whether the running sum is known, and confirmed by a model that predicts it, to keep fewer bits than the result has."""
     bits, d = row.findings.get("effective_bits"), row.instruction.d
-    return bits is not None and bits.bound == "exact" and isinstance(bits.value, int) and bits.value < d.mantissa_bits
+    if bits is None or row.verification is None or row.verification.mismatches:
+        return False
+    return bits.bound == "exact" and isinstance(bits.value, int) and bits.value < d.mantissa_bits
 
 
 def is_converted(row: Row) -> bool:
@@ -118,27 +124,18 @@ def is_converted(row: Row) -> bool:
 
 def meanings(report: Report) -> list[str]:
     """What a reader must not miss, one sentence each."""
-    sentences = []
-    narrow: dict[tuple[str, str, int], list[str]] = {}
-    converted: dict[tuple[str, str], list[str]] = {}
+    narrow: dict[str, list[str]] = {}
+    converted: dict[str, list[str]] = {}
     for row in report.measured:
+        inst = row.instruction
         if is_narrow(row):
-            d = row.instruction.d
-            narrow.setdefault((effective_bits(row), d.name, d.mantissa_bits), []).append(row.name)
+            sentence = f"The running sum keeps {effective_bits(row)} of the {inst.d.mantissa_bits} fraction bits of {inst.d}"
+            narrow.setdefault(sentence, []).append(row.name)
         if is_converted(row):
             matrix = " and ".join(dict.fromkeys(map(units.stem, row.opcodes)))
-            others = dict.fromkeys(units.stem(opcode) for opcode, _ in row.lowering if opcode not in row.opcodes)
-            converted.setdefault((matrix, ", ".join(others)), []).append(row.name)
-    for (bits, d_name, most), names in narrow.items():
-        sentences.append(f"The running sum keeps {bits} of {d_name}'s {most} fraction bits: {_list(names)}.")
-    for (matrix, others), names in converted.items():
-        beside = f" beside {others}" if others else ""
-        sentences.append(f"{matrix} ran{beside}, a unit of other formats after conversion, so it adds as that unit does: {_list(names)}.")
-    return sentences
-
-
-def _list(names: list[str]) -> str:
-    return ", ".join(patterns(names))
+            sentence = f"Computed by {matrix} on converted operands, not by a unit of their own format"
+            converted.setdefault(sentence, []).append(row.name)
+    return [f"{sentence}: {', '.join(patterns(names))}." for sentence, names in (narrow | converted).items()]
 
 
 def _dots(row: Row) -> str:

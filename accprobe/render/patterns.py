@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_NAME = re.compile(r"(?P<head>.+?)\.(?P<m>m\d+)(?P<n>n\d+)(?P<k>k\d+)(?P<saturate>\.satfinite)?(?P<rest>(?:\.[^.]+)*?)(?P<rs>\.rs)?")
+_NAME = re.compile(
+    r"(?P<head>.+?)\.(?P<m>m\d+)(?P<n>n\d+)(?P<k>k\d+)(?P<saturate>\.satfinite)?(?P<rest>(?:\.[^.]+)*?)(?P<rs>\.rs)?"
+)
 
 Slots = tuple[tuple[str, ...], ...]
 """For each part of a name the values that it takes; the pattern stands for every combination."""
@@ -13,7 +15,7 @@ Slots = tuple[tuple[str, ...], ...]
 
 def patterns(names: Iterable[str]) -> list[str]:
     """The names as patterns, in the order of their first names; together they expand to just these names."""
-    found = [tuple((part,) for part in _parts(name)) for name in names]
+    found: list[Slots] = [tuple((part,) for part in _parts(name)) for name in names]
     before = -1
     while len(found) != before:
         before = len(found)

@@ -1,0 +1,5 @@
+"""`python -m accprobe`."""
+
+from accprobe.cli import main
+
+main(prog_name="accprobe")

@@ -1,0 +1,30 @@
+"""`accprobe doctor`: what of the toolchain is here, what is missing, and the line that installs it."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+def doctor() -> None:
+    """Show what accprobe can use on this machine and how to install what is missing.
+
+    \b
+    Example:
+      accprobe doctor
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from accprobe.render.terminal import console
+    from accprobe.toolchain import inventory
+
+    found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for header in ("what", "found", "for", "remark"):
+        found.add_column(header, overflow="fold")
+    for item in inventory():
+        version = Text(item.version, "green") if item.version else Text("missing", "red")
+        remarks = [item.note] if item.found else [item.note, f"install: {item.install}"]
+        found.add_row(item.name, version, item.purpose, "; ".join(filter(None, remarks)))
+    console().print(found)

@@ -1,0 +1,53 @@
+"""`accprobe list`: instructions, devices and recorded reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+
+@click.command("list")
+@click.option("--instructions", metavar="ARCH", help="Every matrix instruction of an architecture, e.g. sm_90a.")
+@click.option("--devices", is_flag=True, help="The devices that `run` takes.")
+@click.option("--reports", is_flag=True, help="The recorded reports that `show` knows by name.")
+def list_(instructions: str | None, devices: bool, reports: bool) -> None:
+    """List what accprobe knows, one name a line; a tab and a remark may follow. Without an option: devices and reports.
+
+    \b
+    Example:
+      accprobe list --instructions sm_90a
+    """
+    if instructions:
+        _instructions(instructions)
+    if devices or not (instructions or reports):
+        _devices()
+    if reports or not (instructions or devices):
+        from accprobe.report import recorded
+
+        _lines((name, "recorded report") for name in recorded())
+
+
+def _instructions(architecture: str) -> None:
+    from accprobe import architectures, kernels
+    from accprobe.instructions import catalog
+
+    _lines((inst.name, kernels.why_no_probe(inst) or "") for inst in catalog(architecture))
+    known = architectures.get(architecture)
+    if known.target != architecture:
+        click.echo(f"accprobe: {architecture} is listed; {known.target} has more", err=True)
+
+
+def _devices() -> None:
+    from accprobe.devices.cuda import gpu_count, why_no_gpu
+    from accprobe.known_models import chip, names
+
+    _lines((f"cuda:{index}", "GPU") for index in range(gpu_count()))
+    if reason := why_no_gpu():
+        click.echo(f"accprobe: no GPU found: {reason}", err=True)
+    _lines((f"sim:{name}", f"published models of {chip(name).title}, {chip(name).architecture}") for name in names())
+
+
+def _lines(items: Iterable[tuple[str, str]]) -> None:
+    for name, remark in items:
+        click.echo(f"{name}\t{remark}" if remark else name)
