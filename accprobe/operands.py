@@ -26,6 +26,11 @@ class Operands(NamedTuple):
     c: Bits
 
 
+def joined(parts: list[Operands]) -> Operands:
+    """Several sets of operands as one."""
+    return Operands(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
 def draw(kind: str, inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     """n dot products of one kind (see `kinds`)."""
     return kinds(inst)[kind](inst, rng, n)
@@ -99,7 +104,7 @@ def _staggered(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
 
 def _close(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     """Normal numbers of full width whose products lie within a few bits of one another, and C too."""
-    return Operands(*(_floats(f, rng, rng.integers(-1, 2, s)) for f, s in _shapes(inst, n)))
+    return Operands(*(_floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n)))
 
 
 def _cancelling(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:

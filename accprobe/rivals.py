@@ -37,7 +37,7 @@ from accprobe.model import (
     ZeroTerms,
     chain,
 )
-from accprobe.operands import Operands, draw, kinds
+from accprobe.operands import Operands, draw, joined, kinds
 
 FEW, MANY = 48, 1024
 """Random dot products of each kind that every rival meets, and that those meet that are left."""
@@ -88,8 +88,7 @@ def _rounds(device: Device, inst: Instruction, result: Characterisation, seed: i
 
 def _random(device: Device, inst: Instruction, seed: int, n: int) -> tuple[Operands, Bits]:
     rng = np.random.default_rng([seed, n])
-    drawn = [draw(kind, inst, rng, n) for kind in kinds(inst)]
-    operands = Operands(*(np.concatenate(columns) for columns in zip(*drawn, strict=True)))
+    operands = joined([draw(kind, inst, rng, n) for kind in kinds(inst)])
     return operands, device.dot(inst, *operands)
 
 
@@ -130,12 +129,12 @@ def _arithmetic_rivals(model: DotModel, findings: dict[str, Finding]) -> Iterato
         prefix = "" if any(node.products for node in sharing) else "add_"
         for field, value in _mutations(arithmetic, findings, prefix, arithmetic == model.root.arithmetic):
             changed = replace(arithmetic, **{field: value})
-            yield Rival(prefix + field, _text(field, value), _in_all(model, arithmetic, changed))
+            yield Rival(prefix + field, _text(field, value), in_all(model, arithmetic, changed))
             for node in sharing if len(sharing) > 1 and field in OF_ONE_SUM else ():
                 yield Rival(prefix + field, f"{_text(field, value)} in {_name(node)}", _in_one(model, node, changed))
 
 
-def _in_all(model: DotModel, old: Arithmetic, new: Arithmetic) -> DotModel:
+def in_all(model: DotModel, old: Arithmetic, new: Arithmetic) -> DotModel:
     return model.with_arithmetic(lambda arithmetic: new if arithmetic == old else arithmetic)
 
 

@@ -51,7 +51,6 @@ def _floats(bench: Workbench) -> tuple[Draft, list[Finding]]:
     draft = Draft(inst, tree, summing, adding)
     draft, more = subnormals(bench, draft)
     findings += more
-    bench.subnormals = all(finding.value == "kept" for finding in more)
     for role, prefix in roles(draft):
         draft, more = precision(bench, draft, role)
         draft, more = dense_roundings(bench, draft, role, more)

@@ -49,10 +49,37 @@ def _precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, list[
     rows = fitting(bench, _rounding_rows(bench, node, f, r))
     rounding = eliminate(bench, "result_rounding", roundings, rows, "no sum has more bits than the result keeps")
     draft = draft.change(role, result_rounding=rounding.value)
+    if alignment.bound == "at least":
+        draft, alignment, f = _further(bench, draft, node, alignment)
     cuts = {cut: draft.change(role, alignment_rounding=cut).model() for cut in get_args(AlignmentRounding)}
     rows = fitting(bench, _cut_rows(bench, node, f) if alignment.bound == "exact" else [])
     cut = eliminate(bench, "alignment_rounding", cuts, rows, "no operand reaches below the cut")
     return draft.change(role, alignment_rounding=cut.value), [alignment, result, rounding, cut]
+
+
+def _further(bench: Workbench, draft: Draft, node: Node, alignment: Finding) -> tuple[Draft, Finding, int]:
+    """More alignment bits, where results are too coarse to show t itself: its sign may still decide a rounding.
+
+    The first row that differs from the model with as many bits as a sum can have tells.
+    """
+    role, most = node.role, SUM_BITS - 2 - len(node.slots).bit_length()
+    widest = draft.change(role, alignment_bits=most)
+    model = widest.model()
+    tail, heads = _tail_and_heads(bench, node)
+    leaf = bench.addend_exponents() if tail.leaf == bench.addend else bench.product_exponents()
+    big = min(span(bench, heads[0])[-1], span(bench, heads[-1])[-1], leaf[-1] + 1)
+    reached = int(alignment.value or 0)
+    low = max(leaf[0], big - REACH)
+    for sign in (1, -1):
+        rows: Family = [
+            (big - e, {heads[0].leaf: power(big), heads[-1].leaf: -power(big), tail.leaf: Dyadic(sign, e)})
+            for e in range(big - reached - 1, low - 1, -1)
+        ]
+        found = limit(bench, rows, model) if rows else None
+        if found is not None and found.exact:
+            exact = Finding("alignment_bits", found.bits, evidence=found.evidence)
+            return draft.change(role, alignment_bits=min(found.bits, most)), exact, found.bits
+    return widest, alignment, reached
 
 
 def _alike(bench: Workbench, draft: Draft, role: Role, others: list[Node]) -> Finding:
@@ -96,7 +123,8 @@ def _cancelling(bench: Workbench, node: Node) -> Iterator[tuple[str, Family]]:
             if head is None or tail is None:
                 continue
             against = slots[-1]
-            big = min(span(bench, head)[-1], span(bench, against)[-1])
+            largest = min(span(bench, tail)[-1], bench.inst.d.max_exponent)
+            big = min(span(bench, head)[-1], span(bench, against)[-1], largest + 1)
             low = max(span(bench, tail)[0], bench.result_exponents()[0], big - REACH)
             rows: Family = [
                 (big - e, {head.leaf: power(big), against.leaf: -power(big), tail.leaf: power(e)})
@@ -135,7 +163,8 @@ def _headed(bench: Workbench, node: Node, f: int) -> Iterator[tuple[int, Family]
     g = 0
     while 1 << g <= len(heads):
         used = heads[: 1 << g]
-        big = min(*(span(bench, slot)[-1] for slot in used), bench.inst.d.max_exponent - g - 1)
+        tops = (*(span(bench, slot)[-1] for slot in used), span(bench, tail)[-1] + 1, bench.inst.d.max_exponent - g - 1)
+        big = min(tops)
         low = max(span(bench, tail)[0], big - min(f + 2, REACH))
         rows: Family = [
             (big - e, {**{s.leaf: power(big) for s in used}, tail.leaf: power(e)}) for e in range(big - 1, low - 1, -1)

@@ -6,6 +6,7 @@ neighbours, the models that differ in one field or in the order, the one that ex
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from typing import get_args
@@ -17,12 +18,12 @@ from accprobe.experiments.elimination import eliminate
 from accprobe.experiments.findings import Finding
 from accprobe.experiments.workbench import Workbench
 from accprobe.formats import Bits
-from accprobe.model import DotModel, ProductExponent, Rounding
-from accprobe.operands import Operands, draw, kinds
-from accprobe.rivals import Rival, rivals
+from accprobe.model import AlignmentRounding, DotModel, FloatArithmetic, ProductExponent, Rounding
+from accprobe.operands import Operands, draw, joined, kinds
+from accprobe.rivals import Rival, in_all, rivals
 
 SEED = 20_25
-DENSE, EACH = 100, 200
+DENSE, EACH = 1500, 200
 """Random dot products: for the roundings, and of each kind for the whole model."""
 STEPS = 6
 
@@ -66,40 +67,64 @@ def refine(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> t
     operands = joined([draw(kind, bench.inst, rng, EACH) for kind in kinds(bench.inst)])
     d = bench.ask(operands)
     wrong = _mismatches(bench, model, operands, d)
-    for _ in range(STEPS):
-        if not wrong:
-            break
-        best = min(rivals(model, findings), key=lambda rival: _mismatches(bench, rival.model, operands, d))
-        fewer = _mismatches(bench, best.model, operands, d)
-        if fewer >= wrong:
-            break
-        model, wrong = best.model, fewer
-        findings = _changed(findings, best)
+    for candidates in (rivals, _pairs, rivals):
+        for _ in range(STEPS if wrong else 0):
+            tried = [(_mismatches(bench, rival.model, operands, d), rival) for rival in candidates(model, findings)]
+            fewer, best = min(tried, key=lambda pair: pair[0])
+            if fewer >= wrong:
+                break
+            model, wrong = best.model, fewer
+            equals = [rival for mismatches, rival in tried if mismatches == fewer and rival.field == best.field]
+            findings = _changed(findings, best, equals)
     return model, findings
 
 
-def joined(parts: list[Operands]) -> Operands:
-    """Several sets of operands as one."""
-    return Operands(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+def _pairs(model: DotModel, findings: dict[str, Finding]) -> Iterator[Rival]:
+    """Models that differ in how terms are cut, or in how results are rounded: each of two fields at once."""
+    for arithmetic in model.arithmetics:
+        if not isinstance(arithmetic, FloatArithmetic) or arithmetic.result.name == "f64":
+            continue
+        prefix = "" if any(node.products for node in model.root.nodes() if node.arithmetic == arithmetic) else "add_"
+        widths = (*range(arithmetic.result.mantissa_bits + 22), None)
+        for bits, cut in product(widths, get_args(AlignmentRounding)):
+            changed = replace(arithmetic, alignment_bits=bits, alignment_rounding=cut)
+            yield Rival(f"{prefix}alignment_bits", str(bits), in_all(model, arithmetic, changed))
+        for bits, mode in product(range(arithmetic.result.mantissa_bits + 1), get_args(Rounding)):
+            changed = replace(arithmetic, result_bits=bits, result_rounding=mode)
+            yield Rival(f"{prefix}result_bits", str(bits), in_all(model, arithmetic, changed))
 
 
 def _mismatches(bench: Workbench, model: DotModel, operands: Operands, d: Bits) -> int:
     return int((model.evaluate(bench.inst, *operands) != d).sum())
 
 
-def _changed(findings: dict[str, Finding], best: Rival) -> dict[str, Finding]:
-    finding = findings.get(best.field)
-    if finding is None:
-        return findings
-    bound = "exact" if finding.bound == "undetermined" else finding.bound
-    value = best.value if best.field == "order" else _plain(best)
-    changed = replace(finding, value=value, bound=bound, left=(), note="settled on random operands")
-    return {**findings, best.field: changed}
+def _changed(findings: dict[str, Finding], best: Rival, equals: list[Rival]) -> dict[str, Finding]:
+    """The findings brought in line with the model chosen; what others as good have otherwise is undetermined."""
+    changed = dict(findings)
+    known = _values(best.model)
+    others = [_values(rival.model) for rival in equals]
+    for feature, value in known.items():
+        finding = changed.get(feature)
+        if finding is None:
+            continue
+        left = tuple(dict.fromkeys((value, *(other.get(feature, value) for other in others))))
+        if len(left) > 1:
+            note = "these explain the random operands tried equally well"
+            changed[feature] = replace(finding, value=value, bound="undetermined", left=left, note=note)
+        elif finding.value != value and finding.bound != "at least":
+            changed[feature] = replace(finding, value=value, bound="exact", left=(), note="settled on random operands")
+    return changed
 
 
-def _plain(best: Rival) -> int | str | None:
-    name = best.field.removeprefix("add_")
-    node = next(n for n in best.model.root.nodes() if bool(n.products) != best.field.startswith("add_"))
-    holder = best.model if hasattr(best.model, name) else node.arithmetic
-    value = getattr(holder, name)
-    return f"0x{value:X}" if name == "nan" else value
+def _values(model: DotModel) -> dict[str, int | str | None]:
+    """Every field of a model, by the feature that it is found as."""
+    values: dict[str, int | str | None] = {
+        "subnormal_operands": model.subnormal_operands,
+        "subnormal_addend": model.subnormal_addend,
+    }
+    for node in model.root.nodes():
+        prefix = "" if node.products else "add_"
+        for field, value in vars(node.arithmetic).items():
+            width = node.arithmetic.result.storage_bits // 4
+            values[prefix + field] = f"0x{value:0{width}X}" if field == "nan" else value
+    return values

@@ -14,13 +14,13 @@ from accprobe.experiments.findings import Finding, Value
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.formats import Format
 from accprobe.model import DotModel, Overflow, UnderflowSign, ZeroSign
-from accprobe.operands import Operands
+from accprobe.operands import Operands, joined
 
 
 def specials(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     """NaN pattern, overflow, and the sign of zero, of both roles."""
     findings = []
-    for step in (nan, overflow, zero_sign, underflow_sign):
+    for step in (nan, overflow, zero_signs):
         draft, found = step(bench, draft)
         findings += found
     return draft, findings
@@ -97,66 +97,58 @@ def _large(bench: Workbench, role: Role) -> Iterator[Row]:
         yield {bench.addend: largest, 0: Dyadic(sign, top)}
 
 
-def zero_sign(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
-    """The sign of a zero: from zeros of both signs, and from terms that cancel."""
-    present = roles(draft)
-    candidates: dict[Value, DotModel] = {}
-    drafts = {}
-    for combination in product(get_args(ZeroSign), repeat=len(present)):
+def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+    """The sign of a sum that is zero, and of one that rounds to zero, of both roles at once: one shows through the other."""
+    fields = [(role, prefix, field) for role, prefix in roles(draft) for field in ("zero_sign", "underflow_sign")]
+    choices = [get_args(ZeroSign) if field == "zero_sign" else get_args(UnderflowSign) for _, _, field in fields]
+    drafts: dict[str, tuple[Draft, tuple[str, ...]]] = {}
+    for combination in product(*choices):
         changed = draft
-        for (role, _), sign in zip(present, combination, strict=True):
-            changed = changed.change(role, zero_sign=sign)
-        drafts[combination] = changed
-        candidates["/".join(combination)] = changed.model()
-    joint = eliminate(bench, "zero_sign", candidates, _zeros(bench))
-    left = [tuple(str(value).split("/")) for value in joint.left or (joint.value,)]
+        for (role, _, field), value in zip(fields, combination, strict=True):
+            changed = changed.change(role, **{field: value})
+        drafts["/".join(combination)] = changed, combination
+    operands = joined([_zeros(bench), _underflowing(bench, draft)])
+    joint = eliminate(bench, "zero_sign", {name: d.model() for name, (d, _) in drafts.items()}, operands)
+    explained = bool(joint.left) or joint.bound == "exact"
+    left = [drafts[str(name)][1] for name in joint.left or (joint.value,)]
     findings = []
-    for i, (_, prefix) in enumerate(present):
+    for i, (_, prefix, field) in enumerate(fields):
         values = tuple(dict.fromkeys(combination[i] for combination in left))
-        known = len(values) == 1 and not (joint.bound == "undetermined" and not joint.left)
-        note = "" if known else joint.note
-        findings.append(
-            Finding(
-                f"{prefix}zero_sign",
-                values[0],
-                "exact" if known else "undetermined",
-                () if known else values,
-                note,
-                joint.evidence,
-            )
-        )
-    return drafts[left[0]], findings
+        if len(values) == 1 and explained:
+            findings.append(Finding(prefix + field, values[0], evidence=joint.evidence))
+        else:
+            findings.append(Finding(prefix + field, values[0], "undetermined", values, joint.note, joint.evidence))
+    return drafts[str(joint.value)][0], findings
 
 
 def _zeros(bench: Workbench) -> Operands:
+    """Zeros of both signs on every leaf, and terms that cancel."""
     inst = bench.inst
-    minus = [inst.a.sign_bit, inst.b.sign_bit, inst.c.sign_bit]
     one = encode(inst.b, power(0)) or 0
     operands = bench.rows([{}] * 8 + [{0: power(0), inst.k - 1: -power(0)} if inst.k > 1 else {}] * 2)
     for i in range(8):
-        operands.a[i] = minus[0] if i & 1 else 0
+        operands.a[i] = inst.a.sign_bit if i & 1 else 0
         operands.b[i] = one if i & 4 else 0
-        operands.c[i] = minus[2] if i & 2 else 0
-    operands.c[9] = minus[2]
+        operands.c[i] = inst.c.sign_bit if i & 2 else 0
+    operands.c[9] = inst.c.sign_bit
     return operands
 
 
-def underflow_sign(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
-    """The sign of a sum below the smallest result: lone products and C, of both signs, down to the smallest there are."""
+def _underflowing(bench: Workbench, draft: Draft) -> Operands:
+    """Products and C of both signs around the smallest result and below, alone and all at once, beside zeros of both signs."""
     lowest = bench.result_exponents()[0]
     last = next(slot.leaf for node in draft.nodes() for slot in node.slots if slot.kind == "product")
     rows: list[Row] = []
     for leaf, exponents in ((last, bench.product_exponents()), (bench.addend, bench.addend_exponents())):
         for e in range(max(exponents[0], lowest - 40), min(exponents[-1], lowest) + 1):
             rows += [{leaf: Dyadic(sign * t, e)} for sign in (1, -1) for t in (1, 3)]
-    findings = []
-    for role, prefix in roles(draft):
-        candidates = {sign: draft.change(role, underflow_sign=sign).model() for sign in get_args(UnderflowSign)}
-        note = "no sum of these operands is too small for the result"
-        finding = eliminate(bench, f"{prefix}underflow_sign", candidates, fitting(bench, rows), note)
-        draft = draft.change(role, underflow_sign=finding.value)
-        findings.append(finding)
-    return draft, findings
+    for e in range(max(bench.product_exponents()[0], lowest - 40), lowest):
+        rows.append({leaf: Dyadic(-1, e) for leaf in range(bench.inst.k)})
+    operands = fitting(bench, rows)
+    negative = Operands(
+        operands.a, operands.b, np.where(operands.c == 0, bench.inst.c.sign_bit, operands.c).astype(bench.inst.c.dtype)
+    )
+    return joined([operands, negative])
 
 
 def carries(bench: Workbench, model: DotModel) -> Finding:

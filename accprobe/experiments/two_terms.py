@@ -90,15 +90,23 @@ def _ties(bench: Workbench, node: Node, kept: int) -> Iterator[Row]:
 
 
 def _below_ties(bench: Workbench, node: Node, kept: int) -> Iterator[tuple[str, Family]]:
-    """Rows in which only the bit 2^-j M decides the rounding: alone, or beside half of the last bit."""
+    """Rows in which only the bit 2^-j M decides: alone, beside half of the last bit, or left over when M cancels."""
     for label, head, tail, big in _arrangements(bench, node):
+        over: Family = []
+        for j in range(1, REACH):
+            left_over = {head.leaf: Dyadic(-1, big), tail.leaf: Dyadic((1 << j) + 1, big - j)}
+            over += [(j, left_over)] if bench.fits(left_over) else []
+        yield f"{label}, left over", over
         for sign in (1, -1):
             for tail_sign in (1, -1):
                 alone: Family = []
                 beside: Family = []
                 for j in range(kept + 3, kept + REACH):
                     lone = {head.leaf: Dyadic(sign, big), tail.leaf: Dyadic(tail_sign, big - j)}
-                    tie = {head.leaf: Dyadic(sign, big), tail.leaf: Dyadic(tail_sign * ((1 << (j - kept - 1)) + 1), big - j)}
+                    tie = {
+                        head.leaf: Dyadic(sign, big),
+                        tail.leaf: Dyadic(tail_sign * ((1 << (j - kept - 1)) + 1), big - j),
+                    }
                     alone += [(j, lone)] if bench.fits(lone) else []
                     beside += [(j, tie)] if bench.fits(tie) else []
                 yield f"{label}, {sign} {tail_sign} alone", alone

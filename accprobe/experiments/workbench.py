@@ -45,6 +45,8 @@ class Workbench:
         self.unstable = 0
         self.subnormals = False
         """Whether rows may be made of subnormal operands; set once the device is known to keep them."""
+        self.visible: int | None = None
+        """Exponent of the smallest power of two that is known to come back when it is the only term."""
         self.asked: list[tuple[Operands, Bits]] = []
         self._factors: dict[tuple[Dyadic, bool], tuple[int, int] | None] = {}
 
@@ -102,8 +104,8 @@ class Workbench:
         return self._powers(self.inst.c)
 
     def result_exponents(self) -> range:
-        """Exponents of the powers of two of the result's format (normal ones, unless `subnormals`)."""
-        return self._powers(self.inst.d)
+        """Exponents of the powers of two that came back as they are, once asked (see `visible`); before, the normal ones."""
+        return range(self.inst.d.min_exponent if self.visible is None else self.visible, self.inst.d.max_exponent + 1)
 
     def _powers(self, fmt: Format) -> range:
         return range(fmt.min_exponent - (fmt.mantissa_bits if self.subnormals else 0), fmt.max_exponent + 1)
