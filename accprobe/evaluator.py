@@ -179,7 +179,8 @@ def _with_specials(patterns: Bits, naive: Floats, arithmetic: FloatArithmetic) -
     """Infinities and NaNs put where the plain float64 sum of the terms has them."""
     if not np.isfinite(naive).all():
         fmt = arithmetic.result
-        infinity = np.where(naive > 0, fmt.infinity or 0, (fmt.infinity or 0) | fmt.sign_bit).astype(fmt.dtype)
+        positive, sign = fmt.dtype.type(fmt.infinity or 0), fmt.dtype.type(fmt.sign_bit)
+        infinity = np.where(naive > 0, positive, positive | sign)
         patterns = np.where(np.isinf(naive), infinity, patterns)
         patterns = np.where(np.isnan(naive), fmt.dtype.type(arithmetic.nan), patterns)
     return patterns

@@ -190,10 +190,14 @@ def _mutations(arithmetic: Arithmetic, findings: dict[str, Finding], prefix: str
 def _order_rivals(model: DotModel, findings: dict[str, Finding]) -> Iterator[Rival]:
     """Other groupings of the products, other orders of the sums, and other places for C.
 
-    None for integer sums that are the same function in every order, which the experiment on the order has said.
+    Left out are orders that are the same function: of integer sums where the experiment on the order has said so, and C
+    elsewhere than in the first of them, since products alone do not overflow.
     """
-    if isinstance(model.root.arithmetic, IntegerArithmetic) and findings["order"].bound == "undetermined":
-        return
+    places = get_args(AddendPlace)
+    if isinstance(model.root.arithmetic, IntegerArithmetic):
+        if findings["order"].bound == "undetermined":
+            return
+        places = ("first",)
     summing = next(node for node in model.root.nodes() if node.products).arithmetic
     add = model.root.arithmetic if not model.root.products else None
     k = model.products
@@ -208,7 +212,7 @@ def _order_rivals(model: DotModel, findings: dict[str, Finding]) -> Iterator[Riv
     runs = [run for run in (1, 2, 4) if k % (2 * run) == 0]
     regrouped += [[[i for i in range(k) if i // run % 2 == half] for half in (0, 1)] for run in runs]
     for grouping in regrouped:
-        for place in get_args(AddendPlace):
+        for place in places:
             rival = _rebuilt(model, grouping, place, summing, add)
             if rival is not None:
                 yield Rival("order", rival.order, rival)
