@@ -3,6 +3,9 @@
 A chip is a table of units; a unit says how one fused sum of one group of operand formats is computed; a lowering says how
 a PTX instruction is made of the unit's sums. What the papers do not give is not made up: an instruction without a
 published model is missing here.
+
+One field is not from the papers: `underflow_sign` was measured on Hopper, wherever an instruction there can show it, and
+is assumed of the other chips' units.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ MMA_SIM = "Xie et al., MMA-Sim (arXiv 2511.10909)"
 FASI = "Fasi et al., Numerical Behavior of the NVIDIA Tensor Cores (PeerJ CS 2021)"
 DEEPSEEK = "DeepSeek-V3 (arXiv 2412.19437), SageAttention2 (arXiv 2411.10958)"
 PTX = "PTX ISA, mma and wgmma: .satfinite clamps, otherwise the accumulator wraps"
+
+MEASURED = "underflow_sign measured on an H200 (report h200)"
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ def _model(known: Chip, inst: Instruction) -> KnownModel | None:
     if unit is None or inst.b.name not in known.units | known.group_units or inst.k > 16 * unit.products:
         return None
     root = _chained(unit, inst.d, [range(inst.k)[i : i + unit.products] for i in range(0, inst.k, unit.products)])
-    return KnownModel(DotModel(root), _lowering(_opcode(known, inst)), unit.source)
+    return KnownModel(DotModel(root), _lowering(_opcode(known, inst)), f"{unit.source}; {MEASURED}")
 
 
 def _chained(unit: Unit, d: Format, groups: list[range]) -> FusedSum:
@@ -128,7 +133,15 @@ def _chained(unit: Unit, d: Format, groups: list[range]) -> FusedSum:
 
 def _arithmetic(unit: Unit, d: Format) -> FloatArithmetic:
     bits, rounding = (d.mantissa_bits, "RNE") if d.name == "f16" else (unit.f32_bits, "RZ")
-    return FloatArithmetic(d, bits, rounding, unit.alignment_bits, min_exponent=unit.min_exponent, nan=_nan(d))  # type: ignore[arg-type]
+    return FloatArithmetic(
+        d,
+        bits,
+        rounding,  # type: ignore[arg-type]
+        unit.alignment_bits,
+        min_exponent=unit.min_exponent,
+        underflow_sign="positive",
+        nan=_nan(d),
+    )
 
 
 def _nan(d: Format) -> int:
@@ -145,7 +158,7 @@ def _converted(known: Chip, inst: Instruction) -> KnownModel:
     shape = f"HMMA.168{inst.k // 2}.{kind}"
     sequence = ((f"F2FP.F16.{inst.a.name.upper()}.UNPACK_B", 0), (shape, 2), ("HADD2" if kind == "F16" else "FADD", 0))
     lowering = Lowering((shape,), tuple((op, count or inst.k // 4) for op, count in sequence), "known model")
-    source = f"{unit.source}; the lowering as ptxas 13 emits it"
+    source = f"{unit.source}; {MEASURED}; the lowering as ptxas 13 emits it"
     return KnownModel(DotModel(chain(halves, arithmetic, "own add", add)), lowering, source)
 
 

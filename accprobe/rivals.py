@@ -15,7 +15,7 @@ from typing import Any, get_args
 import numpy as np
 
 from accprobe.devices import Device
-from accprobe.experiments.findings import Characterisation, Finding
+from accprobe.experiments.findings import Characterisation, Finding, Value
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.model import (
@@ -99,10 +99,16 @@ def undetermined(findings: dict[str, Finding], contest: Contest) -> dict[str, Fi
         finding = settled.get(rival.field)
         if finding is None or (finding.bound == "undetermined" and finding.left):
             continue
-        left = (finding.value, *(r.value for r in contest.survived if r.field == rival.field))
+        left = (finding.value, *(_plain(r.value) for r in contest.survived if r.field == rival.field))
         note = finding.note or "these give the same bits on every operand tried"
         settled[rival.field] = replace(finding, bound="undetermined", left=left, note=note)
+        if rival.field in ("alignment_bits", "result_bits") and "effective_bits" in settled:
+            settled["effective_bits"] = replace(settled["effective_bits"], bound="undetermined", note=f"{rival.field} is")
     return settled
+
+
+def _plain(text: str) -> Value:
+    return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def rivals(model: DotModel, findings: dict[str, Finding]) -> Iterator[Rival]:

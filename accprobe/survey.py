@@ -25,7 +25,7 @@ from accprobe.experiments import characterise
 from accprobe.experiments.findings import Characterisation
 from accprobe.instructions import Instruction, architectures_with, parse
 from accprobe.report import SCHEMA, DeviceRecord, Report, Row, Run, Status, Tool
-from accprobe.rivals import Contest, challenge
+from accprobe.rivals import Contest, challenge, undetermined
 from accprobe.verify import Counterexample, Verification, verify
 
 DOTS = 1 << 14
@@ -309,22 +309,12 @@ def _witness(lowering: Lowering | None) -> dict[str, object]:
 def _known(result: Characterisation, contest: Contest | None) -> dict[str, Any]:
     """Findings, what rivals leave undetermined of them, and their evidence."""
     inst = result.instruction
+    findings = undetermined(result.findings, contest) if contest else result.findings
     found = {
-        name: report.Finding(value=f.value, bound=_bound(f.bound), left=f.left, note=f.note)
-        for name, f in result.findings.items()
+        name: report.Finding(value=f.value, bound=_bound(f.bound), left=f.left, note=f.note) for name, f in findings.items()
     }
-    for rival in contest.survived if contest else ():
-        known = found.get(rival.field, report.Finding(value=None, bound="undetermined"))
-        left = tuple(dict.fromkeys([*(known.left or (known.value,)), _value(rival.value)]))
-        note = "no operands were found that tell these apart"
-        found[rival.field] = report.Finding(value=known.value, bound="undetermined", left=left, note=note)
     evidence = {name: tuple(report.exchange(inst, e) for e in f.evidence) for name, f in result.findings.items() if f.evidence}
     return {"findings": found, "evidence": evidence, "unstable": result.unstable}
-
-
-def _value(text: str) -> report.Value:
-    """A rival's value, which is text, as a finding has it."""
-    return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def _bound(bound: str) -> report.Bound:

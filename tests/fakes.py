@@ -69,9 +69,10 @@ def float_row(name: str, bits: int, sequence: dict[str, int], **changes: Any) ->
         "min_exponent": None,
         "zero_terms": "ignored",
         "zero_sign": "positive",
+        "underflow_sign": "kept",
         "overflow": "infinity",
         "subnormal_results": "kept",
-        "nan": 0x7FFFFFFF,
+        "nan": 0x7FFF if inst.d.bits == 16 else 0x7FFFFFFF,
     }
     values = {
         "order": order,

@@ -30,6 +30,7 @@ from accprobe.model import (
 )
 
 OPERANDS = ("e4m3 f32", "e5m2 f32", "f16 f32", "f16 f16", "bf16 f32", "tf32 f32", "e4m3 f16", "e5m2 f16")
+MOST_SUMS = 16
 NANS = {"f32": (0x7FFFFFFF, 0x7FC00000), "f16": (0x7FFF, 0xFE00)}
 
 
@@ -89,7 +90,7 @@ def arithmetics(draw: st.DrawFn, result: str, k: int, plain: bool) -> FloatArith
 
 @st.composite
 def trees(draw: st.DrawFn, k: int, summing: FloatArithmetic, adding: FloatArithmetic) -> FusedSum:
-    size = draw(st.sampled_from([s for s in (1, 2, 4, 8, 16, 32, 64) if s <= k]))
+    size = draw(st.sampled_from([s for s in (1, 2, 4, 8, 16, 32, 64) if s <= k <= MOST_SUMS * s]))
     parts = k // size
     groups = [list(range(i * size, (i + 1) * size)) for i in range(parts)]
     if draw(st.booleans()):

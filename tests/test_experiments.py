@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from planted import Planted, float_models, instruction, integer_models
+from planted import Planted, float_models, integer_models
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.experiments import characterise
 from accprobe.experiments.findings import Characterisation
-from accprobe.formats import FORMATS
-from accprobe.model import Arithmetic, DotModel, FloatArithmetic, chain
+from accprobe.model import Arithmetic, DotModel
 from accprobe.verify import verify
 
 
@@ -26,25 +20,26 @@ def characterised(planted: Planted) -> Characterisation:
     return result
 
 
-def arithmetics(model: DotModel) -> dict[str, Arithmetic]:
-    """The planted arithmetic of each role, by the prefix of its findings."""
-    found: dict[str, Arithmetic] = {}
+def arithmetics(model: DotModel) -> dict[str, tuple[Arithmetic, int]]:
+    """The planted arithmetic of each role and the terms of its longest sum, by the prefix of its findings."""
+    found: dict[str, tuple[Arithmetic, int]] = {}
     for node in model.root.nodes():
-        found["" if node.products else "add_"] = node.arithmetic
+        prefix = "" if node.products else "add_"
+        found[prefix] = node.arithmetic, max(len(node.terms), found.get(prefix, (None, 0))[1])
     return found
 
 
 def assert_true(result: Characterisation, planted: Planted) -> None:
     """Nothing said to be exact is wrong, and every lower bound and every list of values left holds."""
-    for prefix, arithmetic in arithmetics(planted.model).items():
+    for prefix, (arithmetic, terms) in arithmetics(planted.model).items():
         for feature, finding in result.findings.items():
             name = feature.removeprefix(prefix) if prefix else feature
             if not feature.startswith(prefix) or not hasattr(arithmetic, name):
                 continue
             value = getattr(arithmetic, name)
             value = f"0x{value:0{arithmetic.result.storage_bits // 4}X}" if name == "nan" else value
-            if name == "alignment_bits" and finding.value is None:
-                continue  # as good as exact: no rounding shows the cut, which `characterised` has verified
+            if name in ("alignment_bits", "alignment_rounding") and terms < 3:
+                continue  # seen through the rounding alone: other pairs of values are the same function
             if finding.bound == "exact":
                 assert finding.value == value, (feature, finding, value)
             elif finding.bound == "at least":
@@ -58,13 +53,21 @@ def assert_true(result: Characterisation, planted: Planted) -> None:
         assert result.findings["order"].value == planted.model.order
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(float_models(plain=True))
 def test_sums_bits_and_roundings(planted: Planted) -> None:
     assert_true(characterised(planted), planted)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(float_models())
 def test_any_features(planted: Planted) -> None:
     assert_true(characterised(planted), planted)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(integer_models())
+def test_integers(planted: Planted) -> None:
+    result = characterised(planted)
+    assert result.findings["overflow"].value == planted.model.root.arithmetic.overflow
+    assert result.findings["result_bits"].value == 32

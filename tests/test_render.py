@@ -45,14 +45,14 @@ def test_whole_table() -> None:
 
 
 WHOLE = """
-Fake GPU, sm_90a; sm count 3
+Fake GPU, sm_90a; 3 SMs
 accprobe 0.1.0, seed 0; driver 1.2
-                                                           effective   alignment  alignment  result    products             dots      rivals
-instruction                          ran as                bits        bits F     rounding   rounding  a sum     C joins    verified  left/tried  status
-───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-mma.sync.m16n8k32.f32.e4m3.e4m3.f32  F2FP + 2×HMMA + FADD  23 (f32)    23         truncate   RZ        32        first sum  10M       0/40        confirmed
+                                                           effective   align.  align.    result    products             dots      rivals
+instruction                          ran as                bits        bits F  rounding  rounding  a sum     C joins    verified  left/tried  status
+───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+mma.sync.m16n8k32.f32.e4m3.e4m3.f32  F2FP + 2×HMMA + FADD  23 (f32)    23      truncate  RZ        32        first sum  10M       0/40        confirmed
 
-wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}   QGMMA                 13 (e8m13)  13         truncate   RZ        32        first sum  10M       0/40        confirmed
+wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}   QGMMA                 13 (e8m13)  13      truncate  RZ        32        first sum  10M       0/40        confirmed
 ! The running sum keeps 13 (e8m13) of the 23 fraction bits of f32: wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}.
 ! Computed by HMMA on converted operands, not by a unit of their own format: mma.sync.m16n8k32.f32.e4m3.e4m3.f32.
 no probe yet: 1 of 4 instructions (`accprobe list --instructions sm_90a` names them)
@@ -102,6 +102,7 @@ def with_finding(feature: str, **finding: object) -> Report:
         ("alignment_bits", {"value": None, "bound": "exact"}, "exact"),
         ("alignment_rounding", {"value": "truncate", "bound": "undetermined", "left": ["truncate", "floor"]}, "truncate?"),
         ("products_per_sum", {"value": "8+4", "bound": "exact"}, "8+4"),
+        ("products_per_sum", {"value": 32, "bound": "undetermined"}, "any"),
     ],
 )
 def test_cell_says_how_far_a_value_is_known(feature: str, finding: dict[str, object], shown: str) -> None:
@@ -123,11 +124,58 @@ def test_effective_bits_name_the_float_that_has_as_many(name: str, bits: int, sh
     assert cells(fake_report(row).instructions[0]).effective_bits == shown
 
 
+def test_like_instructions_share_a_line_however_hard_they_were_tried() -> None:
+    tried = [(0, 40, 1000), (2, 41, 1000)]
+    rows = []
+    for suffix, (left, rivals, dots) in zip(("", ".rs"), tried, strict=True):
+        row = float_row(f"wgmma.m64n8k32.f32.e4m3.e4m3{suffix}", 13, {"QGMMA": 1})
+        row["rivals"] = {"tried": rivals, "survived": [{"field": "zero_sign", "value": str(i)} for i in range(left)]}
+        row["verification"] = {"dots": dots, "mismatches": 0, "seed": 0}
+        rows.append(row)
+    (line,) = (line for line in text(table(fake_report(*rows), 160)).splitlines() if "{,.rs}" in line and "QGMMA" in line)
+    assert line.split()[-3:] == ["1k", "0-2/40-41", "confirmed"]
+
+
+def test_facts_about_the_device_are_in_words() -> None:
+    facts = {"compute_capability": "9.0", "sm_count": 132, "memory_gib": 139.8, "max_clock_mhz": 1980, "other_fact": 1}
+    device = {"kind": "cuda", "name": "GPU", "architecture": "sm_90a", "facts": facts}
+    first, *_ = text(table(fake_report(device=device), 160)).splitlines()
+    assert first == "GPU, sm_90a; compute capability 9.0, 132 SMs, 139.8 GiB, 1980 MHz at most, other fact 1"
+
+
+def test_detail_marks_what_is_undetermined_in_the_arithmetic() -> None:
+    (row,) = with_finding("zero_sign", value="positive", bound="undetermined", left=["positive", "ieee"]).instructions
+    shown = " ".join(text(detail(row), 160).split())
+    assert "zero terms ignored, zero sign positive?, underflow sign kept, overflow" in shown
+
+
+def test_detail_of_an_exact_sum_says_nothing_of_alignment() -> None:
+    row = float_row("mma.sync.m8n8k4.f64.f64.f64.f64", 52, {"DMMA": 1}, evidence={})
+    row["model"]["arithmetics"][0]["alignment_bits"] = None
+    shown = " ".join(text(detail(fake_report(row).instructions[0]), 160).split())
+    assert "alignment bits exact, zero sign positive" in shown
+
+
+def test_detail_goes_on_below_further_in() -> None:
+    lines = text(detail(fake_report().instructions[2]), 52).splitlines()
+    start = lines.index("    k 0: 0x38 (1) × 0x38 (1); C 0x00000000 (0)")
+    assert lines[start + 1] == "        → 0x3f800000 (1)"
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_detail_shows_evidence_of_several_features_once() -> None:
+    row = float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA": 1})
+    row["evidence"]["carries"] = row["evidence"]["alignment_bits"]
+    shown = text(detail(fake_report(row).instructions[0]), 160)
+    assert "  alignment_bits, carries: M - M and an ever smaller term" in shown
+    assert shown.count("k 0: 0x38") == 1
+
+
 def test_undetermined_and_at_least_are_explained_only_where_they_are() -> None:
     assert "≥" not in text(table(fake_report(), 160))
     assert "≥: a lower bound" in text(table(with_finding("effective_bits", value=13, bound="at_least"), 160))
     undetermined = with_finding("zero_sign", value="ieee", bound="undetermined", left=["ieee", "positive"])
-    assert "instructions that have such: zero_sign (1)." in text(table(undetermined, 160))
+    assert "instructions by feature: zero_sign 1." in text(table(undetermined, 160))
 
 
 def test_rows_that_are_not_confirmed_give_their_reasons() -> None:

@@ -22,9 +22,14 @@ def doctor() -> None:
 
     found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for header in ("what", "found", "for", "remark"):
-        found.add_column(header, overflow="fold")
+        found.add_column(header, overflow="fold", max_width=24 if header == "for" else None)
     for item in inventory():
         version = Text(item.version, "green") if item.version else Text("missing", "red")
-        remarks = [item.note] if item.found else [item.note, f"install: {item.install}"]
+        remarks = [item.note] if item.found else [item.note, _advice(item.install)]
         found.add_row(item.name, version, item.purpose, "; ".join(filter(None, remarks)))
     console().print(found)
+
+
+def _advice(install: str) -> str:
+    """A command or an address gets a heading; a sentence needs none."""
+    return f"install: {install}" if install.startswith(("pip ", "http")) else install

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from importlib.metadata import version
 from platform import python_version
-from typing import ClassVar
 
 from accprobe.devices import DeviceKind, Lowering
 from accprobe.formats import Bits
@@ -16,8 +15,8 @@ from accprobe.model import DotModel
 class SimulatedDevice:
     """A device whose instructions are pure functions: each evaluates its `DotModel`."""
 
-    kind: ClassVar[DeviceKind] = "simulated"
-    pure: ClassVar[bool] = True
+    kind: DeviceKind = "simulated"
+    pure = True
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from accprobe.experiments.findings import Characterisation, Finding
 from accprobe.experiments.integers import integers
 from accprobe.experiments.order import order
 from accprobe.experiments.precision import precision
-from accprobe.experiments.refine import dense_roundings, refine
+from accprobe.experiments.refine import dense_roundings, refine, tiny_results
 from accprobe.experiments.specials import carries, specials
 from accprobe.experiments.subnormals import subnormals
 from accprobe.experiments.workbench import Workbench
@@ -31,16 +31,34 @@ def characterise(device: Device, inst: Instruction) -> Characterisation:
     Raises DeviceError where the device fails.
     """
     bench = Workbench(device, inst)
-    draft, found = integers(bench) if inst.is_integer else _floats(bench)
-    model, findings = refine(bench, draft.model(), {finding.feature: finding for finding in found})
-    if not inst.is_integer:
+    if inst.is_integer:
+        draft, found = integers(bench)
+        model, findings = refine(bench, draft.model(), _by_feature(found))
+    else:
+        model, findings = _floats(bench)
         findings["carries"] = carries(bench, model)
         findings["effective_bits"] = _effective(findings)
     findings |= _tree_in_words(model, findings["order"])
     return Characterisation(inst, findings, model, bench.unstable, bench.asked)
 
 
-def _floats(bench: Workbench) -> tuple[Draft, list[Finding]]:
+def _by_feature(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.feature: finding for finding in findings}
+
+
+def _floats(bench: Workbench) -> tuple[DotModel, dict[str, Finding]]:
+    """What a float instruction does. Rules that nothing explained are asked again of the refined draft, once."""
+    draft, found = _structure(bench)
+    draft, more = _rules(bench, draft)
+    model, findings = refine(bench, draft.model(), _by_feature(found + more))
+    if any(finding.bound == "undetermined" and not finding.left for finding in findings.values()):
+        draft, more = _rules(bench, draft.like(model))
+        model, findings = refine(bench, draft.model(), findings | _by_feature(more))
+    return tiny_results(bench, model, findings)
+
+
+def _structure(bench: Workbench) -> tuple[Draft, list[Finding]]:
+    """The tree, subnormals, bits and roundings."""
     inst = bench.inst
     tree, found = order(bench)
     findings = [found]
@@ -55,6 +73,12 @@ def _floats(bench: Workbench) -> tuple[Draft, list[Finding]]:
         draft, more = precision(bench, draft, role)
         draft, more = dense_roundings(bench, draft, role, more)
         findings += [replace(finding, feature=prefix + finding.feature) for finding in more]
+    return draft, findings
+
+
+def _rules(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+    """Exponents and specials."""
+    findings: list[Finding] = []
     for step in (largest_exponent, floor, specials):
         draft, more = step(bench, draft)
         findings += more

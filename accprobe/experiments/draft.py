@@ -65,6 +65,13 @@ class Draft:
         changed = replace(self.arithmetic(role), **fields)  # type: ignore[arg-type]
         return replace(self, sum=changed) if role == "sum" else replace(self, add=changed)
 
+    def like(self, model: DotModel) -> Draft:
+        """The draft with the arithmetics of a model, of each role those of the sum nearest to the result."""
+        draft = replace(self, subnormal_operands=model.subnormal_operands, subnormal_addend=model.subnormal_addend)
+        for node in model.root.nodes():
+            draft = replace(draft, sum=node.arithmetic) if node.products else replace(draft, add=node.arithmetic)
+        return draft
+
     def _build(self, tree: Tree) -> Term:
         if isinstance(tree, int):
             return Addend() if tree == self.inst.k else Product(tree)

@@ -25,12 +25,14 @@ def largest_exponent(bench: Workbench, draft: Draft) -> tuple[Draft, list[Findin
     if f is None:
         return draft, []
     candidates = {rule: draft.change("sum", product_exponent=rule).model() for rule in get_args(ProductExponent)}
-    rule = eliminate(bench, "product_exponent", candidates, _misleading_products(bench, draft, f))
+    note = "no products of these operands have bits that one rule keeps and the other cuts"
+    rule = eliminate(bench, "product_exponent", candidates, _misleading_products(bench, draft, f), note)
     draft = draft.change("sum", product_exponent=rule.value)
     if rule.value != "unnormalised":
         return draft, [rule]
     candidates = {z: draft.change("sum", zero_terms=z).model() for z in get_args(ZeroTerms)}
-    zeros = eliminate(bench, "zero_terms", candidates, _zero_products(bench, draft, f))
+    note = "no operands of that sum lie low enough for a zero's exponent to cut them"
+    zeros = eliminate(bench, "zero_terms", candidates, _zero_products(bench, draft, f), note)
     return draft.change("sum", zero_terms=zeros.value), [rule, zeros]
 
 

@@ -80,7 +80,7 @@ class _Search:
         return node
 
     def _first_met(self, pivot: int, others: list[int]) -> dict[frozenset[int], int]:
-        """For each pair: the one that meets the pivot first, -1 where the two meet each other first, -2 where all meet at once."""
+        """For each pair: which meets the pivot first; -1 where the two meet each other first, -2 where all meet at once."""
         pairs = list(combinations(others, 2))
         big, minus, unit = power(self.big), -power(self.big), power(self.unit)
         rows: list[Row] = []

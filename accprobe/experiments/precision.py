@@ -43,7 +43,9 @@ def _precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, list[
     f = alignment.value if isinstance(alignment.value, int) else 0
     draft = draft.change(role, alignment_bits=min(f, SUM_BITS - 2 - len(node.slots).bit_length()))
     result = _result_bits(bench, node, f)
-    r = bench.inst.d.mantissa_bits if result.bound == "at least" else int(result.value or 0)
+    r = int(result.value or 0)
+    if result.bound == "at least":
+        r = max(r, bench.widest_result(f))
     draft = draft.change(role, result_bits=r)
     roundings = {rounding: draft.change(role, result_rounding=rounding).model() for rounding in get_args(Rounding)}
     rows = fitting(bench, _rounding_rows(bench, node, f, r))

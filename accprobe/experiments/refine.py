@@ -15,7 +15,7 @@ import numpy as np
 
 from accprobe.experiments.draft import Draft, Role
 from accprobe.experiments.elimination import eliminate
-from accprobe.experiments.findings import Finding
+from accprobe.experiments.findings import Bound, Finding, Value
 from accprobe.experiments.workbench import Workbench
 from accprobe.formats import Bits
 from accprobe.model import AlignmentRounding, DotModel, FloatArithmetic, ProductExponent, Rounding
@@ -23,7 +23,7 @@ from accprobe.operands import Operands, draw, joined, kinds
 from accprobe.rivals import Rival, in_all, rivals
 
 SEED = 20_25
-DENSE, EACH = 1500, 200
+DENSE, EACH = 1500, 80
 """Random dot products: for the roundings, and of each kind for the whole model."""
 STEPS = 6
 
@@ -38,7 +38,7 @@ def dense_roundings(bench: Workbench, draft: Draft, role: Role, found: list[Find
     bits, rounding = known["result_bits"], known["result_rounding"]
     if bits.bound != "at least" or not isinstance(bits.value, int):
         return draft, found
-    most = bench.inst.d.mantissa_bits
+    most = max(bits.value, bench.widest_result(bits.value))
     growth = bits.value + 3 + max(len(node.slots) for node in draft.nodes()).bit_length()
     widths = (*range(bits.value, min(growth, most)), most)
     drafts: dict[str, tuple[Draft, int, Rounding]] = {}
@@ -67,16 +67,40 @@ def refine(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> t
     operands = joined([draw(kind, bench.inst, rng, EACH) for kind in kinds(bench.inst)])
     d = bench.ask(operands)
     wrong = _mismatches(bench, model, operands, d)
-    for candidates in (rivals, _pairs, rivals):
-        for _ in range(STEPS if wrong else 0):
+    for candidates, steps in ((rivals, STEPS), (_pairs, 2), (rivals, STEPS)):
+        for _ in range(steps if wrong else 0):
             tried = [(_mismatches(bench, rival.model, operands, d), rival) for rival in candidates(model, findings)]
             fewer, best = min(tried, key=lambda pair: pair[0])
             if fewer >= wrong:
                 break
             model, wrong = best.model, fewer
-            equals = [rival for mismatches, rival in tried if mismatches == fewer and rival.field == best.field]
+            equals = [rival for mismatches, rival in tried if not mismatches and rival.field == best.field]
             findings = _changed(findings, best, equals)
     return model, findings
+
+
+def tiny_results(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> tuple[DotModel, dict[str, Finding]]:
+    """Result bits that are only a lower bound, on sums around the smallest results.
+
+    Where the alignment is the limit, a coarser result still shows below the normal range: its last place lies higher.
+    """
+    bits = findings["result_bits"]
+    arithmetic = next(node.arithmetic for node in model.root.nodes() if node.products)
+    if bits.bound != "at least" or not isinstance(bits.value, int) or not isinstance(arithmetic, FloatArithmetic):
+        return model, findings
+    widths = range(bench.inst.d.mantissa_bits, bits.value - 1, -1)
+    candidates: dict[Value, DotModel] = {r: in_all(model, arithmetic, replace(arithmetic, result_bits=r)) for r in widths}
+    rng = np.random.default_rng(SEED)
+    operands = joined([draw(kind, bench.inst, rng, DENSE) for kind in ("tiny", "near")])
+    found = eliminate(bench, "result_bits", candidates, operands)
+    left = [r for r in found.left or (found.value,) if isinstance(r, int)]
+    if found.bound == "undetermined" and not found.left:
+        return model, findings
+    bound: Bound = "exact" if len(left) == 1 else "at least"
+    return candidates[max(left)], {
+        **findings,
+        "result_bits": replace(bits, value=min(left), bound=bound, evidence=found.evidence),
+    }
 
 
 def _pairs(model: DotModel, findings: dict[str, Finding]) -> Iterator[Rival]:

@@ -108,7 +108,8 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
             changed = changed.change(role, **{field: value})
         drafts["/".join(combination)] = changed, combination
     operands = joined([_zeros(bench), _underflowing(bench, draft)])
-    joint = eliminate(bench, "zero_sign", {name: d.model() for name, (d, _) in drafts.items()}, operands)
+    note = "no sum of these operands shows it: none is too small for the result, or the next sum hides a zero's sign"
+    joint = eliminate(bench, "zero_sign", {name: d.model() for name, (d, _) in drafts.items()}, operands, note)
     explained = bool(joint.left) or joint.bound == "exact"
     left = [drafts[str(name)][1] for name in joint.left or (joint.value,)]
     findings = []

@@ -36,7 +36,7 @@ def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
         if len(values) == 1 and explained:
             findings.append(Finding(feature, values[0], evidence=joint.evidence))
         else:
-            note = "a lost input and a lost result look the same here" if explained else joint.note
+            note = "no such subnormal can be made, or a lost input and a lost result look the same" if explained else joint.note
             findings.append(Finding(feature, values[0], "undetermined", values, note, joint.evidence))
     bench.subnormals = all(finding.value == "kept" and finding.bound == "exact" for finding in findings[:2])
     bench.visible = _smallest_result(bench)
@@ -47,14 +47,13 @@ def _smallest_result(bench: Workbench) -> int:
     """Exponent of the smallest power of two that comes back exactly, as C alone or as a product alone."""
     d = bench.inst.d
     exponents = range(d.min_exponent, d.min_exponent - d.mantissa_bits - 1, -1)
+    smallest = d.min_exponent
     for leaf in (bench.addend, 0):
         rows = [(e, {leaf: power(e)}) for e in exponents if bench.holds(leaf, power(e))]
         answers = bench.ask(bench.rows([row for _, row in rows]))
         came_back = takewhile(lambda pair: int(pair[1]) == bench.result(power(pair[0][0])), zip(rows, answers, strict=True))
-        seen = [e for (e, _), _ in came_back]
-        if len(seen) > 1:
-            return seen[-1]
-    return d.min_exponent
+        smallest = min([smallest, *(e for (e, _), _ in came_back)])
+    return smallest
 
 
 def _operands(bench: Workbench) -> Operands:

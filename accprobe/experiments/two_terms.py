@@ -32,7 +32,7 @@ def two_term_precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draf
         raise AccprobeError("the limits of a two-term sum cannot be told")
     if lent <= kept < most:
         note = "the alignment is the limit; no sum of two terms has more bits to round"
-        draft = draft.change(role, alignment_bits=kept, result_bits=most)
+        draft = draft.change(role, alignment_bits=kept, result_bits=max(kept, bench.widest_result(kept)))
         alignment = replace(adding, feature="alignment_bits")
         result = Finding("result_bits", kept, "at least", (), note, adding.evidence)
         rounding = Finding(

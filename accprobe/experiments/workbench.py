@@ -107,6 +107,14 @@ class Workbench:
         """Exponents of the powers of two that came back as they are, once asked (see `visible`); before, the normal ones."""
         return range(self.inst.d.min_exponent if self.visible is None else self.visible, self.inst.d.max_exponent + 1)
 
+    def widest_result(self, alignment_bits: int) -> int:
+        """The most fraction bits that a result can have.
+
+        Subnormal results end as many bits below the smallest normal number, unless the alignment has cut them already.
+        """
+        below = self.inst.d.min_exponent - self.result_exponents()[0]
+        return below if below > alignment_bits else self.inst.d.mantissa_bits
+
     def _powers(self, fmt: Format) -> range:
         return range(fmt.min_exponent - (fmt.mantissa_bits if self.subnormals else 0), fmt.max_exponent + 1)
 

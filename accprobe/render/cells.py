@@ -26,8 +26,12 @@ class Cells(NamedTuple):
     status: Status
 
 
+MEASURES = ("dots", "rivals")
+"""Cells that say how hard an instruction was tried, not what it does: like instructions share a line although these differ."""
+
+
 class Line(NamedTuple):
-    """One line of a table: a pattern of instructions that are alike, and one of them."""
+    """One line of a table: a pattern of instructions that are alike, one of them, and the cells of all."""
 
     pattern: str
     row: Row
@@ -53,17 +57,37 @@ def cells(row: Row) -> Cells:
 def lines(rows: Sequence[Row], columns: Sequence[str], collapse: bool = True) -> list[Line]:
     """The rows as lines, in the order of their first rows.
 
-    `collapse`: those of one family that are equal in the columns shown become as few lines as patterns allow.
+    `collapse`: those of one family that are equal in the columns shown, but for how hard they were tried, become as few
+    lines as patterns allow.
     """
     if not collapse:
         return [Line(row.name, row, cells(row)) for row in rows]
     alike: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         shown = cells(row)
-        alike.setdefault((row.instruction.family, *(getattr(shown, column) for column in columns)), []).append(row)
+        key = (getattr(shown, column) for column in columns if column not in MEASURES)
+        alike.setdefault((row.instruction.family, *key), []).append(row)
     return [
-        Line(pattern, group[0], cells(group[0])) for group in alike.values() for pattern in patterns(row.name for row in group)
+        Line(pattern, group[0], _together(group)) for group in alike.values() for pattern in patterns(row.name for row in group)
     ]
+
+
+def _together(group: Sequence[Row]) -> Cells:
+    """The cells of rows that are alike: how hard they were tried as ranges."""
+    done = [row.verification for row in group if row.verification]
+    tried = [row.rivals for row in group if row.rivals]
+    first = cells(group[0])
+    if len(done) == len(group) and not any(verification.mismatches for verification in done):
+        first = first._replace(dots=_range([verification.dots for verification in done]))
+    if len(tried) == len(group):
+        left = _range([len(rivals.survived) for rivals in tried])
+        first = first._replace(rivals=f"{left}/{_range([rivals.tried for rivals in tried])}")
+    return first
+
+
+def _range(counts: Sequence[int]) -> str:
+    low, high = compact(min(counts)), compact(max(counts))
+    return low if low == high else f"{low}-{high}"
 
 
 def ran_as(row: Row) -> str:
@@ -95,11 +119,13 @@ def found(row: Row, feature: str) -> str:
 
 
 def value(finding: Finding, feature: str = "") -> str:
-    """ "13", "≥24" for a lower bound, "13?" where other values explain everything as well."""
+    """ "13", "≥24" for a lower bound, "13?" where other values explain everything as well, "any" where every value does."""
     text = word(finding.value, feature)
     if finding.bound == "at_least":
         return f"≥{text}"
-    return f"{text}?" if finding.bound == "undetermined" and len(finding.left) > 1 else text
+    if finding.bound == "undetermined":
+        return f"{text}?" if finding.left else "any"
+    return text
 
 
 def word(plain: int | str | None, feature: str = "") -> str:

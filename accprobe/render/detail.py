@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -14,10 +14,48 @@ from rich.text import Text
 from accprobe import report
 from accprobe.formats import Format
 from accprobe.instructions import Instruction
-from accprobe.model import Addend, Arithmetic, DotModel, FusedSum
+from accprobe.model import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum
 from accprobe.render.cells import effective_bits, is_converted, is_narrow, word
 from accprobe.render.terminal import STATUS_STYLES
 from accprobe.report import Exchange, Row
+
+WHY = {
+    "order": "M and -M on two leaves, a unit on a third: a unit that is lost was added while M was still there",
+    "alignment_bits": "M - M and an ever smaller term: the last that survives, the first that is lost",
+    "result_bits": "M and an ever smaller term: the last that the result shows, the first that it does not",
+    "alignment_rounding": "terms of both signs below the last bit kept, beside M - M",
+    "result_rounding": "ties, and terms on either side of them, of both signs",
+    "product_exponent": "products whose exponent is not the sum of their factors' exponents, beside a term near the cut",
+    "zero_terms": "a zero times a large number, beside a small number",
+    "min_exponent": "the smallest numbers, alone: what is lost lies below the lowest alignment",
+    "carries": "many terms of one sign",
+}
+"""What to see in the evidence of a feature."""
+
+
+ALIGNMENT = ("alignment_rounding", "product_exponent", "min_exponent", "zero_terms")
+"""Fields that mean nothing where every bit of the terms is kept."""
+
+GLUE = "\ue000"
+"""A space at which no line is broken."""
+
+
+class _Lines:
+    """Lines of text with an indent; what does not fit on one goes on below, further in."""
+
+    def __init__(self, lines: list[Text], indent: int = 2) -> None:
+        self._lines, self._indent = lines, indent
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        for line in self._lines:
+            own = len(line.plain) - len(line.plain.lstrip())
+            line = line[own:]
+            indent = " " * (self._indent + own)
+            wrapped = line.wrap(console, max(options.max_width - len(indent) - 4, 20))
+            for i, piece in enumerate(wrapped):
+                piece.rstrip()
+                piece.plain = piece.plain.replace(GLUE, " ")
+                yield Text(indent + ("    " if i else "")) + piece
 
 
 def detail(row: Row) -> RenderableType:
@@ -27,28 +65,31 @@ def detail(row: Row) -> RenderableType:
     head.append(f": {row.reason}" if row.reason else "")
     parts: list[RenderableType] = [head]
     for heading, lines in _sections(row):
-        parts.append(Text(f"\n{heading}", "bold"))
-        parts += [Padding(line, (0, 0, 0, 2), expand=False) for line in lines]
+        parts += [Text(f"\n{heading}", "bold"), lines]
     return Group(*parts)
 
 
-def _sections(row: Row) -> Iterator[tuple[str, list[RenderableType]]]:
+def _sections(row: Row) -> Iterator[tuple[str, RenderableType]]:
     if row.lowering:
-        yield "ran as", list(_lowering(row))
+        yield "ran as", _Lines(list(_lowering(row)))
     if bits := effective_bits(row):
-        yield "effective bits", [Text(bits, "bold yellow" if is_narrow(row) else "bold")]
+        yield "effective bits", _Lines([Text(bits, "bold yellow" if is_narrow(row) else "bold")])
     if row.model:
-        yield "summation tree", [Text(line) for line in _tree(row.model.root, row.model)]
-        yield "arithmetic", [Text(line) for line in _arithmetics(row.model)]
+        yield "summation tree", _plain(_tree(row.model.root, row.model))
+        yield "arithmetic", _plain(_arithmetics(row, row.model))
     if row.findings:
-        yield "findings", [_findings(row)]
+        yield "findings", Padding(_findings(row), (0, 0, 0, 2), expand=False)
     if row.verification:
-        yield "verification", [Text(line) for line in _verification(row, row.verification)]
+        yield "verification", _plain(_verification(row, row.verification))
     if row.rivals:
         left = "; ".join(f"{rival.field} {rival.value}" for rival in row.rivals.survived) or "none"
-        yield "rivals", [Text(f"{row.rivals.tried} tried, {len(row.rivals.survived)} left: {left}")]
+        yield "rivals", _plain([f"{row.rivals.tried} tried, {len(row.rivals.survived)} left: {left}"])
     if row.evidence:
-        yield "evidence: bit patterns (values)", [Text(line) for line in _evidence(row)]
+        yield "evidence: bit patterns (values) of the products that are not 0 × 0, of C → of D", _plain(_evidence(row))
+
+
+def _plain(lines: Iterable[str]) -> _Lines:
+    return _Lines([Text(line) for line in lines])
 
 
 def _lowering(row: Row) -> Iterator[Text]:
@@ -78,17 +119,29 @@ def _ranges(numbers: list[int]) -> Iterator[str]:
         yield str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
 
 
-def _arithmetics(model: DotModel) -> Iterator[str]:
+def _arithmetics(row: Row, model: DotModel) -> Iterator[str]:
     for index, arithmetic in enumerate(model.arithmetics):
         mark = f"@{index} " if len(model.arithmetics) > 1 else ""
-        yield mark + ", ".join(f"{name} {text}" for name, text in _fields(arithmetic))
-    yield f"subnormals of A and B {model.subnormal_operands}, of C {model.subnormal_addend}"
+        adds_products = any(node.products for node in model.root.nodes() if node.arithmetic == arithmetic)
+        open_ = _undetermined(row, "" if adds_products else "add_")
+        yield mark + ", ".join(f"{name.replace('_', ' ')} {text}{'?' * (name in open_)}" for name, text in _fields(arithmetic))
+    open_ = _undetermined(row, "")
+    operands, addend = ("?" * (name in open_) for name in ("subnormal_operands", "subnormal_addend"))
+    yield f"subnormals of A and B {model.subnormal_operands}{operands}, of C {model.subnormal_addend}{addend}"
+
+
+def _undetermined(row: Row, prefix: str) -> set[str]:
+    """Features that are undetermined, without their prefix."""
+    found = (name for name, finding in row.findings.items() if finding.bound == "undetermined" and finding.left)
+    return {name.removeprefix(prefix) for name in found if name.startswith(prefix)}
 
 
 def _fields(arithmetic: Arithmetic) -> Iterator[tuple[str, str]]:
+    """Names and values; without those that say how terms are aligned where every bit of them is kept."""
+    exact = isinstance(arithmetic, FloatArithmetic) and arithmetic.alignment_bits is None
     for name, plain in arithmetic.__dict__.items():
-        text = f"0x{plain:x}" if name == "nan" else plain.name if isinstance(plain, Format) else word(plain, name)
-        yield name.replace("_", " "), text
+        if not (exact and name in ALIGNMENT):
+            yield name, f"0x{plain:x}" if name == "nan" else plain.name if isinstance(plain, Format) else word(plain, name)
 
 
 def _findings(row: Row) -> Table:
@@ -114,8 +167,12 @@ def _verification(row: Row, done: report.Verification) -> Iterator[str]:
 
 
 def _evidence(row: Row) -> Iterator[str]:
+    features: dict[tuple[Exchange, ...], list[str]] = {}
     for feature, exchanges in row.evidence.items():
-        yield feature
+        features.setdefault(exchanges, []).append(feature)
+    for exchanges, names in features.items():
+        why = [WHY[name] for name in names if name in WHY]
+        yield ", ".join(names) + (f": {why[0]}" if why else "")
         yield from (f"  {_exchange(row.instruction, shown)}" for shown in exchanges)
 
 
@@ -127,15 +184,16 @@ def _exchange(inst: Instruction, shown: Exchange) -> str:
     for pair in dict.fromkeys(pairs):
         if pair != (0, 0):
             at = ", ".join(_ranges([k for k in range(inst.k) if pairs[k] == pair]))
-            terms.append(f"k {at}: {_shown(inst.a, pair[0])} × {_shown(inst.b, pair[1])}")
-    return f"{'; '.join([*terms, f'C {_shown(inst.c, seen.c)}'])} → {_shown(inst.d, seen.d)}"
+            terms.append(f"k {at}: {_shown(inst.a, pair[0])}{GLUE}×{GLUE}{_shown(inst.b, pair[1])}")
+    terms.append(f"C{GLUE}{_shown(inst.c, seen.c)}")
+    return f"{'; '.join(terms)} →{GLUE}{_shown(inst.d, seen.d)}"
 
 
 def _shown(fmt: Format, pattern: int) -> str:
     import numpy as np
 
     value = float(fmt.values(np.array([pattern], fmt.dtype))[0])
-    return f"0x{pattern:0{fmt.storage_bits // 4}x} ({_number(value)})"
+    return f"0x{pattern:0{fmt.storage_bits // 4}x}{GLUE}({_number(value)})"
 
 
 def _number(value: float) -> str:

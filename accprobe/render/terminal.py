@@ -27,8 +27,8 @@ NARROWEST_NAME = 30
 HEADERS = Cells(
     ran_as="ran as",
     effective_bits="effective\nbits",
-    alignment_bits="alignment\nbits F",
-    alignment_rounding="alignment\nrounding",
+    alignment_bits="align.\nbits F",
+    alignment_rounding="align.\nrounding",
     result_rounding="result\nrounding",
     products_per_sum="products\na sum",
     addend="C joins",
@@ -42,6 +42,9 @@ GAP = 2
 
 DISPENSABLE = ("alignment_rounding", "dots", "rivals", "addend", "products_per_sum", "alignment_bits", "result_rounding")
 """Columns in the order in which a narrow terminal goes without them."""
+
+FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz at most"}
+"""Facts about a device in words; others are written after their names."""
 
 STATUS_STYLES: dict[Status, str] = {"confirmed": "green", "inferred": "yellow", "unverified": "red", "skipped": "dim"}
 
@@ -71,7 +74,7 @@ def title(report: Report) -> Text:
     if report.device.kind == "simulated":
         because = f"no GPU found ({report.device.reason}); " if report.device.reason else ""
         text.append(f"SIMULATED: {because}these are published models, nothing was measured\n", "bold red")
-    facts = ", ".join(f"{key.replace('_', ' ')} {fact}" for key, fact in report.device.facts.items())
+    facts = ", ".join(FACTS.get(key, f"{key.replace('_', ' ')} {{}}").format(fact) for key, fact in report.device.facts.items())
     commit = f" ({report.tool.commit})" if report.tool.commit else ""
     versions = ", ".join(f"{name} {version}" for name, version in report.environment.items())
     text.append(f"{report.device.name}, {report.device.architecture}", "bold")
@@ -151,17 +154,21 @@ def _below(report: Report, shown: list[Line], left_out: list[str]) -> Iterator[T
 
 
 def _legend(rows: list[Row]) -> Iterator[str]:
-    if any(text.startswith("≥") for row in rows for text in cells(row)):
+    every = [text for row in rows for text in cells(row)]
+    if any(text.startswith("≥") for text in every):
         yield "≥: a lower bound, the operands' formats reach no further."
+    if "any" in every:
+        yield "any: the bits are the same whatever it is, as those of integer sums that wrap are in every order."
     undetermined = Counter(
-        feature
-        for row in rows
-        for feature, finding in row.findings.items()
-        if finding.bound == "undetermined" and len(finding.left) > 1
+        feature for row in rows for feature, finding in row.findings.items() if finding.bound == "undetermined" and finding.left
     )
     if undetermined:
-        features = ", ".join(f"{feature} ({count})" for feature, count in undetermined.items())
-        yield f"?: undetermined, several values explain everything seen; instructions that have such: {features}."
+        mark = "?: undetermined" if any(text.endswith("?") for text in every) else "Undetermined"
+        features = ", ".join(f"{feature} {count}" for feature, count in undetermined.most_common())
+        yield (
+            f"{mark}, several values explain everything seen; instructions by feature: {features}."
+            " With an instruction's name `show` lists the values."
+        )
 
 
 def _reasons(rows: list[Row]) -> dict[tuple[Status, str], list[str]]:

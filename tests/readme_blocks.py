@@ -1,0 +1,178 @@
+"""The parts of the README that other files know better: `python tests/readme_blocks.py` writes them again.
+
+Each stands between `<!-- NAME: from SOURCE -->` and `<!-- end -->`; `test_readme.py` checks that writing changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from accprobe.architectures import ARCHITECTURES
+from accprobe.cli import main
+from accprobe.instructions import catalog
+from accprobe.kernels import why_no_probe
+from accprobe.render.cells import cells
+from accprobe.report import Report, Row, recorded
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+COLUMNS = 120
+ONE = "wgmma.m64n8k32.f32.e4m3.e4m3"
+EXCERPT = (
+    r"mma\.sync\.m16n8k16\.f32\.f16\.f16\.f32 ",
+    r"mma\.sync\.m16n8k\S*32\S*\.f32\.\{?e4m3",
+    r"wgmma\.\S*k16\.f32\.f16",
+    r"wgmma\.\S*k32\.f32\.\{?e4m3",
+    r"wgmma\.\S*k32\.f16\.\{?e4m3",
+)
+"""The lines of the table that the README shows."""
+
+_BLOCK = re.compile(r"(<!-- (\w+): from [^\n]+ -->\n)(.*?)(<!-- end -->\n)", re.DOTALL)
+
+
+def shown(*arguments: str) -> list[str]:
+    """What `accprobe show` prints, without spaces at line ends."""
+    result = CliRunner(env={"COLUMNS": str(COLUMNS)}).invoke(main, ["show", *arguments])
+    assert result.exit_code == 0, result.stderr
+    return [line.rstrip() for line in result.stdout.splitlines()]
+
+
+def excerpt() -> str:
+    """Some lines of the table of the H200, with its heading and what it tells a reader below."""
+    printed = shown("h200")
+    rule = next(i for i, line in enumerate(printed) if line.startswith("──"))
+    chosen = [printed[0], "…", *printed[rule - 2 : rule + 1]]
+    keep = False
+    for line in printed[rule + 1 : next(i for i, line in enumerate(printed) if line.startswith(("Left out", "!")))]:
+        if not line.startswith("  "):
+            keep = any(re.match(pattern, line) for pattern in EXCERPT)
+        if keep:
+            chosen.append(line)
+    notes = printed.index(next(line for line in printed if line.startswith("!")))
+    for line in printed[notes:]:
+        if line.startswith(("any:", "?:", "≥:", "Undetermined")):
+            break
+        chosen.append(line)
+    summary = next(i for i, line in enumerate(printed) if "instructions measured in" in line)
+    return _code([*chosen, "…", *printed[summary:]])
+
+
+def detail() -> str:
+    """Of one instruction in full: what ran, the tree, and two of its features with what proves them."""
+    printed = shown("h200", ONE)
+    chosen = [
+        printed[0],
+        *_section(printed, "ran as"),
+        *_section(printed, "summation tree"),
+        *_section(printed, "verification"),
+    ]
+    evidence = _section(printed, "evidence")
+    chosen += evidence[:2]
+    for feature in ("alignment_bits", "result_bits"):
+        start = next(i for i, line in enumerate(evidence) if line.startswith(f"  {feature}"))
+        chosen += evidence[start : start + 3]
+    return _code([*chosen, "    …"])
+
+
+def found() -> str:
+    """One line for all instructions that have one arithmetic, whatever their shape."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in Report.load("h200").measured:
+        inst, told = row.instruction, cells(row)
+        family = f"{inst.family}{' .satfinite' if inst.satfinite else ''}"
+        key = (family, inst.d.name, told.ran_as, told.effective_bits, told.alignment_bits, told.alignment_rounding)
+        addend = "" if inst.is_integer else told.addend
+        groups.setdefault((*key, told.result_rounding, addend, told.status), []).append(row)
+    header = (
+        "instruction",
+        "A, B",
+        "D",
+        "rows",
+        "ran as",
+        "effective bits",
+        "F",
+        "bits below F",
+        "result",
+        "products a sum",
+        "C",
+    )
+    table = []
+    for (family, d, ran_as, effective, f, cut, rounding, addend, status), rows in groups.items():
+        operands = ", ".join(dict.fromkeys(fmt.name for row in rows for fmt in (row.instruction.a, row.instruction.b)))
+        products = ", ".join(dict.fromkeys(map(_products, rows)))
+        flag = "" if status == "confirmed" else f" ({status})"
+        table.append((f"`{family}`{flag}", operands, d, len(rows), ran_as, effective, f, cut, rounding, products, addend))
+    return _table(header, table)
+
+
+def _products(row: Row) -> str:
+    """Products a sum, in terms of the instruction's K where they grow with it."""
+    told, k = cells(row).products_per_sum, row.instruction.k
+    return {str(k): "K", str(k // 2): "K/2"}.get(told, told) if told != "1" else told
+
+
+def speed() -> str:
+    """Every benchmark result that is recorded."""
+    table = []
+    for path in sorted(RESULTS.glob("*.json")):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        place = data["host"].get("device") or f"{data['host']['cpu_cores']} CPU cores"
+        for result in data["results"]:
+            command = f"`{result['command']}`" + (f", {result['state']}" if result["state"] else "")
+            table.append((command, place, f"{result['seconds']:.2f} s", f"{result['limit']:g} s"))
+    return _table(("command", "on", "took", "limit"), table)
+
+
+def coverage() -> str:
+    """By architecture: instructions, those with a probe, and the devices of the recorded reports."""
+    measured: dict[str, list[str]] = {}
+    for report in map(Report.load, recorded()):
+        if report.device.kind == "cuda":
+            measured.setdefault(report.device.architecture, []).append(report.device.name)
+    alike: dict[tuple[object, ...], list[str]] = {}
+    for known in ARCHITECTURES:
+        every = catalog(known.target)
+        probed = sum(why_no_probe(inst) is None for inst in every)
+        ran = ", ".join(measured.get(known.target, [])) or "nothing"
+        alike.setdefault((known.generation, len(every), probed, ran), []).append(known.target)
+    table = [(f"{generation}: {', '.join(targets)}", *told) for (generation, *told), targets in alike.items()]
+    return _table(("architecture", "instructions", "with a probe", "measured"), table)
+
+
+def _section(lines: list[str], heading: str) -> list[str]:
+    """An empty line, the heading and what is below it."""
+    start = next(i for i, line in enumerate(lines) if line.startswith(heading))
+    length = next((i for i, line in enumerate(lines[start:]) if not line), len(lines))
+    return ["", *lines[start : start + length]]
+
+
+def _code(lines: Iterable[str]) -> str:
+    return "\n".join(["```", *lines, "```", ""])
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in lines)
+
+
+BLOCKS = {"excerpt": excerpt, "found": found, "detail": detail, "speed": speed, "coverage": coverage}
+
+
+def written(text: str) -> str:
+    """The README with every block as its source has it now."""
+    return _BLOCK.sub(lambda match: match[1] + BLOCKS[match[2]]() + match[4], text)
+
+
+def names(text: str) -> list[str]:
+    """The blocks that are there."""
+    return [match[2] for match in _BLOCK.finditer(text)]
+
+
+if __name__ == "__main__":
+    README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
