@@ -177,6 +177,12 @@ class DotModel:
         return replace(self, root=self.root.map(lambda node: replace(node, arithmetic=change(node.arithmetic))))
 
 
+def fits(arithmetic: FloatArithmetic, terms: int) -> bool:
+    """Whether a sum of that many terms, aligned so, is exact in SUM_BITS bits."""
+    bits = arithmetic.alignment_bits
+    return bits is None or 0 <= bits <= SUM_BITS - 2 - terms.bit_length()
+
+
 def _check(node: FusedSum) -> None:
     arithmetic = node.arithmetic
     if not node.terms:
@@ -187,11 +193,10 @@ def _check(node: FusedSum) -> None:
         raise AccprobeError(
             f"result_bits is {arithmetic.result_bits}; {arithmetic.result} holds 0 to {arithmetic.result.mantissa_bits}"
         )
-    bits = arithmetic.alignment_bits
-    if bits is not None and not 0 <= bits <= SUM_BITS - 2 - len(node.terms).bit_length():
+    if not fits(arithmetic, len(node.terms)):
         most = SUM_BITS - 2 - len(node.terms).bit_length()
         raise AccprobeError(
-            f"alignment_bits is {bits}; a fused sum of {len(node.terms)} terms takes 0 to {most}, or None for exact"
+            f"alignment_bits is {arithmetic.alignment_bits}; a fused sum of {len(node.terms)} terms takes 0 to {most}, or None for exact"
         )
 
 

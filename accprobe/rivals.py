@@ -19,7 +19,6 @@ from accprobe.experiments.findings import Characterisation, Finding, Value
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.model import (
-    SUM_BITS,
     AddendPlace,
     AlignmentRounding,
     Arithmetic,
@@ -36,6 +35,7 @@ from accprobe.model import (
     ZeroSign,
     ZeroTerms,
     chain,
+    fits,
 )
 from accprobe.operands import Operands, draw, joined, kinds
 
@@ -99,6 +99,9 @@ def undetermined(findings: dict[str, Finding], contest: Contest) -> dict[str, Fi
         finding = settled.get(rival.field)
         if finding is None or (finding.bound == "undetermined" and finding.left):
             continue
+        value = _plain(rival.value)
+        if finding.bound == "at least" and isinstance(value, int) and isinstance(finding.value, int) and value > finding.value:
+            continue
         left = (finding.value, *(_plain(r.value) for r in contest.survived if r.field == rival.field))
         note = finding.note or "these give the same bits on every operand tried"
         settled[rival.field] = replace(finding, bound="undetermined", left=left, note=note)
@@ -135,6 +138,8 @@ def _arithmetic_rivals(model: DotModel, findings: dict[str, Finding]) -> Iterato
         prefix = "" if any(node.products for node in sharing) else "add_"
         for field, value in _mutations(arithmetic, findings, prefix, arithmetic == model.root.arithmetic):
             changed = replace(arithmetic, **{field: value})
+            if isinstance(changed, FloatArithmetic) and not all(fits(changed, len(node.terms)) for node in sharing):
+                continue
             yield Rival(prefix + field, _text(field, value), in_all(model, arithmetic, changed))
             for node in sharing if len(sharing) > 1 and field in OF_ONE_SUM else ():
                 yield Rival(prefix + field, f"{_text(field, value)} in {_name(node)}", _in_one(model, node, changed))
@@ -228,8 +233,7 @@ def _rebuilt(
     model: DotModel, groups: list[list[int]], place: AddendPlace, summing: Arithmetic, add: Arithmetic | None
 ) -> DotModel | None:
     """A chain of sums with these groups and C in that place; None where the alignment bits do not fit the longer sums."""
-    longest = max(map(len, groups)) + 2
-    if isinstance(summing, FloatArithmetic) and (summing.alignment_bits or 0) + longest.bit_length() > SUM_BITS - 2:
+    if isinstance(summing, FloatArithmetic) and not fits(summing, max(map(len, groups)) + 2):
         return None
     return replace(model, root=chain(groups, summing, place, add or _plain_add(summing)))
 

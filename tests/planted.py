@@ -30,7 +30,7 @@ from accprobe.model import (
 )
 
 OPERANDS = ("e4m3 f32", "e5m2 f32", "f16 f32", "f16 f16", "bf16 f32", "tf32 f32", "e4m3 f16", "e5m2 f16")
-MOST_SUMS = 16
+MOST_SUMS = 8
 NANS = {"f32": (0x7FFFFFFF, 0x7FC00000), "f16": (0x7FFF, 0xFE00)}
 
 
@@ -78,7 +78,7 @@ def arithmetics(draw: st.DrawFn, result: str, k: int, plain: bool) -> FloatArith
         alignment_bits=draw(st.integers(4, most)),
         alignment_rounding=draw(st.sampled_from(get_args(AlignmentRounding))),
         product_exponent=rule,
-        min_exponent=None if plain else draw(st.none() | st.integers(-160, -100)),
+        min_exponent=None if plain else draw(st.none() | st.integers(-160, -127)),
         zero_terms=some(ZeroTerms, "ignored") if rule == "unnormalised" else "ignored",
         zero_sign=some(ZeroSign, "positive"),
         underflow_sign=some(UnderflowSign, "kept"),

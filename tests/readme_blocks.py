@@ -85,7 +85,7 @@ def found() -> str:
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in Report.load("h200").measured:
         inst, told = row.instruction, cells(row)
-        family = f"{inst.family}{' .satfinite' if inst.satfinite else ''}"
+        family = f"`{inst.family}`{' `.satfinite`' if inst.satfinite else ''}"
         key = (family, inst.d.name, told.ran_as, told.effective_bits, told.alignment_bits, told.alignment_rounding)
         addend = "" if inst.is_integer else told.addend
         groups.setdefault((*key, told.result_rounding, addend, told.status), []).append(row)
@@ -107,7 +107,7 @@ def found() -> str:
         operands = ", ".join(dict.fromkeys(fmt.name for row in rows for fmt in (row.instruction.a, row.instruction.b)))
         products = ", ".join(dict.fromkeys(map(_products, rows)))
         flag = "" if status == "confirmed" else f" ({status})"
-        table.append((f"`{family}`{flag}", operands, d, len(rows), ran_as, effective, f, cut, rounding, products, addend))
+        table.append((f"{family}{flag}", operands, d, len(rows), ran_as, effective, f, cut, rounding, products, addend))
     return _table(header, table)
 
 

@@ -39,6 +39,7 @@ def test_doctor_names_what_is_missing_and_how_to_install_it(monkeypatch: pytest.
     items = [
         toolchain.Item("nvdisasm", "showing which opcode ran", "13.0.85", "pip install x"),
         toolchain.Item("triton", "sweeps", None, "pip install triton"),
+        toolchain.Item("GPU", "measuring", None, "`sim:` needs none"),
     ]
     monkeypatch.setattr(toolchain, "inventory", lambda: items)
     result = CliRunner().invoke(main, ["doctor"])
@@ -47,6 +48,7 @@ def test_doctor_names_what_is_missing_and_how_to_install_it(monkeypatch: pytest.
     assert rows == [
         ["nvdisasm", "13.0.85", "showing", "which", "opcode", "ran"],
         ["triton", "missing", "sweeps", "install:", "pip", "install", "triton"],
+        ["GPU", "missing", "measuring", "`sim:`", "needs", "none"],
     ]
 
 

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
-from planted import Planted, float_models, integer_models
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import Phase, given, settings
+from planted import Planted, float_models, instruction, integer_models
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.experiments import characterise
-from accprobe.experiments.findings import Characterisation
-from accprobe.model import Arithmetic, DotModel
+from accprobe.experiments.findings import Finding
+from accprobe.formats import FORMATS, Bits
+from accprobe.instructions import Instruction
+from accprobe.model import Arithmetic, DotModel, FloatArithmetic, chain
+from accprobe.rivals import challenge, undetermined
 from accprobe.verify import verify
 
+FORTY = settings(max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate])
 
-def characterised(planted: Planted) -> Characterisation:
-    device = SimulatedDevice({planted.instruction: planted.model})
-    result = characterise(device, planted.instruction)
-    outcome = verify(device, planted.instruction, result.model, dots=4000, seed=11)
-    assert outcome.mismatches == 0, (result.model.order, outcome.counterexample)
-    return result
+
+@dataclass
+class Tally:
+    """How often a planted model was found, of how many."""
+
+    tried: int = 0
+    missed: int = 0
+
+    def outcome(self, planted: Planted) -> dict[str, Finding] | None:
+        """The findings as a report has them; None where random operands contradict the model, which is no confirmed row."""
+        inst = planted.instruction
+        device = SimulatedDevice({inst: planted.model})
+        result = characterise(device, inst)
+        self.tried += 1
+        if result.model is None or verify(device, inst, result.model, dots=4000, seed=11).mismatches:
+            self.missed += 1
+            return None
+        return undetermined(result.findings, challenge(device, inst, result))
 
 
 def arithmetics(model: DotModel) -> dict[str, tuple[Arithmetic, int]]:
@@ -29,45 +48,100 @@ def arithmetics(model: DotModel) -> dict[str, tuple[Arithmetic, int]]:
     return found
 
 
-def assert_true(result: Characterisation, planted: Planted) -> None:
+def assert_true(findings: dict[str, Finding], planted: Planted) -> None:
     """Nothing said to be exact is wrong, and every lower bound and every list of values left holds."""
     for prefix, (arithmetic, terms) in arithmetics(planted.model).items():
-        for feature, finding in result.findings.items():
-            name = feature.removeprefix(prefix) if prefix else feature
-            if not feature.startswith(prefix) or not hasattr(arithmetic, name):
-                continue
-            value = getattr(arithmetic, name)
-            value = f"0x{value:0{arithmetic.result.storage_bits // 4}X}" if name == "nan" else value
-            if name in ("alignment_bits", "alignment_rounding") and terms < 3:
-                continue  # seen through the rounding alone: other pairs of values are the same function
-            if finding.bound == "exact":
-                assert finding.value == value, (feature, finding, value)
-            elif finding.bound == "at least":
-                assert finding.value <= value, (feature, finding, value)
-            elif name != "min_exponent":
-                assert value in finding.left, (feature, finding, value)
+        for name, value in vars(arithmetic).items():
+            finding = findings.get(prefix + name)
+            if finding is None or (name in ("alignment_bits", "alignment_rounding") and terms < 3):
+                continue  # of two terms it is seen through the rounding alone: other pairs of values are the same function
+            shown = f"0x{value:0{arithmetic.result.storage_bits // 4}X}" if name == "nan" else value
+            assert_holds(finding, shown)
     for name in ("subnormal_operands", "subnormal_addend"):
-        finding = result.findings[name]
-        assert getattr(planted.model, name) in (finding.left or (finding.value,))
-    if result.findings["order"].bound == "exact":
-        assert result.findings["order"].value == planted.model.order
+        assert_holds(findings[name], getattr(planted.model, name))
+    if findings["order"].bound == "exact":
+        assert findings["order"].value == planted.model.order
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
-@given(float_models(plain=True))
-def test_sums_bits_and_roundings(planted: Planted) -> None:
-    assert_true(characterised(planted), planted)
+def assert_holds(finding: Finding, planted: object) -> None:
+    if finding.bound == "exact":
+        assert finding.value == planted, finding
+    elif finding.bound == "at least":
+        assert finding.value <= planted, finding
+    elif len(finding.left) > 1 and finding.feature != "min_exponent" and not any("in the sum" in str(x) for x in finding.left):
+        assert planted in finding.left, finding
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
-@given(float_models())
-def test_any_features(planted: Planted) -> None:
-    assert_true(characterised(planted), planted)
+def test_sums_bits_and_roundings() -> None:
+    """Trees, F from 4 to 40, every cut and rounding: what is confirmed is true, and nearly all is confirmed."""
+    tally = Tally()
+
+    @FORTY
+    @given(float_models(plain=True))
+    def found_again(planted: Planted) -> None:
+        findings = tally.outcome(planted)
+        if findings is not None:
+            assert_true(findings, planted)
+
+    found_again()
+    assert tally.missed <= tally.tried // 10, tally
+
+
+def test_any_features() -> None:
+    """The rules of exponents, zeros, subnormals and overflow too."""
+    tally = Tally()
+
+    @FORTY
+    @given(float_models())
+    def found_again(planted: Planted) -> None:
+        findings = tally.outcome(planted)
+        if findings is not None:
+            assert_true(findings, planted)
+
+    found_again()
+    assert tally.missed <= tally.tried // 5, tally
+
+
+@pytest.mark.parametrize("field", ["alignment_bits", "result_bits", "result_rounding", "alignment_rounding"])
+def test_another_value_is_another_answer(field: str) -> None:
+    """Each rule of inference answers differently when the planted feature changes: nothing published is typed in."""
+    inst = instruction(32, "f32", "e4m3", "e4m3", "f32")
+    hopper = FloatArithmetic(FORMATS["f32"], 13, "RZ", 13)
+    values = {
+        "alignment_bits": [9, 13, 14, 22, 25],
+        "result_bits": [7, 10, 13],
+        "result_rounding": ["RZ", "RNE", "RU", "RD"],
+        "alignment_rounding": ["truncate", "floor", "nearest", "sticky"],
+    }
+    for value in values[field]:
+        model = DotModel(chain([range(32)], replace(hopper, **{field: value})))
+        assert characterise(SimulatedDevice({inst: model}), inst).findings[field].value == value
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(integer_models())
 def test_integers(planted: Planted) -> None:
-    result = characterised(planted)
-    assert result.findings["overflow"].value == planted.model.root.arithmetic.overflow
-    assert result.findings["result_bits"].value == 32
+    findings = Tally().outcome(planted)
+    assert findings is not None
+    assert findings["overflow"].value == planted.model.root.arithmetic.overflow
+    assert findings["result_bits"].value == 32
+
+
+class Flaky(SimulatedDevice):
+    """A device that flips a bit of the first answer of every third call."""
+
+    pure = False
+    calls = 0
+
+    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+        d = super().dot(inst, a, b, c, placement)
+        self.calls += 1
+        d[0] ^= self.calls % 3 == 0
+        return d
+
+
+def test_a_device_that_changes_its_mind_is_found_out() -> None:
+    inst = instruction(8, "f32", "f16", "f16", "f32")
+    model = DotModel(chain([range(8)], FloatArithmetic(FORMATS["f32"], 23, "RZ", 24)))
+    assert characterise(SimulatedDevice({inst: model}), inst).unstable == 0
+    assert characterise(Flaky({inst: model}), inst).unstable > 0

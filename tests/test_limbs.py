@@ -138,6 +138,7 @@ def test_full_cancellation_of_two() -> None:
     assert (negative, magnitude) == (False, 0)
 
 
+@settings(deadline=None)
 @given(magnitudes(62))
 def test_bit_length(magnitude: int) -> None:
     assert bit_length(np.array([magnitude], np.int64))[0] == magnitude.bit_length()

@@ -31,6 +31,7 @@ ADD = FloatArithmetic(F32, 23, "RNE", None)
 WRAP = IntegerArithmetic(S32, "wrap")
 
 
+@settings(deadline=None)
 @given(float_models() | integer_models())
 def test_order_is_read_as_it_was_written(planted: Planted) -> None:
     model = planted.model
@@ -39,6 +40,7 @@ def test_order_is_read_as_it_was_written(planted: Planted) -> None:
     assert root == model.root
 
 
+@settings(deadline=None)
 @given(float_models() | integer_models())
 def test_model_is_read_as_it_was_written(planted: Planted) -> None:
     assert from_json(json.loads(json.dumps(to_json(planted.model)))) == planted.model

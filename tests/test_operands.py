@@ -227,7 +227,7 @@ def test_tf32_low_bits_are_random_too() -> None:
 @integers
 @pytest.mark.parametrize("kind", ["extreme", "edge"])
 def test_integer_sums_overflow(inst: Instruction, kind: str) -> None:
-    operands = some(kind, inst)
+    operands = some(kind, inst, n=4000)
     total = (inst.a.integers(operands.a) * inst.b.integers(operands.b)).sum(axis=1) + inst.c.integers(operands.c)
     assert (total > 2**31 - 1).any()
     assert (total < -(2**31)).any()

@@ -1,6 +1,8 @@
 """The reports that come with accprobe: they hold what their device answered, and their models say the same, bit for bit."""
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from accprobe import kernels, units
 from accprobe.cli import main
 from accprobe.formats import Bits
 from accprobe.instructions import catalog
-from accprobe.model import DotModel
+from accprobe.model import DotModel, FloatArithmetic
 from accprobe.report import Report, Row, patterns
 
 FILE = Path(__file__).parent.parent / "reports" / "h200.json"
@@ -105,6 +107,30 @@ def test_model_gives_every_answer_of_the_evidence(name: str) -> None:
         return
     a, b, c, d = shown(row)
     np.testing.assert_array_equal(model_of(row).evaluate(row.instruction, a, b, c), d)
+
+
+def aligned(has: FloatArithmetic, more: int) -> FloatArithmetic:
+    return has if has.alignment_bits is None else replace(has, alignment_bits=has.alignment_bits + more)
+
+
+NEIGHBOURS: dict[str, Callable[[FloatArithmetic], FloatArithmetic]] = {
+    "a bit more aligned": lambda has: aligned(has, 1),
+    "a bit less aligned": lambda has: aligned(has, -1),
+    "a bit less in results": lambda has: replace(has, result_bits=has.result_bits - 1),
+    "rounded otherwise": lambda has: replace(has, result_rounding="RNE" if has.result_rounding == "RZ" else "RZ"),
+}
+
+
+@pytest.mark.parametrize("change", NEIGHBOURS.values(), ids=NEIGHBOURS)
+def test_evidence_contradicts_a_model_that_is_a_little_different(change: Callable[[FloatArithmetic], FloatArithmetic]) -> None:
+    for row in REPORT.measured:
+        if row.instruction.is_integer:
+            continue
+        model = model_of(row)
+        other = model.with_arithmetic(lambda has: change(has) if isinstance(has, FloatArithmetic) else has)
+        if other != model:
+            a, b, c, d = shown(row)
+            assert (other.evaluate(row.instruction, a, b, c) != d).any(), row.name
 
 
 def test_evidence_is_there_for_every_float() -> None:

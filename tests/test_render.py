@@ -156,6 +156,27 @@ def test_detail_of_an_exact_sum_says_nothing_of_alignment() -> None:
     assert "alignment bits exact, zero sign positive" in shown
 
 
+def test_notes_of_several_findings_stand_below_the_table() -> None:
+    row = float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA": 1})
+    for feature in ("zero_sign", "overflow"):
+        row["findings"][feature] = {"value": "x", "bound": "undetermined", "left": ["x", "y"], "note": "nothing found"}
+    row["findings"]["carries"] = {"value": "kept", "bound": "exact", "note": "alone"}
+    shown = text(detail(fake_report(row).instructions[0]), 160)
+    assert shown.count("left: x or y (1)") == 2
+    assert shown.count("nothing found") == shown.count("  (1) nothing found") == 1
+    assert re.search(r"^  carries +kept +exact +alone$", shown, re.MULTILINE)
+
+
+def test_detail_shows_a_long_order_as_a_tree_alone() -> None:
+    row = float_row("mma.sync.m16n8k32.f32.e4m3.e4m3.f32", 23, HMMA_OF_FP8)
+    order = "[[[0-1 4-5 8-9 12-13] 2-3 6-7 10-11 14-31] c]"
+    row["model"]["order"] = row["findings"]["order"]["value"] = order
+    shown = text(detail(fake_report(row).instructions[0]), 160)
+    assert order not in shown
+    assert "  sum of C and the sum below\n    sum of products 2-3, 6-7, 10-11, 14-31 and the sum below\n" in shown
+    assert "the tree above" in shown
+
+
 def test_detail_goes_on_below_further_in() -> None:
     lines = text(detail(fake_report().instructions[2]), 52).splitlines()
     start = lines.index("    k 0: 0x38 (1) × 0x38 (1); C 0x00000000 (0)")
@@ -169,6 +190,19 @@ def test_detail_shows_evidence_of_several_features_once() -> None:
     shown = text(detail(fake_report(row).instructions[0]), 160)
     assert "  alignment_bits, carries: M - M and an ever smaller term" in shown
     assert shown.count("k 0: 0x38") == 1
+
+
+def test_columns_that_tell_little_go_before_names_are_broken() -> None:
+    shown = text(table(fake_report(), 130), 130)
+    assert "mma.sync.m16n8k32.f32.e4m3.e4m3.f32  F2FP + 2×HMMA + FADD" in shown
+    assert "Left out at this width: align. rounding, dots verified, rivals left/tried." in shown
+
+
+def test_simulated_instructions_are_not_said_to_be_measured() -> None:
+    device = {"kind": "simulated", "name": "simulated H100", "architecture": "sm_90a"}
+    shown = text(table(fake_report(device=device), 160))
+    assert "3 instructions simulated in 1.5 s" in shown
+    assert "accprobe list" not in shown
 
 
 def test_undetermined_and_at_least_are_explained_only_where_they_are() -> None:

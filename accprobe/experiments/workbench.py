@@ -52,6 +52,8 @@ class Workbench:
 
     def ask(self, operands: Operands) -> Bits:
         """The device's answers, [n]."""
+        if not len(operands.c):
+            return np.zeros(0, self.inst.d.dtype)
         d = self.device.dot(self.inst, *operands)
         if not self.device.pure:
             again = self.device.dot(self.inst, *operands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
@@ -35,6 +36,9 @@ WHY = {
 
 ALIGNMENT = ("alignment_rounding", "product_exponent", "min_exponent", "zero_terms")
 """Fields that mean nothing where every bit of the terms is kept."""
+
+LONG_ORDER = 24
+"""Characters; a longer order is shown as a tree alone."""
 
 GLUE = "\ue000"
 """A space at which no line is broken."""
@@ -78,7 +82,7 @@ def _sections(row: Row) -> Iterator[tuple[str, RenderableType]]:
         yield "summation tree", _plain(_tree(row.model.root, row.model))
         yield "arithmetic", _plain(_arithmetics(row, row.model))
     if row.findings:
-        yield "findings", Padding(_findings(row), (0, 0, 0, 2), expand=False)
+        yield "findings", _findings(row)
     if row.verification:
         yield "verification", _plain(_verification(row, row.verification))
     if row.rivals:
@@ -108,7 +112,9 @@ def _tree(node: FusedSum, model: DotModel, indent: str = "") -> Iterator[str]:
         terms.append("C")
     if node.products:
         terms.append(f"products {', '.join(_ranges(sorted(node.products)))}")
-    yield f"{indent}sum{mark} of {' and '.join(terms) or 'sums'}"
+    if node.children:
+        terms.append("the sum below" if len(node.children) == 1 else f"the {len(node.children)} sums below")
+    yield f"{indent}sum{mark} of {' and '.join(terms)}"
     for child in node.children:
         yield from _tree(child, model, indent + "  ")
 
@@ -144,16 +150,23 @@ def _fields(arithmetic: Arithmetic) -> Iterator[tuple[str, str]]:
             yield name, f"0x{plain:x}" if name == "nan" else plain.name if isinstance(plain, Format) else word(plain, name)
 
 
-def _findings(row: Row) -> Table:
+def _findings(row: Row) -> Group:
+    """A table; notes that several findings have stand below it."""
     found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for header in ("feature", "value", "bound", "note"):
-        found.add_column(header, overflow="fold")
+        found.add_column(header, overflow="fold", no_wrap=header in ("feature", "bound"))
+    counts = Counter(finding.note for finding in row.findings.values() if finding.note)
+    marks = {note: f"({i})" for i, note in enumerate((note for note, count in counts.items() if count > 1), start=1)}
     for feature, finding in row.findings.items():
         left = " or ".join(word(v, feature) for v in finding.left)
-        note = "; ".join(filter(None, (f"left: {left}" if left else "", finding.note)))
+        remark = marks.get(finding.note, finding.note)
+        note = ("; " if finding.note not in marks else " ").join(filter(None, (f"left: {left}" if left else "", remark)))
         style = "" if finding.bound == "exact" else "yellow"
-        found.add_row(feature, word(finding.value, feature), finding.bound.replace("_", " "), note, style=style)
-    return found
+        value = word(finding.value, feature)
+        if feature == "order" and row.model and len(value) > LONG_ORDER:
+            value = "the tree above"
+        found.add_row(feature, value, finding.bound.replace("_", " "), note, style=style)
+    return Group(Padding(found, (0, 0, 0, 2), expand=False), _plain(f"{mark} {note}" for note, mark in marks.items()))
 
 
 def _verification(row: Row, done: report.Verification) -> Iterator[str]:

@@ -40,7 +40,10 @@ HEADERS = Cells(
 GAP = 2
 """Between two columns."""
 
-DISPENSABLE = ("alignment_rounding", "dots", "rivals", "addend", "products_per_sum", "alignment_bits", "result_rounding")
+LUXURIES = ("alignment_rounding", "dots", "rivals")
+"""Columns left out, in this order, before a name takes more than a line."""
+
+DISPENSABLE = (*LUXURIES, "addend", "products_per_sum", "alignment_bits", "result_rounding")
 """Columns in the order in which a narrow terminal goes without them."""
 
 FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz at most"}
@@ -58,7 +61,7 @@ def console() -> Console:
 def table(report: Report, width: int, expand: bool = False) -> RenderableType:
     """The whole report; `expand`: one line an instruction."""
     every = [cells(row) for row in report.measured]
-    columns = _columns(every, width)
+    columns = _columns(report.measured, every, width, expand)
     shown = lines(report.measured, columns, collapse=not expand)
     parts: list[RenderableType] = [title(report)]
     if shown:
@@ -84,11 +87,14 @@ def title(report: Report) -> Text:
     return text
 
 
-def _columns(every: list[Cells], width: int) -> list[str]:
+def _columns(rows: list[Row], every: list[Cells], width: int, expand: bool) -> list[str]:
     """The columns that fit beside the names."""
     columns = _told(every)
     for name in DISPENSABLE:
-        if NARROWEST_NAME + sum(_width(every, column) + GAP for column in columns) <= width:
+        names = NARROWEST_NAME
+        if name in LUXURIES:
+            names = max([names, *(len(line.pattern) for line in lines(rows, columns, collapse=not expand))])
+        if names + sum(_width(every, column) + GAP for column in columns) <= width:
             break
         if name in columns:
             columns.remove(name)
@@ -148,8 +154,10 @@ def _below(report: Report, shown: list[Line], left_out: list[str]) -> Iterator[T
     for (status, reason), names in _reasons(report.measured).items():
         yield Text(f"{status}: {reason}: {', '.join(patterns(names))}", STATUS_STYLES[status])
     for reason, count in Counter(row.reason for row in report.instructions if row.status == "skipped").items():
-        listing = f"accprobe list --instructions {report.device.architecture}"
-        yield Text(f"{reason}: {count} of {report.run.selected} instructions (`{listing}` names them)", "dim")
+        listing = f" (`accprobe list --instructions {report.device.architecture}` names them)"
+        if report.device.kind == "simulated":
+            listing = ""
+        yield Text(f"{reason}: {count} of {report.run.selected} instructions{listing}", "dim")
     yield _summary(report, shown)
 
 
@@ -181,7 +189,8 @@ def _reasons(rows: list[Row]) -> dict[tuple[Status, str], list[str]]:
 
 def _summary(report: Report, shown: list[Line]) -> Text:
     counts = Counter(row.status for row in report.instructions)
-    text = Text(f"{len(report.measured)} instructions measured in {report.run.seconds:.1f} s: ", "bold")
+    done = "simulated" if report.device.kind == "simulated" else "measured"
+    text = Text(f"{len(report.measured)} instructions {done} in {report.run.seconds:.1f} s: ", "bold")
     text.append(
         ", ".join(f"{counts[status]} {status}" for status in get_args(Status) if status != "skipped" and counts[status])
         or "none",
@@ -190,7 +199,7 @@ def _summary(report: Report, shown: list[Line]) -> Text:
     if counts["skipped"]:
         text.append(f"; {counts['skipped']} skipped")
     if len(shown) < len(report.measured):
-        text.append(f"; like ones share a line ({len(shown)} lines, --all has each)", "dim")
+        text.append(f"; like ones share a line ({len(shown)} line{'s' * (len(shown) > 1)}, --all has each)", "dim")
     if cut := report.run.selected - len(report.instructions):
         text.append(f"\nThe run was cut short: {cut} of {report.run.selected} instructions are missing", "bold red")
     return text

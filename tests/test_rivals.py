@@ -1,0 +1,274 @@
+"""Rivals: every model but one respect, and which of them a device contradicts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from planted import Planted, float_models, instruction, integer_models
+
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.experiments.findings import Characterisation, Finding
+from accprobe.formats import FORMATS, Bits
+from accprobe.instructions import Instruction, parse
+from accprobe.known_models import known_models
+from accprobe.model import SUM_BITS, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain
+from accprobe.operands import Operands
+from accprobe.rivals import Contest, Rival, challenge, in_all, rivals, undetermined
+
+FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
+F16 = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
+CONVERTED = parse("mma.sync.m16n8k32.f32.e4m3.e4m3.f32")
+F64 = parse("mma.sync.m8n8k4.f64.f64.f64.f64")
+INT8 = instruction(32, "s32", "s8", "s8", "s32")
+KNOWN = {inst: known_models("h100")[inst].model for inst in (FP8, F16, CONVERTED, F64)}
+TWO_SUMS = DotModel(chain([range(8), range(8, 16)], KNOWN[F16].root.arithmetic))
+S32 = FORMATS["s32"]
+
+
+def found(model: DotModel, **bounds: str) -> dict[str, Finding]:
+    """Findings of the arithmetic's fields, exact but where told otherwise."""
+    arithmetic = model.root.arithmetic
+    values = {field.name: getattr(arithmetic, field.name) for field in fields(arithmetic) if field.name != "result"}
+    values["order"] = model.order
+    return {name: Finding(name, value, bounds.get(name, "exact")) for name, value in values.items()}
+
+
+def contest(inst: Instruction, model: DotModel, asked: list[tuple[Operands, Bits]] | None = None, **bounds: str) -> Contest:
+    """The rivals of the model that the device computes."""
+    result = Characterisation(inst, found(model, **bounds), model, asked=asked or [])
+    return challenge(SimulatedDevice({inst: model}), inst, result)
+
+
+def differences(one: FusedSum, other: FusedSum) -> set[str]:
+    """Fields that differ in any two sums in the same place; "order" where the trees differ."""
+    shapes = [[(node.products, node.has_addend, len(node.terms)) for node in root.nodes()] for root in (one, other)]
+    if shapes[0] != shapes[1]:
+        return {"order"}
+    changed: set[str] = set()
+    for x, y in zip(one.nodes(), other.nodes(), strict=True):
+        assert type(x.arithmetic) is type(y.arithmetic)
+        changed |= {f.name for f in fields(x.arithmetic) if getattr(x.arithmetic, f.name) != getattr(y.arithmetic, f.name)}
+    return changed
+
+
+def assert_well_formed(model: DotModel, findings: dict[str, Finding]) -> None:
+    every = list(rivals(model, findings))
+    assert model not in [rival.model for rival in every]
+    assert len({rival.model for rival in every}) == len(every)
+    assert len({(rival.field, rival.value) for rival in every}) == len(every)
+    assert all(rival.model.products == model.products for rival in every)
+
+
+@settings(max_examples=60, deadline=None)
+@given(float_models() | integer_models())
+def test_none_twice_and_never_the_model(planted: Planted) -> None:
+    model = planted.model
+    every = list(rivals(model, found(model)))
+    assert model not in [rival.model for rival in every]
+    assert len({rival.model for rival in every}) == len(every)
+    assert all(rival.model.products == model.products for rival in every)
+
+
+@pytest.mark.parametrize("inst", KNOWN, ids=str)
+def test_rivals_of_published_models(inst: Instruction) -> None:
+    assert_well_formed(KNOWN[inst], found(KNOWN[inst]))
+
+
+@pytest.mark.parametrize("inst", [FP8, F16], ids=str)
+def test_a_rival_differs_in_the_one_respect_that_it_names(inst: Instruction) -> None:
+    model = KNOWN[inst]
+    for rival in rivals(model, found(model)):
+        operands = {
+            name for name in ("subnormal_operands", "subnormal_addend") if getattr(rival.model, name) != getattr(model, name)
+        }
+        sums = differences(rival.model.root, model.root)
+        assert operands | sums == {rival.field}
+
+
+def test_fields_and_values_that_are_tried() -> None:
+    tried = Counter(rival.field for rival in rivals(KNOWN[FP8], found(KNOWN[FP8])))
+    counted = {f.name for f in fields(FloatArithmetic)} - {"result"}
+    assert set(tried) == counted | {"order", "subnormal_operands", "subnormal_addend"}
+    values = {field: {r.value for r in rivals(KNOWN[FP8], found(KNOWN[FP8])) if r.field == field} for field in tried}
+    assert values["alignment_bits"] == {"12", "14"}
+    assert values["result_bits"] == {"12", "14"}
+    assert values["min_exponent"] == {"-134", "-132", "none"}
+    assert values["result_rounding"] == {"RNE", "RU", "RD"}
+    assert values["alignment_rounding"] == {"floor", "nearest", "sticky"}
+    assert values["product_exponent"] == {"normalised operands", "normalised product"}
+    assert values["nan"] == {"0xFFFFFFFF", "0x7FC00000"}
+    assert {"[[0-31] c]"} <= {order.replace("@0", "").replace("@1", "") for order in values["order"]}
+    assert {"[[c 0-15] 16-31]", f"[[c {' '.join(map(str, range(0, 32, 2)))}] {' '.join(map(str, range(1, 32, 2)))}]"} <= values[
+        "order"
+    ]
+
+
+def test_a_lower_bound_is_tried_from_below_alone() -> None:
+    tried = [r.value for r in rivals(KNOWN[F16], found(KNOWN[F16], result_bits="at least")) if r.field == "result_bits"]
+    assert tried == ["22"]
+
+
+def test_each_sum_is_changed_alone_too() -> None:
+    alone = [r for r in rivals(TWO_SUMS, found(TWO_SUMS)) if " in " in r.value]
+    assert {r.field for r in alone} == {"alignment_bits", "alignment_rounding", "result_bits", "result_rounding"}
+    for rival in alone:
+        first, second = rival.model.root.nodes()
+        assert first.arithmetic != second.arithmetic
+        changed = first if first.arithmetic != TWO_SUMS.root.arithmetic else second
+        assert rival.value.endswith(f"in the sum with product {changed.products[0]}")
+
+
+def test_the_separate_add_is_changed_by_itself() -> None:
+    model = KNOWN[CONVERTED]
+    *halves, add = model.root.nodes()
+    by_field: dict[str, list[Rival]] = {}
+    for rival in rivals(model, found(model)):
+        by_field.setdefault(rival.field, []).append(rival)
+    for rival in by_field["add_result_rounding"]:
+        assert differences(rival.model.root, model.root) == {"result_rounding"}
+        assert rival.model.root.children[0] == add.children[0]
+    for rival in by_field["alignment_bits"]:
+        assert rival.model.root.arithmetic == add.arithmetic
+        assert halves[0].arithmetic.alignment_bits == 25
+    assert by_field["add_alignment_bits"]
+    assert "add_product_exponent" not in by_field
+
+
+def test_an_exact_sum_has_no_alignment_to_change() -> None:
+    tried = {rival.field for rival in rivals(KNOWN[F64], found(KNOWN[F64]))}
+    assert {"result_rounding", "order"} <= tried
+    assert not tried & {"alignment_bits", "alignment_rounding", "min_exponent", "product_exponent"}
+
+
+def test_orders_whose_sums_would_not_be_exact_are_left_out() -> None:
+    """Sixty-six terms of 45 bits do not fit in a float64, thirty-four do."""
+    arithmetic = FloatArithmetic(FORMATS["f32"], 23, "RZ", SUM_BITS - 2 - 6)
+    model = DotModel(chain([range(i, i + 16) for i in range(0, 64, 16)], arithmetic))
+    orders = [rival.model for rival in rivals(model, found(model)) if rival.field == "order"]
+    assert max(len(node.products) for order in orders for node in order.root.nodes()) == 32
+
+
+def test_a_change_in_all_sums() -> None:
+    old = TWO_SUMS.root.arithmetic
+    new = replace(old, result_bits=5)
+    assert in_all(TWO_SUMS, old, new).arithmetics == (new,)
+    assert in_all(TWO_SUMS, new, old) == TWO_SUMS
+
+
+CERTAIN = ("alignment_bits", "alignment_rounding", "result_bits", "result_rounding", "order", "product_exponent", "nan")
+
+
+@pytest.mark.parametrize(
+    ("inst", "model"), [(F16, KNOWN[F16]), (F16, TWO_SUMS), (FP8, KNOWN[FP8])], ids=["one sum", "two sums", "fp8"]
+)
+def test_rivals_are_contradicted(inst: Instruction, model: DotModel) -> None:
+    """F ± 1, each rounding, C last or by its own add, other groupings: random operands alone contradict all of them."""
+    result = contest(inst, model)
+    assert result.tried == len(list(rivals(model, found(model))))
+    survived = {rival.field for rival in result.survived}
+    assert not survived & set(CERTAIN), [(rival.field, rival.value) for rival in result.survived]
+
+
+def test_c_last_and_regrouped_orders_are_among_those_contradicted() -> None:
+    tried = {rival.value for rival in rivals(TWO_SUMS, found(TWO_SUMS)) if rival.field == "order"}
+    assert {"[[0-7] c 8-15]", "[c 0-15]", "[[c 8-15] 0-7]"} <= tried
+    assert {"[[[0-7]@0 8-15]@0 c]@1", "[[c 0 2 4 6 8 10 12 14] 1 3 5 7 9 11 13 15]"} <= tried
+    assert not [rival for rival in contest(F16, TWO_SUMS).survived if rival.field == "order"]
+
+
+def test_a_rival_that_nothing_can_tell_apart_survives() -> None:
+    """Sums of 32 products of e4m3 do not overflow f32, and C near the largest number dwarfs them."""
+    result = contest(FP8, KNOWN[FP8])
+    assert [rival.value for rival in result.survived if rival.field == "overflow"] == ["largest"]
+    settled = undetermined(found(KNOWN[FP8]), result)
+    assert settled["overflow"].bound == "undetermined"
+    assert settled["overflow"].left == ("infinity", "largest")
+    assert settled["overflow"].value == "infinity"
+    assert settled["overflow"].note
+    assert settled["alignment_bits"] == found(KNOWN[FP8])["alignment_bits"]
+
+
+def test_a_survivor_explains_all_that_was_asked() -> None:
+    """One exchange that the experiments had is enough to contradict a rival that random operands leave."""
+    survivors = contest(F16, KNOWN[F16]).survived
+    floor = next(rival for rival in survivors if rival.field == "min_exponent")
+    operands = Operands(np.zeros((1, 16), np.uint16), np.zeros((1, 16), np.uint16), np.array([1], np.uint32))
+    asked = [(operands, floor.model.evaluate(F16, *operands) ^ np.uint32(1))]
+    assert contest(F16, KNOWN[F16], asked).survived == ()
+
+
+def test_challenge_stops_asking_when_none_is_left() -> None:
+    device = Counting()
+    nothing = [
+        (Operands(np.zeros((1, 32), np.uint8), np.zeros((1, 32), np.uint8), np.zeros(1, np.uint32)), np.ones(1, np.uint32))
+    ]
+    result = Characterisation(FP8, found(KNOWN[FP8]), KNOWN[FP8], asked=nothing)
+    assert challenge(device, FP8, result).survived == ()
+    assert device.calls == 1
+
+
+class Counting(SimulatedDevice):
+    def __init__(self) -> None:
+        super().__init__({FP8: KNOWN[FP8]})
+        self.calls = 0
+
+    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+        self.calls += 1
+        return super().dot(inst, a, b, c, placement)
+
+
+def test_no_model_no_rivals() -> None:
+    assert challenge(Counting(), FP8, Characterisation(FP8)) == Contest(0, ())
+
+
+def test_same_seed_same_contest() -> None:
+    assert contest(FP8, KNOWN[FP8]) == contest(FP8, KNOWN[FP8])
+
+
+@pytest.mark.parametrize("overflow", ["wrap", "saturate"])
+def test_the_other_integer_rule_is_contradicted(overflow: str) -> None:
+    model = DotModel(chain([range(32)], IntegerArithmetic(S32, overflow)))
+    tried = {(rival.field, rival.value) for rival in rivals(model, found(model))}
+    assert ("overflow", "saturate" if overflow == "wrap" else "wrap") in tried
+    survivors = contest(INT8, model).survived
+    assert not [rival for rival in survivors if rival.field == "overflow"]
+
+
+def test_integer_orders_that_are_the_same_function_are_not_tried() -> None:
+    model = DotModel(chain([range(32)], IntegerArithmetic(S32, "wrap")))
+    tried = [rival.field for rival in rivals(model, found(model, order="undetermined"))]
+    assert tried == ["overflow"]
+    exact = [rival for rival in rivals(model, found(model)) if rival.field == "order"]
+    assert exact
+    assert all(next(rival.model.root.nodes()).has_addend for rival in exact)
+
+
+def test_undetermined_leaves_what_the_experiments_left() -> None:
+    """A finding that already lists its values keeps them."""
+    finding = Finding("min_exponent", None, "undetermined", (None, -126), "not reached")
+    settled = undetermined({"min_exponent": finding}, Contest(1, (Rival("min_exponent", "-133", KNOWN[FP8]),)))
+    assert settled == {"min_exponent": finding}
+
+
+def test_undetermined_lists_every_value_left() -> None:
+    findings = {"alignment_bits": Finding("alignment_bits", 25, note="seen"), "zero_sign": Finding("zero_sign", "ieee")}
+    survived = tuple(Rival("alignment_bits", value, KNOWN[FP8]) for value in ("24", "26"))
+    settled = undetermined(findings, Contest(9, (*survived, Rival("order", "[c 0]", KNOWN[FP8]))))
+    assert settled["alignment_bits"].bound == "undetermined"
+    assert settled["alignment_bits"].left == (25, 24, 26)
+    assert settled["alignment_bits"].note == "seen"
+    assert settled["zero_sign"] == findings["zero_sign"]
+    assert set(settled) == set(findings)
+    assert findings["alignment_bits"].bound == "exact"
+
+
+def test_effective_bits_are_as_uncertain_as_what_they_rest_on() -> None:
+    findings = {name: Finding(name, 13) for name in ("result_bits", "effective_bits")}
+    settled = undetermined(findings, Contest(1, (Rival("result_bits", "14", KNOWN[FP8]),)))
+    assert settled["effective_bits"].bound == "undetermined"
+    unchanged = undetermined(findings, Contest(1, (Rival("nan", "0x7FC00000", KNOWN[FP8]),)))
+    assert unchanged == findings
