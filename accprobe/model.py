@@ -196,7 +196,8 @@ def _check(node: FusedSum) -> None:
     if not fits(arithmetic, len(node.terms)):
         most = SUM_BITS - 2 - len(node.terms).bit_length()
         raise AccprobeError(
-            f"alignment_bits is {arithmetic.alignment_bits}; a fused sum of {len(node.terms)} terms takes 0 to {most}, or None for exact"
+            f"alignment_bits is {arithmetic.alignment_bits}; "
+            f"a fused sum of {len(node.terms)} terms takes 0 to {most}, or None for exact"
         )
 
 

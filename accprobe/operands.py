@@ -124,7 +124,14 @@ def _cancelling(inst: Instruction, rng: np.random.Generator, n: int) -> Operands
 def _tiny(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     """Subnormals, and products around the smallest exponent at which the result and the alignment end."""
     lowest = max(inst.a.min_exponent + inst.b.min_exponent - 4, inst.d.min_exponent - inst.d.mantissa_bits - 14)
-    a, b, c = _around(inst, rng, n, rng.integers(lowest, lowest + 36, n), 5)
+    centre = rng.integers(lowest, lowest + 36, n)
+    a, b, c = _around(inst, rng, n, centre, 5)
+    lone = rng.random(n) < 0.5
+    small = np.full((n, inst.k), inst.a.min_exponent - 1)
+    other = centre[:, None] - small + rng.integers(-2, 6, small.shape)
+    swap = rng.random(small.shape) < 0.5
+    a[lone] = _floats(inst.a, rng, np.where(swap, small, other))[lone]
+    b[lone] = _floats(inst.b, rng, np.where(swap, other, small))[lone]
     subnormal = _floats(inst.c, rng, np.full(n, inst.c.min_exponent - 1))
     few_bits = subnormal & inst.c.dtype.type(inst.c.sign_bit | 7)
     zero = subnormal & inst.c.dtype.type(inst.c.sign_bit)
@@ -152,7 +159,9 @@ def _special(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     for x, fmt in zip(operands, (inst.a, inst.b, inst.c), strict=True):
         special = [0, fmt.largest, fmt.encode(False, 1, fmt.min_exponent)]
         if fmt.infinity is not None:
-            special += [fmt.infinity, fmt.infinity, fmt.infinity | 1, fmt.infinity | 1 << (fmt.mantissa_bits - 1)]
+            low = fmt.ignored_low_bits
+            special += [fmt.infinity, fmt.infinity, fmt.infinity | 1, fmt.infinity | 1 << low]
+            special += [fmt.infinity | 1 << (fmt.mantissa_bits + low - 1)]
         elif fmt.specials == "nan only":
             special += [fmt.largest + 1]
         place = rng.random(x.shape) < (1.0 / inst.k if x.ndim == 2 else 0.3)
@@ -166,8 +175,8 @@ def _extreme(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     """The largest and smallest integers, and C close to where a 32-bit sum overflows."""
     a, b = (rng.choice(_ends(f), (n, inst.k)) for f in (inst.a, inst.b))
     edge = rng.choice(np.array([0, 1 << 31], np.int64), n)
-    room = inst.k << (inst.a.bits + inst.b.bits - 1)
-    c = (edge + rng.integers(-room, room + 1, n)) & 0xFFFFFFFF
+    room = np.int64(inst.k << (inst.a.bits + inst.b.bits - 1)) >> rng.integers(0, 12, n)
+    c = (edge + rng.integers(-room, room + 1)) & 0xFFFFFFFF
     return Operands(a, b, c.astype(inst.c.dtype))
 
 

@@ -96,8 +96,8 @@ def undetermined(findings: dict[str, Finding], contest: Contest) -> dict[str, Fi
     """The findings with those fields undetermined in which a rival survived."""
     settled = dict(findings)
     for rival in contest.survived:
-        finding = settled.get(rival.field)
-        if finding is None or (finding.bound == "undetermined" and finding.left):
+        finding = settled.get(rival.field, Finding(rival.field, None))
+        if finding.bound == "undetermined" and finding.left:
             continue
         value = _plain(rival.value)
         if finding.bound == "at least" and isinstance(value, int) and isinstance(finding.value, int) and value > finding.value:
