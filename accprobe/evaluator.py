@@ -47,8 +47,12 @@ def _check(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Non
     ):
         if array.dtype != fmt.dtype or array.shape != shape:
             raise AccprobeError(f"{inst.name}: {name} is {array.dtype}{list(array.shape)}, expected {fmt.dtype}{list(shape)}")
-    if inst.a.name == "f64" and any(isinstance(x, FloatArithmetic) and x.alignment_bits is not None for x in model.arithmetics):
+    floats = [x for x in model.arithmetics if isinstance(x, FloatArithmetic)]
+    aligned = any(x.alignment_bits is not None for x in floats)
+    if inst.a.name == "f64" and aligned:
         raise AccprobeError(f"{inst.name}: sums of f64 products are evaluated with exact alignment only")
+    if any(x.nan_payload != "dropped" for x in floats) and (aligned or len({inst.a, inst.b, inst.c, inst.d}) > 1):
+        raise AccprobeError(f"{inst.name}: NaN operands pass through exact sums of one format only")
     if model.products != inst.k:
         raise AccprobeError(f"{inst.name} has {inst.k} products, the model {model.products}")
 
@@ -147,7 +151,8 @@ class _Chunk:
             total.add_product(fa.negative ^ fb.negative, fa.significand, fb.significand, lowest)
             naive += va * vb
             negative &= fa.negative ^ fb.negative
-        for patterns, fmt, subnormals in self._others(node):
+        others = list(self._others(node))
+        for patterns, fmt, subnormals in others:
             f, v = _fields(patterns, fmt, subnormals)
             total.add(f.negative, f.significand, f.exponent - fmt.mantissa_bits)
             naive += v
@@ -156,7 +161,17 @@ class _Chunk:
         patterns = rounding.encode(sign, magnitude, exponent, arithmetic)
         if arithmetic.zero_sign == "ieee":
             patterns[(magnitude == 0) & negative] = arithmetic.result.sign_bit
-        return _with_specials(patterns, naive, arithmetic)
+        patterns = _with_specials(patterns, naive, arithmetic)
+        if arithmetic.nan_payload == "dropped" or not np.isnan(naive).any():
+            return patterns
+        operands = {
+            "a": [self.a[k] for k in node.products],
+            "b": [self.b[k] for k in node.products],
+            "c": [o[0] for o in others],
+        }
+        return _with_payloads(
+            patterns, [x for letter in arithmetic.nan_payload.split() for x in operands[letter]], arithmetic.result
+        )
 
 
 def _cut(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:
@@ -183,6 +198,14 @@ def _with_specials(patterns: Bits, naive: Floats, arithmetic: FloatArithmetic) -
         infinity = np.where(naive > 0, positive, positive | sign)
         patterns = np.where(np.isinf(naive), infinity, patterns)
         patterns = np.where(np.isnan(naive), fmt.dtype.type(arithmetic.nan), patterns)
+    return patterns
+
+
+def _with_payloads(patterns: Bits, operands: list[Bits], fmt: Format) -> Bits:
+    """The first NaN operand of each row put in, made quiet."""
+    quiet = fmt.dtype.type(1 << (fmt.mantissa_bits - 1))
+    for operand in reversed(operands):
+        patterns = np.where(fmt.fields(operand).is_nan, operand | quiet, patterns)
     return patterns
 
 

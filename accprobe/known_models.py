@@ -115,7 +115,9 @@ def _model(known: Chip, inst: Instruction) -> KnownModel | None:
     if inst.is_integer:
         return _integer(inst) if {inst.a.bits, inst.b.bits} == {8} else None
     if inst.a.name == "f64":
-        arithmetic = FloatArithmetic(FORMATS["f64"], 52, "RNE", None, zero_sign="ieee", nan=_nan(FORMATS["f64"]))
+        arithmetic = FloatArithmetic(
+            FORMATS["f64"], 52, "RNE", None, zero_sign="ieee", nan=_nan(FORMATS["f64"]), nan_payload="b c a"
+        )
         root = chain([[k] for k in range(inst.k)], arithmetic)
         return KnownModel(DotModel(root), _lowering("DMMA"), f"{KHATTAK}; {FASI}")
     if inst.family == "mma.sync" and known.converts_fp8 and {inst.a.name, inst.b.name} <= set(_FP8):
@@ -146,7 +148,7 @@ def _arithmetic(unit: Unit, d: Format) -> FloatArithmetic:
 
 def _nan(d: Format) -> int:
     """Khattak & Mikaitis: every NaN comes out as 0x7FFFFFFF (f16: 0x7FFF); f64: the IEEE 754 default quiet NaN."""
-    return {"f16": 0x7FFF, "f64": 0x7FF8 << 48}.get(d.name, 0x7FFFFFFF)
+    return {"f16": 0x7FFF, "f64": 0xFFF8 << 48}.get(d.name, 0x7FFFFFFF)
 
 
 def _converted(known: Chip, inst: Instruction) -> KnownModel:

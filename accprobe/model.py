@@ -24,6 +24,7 @@ ProductExponent = Literal["unnormalised", "normalised operands", "normalised pro
 ZeroTerms = Literal["ignored", "aligned"]
 ZeroSign = Literal["positive", "ieee"]
 UnderflowSign = Literal["kept", "positive"]
+NanPayload = Literal["dropped", "a b c", "a c b", "b a c", "b c a", "c a b", "c b a"]
 Overflow = Literal["infinity", "largest"]
 Subnormals = Literal["kept", "flushed"]
 IntegerOverflow = Literal["wrap", "saturate"]
@@ -56,6 +57,9 @@ class FloatArithmetic:
     underflow_sign: sign of a sum that is not zero and becomes it by rounding: the sum's own, or always positive.
     overflow: what a finite sum that is too large becomes. subnormal_results: whether results may be subnormal.
     nan: bit pattern of a NaN result.
+    nan_payload: "dropped" where every NaN result is `nan`; else a NaN operand passes through, made quiet, and `nan` is what
+        an invalid operation gives. Of several NaN operands the first counts: "b c a" looks at those of B, then at C and
+        the results of inner sums, then at those of A.
     """
 
     result: Format
@@ -71,6 +75,7 @@ class FloatArithmetic:
     overflow: Overflow = "infinity"
     subnormal_results: Subnormals = "kept"
     nan: int = 0x7FFFFFFF
+    nan_payload: NanPayload = "dropped"
 
 
 @dataclass(frozen=True)
@@ -328,6 +333,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "zero_terms": get_args(ZeroTerms),
     "zero_sign": get_args(ZeroSign),
     "underflow_sign": get_args(UnderflowSign),
+    "nan_payload": get_args(NanPayload),
     "subnormal_results": get_args(Subnormals),
 }
 _NUMBERS: dict[str, tuple[int, int]] = {

@@ -27,6 +27,7 @@ from accprobe.model import (
     FusedSum,
     IntegerArithmetic,
     IntegerOverflow,
+    NanPayload,
     Overflow,
     ProductExponent,
     Rounding,
@@ -193,6 +194,8 @@ def _mutations(arithmetic: Arithmetic, findings: dict[str, Finding], prefix: str
     yield from (("underflow_sign", sign) for sign in get_args(UnderflowSign))
     yield from (("overflow", o) for o in get_args(Overflow))
     yield from (("subnormal_results", s) for s in get_args(Subnormals))
+    if arithmetic.result.name == "f64":
+        yield from (("nan_payload", rule) for rule in get_args(NanPayload))
     if shows_nan:
         yield "nan", arithmetic.nan ^ arithmetic.result.sign_bit
         yield "nan", (arithmetic.result.infinity or 0) | 1 << (arithmetic.result.mantissa_bits - 1)

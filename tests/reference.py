@@ -103,19 +103,28 @@ def _node(model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b: l
     arithmetic = node.arithmetic
     if isinstance(arithmetic, IntegerArithmetic):
         return _integer(model, inst, node, a, b, c)
-    terms = []
+    terms, others = [], []
     for term in node.terms:
         if isinstance(term, Product):
             x = flushed(decode(inst.a, a[term.k]), inst.a, model.subnormal_operands)
             y = flushed(decode(inst.b, b[term.k]), inst.b, model.subnormal_operands)
             terms.append(product_term(x, y, arithmetic))
             continue
+        pattern = c if isinstance(term, Addend) else _node(model, inst, term, a, b, c)
         if isinstance(term, Addend):
-            number = flushed(decode(inst.c, c), inst.c, model.subnormal_addend)
+            number = flushed(decode(inst.c, pattern), inst.c, model.subnormal_addend)
         else:
-            number = decode(term.arithmetic.result, _node(model, inst, term, a, b, c))
+            number = decode(term.arithmetic.result, pattern)
         exponent = number.exponent if number.value else None
+        others.append(pattern)
         terms.append(Term(number.kind, number.negative, number.value, exponent))
+    if arithmetic.nan_payload != "dropped":
+        ks = [term.k for term in node.terms if isinstance(term, Product)]
+        operands = {"a": [a[k] for k in ks], "b": [b[k] for k in ks], "c": others}
+        for letter in arithmetic.nan_payload.split():
+            for pattern in operands[letter]:
+                if decode(inst.c, pattern).kind == "nan":
+                    return pattern | 1 << (inst.c.mantissa_bits - 1)
     return _add(terms, arithmetic)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from reference import evaluate_one
 
 from accprobe.errors import AccprobeError
 from accprobe.formats import FORMATS
-from accprobe.model import DotModel, FloatArithmetic, IntegerArithmetic, chain
+from accprobe.model import DotModel, FloatArithmetic, IntegerArithmetic, NanPayload, chain
 from accprobe.operands import Operands, draw, kinds
 
 E4M3 = instruction(32, "f32", "e4m3", "e4m3", "f32")
@@ -41,6 +43,14 @@ def test_any_integer_model(planted: Planted, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for kind in kinds(planted.instruction):
         assert_agrees(planted, draw(kind, planted.instruction, rng, 5))
+
+
+@pytest.mark.parametrize("payload", get_args(NanPayload))
+def test_nan_payloads(payload: str) -> None:
+    inst = instruction(4, "f64", "f64", "f64", "f64")
+    arithmetic = FloatArithmetic(FORMATS["f64"], 52, "RNE", None, nan=0xFFF8 << 48, nan_payload=payload)
+    planted = Planted(inst, DotModel(chain([[0], [1], [2], [3]], arithmetic)))
+    assert_agrees(planted, draw("special", inst, np.random.default_rng(2), 300))
 
 
 @pytest.mark.parametrize("rounding", ["RZ", "RNE", "RU", "RD"])

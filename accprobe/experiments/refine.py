@@ -70,8 +70,8 @@ def refine(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> t
     for candidates, steps in ((rivals, STEPS), (_pairs, 2), (rivals, STEPS)):
         for _ in range(steps if wrong else 0):
             tried = [(_mismatches(bench, rival.model, operands, d), rival) for rival in candidates(model, findings)]
-            fewer, best = min(tried, key=lambda pair: pair[0])
-            if fewer >= wrong:
+            fewer, best = min(tried, key=lambda pair: pair[0], default=(wrong, None))
+            if best is None or fewer >= wrong:
                 break
             model, wrong = best.model, fewer
             equals = [rival for mismatches, rival in tried if not mismatches and rival.field == best.field]

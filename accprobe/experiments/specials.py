@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import get_args
 
@@ -13,7 +14,7 @@ from accprobe.experiments.elimination import EVIDENCE, eliminate, fitting
 from accprobe.experiments.findings import Finding, Value
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.formats import Format
-from accprobe.model import DotModel, Overflow, UnderflowSign, ZeroSign
+from accprobe.model import DotModel, NanPayload, Overflow, UnderflowSign, ZeroSign
 from accprobe.operands import Operands, joined
 
 
@@ -27,36 +28,56 @@ def specials(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
 
 
 def nan(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
-    """What NaN operands of any sign and payload, Inf - Inf and 0 * Inf become."""
+    """What an invalid operation gives, and what becomes of NaN operands of any sign and payload."""
+    inst = bench.inst
     operands = _invalid(bench)
     d = bench.ask(operands)
     seen = tuple(dict.fromkeys(int(x) for x in d))
-    evidence = bench.exchanges(operands, d, range(min(EVIDENCE, len(d))))
-    digits = bench.inst.d.storage_bits // 4
-    shown = tuple(f"0x{x:0{digits}X}" for x in seen)
+    shown = tuple(f"0x{x:0{inst.d.storage_bits // 4}X}" for x in seen)
     draft = draft.change("sum", nan=seen[0]).change("add", nan=seen[0])
+    pattern = Finding("nan", shown[0], evidence=bench.exchanges(operands, d, range(min(EVIDENCE, len(d)))))
     if len(seen) == 1:
-        return draft, [Finding("nan", shown[0], evidence=evidence)]
-    return draft, [Finding("nan", shown[0], "undetermined", shown, "depends on the operands", evidence)]
+        return draft, [pattern, Finding("nan_payload", "dropped", evidence=pattern.evidence)]
+    if len({inst.a, inst.b, inst.c, inst.d}) > 1:
+        return draft, [replace(pattern, bound="undetermined", left=shown, note="depends on the operands")]
+    candidates = {rule: draft.change("sum", nan_payload=rule).model() for rule in get_args(NanPayload)}
+    payload = eliminate(bench, "nan_payload", candidates, joined([operands, _rival_nans(bench)]))
+    return draft.change("sum", nan_payload=payload.value), [pattern, payload]
 
 
 def _invalid(bench: Workbench) -> Operands:
+    """Invalid operations first (Inf * 0, Inf - Inf), then NaN operands."""
     inst = bench.inst
     one_a, one_b = (encode(f, power(0)) or 0 for f in (inst.a, inst.b))
     rows: list[tuple[tuple[int, int], tuple[int, int], int]] = []
-    rows += [((x, one_b), (0, 0), 0) for x in _nans(inst.a)]
-    rows += [((one_a, x), (0, 0), 0) for x in _nans(inst.b)]
-    rows += [((0, 0), (0, 0), x) for x in _nans(inst.c)]
     if inst.a.infinity is not None:
         rows += [((inst.a.infinity, 0), (0, 0), 0), ((inst.a.infinity, one_b), (inst.a.infinity | inst.a.sign_bit, one_b), 0)]
         if inst.c.infinity is not None:
             rows += [((inst.a.infinity, one_b), (0, 0), inst.c.infinity | inst.c.sign_bit)]
+    rows += [((x, one_b), (0, 0), 0) for x in _nans(inst.a)]
+    rows += [((one_a, x), (0, 0), 0) for x in _nans(inst.b)]
+    rows += [((0, 0), (0, 0), x) for x in _nans(inst.c)]
     operands = bench.rows([{}] * len(rows))
     last = inst.k - 1
     for i, ((a0, b0), (a1, b1), c) in enumerate(rows):
         operands.a[i, last], operands.b[i, last] = a1, b1
         operands.a[i, 0], operands.b[i, 0] = (a0, b0) if last or a0 or b0 else (a1, b1)
         operands.c[i] = c
+    return operands
+
+
+def _rival_nans(bench: Workbench) -> Operands:
+    """NaNs of different payloads on two or three of a product's factors and C."""
+    inst = bench.inst
+    operands = bench.rows([{}] * (7 * inst.k))
+    for k in range(inst.k):
+        for which in range(1, 8):
+            row = 7 * k + which - 1
+            for bit, (column, fmt) in enumerate(
+                ((operands.a[row], inst.a), (operands.b[row], inst.b), (operands.c[row : row + 1], inst.c))
+            ):
+                value = (fmt.infinity or 0) | (3 + bit) if which >> bit & 1 else encode(fmt, power(0))
+                column[k if len(column) > 1 else 0] = value
     return operands
 
 
