@@ -83,7 +83,8 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
 def _rounds(device: Device, inst: Instruction, result: Characterisation, seed: int) -> Iterator[tuple[Operands, Bits]]:
     """Ever more dot products with the device's answers: few random ones, the experiments', many random ones."""
     yield _random(device, inst, seed, FEW)
-    yield from result.asked
+    if result.asked:
+        yield joined([operands for operands, _ in result.asked]), np.concatenate([d for _, d in result.asked])
     yield _random(device, inst, seed + 1, MANY)
 
 
