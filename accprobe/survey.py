@@ -31,7 +31,7 @@ from accprobe.verify import Counterexample, Verification, verify
 DOTS = 1 << 14
 """Dot products that a model is verified on where nothing else is asked for."""
 
-MOST_JOBS = 12
+MOST_JOBS = 10
 
 OnRow = Callable[[Report], None]
 
