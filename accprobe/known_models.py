@@ -15,10 +15,10 @@ from functools import cache
 from typing import NamedTuple
 
 from accprobe import architectures
-from accprobe.devices import Lowering
 from accprobe.errors import UnknownName, nearest
 from accprobe.formats import FORMATS, Format
 from accprobe.instructions import Instruction, catalog
+from accprobe.lowering import Lowering
 from accprobe.model import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain
 
 KHATTAK = "Khattak & Mikaitis, Accurate Models of NVIDIA Tensor Cores (TACO; MATLAB-tensor-core)"

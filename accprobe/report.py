@@ -29,10 +29,11 @@ from pydantic import (
 
 import accprobe
 from accprobe import instructions, model
-from accprobe.devices import DeviceKind, OpcodeSource
+from accprobe.devices import DeviceKind
 from accprobe.errors import AccprobeError, ReportError, nearest
 from accprobe.experiments import findings as experiment
 from accprobe.instructions import Instruction
+from accprobe.lowering import OpcodeSource
 from accprobe.model import DotModel
 
 SCHEMA: Literal[1] = 1

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accprobe import toolchain
-from accprobe.devices import Lowering
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.kernels import Cubin, write_by_rename
+from accprobe.lowering import Lowering
 
 MATRIX = re.compile(r"(?:UTC)?(?:[BDHIOQ]|HG|QG|IG|BG)MMA(?![A-Z])")
 """Opcodes of matrix units: HMMA … (warp), HGMMA … (warpgroup), UTCHMMA … (fifth generation)."""

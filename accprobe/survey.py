@@ -19,11 +19,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from accprobe import report, units
-from accprobe.devices import Device, Lowering, open_device
+from accprobe.devices import Device, open_device
 from accprobe.errors import AccprobeError, DeviceError, UnknownName, nearest
 from accprobe.experiments import characterise
 from accprobe.experiments.findings import Characterisation
 from accprobe.instructions import Instruction, architectures_with, parse
+from accprobe.lowering import Lowering
 from accprobe.report import SCHEMA, DeviceRecord, Report, Row, Run, Status, Tool
 from accprobe.rivals import Contest, challenge, undetermined
 from accprobe.verify import Counterexample, Verification, verify

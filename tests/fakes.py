@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.devices import Lowering
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction, parse
+from accprobe.lowering import Lowering
 from accprobe.report import Report
 
 DENSE = "mma.sync.m16n8k16.s32.s8.s8.s32"

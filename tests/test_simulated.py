@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from planted import instruction
 
-from accprobe.devices import Lowering, open_device
+from accprobe.devices import open_device
 from accprobe.devices.simulated import SimulatedDevice, simulated_device
 from accprobe.errors import UnknownName
 from accprobe.formats import FORMATS
 from accprobe.instructions import catalog, parse
 from accprobe.known_models import CHIPS, known_models
+from accprobe.lowering import Lowering
 from accprobe.model import DotModel, FloatArithmetic, chain
 from accprobe.operands import draw
 

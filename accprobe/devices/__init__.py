@@ -6,29 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from accprobe.errors import UnknownName
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
+from accprobe.lowering import Lowering
 
 DeviceKind = Literal["cuda", "simulated", "replay"]
-OpcodeSource = Literal["nvdisasm", "ncu", "known model"]
-
-
-@dataclass(frozen=True)
-class Lowering:
-    """The SASS that an instruction became, and where that was read.
-
-    sequence: (opcode, count) in order of first appearance, matrix opcodes, conversions and adds of C; no data movement.
-    matrix: the matrix opcodes alone, e.g. ("HMMA.16816.F32",); empty where nothing of the kind was found.
-    """
-
-    matrix: tuple[str, ...]
-    sequence: tuple[tuple[str, int], ...]
-    source: OpcodeSource
-    cubin_sha256: str | None = None
 
 
 class Device(Protocol):

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from accprobe import architectures, kernels, sass, toolchain
-from accprobe.devices import DeviceKind, Lowering
+from accprobe.devices import DeviceKind
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.formats import Bits, Format
 from accprobe.instructions import Instruction, catalog
+from accprobe.lowering import Lowering
 
 CHUNK_BYTES = 64 << 20
 """Operands that one launch of `dot` takes; more go in several launches, so that device memory stays bounded."""

@@ -6,9 +6,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from importlib.metadata import version
 from platform import python_version
 
-from accprobe.devices import DeviceKind, Lowering
+from accprobe.devices import DeviceKind
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction, catalog
+from accprobe.lowering import Lowering
 from accprobe.model import DotModel
 
 
