@@ -48,12 +48,16 @@ def excerpt() -> str:
     printed = shown("h200")
     rule = next(i for i, line in enumerate(printed) if line.startswith("──"))
     chosen = [printed[0], "…", *printed[rule - 2 : rule + 1]]
-    keep = False
+    rows: list[list[str]] = []
     for line in printed[rule + 1 : next(i for i, line in enumerate(printed) if line.startswith(("Left out", "!")))]:
-        if not line.startswith("  "):
-            keep = any(re.match(pattern, line) for pattern in EXCERPT)
-        if keep:
-            chosen.append(line)
+        if line.startswith("  ") and rows:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    for row in rows:
+        name = "".join(line.split()[0] for line in row if line.strip()) + " "
+        if any(re.match(pattern, name) for pattern in EXCERPT):
+            chosen += row
     notes = printed.index(next(line for line in printed if line.startswith("!")))
     for line in printed[notes:]:
         if line.startswith(("any:", "?:", "≥:", "Undetermined")):
