@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 import accprobe
-from accprobe import instructions, model
+from accprobe import instructions, notation
 from accprobe.devices import DeviceKind
 from accprobe.errors import AccprobeError, ReportError, nearest
 from accprobe.experiments import findings as experiment
@@ -52,12 +52,12 @@ def _read_model(data: object) -> DotModel:
     if not isinstance(data, dict):
         raise ValueError("expected an object")
     try:
-        return model.from_json(data)
+        return notation.from_json(data)
     except (AccprobeError, TypeError, AttributeError) as e:
         raise ValueError(str(e)) from None
 
 
-Model = Annotated[DotModel, PlainValidator(_read_model), PlainSerializer(model.to_json)]
+Model = Annotated[DotModel, PlainValidator(_read_model), PlainSerializer(notation.to_json)]
 
 
 class _Record(BaseModel):

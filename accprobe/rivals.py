@@ -189,7 +189,8 @@ def _mutations(arithmetic: Arithmetic, findings: dict[str, Finding], prefix: str
         yield from (("alignment_bits", f) for f in range(result, result + 4))
     if bits is not None and not prefix:
         yield from (("product_exponent", rule) for rule in get_args(ProductExponent))
-        yield from (("zero_terms", rule) for rule in get_args(ZeroTerms))
+        if arithmetic.product_exponent == "unnormalised":
+            yield from (("zero_terms", rule) for rule in get_args(ZeroTerms))
     yield from (("result_rounding", r) for r in get_args(Rounding))
     yield from (("zero_sign", sign) for sign in get_args(ZeroSign))
     yield from (("underflow_sign", sign) for sign in get_args(UnderflowSign))

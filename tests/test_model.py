@@ -20,10 +20,8 @@ from accprobe.model import (
     IntegerArithmetic,
     Product,
     chain,
-    from_json,
-    parse_order,
-    to_json,
 )
+from accprobe.notation import from_json, parse_order, to_json
 
 F32, F16, S32 = FORMATS["f32"], FORMATS["f16"], FORMATS["s32"]
 FP8 = FloatArithmetic(F32, 13, "RZ", 13)
