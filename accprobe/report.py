@@ -168,6 +168,8 @@ class Row(_Record):
             raise ValueError(f"name: {e}") from None
         if self.status in ("confirmed", "inferred") and self.model is None:
             raise ValueError(f"status: '{self.status}', yet there is no model")
+        if self.status == "confirmed" and (self.verification is None or self.verification.mismatches or not self.opcodes):
+            raise ValueError("status: 'confirmed', yet no opcode is named or random dot products are missing or differ")
         widths = digits(inst)
         shown = [exchange for exchanges in self.evidence.values() for exchange in exchanges]
         if self.verification and self.verification.counterexample:

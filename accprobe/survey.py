@@ -134,7 +134,8 @@ def _unlisted(glob: str, architecture: str, known: Mapping[str, Instruction]) ->
     """An instruction that the catalog leaves out, such as a wgmma of another n."""
     if any(mark in glob for mark in "*?["):
         near = nearest(glob.replace("*", ""), known)
-        raise UnknownName(f"'{glob}' selects none of the {len(known)} instructions of {architecture}; {near}")
+        all_of_them = f"`accprobe list --instructions {architecture}` names all {len(known)}"
+        raise UnknownName(f"'{glob}' selects no instruction of {architecture}; {near} ({all_of_them})")
     inst = parse(glob)
     if architecture not in architectures_with(inst):
         raise UnknownName(f"{architecture} has no {inst.name}; it is of {', '.join(architectures_with(inst))}")
@@ -291,6 +292,11 @@ def _verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[St
         return "unverified", f"{ran} ran, not an opcode of {inst.family}'s unit"
     if row.unstable:
         return "inferred", f"{row.unstable:,} dot products gave other bits when asked again"
+    if row.verification and not all(row.verification.kinds.values()):
+        return (
+            "inferred",
+            f"{row.verification.dots} random dot products are not enough for every kind of operands; give more --dots",
+        )
     if row.verification and row.verification.mismatches:
         return "inferred", f"{row.verification.mismatches:,} of {row.verification.dots:,} dot products differ from the model"
     return "confirmed", ""

@@ -167,10 +167,10 @@ def inventory() -> list[Item]:
         Item("cuda.core", "compiling probes", packages["cuda_core"], _GPU_STACK),
         Item("nvrtc", "compiling probes", _nvrtc_version(), _GPU_STACK),
         Item("nvdisasm", "showing which opcode ran", tool_version("nvdisasm"), _INSTALL["nvdisasm"]),
-        Item("cuobjdump", "`accprobe sass` of fatbins and libraries", tool_version("cuobjdump"), _INSTALL["cuobjdump"]),
-        Item("ncu", "counting executed opcodes", tool_version("ncu"), _INSTALL["ncu"], profiler),
-        Item("triton", "`accprobe sweep`", packages["triton"], "pip install triton"),
-        Item("torch", "`accprobe sweep`", packages["torch"], "pip install torch"),
+        Item("cuobjdump", "looking into fatbins and libraries by hand", tool_version("cuobjdump"), _INSTALL["cuobjdump"]),
+        Item("ncu", "counting executed opcodes, not used yet", tool_version("ncu"), _INSTALL["ncu"], profiler),
+        Item("triton", "named in reports, not used yet", packages["triton"], "pip install triton"),
+        Item("torch", "named in reports, not used yet", packages["torch"], "pip install torch"),
         Item("python", "everything", platform.python_version(), "", sys.implementation.name),
     ]
 

@@ -65,6 +65,26 @@ def test_json_on_standard_output_is_the_report(device: FakeDevice, tmp_path: Pat
     assert Report.load(path).device.name == "Fake GPU"
 
 
+def test_a_report_that_is_there_is_kept_beside(device: FakeDevice, tmp_path: Path) -> None:
+    output = tmp_path / "report.json"
+    output.write_text("of last week")
+    assert run("-o", str(output)).exit_code == 0
+    assert (tmp_path / "report.json~").read_text() == "of last week"
+    assert Report.load(str(output)).measured
+
+
+def test_too_few_dots_for_every_kind_confirm_nothing(device: FakeDevice) -> None:
+    result = run("--dots", "2")
+    assert result.exit_code == 1
+    assert "2 random dot products are not enough for every kind of operands; give more --dots" in " ".join(
+        result.stdout.split()
+    )
+
+
+def test_the_help_names_the_most_workers() -> None:
+    assert f"at most {survey.MOST_JOBS}]" in " ".join(CliRunner().invoke(main, ["run", "--help"]).stdout.split())
+
+
 def test_row_that_is_not_confirmed_gives_status_1(device: FakeDevice) -> None:
     device.opcodes = None
     result = run()
@@ -116,7 +136,7 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
     ("arguments", "sentence"),
     [
         (["--select", "e9m9"], "unknown instruction 'e9m9'; "),
-        (["--select", "*e9m9*"], "'*e9m9*' selects none of the 3 instructions of sm_90a; "),
+        (["--select", "*e9m9*"], "'*e9m9*' selects no instruction of sm_90a; "),
         (["-o", "/nonexistent/r.json"], "/nonexistent/r.json cannot be written: No such file or directory"),
         (["-o", "/"], "/ cannot be written: it is a directory"),
         (["--format", "xml"], "Invalid value for '--format': 'xml' is not one of 'terminal', 'json'"),

@@ -32,6 +32,10 @@ class _Main(click.Group):
             _fail("interrupted", INTERRUPTED)
         except AccprobeError as e:
             _fail(str(e), COULD_NOT)
+        except BrokenPipeError:
+            raise
+        except OSError as e:
+            _fail(f"the output cannot be written: {e.strerror}", COULD_NOT)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]

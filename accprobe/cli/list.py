@@ -42,6 +42,7 @@ def _devices() -> None:
     from accprobe.devices.cuda import gpu_count, why_no_gpu
     from accprobe.known_models import chip, names
 
+    _lines([("auto", "the first GPU; where there is none, sim:h100")])
     _lines((f"cuda:{index}", "GPU") for index in range(gpu_count()))
     if reason := why_no_gpu():
         click.echo(f"accprobe: no GPU found: {reason}", err=True)

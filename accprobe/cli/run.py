@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,8 +26,14 @@ INTERRUPTED = 130
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
 @click.option("--dots", type=click.IntRange(1), default=16384, show_default=True, help="Random dot products to verify each on.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
-@click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 8]")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Keep the report here, after each row.")
+@click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 10]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Keep the report here, as rows are finished; a report that is there already is kept as FILE~.",
+)
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
 def run(
@@ -34,7 +41,7 @@ def run(
 ) -> None:
     """Measure every matrix instruction of a GPU: characterise it, verify the result bit for bit, try to refute it.
 
-    Exit status: 0 every instruction is confirmed, 1 some is not, 2 nothing could be measured.
+    Exit status: 0 every instruction is confirmed, 1 some is not, 2 nothing could be measured, 130 interrupted.
 
     \b
     Example:
@@ -42,6 +49,7 @@ def run(
     """
     if output:
         _check_writable(output)
+        _keep_previous(output)
     from accprobe.survey import survey
 
     latest: list[Report] = []
@@ -83,6 +91,12 @@ def _check_writable(path: Path) -> None:
             probe.unlink()
     except OSError as e:
         raise AccprobeError(f"{path} cannot be written: {e.strerror}") from None
+
+
+def _keep_previous(path: Path) -> None:
+    """What is in the file already goes to FILE~: rows replace it one by one."""
+    if path.is_file() and path.stat().st_size:
+        shutil.copyfile(path, path.with_name(f"{path.name}~"))
 
 
 @contextmanager
@@ -140,8 +154,11 @@ def _print(latest: list[Report], form: str, expand: bool) -> None:
 
 
 def _end_interrupted(latest: list[Report], output: Path | None) -> None:
-    done = _count(latest[0]) if latest else "no instruction"
-    kept = f"{output} has {done}" if output and latest else f"{done} measured; with -o FILE they are kept"
+    if not latest:
+        kept = "nothing was measured yet"
+    else:
+        done = _count(latest[0])
+        kept = f"{output} has {done}" if output else f"{done} measured; with -o FILE they are kept"
     click.echo(f"accprobe: interrupted: {kept}", err=True)
     sys.exit(INTERRUPTED)
 

@@ -52,10 +52,16 @@ FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz 
 STATUS_STYLES: dict[Status, str] = {"confirmed": "green", "inferred": "yellow", "unverified": "red", "skipped": "dim"}
 
 
+NARROWEST = 80
+"""Columns below which cells would be cut to single letters: a terminal that is narrower wraps the lines instead."""
+
+
 def console() -> Console:
     """Standard output; honours NO_COLOR and COLUMNS."""
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else FILE_COLUMNS
-    return Console(width=width, highlight=False, markup=False, soft_wrap=False)
+    out = Console(width=width, highlight=False, markup=False, soft_wrap=False)
+    out.width = max(out.width, NARROWEST)
+    return out
 
 
 def table(report: Report, width: int, expand: bool = False) -> RenderableType:
