@@ -4,8 +4,9 @@ A chip is a table of units; a unit says how one fused sum of one group of operan
 a PTX instruction is made of the unit's sums. What the papers do not give is not made up: an instruction without a
 published model is missing here.
 
-One field is not from the papers: `underflow_sign` was measured on Hopper, wherever an instruction there can show it, and
-is assumed of the other chips' units.
+Not from the papers but measured on an H200 (report h200), wherever an instruction there can show it: `underflow_sign`, which
+is assumed of the other chips' units too; `min_exponent` of the f16 unit's f16 results, taken over for Blackwell's; and what f64
+sums make of NaNs, taken over for every chip.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ FASI = "Fasi et al., Numerical Behavior of the NVIDIA Tensor Cores (PeerJ CS 202
 DEEPSEEK = "DeepSeek-V3 (arXiv 2412.19437), SageAttention2 (arXiv 2411.10958)"
 PTX = "PTX ISA, mma and wgmma: .satfinite clamps, otherwise the accumulator wraps"
 
-MEASURED = "underflow_sign measured on an H200 (report h200)"
+MEASURED = "underflow_sign, min_exponent of f16 results and NaNs of f64 measured on an H200 (report h200)"
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Unit:
     min_exponent: int | None
     source: str
     f32_bits: int = 23
+    f16_min_exponent: int | None = None
+    """The smallest alignment exponent where the result is f16, if it is another."""
 
 
 class Chip(NamedTuple):
@@ -68,7 +71,7 @@ _F16_VOLTA = Unit(4, 23, None, f"{KHATTAK}; {FASI}")
 _F16_AMPERE = Unit(8, 24, -132, f"{KHATTAK}; {MMA_SIM}")
 _TF32_AMPERE = Unit(4, 24, -132, f"{KHATTAK}; {MMA_SIM}")
 _FP8_ADA = Unit(16, 13, -132, f"{KHATTAK}; {MMA_SIM}; {DEEPSEEK}", f32_bits=13)
-_F16_HOPPER = Unit(16, 25, -133, f"{KHATTAK}; {MMA_SIM}")
+_F16_HOPPER = Unit(16, 25, -133, f"{KHATTAK}; {MMA_SIM}", f16_min_exponent=-21)
 _TF32_HOPPER = Unit(8, 25, -133, f"{KHATTAK}; {MMA_SIM}")
 _FP8_HOPPER = Unit(32, 13, -133, f"{KHATTAK}; {MMA_SIM}; {DEEPSEEK}", f32_bits=13)
 _FP8_BLACKWELL = Unit(32, 25, -133, f"{KHATTAK}; {MMA_SIM}")
@@ -119,7 +122,7 @@ def _model(known: Chip, inst: Instruction) -> KnownModel | None:
             FORMATS["f64"], 52, "RNE", None, zero_sign="ieee", nan=_nan(FORMATS["f64"]), nan_payload="b c a"
         )
         root = chain([[k] for k in range(inst.k)], arithmetic)
-        return KnownModel(DotModel(root), _lowering("DMMA"), f"{KHATTAK}; {FASI}")
+        return KnownModel(DotModel(root), _lowering("DMMA"), f"{KHATTAK}; {FASI}; {MEASURED}")
     if inst.family == "mma.sync" and known.converts_fp8 and {inst.a.name, inst.b.name} <= set(_FP8):
         return _converted(known, inst)
     unit = (known.units if inst.family == "mma.sync" else known.group_units).get(inst.a.name)
@@ -135,12 +138,15 @@ def _chained(unit: Unit, d: Format, groups: list[range]) -> FusedSum:
 
 def _arithmetic(unit: Unit, d: Format) -> FloatArithmetic:
     bits, rounding = (d.mantissa_bits, "RNE") if d.name == "f16" else (unit.f32_bits, "RZ")
+    floor = unit.min_exponent
+    if d.name == "f16" and unit.f16_min_exponent is not None:
+        floor = unit.f16_min_exponent
     return FloatArithmetic(
         d,
         bits,
         rounding,  # type: ignore[arg-type]
         unit.alignment_bits,
-        min_exponent=unit.min_exponent,
+        min_exponent=floor,
         underflow_sign="positive",
         nan=_nan(d),
     )

@@ -13,6 +13,7 @@ from accprobe import kernels, units
 from accprobe.cli import main
 from accprobe.formats import Bits
 from accprobe.instructions import catalog
+from accprobe.known_models import known_models
 from accprobe.model import DotModel, FloatArithmetic
 from accprobe.report import Report, Row, patterns
 
@@ -107,6 +108,16 @@ def test_model_gives_every_answer_of_the_evidence(name: str) -> None:
         return
     a, b, c, d = shown(row)
     np.testing.assert_array_equal(model_of(row).evaluate(row.instruction, a, b, c), d)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_known_model_gives_every_answer_of_the_evidence(name: str) -> None:
+    """What `sim:h200` computes is what the H200 answered."""
+    row = ROWS[name]
+    if row.evidence:
+        a, b, c, d = shown(row)
+        model = known_models("h200")[row.instruction].model
+        np.testing.assert_array_equal(model.evaluate(row.instruction, a, b, c), d)
 
 
 def aligned(has: FloatArithmetic, more: int) -> FloatArithmetic:
