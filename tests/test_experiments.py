@@ -145,3 +145,14 @@ def test_a_device_that_changes_its_mind_is_found_out() -> None:
     model = DotModel(chain([range(8)], FloatArithmetic(FORMATS["f32"], 23, "RZ", 24)))
     assert characterise(SimulatedDevice({inst: model}), inst).unstable == 0
     assert characterise(Flaky({inst: model}), inst).unstable > 0
+
+
+def test_results_that_only_c_can_reach_limit_nothing() -> None:
+    """Sums that flush subnormals, and a separate add of C that keeps them: products show less than C does."""
+    inst = instruction(16, "f16", "e5m2", "e5m2", "f16")
+    nan = 0x7FFF
+    flushing = FloatArithmetic(FORMATS["f16"], 6, "RD", 36, "nearest", subnormal_results="flushed", nan=nan)
+    add = FloatArithmetic(FORMATS["f16"], 10, "RNE", None, zero_sign="ieee", nan=nan)
+    planted = Planted(inst, DotModel(chain([range(8), range(8, 16)], flushing, "own add", add)))
+    findings = characterise(SimulatedDevice({inst: planted.model}), inst).findings
+    assert_holds(findings["alignment_bits"], 36)

@@ -44,16 +44,23 @@ def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
 
 
 def _smallest_result(bench: Workbench) -> int:
-    """Exponent of the smallest power of two that comes back exactly, as C alone or as a product alone."""
+    """Exponent of the smallest power of two that comes back exactly, as C alone and as a product alone.
+
+    Where one of them is lost earlier, by a sum that the other does not pass through, that one counts.
+    """
     d = bench.inst.d
     exponents = range(d.min_exponent, d.min_exponent - d.mantissa_bits - 1, -1)
-    smallest = d.min_exponent
+    reached: list[int] = [d.min_exponent]
+    lost: list[int] = []
     for leaf in (bench.addend, 0):
         rows = [(e, {leaf: power(e)}) for e in exponents if bench.holds(leaf, power(e))]
         answers = bench.ask(bench.rows([row for _, row in rows]))
-        came_back = takewhile(lambda pair: int(pair[1]) == bench.result(power(pair[0][0])), zip(rows, answers, strict=True))
-        smallest = min([smallest, *(e for (e, _), _ in came_back)])
-    return smallest
+        came_back = list(
+            takewhile(lambda pair: int(pair[1]) == bench.result(power(pair[0][0])), zip(rows, answers, strict=True))
+        )
+        smallest = min((e for (e, _), _ in came_back), default=d.min_exponent)
+        (lost if len(came_back) < len(rows) else reached).append(smallest)
+    return max(lost) if lost else min(reached)
 
 
 def _operands(bench: Workbench) -> Operands:
