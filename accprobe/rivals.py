@@ -101,7 +101,7 @@ def undetermined(findings: dict[str, Finding], contest: Contest) -> dict[str, Fi
         finding = settled.get(rival.field, Finding(rival.field, None))
         if finding.bound == "undetermined" and finding.left:
             continue
-        value = _plain(rival.value)
+        value = _plain(rival.value.split(" in ")[0])
         if finding.bound == "at least" and isinstance(value, int) and isinstance(finding.value, int) and value > finding.value:
             continue
         left = (finding.value, *(_plain(r.value) for r in contest.survived if r.field == rival.field))

@@ -78,7 +78,7 @@ def arithmetics(draw: st.DrawFn, result: str, k: int, plain: bool) -> FloatArith
         alignment_bits=draw(st.integers(4, most)),
         alignment_rounding=draw(st.sampled_from(get_args(AlignmentRounding))),
         product_exponent=rule,
-        min_exponent=None if plain else draw(st.none() | st.integers(-160, -127)),
+        min_exponent=None if plain else draw(st.none() | st.integers(fmt.min_exponent - 34, fmt.min_exponent - 1)),
         zero_terms=some(ZeroTerms, "ignored") if rule == "unnormalised" else "ignored",
         zero_sign=some(ZeroSign, "positive"),
         underflow_sign=some(UnderflowSign, "kept"),

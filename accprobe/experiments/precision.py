@@ -20,7 +20,7 @@ from accprobe.experiments.families import REACH, Family, agree, limit, span
 from accprobe.experiments.findings import Exchange, Finding
 from accprobe.experiments.two_terms import two_term_precision, two_term_rows
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, power
-from accprobe.model import SUM_BITS, AlignmentRounding, Rounding
+from accprobe.model import SUM_BITS, AlignmentRounding, Rounding, UnderflowSign
 
 
 def precision(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft, list[Finding]]:
@@ -62,11 +62,12 @@ def _precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, list[
 def _further(bench: Workbench, draft: Draft, node: Node, alignment: Finding) -> tuple[Draft, Finding, int]:
     """More alignment bits, where results are too coarse to show t itself: its sign may still decide a rounding.
 
-    The first row that differs from the model with as many bits as a sum can have tells.
+    The first row that differs from the model with as many bits as a sum can have tells, whatever the sign of a t that
+    rounds to zero.
     """
     role, most = node.role, SUM_BITS - 2 - len(node.slots).bit_length()
     widest = draft.change(role, alignment_bits=most)
-    model = widest.model()
+    models = [widest.change(role, underflow_sign=sign).model() for sign in get_args(UnderflowSign)]
     tail, heads = _tail_and_heads(bench, node)
     leaf = bench.addend_exponents() if tail.leaf == bench.addend else bench.product_exponents()
     big = min(span(bench, heads[0])[-1], span(bench, heads[-1])[-1], leaf[-1] + 1)
@@ -77,7 +78,7 @@ def _further(bench: Workbench, draft: Draft, node: Node, alignment: Finding) -> 
             (big - e, {heads[0].leaf: power(big), heads[-1].leaf: -power(big), tail.leaf: Dyadic(sign, e)})
             for e in range(big - reached - 1, low - 1, -1)
         ]
-        found = limit(bench, rows, model) if rows else None
+        found = max((limit(bench, rows, model) for model in models), key=lambda x: (not x.exact, x.bits)) if rows else None
         if found is not None and found.exact:
             exact = Finding("alignment_bits", found.bits, evidence=found.evidence)
             return draft.change(role, alignment_bits=min(found.bits, most)), exact, found.bits
@@ -126,13 +127,20 @@ def _cancelling(bench: Workbench, node: Node) -> Iterator[tuple[str, Family]]:
                 continue
             against = slots[-1]
             largest = min(span(bench, tail)[-1], bench.inst.d.max_exponent)
-            big = min(span(bench, head)[-1], span(bench, against)[-1], largest + 1)
+            top = min(span(bench, head)[-1], span(bench, against)[-1])
+            big = min(top, largest + 1)
             low = max(span(bench, tail)[0], bench.result_exponents()[0], big - REACH)
             rows: Family = [
-                (big - e, {head.leaf: power(big), against.leaf: -power(big), tail.leaf: power(e)})
-                for e in range(big - 1, low - 1, -1)
+                (m - e, {head.leaf: power(m), against.leaf: -power(m), tail.leaf: power(e)})
+                for m, e in _apart(big, low, min(top, low + REACH))
             ]
             yield f"{tail_kind} against {head_kind}", rows
+
+
+def _apart(big: int, low: int, top: int) -> Iterator[tuple[int, int]]:
+    """Exponents of M and t, ever further apart: t falls to `low`, then M, which cancels, rises to `top`."""
+    yield from ((big, e) for e in range(big - 1, low - 1, -1))
+    yield from ((m, low) for m in range(big + 1, top + 1) if low < big)
 
 
 def _take(slots: list[Slot], kind: str) -> Slot | None:

@@ -6,7 +6,7 @@ neighbours, the models that differ in one field or in the order, the one that ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
 from typing import get_args
@@ -16,16 +16,23 @@ import numpy as np
 from accprobe.experiments.draft import Draft, Role
 from accprobe.experiments.elimination import eliminate
 from accprobe.experiments.findings import Bound, Finding, Value
+from accprobe.experiments.search import explains, improvements, neighbours
 from accprobe.experiments.workbench import Workbench
 from accprobe.formats import Bits
-from accprobe.model import AlignmentRounding, DotModel, FloatArithmetic, ProductExponent, Rounding
+from accprobe.instructions import Instruction
+from accprobe.model import DotModel, FloatArithmetic, ProductExponent, Rounding
 from accprobe.operands import Operands, draw, joined, kinds
-from accprobe.rivals import Rival, in_all, rivals
+from accprobe.rivals import in_all
 
 SEED = 20_25
-DENSE, EACH = 1500, 80
-"""Random dot products: for the roundings, and of each kind for the whole model."""
-STEPS = 6
+DENSE = 1500
+"""Random dot products for the roundings."""
+POOL = (80, 240, 480, 240)
+"""Random dot products of each kind for the whole model, round by round; the last is for models that needed a change."""
+THOROUGH = 2
+"""The round from which on no neighbour is spared, unless the device changes its mind."""
+MOST = 600
+"""Dot products of a round that are kept where the model got some wrong: as many of those, and as many others."""
 
 
 def dense_roundings(bench: Workbench, draft: Draft, role: Role, found: list[Finding]) -> tuple[Draft, list[Finding]]:
@@ -62,20 +69,29 @@ def dense_roundings(bench: Workbench, draft: Draft, role: Role, found: list[Find
 
 
 def refine(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> tuple[DotModel, dict[str, Finding]]:
-    """The model, or the neighbour of a neighbour … that explains most random operands, and the findings changed likewise."""
-    rng = np.random.default_rng(SEED)
-    operands = joined([draw(kind, bench.inst, rng, EACH) for kind in kinds(bench.inst)])
-    d = bench.ask(operands)
-    wrong = _mismatches(bench, model, operands, d)
-    for candidates, steps in ((rivals, STEPS), (_pairs, 2), (rivals, STEPS)):
-        for _ in range(steps if wrong else 0):
-            tried = [(_mismatches(bench, rival.model, operands, d), rival) for rival in candidates(model, findings)]
-            fewer, best = min(tried, key=lambda pair: pair[0], default=(wrong, None))
-            if best is None or fewer >= wrong:
-                break
-            model, wrong = best.model, fewer
-            equals = [rival for mismatches, rival in tried if not mismatches and rival.field == best.field]
-            findings = _changed(findings, best, equals)
+    """A model that explains every random dot product that was asked, or the one nearest to it; the findings changed likewise.
+
+    Each round asks fresh ones; those that the model gets wrong stay in the pool on which a better one is looked for.
+    """
+    inst = bench.inst
+    pool: list[tuple[Operands, Bits]] = []
+    for turn, each in enumerate(POOL):
+        if turn == len(POOL) - 1 and not pool:
+            break
+        rng = np.random.default_rng([SEED, turn])
+        operands = joined([draw(kind, inst, rng, each) for kind in kinds(inst)])
+        d = bench.ask(operands)
+        wrong = np.flatnonzero(model.evaluate(inst, *operands) != d)
+        if len(wrong):
+            kept = np.unique(np.concatenate([np.arange(0, len(d), -(-len(d) // MOST)), wrong[:MOST]]))
+            pool.append((Operands(operands.a[kept], operands.b[kept], operands.c[kept]), d[kept]))
+            seen, answers = joined([o for o, _ in pool]), np.concatenate([d for _, d in pool])
+            thorough = turn >= THOROUGH and not bench.unstable
+            for better in improvements(inst, model, findings, seen, answers, thorough):
+                model = better
+                findings = _settled(findings, model)
+    if pool and not bench.unstable:
+        findings = _ambiguous(inst, findings, model, neighbours(model, findings, thorough), seen, answers)
     return model, findings
 
 
@@ -97,47 +113,50 @@ def tiny_results(bench: Workbench, model: DotModel, findings: dict[str, Finding]
     if found.bound == "undetermined" and not found.left:
         return model, findings
     bound: Bound = "exact" if len(left) == 1 else "at least"
-    return candidates[max(left)], {
+    width = arithmetic.result_bits if arithmetic.result_bits in left else max(left)
+    return candidates[width], {
         **findings,
         "result_bits": replace(bits, value=min(left), bound=bound, evidence=found.evidence),
     }
 
 
-def _pairs(model: DotModel, findings: dict[str, Finding]) -> Iterator[Rival]:
-    """Models that differ in how terms are cut, or in how results are rounded: each of two fields at once."""
-    for arithmetic in model.arithmetics:
-        if not isinstance(arithmetic, FloatArithmetic) or arithmetic.result.name == "f64":
-            continue
-        prefix = "" if any(node.products for node in model.root.nodes() if node.arithmetic == arithmetic) else "add_"
-        widths = (*range(arithmetic.result.mantissa_bits + 22), None)
-        for bits, cut in product(widths, get_args(AlignmentRounding)):
-            changed = replace(arithmetic, alignment_bits=bits, alignment_rounding=cut)
-            yield Rival(f"{prefix}alignment_bits", str(bits), in_all(model, arithmetic, changed))
-        for bits, mode in product(range(arithmetic.result.mantissa_bits + 1), get_args(Rounding)):
-            changed = replace(arithmetic, result_bits=bits, result_rounding=mode)
-            yield Rival(f"{prefix}result_bits", str(bits), in_all(model, arithmetic, changed))
-
-
-def _mismatches(bench: Workbench, model: DotModel, operands: Operands, d: Bits) -> int:
-    return int((model.evaluate(bench.inst, *operands) != d).sum())
-
-
-def _changed(findings: dict[str, Finding], best: Rival, equals: list[Rival]) -> dict[str, Finding]:
-    """The findings brought in line with the model chosen; what others as good have otherwise is undetermined."""
+def _settled(findings: dict[str, Finding], model: DotModel) -> dict[str, Finding]:
+    """The findings brought in line with a model that the search has chosen."""
     changed = dict(findings)
-    known = _values(best.model)
-    others = [_values(rival.model) for rival in equals]
-    for feature, value in known.items():
+    for feature, value in _values(model).items():
         finding = changed.get(feature)
-        if finding is None:
-            continue
-        left = tuple(dict.fromkeys((value, *(other.get(feature, value) for other in others))))
-        if len(left) > 1:
-            note = "these explain the random operands tried equally well"
-            changed[feature] = replace(finding, value=value, bound="undetermined", left=left, note=note)
-        elif finding.value != value and finding.bound != "at least":
+        if finding and finding.value != value and not _above(finding, value):
             changed[feature] = replace(finding, value=value, bound="exact", left=(), note="settled on random operands")
     return changed
+
+
+def _ambiguous(
+    inst: Instruction,
+    findings: dict[str, Finding],
+    model: DotModel,
+    others: Iterable[DotModel],
+    operands: Operands,
+    d: Bits,
+) -> dict[str, Finding]:
+    """The findings, undetermined where other models explain all answers `d` with other values."""
+    left: dict[str, list[Value]] = {feature: [value] for feature, value in _values(model).items()}
+    for other in others:
+        new = [(feature, value) for feature, value in _values(other).items() if value not in left.get(feature, [value])]
+        if new and explains(inst, other, operands, d):
+            for feature, value in new:
+                left[feature].append(value)
+    changed = dict(findings)
+    for feature, values in left.items():
+        finding = changed.get(feature)
+        if finding and any(value != finding.value and not _above(finding, value) for value in values):
+            note = "these explain the random operands tried equally well"
+            changed[feature] = replace(finding, value=values[0], bound="undetermined", left=tuple(values), note=note)
+    return changed
+
+
+def _above(finding: Finding, value: Value) -> bool:
+    """Whether a value is one that the lower bound allows for."""
+    return finding.bound == "at least" and isinstance(value, int) and isinstance(finding.value, int) and value > finding.value
 
 
 def _values(model: DotModel) -> dict[str, int | str | None]:

@@ -14,7 +14,7 @@ from accprobe.experiments.elimination import EVIDENCE, eliminate, fitting
 from accprobe.experiments.findings import Finding, Value
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.formats import Format
-from accprobe.model import DotModel, NanPayload, Overflow, UnderflowSign, ZeroSign
+from accprobe.model import DotModel, NanPayload, Overflow, Subnormals, UnderflowSign, ZeroSign
 from accprobe.operands import Operands, joined
 
 
@@ -119,27 +119,32 @@ def _large(bench: Workbench, role: Role) -> Iterator[Row]:
 
 
 def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
-    """The sign of a sum that is zero, and of one that rounds to zero, of both roles at once: one shows through the other."""
+    """The sign of a sum that is zero, and of one that rounds to zero, of both roles at once: one shows through the other.
+
+    Where it is not known yet whether subnormals of C are read: that too, which the sign of the zero that C becomes may tell.
+    """
     fields = [(role, prefix, field) for role, prefix in roles(draft) for field in ("zero_sign", "underflow_sign")]
-    choices = [get_args(ZeroSign) if field == "zero_sign" else get_args(UnderflowSign) for _, _, field in fields]
+    choices: list[tuple[str, ...]] = [get_args(ZeroSign), get_args(UnderflowSign)] * (len(fields) // 2)
+    addends: tuple[Subnormals, ...] = (draft.subnormal_addend,) if bench.subnormal_addend else get_args(Subnormals)
     drafts: dict[str, tuple[Draft, tuple[str, ...]]] = {}
-    for combination in product(*choices):
-        changed = draft
+    for addend, combination in product(addends, product(*choices)):
+        changed = replace(draft, subnormal_addend=addend)
         for (role, _, field), value in zip(fields, combination, strict=True):
             changed = changed.change(role, **{field: value})
-        drafts["/".join(combination)] = changed, combination
-    operands = joined([_zeros(bench), _underflowing(bench, draft)])
+        drafts["/".join((*combination, addend))] = changed, (*combination, addend)
+    operands = joined([_zeros(bench), _underflowing(bench, draft), _subnormal_addends(bench)])
     note = "no sum of these operands shows it: none is too small for the result, or the next sum hides a zero's sign"
     joint = eliminate(bench, "zero_sign", {name: d.model() for name, (d, _) in drafts.items()}, operands, note)
     explained = bool(joint.left) or joint.bound == "exact"
     left = [drafts[str(name)][1] for name in joint.left or (joint.value,)]
     findings = []
-    for i, (_, prefix, field) in enumerate(fields):
+    features = [prefix + field for _, prefix, field in fields] + ["subnormal_addend"] * (len(addends) > 1)
+    for i, feature in enumerate(features):
         values = tuple(dict.fromkeys(combination[i] for combination in left))
         if len(values) == 1 and explained:
-            findings.append(Finding(prefix + field, values[0], evidence=joint.evidence))
+            findings.append(Finding(feature, values[0], evidence=joint.evidence))
         else:
-            findings.append(Finding(prefix + field, values[0], "undetermined", values, joint.note, joint.evidence))
+            findings.append(Finding(feature, values[0], "undetermined", values, joint.note, joint.evidence))
     return drafts[str(joint.value)][0], findings
 
 
@@ -171,6 +176,16 @@ def _underflowing(bench: Workbench, draft: Draft) -> Operands:
         operands.a, operands.b, np.where(operands.c == 0, bench.inst.c.sign_bit, operands.c).astype(bench.inst.c.dtype)
     )
     return joined([operands, negative])
+
+
+def _subnormal_addends(bench: Workbench) -> Operands:
+    """The smallest and the largest subnormal C, of both signs, alone."""
+    fmt = bench.inst.c
+    operands = bench.rows([{}] * 4)
+    largest = encode(fmt, Dyadic((1 << fmt.mantissa_bits) - 1, fmt.min_exponent - fmt.mantissa_bits)) or 0
+    smallest = encode(fmt, power(fmt.min_exponent - fmt.mantissa_bits)) or 0
+    operands.c[:] = smallest, largest, smallest | fmt.sign_bit, largest | fmt.sign_bit
+    return operands
 
 
 def carries(bench: Workbench, model: DotModel) -> Finding:

@@ -38,7 +38,7 @@ def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
         else:
             note = "no such subnormal can be made, or a lost input and a lost result look the same" if explained else joint.note
             findings.append(Finding(feature, values[0], "undetermined", values, note, joint.evidence))
-    bench.subnormals = all(finding.value == "kept" and finding.bound == "exact" for finding in findings[:2])
+    bench.subnormal_operands, bench.subnormal_addend = (f.value == "kept" and f.bound == "exact" for f in findings[:2])
     bench.visible = _smallest_result(bench)
     return drafts[str(joint.value)][0], findings
 
@@ -68,7 +68,10 @@ def _operands(bench: Workbench) -> Operands:
     inst, d = bench.inst, bench.inst.d
     below = power(d.min_exponent - 1)
     normal: list[Row] = [{0: below}, {0: power(d.min_exponent), bench.addend: Dyadic(-3, d.min_exponent - 1)}]
-    normal += [{0: Dyadic(3, d.min_exponent - 1), 1: -power(d.min_exponent)}] if inst.k > 1 else []
+    lowest = max(bench.product_exponents()[0], d.min_exponent)
+    for e, sign in product(range(lowest, lowest + inst.a.mantissa_bits + inst.b.mantissa_bits), (1, -1)):
+        left = Dyadic(sign * ((1 << (e - d.min_exponent + 1)) + 1), d.min_exponent - 1)
+        normal += [{0: left, leaf: Dyadic(-sign, e)} for leaf in (1, inst.k - 1, bench.addend) if leaf]
     operands = bench.rows([{}] * 3 + [row for row in normal if bench.fits(row)])
     operands.a[0, 0], operands.b[0, 0] = _largest_subnormal(inst.a), _large(inst.b, d)
     operands.a[1, 0], operands.b[1, 0] = _large(inst.a, d), _largest_subnormal(inst.b)

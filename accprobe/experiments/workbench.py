@@ -43,8 +43,10 @@ class Workbench:
         self.device, self.inst = device, inst
         self.addend = inst.k
         self.unstable = 0
-        self.subnormals = False
-        """Whether rows may be made of subnormal operands; set once the device is known to keep them."""
+        self.subnormal_operands = False
+        """Whether products in rows may be made of subnormal operands; set once the device is known to keep them."""
+        self.subnormal_addend = False
+        """The same of C."""
         self.visible: int | None = None
         """Exponent of the smallest power of two that is known to come back when it is the only term."""
         self.asked: list[tuple[Operands, Bits]] = []
@@ -97,13 +99,13 @@ class Workbench:
         return tuple(Exchange(tuple(a[i].tolist()), tuple(b[i].tolist()), int(c[i]), int(d[i])) for i in which)
 
     def product_exponents(self) -> range:
-        """Exponents of the powers of two that are products (of two normal numbers, unless `subnormals`)."""
-        a, b = self._powers(self.inst.a), self._powers(self.inst.b)
+        """Exponents of the powers of two that are products (of two normal numbers, unless `subnormal_operands`)."""
+        a, b = (_powers(fmt, self.subnormal_operands) for fmt in (self.inst.a, self.inst.b))
         return range(a[0] + b[0], a[-1] + b[-1] + 1)
 
     def addend_exponents(self) -> range:
-        """Exponents of the powers of two of C's format (normal ones, unless `subnormals`)."""
-        return self._powers(self.inst.c)
+        """Exponents of the powers of two of C's format (normal ones, unless `subnormal_addend`)."""
+        return _powers(self.inst.c, self.subnormal_addend)
 
     def result_exponents(self) -> range:
         """Exponents of the powers of two that came back as they are, once asked (see `visible`); before, the normal ones."""
@@ -117,14 +119,15 @@ class Workbench:
         below = self.inst.d.min_exponent - self.result_exponents()[0]
         return below if below > alignment_bits else self.inst.d.mantissa_bits
 
-    def _powers(self, fmt: Format) -> range:
-        return range(fmt.min_exponent - (fmt.mantissa_bits if self.subnormals else 0), fmt.max_exponent + 1)
-
     def _factor(self, value: Dyadic) -> tuple[int, int] | None:
-        key = (value, self.subnormals)
+        key = (value, self.subnormal_operands)
         if key not in self._factors:
-            self._factors[key] = _factor(self.inst.a, self.inst.b, value, self.subnormals)
+            self._factors[key] = _factor(self.inst.a, self.inst.b, value, self.subnormal_operands)
         return self._factors[key]
+
+
+def _powers(fmt: Format, subnormals: bool) -> range:
+    return range(fmt.min_exponent - (fmt.mantissa_bits if subnormals else 0), fmt.max_exponent + 1)
 
 
 def encode(fmt: Format, value: Dyadic) -> int | None:

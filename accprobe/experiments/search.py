@@ -1,0 +1,234 @@
+"""Search: from a model that explains most answers of the device to one that explains all of them.
+
+The neighbours of a model are those that differ from it in one field, in its lowest alignment, in two related fields at once, or
+in several fields that the crafted rows left open. As long as a neighbour explains more, it takes the model's place. Most
+neighbours are ruled out by a few answers, so those that the model gets wrong and a sample of the others come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import combinations, islice, product
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.experiments.findings import Finding
+from accprobe.formats import Bits
+from accprobe.instructions import Instruction
+from accprobe.model import (
+    AlignmentRounding,
+    Arithmetic,
+    DotModel,
+    FloatArithmetic,
+    Overflow,
+    ProductExponent,
+    Rounding,
+    Subnormals,
+    UnderflowSign,
+    ZeroSign,
+    ZeroTerms,
+    fits,
+)
+from accprobe.operands import Operands
+from accprobe.rivals import Rival, in_all, rivals
+
+STEPS = 12
+"""Changes to a model, at most."""
+SCREEN = 60
+"""Wrong answers that every neighbour is held against first, among four times as many others."""
+FINALISTS = 24
+"""Neighbours that explain most of those, held against all answers."""
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "result_rounding": get_args(Rounding),
+    "alignment_rounding": get_args(AlignmentRounding),
+    "product_exponent": get_args(ProductExponent),
+    "zero_terms": get_args(ZeroTerms),
+    "zero_sign": get_args(ZeroSign),
+    "underflow_sign": get_args(UnderflowSign),
+    "overflow": get_args(Overflow),
+    "subnormal_results": get_args(Subnormals),
+    "subnormal_operands": get_args(Subnormals),
+    "subnormal_addend": get_args(Subnormals),
+}
+
+Which = NDArray[np.intp]
+Findings = dict[str, Finding]
+Neighbours = Callable[[DotModel, Findings], Iterable[Rival]]
+
+
+def improvements(
+    inst: Instruction, model: DotModel, findings: Findings, operands: Operands, d: Bits, thorough: bool
+) -> Iterator[DotModel]:
+    """Better and better models, each a neighbour of the one before, until all answers `d` are explained or none is better.
+
+    thorough: among the many neighbours that differ in several fields, or in one sum alone, too.
+    """
+    kinds = NEAR + FAR if thorough else NEAR
+    for _ in range(STEPS):
+        better = next(filter(None, (_best(inst, model, n(model, findings), operands, d) for n in kinds)), None)
+        if better is None:
+            return
+        yield better
+        model = better
+
+
+def neighbours(model: DotModel, findings: Findings, thorough: bool) -> Iterator[DotModel]:
+    """The neighbours whose sums of a role are all alike."""
+    for some in NEAR + FAR[:-1] if thorough else NEAR:
+        yield from (rival.model for rival in some(model, findings))
+
+
+def explains(inst: Instruction, model: DotModel, operands: Operands, d: Bits) -> bool:
+    """Whether all answers `d` are those of the model; a few are compared first."""
+    few = _spread(np.arange(len(d)), SCREEN)
+    return not mismatches(inst, model, _rows(operands, few), d[few]) and not mismatches(inst, model, operands, d)
+
+
+def _best(inst: Instruction, model: DotModel, candidates: Iterable[Rival], operands: Operands, d: Bits) -> DotModel | None:
+    wrong = np.flatnonzero(model.evaluate(inst, *operands) != d)
+    if not len(wrong):
+        return None
+    few = np.unique(np.concatenate([_spread(wrong, SCREEN), _spread(np.arange(len(d)), 4 * SCREEN)]))
+    known, at_most = _rows(operands, few), len(np.intersect1d(few, wrong))
+    screened = [(mismatches(inst, rival.model, known, d[few]), rival) for rival in candidates]
+    screened = sorted((pair for pair in screened if pair[0] < at_most), key=lambda pair: pair[0])
+    tried = [(mismatches(inst, rival.model, operands, d), rival) for _, rival in islice(screened, FINALISTS)]
+    left, best = min(tried, key=lambda pair: pair[0], default=(len(wrong), None))
+    return best.model if best and left < len(wrong) else None
+
+
+def _spread(which: Which, most: int) -> Which:
+    """At most so many of them, evenly spread."""
+    return which[:: -(-len(which) // most)]
+
+
+def mismatches(inst: Instruction, model: DotModel, operands: Operands, d: Bits) -> int:
+    """How many of the answers `d` are not those of the model."""
+    return int((model.evaluate(inst, *operands) != d).sum())
+
+
+def _rows(operands: Operands, which: Which) -> Operands:
+    return Operands(operands.a[which], operands.b[which], operands.c[which])
+
+
+def _plain(model: DotModel, findings: Findings) -> Iterator[Rival]:
+    """Models that differ in one field of all sums of a role, or in the order."""
+    return (rival for rival in rivals(model, findings) if " in " not in rival.value)
+
+
+def _floors(model: DotModel, findings: Findings) -> Iterator[Rival]:
+    """Every lowest exponent of the alignment that may show."""
+    for arithmetic, prefix in _floats(model):
+        if arithmetic.alignment_bits is None:
+            continue
+        for level in (*range(arithmetic.result.min_exponent - 50, arithmetic.result.min_exponent + 10), None):
+            changed = replace(arithmetic, min_exponent=level)
+            yield Rival(f"{prefix}min_exponent", str(level), in_all(model, arithmetic, changed))
+
+
+def _floors_and_more(model: DotModel, findings: Findings) -> Iterator[Rival]:
+    """The lowest exponent, and what else decides about the smallest results."""
+    fields = ("result_rounding", "underflow_sign", "subnormal_results")
+    combined = [dict(zip(fields, values, strict=True)) for values in product(*(CHOICES[field] for field in fields))]
+    for floor in _floors(model, findings):
+        for changed in combined:
+            yield replace(floor, model=_with(floor.model, changed))
+
+
+def _cuts_and_results(model: DotModel, findings: Findings) -> Iterator[Rival]:
+    """Other ways to cut terms, and other ways to round results: bits and rounding at once, and overflow, which shows both."""
+    yield from _cuts(model)
+    for arithmetic, prefix in _floats(model):
+        widths = range(arithmetic.result.mantissa_bits + 1)
+        for bits, mode, overflow in product(widths, get_args(Rounding), get_args(Overflow)):
+            changed = replace(arithmetic, result_bits=bits, result_rounding=mode, overflow=overflow)
+            yield Rival(f"{prefix}result_bits", str(bits), in_all(model, arithmetic, changed))
+
+
+def _cuts(model: DotModel) -> Iterator[Rival]:
+    for arithmetic, prefix in _floats(model):
+        terms = max(len(node.terms) for node in model.root.nodes() if node.arithmetic == arithmetic)
+        for bits, cut in product((*range(arithmetic.result.mantissa_bits + 22), None), get_args(AlignmentRounding)):
+            changed = replace(arithmetic, alignment_bits=bits, alignment_rounding=cut)
+            if fits(changed, terms):
+                yield Rival(f"{prefix}alignment_bits", str(bits), in_all(model, arithmetic, changed))
+
+
+def _open_fields(model: DotModel, findings: Findings) -> Iterator[Rival]:
+    """Two or three of the fields that are not known exactly, changed at once."""
+    undecided = [
+        prefix + field
+        for prefix, field in product(("", "add_"), CHOICES)
+        if (finding := findings.get(prefix + field)) and finding.bound == "undetermined"
+    ]
+    for features in (*combinations(undecided, 2), *combinations(undecided, 3)):
+        for values in product(*(CHOICES[feature.removeprefix("add_")] for feature in features)):
+            changed = dict(zip(features, values, strict=True))
+            yield Rival(features[0], values[0], _with(model, changed))
+
+
+def _alignments(model: DotModel, findings: Findings) -> Iterator[Rival]:
+    """How terms are cut, and which exponents, those of zeros too, decide where."""
+    exponents = [{"product_exponent": rule, "zero_terms": "ignored"} for rule in get_args(ProductExponent)]
+    exponents.append({"product_exponent": "unnormalised", "zero_terms": "aligned"})
+    for rival in _cuts(model):
+        for changed in exponents:
+            yield replace(rival, model=_with(rival.model, changed))
+
+
+def _everything_about_bits(model: DotModel, findings: Findings) -> Iterator[Rival]:
+    """Bits and rounding of terms and of results, and which exponents align them: one shows through the other."""
+    for arithmetic, prefix in _floats(model):
+        f = arithmetic.alignment_bits
+        if f is None:
+            continue
+        terms = max(len(node.terms) for node in model.root.nodes() if node.arithmetic == arithmetic)
+        modes = product(range(arithmetic.result.mantissa_bits + 1), get_args(Rounding))
+        cuts = product((f - 1, f, f + 1), get_args(AlignmentRounding), get_args(ProductExponent))
+        for (result_bits, mode), (aligned, cut, exponent) in product(modes, list(cuts)):
+            changed = replace(
+                arithmetic,
+                alignment_bits=aligned,
+                alignment_rounding=cut,
+                result_bits=result_bits,
+                result_rounding=mode,
+                product_exponent=exponent,
+            )
+            if fits(changed, terms):
+                yield Rival(f"{prefix}result_bits", str(result_bits), in_all(model, arithmetic, changed))
+
+
+def _with(model: DotModel, features: dict[str, str]) -> DotModel:
+    """The model with features, named as in the findings, changed."""
+    own = {name: value for name, value in features.items() if hasattr(model, name)}
+    changed = replace(model, **own)  # type: ignore[arg-type]
+    for arithmetic, prefix in _floats(model):
+        fields = {
+            name.removeprefix("add_"): value
+            for name, value in features.items()
+            if name.startswith("add_") == (prefix == "add_")
+        }
+        theirs = {name: value for name, value in fields.items() if name not in own}
+        changed = in_all(changed, arithmetic, replace(arithmetic, **theirs))  # type: ignore[arg-type]
+    return changed
+
+
+def _floats(model: DotModel) -> Iterator[tuple[FloatArithmetic, str]]:
+    """The floating-point arithmetics but those of f64, with the prefix of their features."""
+    for arithmetic in model.arithmetics:
+        if isinstance(arithmetic, FloatArithmetic) and arithmetic.result.name != "f64":
+            yield arithmetic, prefix(model, arithmetic)
+
+
+def prefix(model: DotModel, arithmetic: Arithmetic) -> str:
+    """What features of the arithmetic's role begin with."""
+    return "" if any(node.products for node in model.root.nodes() if node.arithmetic == arithmetic) else "add_"
+
+
+NEAR: tuple[Neighbours, ...] = (_plain, _floors, _cuts_and_results)
+FAR: tuple[Neighbours, ...] = (_open_fields, _alignments, _floors_and_more, _everything_about_bits, rivals)
+"""The last resort is one sum that differs from the others."""
