@@ -104,7 +104,8 @@ def undetermined(findings: dict[str, Finding], contest: Contest) -> dict[str, Fi
         value = _plain(rival.value.split(" in ")[0])
         if finding.bound == "at least" and isinstance(value, int) and isinstance(finding.value, int) and value > finding.value:
             continue
-        left = (finding.value, *(_plain(r.value) for r in contest.survived if r.field == rival.field))
+        known = f"{finding.value} or more" if finding.bound == "at least" else finding.value
+        left = (known, *(_plain(r.value) for r in contest.survived if r.field == rival.field))
         note = finding.note or "these give the same bits on every operand tried"
         settled[rival.field] = replace(finding, bound="undetermined", left=left, note=note)
         if rival.field in ("alignment_bits", "result_bits") and "effective_bits" in settled:

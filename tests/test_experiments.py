@@ -64,7 +64,9 @@ def assert_holds(finding: Finding, planted: object) -> None:
     elif len(finding.left) > 1:
         most = [int(left.removeprefix("at most ")) for left in finding.left if str(left).startswith("at most ")]
         below = planted is None or "any" in finding.left or any(planted <= level for level in most)
-        assert planted in finding.left or (finding.feature == "min_exponent" and below), finding
+        least = [int(left.removesuffix(" or more")) for left in finding.left if str(left).endswith(" or more")]
+        above = any(planted is None or planted >= bits for bits in least)
+        assert planted in finding.left or above or (finding.feature == "min_exponent" and below), finding
 
 
 @FORTY

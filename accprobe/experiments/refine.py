@@ -155,8 +155,10 @@ def _ambiguous(
 
 
 def _above(finding: Finding, value: Value) -> bool:
-    """Whether a value is one that the lower bound allows for."""
-    return finding.bound == "at least" and isinstance(value, int) and isinstance(finding.value, int) and value > finding.value
+    """Whether a value is one that the lower bound allows for; None stands for all bits."""
+    if finding.bound != "at least" or not isinstance(finding.value, int):
+        return False
+    return value is None or (isinstance(value, int) and value > finding.value)
 
 
 def _values(model: DotModel) -> dict[str, int | str | None]:
