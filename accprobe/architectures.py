@@ -21,6 +21,7 @@ class Architecture:
     name: "sm_90"; generation: "Hopper"; products: marketing names, not all of them.
     target: what to compile for to have every instruction, with the architecture-specific suffix where there is one ("sm_90a").
     compute_capability: (major, minor), as the driver reports it.
+    shared_bytes: shared memory that a block of threads may have.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Architecture:
     products: tuple[str, ...]
     target: str
     compute_capability: tuple[int, int]
+    shared_bytes: int
 
     def __str__(self) -> str:
         return self.name
@@ -40,7 +42,13 @@ class Architecture:
 
 def _architecture(name: str, generation: str, *products: str) -> Architecture:
     number = int(name.removeprefix("sm_"))
-    return Architecture(name, generation, products, name + "a" * (number >= 90), divmod(number, 10))
+    target = name + "a" * (number >= 90)
+    return Architecture(name, generation, products, target, divmod(number, 10), _SHARED_KIB[number] << 10)
+
+
+_SHARED_KIB = {70: 96, 72: 96, 75: 64, 80: 163, 87: 163, **dict.fromkeys((86, 88, 89, 120, 121), 99)}
+_SHARED_KIB |= dict.fromkeys((90, 100, 101, 103, 110), 227)
+"""Maximum of a thread block (CUDA C++ Programming Guide, "Compute Capabilities": technical specifications)."""
 
 
 ARCHITECTURES: tuple[Architecture, ...] = (

@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -29,17 +28,18 @@ from pydantic import (
 
 import accprobe
 from accprobe import instructions, notation
-from accprobe.devices import DeviceKind
+from accprobe.devices import Device, DeviceKind
 from accprobe.errors import AccprobeError, ReportError, nearest
 from accprobe.experiments import findings as experiment
 from accprobe.instructions import Instruction
 from accprobe.lowering import OpcodeSource
 from accprobe.model import DotModel
+from accprobe.records import STRICT, Bound
+from accprobe.sweep.record import SweepRecord
 
 SCHEMA: Literal[1] = 1
 
 Status = Literal["confirmed", "inferred", "unverified", "skipped"]
-Bound = Literal["exact", "at_least", "undetermined"]
 Value = int | str | None
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]+$")]
 Exchange = tuple[Hex, Hex, Hex, Hex]
@@ -61,7 +61,7 @@ Model = Annotated[DotModel, PlainValidator(_read_model), PlainSerializer(notatio
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = STRICT
 
 
 class Tool(_Record):
@@ -189,6 +189,7 @@ class Report(_Record):
     device: DeviceRecord
     run: Run
     instructions: tuple[Row, ...]
+    sweeps: tuple[SweepRecord, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -196,6 +197,26 @@ class Report(_Record):
         if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
             raise ValueError(f"instructions: {twice} is there twice")
         return self
+
+    @classmethod
+    def empty(cls, device: Device, name: str | None, seed: int) -> Report:
+        """A report of a device in which nothing is measured yet; name: what was asked for, "auto" or "cuda:0"."""
+        facts = {key: fact for key, fact in device.describe().items() if isinstance(fact, int | float | str)}
+        return cls(
+            schema=SCHEMA,
+            tool=Tool.current(),
+            environment=device.environment(),
+            seed=seed,
+            device=DeviceRecord(
+                kind=device.kind,
+                name=device.name,
+                architecture=device.architecture,
+                reason=_stand_in(name, device),
+                facts=facts,
+            ),
+            run=Run(jobs=1, seconds=0.0, selected=0),
+            instructions=(),
+        )
 
     @property
     def measured(self) -> list[Row]:
@@ -282,6 +303,15 @@ class Autosave:
         self._unsaved = None
         ended = time.monotonic()
         self._next = ended + max(0.25, 9 * (ended - started))
+
+
+def _stand_in(name: str | None, device: Device) -> str:
+    """Why a simulated device stands in for a GPU, "" where it does not."""
+    if name != "auto" or device.kind != "simulated":
+        return ""
+    from accprobe.devices.cuda import why_no_gpu
+
+    return why_no_gpu() or ""
 
 
 def _find(name: str | Path) -> Any:

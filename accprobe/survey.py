@@ -25,7 +25,8 @@ from accprobe.experiments import characterise
 from accprobe.experiments.findings import Characterisation
 from accprobe.instructions import Instruction, architectures_with, parse
 from accprobe.lowering import Lowering
-from accprobe.report import SCHEMA, DeviceRecord, Report, Row, Run, Status, Tool
+from accprobe.records import Bound
+from accprobe.report import Report, Row, Run, Status
 from accprobe.rivals import Contest, challenge, undetermined
 from accprobe.verify import Counterexample, Verification, verify
 
@@ -74,7 +75,7 @@ def survey(
     leaders = [group[0] for group in groups]
     workers = min(jobs or default_jobs(), len(groups)) if name else 1
     rows = {key: Row(name=key, status="skipped", reason=reason) for key, reason in skipped.items()}
-    empty = _empty(opened, _stand_in(name, opened), seed)
+    empty = Report.empty(opened, name, seed)
 
     def so_far() -> Report:
         run = Run(jobs=max(workers, 1), seconds=round(time.perf_counter() - started, 3), selected=len(wanted))
@@ -148,33 +149,6 @@ def _same_function(device: Device, insts: Sequence[Instruction]) -> list[list[In
         identity = device.identity(inst) if isinstance(device, Identifies) else None
         groups.setdefault(inst.name if identity is None else identity, []).append(inst)
     return list(groups.values())
-
-
-def _stand_in(name: str | None, device: Device) -> str:
-    """Why a simulated device stands in for a GPU, "" where it does not."""
-    if name != "auto" or device.kind != "simulated":
-        return ""
-    from accprobe.devices.cuda import why_no_gpu
-
-    return why_no_gpu() or ""
-
-
-def _empty(device: Device, reason: str, seed: int) -> Report:
-    return Report(
-        schema=SCHEMA,
-        tool=Tool.current(),
-        environment=device.environment(),
-        seed=seed,
-        device=DeviceRecord(
-            kind=device.kind,
-            name=device.name,
-            architecture=device.architecture,
-            reason=reason,
-            facts={key: fact for key, fact in device.describe().items() if isinstance(fact, int | float | str)},
-        ),
-        run=Run(jobs=1, seconds=0.0, selected=0),
-        instructions=(),
-    )
 
 
 class Surveyor:
@@ -324,7 +298,7 @@ def _known(result: Characterisation, contest: Contest | None) -> dict[str, Any]:
     return {"findings": found, "evidence": evidence, "unstable": result.unstable}
 
 
-def _bound(bound: str) -> report.Bound:
+def _bound(bound: str) -> Bound:
     return "at_least" if bound == "at least" else "exact" if bound == "exact" else "undetermined"
 
 

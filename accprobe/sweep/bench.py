@@ -1,0 +1,41 @@
+"""Where the sweep's kernel runs, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.sweep.compilation import Compiled
+from accprobe.sweep.operands import Operands
+
+Sample = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Rows and columns of the elements whose bits are asked for."""
+
+
+class Measured(NamedTuple):
+    """What came back: for each cut the elements that it changes, of the M × N, and the bits of the sampled ones [cuts, rows,
+    columns]; |C - exact| / |exact| of the result without a mask; TFLOP/s, registers and spills where a GPU ran it.
+    """
+
+    changed: list[int]
+    relative_error: float
+    sampled: NDArray[np.uint32]
+    tflops: float | None = None
+    registers: int | None = None
+    spills: int | None = None
+
+
+class Bench(Protocol):
+    """A GPU (`accprobe.sweep.gpu`)."""
+
+    shared_bytes: int
+    """Shared memory that a block of threads may have."""
+
+    def measure(self, compiled: Compiled, operands: Operands, cuts: Sequence[int], sample: Sample) -> Measured:
+        """The kernel, once with each cut."""
+
+    def product(self, compiled: Compiled, operands: Operands) -> NDArray[np.int32]:
+        """The kernel's result for integers, [M, N]."""

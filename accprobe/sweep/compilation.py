@@ -1,0 +1,162 @@
+"""The kernel of a configuration, compiled by Triton: the cubin, the opcodes in it, and why there is none.
+
+No GPU is needed. Triton keeps what it has compiled in a cache of its own (TRITON_CACHE_DIR); it compiles in threads, as its
+own `AsyncCompileMode` does: its passes and ptxas run outside of the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from accprobe import architectures, kernels, sass
+from accprobe.errors import ToolMissing
+from accprobe.kernels import Cubin
+from accprobe.lowering import Lowering
+from accprobe.sweep.configurations import Configuration
+
+INSTALL = "pip install triton"
+
+MOST_FFMA = 4096
+"""Multiply-adds a thread and block, above which a block without a matrix instruction is not compiled: it is unrolled, which
+took ptxas 40 s for 16,384 of them."""
+
+_KERNEL = "masked_gemm"
+_ALIGNED = 16
+"""Pointers, n and k are multiples of it; Triton calls that divisibility."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A configuration, ready to run. kernel: Triton's CompiledKernel, or None and the reason."""
+
+    configuration: Configuration
+    reason: str = ""
+    kernel: Any = None
+    num_stages: int | None = None
+    shared_bytes: int | None = None
+    lowering: Lowering | None = None
+    seconds: float = 0.0
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The kernel's constants, in order, as a launch takes them."""
+        return tuple(_constants(self.configuration).values())
+
+
+def triton_version() -> str:
+    """Raises ToolMissing without Triton."""
+    return str(_triton().__version__)
+
+
+def compile_all(configurations: Iterable[Configuration], target: str, shared_bytes: int) -> Iterator[Compiled]:
+    """Each configuration compiled for a target such as "sm_90a", in order, several at a time.
+
+    shared_bytes: shared memory that a block of threads may have. Raises ToolMissing without Triton.
+    """
+    kernel = _kernel()
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    try:
+        yield from pool.map(lambda each: _compile(kernel, each, target, shared_bytes), configurations)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _triton() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import triton
+    except ImportError as e:
+        raise ToolMissing(f"Triton is not installed, and the sweep's kernel is written in it: {INSTALL}") from e
+    return triton
+
+
+def _kernel() -> Any:
+    _triton()
+    from accprobe.probes import triton_dot
+
+    return triton_dot.masked_gemm
+
+
+def _constants(config: Configuration) -> dict[str, Any]:
+    import triton.language as tl
+
+    return {
+        "BLOCK_M": config.block_m,
+        "BLOCK_N": config.block_n,
+        "BLOCK_K": config.block_k,
+        "ACCUMULATOR": tl.int32 if config.dtype.is_integer else tl.float32,
+        "PRECISION": config.dtype.precision,
+        "PROMOTE_EVERY": config.promote_every,
+        "ROUNDED": config.rounded,
+        "CHAINED": config.chained,
+    }
+
+
+def _compile(kernel: Any, config: Configuration, target: str, shared_bytes: int) -> Compiled:
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    if reason := _hopeless(config, shared_bytes):
+        return Compiled(config, reason)
+    started = time.perf_counter()
+    constants = _constants(config)
+    operand, result = f"*{config.dtype.triton}", "*i32" if config.dtype.is_integer else "*fp32"
+    signature = {"a": operand, "b": operand, "c": result, "n": "i32", "k": "i32", "mask": "i32"}
+    aligned = {(i,): [["tt.divisibility", _ALIGNED]] for i, name in enumerate(signature) if name != "mask"}
+    source = ASTSource(kernel, signature | dict.fromkeys(constants, "constexpr"), constants, aligned)
+    stages = config.stages(shared_bytes)
+    major, minor = architectures.get(target).compute_capability
+    options = {"num_warps": config.num_warps, "num_stages": stages, "enable_fp_fusion": True}
+    try:
+        compiled = compile(source, target=GPUTarget("cuda", 10 * major + minor, 32), options=options)
+    except Exception as e:  # whatever Triton or ptxas raises: it is a finding about this configuration
+        return Compiled(config, f"Triton {triton_version()} rejects it: {_said(e)}")
+    found = compiled.metadata.shared
+    reason = f"it needs {found:,} bytes of shared memory, {target} has {shared_bytes:,}" if found > shared_bytes else ""
+    return Compiled(
+        config,
+        reason,
+        None if reason else compiled,
+        stages,
+        found,
+        _lowering(compiled.asm["cubin"], target),
+        round(time.perf_counter() - started, 3),
+    )
+
+
+def _hopeless(config: Configuration, shared_bytes: int) -> str:
+    """Why it is not even compiled."""
+    if config.block_bytes > shared_bytes and config.dtype.name != "f32":
+        return f"one block of A and B is {config.block_bytes:,} bytes, shared memory has {shared_bytes:,}"
+    each = config.block_m * config.block_n * config.block_k // (32 * config.num_warps)
+    if config.dtype.name == "f32" and each > MOST_FFMA:
+        return f"f32 has no matrix instruction: a block would be {each:,} FFMA a thread, too many to compile"
+    return ""
+
+
+def _said(error: Exception) -> str:
+    """The sentence of an error of Triton's, which quotes source code around it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[-1] if lines else type(error).__name__
+    inner = re.fullmatch(r"\w+\((['\"])(.*)\1\)", text)
+    return inner[2] if inner else text
+
+
+def _lowering(cubin: bytes, target: str) -> Lowering | None:
+    """Read from the bytes that are launched; None without a disassembler."""
+    digest = sha256(cubin).hexdigest()
+    path = kernels.cache_folder() / f"{digest}.cubin"
+    kernels.write_by_rename(path, cubin)
+    try:
+        return sass.lowering(Cubin(path, digest, target, None))
+    except ToolMissing:
+        return None

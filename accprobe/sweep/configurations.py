@@ -1,0 +1,129 @@
+"""What is swept: the configurations of one Triton kernel, and the operand types that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+
+from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.formats import FORMATS, Format
+
+MOST_WARPS = 32
+"""Warps of the largest block of threads (CUDA C++ Programming Guide, "Compute Capabilities")."""
+
+MOST_STAGES = 3
+"""Blocks of operands held in shared memory, where they fit: Triton's own default."""
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """An operand type by its names: here, of its format, in Triton and in torch."""
+
+    name: str
+    format: Format
+    triton: str
+    torch: str
+    precision: str = "ieee"
+    """How Triton multiplies f32 operands: "tf32" or "ieee"."""
+
+    @property
+    def is_integer(self) -> bool:
+        return self.format.is_integer
+
+    @property
+    def smallest_block_k(self) -> int:
+        """What `tl.dot` takes at least: 32 bytes on a matrix unit of 8-bit operands, else 16 elements."""
+        return 32 if self.format.storage_bits == 8 else 16
+
+
+DTYPES = {
+    dtype.name: dtype
+    for dtype in (
+        Dtype("e4m3", FORMATS["e4m3"], "fp8e4nv", "float8_e4m3fn"),
+        Dtype("e5m2", FORMATS["e5m2"], "fp8e5", "float8_e5m2"),
+        Dtype("f16", FORMATS["f16"], "fp16", "float16"),
+        Dtype("bf16", FORMATS["bf16"], "bf16", "bfloat16"),
+        Dtype("tf32", FORMATS["tf32"], "fp32", "float32", "tf32"),
+        Dtype("f32", FORMATS["f32"], "fp32", "float32"),
+        Dtype("int8", FORMATS["s8"], "i8", "int8"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One compilation of the kernel. promote_every: as Triton's max_num_imprecise_acc, None: Triton's own choice.
+
+    rounded: partial sums are rounded to the bits that the mask keeps, else cut. chained: the unit's own accumulator goes from
+    block to block, and nothing is masked.
+    """
+
+    dtype: Dtype
+    block_k: int
+    num_warps: int
+    block_m: int = 64
+    block_n: int = 64
+    promote_every: int | None = None
+    rounded: bool = False
+    chained: bool = False
+
+    @property
+    def block_bytes(self) -> int:
+        """Shared memory that the operands of one block take."""
+        return (self.block_m + self.block_n) * self.block_k * self.dtype.format.storage_bits // 8
+
+    def stages(self, shared_bytes: int) -> int:
+        """Blocks of operands that fit into that much shared memory, at least 1 and at most MOST_STAGES."""
+        return min(max(shared_bytes // self.block_bytes, 1), MOST_STAGES)
+
+
+def dtype(name: str) -> Dtype:
+    """The operand type of that name. Raises UnknownName."""
+    if name not in DTYPES:
+        raise UnknownName(f"there is no operand type '{name}'; {nearest(name, DTYPES)}")
+    return DTYPES[name]
+
+
+def configurations(
+    dtypes: Iterable[str],
+    block_ks: Iterable[int],
+    num_warps: Iterable[int],
+    block_m: int = 64,
+    block_n: int = 64,
+    promote_every: int | None = None,
+    rounded: bool = False,
+) -> list[Configuration]:
+    """Every combination, by operand type, warps, block-K. Raises AccprobeError where Triton has no such block."""
+    for name, size in (("--block-m", block_m), ("--block-n", block_n)):
+        _check_power(name, size, 16, 1024)
+    types = [dtype(name) for name in dict.fromkeys(dtypes)]
+    blocks, warps = list(dict.fromkeys(block_ks)), list(dict.fromkeys(num_warps))
+    for size in blocks:
+        _check_power("--block-k", size, max(each.smallest_block_k for each in types), 4096)
+    for count in warps:
+        _check_power("--num-warps", count, 1, MOST_WARPS)
+    if promote_every is not None and promote_every % 32:
+        raise AccprobeError(f"--promote-every {promote_every} is no multiple of 32, the products of one QGMMA")
+    return [
+        Configuration(each, block_k, count, block_m, block_n, promote_every, rounded)
+        for each, count, block_k in product(types, warps, blocks)
+    ]
+
+
+def _check_power(option: str, value: int, least: int, most: int) -> None:
+    if value & (value - 1) == 0 and least <= value <= most:
+        return
+    near = [2**i for i in range(least.bit_length() - 1, most.bit_length())]
+    below, above = max((x for x in near if x <= value), default=near[0]), min((x for x in near if x >= value), default=near[-1])
+    choice = f"{below} or {above}" if below != above else str(below)
+    raise AccprobeError(f"{option} {value}: Triton takes powers of two, here from {least} to {most}; give {choice}")
+
+
+def check_problem(every: Iterable[Configuration], m: int, n: int, k: int) -> None:
+    """Raises AccprobeError where a matrix is no multiple of a block."""
+    for config in every:
+        for name, size, block in (("m", m, config.block_m), ("n", n, config.block_n), ("k", k, config.block_k)):
+            if size % block:
+                near = -(-size // block) * block
+                raise AccprobeError(f"--{name} {size} is no multiple of block-{name.upper()} {block}; give {near}")

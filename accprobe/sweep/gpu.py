@@ -1,0 +1,119 @@
+"""The sweep's kernel on a GPU. Needs torch and Triton; every launch is of the very cubin that was disassembled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe import kernels
+from accprobe.errors import AccprobeError, DeviceError, ToolMissing
+from accprobe.sweep.bench import Measured, Sample
+from accprobe.sweep.compilation import Compiled
+from accprobe.sweep.configurations import Dtype
+from accprobe.sweep.masks import mask
+from accprobe.sweep.operands import Operands
+
+TIMED_LAUNCHES, TIMED_ROUNDS = 10, 3
+"""The speed is that of the fastest of a few rounds of launches one after another."""
+
+
+class GpuBench:
+    """GPU number `index`. Raises ToolMissing without a torch that is built for CUDA, DeviceError without that GPU."""
+
+    def __init__(self, index: int) -> None:
+        try:
+            import torch
+        except ImportError as e:
+            raise ToolMissing(f"torch is not installed, and the sweep's operands are its tensors: {kernels.INSTALL}") from e
+        if torch.version.cuda is None:
+            raise ToolMissing(f"the torch that is installed ({torch.__version__}) is built without CUDA: {kernels.INSTALL}")
+        if not torch.cuda.is_available():
+            raise DeviceError(f"torch {torch.__version__} finds no GPU that it can use: see `accprobe doctor`")
+        self._torch: Any = torch
+        self._index = index
+        self._uploaded: tuple[Operands, tuple[Any, Any, Any]] | None = None
+        with self._guard("cannot be opened"):
+            properties: Any = torch.cuda.get_device_properties(index)
+        self.shared_bytes: int = properties.shared_memory_per_block_optin
+
+    def measure(self, compiled: Compiled, operands: Operands, cuts: Sequence[int], sample: Sample) -> Measured:
+        """One launch a cut, counted on the GPU. Raises DeviceError where a launch fails."""
+        torch, config = self._torch, compiled.configuration
+        with self._guard(f"failed on {config.dtype.name} at block-K {config.block_k} with {config.num_warps} warps"):
+            a, b, exact = self._upload(config.dtype, operands)
+            rows, columns = (torch.from_numpy(each).cuda() for each in sample)
+            whole = self._launched(compiled, a, b, mask(0))
+            patterns = whole.view(torch.int32)
+            counts, sampled = [], []
+            for cut in cuts:
+                each = self._launched(compiled, a, b, mask(cut)).view(torch.int32)
+                counts.append((each != patterns).sum())
+                sampled.append(each[rows[:, None], columns[None, :]])
+            error = torch.linalg.vector_norm(whole.double() - exact) / torch.linalg.vector_norm(exact)
+            return Measured(
+                changed=torch.stack(counts).tolist(),
+                relative_error=float(error),
+                sampled=torch.stack(sampled).cpu().numpy().view(np.uint32),
+                tflops=self._tflops(compiled, a, b),
+                registers=compiled.kernel.n_regs,
+                spills=compiled.kernel.n_spills,
+            )
+
+    def product(self, compiled: Compiled, operands: Operands) -> NDArray[np.int32]:
+        """The whole result of one launch without a mask, as 32-bit integers: [M, N]."""
+        with self._guard(f"failed on {compiled.configuration.dtype.name}"):
+            a, b = (self._tensor(each) for each in operands)
+            result: NDArray[np.int32] = self._launched(compiled, a, b, mask(0)).view(self._torch.int32).cpu().numpy()
+            return result
+
+    def _upload(self, dtype: Dtype, operands: Operands) -> tuple[Any, Any, Any]:
+        """A and B on the GPU, and the exact product: in f64, which holds every sum of 8-bit operands as it is."""
+        if self._uploaded is None or self._uploaded[0] is not operands:
+            a, b = (self._tensor(each).view(getattr(self._torch, dtype.torch)) for each in operands)
+            self._uploaded = operands, (a, b, a.double() @ b.double().T)
+        return self._uploaded[1]
+
+    def _tensor(self, patterns: NDArray[np.unsignedinteger]) -> Any:
+        signed = patterns.view(np.dtype(f"int{8 * patterns.itemsize}"))
+        return self._torch.from_numpy(signed).cuda()
+
+    def _launched(self, compiled: Compiled, a: Any, b: Any, mask: int) -> Any:
+        torch, config = self._torch, compiled.configuration
+        kind = torch.int32 if config.dtype.is_integer else torch.float32
+        c = torch.full((len(a), len(b)), -1, dtype=torch.int32, device=a.device).view(kind)
+        self._launch(compiled, a, b, c, mask)
+        return c
+
+    def _launch(self, compiled: Compiled, a: Any, b: Any, c: Any, mask: int) -> None:
+        config = compiled.configuration
+        grid = (len(a) // config.block_m, len(b) // config.block_n, 1)
+        compiled.kernel[grid](a, b, c, len(b), a.shape[1], mask, *compiled.arguments)
+
+    def _tflops(self, compiled: Compiled, a: Any, b: Any) -> float:
+        torch = self._torch
+        c = self._launched(compiled, a, b, mask(0))
+        fastest: float = np.inf
+        for _ in range(TIMED_ROUNDS):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            for _ in range(TIMED_LAUNCHES):
+                self._launch(compiled, a, b, c, mask(0))
+            end.record()
+            end.synchronize()
+            fastest = min(fastest, float(begin.elapsed_time(end)) / TIMED_LAUNCHES / 1e3)
+        return 2e-12 * len(a) * len(b) * a.shape[1] / fastest
+
+    @contextmanager
+    def _guard(self, what: str) -> Iterator[None]:
+        """Makes this the current GPU; turns errors of CUDA and Triton into DeviceError."""
+        try:
+            with self._torch.cuda.device(self._index):
+                yield
+        except AccprobeError:
+            raise
+        except Exception as e:  # torch and Triton raise RuntimeError and their own
+            raise DeviceError(f"cuda:{self._index} {what}: {' '.join(str(e).split())}") from e

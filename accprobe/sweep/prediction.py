@@ -1,0 +1,148 @@
+"""What published models predict of a sweep: blocks chained as the hardware chains them.
+
+Each `tl.dot` starts from zero. Its instructions follow one another along k, each with the result of the one before as its
+addend; then the block's sum is added to the accumulator in f32. So Triton 3.6 and 3.9 lower the kernel for sm_80 to sm_120.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe import known_models, units
+from accprobe.formats import Bits, Format
+from accprobe.instructions import Instruction
+from accprobe.lowering import Lowering
+from accprobe.model import DotModel
+from accprobe.sweep import masks
+from accprobe.sweep.bench import Measured
+from accprobe.sweep.configurations import Configuration, Dtype
+from accprobe.sweep.masks import Totals
+from accprobe.sweep.operands import Operands
+
+_K = re.compile(r"\.(?:\d+x\d+x|168)(\d+)\b")
+"""K in an opcode's modifiers: 32 of QGMMA.64x64x32, 16 of HMMA.16816."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """How a unit adds the products of a block.
+
+    groups: the k of each instruction in turn, which repeat along the block. converted: operands become the instruction's
+    format first. source: where the model is published.
+    """
+
+    instruction: Instruction
+    model: DotModel
+    groups: tuple[tuple[int, ...], ...]
+    converted: bool
+    source: str
+
+    @property
+    def period(self) -> int:
+        return sum(map(len, self.groups))
+
+
+@cache
+def chain(target: str, dtype: Dtype, lowering: Lowering) -> Chain | None:
+    """The chain of the matrix opcode that ran, None where no model of it is published."""
+    chip = next((name for name, each in known_models.CHIPS.items() if each.architecture == target), None)
+    if chip is None or len(lowering.matrix) != 1:
+        return None
+    opcode = lowering.matrix[0]
+    for operand in dict.fromkeys((dtype.format.name, "f16")):
+        for inst, known in known_models.known_models(chip).items():
+            if _is(inst, opcode, operand):
+                converted = operand != dtype.format.name
+                return Chain(inst, known.model, _groups(inst, converted), converted, known.source)
+    return None
+
+
+def _is(inst: Instruction, opcode: str, operand: str) -> bool:
+    shown = _K.search(opcode)
+    return (
+        inst.a.name == inst.b.name == operand
+        and inst.d.name in ("f32", "s32")
+        and units.relation(inst, opcode) == "native"
+        and inst.satfinite == (".SAT" in opcode)
+        and (shown is None or inst.k == int(shown[1]))
+    )
+
+
+def _groups(inst: Instruction, converted: bool) -> tuple[tuple[int, ...], ...]:
+    """8-bit operands are loaded four to a register and converted two at a time: the even pairs of k, then the odd ones."""
+    if not converted:
+        return (tuple(range(inst.k)),)
+    return tuple(tuple(k for k in range(2 * inst.k) if k // 2 % 2 == odd) for odd in (0, 1))
+
+
+def predict(config: Configuration, found: Chain, operands: Operands, cuts: Sequence[int]) -> Measured:
+    """What the kernel makes of these operands, all elements sampled."""
+    of_cuts = masks.totals(partials(config, found, operands), cuts, config.rounded)
+    a, b = (_values(x, config.dtype.format) for x in operands)
+    wanted = a @ b.T
+    error = np.linalg.norm(of_cuts[0].astype(np.float64) - wanted) / np.linalg.norm(wanted)
+    return Measured(masks.changed(of_cuts), float(error), np.stack([each.view(np.uint32) for each in of_cuts]))
+
+
+def exact_partials(config: Configuration, operands: Operands) -> Iterator[Totals]:
+    """The sum of each block, exact and rounded to f32 once: in f64, which holds every sum of fp8 operands as it is."""
+    a, b = (_values(x, config.dtype.format) for x in operands)
+    for start in range(0, a.shape[1], config.block_k):
+        block = slice(start, start + config.block_k)
+        yield (a[:, block] @ b[:, block].T).astype(np.float32)
+
+
+def _values(patterns: Bits, fmt: Format) -> NDArray[np.float64]:
+    return fmt.integers(patterns).astype(np.float64) if fmt.is_integer else fmt.values(patterns)
+
+
+def partials(config: Configuration, found: Chain, operands: Operands) -> Iterator[Totals]:
+    """The sum of each block, or of all where the blocks are chained, [M, N] in f32 or s32: of every row of A with each of B."""
+    m, n = len(operands.a), len(operands.b)
+    a, b = (_converted(x, config.dtype.format, found) for x in operands)
+    a, b = np.repeat(a, n, axis=0), np.tile(b, (m, 1))
+    kind: type[np.int32] | type[np.float32] = np.int32 if config.dtype.is_integer else np.float32
+    zero = np.zeros(m * n, found.instruction.c.dtype)
+    interval = _promotion(config, found)
+    total = zero
+    for start in range(0, a.shape[1], config.block_k):
+        promoted: Totals | None = None
+        total = total if config.chained else zero
+        for k, count in _steps(found, start, config.block_k):
+            total = found.model.evaluate(found.instruction, a[:, k], b[:, k], total)
+            if interval and (count % interval == 0 or count == config.block_k):
+                promoted = total.view(kind) if promoted is None else promoted + total.view(kind)
+                total = zero
+        if not config.chained:
+            yield (total.view(kind) if promoted is None else promoted).reshape(m, n)
+    if config.chained:
+        yield total.view(kind).reshape(m, n)
+
+
+def _converted(patterns: Bits, fmt: Format, found: Chain) -> Bits:
+    if not found.converted:
+        return patterns
+    return fmt.values(patterns).astype(np.float16).view(np.uint16)
+
+
+def _steps(found: Chain, start: int, block_k: int) -> Iterator[tuple[slice | list[int], int]]:
+    """The k of each instruction of a block, and how many products of the block are then added."""
+    count = 0
+    for period in range(start, start + block_k, found.period):
+        for group in found.groups:
+            count += len(group)
+            whole = slice(period, period + len(group))
+            yield whole if len(found.groups) == 1 else [period + k for k in group], count
+
+
+def _promotion(config: Configuration, found: Chain) -> int | None:
+    """Products after which `tl.dot` promotes. Only a Hopper's fp8 unit is lowered so, in whole instructions."""
+    if config.promote_every is None or found.instruction.family != "wgmma" or config.dtype.format.storage_bits != 8:
+        return None
+    return None if config.dtype.is_integer else -(-config.promote_every // found.period) * found.period

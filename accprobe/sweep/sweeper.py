@@ -1,0 +1,232 @@
+"""`accprobe sweep`: every configuration compiled, run with every mask on every operand set, and held against its control."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe import architectures
+from accprobe.devices import Device, open_device
+from accprobe.report import Report
+from accprobe.sweep import masks, overflow, prediction
+from accprobe.sweep.bench import Bench, Measured, Sample
+from accprobe.sweep.compilation import Compiled, compile_all, triton_version
+from accprobe.sweep.configurations import Configuration, Dtype, check_problem
+from accprobe.sweep.operands import Operands, OperandSet, draw, sets
+from accprobe.sweep.record import EffectiveBits, Overflow, Prediction, SweepRecord
+
+GPU_SIZE, SIMULATED_SIZE = 2048, 64
+"""M and N where nothing else is asked for: enough to keep a GPU busy; few enough for a CPU to evaluate at once."""
+
+K = 2048
+
+SAMPLED = 64
+"""Rows and columns whose elements are predicted, and whose exact sums are the control, of what a GPU computes."""
+
+OnRecord = Callable[[Report], None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The matrices: C[m, n] = A[m, k] · B[n, k]ᵀ, and the seed of their operands. m, n: None for what suits the device."""
+
+    m: int | None = None
+    n: int | None = None
+    k: int = K
+    seed: int = 0
+
+
+def sweep(
+    device: str,
+    configurations: Sequence[Configuration],
+    problem: Problem = Problem(),
+    operand_sets: Sequence[OperandSet] = (),
+    on_record: OnRecord = lambda _: None,
+) -> Report:
+    """The sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions; see `accprobe.sweep.record`.
+
+    operand_sets: those of `operands.sets` that are wanted, none of them: all. on_record: called with the report so far.
+    Raises AccprobeError where a matrix is no multiple of a block, ToolMissing without Triton or torch.
+    """
+    started = time.perf_counter()
+    triton_version()
+    opened = open_device(device)
+    sweeper = Sweeper(opened.architecture, _bench(opened, device), problem)
+    check_problem(configurations, *sweeper.shape)
+    report = Report.empty(opened, device, problem.seed)
+    records: list[SweepRecord] = []
+    on_record(report)
+    for record in sweeper.records(configurations, operand_sets):
+        records.append(record)
+        run = report.run.model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
+        report = report.model_copy(update={"run": run, "sweeps": tuple(records)})
+        on_record(report)
+    return report
+
+
+def _bench(opened: Device, name: str) -> Bench | None:
+    if opened.kind == "simulated":
+        return None
+    from accprobe.sweep.gpu import GpuBench
+
+    return GpuBench(int(name.partition(":")[2] or 0))
+
+
+class Sweeper:
+    """Sweeps configurations for a compile target on a bench, or where there is none on the published models of that target."""
+
+    def __init__(self, target: str, bench: Bench | None, problem: Problem) -> None:
+        self._target, self._bench, self._seed = target, bench, problem.seed
+        size = GPU_SIZE if bench else SIMULATED_SIZE
+        self.shape = (problem.m or size, problem.n or size, problem.k)
+        most = SAMPLED if bench else max(self.shape)
+        self._sample: Sample = (_spread(self.shape[0], most), _spread(self.shape[1], most))
+        self._operands = lru_cache(4)(self._draw)
+        self._controls = lru_cache(8)(self._control)
+        self._predictions = lru_cache(64)(self._predicted)
+
+    def records(self, configurations: Sequence[Configuration], operand_sets: Sequence[OperandSet]) -> Iterator[SweepRecord]:
+        """One record a configuration and operand set, in order."""
+        both = [each for config in configurations for each in _variants(config)]
+        shared = self._bench.shared_bytes if self._bench else architectures.get(self._target).shared_bytes
+        compiled = compile_all(both, self._target, shared)
+        for config in configurations:
+            variants = [next(compiled) for _ in _variants(config)]
+            for kind in (each for each in sets(config.dtype) if each in operand_sets or not operand_sets):
+                yield self._record(variants, kind)
+
+    def _record(self, variants: Sequence[Compiled], kind: OperandSet) -> SweepRecord:
+        started = time.perf_counter()
+        compiled = variants[0]
+        reason = compiled.reason or self._why_not(compiled)
+        found: dict[str, Any] = {"reason": reason} if reason else self._found(variants, kind)
+        config, lowering = compiled.configuration, compiled.lowering
+        if lowering:
+            found |= {"opcodes": lowering.matrix, "lowering": lowering.sequence, "opcode_source": lowering.source}
+            found["cubin_sha256"] = lowering.cubin_sha256
+        m, n, k = self.shape
+        return SweepRecord(
+            dtype=config.dtype.name,
+            operands=kind,
+            block_k=config.block_k,
+            num_warps=config.num_warps,
+            block_m=config.block_m,
+            block_n=config.block_n,
+            m=m,
+            n=n,
+            k=k,
+            promote_every=config.promote_every,
+            rounded=config.rounded,
+            triton=triton_version(),
+            num_stages=compiled.num_stages,
+            shared_bytes=compiled.shared_bytes,
+            compile_seconds=round(sum(each.seconds for each in variants), 3),
+            seconds=round(time.perf_counter() - started, 3),
+            **found,
+        )
+
+    def _why_not(self, compiled: Compiled) -> str:
+        if self._bench or self._chain(compiled):
+            return ""
+        if compiled.lowering is None:
+            return "which opcode it becomes is not known: see `accprobe doctor`"
+        return f"no model of {', '.join(compiled.lowering.matrix) or 'a chain of FFMA'} is published for {self._target}"
+
+    def _found(self, variants: Sequence[Compiled], kind: OperandSet) -> dict[str, Any]:
+        compiled, config = variants[0], variants[0].configuration
+        chain = self._chain(compiled)
+        expected = self._predictions(replace(config, num_warps=1), chain, kind) if chain else None
+        seen = expected
+        if self._bench:
+            operands = self._operands(kind, config.dtype, _own_block(config, kind))
+            seen = self._bench.measure(compiled, operands, _cuts(config), self._sample)
+        assert seen is not None
+        found: dict[str, Any] = {
+            "relative_error": seen.relative_error,
+            "tflops": seen.tflops and round(seen.tflops, 2),
+            "registers": seen.registers,
+            "spills": seen.spills,
+        }
+        if config.dtype.is_integer:
+            found["add_overflow"], found["unit_overflow"] = map(self._overflow, variants)
+        else:
+            control = self._controls(replace(config, num_warps=1, promote_every=None), kind)
+            found["effective_bits"] = _bits(seen, control)
+            found["masks"] = tuple(enumerate(seen.changed))
+            found["control"] = tuple(enumerate(control))
+            found["control_elements"] = seen.sampled[0].size
+        if compiled.lowering and not compiled.lowering.matrix:
+            found["reason"] = f"{config.dtype.name} has no matrix instruction here: chains of FFMA ran"
+        if self._bench and chain and expected:
+            found["prediction"] = Prediction(
+                source=chain.source,
+                elements=expected.sampled[0].size,
+                differ=int((expected.sampled != seen.sampled).sum()),
+                relative_error=expected.relative_error,
+                effective_bits=None if config.dtype.is_integer else _bits(expected, control),
+            )
+        return found
+
+    def _chain(self, compiled: Compiled) -> prediction.Chain | None:
+        lowering = compiled.lowering
+        return prediction.chain(self._target, compiled.configuration.dtype, lowering) if lowering else None
+
+    def _overflow(self, compiled: Compiled) -> Overflow | None:
+        chain = self._chain(compiled)
+        if compiled.reason or not (self._bench or chain):
+            return None
+        config = compiled.configuration
+        operands = overflow.operands(config.block_m, config.block_n if self._bench else 1)
+        if self._bench:
+            return overflow.judge(self._bench.product(compiled, operands))
+        assert chain is not None
+        return overflow.judge(prediction.predict(config, chain, operands, (0,)).sampled[0].view(np.int32))
+
+    def _draw(self, kind: OperandSet, dtype: Dtype, block_k: int | None) -> Operands:
+        return draw(kind, dtype, *self.shape, block_k or 0, self._seed)
+
+    def _sampled(self, config: Configuration, kind: OperandSet) -> Operands:
+        whole = self._operands(kind, config.dtype, _own_block(config, kind))
+        rows, columns = self._sample
+        return Operands(whole.a[rows], whole.b[columns])
+
+    def _control(self, config: Configuration, kind: OperandSet) -> list[int]:
+        """What each mask changes of the exact sums of the sampled elements."""
+        partials = prediction.exact_partials(config, self._sampled(config, kind))
+        return masks.changed(masks.totals(partials, masks.CUTS, config.rounded))
+
+    def _predicted(self, config: Configuration, chain: prediction.Chain, kind: OperandSet) -> Measured:
+        return prediction.predict(config, chain, self._sampled(config, kind), _cuts(config))
+
+
+def _variants(config: Configuration) -> list[Configuration]:
+    """What is compiled: of integers also the kernel whose sums stay in the unit."""
+    return [config, replace(config, chained=True)] if config.dtype.is_integer else [config]
+
+
+def _cuts(config: Configuration) -> Sequence[int]:
+    """Sums of integers end at the top, not at the bottom."""
+    return (0,) if config.dtype.is_integer else masks.CUTS
+
+
+def _own_block(config: Configuration, kind: OperandSet) -> int | None:
+    """The block-K that operands are made for, None where they serve every block-K."""
+    return config.block_k if kind == "full-width" else None
+
+
+def _spread(size: int, most: int) -> NDArray[np.int64]:
+    """At most that many indices below `size`, at places all over the tiles."""
+    index = np.arange(min(size, most))
+    step = size // len(index)
+    return index * step + index % step
+
+
+def _bits(seen: Measured, control: Sequence[int]) -> EffectiveBits:
+    value, bound = masks.effective_bits(seen.changed, control, seen.sampled[0].size)
+    return EffectiveBits(value=value, bound=bound)
