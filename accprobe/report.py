@@ -218,6 +218,18 @@ class Report(_Record):
             instructions=(),
         )
 
+    def with_sweeps(self, other: Report) -> Report:
+        """This report with the sweeps of another run on the same device; those that answer a question again replace the old.
+
+        Raises ReportError where the devices differ.
+        """
+        mine, theirs = ((r.device.kind, r.device.name, r.device.architecture) for r in (self, other))
+        if mine != theirs:
+            raise ReportError(f"the file has a report of {self.device.name}, this is {other.device.name}; give another file")
+        again = {sweep.key for sweep in other.sweeps}
+        kept = [sweep for sweep in self.sweeps if sweep.key not in again]
+        return self.model_copy(update={"sweeps": (*kept, *other.sweeps)})
+
     @property
     def measured(self) -> list[Row]:
         """The rows that are not skipped."""

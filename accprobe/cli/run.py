@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from accprobe.cli.output import announce, check_writable, keep_previous, saving
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
@@ -48,16 +48,16 @@ def run(
       accprobe run --device cuda:0 --select 'wgmma.*e4m3*' -o report.json
     """
     if output:
-        _check_writable(output)
-        _keep_previous(output)
+        check_writable(output)
+        keep_previous(output)
     from accprobe.survey import survey
 
     latest: list[Report] = []
-    with _saving(output) as save, _progress() as advance:
+    with saving(output) as save, _progress() as advance:
 
         def on_row(report: Report) -> None:
             if not latest and report.device.reason:
-                _announce(report)
+                announce(report)
             latest[:] = [report]
             save(report)
             advance(report)
@@ -72,49 +72,6 @@ def run(
     if interrupted:
         _end_interrupted(latest, output)
     _exit(latest[0])
-
-
-def _announce(report: Report) -> None:
-    click.echo(f"accprobe: SIMULATED: no GPU found ({report.device.reason}); this is {report.device.name}", err=True)
-
-
-def _check_writable(path: Path) -> None:
-    """Before the long run, whether its report can be written. Raises AccprobeError."""
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(21, "it is a directory")
-        if path.exists():
-            path.open("a").close()
-        if path.is_file() or not path.exists():
-            probe = path.resolve().with_name(f".{path.name}.check")
-            probe.open("w").close()
-            probe.unlink()
-    except OSError as e:
-        raise AccprobeError(f"{path} cannot be written: {e.strerror}") from None
-
-
-def _keep_previous(path: Path) -> None:
-    """What is in the file already goes to FILE~: rows replace it one by one."""
-    if path.is_file() and path.stat().st_size:
-        shutil.copyfile(path, path.with_name(f"{path.name}~"))
-
-
-@contextmanager
-def _saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
-    """Keeps the report in the file; whatever happens inside, what was measured is there."""
-    if output is None:
-        yield lambda _: None
-        return
-    from accprobe.report import Autosave
-
-    save = Autosave(output)
-    try:
-        try:
-            yield save
-        finally:
-            save.finish()
-    except OSError as e:
-        raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None
 
 
 @contextmanager

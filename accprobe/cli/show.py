@@ -35,11 +35,18 @@ def show(report: str, instruction: str | None, form: str, expand: bool) -> None:
         click.echo(loaded.dumps(), nl=False)
         return
     from accprobe.render.detail import detail
-    from accprobe.render.terminal import console, table
+    from accprobe.render.terminal import console, table, title
 
     out = console()
     if not instruction:
-        out.print(table(loaded, out.width, expand))
+        if loaded.instructions or not loaded.sweeps:
+            out.print(table(loaded, out.width, expand))
+        else:
+            out.print(title(loaded))
+        if loaded.sweeps:
+            from accprobe.render.sweeps import sweeps
+
+            out.print("", sweeps(loaded.sweeps, out.width, expand, loaded.device.kind == "simulated"), sep="\n")
         return
     for i, row in enumerate(loaded.instructions):
         out.print(*([""] if i else []), detail(row), sep="\n")

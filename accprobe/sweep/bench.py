@@ -16,12 +16,12 @@ Sample = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Measured(NamedTuple):
-    """What came back: for each cut the elements that it changes, of the M × N, and the bits of the sampled ones [cuts, rows,
-    columns]; |C - exact| / |exact| of the result without a mask; TFLOP/s, registers and spills where a GPU ran it.
+    """What came back. For each cut: the elements that it changes, of the M × N; |C - exact| / |exact|; and the bits of the
+    sampled elements, [cuts, rows, columns]. Where a GPU ran it, TFLOP/s without a mask, registers and spills a thread.
     """
 
     changed: list[int]
-    relative_error: float
+    errors: list[float]
     sampled: NDArray[np.uint32]
     tflops: float | None = None
     registers: int | None = None
@@ -30,9 +30,6 @@ class Measured(NamedTuple):
 
 class Bench(Protocol):
     """A GPU (`accprobe.sweep.gpu`)."""
-
-    shared_bytes: int
-    """Shared memory that a block of threads may have."""
 
     def measure(self, compiled: Compiled, operands: Operands, cuts: Sequence[int], sample: Sample) -> Measured:
         """The kernel, once with each cut."""

@@ -56,15 +56,12 @@ def triton_version() -> str:
     return str(_triton().__version__)
 
 
-def compile_all(configurations: Iterable[Configuration], target: str, shared_bytes: int) -> Iterator[Compiled]:
-    """Each configuration compiled for a target such as "sm_90a", in order, several at a time.
-
-    shared_bytes: shared memory that a block of threads may have. Raises ToolMissing without Triton.
-    """
+def compile_all(configurations: Iterable[Configuration], target: str) -> Iterator[Compiled]:
+    """Each configuration compiled for a target such as "sm_90a", in order, several at a time. Raises ToolMissing."""
     kernel = _kernel()
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     try:
-        yield from pool.map(lambda each: _compile(kernel, each, target, shared_bytes), configurations)
+        yield from pool.map(lambda each: _compile(kernel, each, target), configurations)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -101,10 +98,11 @@ def _constants(config: Configuration) -> dict[str, Any]:
     }
 
 
-def _compile(kernel: Any, config: Configuration, target: str, shared_bytes: int) -> Compiled:
+def _compile(kernel: Any, config: Configuration, target: str) -> Compiled:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
 
+    shared_bytes = architectures.get(target).shared_bytes
     if reason := _hopeless(config, shared_bytes):
         return Compiled(config, reason)
     started = time.perf_counter()

@@ -34,34 +34,39 @@ class GpuBench:
         if not torch.cuda.is_available():
             raise DeviceError(f"torch {torch.__version__} finds no GPU that it can use: see `accprobe doctor`")
         self._torch: Any = torch
-        self._index = index
+        self._index, self._device = index, torch.device("cuda", index)
         self._uploaded: tuple[Operands, tuple[Any, Any, Any]] | None = None
         with self._guard("cannot be opened"):
-            properties: Any = torch.cuda.get_device_properties(index)
-        self.shared_bytes: int = properties.shared_memory_per_block_optin
+            torch.cuda.get_device_properties(index)
 
     def measure(self, compiled: Compiled, operands: Operands, cuts: Sequence[int], sample: Sample) -> Measured:
         """One launch a cut, counted on the GPU. Raises DeviceError where a launch fails."""
         torch, config = self._torch, compiled.configuration
         with self._guard(f"failed on {config.dtype.name} at block-K {config.block_k} with {config.num_warps} warps"):
             a, b, exact = self._upload(config.dtype, operands)
-            rows, columns = (torch.from_numpy(each).cuda() for each in sample)
-            whole = self._launched(compiled, a, b, mask(0))
-            patterns = whole.view(torch.int32)
-            counts, sampled = [], []
+            rows, columns = (torch.from_numpy(each).to(self._device) for each in sample)
+            whole = self._launched(compiled, a, b, mask(0)).view(torch.int32)
+            counts, errors, sampled = [], [], []
             for cut in cuts:
-                each = self._launched(compiled, a, b, mask(cut)).view(torch.int32)
-                counts.append((each != patterns).sum())
-                sampled.append(each[rows[:, None], columns[None, :]])
-            error = torch.linalg.vector_norm(whole.double() - exact) / torch.linalg.vector_norm(exact)
+                each = self._launched(compiled, a, b, mask(cut))
+                errors.append(torch.linalg.vector_norm(each - exact))
+                patterns = each.view(torch.int32)
+                counts.append((patterns != whole).sum())
+                sampled.append(patterns[rows[:, None], columns[None, :]])
             return Measured(
                 changed=torch.stack(counts).tolist(),
-                relative_error=float(error),
+                errors=(torch.stack(errors) / torch.linalg.vector_norm(exact)).tolist(),
                 sampled=torch.stack(sampled).cpu().numpy().view(np.uint32),
                 tflops=self._tflops(compiled, a, b),
                 registers=compiled.kernel.n_regs,
                 spills=compiled.kernel.n_spills,
             )
+
+    def launch(self, compiled: Compiled, operands: Operands) -> None:
+        """One launch without a mask, for a profiler to look at."""
+        with self._guard(f"failed on {compiled.configuration.dtype.name}"):
+            self._launched(compiled, *(self._tensor(each) for each in operands), mask(0))
+            self._torch.cuda.synchronize()
 
     def product(self, compiled: Compiled, operands: Operands) -> NDArray[np.int32]:
         """The whole result of one launch without a mask, as 32-bit integers: [M, N]."""
@@ -79,7 +84,7 @@ class GpuBench:
 
     def _tensor(self, patterns: NDArray[np.unsignedinteger]) -> Any:
         signed = patterns.view(np.dtype(f"int{8 * patterns.itemsize}"))
-        return self._torch.from_numpy(signed).cuda()
+        return self._torch.from_numpy(signed).to(self._device)
 
     def _launched(self, compiled: Compiled, a: Any, b: Any, mask: int) -> Any:
         torch, config = self._torch, compiled.configuration
@@ -105,7 +110,7 @@ class GpuBench:
             end.record()
             end.synchronize()
             fastest = min(fastest, float(begin.elapsed_time(end)) / TIMED_LAUNCHES / 1e3)
-        return 2e-12 * len(a) * len(b) * a.shape[1] / fastest
+        return float(2e-12 * len(a) * len(b) * a.shape[1] / fastest)
 
     @contextmanager
     def _guard(self, what: str) -> Iterator[None]:

@@ -14,6 +14,7 @@ OperandSet = Literal["normal", "full-width", "uniform"]
 
 FLOAT_SETS: tuple[OperandSet, ...] = ("normal", "full-width")
 INTEGER_SETS: tuple[OperandSet, ...] = ("uniform",)
+SETS: tuple[OperandSet, ...] = (*FLOAT_SETS, *INTEGER_SETS)
 
 
 class Operands(NamedTuple):

@@ -86,8 +86,8 @@ def predict(config: Configuration, found: Chain, operands: Operands, cuts: Seque
     of_cuts = masks.totals(partials(config, found, operands), cuts, config.rounded)
     a, b = (_values(x, config.dtype.format) for x in operands)
     wanted = a @ b.T
-    error = np.linalg.norm(of_cuts[0].astype(np.float64) - wanted) / np.linalg.norm(wanted)
-    return Measured(masks.changed(of_cuts), float(error), np.stack([each.view(np.uint32) for each in of_cuts]))
+    errors = [float(np.linalg.norm(each - wanted) / np.linalg.norm(wanted)) for each in of_cuts]
+    return Measured(masks.changed(of_cuts), errors, np.stack([each.view(np.uint32) for each in of_cuts]))
 
 
 def exact_partials(config: Configuration, operands: Operands) -> Iterator[Totals]:

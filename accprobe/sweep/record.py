@@ -50,7 +50,7 @@ class SweepRecord(_Record):
     """One configuration of the kernel on one set of operands.
 
     masks: (low bits masked, elements of the M × N that it changes); control: the same of the exact sums of the same operands,
-    on `control_elements` of them. relative_error: of the result without a mask, |C - exact| / |exact|, Frobenius norms.
+    on `control_elements` of them. errors: |C - exact| / |exact| with each mask, Frobenius norms; relative_error: without one.
     reason: why nothing was measured, or what to bear in mind. unit_overflow: of sums that stay in the matrix unit's accumulator
     from block to block; add_overflow: of those that an ordinary addition makes of the blocks' sums.
     """
@@ -80,6 +80,7 @@ class SweepRecord(_Record):
     relative_error: float | None = None
     tflops: float | None = None
     masks: tuple[tuple[int, int], ...] = ()
+    errors: tuple[float, ...] = ()
     control: tuple[tuple[int, int], ...] = ()
     control_elements: int | None = None
     prediction: Prediction | None = None

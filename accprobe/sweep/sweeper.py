@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe import architectures
 from accprobe.devices import Device, open_device
+from accprobe.errors import DeviceError
 from accprobe.report import Report
 from accprobe.sweep import masks, overflow, prediction
 from accprobe.sweep.bench import Bench, Measured, Sample
@@ -94,8 +94,7 @@ class Sweeper:
     def records(self, configurations: Sequence[Configuration], operand_sets: Sequence[OperandSet]) -> Iterator[SweepRecord]:
         """One record a configuration and operand set, in order."""
         both = [each for config in configurations for each in _variants(config)]
-        shared = self._bench.shared_bytes if self._bench else architectures.get(self._target).shared_bytes
-        compiled = compile_all(both, self._target, shared)
+        compiled = compile_all(both, self._target)
         for config in configurations:
             variants = [next(compiled) for _ in _variants(config)]
             for kind in (each for each in sets(config.dtype) if each in operand_sets or not operand_sets):
@@ -105,7 +104,10 @@ class Sweeper:
         started = time.perf_counter()
         compiled = variants[0]
         reason = compiled.reason or self._why_not(compiled)
-        found: dict[str, Any] = {"reason": reason} if reason else self._found(variants, kind)
+        try:
+            found: dict[str, Any] = {"reason": reason} if reason else self._found(variants, kind)
+        except DeviceError as e:
+            found = {"reason": str(e)}
         config, lowering = compiled.configuration, compiled.lowering
         if lowering:
             found |= {"opcodes": lowering.matrix, "lowering": lowering.sequence, "opcode_source": lowering.source}
@@ -148,7 +150,7 @@ class Sweeper:
             seen = self._bench.measure(compiled, operands, _cuts(config), self._sample)
         assert seen is not None
         found: dict[str, Any] = {
-            "relative_error": seen.relative_error,
+            "relative_error": seen.errors[0],
             "tflops": seen.tflops and round(seen.tflops, 2),
             "registers": seen.registers,
             "spills": seen.spills,
@@ -159,6 +161,7 @@ class Sweeper:
             control = self._controls(replace(config, num_warps=1, promote_every=None), kind)
             found["effective_bits"] = _bits(seen, control)
             found["masks"] = tuple(enumerate(seen.changed))
+            found["errors"] = tuple(seen.errors)
             found["control"] = tuple(enumerate(control))
             found["control_elements"] = seen.sampled[0].size
         if compiled.lowering and not compiled.lowering.matrix:
@@ -168,7 +171,7 @@ class Sweeper:
                 source=chain.source,
                 elements=expected.sampled[0].size,
                 differ=int((expected.sampled != seen.sampled).sum()),
-                relative_error=expected.relative_error,
+                relative_error=expected.errors[0],
                 effective_bits=None if config.dtype.is_integer else _bits(expected, control),
             )
         return found

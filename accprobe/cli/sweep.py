@@ -1,0 +1,248 @@
+"""`accprobe sweep`: the truncation-mask sweep over block-K, on a GPU, on published models, or compiled alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from accprobe.cli.output import announce, check_writable, keep_previous, saving
+from accprobe.errors import AccprobeError, UnknownName, nearest
+
+if TYPE_CHECKING:
+    from accprobe.report import Report
+    from accprobe.sweep.atlas import Entry
+    from accprobe.sweep.configurations import Configuration
+    from accprobe.sweep.operands import OperandSet
+
+DIFFERENT = 1
+INTERRUPTED = 130
+ARCHITECTURES = "sm_80,sm_89,sm_90,sm_100,sm_120"
+
+
+class _Several(click.ParamType):  # type: ignore[type-arg]
+    """Values joined by commas."""
+
+    def __init__(self, kind: Callable[[str], Any], name: str) -> None:
+        self._kind, self.name = kind, name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
+        if isinstance(value, list):
+            return value
+        try:
+            return [self._kind(word.strip()) for word in value.split(",") if word.strip()] or self.fail(
+                "no value is given", param
+            )
+        except ValueError:
+            self.fail(f"'{value}' is not {self.name}", param, ctx)
+
+
+_NUMBERS = _Several(int, "a list of whole numbers, such as 32,64")
+_NAMES = _Several(str, "a list of names")
+_SIZE = click.IntRange(1)
+
+
+@click.command()
+@click.option("--device", default="auto", show_default=True, metavar="auto|cuda:N|sim:NAME", help="What to sweep on.")
+@click.option("--dtype", "dtypes", type=_NAMES, default="e4m3", show_default=True, metavar="NAME,…", help="Operand types.")
+@click.option("--block-k", "block_ks", type=_NUMBERS, default="32,64,128,256,512", show_default=True, metavar="N,…")
+@click.option("--num-warps", type=_NUMBERS, default="2,4,8", show_default=True, metavar="N,…", help="Warps of a program.")
+@click.option("--block-m", type=_SIZE, default=64, show_default=True, metavar="N")
+@click.option("--block-n", type=_SIZE, default=64, show_default=True, metavar="N")
+@click.option("--m", type=_SIZE, metavar="N", help="Rows of the matrices.  [default: 2048; 64 simulated]")
+@click.option("--n", type=_SIZE, metavar="N", help="Columns.  [default: 2048; 64 simulated]")
+@click.option("--k", type=_SIZE, default=2048, show_default=True, metavar="N", help="Products of each element.")
+@click.option(
+    "--promote-every", type=_SIZE, metavar="N", help="Products that tl.dot adds before it promotes them to f32 itself."
+)
+@click.option("--round", "rounded", is_flag=True, help="Round partial sums to the bits that a mask keeps; else they are cut.")
+@click.option("--operands", "operand_sets", type=_NAMES, metavar="SET,…", help="normal, full-width.  [default: both]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the operands.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Keep the sweeps in this report; one of the same device keeps what else it has, and is kept as FILE~ too.",
+)
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the sweeps as .svg or .png.")
+@click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
+@click.option("--all", "expand", is_flag=True, help="Print all 24 counts of changed elements of each configuration.")
+@click.option("--compile-only", is_flag=True, help="No GPU: which opcode each configuration becomes on each --arch.")
+@click.option("--arch", type=_NAMES, default=ARCHITECTURES, show_default=True, metavar="NAME,…", help="With --compile-only.")
+def sweep(
+    device: str,
+    dtypes: list[str],
+    block_ks: list[int],
+    num_warps: list[int],
+    block_m: int,
+    block_n: int,
+    m: int | None,
+    n: int | None,
+    k: int,
+    promote_every: int | None,
+    rounded: bool,
+    operand_sets: list[str] | None,
+    seed: int,
+    output: Path | None,
+    plot: Path | None,
+    form: str,
+    expand: bool,
+    compile_only: bool,
+    arch: list[str],
+) -> None:
+    """Sweep a mask over the partial sums of a Triton GEMM: the most low bits that can be cleared without any change tell how
+    many the unit computed; the same masks on exact sums tell whether the operands could have shown more.
+
+    Exit status: 0 all that ran is as the published model of its opcode has it, or has none; 1 some is not; 2 nothing could be
+    measured; 130 interrupted.
+
+    \b
+    Examples:
+      accprobe sweep --block-k 32,128,512 --num-warps 4 --dtype e4m3,bf16 -o report.json --plot sweep.svg
+      accprobe sweep --device sim:h100
+      accprobe sweep --compile-only --arch sm_90,sm_100 --num-warps 2,4
+    """
+    from accprobe.sweep.configurations import configurations
+
+    wanted = configurations(dtypes, block_ks, num_warps, block_m, block_n, promote_every, rounded)
+    if compile_only:
+        _compile_only(wanted, arch, form, output or plot)
+        return
+    sets = _known_sets(operand_sets or [])
+    for path in filter(None, (output, plot)):
+        check_writable(path)
+    if plot:
+        from accprobe.render.figures import check_suffix
+
+        check_suffix(plot)
+    before = _before(output)
+    from accprobe.sweep.sweeper import Problem
+    from accprobe.sweep.sweeper import sweep as run
+
+    latest: list[Report] = []
+    interrupted = False
+    with saving(output) as save, _progress(len(wanted)) as advance:
+
+        def on_record(report: Report) -> None:
+            if not latest and report.device.reason:
+                announce(report)
+            latest[:] = [report]
+            save(before.with_sweeps(report) if before else report)
+            advance(report)
+
+        try:
+            run(device, wanted, Problem(m, n, k, seed), sets, on_record)
+        except KeyboardInterrupt:
+            interrupted = True
+    if not interrupted or output is None:
+        _print(latest, form, expand)
+    if plot and latest and latest[0].sweeps:
+        from accprobe.render.figures import save as draw
+
+        draw(latest[0].sweeps, plot)
+    if interrupted:
+        _end_interrupted(latest, output)
+    _exit(latest[0])
+
+
+def _known_sets(names: Sequence[str]) -> list[OperandSet]:
+    from accprobe.sweep.operands import SETS
+
+    for name in names:
+        if name not in SETS:
+            raise UnknownName(f"there is no operand set '{name}'; {nearest(name, SETS)}")
+    return [known for known in SETS if known in names]
+
+
+def _before(output: Path | None) -> Report | None:
+    """What is in the file already, if it is a report."""
+    if output is None or not output.is_file() or not output.stat().st_size:
+        return None
+    from accprobe.report import Report
+
+    before = Report.load(output)
+    keep_previous(output)
+    return before
+
+
+@contextmanager
+def _progress(configurations: int) -> Iterator[Callable[[Report], None]]:
+    """A progress bar on standard error, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("compiling", total=configurations)
+
+        def advance(report: Report) -> None:
+            done = {(each.dtype, each.num_warps, each.block_k) for each in report.sweeps}
+            bar.update(task, description=f"sweeping on {report.device.name}", completed=len(done))
+
+        yield advance
+
+
+def _print(latest: list[Report], form: str, expand: bool) -> None:
+    for report in latest:
+        if form == "json":
+            click.echo(report.dumps(), nl=False)
+        else:
+            from accprobe.render.sweeps import sweeps
+            from accprobe.render.terminal import console, title
+
+            out = console()
+            out.print(title(report), sweeps(report.sweeps, out.width, expand, simulated=report.device.kind == "simulated"))
+
+
+def _compile_only(wanted: Sequence[Configuration], names: list[str], form: str, file: Path | None) -> None:
+    from accprobe.sweep.atlas import atlas, targets
+
+    if file:
+        raise AccprobeError(f"--compile-only measures nothing that {file} could hold; give --format json > FILE")
+    total = len(wanted) * len(targets(names))
+    entries = list(_counted(atlas(names, wanted), total)) if sys.stderr.isatty() else list(atlas(names, wanted))
+    if form == "json":
+        import json
+
+        lines = (json.dumps(entry.model_dump(mode="json", exclude_defaults=True)) for entry in entries)
+        click.echo("[\n" + ",\n".join(lines) + "\n]")
+        return
+    from accprobe.render.sweeps import atlas_table
+    from accprobe.render.terminal import console
+
+    console().print(atlas_table(entries))
+    if all(entry.reason for entry in entries):
+        raise AccprobeError(f"none of the {len(entries)} configurations becomes a matrix instruction")
+
+
+def _counted(entries: Iterator[Entry], total: int) -> Iterator[Entry]:
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(entries, "compiling", total, console=Console(stderr=True), transient=True)
+
+
+def _end_interrupted(latest: list[Report], output: Path | None) -> None:
+    done = len(latest[0].sweeps) if latest else 0
+    if not done:
+        kept = "nothing was measured yet"
+    else:
+        kept = f"{output} has {done} sweeps" if output else f"{done} sweeps done; with -o FILE they are kept"
+    click.echo(f"accprobe: interrupted: {kept}", err=True)
+    sys.exit(INTERRUPTED)
+
+
+def _exit(report: Report) -> None:
+    if not any(each.measured for each in report.sweeps):
+        reasons = "; ".join(dict.fromkeys(each.reason for each in report.sweeps))
+        raise AccprobeError(f"none of the configurations can be swept here: {reasons}")
+    if any(each.prediction and each.prediction.differ for each in report.sweeps):
+        sys.exit(DIFFERENT)

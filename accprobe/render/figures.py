@@ -1,0 +1,144 @@
+"""Figures of sweeps, as SVG text or image files. Needs matplotlib."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from accprobe import units
+from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.sweep.record import SweepRecord
+
+INSTALL = "pip install 'accprobe[plots]'"
+SUFFIXES = (".svg", ".png")
+
+
+def check_suffix(path: Path) -> None:
+    """Raises AccprobeError where the file's name does not say what to draw, ToolMissing without matplotlib."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise AccprobeError(f"{path} cannot be drawn: give a name that ends in {' or '.join(SUFFIXES)}")
+    _figure(1, 1)
+
+
+def save(records: Sequence[SweepRecord], path: Path) -> None:
+    """Writes the figure of these sweeps. Raises AccprobeError where there is nothing to draw."""
+    figure = masks_and_cost(records)
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as e:
+        raise AccprobeError(f"{path} cannot be written: {e.strerror}") from None
+
+
+def svg(figure: Any) -> str:
+    """The figure as an SVG element, for a page: text stays text, and the same figure gives the same bytes."""
+    from matplotlib import rc_context
+
+    out = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "accprobe"}):
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def masks_and_cost(records: Sequence[SweepRecord]) -> Any:
+    """For each operand type, warps and operand set: what the masks change, beside what they change of exact sums, and the
+    error; one curve a block-K. Below: error and speed against block-K.
+    """
+    drawn = [each for each in records if each.masks]
+    if not drawn:
+        raise AccprobeError("there is no sweep of floating-point operands to draw")
+    groups = [(key, list(group)) for key, group in groupby(sorted(drawn, key=_order), _group)]
+    figure = _figure(len(groups) + 1, 2)
+    axes = figure.subplots(len(groups) + 1, 2, squeeze=False)
+    for (changed, error), (_, group) in zip(axes, groups, strict=False):
+        _changed(changed, group)
+        _error(error, group)
+    _cost(axes[-1][0], drawn, "relative_error", "relative error without a mask")
+    _cost(axes[-1][1], drawn, "tflops", "TFLOP/s without a mask")
+    return figure
+
+
+def _figure(rows: int, columns: int) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as e:
+        raise ToolMissing(f"matplotlib is not installed, and figures are drawn with it: {INSTALL}") from e
+    return Figure(figsize=(5.2 * columns, 3.3 * rows), layout="constrained")
+
+
+def _order(record: SweepRecord) -> tuple[object, ...]:
+    return (*_group(record), record.block_k)
+
+
+def _group(record: SweepRecord) -> tuple[str, int, str]:
+    return record.dtype, record.num_warps, record.operands
+
+
+def _title(record: SweepRecord) -> str:
+    ran = ", ".join(dict.fromkeys(map(units.stem, record.opcodes))) or "FFMA"
+    return f"{record.dtype}, {record.num_warps} warps ({ran}), {record.operands} operands"
+
+
+def _colours(group: Sequence[SweepRecord]) -> list[Any]:
+    """From light to dark as block-K grows."""
+    from matplotlib import colormaps
+
+    return [colormaps["viridis_r"](0.15 + 0.85 * i / max(len(group) - 1, 1)) for i in range(len(group))]
+
+
+def _changed(axes: Any, group: Sequence[SweepRecord]) -> None:
+    for record, colour in zip(group, _colours(group), strict=True):
+        cuts, counts = zip(*record.masks, strict=True)
+        elements = record.m * record.n
+        axes.plot(cuts, [100 * count / elements for count in counts], color=colour, label=f"block-K {record.block_k}")
+        exact = [100 * count / (record.control_elements or 1) for _, count in record.control]
+        axes.plot(cuts, exact, color=colour, linewidth=1, linestyle=":")
+    axes.plot([], [], color="grey", linewidth=1, linestyle=":", label="exact sums")
+    axes.set(title=_title(group[0]), xlabel="low bits masked", ylabel="elements changed, %", ylim=(-3, 103))
+    _finish(axes)
+
+
+def _error(axes: Any, group: Sequence[SweepRecord]) -> None:
+    for record, colour in zip(group, _colours(group), strict=True):
+        axes.plot(range(len(record.errors)), record.errors, color=colour, label=f"block-K {record.block_k}")
+    axes.set(title=_title(group[0]), xlabel="low bits masked", ylabel="relative error")
+    _log(axes, [error for record in group for error in record.errors])
+    _finish(axes)
+
+
+def _cost(axes: Any, drawn: Sequence[SweepRecord], field: str, label: str) -> None:
+    """One curve for each operand type and warps, on normal operands where they were swept."""
+    normal = [each for each in drawn if each.operands == "normal"] or list(drawn)
+    points = [each for each in normal if getattr(each, field) is not None]
+    for _, group in groupby(sorted(points, key=_order), _group):
+        curve = list(group)
+        name = _title(curve[0]).rpartition(",")[0]
+        axes.plot(
+            [each.block_k for each in curve], [getattr(each, field) for each in curve], marker="o", markersize=4, label=name
+        )
+    ticks = sorted({each.block_k for each in drawn})
+    axes.set(xlabel="block-K", ylabel=label)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, list(map(str, ticks)))
+    if field == "relative_error":
+        _log(axes, [each.relative_error or 0.0 for each in points])
+    if points:
+        _finish(axes)
+    else:
+        axes.text(0.5, 0.5, "not measured: simulated", transform=axes.transAxes, ha="center", color="grey")
+
+
+def _log(axes: Any, values: Sequence[float]) -> None:
+    """Logarithmic where there is anything to show so: exact results have no error at all."""
+    smallest = min((value for value in values if value > 0), default=None)
+    if smallest is not None:
+        axes.set_yscale("symlog", linthresh=smallest) if min(values) == 0 else axes.set_yscale("log")
+
+
+def _finish(axes: Any) -> None:
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize="small", frameon=False)
