@@ -65,7 +65,8 @@ class GpuBench:
     def launch(self, compiled: Compiled, operands: Operands) -> None:
         """One launch without a mask, for a profiler to look at."""
         with self._guard(f"failed on {compiled.configuration.dtype.name}"):
-            self._launched(compiled, *(self._tensor(each) for each in operands), mask(0))
+            a, b = (self._tensor(each) for each in operands)
+            self._launched(compiled, a, b, mask(0))
             self._torch.cuda.synchronize()
 
     def product(self, compiled: Compiled, operands: Operands) -> NDArray[np.int32]:
