@@ -11,20 +11,23 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 from accprobe.errors import ToolMissing
 
-ToolName = Literal["nvdisasm", "cuobjdump", "ncu"]
+ToolName = Literal["nvdisasm", "cuobjdump", "ptxas", "ncu"]
 
 _GPU_STACK = "pip install 'accprobe[cuda13]' (or [cuda12])"
 _INSTALL: dict[str, str] = {
     "nvdisasm": "pip install nvidia-cuda-nvdisasm",
     "cuobjdump": "pip install nvidia-cuda-cuobjdump",
+    "ptxas": "pip install triton, or nvidia-cuda-nvcc",
     "ncu": "install Nsight Compute: https://developer.nvidia.com/nsight-compute",
 }
 
@@ -76,22 +79,34 @@ def _folders(tool: ToolName) -> Iterator[Path]:
             yield Path(home) / "bin"
 
 
-def run(tool: ToolName, *arguments: str, timeout: float = 120) -> str:
-    """Runs the program and returns what it prints: the first one found that succeeds, since an old one cannot read new files.
+def run(tool: ToolName, *arguments: str, timeout: float = 120, folder: Path | None = None) -> str:
+    """Runs the program, in `folder`, and returns what it prints: the first one found that succeeds, as an old one cannot read
+    new files.
 
     Raises ToolMissing where none is installed, ToolFailed where none succeeds.
     """
+    with output(tool, *arguments, timeout=timeout, folder=folder) as text:
+        return text.read()
+
+
+@contextmanager
+def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path | None = None) -> Iterator[TextIO]:
+    """As `run`, as an open text file: what disassemblers print of a large file need not fit into memory."""
     failure = ""
     for path in _candidates(tool):
-        try:
-            done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=timeout, check=False)
-        except (OSError, subprocess.TimeoutExpired) as e:
-            failure = str(e)
-            continue
-        if done.returncode == 0:
-            return done.stdout
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        failure = lines[-1] if lines else f"exit status {done.returncode}"
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as text:
+            command = [path, *arguments]
+            try:
+                done = subprocess.run(command, stdout=text, stderr=subprocess.PIPE, timeout=timeout, cwd=folder, check=False)
+            except (OSError, subprocess.TimeoutExpired) as e:
+                failure = str(e)
+                continue
+            text.seek(0)
+            if done.returncode == 0:
+                yield text
+                return
+            lines = (done.stderr.decode(errors="replace") or text.read()).strip().splitlines()
+            failure = lines[-1] if lines else f"exit status {done.returncode}"
     raise ToolFailed(f"{tool} failed: {failure}")
 
 

@@ -15,6 +15,7 @@ from accprobe import __version__
 from accprobe.cli.doctor import doctor
 from accprobe.cli.list import list_
 from accprobe.cli.run import COULD_NOT, INTERRUPTED, run
+from accprobe.cli.sass import sass
 from accprobe.cli.show import show
 from accprobe.errors import AccprobeError, nearest
 
@@ -64,5 +65,5 @@ def main(ctx: click.Context) -> None:
         ctx.exit(COULD_NOT)
 
 
-for command in (run, show, list_, doctor):
+for command in (run, sass, show, list_, doctor):
     main.add_command(command)
