@@ -9,7 +9,7 @@ from accprobe import architectures, known_models, opcodes, units
 from accprobe.errors import UnknownName
 from accprobe.formats import FORMATS, Format
 from accprobe.model import DotModel, FloatArithmetic
-from accprobe.opcodes import Kind, MatrixOpcode
+from accprobe.opcodes import Kind
 from accprobe.report import Report, Row, recorded
 
 
@@ -60,7 +60,7 @@ def accumulator(opcode: str, architecture: str) -> Accumulator | None:
 
 @cache
 def _measured(architecture: str) -> dict[Kind, Accumulator]:
-    """From the recorded reports of GPUs of this architecture: rows whose own unit ran, and of one kind the one with fewest bits."""
+    """From the recorded reports of GPUs of this architecture: rows whose own unit ran; of one kind, the one with fewest bits."""
     found: dict[Kind, Accumulator] = {}
     for name in recorded():
         report = Report.load(name)

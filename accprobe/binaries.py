@@ -1,9 +1,10 @@
 """Cubins wherever they are: a cubin, a fatbin, a library, executable or archive with some inside, PTX, a folder, a wheel.
 
-Device code is found by what it begins with, at any place of a file that is mapped, not read: a fatbin (a container of cubins and
-PTX, compressed or not) and cubins that stand alone. The container's layout is NVIDIA's own, in `fatbinary_section.h` of the CUDA
-toolkit and in what `cuobjdump --list-elf` shows of it: a header of 16 bytes (magic, version, its own size, bytes that follow), then
-entries, each with a header (kind, version, its size, payload bytes, …, architecture at byte 28). cuobjdump unpacks an entry.
+Device code is found by what it begins with, at any place of a file that is mapped, not read: a fatbin (a container of cubins
+and PTX, compressed or not) and cubins that stand alone. The container's layout is NVIDIA's own, in `fatbinary_section.h` of the
+CUDA toolkit and in what `cuobjdump --list-elf` shows of it: a header of 16 bytes (magic, version, its own size, bytes that
+follow), then entries, each with a header (kind, version, its size, payload bytes, …, architecture at byte 28). cuobjdump unpacks
+an entry.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from accprobe import toolchain
-from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.errors import AccprobeError
 
 _FATBIN, _FATBIN_HEADER = b"\x50\xed\x55\xba", 16
 _ELF, _CUDA_MACHINE, _AMD_MACHINE = b"\x7fELF", 190, 224
@@ -201,7 +202,9 @@ def _scan(data: mmap.mmap, path: Path, label: str, found: Found) -> None:
     if len(found.pieces) > pieces:
         return
     if sum(found.ptx.values()) > ptx:
-        found.problems.append(f"{label} holds no SASS, but PTX alone: `cuobjdump --extract-ptx all` takes it out, and it can be read")
+        found.problems.append(
+            f"{label} holds no SASS, but PTX alone: `cuobjdump --extract-ptx all` takes it out, and it can be read"
+        )
         return
     if any(data.find(mark) >= 0 for mark in _AMD_MARKS):
         raise _NothingThere(f"{label} holds AMD GPU code, and none of NVIDIA's")

@@ -14,7 +14,7 @@ from accprobe.flow import Domain, Flow, solve
 from accprobe.opcodes import MATRIX, MatrixOpcode, parse
 from accprobe.sass import CONVERSIONS, Function, Line
 
-_MOVES = frozenset("MOV PRMT SEL LOP3 SHF IMAD".split())
+_MOVES = frozenset({"MOV", "PRMT", "SEL", "LOP3", "SHF", "IMAD"})
 _UNPACKS = re.compile(r"F2FP\.(?:.*\.)?(F16|BF16)\.(E4M3|E5M2|E3M2|E2M3|E2M1)(?:\.\w+)*\.UNPACK_B")
 _REGISTER = re.compile(r"(?<![A-Z\w\[.])R(\d+)")
 

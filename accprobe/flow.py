@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 
 from accprobe.sass import Function, Line
 
-_JUMPS = frozenset("BRA JMP BRX JMX BRXU JMXU".split())
-_ENDS = frozenset("EXIT RET KILL BPT RTT".split())
+_JUMPS = frozenset({"BRA", "JMP", "BRX", "JMX", "BRXU", "JMXU"})
+_ENDS = frozenset({"EXIT", "RET", "KILL", "BPT", "RTT"})
 _LABEL = re.compile(r"\.L\w+|(?<![\w.])0x[0-9a-f]+")
 PATIENCE = 4
 """Times that a block is visited before bounds that still grow are given up (`widen`)."""
@@ -40,9 +40,7 @@ class Flow:
         lines = function.lines
         places = {f"0x{line.offset:x}": index for index, line in enumerate(lines)} | function.labels
         targets = [_targets(line, places) for line in lines]
-        self.complete = all(
-            to is not None and all(index < len(lines) for index in to) for to in targets
-        )
+        self.complete = all(to is not None and all(index < len(lines) for index in to) for to in targets)
         starts = {0, *(index for to in targets for index in to or () if index < len(lines))}
         starts |= {i + 1 for i, line in enumerate(lines[:-1]) if _leaves(line) or targets[i]}
         ordered = sorted(starts) if lines else []
@@ -108,9 +106,7 @@ def solve(flow: Flow, domain: Domain[T]) -> list[dict[int, T]]:
     return [state or {} for state in entered]
 
 
-def _merged(
-    old: Mapping[int, T] | None, new: Mapping[int, T], join: Callable[[T | None, T | None], T | None]
-) -> dict[int, T]:
+def _merged(old: Mapping[int, T] | None, new: Mapping[int, T], join: Callable[[T | None, T | None], T | None]) -> dict[int, T]:
     if old is None:
         return dict(new)
     joined = {register: join(old.get(register), new.get(register)) for register in old.keys() | new.keys()}

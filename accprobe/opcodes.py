@@ -25,7 +25,8 @@ from accprobe.instructions import Family, Instruction
 MATRIX = re.compile(r"(?:UTC)?(?:[BDHIOQ]|HG|QG|IG|BG)MMA(?![A-Z])")
 """Opcodes of matrix units: HMMA … (warp), HGMMA … (warpgroup), UTCHMMA … (fifth generation)."""
 
-STEMS = tuple("BMMA DMMA HMMA IMMA OMMA QMMA BGMMA HGMMA IGMMA QGMMA UTCHMMA UTCIMMA UTCOMMA UTCQMMA".split())
+_STEMS = "BMMA DMMA HMMA IMMA OMMA QMMA BGMMA HGMMA IGMMA QGMMA UTCHMMA UTCIMMA UTCOMMA UTCQMMA"
+STEMS = tuple(_STEMS.split())
 """The opcodes without modifiers."""
 
 Kind = tuple[str, str, str, str, bool]

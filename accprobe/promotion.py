@@ -12,7 +12,7 @@ What cannot be seen: sums that leave the registers (split K through memory, or b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -265,7 +265,7 @@ _REGISTER = re.compile(r"[-|~!]*R(\d+|Z)(?![\w])")
 _ADDS = {"FADD": 1, "HADD2": 1, "DADD": 2, "FADD2": 2}
 _FMAS = {"FFMA": 1, "HFMA2": 1, "DFMA": 2, "FFMA2": 2}
 _SCALES = {"FMUL": 1, "HMUL2": 1, "DMUL": 2, "FMUL2": 2}
-_SECOND = frozenset("SHFL ATOM ATOMG ATOMS MATCH".split())
+_SECOND = frozenset({"SHFL", "ATOM", "ATOMG", "ATOMS", "MATCH"})
 """Opcodes whose first operand is a predicate and whose second is the register that they write."""
 _WIDE = {"64": 2, "128": 4, "WIDE": 2, "x2": 2, "x4": 4, "x8": 8, "x16": 16, "x32": 32, "x64": 64, "x128": 128}
 

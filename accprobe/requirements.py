@@ -16,7 +16,7 @@ from accprobe.witness import Kernel
 class Requirements:
     """bits: fewest fraction bits that every accumulator must have, unknown ones fall short; None: any.
 
-    promoted_within: where the sums of a unit are promoted after so many products at most, its bits do not matter; None: they do.
+    promoted_within: where a unit's sums are promoted after so many products at most, its bits do not matter; None: they do.
     required: every kernel with matrix opcodes has one of these; forbidden: none has any. Opcodes as far as they are given
     ("QGMMA", "HMMA.16816"), or globs.
     Raises UnknownName where such a pattern begins with no matrix opcode.

@@ -111,7 +111,7 @@ def _read(path: Path) -> tuple[tuple[str, int], ...] | None:
 
 
 def functions(path: Path) -> Iterator[Function]:
-    """Every function of a cubin, one after another. Raises ToolMissing without nvdisasm, ToolFailed where it cannot read the file."""
+    """Every function of a cubin, one after another. Raises ToolMissing without nvdisasm, ToolFailed where it cannot read it."""
     with toolchain.output("nvdisasm", "--print-code", str(path)) as text:
         yield from parse(text)
 

@@ -26,7 +26,9 @@ MOST_TOLD = 20
 @click.argument("files", nargs=-1, type=click.UNPROCESSED, metavar="[FILE|DIR]...")
 @click.option("--arch", metavar="ARCH,…", help="Only these architectures; PTX is assembled for them. Without FILE: the atlas.")
 @click.option("--ncu", is_flag=True, help="FILE… is a command: run it under the profiler, and count what is executed.")
-@click.option("--fail-below", type=click.IntRange(0), metavar="BITS", help="Exit 1 where an accumulator has fewer, or unknown, bits.")
+@click.option(
+    "--fail-below", type=click.IntRange(0), metavar="BITS", help="Exit 1 where an accumulator has fewer, or unknown, bits."
+)
 @click.option(
     "--unless-promoted",
     type=click.IntRange(1),
@@ -110,18 +112,18 @@ def _profiled(command: tuple[str, ...]) -> tuple[list[Kernel], Reading]:
 
 def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
     from accprobe import atlas
-    from accprobe.render.terminal import console
 
     drawn = atlas.draw(targets, jobs)
     if form == "json":
         click.echo(atlas.dumps(drawn), nl=False)
-    elif form == "markdown":
-        click.echo(atlas.markdown(drawn), nl=False)
-    else:
-        from accprobe.render.atlas import table
+        return
+    from accprobe.render import atlas as rendered
+    from accprobe.render.terminal import console
 
-        out = console()
-        out.print(table(drawn, out.width))
+    if form == "markdown":
+        click.echo(rendered.markdown(drawn), nl=False)
+    else:
+        console().print(rendered.table(drawn))
 
 
 def _print(kernels: list[Kernel], reading: Reading, form: str, expand: bool) -> None:

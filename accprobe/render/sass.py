@@ -173,7 +173,7 @@ def _notes(kernel: Kernel) -> Iterator[str]:
     if kernel.emulated:
         narrow, unit = kernel.emulated
         unpacks = ", ".join(f"{c.count}×{c.opcode}" for c in kernel.conversions if c.unpacked)
-        yield f"! {narrow} operands are unpacked for {unit} ({unpacks}): it is {unit}'s arithmetic, not that of an {narrow} unit"
+        yield f"! {narrow} operands are unpacked for {unit} ({unpacks}): the arithmetic is {unit}'s, not an {narrow} unit's"
     fed = [c for c in kernel.conversions if c.feeds and not c.unpacked]
     if fed:
         yield "fed by " + ", ".join(f"{c.count}×{c.opcode} → {' and '.join(c.feeds)}" for c in fed)
