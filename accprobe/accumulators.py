@@ -60,7 +60,7 @@ def accumulator(opcode: str, architecture: str) -> Accumulator | None:
 
 @cache
 def _measured(architecture: str) -> dict[Kind, Accumulator]:
-    """From the recorded reports of GPUs of this architecture: rows whose own unit ran; of one kind, the one with fewest bits."""
+    """From the recorded reports of GPUs of this architecture: rows whose own unit ran; of a kind, the one of fewest bits."""
     found: dict[Kind, Accumulator] = {}
     for name in recorded():
         report = Report.load(name)

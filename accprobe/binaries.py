@@ -1,10 +1,10 @@
 """Cubins wherever they are: a cubin, a fatbin, a library, executable or archive with some inside, PTX, a folder, a wheel.
 
 Device code is found by what it begins with, at any place of a file that is mapped, not read: a fatbin (a container of cubins
-and PTX, compressed or not) and cubins that stand alone. The container's layout is NVIDIA's own, in `fatbinary_section.h` of the
-CUDA toolkit and in what `cuobjdump --list-elf` shows of it: a header of 16 bytes (magic, version, its own size, bytes that
-follow), then entries, each with a header (kind, version, its size, payload bytes, …, architecture at byte 28). cuobjdump unpacks
-an entry.
+and PTX, compressed or not) and cubins that stand alone. The container's layout is NVIDIA's own, in `fatbinary_section.h` of
+the CUDA toolkit and in what `cuobjdump --list-elf` shows of it: a header of 16 bytes (magic, version, its own size, bytes that
+follow), then entries, each with a header (kind, version, its size, payload bytes, …, architecture at byte 28). cuobjdump
+unpacks an entry.
 """
 
 from __future__ import annotations

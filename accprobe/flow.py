@@ -15,9 +15,13 @@ from typing import Generic, TypeVar
 
 from accprobe.sass import Function, Line
 
-_JUMPS = frozenset({"BRA", "JMP", "BRX", "JMX", "BRXU", "JMXU"})
+_INDIRECT = frozenset({"BRX", "JMX", "BRXU", "JMXU"})
+_JUMPS = _INDIRECT | {"BRA", "JMP"}
 _ENDS = frozenset({"EXIT", "RET", "KILL", "BPT", "RTT"})
-_LABEL = re.compile(r"\.L\w+|(?<![\w.])0x[0-9a-f]+")
+_LABEL = re.compile(r"\.L\w+")
+_PLACE = re.compile(r"\.L\w+|(?<![\w.])0x[0-9a-f]+")
+"""Profilers print addresses in place of labels."""
+
 PATIENCE = 4
 """Times that a block is visited before bounds that still grow are given up (`widen`)."""
 
@@ -117,7 +121,8 @@ def _targets(line: Line, places: Mapping[str, int]) -> tuple[int, ...] | None:
     """Lines that this one may jump to; None where that is not known."""
     if line.stem not in _JUMPS:
         return ()
-    found = [places[label] for label in _LABEL.findall(line.operands) if label in places]
+    named = (_LABEL if line.stem in _INDIRECT else _PLACE).findall(line.operands)
+    found = [places[label] for label in named if label in places]
     return tuple(found) or None
 
 
@@ -163,7 +168,7 @@ def _components(successors: Sequence[Sequence[int]]) -> list[int]:
                 if on_stack[after]:
                     low[node] = min(low[node], low[after])
             if low[node] == order[node]:
-                members = []
+                members: list[int] = []
                 while not members or members[-1] != node:
                     members.append(stack.pop())
                     on_stack[members[-1]] = False

@@ -58,13 +58,15 @@ class Partial(NamedTuple):
     """A register that holds a sum of a matrix unit.
 
     least, most: matrix instructions that it has come through. added: it has been added to something outside the unit since.
-    makers: the lines of the matrix instructions that wrote it last, or wrote what has been added up in it.
+    makers: the lines of the matrix instructions that wrote it last, or wrote what has been added up in it; cells: which
+    registers of their tiles that is, so that what adds up a row is told from what adds two tiles.
     """
 
     least: int
     most: int
     added: bool
     makers: frozenset[int]
+    cells: frozenset[int]
 
 
 class Use(NamedTuple):
@@ -122,7 +124,7 @@ class _Analysis:
         self._uses = [_use(line) for line in function.lines]
         self._groups = _Groups()
         self._lengths: dict[int, tuple[int, int]] = {}
-        self._promotions: dict[tuple[int, int], tuple[Partial, int]] = {}
+        self._promotions: dict[tuple[int, int], Partial] = {}
         self._recording = False
 
     def chains(self) -> list[Chain]:
@@ -138,8 +140,10 @@ class _Analysis:
         use = self._uses[index]
         if use is None:
             return
+        values: list[Partial | None]
         if use.action == "matrix":
-            values = [self._multiply(state, index, use)] * use.width
+            made = self._multiply(state, index, use)
+            values = [made._replace(cells=frozenset([i])) for i in range(use.width)]
         elif use.action == "add":
             values = [self._add(state, index, use, i) for i in range(use.width)]
         elif use.action == "lose":
@@ -160,7 +164,7 @@ class _Analysis:
             least, most, makers = 0, 0, frozenset()
         elif use.fresh == "run time":
             least = 0
-        made = Partial(least + 1, min(most + 1, UNBOUNDED), False, frozenset([index]))
+        made = Partial(least + 1, min(most + 1, UNBOUNDED), False, frozenset([index]), frozenset())
         if self._recording:
             self._groups.join(index, makers)
             self._lengths[index] = (made.least, made.most)
@@ -174,11 +178,12 @@ class _Analysis:
             return values[0] if values else None
         if self._recording:
             for register, value in read.items():
-                others = [other for other in values if other is not value]
-                if not value.added and any(o.added or not o.makers & value.makers for o in others):
-                    self._promotions[index, register] = (value, use.target + i)
+                others = [other for other in values if other is not value and other.cells == value.cells]
+                if not value.added and any(other.added or not other.makers & value.makers for other in others):
+                    self._promotions[index, register] = value
         least, most = sum(v.least for v in values), min(sum(v.most for v in values), UNBOUNDED)
-        return Partial(least, most, True, frozenset().union(*(v.makers for v in values)))
+        makers, cells = (frozenset[int]().union(*sets) for sets in zip(*((v.makers, v.cells) for v in values), strict=True))
+        return Partial(least, most, True, makers, cells)
 
     def _chain(self, members: list[int]) -> Chain:
         function, flow = self._function, self._flow
@@ -186,13 +191,11 @@ class _Analysis:
         sizes = {parse(opcode).k for opcode, _ in counted}
         k = sizes.pop() if len(sizes) == 1 else 0
         longest = max(self._lengths[i][1] for i in members)
-        ended = {at: (v, to) for at, (v, to) in self._promotions.items() if v.makers & set(members)}
+        ended = {at: value for at, value in self._promotions.items() if value.makers & set(members)}
         if not flow.complete:
             return Chain(counted, "unknown", 1, UNBOUNDED, k, reason=_NO_FLOW)
-        if 2 * len({to for _, to in ended.values()}) < len({register for _, register in ended}):
-            ended = {}  # many registers into few: the rows of a tile are added up, not two tiles
-        inside = {at: v for at, (v, _) in ended.items() if self._same_loop(at[0], v, members)}
-        events = inside or {at: v for at, (v, _) in ended.items() if longest < UNBOUNDED}
+        inside = {at: value for at, value in ended.items() if self._same_loop(at[0], value, members)}
+        events = inside or (ended if longest < UNBOUNDED else {})
         if not events:
             least, verdict = (1, "never") if longest == UNBOUNDED else (longest, "whole")
             return Chain(counted, verdict, least, longest, k)  # type: ignore[arg-type]
@@ -240,7 +243,8 @@ def _join(a: Partial | None, b: Partial | None) -> Partial | None:
         return one._replace(least=0) if one else None
     if a == b:
         return a
-    return Partial(min(a.least, b.least), max(a.most, b.most), a.added or b.added, a.makers | b.makers)
+    least, most = min(a.least, b.least), max(a.most, b.most)
+    return Partial(least, most, a.added or b.added, a.makers | b.makers, a.cells | b.cells)
 
 
 def _widen(old: Partial | None, new: Partial | None) -> Partial | None:

@@ -59,10 +59,12 @@ def find(tool: ToolName) -> Path:
 
 @cache
 def _candidates(tool: ToolName) -> list[Path]:
-    paths = [folder / tool for folder in _folders(tool)]
+    paths = [path for folder in _folders(tool) for path in (folder / tool, folder / f"{tool}-blackwell")]
     if found := shutil.which(tool):
         paths.append(Path(found))
     paths.append(Path("/usr/local/cuda/bin") / tool)
+    if tool == "ncu":
+        paths += sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)
     usable = [path for path in paths if path.is_file() and os.access(path, os.X_OK)]
     if not usable:
         raise ToolMissing(f"{tool} was not found: {_INSTALL[tool]}")
@@ -95,7 +97,7 @@ def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path |
     failure = ""
     for path in _candidates(tool):
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as text:
-            command = [path, *arguments]
+            command = [str(path), *arguments]
             try:
                 done = subprocess.run(command, stdout=text, stderr=subprocess.PIPE, timeout=timeout, cwd=folder, check=False)
             except (OSError, subprocess.TimeoutExpired) as e:
@@ -148,6 +150,19 @@ def driver_version() -> str | None:
     return text.value.decode()
 
 
+def origin(tool: ToolName) -> str:
+    """Where the program that is used comes from: "from PyPI", "from Triton's wheel", "from an installed toolkit", or ""."""
+    try:
+        path = find(tool)
+    except ToolMissing:
+        return ""
+    for package, words in (("nvidia", "from PyPI"), ("triton", "from Triton's wheel")):
+        spec = importlib.util.find_spec(package)
+        if any(path.is_relative_to(root) for root in (spec and spec.submodule_search_locations) or ()):
+            return words
+    return "from an installed toolkit"
+
+
 def tool_version(tool: ToolName) -> str | None:
     """The program's version, e.g. "13.0.85", or None where it is missing or does not run."""
     try:
@@ -181,13 +196,19 @@ def inventory() -> list[Item]:
         Item("cupy", "launching probes", packages["cupy"], _GPU_STACK),
         Item("cuda.core", "compiling probes", packages["cuda_core"], _GPU_STACK),
         Item("nvrtc", "compiling probes", _nvrtc_version(), _GPU_STACK),
-        Item("nvdisasm", "showing which opcode ran", tool_version("nvdisasm"), _INSTALL["nvdisasm"]),
-        Item("cuobjdump", "looking into fatbins and libraries by hand", tool_version("cuobjdump"), _INSTALL["cuobjdump"]),
-        Item("ncu", "counting executed opcodes, not used yet", tool_version("ncu"), _INSTALL["ncu"], profiler),
+        _tool("nvdisasm", "showing which opcode ran"),
+        _tool("cuobjdump", "opcodes in fatbins, libraries and wheels"),
+        _tool("ptxas", "opcodes that PTX becomes"),
+        _tool("ncu", "counting executed opcodes", profiler),
         Item("triton", "named in reports, not used yet", packages["triton"], "pip install triton"),
         Item("torch", "named in reports, not used yet", packages["torch"], "pip install torch"),
         Item("python", "everything", platform.python_version(), "", sys.implementation.name),
     ]
+
+
+def _tool(tool: ToolName, purpose: str, note: str = "") -> Item:
+    remarks = "; ".join(filter(None, [origin(tool), note]))
+    return Item(tool, purpose, tool_version(tool), _INSTALL[tool], remarks)
 
 
 def _nvrtc_version() -> str | None:

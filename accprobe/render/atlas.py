@@ -36,8 +36,8 @@ def _lines(atlas: Atlas) -> Iterator[tuple[str, str, str]]:
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for name, became in atlas.lowerings.items():
         shown: dict[str, list[str]] = {}
-        for sequence, on in became.items():
-            shown.setdefault(lowered(sequence), []).extend(on)
+        for sequence, targets in became.items():
+            shown.setdefault(lowered(sequence), []).extend(targets)
         key = tuple((text, ", ".join(sorted(on, key=atlas.targets.index))) for text, on in shown.items())
         alike.setdefault(key, []).append(name)
     for key, names in alike.items():

@@ -122,7 +122,7 @@ def _block(group: list[Kernel]) -> Iterator[RenderableType]:
     yield title.append(f"  {first.architecture}", "not bold")
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for justify in ("left", "right", "left", "left"):
-        table.add_column(justify=justify, overflow="fold")  # type: ignore[arg-type]
+        table.add_column(justify=justify, overflow="fold")
     for opcode, _ in first.matrix:
         known = first.accumulators[opcode]
         count = _counts(group, opcode) if first.executed is None else f"{_executions(group, opcode)} executed"
