@@ -32,6 +32,8 @@ ARITHMETIC = frozenset(f"{_CONVERSIONS} {_FLOATING}".split())
 CONVERSIONS = frozenset(_CONVERSIONS.split())
 
 _TARGET = re.compile(r"\s*\.target\s+(sm_\w+)")
+_FLAGS = re.compile(r"\s*\.headerflags\s.*?(EF_CUDA_ACCELERATORS )?EF_CUDA_SM(\d+)")
+"""Of the older ELF layout, which has no `.target`."""
 _SECTION = re.compile(r"\.text\.([^\s:]+):")
 _LABEL = re.compile(r"([.$\w]+):")
 _LINE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*)")
@@ -133,6 +135,8 @@ def parse(text: Iterable[str]) -> Iterator[Function]:
             labels[found[1]] = len(lines)
         elif found := _TARGET.match(row):
             architecture = found[1]
+        elif found := _FLAGS.match(row):
+            architecture = f"sm_{found[2]}{'a' if found[1] else ''}"
     if lines:
         yield Function(name, architecture, tuple(lines), labels)
 

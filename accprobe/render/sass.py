@@ -119,7 +119,9 @@ def _block(group: list[Kernel]) -> Iterator[RenderableType]:
     first = group[0]
     names = ", ".join(kernel.name for kernel in group[:NAMED]) + (", …" if len(group) > NAMED else "")
     title = Text(f"{len(group)} kernels alike: {names}" if len(group) > 1 else names, "bold", overflow="fold")
-    yield title.append(f"  {first.architecture}", "not bold")
+    launched = sum(kernel.launches or 0 for kernel in group)
+    times = f", {launched} launch{'es' * (launched != 1)}" if first.executed is not None else ""
+    yield title.append(f"  {first.architecture}{times}", "not bold")
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for justify in ("left", "right", "left", "left"):
         table.add_column(justify=justify, overflow="fold")
@@ -192,6 +194,9 @@ def _sources(kernels: Sequence[Kernel]) -> Iterator[str]:
 
 def _summary(kernels: Sequence[Kernel], reading: Reading) -> str:
     every = sum(reading.functions.values())
+    if any(kernel.executed is not None for kernel in kernels):
+        seen = f"{every:,} launch{'es' * (every != 1)} seen"
+        return f"{seen}, {len(kernels):,} kernel{'s' * (len(kernels) != 1)} executed matrix opcodes"
     by_architecture = ", ".join(f"{name} {count:,}" for name, count in reading.functions.items())
     text = f"{every:,} function{'s' * (every != 1)} read ({by_architecture}), {len(kernels):,} with matrix opcodes"
     if reading.ptx:
