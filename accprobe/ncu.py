@@ -56,7 +56,7 @@ class Launch:
 def launches(command: Sequence[str], names: str | None = None, timeout: float = 3600) -> Iterator[Launch]:
     """Runs a command under the profiler: every launch of a kernel, in order; names: a regular expression for kernels' names.
 
-    The command's own output goes where it always goes. Raises ToolMissing without ncu, AccprobeError where it cannot run the
+    What the command prints goes to standard error. Raises ToolMissing without ncu, AccprobeError where it cannot run the
     command, may not read counters, or sees no kernel.
     """
     program = toolchain.find("ncu")
@@ -65,7 +65,7 @@ def launches(command: Sequence[str], names: str | None = None, timeout: float = 
         only = ("--kernel-name", f"regex:{names}") if names else ()
         whole = [str(program), *PAGE, *only, "--target-processes", "all", "--log-file", str(log), *command]
         try:
-            done = subprocess.run(whole, timeout=timeout, check=False)
+            done = subprocess.run(whole, timeout=timeout, check=False, stdout=sys.__stderr__)
         except subprocess.TimeoutExpired:
             raise AccprobeError(f"the command did not end within {timeout:g} s under the profiler") from None
         except OSError as e:
