@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -43,18 +44,15 @@ def resident(root: int) -> int:
 def measure(file: Path, name: str) -> dict[str, object]:
     command = [sys.executable, "-m", "accprobe", "sass", str(file), "--format", "json"]
     started, peak = time.perf_counter(), 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-        os.set_blocking(running.stdout.fileno(), False)  # type: ignore[union-attr]
-        text = ""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as text, subprocess.Popen(command, stdout=text) as running:
         while running.poll() is None:
             peak = max(peak, resident(running.pid))
-            text += running.stdout.read() or ""  # type: ignore[union-attr]
             time.sleep(0.2)
-        text += running.stdout.read() or ""  # type: ignore[union-attr]
-    seconds = time.perf_counter() - started
-    if running.returncode not in (0, 2):
-        sys.exit(f"accprobe sass ended with {running.returncode}")
-    data = json.loads(text)
+        seconds = time.perf_counter() - started
+        if running.returncode not in (0, 2):
+            sys.exit(f"accprobe sass ended with {running.returncode}")
+        text.seek(0)
+        data = json.load(text)
     return {
         "command": f"accprobe sass {name}",
         "state": "",
