@@ -287,10 +287,14 @@ def patterns(inst: Instruction, shown: Exchange) -> experiment.Exchange:
     return experiment.Exchange(_split(a, inst.k), _split(b, inst.k), int(c, 16), int(d, 16))
 
 
+ATLAS = "lowering"
+"""Beside the reports lies the atlas of lowerings, which `accprobe sass --arch` writes."""
+
+
 def recorded() -> list[str]:
     """Names of the reports that come with accprobe."""
-    folder = files("accprobe.reports")
-    return sorted(entry.name.removesuffix(".json") for entry in folder.iterdir() if entry.name.endswith(".json"))
+    entries = files("accprobe.reports").iterdir()
+    return sorted(name for entry in entries if entry.name.endswith(".json") and (name := entry.name[:-5]) != ATLAS)
 
 
 class Autosave:

@@ -1,4 +1,4 @@
-"""Which opcode really ran: SASS of a cubin, read with NVIDIA's disassemblers.
+"""Which opcode really ran: SASS of a cubin, read with NVIDIA's disassembler.
 
 A lowering is exact because of what the probes leave out: they move and compare bit patterns, and count, with opcodes that are
 none of the arithmetic ones listed here. So every one found in a probe belongs to the instruction it was compiled for.
@@ -10,37 +10,67 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from accprobe import toolchain
-from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.errors import ToolMissing
 from accprobe.kernels import Cubin, write_by_rename
 from accprobe.lowering import Lowering
-
-MATRIX = re.compile(r"(?:UTC)?(?:[BDHIOQ]|HG|QG|IG|BG)MMA(?![A-Z])")
-"""Opcodes of matrix units: HMMA … (warp), HGMMA … (warpgroup), UTCHMMA … (fifth generation)."""
+from accprobe.opcodes import MATRIX
 
 _CONVERSIONS = "F2F F2FP F2I F2IP I2F I2FP I2I I2IP FRND"
 _FLOATING = "FADD FADD2 FFMA FFMA2 FMUL FMUL2 HADD2 HFMA2 HMUL2 DADD DFMA DMUL"
 ARITHMETIC = frozenset(f"{_CONVERSIONS} {_FLOATING}".split())
 """Opcodes, without modifiers, that convert or that add and multiply floating-point numbers."""
 
-_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:\{\s*)?(?:@!?U?P\w+\s+)?([A-Z][A-Za-z0-9_.]*)\s*([^;]*);", re.MULTILINE)
+CONVERSIONS = frozenset(_CONVERSIONS.split())
+
+_TARGET = re.compile(r"\s*\.target\s+(sm_\w+)")
+_FLAGS = re.compile(r"\s*\.headerflags\s.*?(EF_CUDA_ACCELERATORS )?EF_CUDA_SM(\d+)")
+"""Of the older ELF layout, which has no `.target`."""
+_SECTION = re.compile(r"\.text\.([^\s:]+):")
+_LABEL = re.compile(r"([.$\w]+):")
+_LINE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*)")
+_INSTRUCTION = re.compile(r"(?:\{\s*)?(?:(@!?U?P\w+)\s+)?([A-Z][A-Za-z0-9_.]*)\s*([^;]*)")
 _CONSTANT_MOVE = re.compile(r"-RZ, RZ,")
 _SCHEMA = 1
 
 
+class Line(NamedTuple):
+    """One instruction: its offset in bytes, its predicate ("@!P0") or "", the opcode with modifiers, and the operands' text."""
+
+    offset: int
+    guard: str
+    opcode: str
+    operands: str
+
+    @property
+    def stem(self) -> str:
+        return self.opcode.partition(".")[0]
+
+
 @dataclass(frozen=True)
 class Function:
-    """One function of a binary. architecture: "sm_90a", or "" where the disassembler does not say; opcodes in order."""
+    """One function of a binary, in the order of its text.
+
+    architecture: "sm_90a", or "" where the disassembler does not say. labels: name -> index of the line that it stands before.
+    """
 
     name: str
     architecture: str
-    opcodes: tuple[str, ...]
+    lines: tuple[Line, ...]
+    labels: dict[str, int]
+
+    @cached_property
+    def opcodes(self) -> tuple[str, ...]:
+        """Every opcode, but for constants that are loaded by HFMA2, as the compiler does where other units are busy."""
+        return tuple(line.opcode for line in self.lines if not _moves_constant(line))
 
     @property
     def matrix(self) -> tuple[str, ...]:
@@ -82,56 +112,40 @@ def _read(path: Path) -> tuple[tuple[str, int], ...] | None:
         return None
 
 
-def functions(path: Path) -> list[Function]:
-    """Every function of a cubin, fatbin, object, library or executable.
-
-    Raises ToolMissing where nvdisasm (cubins) or cuobjdump (the rest) is absent, AccprobeError where the file has no SASS.
-    """
-    try:
-        with path.open("rb") as file:
-            magic = file.read(20)
-    except OSError as e:
-        raise AccprobeError(f"{path} cannot be read: {e.strerror}") from None
-    em_cuda = 190
-    if magic[:4] == b"\x7fELF" and int.from_bytes(magic[18:20], "little") == em_cuda:
-        found = parse_nvdisasm(toolchain.run("nvdisasm", "--print-code", str(path)))
-    else:
-        found = parse_cuobjdump(_cuobjdump(path))
-    if not found:
-        raise AccprobeError(f"{path} holds no SASS: it is not a cubin, nor a fatbin, object or library with one inside")
-    return found
+def functions(path: Path) -> Iterator[Function]:
+    """Every function of a cubin, one after another. Raises ToolMissing without nvdisasm, ToolFailed where it cannot read it."""
+    with toolchain.output("nvdisasm", "--print-code", str(path)) as text:
+        yield from parse(text)
 
 
-def _cuobjdump(path: Path) -> str:
-    try:
-        return toolchain.run("cuobjdump", "--dump-sass", str(path))
-    except toolchain.ToolFailed:
-        return ""
+def parse(text: Iterable[str]) -> Iterator[Function]:
+    """Functions in the lines that `nvdisasm --print-code` prints."""
+    architecture, name = "", ""
+    lines: list[Line] = []
+    labels: dict[str, int] = {}
+    for row in text:
+        if found := _LINE.match(row):
+            if line := read_line(int(found[1], 16), found[2]):
+                lines.append(line)
+        elif found := _SECTION.match(row):
+            if lines:
+                yield Function(name, architecture, tuple(lines), labels)
+            name, lines, labels = found[1], [], {}
+        elif found := _LABEL.match(row):
+            labels[found[1]] = len(lines)
+        elif found := _TARGET.match(row):
+            architecture = found[1]
+        elif found := _FLAGS.match(row):
+            architecture = f"sm_{found[2]}{'a' if found[1] else ''}"
+    if lines:
+        yield Function(name, architecture, tuple(lines), labels)
 
 
-def parse_nvdisasm(text: str) -> list[Function]:
-    """Functions in the output of `nvdisasm --print-code`."""
-    target = re.search(r"^\s*\.target\s+(sm_\w+)", text, re.MULTILINE)
-    architecture = target[1] if target else ""
-    parts = re.split(r"^\.text\.([^\s:]+):", text, flags=re.MULTILINE)
-    return [_function(name, architecture, body) for name, body in zip(parts[1::2], parts[2::2], strict=True)]
+def read_line(offset: int, text: str) -> Line | None:
+    """One instruction as a disassembler prints it, "@P0 FADD R1, R2, R3 ;"; None where there is none."""
+    found = _INSTRUCTION.match(text)
+    return Line(offset, found[1] or "", found[2], found[3].strip()) if found else None
 
 
-def parse_cuobjdump(text: str) -> list[Function]:
-    """Functions in the output of `cuobjdump --dump-sass`."""
-    found = []
-    for code in re.split(r"^\s*code for ", text, flags=re.MULTILINE)[1:]:
-        architecture = code.split(maxsplit=1)[0]
-        parts = re.split(r"^\s*Function : (\S+)", code, flags=re.MULTILINE)
-        found += [_function(name, architecture, body) for name, body in zip(parts[1::2], parts[2::2], strict=True)]
-    return found
-
-
-def _function(name: str, architecture: str, body: str) -> Function:
-    found = _INSTRUCTION.findall(body)
-    return Function(name, architecture, tuple(opcode for opcode, operands in found if not _moves_constant(opcode, operands)))
-
-
-def _moves_constant(opcode: str, operands: str) -> bool:
-    """HFMA2 R0, -RZ, RZ, …: how the compiler loads a constant where other units are busy."""
-    return opcode.startswith("HFMA2") and _CONSTANT_MOVE.search(operands) is not None
+def _moves_constant(line: Line) -> bool:
+    return line.opcode.startswith("HFMA2") and _CONSTANT_MOVE.search(line.operands) is not None

@@ -36,6 +36,8 @@ DOTS = 1 << 14
 MOST_JOBS = 10
 
 OnRow = Callable[[Report], None]
+Profiler = Callable[[Sequence[Instruction]], Mapping[str, Lowering]]
+"""Tells what instructions executed, by name: `ncu.lowerings` of a device."""
 
 
 @runtime_checkable
@@ -59,11 +61,12 @@ def survey(
     seed: int = 0,
     jobs: int | None = None,
     on_row: OnRow = lambda _: None,
+    profiler: Profiler | None = None,
 ) -> Report:
     """The report of a device, by name ("cuda:0") or already open (then in this process, whatever `jobs` says).
 
     select: globs or names of instructions; none of them: all. on_row: called with the report so far, first with the skipped
-    rows alone, then after each row.
+    rows alone, then after each row. profiler: is asked what was executed, and must agree with the disassembly.
     Raises UnknownName where a glob selects nothing, DeviceError where the device stops working.
     """
     started = time.perf_counter()
@@ -84,11 +87,14 @@ def survey(
     on_row(so_far())
     if isinstance(opened, Prepares):
         opened.prepare(leaders)
+    executed = profiler(leaders) if profiler else {}
     members = {group[0].name: group[1:] for group in groups}
     with closing(
         _in_processes(name, leaders, dots, seed, workers) if name and workers > 1 else _here(opened, leaders, dots, seed)
     ) as measured:
         for row in measured:
+            if row.name in executed:
+                row = _counted(row, executed[row.name])
             rows[row.name] = row
             rows |= {inst.name: _copy(row, inst, opened.lowering(inst)) for inst in members[row.name]}
             on_row(so_far())
@@ -256,6 +262,15 @@ def _copy(row: Row, inst: Instruction, lowering: Lowering | None) -> Row:
     if row.model is not None:
         changes["status"], changes["reason"] = _verdict(inst, row, lowering)
     return row.model_copy(update=changes)
+
+
+def _counted(row: Row, executed: Lowering) -> Row:
+    """The row with the profiler's word for what ran; it is not verified where the disassembly says otherwise."""
+    if sorted(executed.sequence) == sorted(row.lowering):
+        return row.model_copy(update={"opcode_source": executed.source})
+    counted, read = (", ".join(f"{count}×{opcode}" for opcode, count in seen) for seen in (executed.sequence, row.lowering))
+    reason = f"the profiler counted {counted or 'nothing'}, the disassembly has {read or 'nothing'}"
+    return row.model_copy(update={"status": "unverified", "reason": reason})
 
 
 def _verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Status, str]:

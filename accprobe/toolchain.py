@@ -11,20 +11,23 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 from accprobe.errors import ToolMissing
 
-ToolName = Literal["nvdisasm", "cuobjdump", "ncu"]
+ToolName = Literal["nvdisasm", "cuobjdump", "ptxas", "ncu"]
 
 _GPU_STACK = "pip install 'accprobe[cuda13]' (or [cuda12])"
 _INSTALL: dict[str, str] = {
     "nvdisasm": "pip install nvidia-cuda-nvdisasm",
     "cuobjdump": "pip install nvidia-cuda-cuobjdump",
+    "ptxas": "pip install triton, or nvidia-cuda-nvcc",
     "ncu": "install Nsight Compute: https://developer.nvidia.com/nsight-compute",
 }
 
@@ -56,10 +59,12 @@ def find(tool: ToolName) -> Path:
 
 @cache
 def _candidates(tool: ToolName) -> list[Path]:
-    paths = [folder / tool for folder in _folders(tool)]
+    paths = [path for folder in _folders(tool) for path in (folder / tool, folder / f"{tool}-blackwell")]
     if found := shutil.which(tool):
         paths.append(Path(found))
     paths.append(Path("/usr/local/cuda/bin") / tool)
+    if tool == "ncu":
+        paths += sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)
     usable = [path for path in paths if path.is_file() and os.access(path, os.X_OK)]
     if not usable:
         raise ToolMissing(f"{tool} was not found: {_INSTALL[tool]}")
@@ -76,22 +81,34 @@ def _folders(tool: ToolName) -> Iterator[Path]:
             yield Path(home) / "bin"
 
 
-def run(tool: ToolName, *arguments: str, timeout: float = 120) -> str:
-    """Runs the program and returns what it prints: the first one found that succeeds, since an old one cannot read new files.
+def run(tool: ToolName, *arguments: str, timeout: float = 120, folder: Path | None = None) -> str:
+    """Runs the program, in `folder`, and returns what it prints: the first one found that succeeds, as an old one cannot read
+    new files.
 
     Raises ToolMissing where none is installed, ToolFailed where none succeeds.
     """
+    with output(tool, *arguments, timeout=timeout, folder=folder) as text:
+        return text.read()
+
+
+@contextmanager
+def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path | None = None) -> Iterator[TextIO]:
+    """As `run`, as an open text file: what disassemblers print of a large file need not fit into memory."""
     failure = ""
     for path in _candidates(tool):
-        try:
-            done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=timeout, check=False)
-        except (OSError, subprocess.TimeoutExpired) as e:
-            failure = str(e)
-            continue
-        if done.returncode == 0:
-            return done.stdout
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        failure = lines[-1] if lines else f"exit status {done.returncode}"
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as text:
+            command = [str(path), *arguments]
+            try:
+                done = subprocess.run(command, stdout=text, stderr=subprocess.PIPE, timeout=timeout, cwd=folder, check=False)
+            except (OSError, subprocess.TimeoutExpired) as e:
+                failure = str(e)
+                continue
+            text.seek(0)
+            if done.returncode == 0:
+                yield text
+                return
+            lines = (done.stderr.decode(errors="replace") or text.read()).strip().splitlines()
+            failure = lines[-1] if lines else f"exit status {done.returncode}"
     raise ToolFailed(f"{tool} failed: {failure}")
 
 
@@ -133,6 +150,19 @@ def driver_version() -> str | None:
     return text.value.decode()
 
 
+def origin(tool: ToolName) -> str:
+    """Where the program that is used comes from: "from PyPI", "from Triton's wheel", "from an installed toolkit", or ""."""
+    try:
+        path = find(tool)
+    except ToolMissing:
+        return ""
+    for package, words in (("nvidia", "from PyPI"), ("triton", "from Triton's wheel")):
+        spec = importlib.util.find_spec(package)
+        if any(path.is_relative_to(root) for root in (spec and spec.submodule_search_locations) or ()):
+            return words
+    return "from an installed toolkit"
+
+
 def tool_version(tool: ToolName) -> str | None:
     """The program's version, e.g. "13.0.85", or None where it is missing or does not run."""
     try:
@@ -166,13 +196,19 @@ def inventory() -> list[Item]:
         Item("cupy", "launching probes", packages["cupy"], _GPU_STACK),
         Item("cuda.core", "compiling probes", packages["cuda_core"], _GPU_STACK),
         Item("nvrtc", "compiling probes", _nvrtc_version(), _GPU_STACK),
-        Item("nvdisasm", "showing which opcode ran", tool_version("nvdisasm"), _INSTALL["nvdisasm"]),
-        Item("cuobjdump", "looking into fatbins and libraries by hand", tool_version("cuobjdump"), _INSTALL["cuobjdump"]),
-        Item("ncu", "counting executed opcodes, not used yet", tool_version("ncu"), _INSTALL["ncu"], profiler),
+        _tool("nvdisasm", "showing which opcode ran"),
+        _tool("cuobjdump", "opcodes in fatbins, libraries and wheels"),
+        _tool("ptxas", "opcodes that PTX becomes"),
+        _tool("ncu", "counting executed opcodes", profiler),
         Item("triton", "named in reports, not used yet", packages["triton"], "pip install triton"),
         Item("torch", "named in reports, not used yet", packages["torch"], "pip install torch"),
         Item("python", "everything", platform.python_version(), "", sys.implementation.name),
     ]
+
+
+def _tool(tool: ToolName, purpose: str, note: str = "") -> Item:
+    remarks = "; ".join(filter(None, [origin(tool), note]))
+    return Item(tool, purpose, tool_version(tool), _INSTALL[tool], remarks)
 
 
 def _nvrtc_version() -> str | None:

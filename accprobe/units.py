@@ -25,6 +25,11 @@ _NATIVE: dict[str, frozenset[str]] = {
 _FAMILIES: dict[tuple[bool, bool], Family] = {(False, False): "mma.sync", (False, True): "wgmma", (True, False): "tcgen05"}
 
 
+def letter(formats: set[str]) -> str:
+    """The letter of the first unit that takes all of these operand formats as they are."""
+    return next(letter for letter, native in _NATIVE.items() if formats <= native)
+
+
 def stem(opcode: str) -> str:
     """The opcode without modifiers: "HMMA" of "HMMA.16816.F32"."""
     return opcode.partition(".")[0]

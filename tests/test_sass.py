@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from accprobe import kernels, sass, toolchain
-from accprobe.errors import AccprobeError, ToolMissing
+from accprobe import kernels, opcodes, sass, toolchain
+from accprobe.errors import ToolMissing
 from accprobe.instructions import parse
 
 
@@ -88,7 +88,7 @@ def test_probe_without_its_instruction_has_no_arithmetic(name: str, target: str)
     d_from = d_from.replace("(Word)a", "a[0]") if inst.a_registers else d_from
     code, changed = re.subn(r"(#define MULTIPLY\([^)]*\)).*", rf"\1 {d_from}", kernels.source(inst))
     assert changed == 1
-    (function,) = sass.functions(kernels.compile_source(code, target, "the bare probe").path)
+    (function,) = list(sass.functions(kernels.compile_source(code, target, "the bare probe").path))
     assert function.opcodes
     assert function.arithmetic == ()
 
@@ -98,7 +98,7 @@ def test_lowering_is_kept_beside_the_cubin(monkeypatch: pytest.MonkeyPatch) -> N
     cubin = kernels.compile(parse("mma.sync.m8n8k16.s32.s8.s8.s32"), "sm_90a")
     sass.prepare([cubin])
     with monkeypatch.context() as patch:
-        patch.setattr(toolchain, "run", lambda *_: pytest.fail("disassembled twice"))
+        patch.setattr(toolchain, "output", lambda *_: pytest.fail("disassembled twice"))
         assert sass.lowering(cubin).matrix == ("IMMA.8816.S8.S8",)
     cubin.path.with_suffix(".sass.json").write_text('{"schema": 0}')
     assert sass.lowering(cubin).matrix == ("IMMA.8816.S8.S8",)
@@ -108,7 +108,7 @@ def test_without_a_disassembler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     def missing(*_: object) -> str:
         raise ToolMissing("nvdisasm was not found")
 
-    monkeypatch.setattr(toolchain, "run", missing)
+    monkeypatch.setattr(toolchain, "output", missing)
     path = tmp_path / "x.cubin"
     path.write_bytes(b"\x7fELF" + bytes(14) + (190).to_bytes(2, "little"))
     cubin = kernels.Cubin(path, "0" * 64, "sm_90a", None)
@@ -137,35 +137,14 @@ one:
 
 
 def test_reads_nvdisasm() -> None:
-    one, two = sass.parse_nvdisasm(NVDISASM)
+    one, two = sass.parse(NVDISASM.splitlines(keepends=True))
     assert (one.name, one.architecture, two.name) == ("one", "sm_90a", "two")
     assert one.arithmetic == (("HMMA.16816.F32", 2), ("HFMA2", 1), ("DMMA.8x8x4", 1))
     assert one.matrix == ("HMMA.16816.F32", "DMMA.8x8x4")
     assert two.matrix == ("UTCQMMA",)
     assert one.opcodes[-1] == "NOP"
-
-
-CUOBJDUMP = """
-Fatbin elf code:
-================
-arch = sm_89
-
-	code for sm_89
-		Function : _Z1kv
-	.headerflags	@"EF_CUDA_TEXMODE_UNIFIED"
-        /*0000*/                   QMMA.16832.F32.E4M3.E4M3 R4, R4.ROW, R8.COL, R4 ;    /* 0x00000a0000017a02 */
-                                                                                        /* 0x000fc40000000f00 */
-	code for sm_90a
-		Function : _Z1kv
-        /*0000*/                   WARPGROUP.ARRIVE ;                                   /* 0x00000000000079c5 */
-        /*0010*/                   QGMMA.64x8x32.F32.E4M3.E4M3 R24, gdesc[UR8], R24, gsb0 ; /* 0x0020000008187df3 */
-"""
-
-
-def test_reads_cuobjdump() -> None:
-    ada, hopper = sass.parse_cuobjdump(CUOBJDUMP)
-    assert (ada.name, ada.architecture, ada.matrix) == ("_Z1kv", "sm_89", ("QMMA.16832.F32.E4M3.E4M3",))
-    assert (hopper.architecture, hopper.matrix) == ("sm_90a", ("QGMMA.64x8x32.F32.E4M3.E4M3",))
+    assert one.lines[1] == (0x10, "@!P0", "HMMA.16816.F32", "R4, R4, R18, RZ")
+    assert one.labels == {}
 
 
 WARP_OPCODES = ["HMMA.1", "IMMA.1", "BMMA.1", "DMMA.1", "QMMA.1", "OMMA.1"]
@@ -174,21 +153,9 @@ GROUP_OPCODES = ["HGMMA.1", "QGMMA.1", "IGMMA.1", "BGMMA.1", "UTCHMMA", "UTCQMMA
 
 @pytest.mark.parametrize("opcode", WARP_OPCODES + GROUP_OPCODES)
 def test_matrix_opcodes(opcode: str) -> None:
-    assert sass.MATRIX.match(opcode)
+    assert opcodes.MATRIX.match(opcode)
 
 
 @pytest.mark.parametrize("opcode", ["HFMA2.MMA", "FADD", "WARPGROUP.ARRIVE", "UTCBAR", "UTCCP", "IMAD"])
 def test_other_opcodes(opcode: str) -> None:
-    assert not sass.MATRIX.match(opcode)
-
-
-def test_file_without_sass(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fails(*_: object) -> str:
-        raise toolchain.ToolFailed("cuobjdump failed: not a fatbin")
-
-    monkeypatch.setattr(toolchain, "run", fails)
-    (tmp_path / "notes.txt").write_text("no code")
-    with pytest.raises(AccprobeError, match=r"notes\.txt holds no SASS"):
-        sass.functions(tmp_path / "notes.txt")
-    with pytest.raises(AccprobeError, match="cannot be read: No such file"):
-        sass.functions(tmp_path / "absent.cubin")
+    assert not opcodes.MATRIX.match(opcode)

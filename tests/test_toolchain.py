@@ -82,7 +82,9 @@ def test_tool_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: s
 def test_inventory_has_an_install_line_for_all_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "_package", lambda *_: None)
     items = {item.name: item for item in toolchain.inventory()}
-    assert {"driver", "GPU", "cupy", "cuda.core", "nvrtc", "nvdisasm", "cuobjdump", "ncu", "triton", "torch"} <= set(items)
+    assert {"driver", "GPU", "cupy", "cuda.core", "nvrtc", "nvdisasm", "cuobjdump", "ptxas", "ncu", "triton", "torch"} <= set(
+        items
+    )
     assert not items["cupy"].found
     assert all(item.install for item in items.values() if not item.found)
 
@@ -91,3 +93,30 @@ def test_versions_hold_only_what_is_installed() -> None:
     versions = toolchain.versions()
     assert "python" in versions
     assert all(versions.values())
+
+
+def test_order_is_pypi_then_triton_then_a_toolkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = {
+        "from PyPI": program(tmp_path / "nvidia" / "cu13" / "bin", "echo V13.5.1"),
+        "from Triton's wheel": program(tmp_path / "triton" / "backends" / "nvidia" / "bin", "echo V12.8.1"),
+        "from an installed toolkit": program(tmp_path / "home" / "bin", "echo V13.0.1"),
+    }
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+
+    class Spec:
+        def __init__(self, name: str) -> None:
+            self.submodule_search_locations = [str(tmp_path / name)]
+
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: Spec(name))
+    for words, path in found.items():
+        for cached in (toolchain.find, toolchain._candidates):
+            cached.cache_clear()
+        assert (toolchain.find("nvdisasm"), toolchain.origin("nvdisasm")) == (path, words)
+        path.unlink()
+
+
+def test_output_need_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(tmp_path, "seq 3")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with toolchain.output("nvdisasm") as text:
+        assert list(text) == ["1\n", "2\n", "3\n"]

@@ -15,6 +15,7 @@ from accprobe import __version__
 from accprobe.cli.doctor import doctor
 from accprobe.cli.list import list_
 from accprobe.cli.run import COULD_NOT, INTERRUPTED, run
+from accprobe.cli.sass import sass
 from accprobe.cli.show import show
 from accprobe.cli.sweep import sweep
 from accprobe.errors import AccprobeError, nearest
@@ -65,5 +66,5 @@ def main(ctx: click.Context) -> None:
         ctx.exit(COULD_NOT)
 
 
-for command in (run, sweep, show, list_, doctor):
+for command in (run, sweep, sass, show, list_, doctor):
     main.add_command(command)

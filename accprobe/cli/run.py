@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,10 @@ from accprobe.cli.output import announce, check_writable, keep_previous, saving
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
+    from accprobe.instructions import Instruction
+    from accprobe.lowering import Lowering
     from accprobe.report import Report
+    from accprobe.survey import Profiler
 
 NOT_CONFIRMED = 1
 COULD_NOT = 2
@@ -34,10 +37,19 @@ INTERRUPTED = 130
     metavar="FILE",
     help="Keep the report here, as rows are finished; a report that is there already is kept as FILE~.",
 )
+@click.option("--ncu", is_flag=True, help="Have the profiler count what is executed, too (Nsight Compute; root, mostly).")
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
 def run(
-    device: str, select: tuple[str, ...], dots: int, seed: int, jobs: int | None, output: Path | None, form: str, expand: bool
+    device: str,
+    select: tuple[str, ...],
+    dots: int,
+    seed: int,
+    jobs: int | None,
+    output: Path | None,
+    ncu: bool,
+    form: str,
+    expand: bool,
 ) -> None:
     """Measure every matrix instruction of a GPU: characterise it, verify the result bit for bit, try to refute it.
 
@@ -52,6 +64,7 @@ def run(
         keep_previous(output)
     from accprobe.survey import survey
 
+    profiler = _profiler(device) if ncu else None
     latest: list[Report] = []
     with saving(output) as save, _progress() as advance:
 
@@ -64,7 +77,7 @@ def run(
 
         interrupted = False
         try:
-            survey(device, select, dots, seed, jobs, on_row)
+            survey(device, select, dots, seed, jobs, on_row, profiler)
         except KeyboardInterrupt:
             interrupted = True
     if not interrupted or output is None:
@@ -72,6 +85,27 @@ def run(
     if interrupted:
         _end_interrupted(latest, output)
     _exit(latest[0])
+
+
+def _profiler(device: str) -> Profiler:
+    """Asks ncu what runs on the device; where it cannot tell, says why: the disassembly stands. Raises AccprobeError."""
+    from accprobe.devices.cuda import why_no_gpu
+
+    if device.startswith("sim:"):
+        raise AccprobeError("--ncu needs a GPU: a simulated device executes nothing")
+    if device == "auto" and (reason := why_no_gpu()):
+        raise AccprobeError(f"--ncu needs a GPU: {reason}")
+
+    def ask(insts: Sequence[Instruction]) -> Mapping[str, Lowering]:
+        from accprobe.ncu import lowerings
+
+        try:
+            return lowerings("cuda:0" if device == "auto" else device, insts)
+        except AccprobeError as e:
+            click.echo(f"accprobe: nothing is counted, the disassembly stands: {e}", err=True)
+            return {}
+
+    return ask
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import numpy as np
 
 from accprobe import architectures, kernels, sass, toolchain
 from accprobe.devices import DeviceKind
-from accprobe.errors import AccprobeError, DeviceError, ToolMissing
+from accprobe.errors import AccprobeError, DeviceError, ToolMissing, UnknownName
 from accprobe.formats import Bits, Format
 from accprobe.instructions import Instruction, catalog
 from accprobe.lowering import Lowering
@@ -53,6 +53,22 @@ def _driver_gpus() -> tuple[int, str]:
     count = ctypes.c_int()
     driver.cuDeviceGetCount(ctypes.byref(count))
     return count.value, "the NVIDIA driver finds no GPU"
+
+
+def architecture_of_first() -> str | None:
+    """The compile target of the first GPU, "sm_90a"; None where there is none, or none that accprobe knows."""
+    if _driver_gpus()[0] == 0:
+        return None
+    driver, device, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
+    driver.cuDeviceGet(ctypes.byref(device), 0)
+    found = []
+    for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, …_MINOR
+        driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
+        found.append(number.value)
+    try:
+        return architectures.from_compute_capability(*found).target
+    except UnknownName:
+        return None
 
 
 class CudaDevice:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from accprobe import units
@@ -91,12 +91,16 @@ def _range(counts: Sequence[int]) -> str:
 
 
 def ran_as(row: Row) -> str:
-    """The lowering without modifiers: "F2FP + 2×HMMA + FADD"; counts of matrix opcodes alone, others go by registers."""
+    """The lowering without modifiers: "F2FP + 2×HMMA + FADD"."""
+    return lowered(row.lowering)
+
+
+def lowered(sequence: Iterable[tuple[str, int]]) -> str:
+    """(opcode, count) without modifiers; counts of matrix opcodes alone, others go by registers."""
     counts: dict[str, int] = {}
-    for opcode, count in row.lowering:
+    for opcode, count in sequence:
         counts[units.stem(opcode)] = counts.get(units.stem(opcode), 0) + count
-    matrix = {units.stem(opcode) for opcode in row.opcodes}
-    return " + ".join(f"{count}×{stem}" if stem in matrix and count > 1 else stem for stem, count in counts.items())
+    return " + ".join(f"{count}×{stem}" if units.family(stem) and count > 1 else stem for stem, count in counts.items())
 
 
 def effective_bits(row: Row) -> str:

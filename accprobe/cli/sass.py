@@ -1,0 +1,177 @@
+"""`accprobe sass`: which matrix instruction really runs, in any binary, and what it means for precision."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from accprobe.errors import AccprobeError
+
+if TYPE_CHECKING:
+    from accprobe.requirements import Requirements
+    from accprobe.witness import Kernel, Reading
+
+FALLS_SHORT = 1
+COULD_NOT = 2
+MOST_TOLD = 20
+"""Shortfalls that are told one by one."""
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.UNPROCESSED, metavar="[FILE|DIR]...")
+@click.option("--arch", metavar="ARCH,…", help="Only these architectures; PTX is assembled for them. Without FILE: the atlas.")
+@click.option("--ncu", is_flag=True, help="FILE… is a command: run it under the profiler, and count what is executed.")
+@click.option(
+    "--fail-below", type=click.IntRange(0), metavar="BITS", help="Exit 1 where an accumulator has fewer, or unknown, bits."
+)
+@click.option(
+    "--unless-promoted",
+    type=click.IntRange(1),
+    metavar="K",
+    help="With --fail-below: sums of K products at most that are then promoted pass.",
+)
+@click.option("--require", multiple=True, metavar="OPCODE", help="Exit 1 where a kernel's matrix opcodes have none of these.")
+@click.option("--forbid", multiple=True, metavar="OPCODE", help="Exit 1 where a kernel has one of these.")
+@click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 10]")
+@click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown"]), default="terminal", show_default=True)
+@click.option("--all", "expand", is_flag=True, help="Each kernel by itself, like ones too.")
+def sass(
+    files: tuple[str, ...],
+    arch: str | None,
+    ncu: bool,
+    fail_below: int | None,
+    unless_promoted: int | None,
+    require: tuple[str, ...],
+    forbid: tuple[str, ...],
+    jobs: int | None,
+    form: str,
+    expand: bool,
+) -> None:
+    """Show the matrix instructions in cubins, fatbins, libraries, executables, PTX, wheels, and caches of Triton and inductor.
+
+    Of each kernel: matrix opcodes, conversions that feed them, fraction bits of the accumulator and how they are known, and
+    after how many instructions a sum is promoted: added to other registers. Without FILE, --arch shows what accprobe's own
+    probes become: the atlas of PTX instructions and opcodes.
+
+    Exit status: 0; 1 a kernel falls short of --fail-below, --require or --forbid; 2 something could not be read.
+
+    \b
+    Examples:
+      accprobe sass ~/.triton/cache
+      accprobe sass libkernels.so --arch sm_90a --fail-below 22 --unless-promoted 128
+      accprobe sass --arch sm_89,sm_90a
+      accprobe sass --ncu -- python my_script.py
+    """
+    from accprobe.requirements import Requirements
+
+    demanded = Requirements(fail_below, unless_promoted, require, forbid)
+    if unless_promoted is not None and fail_below is None:
+        raise click.UsageError("--unless-promoted goes with --fail-below")
+    targets = _targets(arch)
+    if not files:
+        if ncu:
+            raise click.UsageError("--ncu needs a command: accprobe sass --ncu -- python my_script.py")
+        if not targets:
+            raise click.UsageError("name a file or folder, or --arch for what accprobe's own probes become")
+        _atlas(targets, form, jobs)
+        return
+    kernels, reading = _profiled(files) if ncu else _read([Path(file) for file in files], targets, jobs)
+    _print(kernels, reading, form, expand)
+    _exit(kernels, reading, demanded)
+
+
+def _targets(arch: str | None) -> tuple[str, ...]:
+    """The architectures named. Raises UnknownName."""
+    from accprobe import architectures
+
+    names = [name.strip() for name in (arch or "").split(",") if name.strip()]
+    for name in names:
+        architectures.get(name)
+    return tuple(dict.fromkeys(names))
+
+
+def _read(paths: list[Path], targets: tuple[str, ...], jobs: int | None) -> tuple[list[Kernel], Reading]:
+    from accprobe.survey import default_jobs
+    from accprobe.witness import Reading, kernels
+
+    reading = Reading()
+    with _progress() as advance:
+        return list(kernels(paths, targets, jobs or default_jobs(), reading, advance)), reading
+
+
+def _profiled(command: tuple[str, ...]) -> tuple[list[Kernel], Reading]:
+    from accprobe.ncu import profile
+
+    return profile(command)
+
+
+def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
+    from accprobe import atlas
+
+    drawn = atlas.draw(targets, jobs)
+    if form == "json":
+        click.echo(atlas.dumps(drawn), nl=False)
+        return
+    from accprobe.render import atlas as rendered
+    from accprobe.render.terminal import console
+
+    if form == "markdown":
+        click.echo(rendered.markdown(drawn), nl=False)
+    else:
+        console().print(rendered.table(drawn))
+
+
+def _print(kernels: list[Kernel], reading: Reading, form: str, expand: bool) -> None:
+    from accprobe.render import sass as rendered
+
+    if form == "json":
+        click.echo(rendered.dumps(kernels, reading), nl=False)
+    elif form == "markdown":
+        click.echo(rendered.markdown(kernels, reading, expand), nl=False)
+    else:
+        from accprobe.render.terminal import console
+
+        console().print(rendered.terminal(kernels, reading, expand))
+
+
+def _exit(kernels: list[Kernel], reading: Reading, demanded: Requirements) -> None:
+    from accprobe.requirements import shortfalls
+
+    for problem in reading.problems:
+        click.echo(f"accprobe: {problem}", err=True)
+    found = shortfalls(kernels, demanded)
+    for sentence in found[:MOST_TOLD]:
+        click.echo(f"accprobe: {sentence}", err=True)
+    if len(found) > MOST_TOLD:
+        click.echo(f"accprobe: and {len(found) - MOST_TOLD} more", err=True)
+    if found:
+        sys.exit(FALLS_SHORT)
+    if demanded and reading.problems:
+        raise AccprobeError("what could not be read was not checked either")
+    if reading.problems:
+        sys.exit(COULD_NOT)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Reading], None]]:
+    """A progress bar on standard error, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("looking for device code", total=None)
+
+        def advance(reading: Reading) -> None:
+            functions = sum(reading.functions.values())
+            bar.update(task, description=f"{functions:,} functions", total=reading.pieces, completed=reading.done)
+
+        yield advance

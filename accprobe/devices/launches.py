@@ -1,0 +1,29 @@
+"""Launches the probe of each named instruction once, with one dot product: what a profiler is to watch.
+
+python -m accprobe.devices.launches cuda:0 mma.sync.m16n8k16.f32.f16.f16.f32 …
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from accprobe.devices import Device, open_device
+from accprobe.instructions import Instruction, parse
+
+
+def launch(device: Device, inst: Instruction) -> None:
+    """One dot product of zeros: one tile, in one launch."""
+    a, b = (np.zeros((1, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
+    device.dot(inst, a, b, np.zeros(1, inst.c.dtype))
+
+
+def main(name: str, instructions: list[str]) -> None:
+    device = open_device(name)
+    for instruction in instructions:
+        launch(device, parse(instruction))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,167 @@
+"""`accprobe sass` on files: what it prints, and its exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from compiled import needs, triton_dot
+
+from accprobe.cli import main
+
+
+@pytest.fixture
+def promoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The cubin of a Triton kernel that promotes every 64 products."""
+    needs("nvdisasm")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    Path("k.cubin").write_bytes(triton_dot(90, 4, 64, True)["cubin"])
+    return "k.cubin"
+
+
+@pytest.fixture
+def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """That of one whose two warps are no warpgroup."""
+    needs("nvdisasm")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    Path("e.cubin").write_bytes(triton_dot(90, 2, None, True)["cubin"])
+    return "e.cubin"
+
+
+def sass(*arguments: str, columns: int = 120) -> tuple[int, list[str], str]:
+    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["sass", *arguments])
+    return result.exit_code, [line.rstrip() for line in result.stdout.splitlines()], result.stderr
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_terminal(promoted: str, columns: int) -> None:
+    status, lines, told = sass(promoted, columns=columns)
+    assert (status, told) == (0, "")
+    assert max(map(len, lines)) <= columns
+    assert " ".join(" ".join(lines).split()) == (
+        "k.cubin gemm sm_90a QGMMA.64x64x32.F32.E4M3.E4M3 ×4 13 (e8m13) 2 × k32, then promoted by FADD: 64 products"
+        " QGMMA sm_90a: measured on an NVIDIA H200 (report h200) 1 function read (sm_90a 1), 1 with matrix opcodes"
+    )
+
+
+def test_emulation_is_named(emulated: str) -> None:
+    status, lines, _ = sass(emulated)
+    assert status == 0
+    (note,) = [line for line in lines if line.startswith("  !")]
+    assert note.startswith("  ! e4m3 operands are unpacked for HMMA (")
+    assert "HMMA.16816.F32" in lines[2]
+    assert "23 (f32)" in lines[2]
+
+
+def test_json(promoted: str, emulated: str) -> None:
+    status, lines, _ = sass(promoted, emulated, "--format", "json")
+    data = json.loads("\n".join(lines))
+    assert status == 0
+    assert (data["schema"], data["kind"], data["functions"], data["unread"]) == (1, "sass", {"sm_90a": 2}, [])
+    one, two = data["kernels"]
+    assert one["opcodes"] == {"QGMMA.64x64x32.F32.E4M3.E4M3": 4}
+    assert one["accumulators"]["QGMMA.64x64x32.F32.E4M3.E4M3"] == {
+        "bits": 13,
+        "bound": "exact",
+        "format": "f32",
+        "alignment_bits": 13,
+        "source": "measured on an NVIDIA H200 (report h200)",
+    }
+    (chain,) = one["sums"]
+    assert (chain["verdict"], chain["least"], chain["most"], chain["k"], chain["by"]) == ("promoted", 2, 2, 32, "FADD")
+    assert (two["emulated"], two["sums"][0]["verdict"], two["sums"][0]["most"]) == (
+        {"format": "e4m3", "by": "HMMA"},
+        "never",
+        None,
+    )
+
+
+def test_markdown(promoted: str) -> None:
+    status, lines, _ = sass(promoted, "--format", "markdown")
+    assert status == 0
+    assert lines[2] == (
+        "| `gemm` | sm_90a | `QGMMA.64x64x32.F32.E4M3.E4M3` | ×4 | 13 (e8m13) | 2 × k32, then promoted by FADD: 64 products |"
+    )
+
+
+def test_like_kernels_are_together_unless_all_is_given(promoted: str) -> None:
+    Path("folder").mkdir()
+    for name in ("a", "b"):
+        Path("folder", f"{name}.cubin").write_bytes(Path(promoted).read_bytes())
+    _, lines, _ = sass("folder", "--all")
+    assert sum(line.startswith("gemm") for line in lines) == 2
+    assert lines[-1] == "2 functions read (sm_90a 2), 2 with matrix opcodes"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["--fail-below", "13"], 0, ""),
+        (
+            ["--fail-below", "14"],
+            1,
+            "gemm (sm_90a) has QGMMA.64x64x32.F32.E4M3.E4M3, whose accumulator keeps 13 (e8m13) bits, fewer than 14",
+        ),
+        (["--fail-below", "14", "--unless-promoted", "64"], 0, ""),
+        (["--fail-below", "14", "--unless-promoted", "63"], 1, "fewer than 14"),
+        (["--require", "QGMMA"], 0, ""),
+        (["--require", "QGMMA.64x64x32", "--forbid", "HMMA"], 0, ""),
+        (["--require", "HMMA", "--require", "IMMA"], 1, "gemm (sm_90a) has QGMMA.64x64x32.F32.E4M3.E4M3, and not HMMA or IMMA"),
+        (["--forbid", "QGMMA.*.E4M3.E4M3"], 1, "gemm (sm_90a) has QGMMA.64x64x32.F32.E4M3.E4M3"),
+        (["--forbid", "QGMMA.64x64x3"], 0, ""),
+        (["--forbid", "QGMNA"], 2, "'QGMNA' is no matrix opcode; did you mean QGMMA"),
+        (["--unless-promoted", "64"], 2, "--unless-promoted goes with --fail-below"),
+        (["--arch", "sm_80", "--fail-below", "14"], 1, "gemm (sm_90a)"),
+    ],
+)
+def test_requirements(promoted: str, arguments: list[str], status: int, told: str) -> None:
+    code, _, error = sass(promoted, *arguments)
+    assert code == status
+    assert told in error
+    assert error.count("\n") == (1 if told else 0)
+
+
+def test_nothing_that_is_required_is_there(tmp_path: Path) -> None:
+    needs("nvdisasm", "ptxas")
+    (tmp_path / "k.ptx").write_text(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n")
+    status, lines, told = sass(str(tmp_path / "k.ptx"), "--require", "HMMA")
+    assert (status, told) == (1, "accprobe: no kernel has a matrix opcode, and HMMA is required\n")
+    assert lines == ["1 function read (sm_80 1), 0 with matrix opcodes"]
+
+
+def test_unknown_accumulators_fall_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("nvdisasm")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "k.cubin").write_bytes(triton_dot(120, 4, None, True)["cubin"])
+    status, _, told = sass(str(tmp_path / "k.cubin"), "--fail-below", "1")
+    assert (status, told) == (1, "accprobe: gemm (sm_120a) has QMMA.16832.F32.E4M3.E4M3, whose accumulator is not known\n")
+
+
+def test_one_file_of_two_that_cannot_be_read(promoted: str) -> None:
+    Path("notes.txt").write_text("no code")
+    status, lines, told = sass(promoted, "notes.txt")
+    assert (status, lines[0]) == (2, "k.cubin")
+    assert told.startswith("accprobe: notes.txt holds no NVIDIA device code")
+    status, _, told = sass(promoted, "notes.txt", "--forbid", "HMMA")
+    assert status == 2
+    assert told.endswith("accprobe: what could not be read was not checked either\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "name a file or folder, or --arch for what accprobe's own probes become"),
+        (["--ncu"], "--ncu needs a command: accprobe sass --ncu -- python my_script.py"),
+        (["x.cubin", "--arch", "sm_9"], "unknown architecture 'sm_9'; did you mean"),
+        (["absent.cubin"], "absent.cubin cannot be read: No such file or directory"),
+    ],
+)
+def test_bad_use_is_one_sentence(arguments: list[str], told: str) -> None:
+    status, lines, error = sass(*arguments)
+    assert (status, lines) == (2, [])
+    assert error.startswith(f"accprobe: {told}")
+    assert error.count("\n") == 1
