@@ -235,6 +235,11 @@ class Report(_Record):
             raise ReportError(f"{name}: {_reason(e)}") from None
 
 
+def bound(known: experiment.Bound) -> Bound:
+    """How far a value is known, as the report writes it."""
+    return "at_least" if known == "at least" else known
+
+
 def digits(inst: Instruction) -> tuple[int, int, int, int]:
     """Hex digits of an exchange's A, B, C and D."""
     a, b, c, d = (fmt.storage_bits // 4 for fmt in (inst.a, inst.b, inst.c, inst.d))

@@ -318,14 +318,11 @@ def _known(result: Characterisation, contest: Contest | None) -> dict[str, Any]:
     inst = result.instruction
     findings = undetermined(result.findings, contest) if contest else result.findings
     found = {
-        name: report.Finding(value=f.value, bound=_bound(f.bound), left=f.left, note=f.note) for name, f in findings.items()
+        name: report.Finding(value=f.value, bound=report.bound(f.bound), left=f.left, note=f.note)
+        for name, f in findings.items()
     }
     evidence = {name: tuple(report.exchange(inst, e) for e in f.evidence) for name, f in result.findings.items() if f.evidence}
     return {"findings": found, "evidence": evidence, "unstable": result.unstable}
-
-
-def _bound(bound: str) -> report.Bound:
-    return "at_least" if bound == "at least" else "exact" if bound == "exact" else "undetermined"
 
 
 def _verification(inst: Instruction, done: Verification) -> report.Verification:

@@ -125,8 +125,8 @@ def _mismatches(bench: Workbench, model: DotModel, operands: Operands, d: Bits) 
 def _changed(findings: dict[str, Finding], best: Rival, equals: list[Rival]) -> dict[str, Finding]:
     """The findings brought in line with the model chosen; what others as good have otherwise is undetermined."""
     changed = dict(findings)
-    known = _values(best.model)
-    others = [_values(rival.model) for rival in equals]
+    known = values(best.model)
+    others = [values(rival.model) for rival in equals]
     for feature, value in known.items():
         finding = changed.get(feature)
         if finding is None:
@@ -140,7 +140,7 @@ def _changed(findings: dict[str, Finding], best: Rival, equals: list[Rival]) -> 
     return changed
 
 
-def _values(model: DotModel) -> dict[str, int | str | None]:
+def values(model: DotModel) -> dict[str, int | str | None]:
     """Every field of a model, by the feature that it is found as."""
     values: dict[str, int | str | None] = {
         "subnormal_operands": model.subnormal_operands,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +17,7 @@ from accprobe.formats import Format
 from accprobe.instructions import Instruction
 from accprobe.model import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum
 from accprobe.render.cells import effective_bits, is_converted, is_narrow, word
+from accprobe.render.hanging import GLUE, Hanging
 from accprobe.render.terminal import STATUS_STYLES
 from accprobe.report import Exchange, Row
 
@@ -40,27 +41,6 @@ ALIGNMENT = ("alignment_rounding", "product_exponent", "min_exponent", "zero_ter
 LONG_ORDER = 24
 """Characters; a longer order is shown as a tree alone."""
 
-GLUE = "\ue000"
-"""A space at which no line is broken."""
-
-
-class _Lines:
-    """Lines of text with an indent; what does not fit on one goes on below, further in."""
-
-    def __init__(self, lines: list[Text], indent: int = 2) -> None:
-        self._lines, self._indent = lines, indent
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        for line in self._lines:
-            own = len(line.plain) - len(line.plain.lstrip())
-            line = line[own:]
-            indent = " " * (self._indent + own)
-            wrapped = line.wrap(console, max(options.max_width - len(indent) - 4, 20))
-            for i, piece in enumerate(wrapped):
-                piece.rstrip()
-                piece.plain = piece.plain.replace(GLUE, " ")
-                yield Text(indent + ("    " if i else "")) + piece
-
 
 def detail(row: Row) -> RenderableType:
     """Everything that the report says about an instruction."""
@@ -75,9 +55,9 @@ def detail(row: Row) -> RenderableType:
 
 def _sections(row: Row) -> Iterator[tuple[str, RenderableType]]:
     if row.lowering:
-        yield "ran as", _Lines(list(_lowering(row)))
+        yield "ran as", Hanging(list(_lowering(row)))
     if bits := effective_bits(row):
-        yield "effective bits", _Lines([Text(bits, "bold yellow" if is_narrow(row) else "bold")])
+        yield "effective bits", Hanging([Text(bits, "bold yellow" if is_narrow(row) else "bold")])
     if row.model:
         yield "summation tree", _plain(_tree(row.model.root, row.model))
         yield "arithmetic", _plain(_arithmetics(row, row.model))
@@ -92,8 +72,8 @@ def _sections(row: Row) -> Iterator[tuple[str, RenderableType]]:
         yield "evidence: bit patterns (values) of the products that are not 0 × 0, of C → of D", _plain(_evidence(row))
 
 
-def _plain(lines: Iterable[str]) -> _Lines:
-    return _Lines([Text(line) for line in lines])
+def _plain(lines: Iterable[str]) -> Hanging:
+    return Hanging([Text(line) for line in lines])
 
 
 def _lowering(row: Row) -> Iterator[Text]:

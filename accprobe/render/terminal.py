@@ -127,7 +127,7 @@ def _table(shown: list[Line], columns: list[str], room: int) -> Table:
         if line.row.instruction.family != family:
             family = line.row.instruction.family
             found.add_section()
-        found.add_row(_wrapped(line.pattern, room), *(_cell(line, column) for column in columns))
+        found.add_row(wrapped(line.pattern, room), *(_cell(line, column) for column in columns))
     return found
 
 
@@ -140,7 +140,7 @@ def _cell(line: Line, column: str) -> Text:
     return Text(text, STATUS_STYLES[row.status] if column == "status" else "")
 
 
-def _wrapped(name: str, room: int) -> str:
+def wrapped(name: str, room: int) -> str:
     """The name on as many lines as it needs, broken before dots."""
     broken = [""]
     for piece in re.split(r"(?=\.)(?![^{]*\})", name):
