@@ -14,7 +14,7 @@ from typing import Literal
 
 from accprobe import architectures
 from accprobe.errors import UnknownName, nearest
-from accprobe.features import known_fields
+from accprobe.features import FEATURES, NO_FINDINGS, finding_names
 from accprobe.instructions import architectures_with
 from accprobe.meaning import meaning
 from accprobe.possible import overlap, possible
@@ -132,7 +132,7 @@ def marked(marks: Iterable[str]) -> str:
 
 def _fields(a: Report, b: Report, only: Collection[str]) -> list[str]:
     seen = dict.fromkeys(name for report in (a, b) for row in report.measured for name in row.findings)
-    known = list(dict.fromkeys([*known_fields(), *seen]))
+    known = list(dict.fromkeys([*FEATURES, *finding_names(), *seen]))
     for name in only:
         if name not in known:
             raise UnknownName(f"there is no field '{name}' to compare; {nearest(name, known)}")
@@ -216,7 +216,7 @@ def _differences(a: Row, b: Row, fields: Sequence[str], simulated: bool) -> Iter
     """How well a row is proved is no difference where a side is simulated: nothing of it is."""
     for field in fields:
         text_a, text_b = shown(a, field), shown(b, field)
-        if field in ("ran_as", "status", "unstable"):
+        if field in NO_FINDINGS:
             proof = field != "ran_as"
             if text_a != text_b and text_a and text_b and not (proof and simulated):
                 yield Difference(field, "changed", text_a, text_b, meaning(field, a, b))

@@ -143,12 +143,26 @@ IMPORTANCE = sorted(FEATURES, key=lambda name: name == "ran_as")
 ADD = "add_"
 """Prefix of the features of a sum that adds results and C alone, no products."""
 
+OF_ADDS = (
+    "alignment_bits",
+    "result_bits",
+    "result_rounding",
+    "alignment_rounding",
+    "overflow",
+    "subnormal_results",
+    "zero_sign",
+    "underflow_sign",
+    "sums_alike",
+)
+"""Features that such a sum has."""
 
-def known_fields() -> list[str]:
-    """Every feature, those of separate adds too."""
-    kept = list(FEATURES)
-    first, last = kept.index("effective_bits"), kept.index("status")
-    return [*kept, *(ADD + name for name in kept[first:last])]
+NO_FINDINGS = ("ran_as", "status", "unstable")
+"""Features that a row has of its own."""
+
+
+def finding_names() -> list[str]:
+    """Every feature that a finding may be of, those of separate adds too."""
+    return [*(name for name in FEATURES if name not in NO_FINDINGS), *(ADD + name for name in OF_ADDS)]
 
 
 def title(name: str) -> str:

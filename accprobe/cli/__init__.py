@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from accprobe import __version__
+from accprobe.cli.check import check
 from accprobe.cli.diff import diff
 from accprobe.cli.doctor import doctor
 from accprobe.cli.list import list_
@@ -65,5 +66,5 @@ def main(ctx: click.Context) -> None:
         ctx.exit(COULD_NOT)
 
 
-for command in (run, show, diff, list_, doctor):
+for command in (run, show, diff, check, list_, doctor):
     main.add_command(command)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from accprobe.experiments.findings import Bound, Finding, Value
 from accprobe.experiments.refine import values
 from accprobe.experiments.summary import effective, tree_in_words
+from accprobe.features import ADD, finding_names
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel, FloatArithmetic, IntegerArithmetic
 
@@ -19,14 +20,10 @@ def stated(inst: Instruction, model: DotModel) -> dict[str, Finding]:
     """The findings that `characterise` would have, did every feature of the model show through the instruction."""
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return _integer(inst, model, model.root.arithmetic)
-    known = {name: value for name, value in values(model).items() if name.removeprefix("add_") != "result"}
-    exact = {
-        prefix for prefix in ("", "add_") if f"{prefix}alignment_bits" in known and known[f"{prefix}alignment_bits"] is None
-    }
-    without = {f"{prefix}{name}" for prefix in exact for name in ALIGNMENT} | {
-        f"add_{name}" for name in (*ALIGNMENT[1:], "nan", "nan_payload")
-    }
-    findings = {name: Finding(name, value) for name, value in known.items() if name not in without}
+    exact = {prefix for prefix in ("", ADD) if values(model).get(f"{prefix}alignment_bits", 0) is None}
+    without = {f"{prefix}{name}" for prefix in exact for name in ALIGNMENT}
+    known = {name: value for name, value in values(model).items() if name in finding_names() and name not in without}
+    findings = {name: Finding(name, value) for name, value in known.items()}
     findings["carries"] = Finding("carries", "kept")
     findings |= _alike(model)
     findings["effective_bits"] = effective(findings)
