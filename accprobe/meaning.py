@@ -30,7 +30,7 @@ def _effective(a: Row, b: Row) -> str:
     if before < after >= d.mantissa_bits:
         return (
             f"The running sum keeps every fraction bit of {d}: promoting partial sums to another {d} register, every"
-            f" {PROMOTION} products or so, no longer buys anything."
+            f" {PROMOTION} products or so, no longer buys bits{_still_cut(b)}."
         )
     if before < after:
         return f"The running sum keeps {after - before} bits more, not yet all {d.mantissa_bits} of {d}: promote more seldom."
@@ -38,6 +38,11 @@ def _effective(a: Row, b: Row) -> str:
         f"The running sum loses {before - after} bits: add partial sums to an {d} register of their own, every {PROMOTION}"
         " products or so, or long sums drift."
     )
+
+
+def _still_cut(row: Row) -> str:
+    rounding = row.findings.get("result_rounding")
+    return ", though each sum is still cut toward zero" if rounding and rounding.value == "RZ" else ""
 
 
 def _rounding(a: Row, b: Row) -> str:

@@ -24,8 +24,8 @@ BROKEN = 1
 def check(report: str, require: tuple[str, ...], files: tuple[Path, ...]) -> None:
     """Check a REPORT, a file or the name of a recorded one, against requirements on its instructions.
 
-    A field is a column of `accprobe show REPORT --format csv`. A value that is not known well enough breaks a requirement, and so does
-    one that is not confirmed; a requirement that no measured instruction matches is broken too.
+    A field is a column of `accprobe show REPORT --format csv`. A value that is not known well enough breaks a requirement,
+    and so does one that is not confirmed; a requirement that no measured instruction matches is broken too.
 
     Exit status: 0 every requirement is kept, 1 some is broken, 2 trouble.
 

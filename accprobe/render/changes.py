@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from accprobe.diff import Diff, Pair, Verdict, generation, marked
+from accprobe.diff import By, Diff, Pair, Verdict, generation, marked
 from accprobe.features import IMPORTANCE, title
 from accprobe.render.patterns import patterns
 from accprobe.report import Report
 
-SAYS: dict[Verdict, str] = {
-    "changed": "some field has no value that both may have",
-    "undecided": "a side is not known well enough: the values that it leaves overlap with the other's",
-    "same": "every field is as it was",
-    "only in A": "B has nothing that was measured to compare with",
-    "only in B": "A has nothing that was measured to compare with",
+HEADINGS: dict[By, str] = {
+    "role": "What each generation offers for the same operands: changed",
+    "name": "The same instruction: changed",
 }
+
+ORDER: tuple[Verdict, ...] = ("changed", "only in A", "only in B", "undecided", "same")
+"""In which verdicts are told."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,17 @@ class Entry:
     @property
     def first(self) -> Pair:
         return self.pairs[0]
+
+    @property
+    def instructions(self) -> str:
+        """The names as patterns: those of A, and those of B where they are others."""
+        both = (", ".join(names(self.pairs, side)) for side in ("A", "B"))
+        return " → ".join(dict.fromkeys(filter(None, both)))
+
+    @property
+    def remark(self) -> str:
+        """Why a side has none, or which fields are undecided."""
+        return self.first.note or ", ".join(map(title, self.undecided))
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -76,6 +88,31 @@ def others(diff: Diff, verdict: Verdict, expand: bool = False) -> list[Entry]:
     for i, pair in enumerate(pair for pair in diff.pairs if pair.verdict == verdict):
         groups.setdefault((i,) if expand else (pair.by, _family(pair), pair.note, pair.marks), []).append(pair)
     return [_entry(group) for group in groups.values()]
+
+
+class Told(NamedTuple):
+    """Pairs of one verdict in a line: how many, which, and what is to be said of them."""
+
+    verdict: Verdict
+    pairs: int
+    instructions: str
+    remark: str
+    marks: str
+    families: str
+
+
+def verdicts(diff: Diff, expand: bool = False) -> Iterator[Told]:
+    """Every pair, like ones together."""
+    for verdict in ORDER:
+        for entry in others(diff, verdict, expand):
+            yield Told(
+                verdict,
+                len(entry.pairs),
+                entry.instructions,
+                entry.remark,
+                entry.marks,
+                " → ".join(dict.fromkeys(entry.families)),
+            )
 
 
 def meanings(diff: Diff) -> list[str]:

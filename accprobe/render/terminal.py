@@ -156,7 +156,7 @@ def _below(report: Report, shown: list[Line], left_out: list[str]) -> Iterator[T
         yield Text(f"Left out at this width: {headers}.", "dim")
     for sentence in meanings(report):
         yield Text(f"! {sentence}", "yellow")
-    yield from (Text(line, "dim") for line in _legend(report.measured))
+    yield from (Text(line, "dim") for line in legend(report.measured))
     for (status, reason), names in _reasons(report.measured).items():
         yield Text(f"{status}: {reason}: {', '.join(patterns(names))}", STATUS_STYLES[status])
     for reason, count in Counter(row.reason for row in report.instructions if row.status == "skipped").items():
@@ -164,10 +164,11 @@ def _below(report: Report, shown: list[Line], left_out: list[str]) -> Iterator[T
         if report.device.kind == "simulated":
             listing = ""
         yield Text(f"{reason}: {count} of {report.run.selected} instructions{listing}", "dim")
-    yield _summary(report, shown)
+    yield summary(report, len(shown))
 
 
-def _legend(rows: list[Row]) -> Iterator[str]:
+def legend(rows: list[Row]) -> Iterator[str]:
+    """What the marks in the table mean, of those that it has."""
     every = [text for row in rows for text in cells(row)]
     if any(text.startswith("≥") for text in every):
         yield "≥: a lower bound, the operands' formats reach no further."
@@ -193,7 +194,8 @@ def _reasons(rows: list[Row]) -> dict[tuple[Status, str], list[str]]:
     return reasons
 
 
-def _summary(report: Report, shown: list[Line]) -> Text:
+def summary(report: Report, lines_shown: int | None = None) -> Text:
+    """How many instructions ended in which status. lines_shown: lines of the table, where like instructions share one."""
     counts = Counter(row.status for row in report.instructions)
     done = "simulated" if report.device.kind == "simulated" else "measured"
     text = Text(f"{len(report.measured)} instructions {done} in {report.run.seconds:.1f} s: ", "bold")
@@ -204,8 +206,8 @@ def _summary(report: Report, shown: list[Line]) -> Text:
     )
     if counts["skipped"]:
         text.append(f"; {counts['skipped']} skipped")
-    if len(shown) < len(report.measured):
-        text.append(f"; like ones share a line ({len(shown)} line{'s' * (len(shown) > 1)}, --all has each)", "dim")
+    if lines_shown is not None and lines_shown < len(report.measured):
+        text.append(f"; like ones share a line ({lines_shown} line{'s' * (lines_shown > 1)}, --all has each)", "dim")
     if cut := report.run.selected - len(report.instructions):
         text.append(f"\nThe run was cut short: {cut} of {report.run.selected} instructions are missing", "bold red")
     return text

@@ -11,9 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe.diff import Diff, Verdict, generation
-from accprobe.features import title
 from accprobe.headline import headline
-from accprobe.render.changes import Entry, changed, meanings, names, others, sides
+from accprobe.render.changes import HEADINGS, ORDER, Entry, changed, meanings, names, sides, verdicts
 from accprobe.render.hanging import Hanging
 from accprobe.render.terminal import wrapped
 
@@ -36,11 +35,11 @@ def diff_text(diff: Diff, width: int, expand: bool = False) -> RenderableType:
     parts: list[RenderableType] = [Text(headline(diff), "bold")]
     parts.append(Hanging([Text(side, "dim") for side in sides(diff)], 0))
     found = changed(diff, expand)
-    for by, heading in (("role", "What each generation offers for the same operands"), ("name", "The same instruction")):
+    for by, heading in HEADINGS.items():
         entries = [entry for entry in found if entry.first.by == by]
         if entries:
-            parts += [Text(f"\n{heading}: changed", "bold"), _table(diff, entries, width)]
-    below = [*_alone(diff, expand), *_undecided(diff, expand), *_same(diff, expand), *_environment(diff)]
+            parts += [Text(f"\n{heading}", "bold"), _table(diff, entries, width)]
+    below = [*_verdicts(diff, expand), *_environment(diff)]
     parts += [Text(), Hanging(below, 0)] if below else []
     if told := meanings(diff):
         parts += [Text("\nWhat it means for a kernel", "bold"), Hanging([Text(f"! {line}", "yellow") for line in told], 0)]
@@ -78,40 +77,23 @@ def _pieces(entry: Entry) -> list[str]:
     return names(entry.pairs) if entry.first.by == "name" else entry.name.split("; ")
 
 
-def _alone(diff: Diff, expand: bool) -> Iterator[Text]:
-    verdicts: tuple[Verdict, ...] = ("only in A", "only in B")
-    for verdict in verdicts:
-        for entry in others(diff, verdict, expand):
-            yield _named(verdict, entry, entry.first.note)
+def _verdicts(diff: Diff, expand: bool) -> Iterator[Text]:
+    """What is not in the tables; what is the same by number alone, but for `expand`: nobody asks for the names."""
+    same: Counter[tuple[str, str]] = Counter()
+    for told in verdicts(diff, expand):
+        if told.verdict == "same" and not expand:
+            same[told.families, told.marks] += told.pairs
+        elif told.verdict != "changed":
+            yield _told(told.verdict, told.pairs, told.instructions, told.remark, told.marks)
+    for (families, marks), count in same.items():
+        yield _told("same", count, families, "", marks)
 
 
-def _undecided(diff: Diff, expand: bool) -> Iterator[Text]:
-    for entry in others(diff, "undecided", expand):
-        yield _named("undecided", entry, ", ".join(map(title, entry.undecided)))
-
-
-def _same(diff: Diff, expand: bool) -> Iterator[Text]:
-    """Without their names, but for `expand`: nobody asks for them."""
-    if expand:
-        yield from (_named("same", entry, "") for entry in others(diff, "same", expand))
-        return
-    alike: Counter[tuple[str, str]] = Counter()
-    for entry in others(diff, "same"):
-        alike[" → ".join(dict.fromkeys(entry.families)), entry.marks] += len(entry.pairs)
-    for (family, marks), count in alike.items():
-        text = Text("same", STYLES["same"]).append(f" {count}: {family}", "default")
-        yield text.append(f" ({marks})" if marks else "", MARK)
-
-
-def _named(verdict: Verdict, entry: Entry, remark: str) -> Text:
+def _told(verdict: Verdict, count: int, what: str, remark: str, marks: str) -> Text:
     text = Text(verdict, STYLES[verdict])
-    text.append(f" {len(entry.pairs)}: " if len(entry.pairs) > 1 else ": ")
-    text.append(", ".join(names(entry.pairs)))
-    if remark:
-        text.append(f"; {remark}", "dim")
-    if entry.marks:
-        text.append(f" ({entry.marks})", MARK)
-    return text
+    text.append(f" {count}: {what}" if count > 1 else f": {what}", "default")
+    text.append(f"; {remark}" if remark else "", "dim")
+    return text.append(f" ({marks})" if marks else "", MARK)
 
 
 def _environment(diff: Diff) -> Iterator[Text]:
@@ -121,8 +103,8 @@ def _environment(diff: Diff) -> Iterator[Text]:
 
 def _summary(diff: Diff) -> Text:
     text = Text("pairs: ", "bold")
-    for i, (verdict, count) in enumerate(sorted(diff.counts.items(), key=lambda item: list(STYLES).index(item[0]))):
-        text.append(", " if i else "").append(f"{count} {verdict}", STYLES[verdict])
+    for i, verdict in enumerate(verdict for verdict in ORDER if diff.counts[verdict]):
+        text.append(", " if i else "").append(f"{diff.counts[verdict]} {verdict}", STYLES[verdict])
     if diff.unmeasured:
         text.append(f"; {diff.unmeasured} instructions measured on neither side", "dim")
     return text
