@@ -24,6 +24,7 @@ from pydantic import (
     PlainValidator,
     StringConstraints,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -57,7 +58,9 @@ def _read_model(data: object) -> DotModel:
         raise ValueError(str(e)) from None
 
 
-Model = Annotated[DotModel, PlainValidator(_read_model), PlainSerializer(notation.to_json)]
+Model = Annotated[
+    DotModel, PlainValidator(_read_model), PlainSerializer(notation.to_json), WithJsonSchema(notation.json_schema())
+]
 
 
 class _Record(BaseModel):

@@ -51,6 +51,13 @@ class Identifies(Protocol):
     def identity(self, inst: Instruction) -> Hashable: ...
 
 
+@runtime_checkable
+class HasUuid(Protocol):
+    """A device that is one board of many, and can say which."""
+
+    def uuid(self) -> str: ...
+
+
 def survey(
     device: str | Device,
     select: Sequence[str] = (),
@@ -58,11 +65,12 @@ def survey(
     seed: int = 0,
     jobs: int | None = None,
     on_row: OnRow = lambda _: None,
+    with_uuid: bool = False,
 ) -> Report:
     """The report of a device, by name ("cuda:0") or already open (then in this process, whatever `jobs` says).
 
     select: globs or names of instructions; none of them: all. on_row: called with the report so far, first with the skipped
-    rows alone, then after each row.
+    rows alone, then after each row. with_uuid: whether the report says which board it is of.
     Raises UnknownName where a glob selects nothing, DeviceError where the device stops working.
     """
     started = time.perf_counter()
@@ -74,7 +82,7 @@ def survey(
     leaders = [group[0] for group in groups]
     workers = min(jobs or default_jobs(), len(groups)) if name else 1
     rows = {key: Row(name=key, status="skipped", reason=reason) for key, reason in skipped.items()}
-    empty = _empty(opened, _stand_in(name, opened), seed)
+    empty = _empty(opened, _stand_in(name, opened), seed, with_uuid)
 
     def so_far() -> Report:
         run = Run(jobs=max(workers, 1), seconds=round(time.perf_counter() - started, 3), selected=len(wanted))
@@ -159,7 +167,10 @@ def _stand_in(name: str | None, device: Device) -> str:
     return why_no_gpu() or ""
 
 
-def _empty(device: Device, reason: str, seed: int) -> Report:
+def _empty(device: Device, reason: str, seed: int, with_uuid: bool) -> Report:
+    facts = {key: fact for key, fact in device.describe().items() if isinstance(fact, int | float | str)}
+    if with_uuid:
+        facts["uuid"] = _uuid(device)
     return Report(
         schema=SCHEMA,
         tool=Tool.current(),
@@ -170,11 +181,17 @@ def _empty(device: Device, reason: str, seed: int) -> Report:
             name=device.name,
             architecture=device.architecture,
             reason=reason,
-            facts={key: fact for key, fact in device.describe().items() if isinstance(fact, int | float | str)},
+            facts=facts,
         ),
         run=Run(jobs=1, seconds=0.0, selected=0),
         instructions=(),
     )
+
+
+def _uuid(device: Device) -> str:
+    if not isinstance(device, HasUuid):
+        raise DeviceError(f"{device.name} has no UUID; leave --with-uuid out")
+    return device.uuid()
 
 
 class Surveyor:

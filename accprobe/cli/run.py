@@ -36,8 +36,17 @@ INTERRUPTED = 130
 )
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
+@click.option("--with-uuid", is_flag=True, help="Put the GPU's UUID in the report, which names the board.")
 def run(
-    device: str, select: tuple[str, ...], dots: int, seed: int, jobs: int | None, output: Path | None, form: str, expand: bool
+    device: str,
+    select: tuple[str, ...],
+    dots: int,
+    seed: int,
+    jobs: int | None,
+    output: Path | None,
+    form: str,
+    expand: bool,
+    with_uuid: bool,
 ) -> None:
     """Measure every matrix instruction of a GPU: characterise it, verify the result bit for bit, try to refute it.
 
@@ -64,7 +73,7 @@ def run(
 
         interrupted = False
         try:
-            survey(device, select, dots, seed, jobs, on_row)
+            survey(device, select, dots, seed, jobs, on_row, with_uuid)
         except KeyboardInterrupt:
             interrupted = True
     if not interrupted or output is None:

@@ -59,7 +59,7 @@ def _float(inst: Instruction, node: FusedSum, arithmetic: FloatArithmetic) -> It
     if node.products:
         fraction = inst.a.mantissa_bits + inst.b.mantissa_bits
         lowest = -fraction
-        yield Line("a product A × B", (Run(1, 0, "whole", "1.…×1.…"), Run(-1, -fraction, "kept", f"{fraction} fraction bits")))
+        yield Line("a product A × B", (Run(1, 0, "whole", "1-3"), Run(-1, -fraction, "kept", f"{fraction} fraction bits")))
     if node.has_addend:
         lowest = min(lowest, -inst.c.mantissa_bits)
         yield Line("C", _significand(inst.c.mantissa_bits, f"{inst.c.mantissa_bits} of {inst.c}"))

@@ -46,7 +46,7 @@ class _Instruction:
     cells: Cells
     shown: list[tuple[str, str]]
     tree: str
-    pictures: list[tuple[str, str]]
+    pictures: Sequence[tuple[str, str]]
 
     @property
     def is_narrow(self) -> bool:
@@ -101,7 +101,7 @@ def report_page(report: Report, figures: Sequence[str] = ()) -> str:
         .get_template("report.html")
         .render(
             report=report,
-            about=title(report).plain.split("\n")[-2:],
+            about=_about(report),
             summary=summary(report).plain,
             meanings=meanings(report),
             headers=[getattr(HEADERS, name).replace("\n", " ") for name in columns],
@@ -135,6 +135,12 @@ def diff_page(diff: Diff) -> str:
             environment=diff.environment,
         )
     )
+
+
+def _about(report: Report) -> list[str]:
+    """Facts and versions; the page's heading has the name already."""
+    facts, made = title(report).plain.split("\n")[-2:]
+    return [*filter(None, [facts.partition("; ")[2]]), made]
 
 
 def _instruction(row: Row, index: int, columns: Sequence[str]) -> _Instruction:

@@ -9,9 +9,11 @@ from accprobe.model import DotModel, FusedSum
 from accprobe.render.sections import ranges
 from accprobe.render.svg import box, element, path, picture, text
 
-LEAF_WIDTH, LEAF_HEIGHT, PITCH = 190, 22, 30
+LEAF_HEIGHT, PITCH = 22, 30
 STEP, RADIUS, MARGIN, ARROW = 62, 14, 8, 34
-LONGEST_LEAF = 26
+LETTER = 7.4
+"""Pixels of a letter, about."""
+LONGEST_LEAF = 60
 """Characters of a leaf; a longer one is cut, the text beside the drawing has all."""
 
 
@@ -35,6 +37,8 @@ def tree_picture(model: DotModel) -> str:
 class _Drawing:
     def __init__(self, model: DotModel) -> None:
         self._model = model
+        leaves = (words for node in model.root.nodes() for words in _leaves(node))
+        self._leaf_width = 16 + LETTER * max(len(words[:LONGEST_LEAF]) for words in leaves)
         self.rows = 0
         self.shapes: list[str] = []
 
@@ -42,11 +46,11 @@ class _Drawing:
         """Draw a sum and all that it takes."""
         taken = [*map(self.sum_, node.children), *map(self._leaf, _leaves(node))]
         height = 1 + max(spot.height for spot in taken)
-        x, y = MARGIN + LEAF_WIDTH + height * STEP, sum(spot.y for spot in taken) / len(taken)
+        x, y = MARGIN + self._leaf_width + height * STEP, sum(spot.y for spot in taken) / len(taken)
         for spot in taken:
             bend = x - STEP / 2
             self.shapes.append(path([("M", spot.x, spot.y), ("L", bend, spot.y), ("L", x - RADIUS, y)], "edge"))
-        self.shapes.append(element("circle", cx=x, cy=f"{y:.1f}", r=RADIUS, class_="sum"))
+        self.shapes.append(element("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=RADIUS, class_="sum"))
         several = len(self._model.arithmetics) > 1
         mark = f"@{self._model.arithmetics.index(node.arithmetic)}" if several else "Σ"
         self.shapes.append(text(x, y + 5, mark, text_anchor="middle"))
@@ -61,9 +65,9 @@ class _Drawing:
         y = MARGIN + self.rows * PITCH + LEAF_HEIGHT / 2
         self.rows += 1
         cut = words if len(words) <= LONGEST_LEAF else f"{words[: LONGEST_LEAF - 1]}…"
-        self.shapes.append(box(MARGIN, y - LEAF_HEIGHT / 2, LEAF_WIDTH, LEAF_HEIGHT, "leaf"))
+        self.shapes.append(box(MARGIN, y - LEAF_HEIGHT / 2, self._leaf_width, LEAF_HEIGHT, "leaf"))
         self.shapes.append(text(MARGIN + 8, y + 5, cut))
-        return _Spot(MARGIN + LEAF_WIDTH, y, 0)
+        return _Spot(MARGIN + self._leaf_width, y, 0)
 
 
 def _leaves(node: FusedSum) -> Iterator[str]:
