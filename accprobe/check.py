@@ -15,7 +15,7 @@ from accprobe.possible import Span, holds, possible
 from accprobe.render.cells import value
 from accprobe.report import Report, Row
 
-_LINE = re.compile(r"(?P<glob>\S+)\s*:\s*(?P<field>\w+)\s*(?P<operator>>=|<=|==|!=|>|<)\s*(?P<wanted>.*\S)\s*")
+_LINE = re.compile(r"(?P<glob>\S+)\s*:\s*(?P<field>\w+)\s*(?P<operator>>=|<=|==|!=|>|<)\s*(?P<wanted>[^\s<>=!].*)")
 _FORM = "write it as 'GLOB: FIELD OPERATOR VALUE', such as 'wgmma.*.e4m3.*: effective_bits >= 13'"
 
 NOTHING = "no measured instruction matches"
@@ -63,7 +63,7 @@ def read(line: str) -> Requirement:
     if match is None:
         raise RequirementError(f"requirement '{line}': {_FORM}")
     field, operator, text = match["field"], match["operator"], match["wanted"]
-    known = [name for name in _fields() if not name.endswith(("_bound", "_left"))]
+    known = _fields()
     if field not in known:
         raise RequirementError(f"requirement '{line}': there is no field '{field}'; {nearest(field, known)}")
     number = re.fullmatch(r"-?\d+", text)
@@ -119,5 +119,6 @@ def _breach(row: Row, requirement: Requirement) -> str:
 
 
 def _fields() -> list[str]:
-    """Every column of the flat form that an instruction has."""
-    return list(record(Row(name="mma.sync.m8n8k4.f64.f64.f64.f64", status="skipped")))
+    """Every column of the flat form that an instruction has, but for how far findings are known."""
+    aside = {f"{name}_{what}" for name in finding_names() for what in ("bound", "left")}
+    return [key for key in record(Row(name="mma.sync.m8n8k4.f64.f64.f64.f64", status="skipped")) if key not in aside]
