@@ -104,7 +104,9 @@ def test_another_opcode_is_a_change_and_modifiers_are_not() -> None:
 
 
 def test_generations_are_matched_by_role() -> None:
-    found = diff(fake_report(float_row(WGMMA, 13, QGMMA)), fake_report(float_row(TCGEN05, 23, {"UTCQMMA": 1}), device=BLACKWELL))
+    found = diff(
+        fake_report(float_row(WGMMA, 13, QGMMA)), fake_report(float_row(TCGEN05, 23, {"UTCQMMA": 1}), device=BLACKWELL)
+    )
     pair = only_pair(found)
     assert pair.a is not None
     assert pair.b is not None
@@ -134,7 +136,9 @@ def test_instruction_of_one_side_alone_says_why() -> None:
     assert same.verdict == "same"
     assert (alone.verdict, alone.note) == ("only in A", "not in the report of B, though sm_90a has it")
     old = {"kind": "cuda", "name": "Old GPU", "architecture": "sm_80"}
-    (missing,) = diff(fake_report(float_row(MMA, 13, QGMMA)), fake_report({"name": SPARSE, "status": "skipped"}, device=old)).pairs
+    (missing,) = diff(
+        fake_report(float_row(MMA, 13, QGMMA)), fake_report({"name": SPARSE, "status": "skipped"}, device=old)
+    ).pairs
     assert missing.note == "sm_80 has no such instruction"
 
 
@@ -169,7 +173,10 @@ def test_the_models_of_the_h200_are_those_of_its_report() -> None:
 def test_environment_is_told_apart() -> None:
     a, b = one(), one().model_copy(update={"environment": {"driver": "1.3", "triton": "3.9"}})
     found = diff(a, b)
-    assert [(change.what, change.a, change.b) for change in found.environment] == [("driver", "1.2", "1.3"), ("triton", "", "3.9")]
+    assert [(change.what, change.a, change.b) for change in found.environment] == [
+        ("driver", "1.2", "1.3"),
+        ("triton", "", "3.9"),
+    ]
     assert not found.differs
 
 

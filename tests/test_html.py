@@ -108,7 +108,9 @@ def test_hostile_report_is_no_markup_elsewhere(tmp_path: Path, form: str) -> Non
         result = CliRunner().invoke(main, [*arguments, "--format", form])
         assert result.exit_code in (0, 1), result.output
         if form == "markdown":
-            assert not re.search(r"(?<!\\)<(script|img)", "\n".join(re.sub("`[^`]*`", "", x) for x in result.stdout.split("\n")))
+            assert not re.search(
+                r"(?<!\\)<(script|img)", "\n".join(re.sub("`[^`]*`", "", x) for x in result.stdout.split("\n"))
+            )
 
 
 def test_page_loads_nothing(h200: str, page: Page) -> None:
@@ -233,14 +235,19 @@ def test_browser_sorts_filters_and_opens(tmp_path: Path, h200: str) -> None:
         document.querySelector(".tools button").click();
         return { up, down, rows, sections: sections.map((one) => one.dataset.name), open: sections.every((one) => one.open),
                  sort: table.tHead.rows[0].cells[2].getAttribute("aria-sort"), seen,
-                 count: document.querySelector("output").textContent, requests: performance.getEntriesByType("resource").length };
+                 count: document.querySelector("output").textContent,
+                 requests: performance.getEntriesByType("resource").length };
         """,
     )
     assert found["up"] == sorted(found["up"])
     assert found["down"] == sorted(found["up"], reverse=True)
     assert len(found["up"]) == len(Report.load("h200").measured)
     assert found["sort"] == "descending"
-    assert set(found["rows"]) == set(found["sections"]) == {f"wgmma.m64n{n}k32.f32.e4m3.e4m3{rs}" for n in (8, 256) for rs in ("", ".rs")}
+    assert (
+        set(found["rows"])
+        == set(found["sections"])
+        == {f"wgmma.m64n{n}k32.f32.e4m3.e4m3{rs}" for n in (8, 256) for rs in ("", ".rs")}
+    )
     assert found["open"] is True
     assert found["count"].startswith("4 of ")
     assert (found["seen"], found["requests"]) == ([], 0)
