@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from accprobe import units
-from accprobe.diff import Diff, Pair, generation, marked
+from accprobe.diff import Diff, Pair, generation, marked, shown
 from accprobe.features import IMPORTANCE, title
 from accprobe.instructions import catalog
 from accprobe.render.cells import value
@@ -23,8 +23,8 @@ def headline(diff: Diff) -> str:
     """ "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
     told = [*_changes(diff), *_new(diff)]
     if not told:
-        rest = [f"{count} {verdict}" for verdict, count in sorted(diff.counts.items()) if count]
-        told = [f"no value differs: {', '.join(rest) or 'nothing to compare'}"]
+        rest = ", ".join(f"{count} {verdict}" for verdict, count in sorted(diff.counts.items())) or "nothing to compare"
+        told = [rest if diff.counts["changed"] else f"no value differs: {rest}"]
     marks = marked(mark for pair in diff.pairs for mark in pair.marks)
     return f"{_sides(diff)}: {'; '.join(told)}{f' ({marks})' if marks else ''}"
 
@@ -63,21 +63,20 @@ def _groups(pairs: Iterable[Pair], field: str) -> list[list[Pair]]:
 
 
 def _item(field: str, group: Sequence[Pair]) -> str:
+    """ "FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
     first = group[0]
-    if first.a is None or first.b is None:
-        return ""
     operands = ", ".join(dict.fromkeys(pair.role.operands for pair in group))
     opcodes = " → ".join(dict.fromkeys(first.values("ran_as")))
     if field == "ran_as":
         return f"{operands} {opcodes}"
-    a, b = (_plain(row, field) for row in (first.a, first.b))
+    a, b = (_plain(row, field) for row in (first.a, first.b) if row)
     unit = " bits" if field.endswith("_bits") else ""
     return f"{operands} {WORDS.get(field, title(field))} {a} → {b}{unit}, {opcodes}"
 
 
 def _plain(row: Row, field: str) -> str:
-    """The value without the name of the float that has as many bits."""
-    return value(row.findings[field], field) if field in row.findings else ""
+    """The value; of bits without the name of the float that has as many."""
+    return value(row.findings[field], field) if field in row.findings else shown(row, field)
 
 
 def _new(diff: Diff) -> list[str]:

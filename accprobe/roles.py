@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from accprobe.instructions import Family, Instruction
@@ -58,10 +58,7 @@ def offered(rows: Iterable[Row]) -> dict[Role, list[Row]]:
     found: dict[Role, list[Row]] = {}
     for row in rows:
         found.setdefault(role(row.instruction), []).append(row)
-    return {
-        wanted: [row for row in alike if row.instruction.family == min(map(_rank, alike), key=NEWEST.index)]
-        for wanted, alike in found.items()
-    }
+    return {wanted: _newest(alike) for wanted, alike in found.items()}
 
 
 def nearest_shape(inst: Instruction, rows: Iterable[Row]) -> Row:
@@ -75,8 +72,9 @@ def nearest_shape(inst: Instruction, rows: Iterable[Row]) -> Row:
     return min(rows, key=distance)
 
 
-def _rank(row: Row) -> Family:
-    return row.instruction.family
+def _newest(rows: Sequence[Row]) -> list[Row]:
+    family = min((row.instruction.family for row in rows), key=NEWEST.index)
+    return [row for row in rows if row.instruction.family == family]
 
 
 def _class(name: str) -> str:

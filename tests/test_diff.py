@@ -64,6 +64,7 @@ def test_every_feature_that_changes_is_found_with_both_values_and_a_meaning(feat
 def test_a_feature_that_is_not_known_is_compared_too() -> None:
     pair = only_pair(diff(one(new_feature=1), one(new_feature=2)))
     assert [(d.field, d.means) for d in pair.differences] == [("new_feature", UNKNOWN)]
+    assert headline(diff(one(new_feature=1), one(new_feature=2))) == "Fake GPU: 1 changed"
 
 
 UNDETERMINED = {"value": "kept", "bound": "undetermined", "left": ["kept", "flushed"]}
@@ -156,6 +157,8 @@ def test_weaker_proof_is_a_change_and_marked(status: str) -> None:
     pair = only_pair(diff(one(), fake_report(row)))
     assert [(d.field, d.a, d.b) for d in pair.differences] == [("status", "confirmed", status)]
     assert pair.marks == (f"B {status}",)
+    found = diff(one(), fake_report(row))
+    assert headline(found) == f"Fake GPU: FP8 status confirmed → {status}, QGMMA (B {status})"
 
 
 def test_simulated_side_is_marked_everywhere_and_its_status_is_no_change() -> None:

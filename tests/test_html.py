@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -24,6 +25,8 @@ from accprobe.report import Report
 
 WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}</style></title>"
+AXE = os.environ.get("ACCPROBE_AXE", "")
+"""axe.min.js of the npm package axe-core, which finds faults that keep people from reading a page."""
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -207,11 +210,19 @@ def browsed(path: Path, script: str) -> dict[str, Any]:
         "addEventListener('error', (e) => seen.push(e.message)); console.error = (m) => seen.push(m);"
         "addEventListener('securitypolicyviolation', (e) => seen.push(e.violatedDirective));</script>"
     )
-    ask = f"<script>document.body.dataset.found = JSON.stringify((() => {{ {script} }})());</script>"
+    ask = f"(async () => {{ {script} }})().then((found) => {{ document.body.dataset.found = JSON.stringify(found); }})"
     policy = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-    path.write_text(policy.sub(probe, text, count=1).replace("</body>", f"{ask}</body>"), encoding="utf-8")
+    path.write_text(policy.sub(probe, text, count=1).replace("</body>", f"<script>{ask}</script></body>"), encoding="utf-8")
     assert CHROMIUM is not None
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", path.as_uri()]
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=60000",
+        "--dump-dom",
+        path.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     found = re.search(r'data-found="([^"]*)"', done.stdout)
     assert found is not None, done.stderr[-2000:]
@@ -259,3 +270,29 @@ def test_browser_runs_nothing_of_a_hostile_report(tmp_path: Path) -> None:
     path.write_text(report_page(evil_report()).replace("alert(", "document.body.append(666, "), encoding="utf-8")
     found = browsed(path, "return { ran: document.body.lastChild.data === '666', images: document.images.length, seen };")
     assert found == {"ran": False, "images": 0, "seen": []}
+
+
+@pytest.mark.skipif(
+    CHROMIUM is None or not AXE, reason="needs chromium, and ACCPROBE_AXE that names axe.min.js of npm's axe-core"
+)
+@pytest.mark.parametrize("what", ["report", "comparison"])
+def test_axe_finds_no_fault(tmp_path: Path, what: str) -> None:
+    report = Report.load("h200")
+    path = tmp_path / "page.html"
+    text = report_page(report) if what == "report" else diff_page(diff(report, published("b200")))
+    path.write_text(text, encoding="utf-8")
+    shutil.copyfile(AXE, tmp_path / "axe.js")
+    found = browsed(
+        path,
+        """
+        const script = document.createElement("script");
+        script.src = "axe.js";
+        await new Promise((loaded) => { script.onload = loaded; document.body.append(script); });
+        for (const one of [...document.querySelectorAll("details.instruction")].slice(0, 140).filter((_, i) => i % 10 === 0)) {
+          one.open = true;
+        }
+        const faults = await axe.run(document, { resultTypes: ["violations"] });
+        return { faults: faults.violations.map((one) => `${one.impact} ${one.id}: ${one.nodes[0].html.slice(0, 80)}`) };
+        """,
+    )
+    assert found == {"faults": []}

@@ -52,7 +52,7 @@ def diff(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expa
     elif form == "html":
         from accprobe.render.html import diff_page
 
-        click.echo(diff_page(found))
+        click.echo(diff_page(found, expand))
     else:
         from accprobe.render.terminal import console
         from accprobe.render.terminal_diff import diff_text

@@ -118,9 +118,9 @@ def report_page(report: Report, figures: Sequence[str] = ()) -> str:
     )
 
 
-def diff_page(diff: Diff) -> str:
-    """The whole comparison."""
-    found = changes.changed(diff)
+def diff_page(diff: Diff, expand: bool = False) -> str:
+    """The whole comparison; `expand`: one entry a pair."""
+    found = changes.changed(diff, expand)
     return (
         _environment()
         .get_template("diff.html")
@@ -130,7 +130,7 @@ def diff_page(diff: Diff) -> str:
             generations=(generation(diff.a), generation(diff.b)),
             tables={heading: [entry for entry in found if entry.first.by == by] for by, heading in changes.HEADINGS.items()},
             meanings=changes.meanings(diff),
-            verdicts=list(changes.verdicts(diff)),
+            verdicts=list(changes.verdicts(diff, expand)),
             unmeasured=diff.unmeasured,
             environment=diff.environment,
         )
