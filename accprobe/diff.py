@@ -14,7 +14,7 @@ from typing import Literal
 
 from accprobe import architectures
 from accprobe.errors import UnknownName, nearest
-from accprobe.features import FEATURES, NO_FINDINGS, finding_names
+from accprobe.features import ADD, FEATURES, NO_FINDINGS, OF_ALIGNMENT, OF_CHAINS, finding_names
 from accprobe.instructions import architectures_with
 from accprobe.meaning import meaning
 from accprobe.possible import overlap, possible
@@ -25,6 +25,9 @@ from accprobe.roles import Role, nearest_shape, offered, role
 Verdict = Literal["changed", "only in A", "only in B", "undecided", "same"]
 By = Literal["role", "name"]
 Side = Literal["A", "B"]
+
+UNDECIDED = "Not known well enough on both sides to tell them apart."
+NOT_KNOWN = "not known"
 
 
 @dataclass(frozen=True)
@@ -213,24 +216,38 @@ class _Comparison:
 
 
 def _differences(a: Row, b: Row, fields: Sequence[str], simulated: bool) -> Iterator[Difference]:
-    """How well a row is proved is no difference where a side is simulated: nothing of it is."""
     for field in fields:
-        text_a, text_b = shown(a, field), shown(b, field)
-        if field in NO_FINDINGS:
-            proof = field != "ran_as"
-            if text_a != text_b and text_a and text_b and not (proof and simulated):
-                yield Difference(field, "changed", text_a, text_b, meaning(field, a, b))
-            continue
-        of_a, of_b = a.findings.get(field), b.findings.get(field)
-        if of_a is None or of_b is None or (field == "order" and a.instruction.k != b.instruction.k):
-            continue
-        if (of_a.value, of_a.bound, of_a.left) == (of_b.value, of_b.bound, of_b.left):
-            continue
-        if not overlap(possible(of_a, field), possible(of_b, field)):
-            yield Difference(field, "changed", text_a, text_b, meaning(field, a, b))
-        else:
-            means = "Not known well enough on both sides to tell them apart."
-            yield Difference(field, "undecided", text_a, text_b, means)
+        verdict = _verdict(a, b, field, simulated)
+        if verdict is not None:
+            means = meaning(field, a, b) if verdict == "changed" else UNDECIDED
+            yield Difference(field, verdict, shown(a, field) or NOT_KNOWN, shown(b, field) or NOT_KNOWN, means)
+
+
+def _verdict(a: Row, b: Row, field: str, simulated: bool) -> Literal["changed", "undecided"] | None:
+    """How well a row is proved is no difference where a side is simulated: nothing of it is."""
+    if field in NO_FINDINGS:
+        texts = {shown(a, field), shown(b, field)}
+        if len(texts) == 1 or (simulated and field != "ran_as"):
+            return None
+        return "changed" if all(texts) else "undecided"
+    of_a, of_b = a.findings.get(field), b.findings.get(field)
+    if of_a is None or of_b is None:
+        lacking = b if of_b is None else a
+        return None if of_a is of_b or not _applies(field, lacking) else "undecided"
+    if (of_a.value, of_a.bound, of_a.left) == (of_b.value, of_b.bound, of_b.left):
+        return None
+    if field == "order" and a.instruction.k != b.instruction.k:
+        return None
+    return "undecided" if overlap(possible(of_a, field), possible(of_b, field)) else "changed"
+
+
+def _applies(field: str, row: Row) -> bool:
+    """Whether a row that lacks a field might have it: what is known of its sums may say that it means nothing there."""
+    if not row.findings:
+        return True
+    alignment = row.findings.get("alignment_bits")
+    exact = alignment is not None and alignment.bound == "exact" and alignment.value is None
+    return not (field.startswith(ADD) or field in OF_CHAINS or (exact and field in OF_ALIGNMENT))
 
 
 def _why_absent(side: Side, report: Report, row: Row | None, other: Row) -> str:

@@ -156,6 +156,12 @@ OF_ADDS = (
 )
 """Features that such a sum has."""
 
+OF_ALIGNMENT = ("alignment_rounding", "product_exponent", "min_exponent", "zero_terms")
+"""Features that mean nothing where every bit of the terms is kept."""
+
+OF_CHAINS = ("sums_alike",)
+"""Features that a single sum has not."""
+
 NO_FINDINGS = ("ran_as", "status", "unstable")
 """Features that a row has of its own."""
 

@@ -104,6 +104,28 @@ def test_another_opcode_is_a_change_and_modifiers_are_not() -> None:
     assert only_pair(diff(one(), one(opcodes={"QGMMA.64x8x32.OTHER": 1}))).verdict == "same"
 
 
+def test_what_one_side_does_not_know_is_undecided() -> None:
+    failed = {"name": WGMMA, "status": "unverified", "reason": "it failed"}
+    simulated = {"kind": "simulated", "name": "simulated GPU", "architecture": "sm_90a"}
+    pair = only_pair(diff(fake_report(failed), fake_report(float_row(WGMMA, 13, QGMMA), device=simulated)))
+    assert pair.verdict == "undecided"
+    assert {"ran_as", "effective_bits", "order"} <= {d.field for d in pair.differences}
+    assert {d.a for d in pair.differences} == {"not known"}
+
+
+def test_what_means_nothing_on_one_side_is_no_difference() -> None:
+    exact = one(alignment_bits={"value": None, "bound": "exact"}, sums_alike="yes", add_result_bits=23)
+    exact = fake_report(
+        *(
+            row.model_dump(mode="json", exclude_defaults=True)
+            | {"findings": {k: f.model_dump(mode="json") for k, f in row.findings.items() if k != "alignment_rounding"}}
+            for row in exact.instructions
+        )
+    )
+    pair = only_pair(diff(exact, one()))
+    assert [d.field for d in pair.differences] == ["alignment_bits"]
+
+
 def test_generations_are_matched_by_role() -> None:
     found = diff(
         fake_report(float_row(WGMMA, 13, QGMMA)), fake_report(float_row(TCGEN05, 23, {"UTCQMMA": 1}), device=BLACKWELL)

@@ -8,12 +8,9 @@ from __future__ import annotations
 from accprobe.experiments.findings import Bound, Finding, Value
 from accprobe.experiments.refine import values
 from accprobe.experiments.summary import effective, tree_in_words
-from accprobe.features import ADD, finding_names
+from accprobe.features import ADD, OF_ALIGNMENT, finding_names
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel, FloatArithmetic, IntegerArithmetic
-
-ALIGNMENT = ("alignment_rounding", "product_exponent", "min_exponent", "zero_terms")
-"""Features that nothing has where every bit of the terms is kept."""
 
 
 def stated(inst: Instruction, model: DotModel) -> dict[str, Finding]:
@@ -21,7 +18,7 @@ def stated(inst: Instruction, model: DotModel) -> dict[str, Finding]:
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return _integer(inst, model, model.root.arithmetic)
     exact = {prefix for prefix in ("", ADD) if values(model).get(f"{prefix}alignment_bits", 0) is None}
-    without = {f"{prefix}{name}" for prefix in exact for name in ALIGNMENT}
+    without = {f"{prefix}{name}" for prefix in exact for name in OF_ALIGNMENT}
     known = {name: value for name, value in values(model).items() if name in finding_names() and name not in without}
     findings = {name: Finding(name, value) for name, value in known.items()}
     findings["carries"] = Finding("carries", "kept")

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from accprobe import report
+from accprobe.features import OF_ALIGNMENT
 from accprobe.formats import Format
 from accprobe.instructions import Instruction
 from accprobe.model import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum
@@ -28,9 +29,6 @@ WHY = {
 }
 """What to see in the evidence of a feature."""
 
-
-ALIGNMENT = ("alignment_rounding", "product_exponent", "min_exponent", "zero_terms")
-"""Fields that mean nothing where every bit of the terms is kept."""
 
 LONG_ORDER = 24
 """Characters; a longer order is shown as a tree alone."""
@@ -94,7 +92,7 @@ def _fields(arithmetic: Arithmetic) -> Iterator[tuple[str, str]]:
     """Names and values; without those that say how terms are aligned where every bit of them is kept."""
     exact = isinstance(arithmetic, FloatArithmetic) and arithmetic.alignment_bits is None
     for name, plain in arithmetic.__dict__.items():
-        if not (exact and name in ALIGNMENT):
+        if not (exact and name in OF_ALIGNMENT):
             yield name, f"0x{plain:x}" if name == "nan" else plain.name if isinstance(plain, Format) else word(plain, name)
 
 
