@@ -175,6 +175,11 @@ def test_simulated_report_says_so_and_names_its_device() -> None:
     assert "accprobe run" not in report_page(published("v100"))
 
 
+def test_what_is_not_confirmed_is_told_with_its_reason() -> None:
+    row = float_row(WGMMA, 13, {"QGMMA": 1}, status="inferred", reason="3 differ")
+    assert f'<span class="inferred">inferred</span>: 3 differ: {WGMMA}</p>' in report_page(fake_report(row))
+
+
 def test_glossary_has_every_heading_and_status(page: Page) -> None:
     words = " ".join(page.words)
     assert all(word in words for word in GLOSSARY)

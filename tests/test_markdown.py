@@ -65,3 +65,8 @@ def test_bars_and_line_ends_of_a_report_split_no_table() -> None:
     (table,) = tables(text)
     assert len({len(row) for row in table}) == 1
     assert "\n# e" not in text
+
+
+def test_what_is_not_confirmed_is_told_with_its_reason() -> None:
+    row = float_row(WGMMA, 13, {"QGMMA": 1}, status="inferred", reason="3 differ")
+    assert f"- inferred: 3 differ: {WGMMA}\n" in report_markdown(fake_report(row))

@@ -22,7 +22,7 @@ from accprobe.render.glossary import GLOSSARY
 from accprobe.render.hanging import GLUE
 from accprobe.render.patterns import patterns
 from accprobe.render.reproduce import commands, versions
-from accprobe.render.terminal import HEADERS, legend, summary, title
+from accprobe.render.terminal import HEADERS, legend, reasons, summary, title
 from accprobe.render.tree_picture import tree_picture
 from accprobe.report import Report, Row
 
@@ -107,6 +107,7 @@ def report_page(report: Report, figures: Sequence[str] = ()) -> str:
             headers=[getattr(HEADERS, name).replace("\n", " ") for name in columns],
             rows=[_instruction(row, i, columns) for i, row in enumerate(report.measured)],
             legend=list(legend(report.measured)),
+            weak=reasons(report.measured),
             skipped=skipped,
             patterns=patterns,
             sweeps=getattr(report, "sweeps", ()),

@@ -10,7 +10,8 @@ from accprobe.headline import headline
 from accprobe.render import changes, sections
 from accprobe.render.cells import Cells, cells, effective_bits, lines, meanings
 from accprobe.render.hanging import GLUE
-from accprobe.render.terminal import HEADERS, legend, summary, title
+from accprobe.render.patterns import patterns
+from accprobe.render.terminal import HEADERS, legend, reasons, summary, title
 from accprobe.report import Report, Row
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
@@ -44,6 +45,8 @@ def _report(report: Report, expand: bool) -> Iterator[str]:
     if told := meanings(report):
         yield _list(map(_plain, told))
     yield from _paragraphs(legend(report.measured))
+    if weak := reasons(report.measured):
+        yield _list(_plain(f"{status}: {why}: {', '.join(patterns(names))}") for (status, why), names in weak.items())
     yield from _paragraphs(summary(report, len(shown)).plain.split("\n"))
 
 

@@ -157,7 +157,7 @@ def _below(report: Report, shown: list[Line], left_out: list[str]) -> Iterator[T
     for sentence in meanings(report):
         yield Text(f"! {sentence}", "yellow")
     yield from (Text(line, "dim") for line in legend(report.measured))
-    for (status, reason), names in _reasons(report.measured).items():
+    for (status, reason), names in reasons(report.measured).items():
         yield Text(f"{status}: {reason}: {', '.join(patterns(names))}", STATUS_STYLES[status])
     for reason, count in Counter(row.reason for row in report.instructions if row.status == "skipped").items():
         listing = f" (`accprobe list --instructions {report.device.architecture}` names them)"
@@ -186,12 +186,13 @@ def legend(rows: list[Row]) -> Iterator[str]:
         )
 
 
-def _reasons(rows: list[Row]) -> dict[tuple[Status, str], list[str]]:
-    reasons: dict[tuple[Status, str], list[str]] = {}
+def reasons(rows: list[Row]) -> dict[tuple[Status, str], list[str]]:
+    """Names of what is not confirmed, by status and reason."""
+    found: dict[tuple[Status, str], list[str]] = {}
     for row in rows:
         if row.status != "confirmed":
-            reasons.setdefault((row.status, row.reason), []).append(row.name)
-    return reasons
+            found.setdefault((row.status, row.reason), []).append(row.name)
+    return found
 
 
 def summary(report: Report, lines_shown: int | None = None) -> Text:
