@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from accprobe.columns import record
 from accprobe.errors import RequirementError, nearest
 from accprobe.features import finding_names
-from accprobe.flat import record
 from accprobe.possible import Span, holds, possible
 from accprobe.render.cells import value
 from accprobe.report import Report, Row

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from fakes import fake_report, float_row
 
 from accprobe.cli import main
-from accprobe.flat import records
+from accprobe.columns import records
 from accprobe.report import Report
 
 REPORT = Report.load("h200")

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 
-from accprobe.flat import records
+from accprobe.columns import records
 from accprobe.report import Report
 
 
