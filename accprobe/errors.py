@@ -5,7 +5,8 @@ AccprobeError
 ├── DeviceError          a device that cannot be opened or that failed
 │   └── NotRecorded      a replay was asked for what it does not hold
 ├── ToolMissing          a compiler, disassembler, profiler or package that is not installed
-└── ReportError          a report that cannot be read
+├── ReportError          a report that cannot be read
+└── RequirementError     a requirement on a report that cannot be read
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ class ToolMissing(AccprobeError):
 
 class ReportError(AccprobeError):
     """A report that cannot be read; the text names the file, the key and the reason."""
+
+
+class RequirementError(AccprobeError):
+    """A requirement on a report that cannot be read; the text has the line or the file, and the form that it takes."""
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:

@@ -153,6 +153,43 @@ def from_json(data: object) -> DotModel:
     return DotModel(tree, model["subnormal_operands"], model["subnormal_addend"])
 
 
+def json_schema() -> dict[str, object]:
+    """What `from_json` takes, as a JSON Schema; that the order is a tree of all products, only `from_json` can tell."""
+    subnormals = ("subnormal_operands", "subnormal_addend")
+    return _object(
+        {
+            "order": {"type": "string", "pattern": r"^\[.*\](@[0-9]+)?$"},
+            "arithmetics": {
+                "type": "array",
+                "minItems": 1,
+                "items": {"anyOf": [_fields(FloatArithmetic), _fields(IntegerArithmetic)]},
+            },
+            **{key: {"enum": list(_CHOICES[key])} for key in subnormals},
+        },
+        required=("order", "arithmetics", *subnormals),
+    )
+
+
+def _fields(kind: type[FloatArithmetic] | type[IntegerArithmetic]) -> dict[str, object]:
+    integer = kind is IntegerArithmetic
+    choices = {**_CHOICES, "overflow": get_args(IntegerOverflow if integer else Overflow)}
+    choices["result"] = tuple(name for name in RESULTS if formats.get(name).is_integer == integer)
+    table = {field.name: _field(field.name, choices) for field in fields(kind)}
+    return _object(table, required=tuple(field.name for field in fields(kind) if field.default is MISSING))
+
+
+def _field(key: str, choices: dict[str, tuple[str, ...]]) -> dict[str, object]:
+    if key not in _NUMBERS:
+        return {"enum": list(choices[key])}
+    low, high = _NUMBERS[key]
+    number: dict[str, object] = {"type": "integer", "minimum": low, "maximum": high}
+    return {"anyOf": [number, {"type": "null"}]} if key in _MAY_BE_NONE else number
+
+
+def _object(properties: dict[str, Any], required: tuple[str, ...]) -> dict[str, object]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
 def _arithmetic(data: object, place: str) -> Arithmetic:
     row = _table(data, place)
     if not isinstance(row.get("result"), str):

@@ -23,6 +23,7 @@ from pydantic import (
     PlainValidator,
     StringConstraints,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -57,7 +58,9 @@ def _read_model(data: object) -> DotModel:
         raise ValueError(str(e)) from None
 
 
-Model = Annotated[DotModel, PlainValidator(_read_model), PlainSerializer(notation.to_json)]
+Model = Annotated[
+    DotModel, PlainValidator(_read_model), PlainSerializer(notation.to_json), WithJsonSchema(notation.json_schema())
+]
 
 
 class _Record(BaseModel):
@@ -266,6 +269,11 @@ class Report(_Record):
             return cls.model_validate_json(text)
         except ValidationError as e:
             raise ReportError(f"{name}: {_reason(e)}") from None
+
+
+def bound(known: experiment.Bound) -> Bound:
+    """How far a value is known, as the report writes it."""
+    return "at_least" if known == "at least" else known
 
 
 def digits(inst: Instruction) -> tuple[int, int, int, int]:

@@ -25,7 +25,6 @@ from accprobe.experiments import characterise
 from accprobe.experiments.findings import Characterisation
 from accprobe.instructions import Instruction, architectures_with, parse
 from accprobe.lowering import Lowering
-from accprobe.records import Bound
 from accprobe.report import Report, Row, Run, Status
 from accprobe.rivals import Contest, challenge, undetermined
 from accprobe.verify import Counterexample, Verification, verify
@@ -54,6 +53,13 @@ class Identifies(Protocol):
     def identity(self, inst: Instruction) -> Hashable: ...
 
 
+@runtime_checkable
+class HasUuid(Protocol):
+    """A device that is one board of many, and can say which."""
+
+    def uuid(self) -> str: ...
+
+
 def survey(
     device: str | Device,
     select: Sequence[str] = (),
@@ -62,11 +68,13 @@ def survey(
     jobs: int | None = None,
     on_row: OnRow = lambda _: None,
     profiler: Profiler | None = None,
+    with_uuid: bool = False,
 ) -> Report:
     """The report of a device, by name ("cuda:0") or already open (then in this process, whatever `jobs` says).
 
     select: globs or names of instructions; none of them: all. on_row: called with the report so far, first with the skipped
-    rows alone, then after each row. profiler: is asked what was executed, and must agree with the disassembly.
+    rows alone, then after each row. profiler: is asked what was executed, and must agree with the disassembly. with_uuid:
+    whether the report says which board it is of.
     Raises UnknownName where a glob selects nothing, DeviceError where the device stops working.
     """
     started = time.perf_counter()
@@ -79,6 +87,8 @@ def survey(
     workers = min(jobs or default_jobs(), len(groups)) if name else 1
     rows = {key: Row(name=key, status="skipped", reason=reason) for key, reason in skipped.items()}
     empty = Report.empty(opened, name, seed)
+    if with_uuid:
+        empty = _identified(empty, opened)
 
     def so_far() -> Report:
         run = Run(jobs=max(workers, 1), seconds=round(time.perf_counter() - started, 3), selected=len(wanted))
@@ -155,6 +165,14 @@ def _same_function(device: Device, insts: Sequence[Instruction]) -> list[list[In
         identity = device.identity(inst) if isinstance(device, Identifies) else None
         groups.setdefault(inst.name if identity is None else identity, []).append(inst)
     return list(groups.values())
+
+
+def _identified(report: Report, device: Device) -> Report:
+    """The report with the UUID of its GPU. Raises DeviceError."""
+    if not isinstance(device, HasUuid):
+        raise DeviceError(f"{device.name} has no UUID; leave --with-uuid out")
+    facts = {**report.device.facts, "uuid": device.uuid()}
+    return report.model_copy(update={"device": report.device.model_copy(update={"facts": facts})})
 
 
 class Surveyor:
@@ -307,14 +325,11 @@ def _known(result: Characterisation, contest: Contest | None) -> dict[str, Any]:
     inst = result.instruction
     findings = undetermined(result.findings, contest) if contest else result.findings
     found = {
-        name: report.Finding(value=f.value, bound=_bound(f.bound), left=f.left, note=f.note) for name, f in findings.items()
+        name: report.Finding(value=f.value, bound=report.bound(f.bound), left=f.left, note=f.note)
+        for name, f in findings.items()
     }
     evidence = {name: tuple(report.exchange(inst, e) for e in f.evidence) for name, f in result.findings.items() if f.evidence}
     return {"findings": found, "evidence": evidence, "unstable": result.unstable}
-
-
-def _bound(bound: str) -> Bound:
-    return "at_least" if bound == "at least" else "exact" if bound == "exact" else "undetermined"
 
 
 def _verification(inst: Instruction, done: Verification) -> report.Verification:

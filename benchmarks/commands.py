@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-HELP, SIMULATED = 0.3, 10.0
+HELP, SIMULATED, DIFF, PAGE = 0.3, 10.0, 1.0, 2.0
 """Seconds, on two CPU cores."""
 
 COLD, WARM = 30.0, 8.0
@@ -39,7 +39,9 @@ def seconds(arguments: str, **environment: str) -> float:
 
 
 def without_gpu(repeat: int) -> Iterator[dict[str, object]]:
-    for arguments, limit in {"--help": HELP, "run --device sim:h100": SIMULATED}.items():
+    limits = {"--help": HELP, "run --device sim:h100": SIMULATED}
+    limits |= {"diff h200 sim:b200": DIFF, "diff h200 sim:h100": DIFF, "show h200 --format html": PAGE}
+    for arguments, limit in limits.items():
         yield result(f"accprobe {arguments}", "", [seconds(arguments) for _ in range(repeat)], limit)
 
 

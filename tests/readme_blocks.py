@@ -37,9 +37,14 @@ _BLOCK = re.compile(r"(<!-- (\w+): from [^\n]+ -->\n)(.*?)(<!-- end -->\n)", re.
 
 
 def shown(*arguments: str) -> list[str]:
-    """What `accprobe show` prints, without spaces at line ends."""
-    result = CliRunner(env={"COLUMNS": str(COLUMNS)}).invoke(main, ["show", *arguments])
-    assert result.exit_code == 0, result.stderr
+    """What `accprobe show` prints."""
+    return _printed("show", *arguments)
+
+
+def _printed(*arguments: str, status: int = 0) -> list[str]:
+    """What a command prints, without spaces at line ends."""
+    result = CliRunner(env={"COLUMNS": str(COLUMNS)}).invoke(main, arguments)
+    assert result.exit_code == status, result.stderr
     return [line.rstrip() for line in result.stdout.splitlines()]
 
 
@@ -165,7 +170,31 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in lines)
 
 
-BLOCKS = {"excerpt": excerpt, "found": found, "detail": detail, "speed": speed, "coverage": coverage}
+def diff() -> str:
+    """A comparison without its long tail: headline, what each generation offers, what it means."""
+    printed = _printed("diff", "h200", "sim:b200", status=1)
+    start = next(i for i, line in enumerate(printed) if line.startswith("only in"))
+    end = printed.index("What it means for a kernel")
+    return _code([*printed[:start], "…", "", *printed[end:]])
+
+
+def check() -> str:
+    """A check in which something is broken."""
+    lines = ("wgmma.*.f32.e4m3.*: effective_bits >= 13", "wgmma.*.e4m3.*: effective_bits >= 13")
+    printed = _printed("check", "h200", *(word for line in lines for word in ("--require", line)), status=1)
+    command = " \\\n    ".join(f"--require '{line}'" for line in lines)
+    return _code([f"$ accprobe check h200 {command}", *printed])
+
+
+BLOCKS = {
+    "excerpt": excerpt,
+    "diff": diff,
+    "check": check,
+    "found": found,
+    "detail": detail,
+    "speed": speed,
+    "coverage": coverage,
+}
 
 
 def written(text: str) -> str:

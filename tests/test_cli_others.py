@@ -10,6 +10,7 @@ from accprobe import toolchain
 from accprobe.cli import main
 from accprobe.instructions import catalog
 from accprobe.known_models import names
+from accprobe.report import recorded
 
 
 def test_list_of_instructions_has_them_all() -> None:
@@ -27,6 +28,13 @@ def test_list_of_a_target_without_its_suffix_says_so() -> None:
 def test_list_of_devices_has_every_simulated_one() -> None:
     listed = CliRunner().invoke(main, ["list", "--devices"]).stdout
     assert {line.split("\t")[0] for line in listed.splitlines()} >= {f"sim:{name}" for name in names()}
+
+
+def test_list_of_reports_says_what_is_in_each() -> None:
+    listed = CliRunner().invoke(main, ["list", "--reports"]).stdout
+    assert [line.split("\t")[0] for line in listed.splitlines()] == recorded()
+    assert "h200\trecorded report of NVIDIA H200, sm_90a, driver " in listed
+    assert listed.splitlines()[0].endswith(" confirmed")
 
 
 def test_list_of_an_unknown_architecture_is_told() -> None:
@@ -52,7 +60,7 @@ def test_doctor_names_what_is_missing_and_how_to_install_it(monkeypatch: pytest.
     ]
 
 
-@pytest.mark.parametrize("command", ["run", "sass", "show", "list", "doctor"])
+@pytest.mark.parametrize("command", ["run", "sweep", "sass", "show", "diff", "check", "list", "doctor"])
 def test_help_has_an_example(command: str) -> None:
     result = CliRunner().invoke(main, [command, "--help"])
     assert result.exit_code == 0
@@ -79,7 +87,7 @@ def test_help_imports_nothing_heavy_and_is_quick() -> None:
     started = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert time.perf_counter() - started < 2
-    assert not {"numpy", "pydantic", "rich", "cupy", "torch", "triton"} & set(done.stdout.split())
+    assert not {"numpy", "pydantic", "rich", "jinja2", "cupy", "torch", "triton"} & set(done.stdout.split())
 
 
 def test_python_m_accprobe_is_the_command() -> None:

@@ -236,3 +236,21 @@ def alive_in_group(group: int, patience: float = 5) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def test_uuid_is_in_the_report_only_where_it_is_asked_for(
+    tmp_path: Path, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeDevice, "uuid", lambda self: "GPU-fake", raising=False)
+    path = tmp_path / "r.json"
+    assert run("-o", str(path)).exit_code == 0
+    assert "uuid" not in path.read_text()
+    assert run("-o", str(path), "--with-uuid").exit_code == 0
+    assert Report.load(path).device.facts["uuid"] == "GPU-fake"
+
+
+def test_device_without_a_uuid_is_told() -> None:
+    arguments = ["run", "--device", "sim:h100", "--select", "mma.sync.m8n8k4.f64*", "--with-uuid"]
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "accprobe: simulated H100 has no UUID; leave --with-uuid out\n"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +50,31 @@ def test_gpu_that_is_not_here(driver: list[object], count: int, known: str) -> N
     driver[:] = count, ""
     with pytest.raises(DeviceError, match=f"there is no cuda:7; this machine has {known}"):
         open_device("cuda:7")
+
+
+class FakeDriver:
+    """Answers as libcuda does."""
+
+    def __init__(self, error: int = 0) -> None:
+        self.error = error
+
+    def cuDeviceGet(self, handle: Any, index: int) -> int:  # noqa: N802
+        handle._obj.value = index
+        return 0
+
+    def cuDeviceGetUuid_v2(self, found: Any, handle: Any) -> int:  # noqa: N802
+        found[:] = range(handle.value, handle.value + 16)
+        return self.error
+
+
+def test_uuid_is_as_nvidia_smi_writes_it() -> None:
+    assert cuda.uuid(FakeDriver(), 0) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert cuda.uuid(FakeDriver(), 1) == "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
+
+
+def test_driver_that_tells_no_uuid() -> None:
+    with pytest.raises(DeviceError, match=r"does not tell the UUID of cuda:0 \(error 801\)"):
+        cuda.uuid(FakeDriver(801), 0)
 
 
 def small_integers(random: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> tuple[Bits, np.ndarray]:
@@ -118,6 +145,10 @@ class TestGpu:
         np.testing.assert_array_equal(gpu.dot_on_gpu(inst, *(cupy.asarray(x) for x in (a, b, c))).get(), whole)
         monkeypatch.setattr(cuda, "CHUNK_BYTES", 4000)
         np.testing.assert_array_equal(gpu.dot(inst, a, b, c), whole)
+
+    def test_uuid_is_one(self, gpu: cuda.CudaDevice) -> None:
+        assert re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", gpu.uuid())
+        assert gpu.uuid() not in str(gpu.describe())
 
     def test_says_what_it_is(self, gpu: cuda.CudaDevice) -> None:
         assert gpu.describe()["sm_count"]

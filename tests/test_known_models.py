@@ -16,6 +16,7 @@ from accprobe.instructions import Instruction, catalog, parse
 from accprobe.known_models import CHIPS, MEASURED, architecture_of, chip, known_models, names
 from accprobe.model import Arithmetic, DotModel, FloatArithmetic, IntegerArithmetic
 from accprobe.operands import Operands, draw, kinds
+from accprobe.report import Report
 
 VECTORS = Path(os.environ.get("ACCPROBE_HARDWARE_VECTORS") or Path(__file__).parents[2] / "shared" / "hardware-vectors")
 needs_vectors = pytest.mark.skipif(
@@ -192,6 +193,17 @@ def test_fp8_on_the_f16_unit(result: str, add: str) -> None:
     assert first.arithmetic.product_exponent == "normalised operands"
     assert last.arithmetic.alignment_bits is None
     assert last.arithmetic.result_rounding == "RNE"
+
+
+def test_subnormal_e5m2_stays_one_as_f16() -> None:
+    """As an H200 has it: the model of its report and the published one give the same bits."""
+    row = next(row for row in Report.load("h200").instructions if row.name == "mma.sync.m16n8k16.f32.e5m2.e5m2.f32")
+    inst, rng = row.instruction, np.random.default_rng(0)
+    a, b = (rng.integers(0, 4, (4096, inst.k), np.uint8) for _ in "ab")
+    a[:, 1], b[:, 0] = rng.integers(0x10, 0x60, (2, 4096), np.uint8)
+    c = np.zeros(len(a), np.uint32)
+    assert row.model is not None
+    np.testing.assert_array_equal(known_models("h200")[inst].model.evaluate(inst, a, b, c), row.model.evaluate(inst, a, b, c))
 
 
 def test_fp8_on_a_unit_of_its_own() -> None:

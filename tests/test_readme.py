@@ -1,15 +1,20 @@
 import re
 import shlex
 import tomllib
+from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
 import readme_blocks
+from click.testing import CliRunner
 
 import accprobe
 from accprobe import kernels
 from accprobe.cli import main
+from accprobe.diff import Verdict
 from accprobe.instructions import catalog
+from accprobe.possible import OPERATORS
 from accprobe.render.cells import register
 from accprobe.render.terminal import HEADERS
 from accprobe.report import SCHEMA, Report, Row
@@ -40,7 +45,7 @@ COMMANDS = [command for command in SHELL if command.startswith("accprobe ")]
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_command_parses(line: str) -> None:
-    name, *arguments = shlex.split(line, comments=True)[1:]
+    name, *arguments = shlex.split(line.partition(" > ")[0], comments=True)[1:]
     command = main.commands[name]
     with click.Context(main, info_name="accprobe") as parent:
         command.make_context(name, arguments, parent=parent)
@@ -65,7 +70,7 @@ def test_every_command_of_the_readme_and_of_the_package_is_the_same() -> None:
 
 def test_schema_and_keys_are_the_report_s() -> None:
     assert f"schema {SCHEMA}" in README
-    lines = [line for line in section("The report").splitlines() if line.startswith("| `")]
+    lines = [line for line in section("The report").partition("`--format` of")[0].splitlines() if line.startswith("| `")]
     keys = set(re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in lines)))
     assert keys <= set(Row.model_fields)
 
@@ -159,3 +164,31 @@ def test_extras_are_those_of_the_package() -> None:
         (extra, "") for extra in project["optional-dependencies"]
     } | {("", extra) for extra in project["optional-dependencies"]}
     assert all(f'".[{extra}]"' in README for extra in project["optional-dependencies"])
+
+
+def test_comparison_is_the_one_that_it_says_it_is() -> None:
+    assert readme_blocks.diff().splitlines()[1] == (
+        "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA (B simulated)"
+    )
+    told = set(re.findall(r"^\| ([^|]+) \|", section("Two GPUs compared"), re.MULTILINE)) - {"verdict"}
+    assert {word for words in told for word in words.split(", ")} == set(get_args(Verdict))
+
+
+def test_gate_of_a_ci_job_works(tmp_path: Path) -> None:
+    (requirements,) = blocks("toml")
+    (tmp_path / "require.toml").write_text(requirements, encoding="utf-8")
+    arguments = ["check", "h200", "--file", str(tmp_path / "require.toml")]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    (job,) = blocks("yaml")
+    for line in re.findall(r"run: accprobe (.+)", job):
+        name, *rest = shlex.split(line)
+        main.commands[name].make_context(name, rest)
+    for operator in OPERATORS:
+        assert f"`{operator}`" in section("In CI")
+
+
+def test_forms_are_those_of_show() -> None:
+    (form,) = (option for option in main.commands["show"].params if option.name == "form")
+    assert isinstance(form.type, click.Choice)
+    told = re.findall(r"^\| `(\w+)` \|", section("The report").partition("`--format` of `show`")[2], re.MULTILINE)
+    assert sorted(told) == sorted(form.type.choices)

@@ -12,6 +12,8 @@ from typing import Any
 import click
 
 from accprobe import __version__
+from accprobe.cli.check import check
+from accprobe.cli.diff import diff
 from accprobe.cli.doctor import doctor
 from accprobe.cli.list import list_
 from accprobe.cli.run import COULD_NOT, INTERRUPTED, run
@@ -66,5 +68,5 @@ def main(ctx: click.Context) -> None:
         ctx.exit(COULD_NOT)
 
 
-for command in (run, sweep, sass, show, list_, doctor):
+for command in (run, sweep, sass, show, diff, check, list_, doctor):
     main.add_command(command)

@@ -23,9 +23,19 @@ def list_(instructions: str | None, devices: bool, reports: bool) -> None:
     if devices or not (instructions or reports):
         _devices()
     if reports or not (instructions or devices):
-        from accprobe.report import recorded
+        _reports()
 
-        _lines((name, "recorded report") for name in recorded())
+
+def _reports() -> None:
+    from collections import Counter
+
+    from accprobe.report import Report, recorded
+
+    for name in recorded():
+        report = Report.load(name)
+        counts = ", ".join(f"{count} {status}" for status, count in Counter(row.status for row in report.measured).items())
+        driver = f", driver {report.environment['driver']}" if "driver" in report.environment else ""
+        _lines([(name, f"recorded report of {report.device.name}, {report.device.architecture}{driver}: {counts}")])
 
 
 def _instructions(architecture: str) -> None:

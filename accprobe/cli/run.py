@@ -40,6 +40,7 @@ INTERRUPTED = 130
 @click.option("--ncu", is_flag=True, help="Have the profiler count what is executed, too (Nsight Compute; root, mostly).")
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
+@click.option("--with-uuid", is_flag=True, help="Put the GPU's UUID in the report, which names the board.")
 def run(
     device: str,
     select: tuple[str, ...],
@@ -50,6 +51,7 @@ def run(
     ncu: bool,
     form: str,
     expand: bool,
+    with_uuid: bool,
 ) -> None:
     """Measure every matrix instruction of a GPU: characterise it, verify the result bit for bit, try to refute it.
 
@@ -77,7 +79,7 @@ def run(
 
         interrupted = False
         try:
-            survey(device, select, dots, seed, jobs, on_row, profiler)
+            survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid)
         except KeyboardInterrupt:
             interrupted = True
     if not interrupted or output is None:

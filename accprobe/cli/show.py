@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from accprobe.report import Report
 
 
 @click.command()
 @click.argument("report")
 @click.argument("instruction", required=False)
-@click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["terminal", "markdown", "html", "json", "jsonl", "csv"]),
+    default="terminal",
+    show_default=True,
+)
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
 def show(report: str, instruction: str | None, form: str, expand: bool) -> None:
     """Show a REPORT, a file or the name of a recorded one; with INSTRUCTION, a name or glob, everything about those.
@@ -17,8 +28,9 @@ def show(report: str, instruction: str | None, form: str, expand: bool) -> None:
     Examples:
       accprobe show report.json
       accprobe show report.json wgmma.m64n8k32.f32.e4m3.e4m3
+      accprobe show h200 --format html > h200.html
     """
-    from accprobe.errors import UnknownName, nearest
+    from accprobe.errors import ToolMissing, UnknownName, nearest
     from accprobe.report import Report
 
     loaded = Report.load(report)
@@ -31,22 +43,55 @@ def show(report: str, instruction: str | None, form: str, expand: bool) -> None:
             raise UnknownName(f"{report} has no instruction '{instruction}'; {nearest(instruction, names)}")
         rows = tuple(row for row in loaded.instructions if row.name in chosen)
         loaded = loaded.model_copy(update={"instructions": rows})
-    if form == "json":
-        click.echo(loaded.dumps(), nl=False)
-        return
+    if form == "terminal":
+        _terminal(loaded, instruction is not None, expand)
+    else:
+        click.echo(_text(loaded, form, instruction is not None, expand), nl=False)
+
+
+def _terminal(report: Report, in_full: bool, expand: bool) -> None:
     from accprobe.render.detail import detail
     from accprobe.render.terminal import console, table, title
 
     out = console()
-    if not instruction:
-        if loaded.instructions or not loaded.sweeps:
-            out.print(table(loaded, out.width, expand))
+    if not in_full:
+        if report.instructions or not report.sweeps:
+            out.print(table(report, out.width, expand))
         else:
-            out.print(title(loaded))
-        if loaded.sweeps:
+            out.print(title(report))
+        if report.sweeps:
             from accprobe.render.sweeps import sweeps
 
-            out.print("", sweeps(loaded.sweeps, out.width, expand, loaded.device.kind == "simulated"), sep="\n")
+            out.print("", sweeps(report.sweeps, out.width, expand, report.device.kind == "simulated"), sep="\n")
         return
-    for i, row in enumerate(loaded.instructions):
+    for i, row in enumerate(report.instructions):
         out.print(*([""] if i else []), detail(row), sep="\n")
+
+
+def _figures(report: Report) -> list[str]:
+    """The sweeps as SVG; without matplotlib none, and a sentence on standard error that says so."""
+    if not report.sweeps:
+        return []
+    from accprobe.render import figures
+
+    try:
+        return [figures.svg(figure) for figure in figures.by_type(report.sweeps)]
+    except ToolMissing as e:
+        click.echo(f"accprobe: the sweeps are shown without plots: {e}", err=True)
+        return []
+
+
+def _text(report: Report, form: str, in_full: bool, expand: bool) -> str:
+    if form == "json":
+        return report.dumps()
+    if form == "html":
+        from accprobe.render.html import report_page
+
+        return report_page(report, _figures(report))
+    if form == "markdown":
+        from accprobe.render.markdown import report_markdown, rows_markdown
+
+        return rows_markdown(report.instructions) if in_full else report_markdown(report, expand)
+    from accprobe.render.rows import comma_separated, json_lines
+
+    return comma_separated(report) if form == "csv" else json_lines(report)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -71,6 +72,14 @@ def architecture_of_first() -> str | None:
         return None
 
 
+def uuid(driver: Any, index: int) -> str:
+    """The UUID of a GPU, asked of the driver library. Raises DeviceError."""
+    handle, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    if error := driver.cuDeviceGet(ctypes.byref(handle), index) or driver.cuDeviceGetUuid_v2(found, handle):
+        raise DeviceError(f"the NVIDIA driver does not tell the UUID of cuda:{index} (error {error})")
+    return f"GPU-{UUID(bytes=bytes(found))}"
+
+
 class CudaDevice:
     """GPU number `index`, with one loaded kernel an instruction and buffers that only grow. Not for several threads at once.
 
@@ -114,6 +123,10 @@ class CudaDevice:
             "memory_gib": round(properties["totalGlobalMem"] / 2**30, 1),
             "max_clock_mhz": self._cupy.cuda.runtime.deviceGetAttribute(clock_attribute, self._index) // 1000,
         }
+
+    def uuid(self) -> str:
+        """This very board's name, "GPU-…" as nvidia-smi has it. Raises DeviceError where the driver does not tell."""
+        return uuid(ctypes.CDLL("libcuda.so.1"), self._index)
 
     def environment(self) -> dict[str, str]:
         runtime = self._cupy.cuda.runtime.runtimeGetVersion()

@@ -17,9 +17,10 @@ from accprobe.experiments.precision import precision
 from accprobe.experiments.refine import dense_roundings, refine, tiny_results
 from accprobe.experiments.specials import carries, specials
 from accprobe.experiments.subnormals import subnormals
+from accprobe.experiments.summary import effective, tree_in_words
 from accprobe.experiments.workbench import Workbench
 from accprobe.instructions import Instruction
-from accprobe.model import DotModel, FloatArithmetic, FusedSum
+from accprobe.model import DotModel, FloatArithmetic
 
 PROVISIONAL_BITS = 30
 """Alignment bits of the draft before they are measured; the rows asked until then need two or three."""
@@ -37,8 +38,8 @@ def characterise(device: Device, inst: Instruction) -> Characterisation:
     else:
         model, findings = _floats(bench)
         findings["carries"] = carries(bench, model)
-        findings["effective_bits"] = _effective(findings)
-    findings |= _tree_in_words(model, findings["order"])
+        findings["effective_bits"] = effective(findings)
+    findings |= tree_in_words(model, findings["order"])
     return Characterisation(inst, findings, model, bench.unstable, bench.asked)
 
 
@@ -83,36 +84,3 @@ def _rules(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
         draft, more = step(bench, draft)
         findings += more
     return draft, findings
-
-
-def _tree_in_words(model: DotModel, order: Finding) -> dict[str, Finding]:
-    """The order, and what follows from it: products a sum, and where C joins."""
-    counts = [len(node.products) for node in model.root.nodes() if node.products]
-    products = counts[0] if len(set(counts)) == 1 else "+".join(map(str, counts))
-    return {
-        "order": replace(order, value=model.order),
-        "products_per_sum": Finding("products_per_sum", products, order.bound, note=order.note),
-        "addend": Finding("addend", _addend(model.root), order.bound, note=order.note),
-    }
-
-
-def _addend(root: FusedSum) -> str:
-    """Where C joins, in words."""
-    path = [root]
-    while not path[-1].has_addend:
-        path.append(next(child for child in path[-1].children if any(node.has_addend for node in child.nodes())))
-    node, from_last = path[-1], len(path)
-    if not node.products:
-        return "own add, last" if from_last == 1 else "own add"
-    if from_last == 1:
-        return "last sum" if node.children else "the sum"
-    return f"sum {from_last} from the last" if node.children else "first sum"
-
-
-def _effective(findings: dict[str, Finding]) -> Finding:
-    """Fraction bits that a running sum keeps: the fewer of alignment bits and result bits."""
-    alignment, result = findings["alignment_bits"], findings["result_bits"]
-    limits = [(f.value, f.bound == "exact") for f in (alignment, result) if isinstance(f.value, int)]
-    value, exact = min(limits, key=lambda limit: (limit[0], not limit[1]))
-    evidence = alignment.evidence[:2] + result.evidence[:2]
-    return Finding("effective_bits", value, "exact" if exact else "at least", evidence=evidence)

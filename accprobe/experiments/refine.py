@@ -123,7 +123,7 @@ def tiny_results(bench: Workbench, model: DotModel, findings: dict[str, Finding]
 def _settled(findings: dict[str, Finding], model: DotModel) -> dict[str, Finding]:
     """The findings brought in line with a model that the search has chosen."""
     changed = dict(findings)
-    for feature, value in _values(model).items():
+    for feature, value in values(model).items():
         finding = changed.get(feature)
         if finding and finding.value != value and not _above(finding, value):
             changed[feature] = replace(finding, value=value, bound="exact", left=(), note="settled on random operands")
@@ -139,18 +139,18 @@ def _ambiguous(
     d: Bits,
 ) -> dict[str, Finding]:
     """The findings, undetermined where other models explain all answers `d` with other values."""
-    left: dict[str, list[Value]] = {feature: [value] for feature, value in _values(model).items()}
+    left: dict[str, list[Value]] = {feature: [value] for feature, value in values(model).items()}
     for other in others:
-        new = [(feature, value) for feature, value in _values(other).items() if value not in left.get(feature, [value])]
+        new = [(feature, value) for feature, value in values(other).items() if value not in left.get(feature, [value])]
         if new and explains(inst, other, operands, d):
             for feature, value in new:
                 left[feature].append(value)
     changed = dict(findings)
-    for feature, values in left.items():
+    for feature, possible in left.items():
         finding = changed.get(feature)
-        if finding and any(value != finding.value and not _above(finding, value) for value in values):
+        if finding and any(value != finding.value and not _above(finding, value) for value in possible):
             note = "these explain the random operands tried equally well"
-            changed[feature] = replace(finding, value=values[0], bound="undetermined", left=tuple(values), note=note)
+            changed[feature] = replace(finding, value=possible[0], bound="undetermined", left=tuple(possible), note=note)
     return changed
 
 
@@ -161,7 +161,7 @@ def _above(finding: Finding, value: Value) -> bool:
     return value is None or (isinstance(value, int) and value > finding.value)
 
 
-def _values(model: DotModel) -> dict[str, int | str | None]:
+def values(model: DotModel) -> dict[str, int | str | None]:
     """Every field of a model, by the feature that it is found as."""
     values: dict[str, int | str | None] = {
         "subnormal_operands": model.subnormal_operands,

@@ -1,1 +1,5 @@
-"""Reports for readers: cells and patterns are shared, each other module is one output form."""
+"""Reports and comparisons for readers.
+
+What they say is in cells, patterns, sections and changes; pictures are drawn with svg; each other module is an output form, or
+a part of one.
+"""

@@ -43,6 +43,13 @@ def svg(figure: Any) -> str:
     return text[text.index("<svg") :]
 
 
+def by_type(records: Sequence[SweepRecord]) -> list[Any]:
+    """A figure for each operand type that has something to draw."""
+    drawn = [each for each in records if each.masks]
+    types = dict.fromkeys(each.dtype for each in drawn)
+    return [masks_and_cost([each for each in drawn if each.dtype == name]) for name in types]
+
+
 def masks_and_cost(records: Sequence[SweepRecord]) -> Any:
     """For each operand type, warps and operand set: what the masks change, beside what they change of exact sums, and the
     error; one curve a block-K. Below: error and speed against block-K.

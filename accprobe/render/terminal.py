@@ -127,7 +127,7 @@ def _table(shown: list[Line], columns: list[str], room: int) -> Table:
         if line.row.instruction.family != family:
             family = line.row.instruction.family
             found.add_section()
-        found.add_row(_wrapped(line.pattern, room), *(_cell(line, column) for column in columns))
+        found.add_row(wrapped(line.pattern, room), *(_cell(line, column) for column in columns))
     return found
 
 
@@ -140,7 +140,7 @@ def _cell(line: Line, column: str) -> Text:
     return Text(text, STATUS_STYLES[row.status] if column == "status" else "")
 
 
-def _wrapped(name: str, room: int) -> str:
+def wrapped(name: str, room: int) -> str:
     """The name on as many lines as it needs, broken before dots."""
     broken = [""]
     for piece in re.split(r"(?=\.)(?![^{]*\})", name):
@@ -156,18 +156,19 @@ def _below(report: Report, shown: list[Line], left_out: list[str]) -> Iterator[T
         yield Text(f"Left out at this width: {headers}.", "dim")
     for sentence in meanings(report):
         yield Text(f"! {sentence}", "yellow")
-    yield from (Text(line, "dim") for line in _legend(report.measured))
-    for (status, reason), names in _reasons(report.measured).items():
+    yield from (Text(line, "dim") for line in legend(report.measured))
+    for (status, reason), names in reasons(report.measured).items():
         yield Text(f"{status}: {reason}: {', '.join(patterns(names))}", STATUS_STYLES[status])
     for reason, count in Counter(row.reason for row in report.instructions if row.status == "skipped").items():
         listing = f" (`accprobe list --instructions {report.device.architecture}` names them)"
         if report.device.kind == "simulated":
             listing = ""
         yield Text(f"{reason}: {count} of {report.run.selected} instructions{listing}", "dim")
-    yield _summary(report, shown)
+    yield summary(report, len(shown))
 
 
-def _legend(rows: list[Row]) -> Iterator[str]:
+def legend(rows: list[Row]) -> Iterator[str]:
+    """What the marks in the table mean, of those that it has."""
     every = [text for row in rows for text in cells(row)]
     if any(text.startswith("≥") for text in every):
         yield "≥: a lower bound, the operands' formats reach no further."
@@ -185,15 +186,17 @@ def _legend(rows: list[Row]) -> Iterator[str]:
         )
 
 
-def _reasons(rows: list[Row]) -> dict[tuple[Status, str], list[str]]:
-    reasons: dict[tuple[Status, str], list[str]] = {}
+def reasons(rows: list[Row]) -> dict[tuple[Status, str], list[str]]:
+    """Names of what is not confirmed, by status and reason."""
+    found: dict[tuple[Status, str], list[str]] = {}
     for row in rows:
         if row.status != "confirmed":
-            reasons.setdefault((row.status, row.reason), []).append(row.name)
-    return reasons
+            found.setdefault((row.status, row.reason), []).append(row.name)
+    return found
 
 
-def _summary(report: Report, shown: list[Line]) -> Text:
+def summary(report: Report, lines_shown: int | None = None) -> Text:
+    """How many instructions ended in which status. lines_shown: lines of the table, where like instructions share one."""
     counts = Counter(row.status for row in report.instructions)
     done = "simulated" if report.device.kind == "simulated" else "measured"
     text = Text(f"{len(report.measured)} instructions {done} in {report.run.seconds:.1f} s: ", "bold")
@@ -204,8 +207,8 @@ def _summary(report: Report, shown: list[Line]) -> Text:
     )
     if counts["skipped"]:
         text.append(f"; {counts['skipped']} skipped")
-    if len(shown) < len(report.measured):
-        text.append(f"; like ones share a line ({len(shown)} line{'s' * (len(shown) > 1)}, --all has each)", "dim")
+    if lines_shown is not None and lines_shown < len(report.measured):
+        text.append(f"; like ones share a line ({lines_shown} line{'s' * (lines_shown > 1)}, --all has each)", "dim")
     if cut := report.run.selected - len(report.instructions):
         text.append(f"\nThe run was cut short: {cut} of {report.run.selected} instructions are missing", "bold red")
     return text

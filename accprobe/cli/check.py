@@ -1,0 +1,51 @@
+"""`accprobe check`: whether a report is as a project needs it, for CI."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+BROKEN = 1
+
+
+@click.command()
+@click.argument("report")
+@click.option("--require", multiple=True, metavar="LINE", help="'GLOB: FIELD OPERATOR VALUE'; may be given again.")
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="TOML",
+    help="A file with a list of such lines: require = [...]; may be given again.",
+)
+def check(report: str, require: tuple[str, ...], files: tuple[Path, ...]) -> None:
+    """Check a REPORT, a file or the name of a recorded one, against requirements on its instructions.
+
+    A field is a column of `accprobe show REPORT --format csv`. A value that is not known well enough breaks a requirement,
+    and so does one that is not confirmed; a requirement that no measured instruction matches is broken too.
+
+    Exit status: 0 every requirement is kept, 1 some is broken, 2 trouble.
+
+    \b
+    Example:
+      accprobe check report.json --require 'wgmma.*.f32.e4m3.*: effective_bits >= 13'
+    """
+    from accprobe.check import check as outcomes
+    from accprobe.check import read, read_file
+    from accprobe.render.requirements import outcome_text
+    from accprobe.render.terminal import console
+    from accprobe.report import Report
+
+    requirements = [*map(read, require), *(one for path in files for one in read_file(path))]
+    if not requirements:
+        raise click.UsageError("there is nothing to check: give --require LINE or --file TOML")
+    loaded = Report.load(report)
+    if loaded.device.kind == "simulated":
+        click.echo(f"accprobe: SIMULATED: {report} is of published models, nothing was measured", err=True)
+    found = outcomes(loaded, requirements)
+    console().print(outcome_text(found))
+    if not all(outcome.kept for outcome in found):
+        sys.exit(BROKEN)

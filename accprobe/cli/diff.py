@@ -1,0 +1,73 @@
+"""`accprobe diff`: two reports compared."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from accprobe.report import Report
+
+DIFFERENT = 1
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@click.option("--only", multiple=True, metavar="FIELD", help="Compare this field alone; may be given again.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever differs.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["terminal", "json", "markdown", "html"]),
+    default="terminal",
+    show_default=True,
+)
+@click.option("--all", "expand", is_flag=True, help="One entry an instruction, like ones too.")
+def diff(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expand: bool) -> None:
+    """Compare two reports: each a file, the name of a recorded one, or sim:NAME for published models.
+
+    Instructions are compared by name, and by role where the generations offer different ones for the same operands.
+
+    Exit status: 0 nothing differs, 1 something does, 2 trouble. What is undecided does not count as a difference.
+
+    \b
+    Examples:
+      accprobe diff h200 sim:b200
+      accprobe diff before.json after.json --only effective_bits
+    """
+    from accprobe.diff import diff as compare
+
+    found = compare(_side(a), _side(b), only)
+    if form == "json":
+        from accprobe.render.json_diff import diff_json
+
+        click.echo(diff_json(found))
+    elif form == "markdown":
+        from accprobe.render.markdown import diff_markdown
+
+        click.echo(diff_markdown(found, expand), nl=False)
+    elif form == "html":
+        from accprobe.render.html import diff_page
+
+        click.echo(diff_page(found, expand))
+    else:
+        from accprobe.render.terminal import console
+        from accprobe.render.terminal_diff import diff_text
+
+        out = console()
+        out.print(diff_text(found, out.width, expand))
+    if found.differs and not exit_zero:
+        sys.exit(DIFFERENT)
+
+
+def _side(name: str) -> Report:
+    if name.startswith("sim:"):
+        from accprobe.published import published
+
+        return published(name.removeprefix("sim:"))
+    from accprobe.report import Report
+
+    return Report.load(name)

@@ -1,0 +1,181 @@
+"""The pairs of a comparison as few entries: like ones together, for every output form."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from accprobe.diff import By, Diff, Pair, Verdict, generation, marked
+from accprobe.features import IMPORTANCE, title
+from accprobe.render.patterns import patterns
+from accprobe.report import Report
+
+HEADINGS: dict[By, str] = {
+    "role": "What each generation offers for the same operands: changed",
+    "name": "The same instruction: changed",
+}
+
+ORDER: tuple[Verdict, ...] = ("changed", "only in A", "only in B", "undecided", "same")
+"""In which verdicts are told."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of an entry: its title and both sides as tables show them."""
+
+    name: str
+    a: str
+    b: str
+
+    @property
+    def title(self) -> str:
+        return "instruction" if self.name == "instruction" else title(self.name)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Pairs that changed alike. name: the roles, or the names as patterns; undecided: fields that are so in some of them."""
+
+    name: str
+    pairs: tuple[Pair, ...]
+    fields: tuple[Field, ...]
+    undecided: tuple[str, ...]
+
+    @property
+    def first(self) -> Pair:
+        return self.pairs[0]
+
+    @property
+    def instructions(self) -> str:
+        """The names as patterns: those of A, and those of B where they are others."""
+        both = (", ".join(names(self.pairs, side)) for side in ("A", "B"))
+        return " → ".join(dict.fromkeys(filter(None, both)))
+
+    @property
+    def remark(self) -> str:
+        """Why a side has none, or which fields are undecided."""
+        return self.first.note or ", ".join(map(title, self.undecided))
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The instructions' families, of A and of B."""
+        return _family(self.first)
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.first.verdict
+
+    @property
+    def marks(self) -> str:
+        """ "B simulated", on every entry that has such a side."""
+        return marked(self.first.marks)
+
+
+def changed(diff: Diff, expand: bool = False) -> list[Entry]:
+    """What changed, by role first. `expand`: one entry a pair."""
+    groups: dict[tuple[object, ...], list[Pair]] = {}
+    for i, pair in enumerate(pair for pair in diff.pairs if pair.verdict == "changed"):
+        like = (i,) if expand else (pair.by, pair.role.d, _family(pair), _fields(pair), pair.marks)
+        groups.setdefault(like, []).append(pair)
+    return sorted(map(_entry, groups.values()), key=_importance)
+
+
+def others(diff: Diff, verdict: Verdict, expand: bool = False) -> list[Entry]:
+    """Every pair of a verdict in which no field is told, or only which are undecided."""
+    groups: dict[tuple[object, ...], list[Pair]] = {}
+    for i, pair in enumerate(pair for pair in diff.pairs if pair.verdict == verdict):
+        groups.setdefault((i,) if expand else (pair.by, _family(pair), pair.note, pair.marks), []).append(pair)
+    return [_entry(group) for group in groups.values()]
+
+
+class Told(NamedTuple):
+    """Pairs of one verdict in a line: how many, which, and what is to be said of them."""
+
+    verdict: Verdict
+    pairs: int
+    instructions: str
+    remark: str
+    marks: str
+    families: str
+
+
+def verdicts(diff: Diff, expand: bool = False) -> Iterator[Told]:
+    """Every pair, like ones together."""
+    for verdict in ORDER:
+        for entry in others(diff, verdict, expand):
+            yield Told(
+                verdict,
+                len(entry.pairs),
+                entry.instructions,
+                entry.remark,
+                entry.marks,
+                " → ".join(dict.fromkeys(entry.families)),
+            )
+
+
+def meanings(diff: Diff) -> list[str]:
+    """What the changes mean for a kernel, a sentence each, with what it is true of where not of everything of that field."""
+    sentences: dict[tuple[str, str], dict[str, None]] = {}
+    for pair in diff.pairs:
+        for difference in pair.differences:
+            if difference.verdict == "changed":
+                sentences.setdefault((difference.field, difference.means), {})[str(pair.role)] = None
+    several = Counter(field for field, _ in sentences)
+    return [
+        f"{title(field)}{f' of {_operands(roles)}' if several[field] > 1 else ''}: {sentence}"
+        for (field, sentence), roles in sentences.items()
+    ]
+
+
+def sides(diff: Diff) -> tuple[str, str]:
+    """ "A: NVIDIA H200, sm_90a, Hopper: 132 confirmed"."""
+    return _side("A", diff.a), _side("B", diff.b)
+
+
+def _side(side: str, report: Report) -> str:
+    name = f"{side}: {report.device.name}, {report.device.architecture}, {generation(report)}"
+    if report.device.kind == "simulated":
+        return f"{name}: SIMULATED, published models of {len(report.measured)} instructions; nothing was measured"
+    counts = Counter(row.status for row in report.measured)
+    return f"{name}: {', '.join(f'{count} {status}' for status, count in counts.items())}"
+
+
+def _entry(pairs: Sequence[Pair]) -> Entry:
+    first = pairs[0]
+    undecided = dict.fromkeys(d.field for pair in pairs for d in pair.differences if d.verdict == "undecided")
+    fields = [Field(name, a, b) for name, a, b in _fields(first)]
+    if first.by == "role" and first.verdict == "changed" and first.a and first.b:
+        fields.insert(0, Field("instruction", first.a.instruction.family, first.b.instruction.family))
+    name = _operands(str(pair.role) for pair in pairs) if first.by == "role" else ", ".join(names(pairs))
+    return Entry(name, tuple(pairs), tuple(fields), tuple(undecided))
+
+
+def names(pairs: Iterable[Pair], side: str = "") -> list[str]:
+    """The instructions as patterns: of side A or B, or of the side that has them."""
+    rows = [{"A": pair.a, "B": pair.b}.get(side, pair.a or pair.b) for pair in pairs]
+    return patterns(dict.fromkeys(row.name for row in rows if row))
+
+
+def _fields(pair: Pair) -> tuple[tuple[str, str, str], ...]:
+    return tuple((d.field, d.a, d.b) for d in pair.differences if d.verdict == "changed")
+
+
+def _importance(entry: Entry) -> tuple[bool, int]:
+    """By role first; then by the first feature that changed, other opcodes last."""
+    ranks = [IMPORTANCE.index(field.name) for field in entry.fields if field.name in IMPORTANCE]
+    return entry.first.by == "name", min(ranks, default=len(IMPORTANCE))
+
+
+def _family(pair: Pair) -> tuple[str, ...]:
+    return tuple(row.instruction.family for row in (pair.a, pair.b) if row)
+
+
+def _operands(roles: Iterable[str]) -> str:
+    """ "F16, BF16 → f32; FP8 → f16"."""
+    results: dict[str, dict[str, None]] = {}
+    for role in roles:
+        operands, _, result = role.partition(" → ")
+        results.setdefault(result, {})[operands] = None
+    return "; ".join(f"{', '.join(operands)} → {result}" for result, operands in results.items())

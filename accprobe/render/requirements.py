@@ -1,0 +1,32 @@
+"""Requirements for the terminal: which are kept, and what breaks the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from accprobe.check import NOTHING, Outcome
+from accprobe.render.hanging import Hanging
+from accprobe.render.patterns import patterns
+
+
+def outcome_text(outcomes: Sequence[Outcome]) -> Hanging:
+    """A line a requirement; below a broken one each value found, with the instructions that have it."""
+    return Hanging([line for outcome in outcomes for line in _lines(outcome)], 0)
+
+
+def _lines(outcome: Outcome) -> Iterator[Text]:
+    verdict = Text("kept  ", "green") if outcome.kept else Text("BROKEN", "bold red")
+    yield verdict.append(f"  {outcome.requirement.text}", "default").append(f"  ({_count(outcome)})", "dim")
+    found: dict[str, list[str]] = {}
+    for breach in outcome.breaches:
+        found.setdefault(breach.found, []).append(breach.name)
+    for value, names in found.items():
+        yield Text(f"  found {value}: {', '.join(patterns(names))}")
+
+
+def _count(outcome: Outcome) -> str:
+    if not outcome.matched:
+        return NOTHING
+    return f"{outcome.matched - len(outcome.breaches)} of {outcome.matched} instructions are so"
