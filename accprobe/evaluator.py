@@ -1,5 +1,8 @@
 """The exact evaluator of `DotModel`, on numpy arrays of bit patterns.
 
+`evaluate` is the one way in. Behind it stand two implementations that give the same bits: this one, in numpy, which is the
+reference, and `accprobe.fast_evaluator`, compiled by numba, for whom that is installed and has much to evaluate.
+
 A fused sum with finite alignment bits is computed in float64, where every step is exact by construction: a product of two
 operands of at most 24 bits, a multiplication by a power of two, the cut to an integer, and a sum of integers that fits in
 53 bits (`model.SUM_BITS`, checked when the model is made). A sum that is exact (a separate add, an FMA) and everything in
@@ -8,8 +11,11 @@ f64 goes through integer limbs (`accprobe.limbs`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib.util
+import time
+from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -27,9 +33,30 @@ CHUNK = 1 << 15
 """Products evaluated at once: few enough for the arrays to stay in a core's cache."""
 
 
+STEP = 1 << 20
+"""Products after which a long evaluation looks again at which implementation to go on with."""
+
+LOADING, COMPILING = 0.5, 10.0
+"""Seconds that the compiled evaluator takes to load, and the first time on a machine to compile."""
+
+Implementation = Callable[[DotModel, Instruction, Bits, Bits, Bits], Bits]
+
+
 def evaluate(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Bits:
     """N dot products: a, b [N, K], c [N] -> d [N]; see `DotModel.evaluate`."""
     _check(model, inst, a, b, c)
+    d = np.empty(len(c), inst.d.dtype)
+    start = 0
+    while start < len(c):
+        compiled = _choice.compiled()
+        part = slice(start, len(c) if compiled else start + max(1, STEP // inst.k))
+        d[part] = (compiled or _choice.with_numpy)(model, inst, a[part], b[part], c[part])
+        start = part.stop
+    return d
+
+
+def with_numpy(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Bits:
+    """As `evaluate`, of operands that fit, and in numpy whatever is installed."""
     d = np.empty(len(c), inst.d.dtype)
     step = max(1, CHUNK // inst.k)
     with np.errstate(all="ignore"):
@@ -37,6 +64,37 @@ def evaluate(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> B
             part = slice(start, start + step)
             d[part] = _Chunk(model, inst, a[part], b[part], c[part]).sum(model.root)
     return d
+
+
+class _Choice:
+    """Numpy until it has taken as long as the compiled evaluator needs to be ready: who waits, waits twice as long at most."""
+
+    def __init__(self) -> None:
+        self._spent = 0.0
+        self._compiled: Implementation | None = None
+        folder = Path(__file__).with_name("__pycache__")
+        installed = importlib.util.find_spec("numba") is not None
+        on_disk = installed and any(folder.glob("fast_evaluator._run-*.nbi"))
+        self._patience = (LOADING if on_disk else COMPILING) if installed else float("inf")
+
+    def compiled(self) -> Implementation | None:
+        if self._compiled is None and self._spent > self._patience:
+            try:
+                from accprobe.fast_evaluator import evaluate
+            except ImportError:  # a numba that does not go with this numpy
+                self._patience = float("inf")
+            else:
+                self._compiled = evaluate
+        return self._compiled
+
+    def with_numpy(self, model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Bits:
+        started = time.perf_counter()
+        d = with_numpy(model, inst, a, b, c)
+        self._spent += time.perf_counter() - started
+        return d
+
+
+_choice = _Choice()
 
 
 def _check(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:
