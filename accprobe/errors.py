@@ -4,6 +4,7 @@ AccprobeError
 ├── UnknownName          an instruction, device, format or report that does not exist
 ├── DeviceError          a device that cannot be opened or that failed
 │   └── NotRecorded      a replay was asked for what it does not hold
+├── RecordingError       a recording that cannot be read
 ├── ToolMissing          a compiler, disassembler, profiler or package that is not installed
 └── ReportError          a report that cannot be read
 """
@@ -28,6 +29,10 @@ class DeviceError(AccprobeError):
 
 class NotRecorded(DeviceError):
     """A replayed device was asked for operands that its recording does not hold."""
+
+
+class RecordingError(AccprobeError):
+    """A recording that cannot be read; the text names the file and the reason."""
 
 
 class ToolMissing(AccprobeError):

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from accprobe.devices import Device
+from accprobe.devices import Device, dot_expecting
 from accprobe.experiments.findings import Characterisation, Finding, Value
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
@@ -82,16 +82,17 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
 
 def _rounds(device: Device, inst: Instruction, result: Characterisation, seed: int) -> Iterator[tuple[Operands, Bits]]:
     """Ever more dot products with the device's answers: few random ones, the experiments', many random ones."""
-    yield _random(device, inst, seed, FEW)
+    assert result.model is not None
+    yield _random(device, inst, result.model, seed, FEW)
     if result.asked:
         yield joined([operands for operands, _ in result.asked]), np.concatenate([d for _, d in result.asked])
-    yield _random(device, inst, seed + 1, MANY)
+    yield _random(device, inst, result.model, seed + 1, MANY)
 
 
-def _random(device: Device, inst: Instruction, seed: int, n: int) -> tuple[Operands, Bits]:
+def _random(device: Device, inst: Instruction, model: DotModel, seed: int, n: int) -> tuple[Operands, Bits]:
     rng = np.random.default_rng([seed, n])
     operands = joined([draw(kind, inst, rng, n) for kind in kinds(inst)])
-    return operands, device.dot(inst, *operands)
+    return operands, dot_expecting(device, inst, *operands, lambda: model.evaluate(inst, *operands))
 
 
 def undetermined(findings: dict[str, Finding], contest: Contest) -> dict[str, Finding]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from accprobe.devices import Device
+from accprobe.devices import Device, dot_expecting
 from accprobe.experiments.findings import Exchange
+from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel
 from accprobe.operands import Operands, draw, kinds
@@ -49,8 +50,8 @@ def verify(device: Device, inst: Instruction, model: DotModel, dots: int = 1 << 
         for start in range(0, count, BATCH):
             rng = np.random.default_rng([seed, index, start])
             operands = draw(kind, inst, rng, min(BATCH, count - start))
-            got = device.dot(inst, *operands, placement=batch % device.placements(inst))
             expected = model.evaluate(inst, *operands)
+            got = _answers(device, inst, operands, expected, batch % device.placements(inst))
             wrong = np.flatnonzero(got != expected)
             mismatches += len(wrong)
             if len(wrong) and first is None:
@@ -58,6 +59,10 @@ def verify(device: Device, inst: Instruction, model: DotModel, dots: int = 1 << 
                 first = Counterexample(exchange(operands, got, row), int(expected[row]), kind)
             batch += 1
     return Verification(dots, mismatches, seed, counts, first)
+
+
+def _answers(device: Device, inst: Instruction, operands: Operands, expected: Bits, placement: int) -> Bits:
+    return dot_expecting(device, inst, *operands, lambda: expected, placement)
 
 
 def exchange(operands: Operands, d: np.ndarray, row: int) -> Exchange:

@@ -22,7 +22,9 @@ INTERRUPTED = 130
 
 
 @click.command()
-@click.option("--device", default="auto", show_default=True, metavar="auto|cuda:N|sim:NAME", help="What to measure.")
+@click.option(
+    "--device", default="auto", show_default=True, metavar="auto|cuda:N|sim:NAME|replay:FILE", help="What to measure."
+)
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
 @click.option("--dots", type=click.IntRange(1), default=16384, show_default=True, help="Random dot products to verify each on.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
@@ -34,10 +36,24 @@ INTERRUPTED = 130
     metavar="FILE",
     help="Keep the report here, as rows are finished; a report that is there already is kept as FILE~.",
 )
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Keep every exchange with the device here; `--device replay:FILE` plays it back where there is no GPU.",
+)
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
 def run(
-    device: str, select: tuple[str, ...], dots: int, seed: int, jobs: int | None, output: Path | None, form: str, expand: bool
+    device: str,
+    select: tuple[str, ...],
+    dots: int,
+    seed: int,
+    jobs: int | None,
+    output: Path | None,
+    record: Path | None,
+    form: str,
+    expand: bool,
 ) -> None:
     """Measure every matrix instruction of a GPU: characterise it, verify the result bit for bit, try to refute it.
 
@@ -50,6 +66,8 @@ def run(
     if output:
         _check_writable(output)
         _keep_previous(output)
+    if record:
+        _check_writable(record)
     from accprobe.survey import survey
 
     latest: list[Report] = []
@@ -64,7 +82,7 @@ def run(
 
         interrupted = False
         try:
-            survey(device, select, dots, seed, jobs, on_row)
+            survey(device, select, dots, seed, jobs, on_row, record)
         except KeyboardInterrupt:
             interrupted = True
     if not interrupted or output is None:
