@@ -6,7 +6,8 @@ AccprobeError
 │   └── NotRecorded      a replay was asked for what it does not hold
 ├── RecordingError       a recording that cannot be read
 ├── ToolMissing          a compiler, disassembler, profiler or package that is not installed
-└── ReportError          a report that cannot be read
+├── ReportError          a report that cannot be read
+└── VectorsError         recorded results of hardware that cannot be read
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ class ToolMissing(AccprobeError):
 
 class ReportError(AccprobeError):
     """A report that cannot be read; the text names the file, the key and the reason."""
+
+
+class VectorsError(AccprobeError):
+    """Recorded results that cannot be read or have no model; the text names the file, and the line where it goes wrong."""
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:

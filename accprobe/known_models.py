@@ -159,7 +159,9 @@ def _nan(d: Format) -> int:
 
 def _converted(known: Chip, inst: Instruction) -> KnownModel:
     unit = known.units["f16"]
-    arithmetic = replace(_arithmetic(unit, inst.d), product_exponent="normalised operands")
+    arithmetic = _arithmetic(unit, inst.d)
+    if "e4m3" in (inst.a.name, inst.b.name):  # its subnormals are normal numbers of f16, those of e5m2 are not
+        arithmetic = replace(arithmetic, product_exponent="normalised operands")
     add = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, zero_sign="ieee", nan=_nan(inst.d))
     halves = [[k for k in range(inst.k) if (k % 4 < 2) == first] for first in (True, False)]
     kind = "F16" if inst.d.name == "f16" else "F32"

@@ -36,6 +36,26 @@ def draw(kind: str, inst: Instruction, rng: np.random.Generator, n: int) -> Oper
     return kinds(inst)[kind](inst, rng, n)
 
 
+PAIRS = 1 << 16
+"""Of two 8-bit codes."""
+
+
+def has_pairs(inst: Instruction) -> bool:
+    """Whether A and B have codes of 8 bits."""
+    return inst.a.bits == inst.b.bits == 8
+
+
+def pairs(inst: Instruction, rng: np.random.Generator) -> Operands:
+    """Every pair of 8-bit codes once, as the one product that is not 0 × 0, somewhere, beside zero or any C."""
+    a, b = (np.zeros((PAIRS, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
+    rows, codes = np.arange(PAIRS), np.arange(PAIRS, dtype=np.uint16)
+    k = rng.integers(0, inst.k, PAIRS)
+    a[rows, k], b[rows, k] = (codes >> 8).astype(np.uint8), (codes & 0xFF).astype(np.uint8)
+    c = _uniform(inst, rng, PAIRS).c
+    c[rng.random(PAIRS) < 0.5] = 0
+    return Operands(a, b, c)
+
+
 def kinds(inst: Instruction) -> dict[str, Callable[[Instruction, np.random.Generator, int], Operands]]:
     """The operand kinds that an instruction has, by name."""
     return INTEGER_KINDS if inst.is_integer else FLOAT_KINDS

@@ -16,6 +16,7 @@ from accprobe.cli.doctor import doctor
 from accprobe.cli.list import list_
 from accprobe.cli.run import COULD_NOT, INTERRUPTED, run
 from accprobe.cli.show import show
+from accprobe.cli.verify import verify
 from accprobe.errors import AccprobeError, nearest
 
 
@@ -64,5 +65,5 @@ def main(ctx: click.Context) -> None:
         ctx.exit(COULD_NOT)
 
 
-for command in (run, show, list_, doctor):
+for command in (run, show, verify, list_, doctor):
     main.add_command(command)

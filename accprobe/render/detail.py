@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe import report
+from accprobe.experiments.findings import Exchange as Seen
 from accprobe.formats import Format
 from accprobe.instructions import Instruction
 from accprobe.model import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum
@@ -200,6 +201,12 @@ def _exchange(inst: Instruction, shown: Exchange) -> str:
             terms.append(f"k {at}: {_shown(inst.a, pair[0])}{GLUE}×{GLUE}{_shown(inst.b, pair[1])}")
     terms.append(f"C{GLUE}{_shown(inst.c, seen.c)}")
     return f"{'; '.join(terms)} →{GLUE}{_shown(inst.d, seen.d)}"
+
+
+def mismatch(inst: Instruction, seen: Seen, expected: int) -> str:
+    """A dot product in hex and value, what came back, and what was expected."""
+    text = f"{_exchange(inst, report.exchange(inst, seen))}, expected {_shown(inst.d, expected)}"
+    return text.replace(GLUE, " ")
 
 
 def _shown(fmt: Format, pattern: int) -> str:
