@@ -66,7 +66,7 @@ def _patterns(fmt: Format, rng: np.random.Generator, shape: tuple[int, ...]) -> 
     return raw.copy() if fmt.bits >= fmt.storage_bits or fmt.ignored_low_bits else raw & fmt.dtype.type((1 << fmt.bits) - 1)
 
 
-def _floats(fmt: Format, rng: np.random.Generator, exponent: Exponents) -> Bits:
+def floats(fmt: Format, rng: np.random.Generator, exponent: Exponents) -> Bits:
     """Finite values with random signs and fractions and the given exponents; below the smallest normal one, subnormals."""
     low = fmt.ignored_low_bits
     random = _patterns(fmt, rng, exponent.shape)
@@ -98,7 +98,7 @@ def _shapes(inst: Instruction, n: int) -> list[tuple[Format, tuple[int, ...]]]:
 
 def _wide(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     """Every finite exponent of each format equally often, subnormals and zeros among them."""
-    return Operands(*(_floats(f, rng, rng.integers(f.min_exponent - 1, f.max_exponent + 1, s)) for f, s in _shapes(inst, n)))
+    return Operands(*(floats(f, rng, rng.integers(f.min_exponent - 1, f.max_exponent + 1, s)) for f, s in _shapes(inst, n)))
 
 
 def _around(inst: Instruction, rng: np.random.Generator, n: int, centre: Exponents, spread: int) -> Operands:
@@ -107,7 +107,7 @@ def _around(inst: Instruction, rng: np.random.Generator, n: int, centre: Exponen
     ea = np.clip(half, inst.a.min_exponent, inst.a.max_exponent) + rng.integers(-3, 4, (n, inst.k))
     eb = centre[:, None] - ea + rng.integers(-spread, spread + 1, (n, inst.k))
     ec = centre + rng.integers(-2 * spread, 2 * spread + 1, n)
-    return Operands(_floats(inst.a, rng, ea), _floats(inst.b, rng, eb), _floats(inst.c, rng, ec))
+    return Operands(floats(inst.a, rng, ea), floats(inst.b, rng, eb), floats(inst.c, rng, ec))
 
 
 def _near(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
@@ -124,7 +124,7 @@ def _staggered(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
 
 def _close(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     """Normal numbers of full width whose products lie within a few bits of one another, and C too."""
-    return Operands(*(_floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n)))
+    return Operands(*(floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n)))
 
 
 def _cancelling(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
@@ -150,9 +150,9 @@ def _tiny(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     small = np.full((n, inst.k), inst.a.min_exponent - 1)
     other = centre[:, None] - small + rng.integers(-2, 6, small.shape)
     swap = rng.random(small.shape) < 0.5
-    a[lone] = _floats(inst.a, rng, np.where(swap, small, other))[lone]
-    b[lone] = _floats(inst.b, rng, np.where(swap, other, small))[lone]
-    subnormal = _floats(inst.c, rng, np.full(n, inst.c.min_exponent - 1))
+    a[lone] = floats(inst.a, rng, np.where(swap, small, other))[lone]
+    b[lone] = floats(inst.b, rng, np.where(swap, other, small))[lone]
+    subnormal = floats(inst.c, rng, np.full(n, inst.c.min_exponent - 1))
     few_bits = subnormal & inst.c.dtype.type(inst.c.sign_bit | 7)
     zero = subnormal & inst.c.dtype.type(inst.c.sign_bit)
     choice = rng.integers(0, 4, n)

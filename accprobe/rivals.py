@@ -2,8 +2,8 @@
 
 Agreement on random data proves little: with 24 instead of 25 alignment bits only one bf16 result in ten is wrong. So every
 field of the model is mutated, of all sums at once and of each sum alone, and the order of the sums too. A rival is held
-against random operands of every kind and against everything that the experiments asked; one that explains all of it has
-survived, and its field is undetermined.
+against random operands of every kind, against everything that the experiments asked, and on operands that are looked for where
+it differs from the model (`accprobe.separation`); one that explains all of it has survived, and its field is undetermined.
 """
 
 from __future__ import annotations
@@ -39,12 +39,10 @@ from accprobe.model import (
     fits,
 )
 from accprobe.operands import Operands, draw, joined, kinds
+from accprobe.separation import FLOORS, Search
 
 FEW, MANY = 48, 1024
 """Random dot products of each kind that every rival meets, and that those meet that are left."""
-
-FLOORS = (-126, -133, -149)
-"""Smallest alignment exponents that are tried where none was found."""
 
 OF_ONE_SUM = ("alignment_bits", "alignment_rounding", "result_bits", "result_rounding")
 """Fields that are also mutated in one sum alone."""
@@ -77,7 +75,18 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
         left = [rival for rival in left if np.array_equal(rival.model.evaluate(inst, *operands), d)]
         if not left:
             break
-    return Contest(len(candidates), tuple(left))
+    search = Search(inst, result.model, seed)
+    survived = tuple(rival for rival in left if not _separated(device, inst, result.model, rival, search))
+    return Contest(len(candidates), survived)
+
+
+def _separated(device: Device, inst: Instruction, model: DotModel, rival: Rival, search: Search) -> bool:
+    """Whether the device contradicts the rival on operands that were looked for because the two differ there."""
+    operands = search.separating(rival.model, rival.field)
+    if operands is None:
+        return False
+    d = dot_expecting(device, inst, *operands, lambda: model.evaluate(inst, *operands))
+    return not np.array_equal(rival.model.evaluate(inst, *operands), d)
 
 
 def _rounds(device: Device, inst: Instruction, result: Characterisation, seed: int) -> Iterator[tuple[Operands, Bits]]:
