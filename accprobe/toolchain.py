@@ -169,6 +169,7 @@ def inventory() -> list[Item]:
         Item("nvdisasm", "showing which opcode ran", tool_version("nvdisasm"), _INSTALL["nvdisasm"]),
         Item("cuobjdump", "looking into fatbins and libraries by hand", tool_version("cuobjdump"), _INSTALL["cuobjdump"]),
         Item("ncu", "counting executed opcodes, not used yet", tool_version("ncu"), _INSTALL["ncu"], profiler),
+        Item("numba", "evaluating models faster; without it numpy does", _package("numba"), "pip install 'accprobe[fast]'"),
         Item("triton", "named in reports, not used yet", packages["triton"], "pip install triton"),
         Item("torch", "named in reports, not used yet", packages["torch"], "pip install torch"),
         Item("python", "everything", platform.python_version(), "", sys.implementation.name),

@@ -12,6 +12,7 @@ its limit, or differs.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import sys
@@ -88,7 +89,7 @@ def peers(inst: Instruction, a: np.ndarray, b: np.ndarray) -> Iterator[tuple[str
             pass
         else:
             options = {"use_fast_accum": True, "profile": "hopper", "splitk": 1, "backend": "reference"}
-            yield f"mmaemu {mmaemu.__version__}", lambda: patterns(mmaemu.accumulate(x, y, **options))
+            yield "mmaemu", lambda: patterns(mmaemu.accumulate(x, y, **options))
     try:
         from mmasim.nv_ptx.sim import WGMMA
     except ImportError:
@@ -147,11 +148,19 @@ def main() -> int:
             rate, ratio = float(str(result["macs_per_second"])), float(str(result["ratio"]))
             print(f"{name:40} {result['with']!s:14} {rate:9.2e} MAC/s  {ratio:6.2f} × numpy  {result['differ']} differ")
     if options.output:
-        host = {"cpu_cores": len(os.sched_getaffinity(0)), "python": sys.version.split()[0], "numpy": np.__version__}
+        packages = {name: version for name in ("numpy", "numba", "mmaemu", "mmasim") if (version := installed(name))}
+        host = {"cpu_cores": len(os.sched_getaffinity(0)), "python": sys.version.split()[0], **packages}
         options.output.parent.mkdir(parents=True, exist_ok=True)
         lines = ",\n".join(f"  {json.dumps(result)}" for result in results)
         options.output.write_text(f'{{\n "host": {json.dumps(host)},\n "results": [\n{lines}\n ]\n}}\n')
     return 1 if any(failed(result) for result in results) else 0
+
+
+def installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def failed(result: dict[str, object]) -> bool:

@@ -172,7 +172,7 @@ def test_the_sm_that_differs_is_named(gpu: dict[str, SimulatedDevice]) -> None:
         ),
         (["sim:h101", "--device", "sim:h100"], "no published model of 'h101'; did you mean h100"),
         (["sim:all", "--device", "sim:h100"], "sim:all goes with --vectors; for a device, name one chip, such as sim:h100"),
-        (["sim:h100", "--device", "sim:h100", "--every-sm"], "simulated H100 cannot be asked SM by SM; --every-sm needs a GPU"),
+        (["sim:h100", "--device", "sim:h100", "--every-sm"], "--every-sm: simulated H100 does not say which SM computed what"),
         (
             ["sim:v100", "--device", "sim:h100", "--select", "wgmma*"],
             "sim:v100 has no model of an instruction that simulated H100 can run",

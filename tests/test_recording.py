@@ -7,6 +7,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def recorded(device: Device, path: Path, select: list[str] = SOME, dots: int = 7
     return survey.survey(device, select, dots, seed, record=path)
 
 
-def told(report: Report) -> dict[str, object]:
+def told(report: Report) -> dict[str, Any]:
     """Everything but what the clock says and what kind of device it is."""
     data = json.loads(report.dumps())
     data["device"].pop("kind")

@@ -126,7 +126,7 @@ def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: i
 
     device, chosen = _opened(models, name, select)
     if not isinstance(device, OnEverySm):
-        raise AccprobeError(f"{device.name} cannot be asked SM by SM; --every-sm needs a GPU, such as --device cuda:0")
+        raise AccprobeError(f"--every-sm: {device.name} does not say which SM computed what")
     rows: list[CheckedUp] = []
 
     def measure(advance: Advance) -> None:
