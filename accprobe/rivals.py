@@ -40,6 +40,7 @@ from accprobe.model import (
 )
 from accprobe.operands import Operands, draw, joined, kinds
 from accprobe.separation import FLOORS, Search
+from accprobe.verify import Counterexample, counterexample
 
 FEW, MANY = 48, 1024
 """Random dot products of each kind that every rival meets, and that those meet that are left."""
@@ -59,10 +60,14 @@ class Rival:
 
 @dataclass(frozen=True)
 class Contest:
-    """How many rivals were tried, and those that explain everything seen as well as the inferred model."""
+    """How many rivals were tried, and those that explain everything seen as well as the inferred model.
+
+    wrong: the dot products asked to separate a rival from the model on which it is the model that is wrong.
+    """
 
     tried: int
     survived: tuple[Rival, ...]
+    wrong: tuple[Counterexample, ...] = ()
 
 
 def challenge(device: Device, inst: Instruction, result: Characterisation, seed: int = 0) -> Contest:
@@ -75,18 +80,25 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
         left = [rival for rival in left if np.array_equal(rival.model.evaluate(inst, *operands), d)]
         if not left:
             break
-    search = Search(inst, result.model, seed)
-    survived = tuple(rival for rival in left if not _separated(device, inst, result.model, rival, search))
-    return Contest(len(candidates), survived)
+    search, survived, wrong = Search(inst, result.model, seed), [], []
+    for rival in left:
+        separated, counterexamples = _separated(device, inst, result.model, rival, search)
+        survived += [] if separated else [rival]
+        wrong += counterexamples
+    return Contest(len(candidates), tuple(survived), tuple(dict.fromkeys(wrong)))
 
 
-def _separated(device: Device, inst: Instruction, model: DotModel, rival: Rival, search: Search) -> bool:
-    """Whether the device contradicts the rival on operands that were looked for because the two differ there."""
+def _separated(
+    device: Device, inst: Instruction, model: DotModel, rival: Rival, search: Search
+) -> tuple[bool, list[Counterexample]]:
+    """Whether the device contradicts the rival on operands looked for because the two differ; where it does so to the model."""
     operands = search.separating(rival.model, rival.field)
     if operands is None:
-        return False
-    d = dot_expecting(device, inst, *operands, lambda: model.evaluate(inst, *operands))
-    return not np.array_equal(rival.model.evaluate(inst, *operands), d)
+        return False, []
+    expected = model.evaluate(inst, *operands)
+    d = dot_expecting(device, inst, *operands, lambda: expected)
+    wrong = [counterexample(operands, d, expected, row, "separating") for row in np.flatnonzero(d != expected).tolist()]
+    return not np.array_equal(rival.model.evaluate(inst, *operands), d), wrong
 
 
 def _rounds(device: Device, inst: Instruction, result: Characterisation, seed: int) -> Iterator[tuple[Operands, Bits]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, M
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -250,6 +251,7 @@ class Surveyor:
             return Row(name=inst.name, status="unverified", reason=reason, **_known(result, None))
         verification = verify(self._device, inst, result.model, dots, seed)
         contest = challenge(self._device, inst, result, seed)
+        verification = _with_wrong(verification, contest.wrong)
         return Row(
             name=inst.name,
             status="inferred",
@@ -387,6 +389,19 @@ def _verification(inst: Instruction, done: Verification) -> report.Verification:
         seed=done.seed,
         kinds=done.kinds,
         counterexample=_counterexample(inst, done.counterexample) if done.counterexample else None,
+    )
+
+
+def _with_wrong(done: Verification, wrong: tuple[Counterexample, ...]) -> Verification:
+    """The verification with dot products that contradicted the model elsewhere."""
+    if not wrong:
+        return done
+    return replace(
+        done,
+        dots=done.dots + len(wrong),
+        mismatches=done.mismatches + len(wrong),
+        kinds=done.kinds | {wrong[0].kind: len(wrong)},
+        counterexample=done.counterexample or wrong[0],
     )
 
 

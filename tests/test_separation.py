@@ -20,6 +20,8 @@ from accprobe.model import AlignmentRounding, Arithmetic, DotModel, FloatArithme
 from accprobe.operands import draw, joined, kinds
 from accprobe.rivals import MANY, challenge
 from accprobe.separation import MOST, Search, directed
+from accprobe.survey import _with_wrong
+from accprobe.verify import Verification
 
 E5M2 = parse("mma.sync.m16n8k32.f16.e5m2.e5m2.f16")
 F16 = parse("wgmma.m64n8k16.f32.f16.f16")
@@ -60,6 +62,21 @@ def test_the_rival_is_contradicted_by_the_device() -> None:
         inferred = Characterisation(E5M2, findings, changed(model, product_exponent=truth))
         survivors = challenge(device, E5M2, inferred).survived
         assert not [rival for rival in survivors if rival.field == "product_exponent"]
+
+
+def test_a_model_that_is_wrong_where_a_rival_is_right_is_no_confirmed_one() -> None:
+    """The inferred model normalises operands, the device does not, and only separating operands tell."""
+    right = model_of(E5M2)
+    wrong = changed(right, product_exponent="normalised operands")
+    result = challenge(SimulatedDevice({E5M2: right}), E5M2, Characterisation(E5M2, {"order": Finding("order", "")}, wrong))
+    assert result.wrong
+    for found in result.wrong:
+        a, b = np.array([found.exchange.a], np.uint8), np.array([found.exchange.b], np.uint8)
+        c = np.array([found.exchange.c], np.uint16)
+        assert right.evaluate(E5M2, a, b, c) == found.exchange.d != found.expected == wrong.evaluate(E5M2, a, b, c)
+    done = _with_wrong(Verification(100, 0, 0, {"uniform": 100}), result.wrong)
+    assert done.dots - 100 == done.mismatches == done.kinds["separating"] == len(result.wrong)
+    assert done.counterexample == result.wrong[0]
 
 
 FIELDS = [

@@ -106,7 +106,7 @@ def compared(rows: Sequence[Comparison]) -> RenderableType:
             style=_style(row.mismatches),
         )
     notes = [
-        Text(f"{row.recorded.name}: not {', '.join(f'{reading}: {n:,} differ' for reading, n in row.others)}", "dim")
+        Text(f"{row.recorded.name}: {'; '.join(f'as {reading} {n:,} would differ' for reading, n in row.others)}", "dim")
         for row in rows
         if row.others
     ]
