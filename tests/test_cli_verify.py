@@ -129,7 +129,7 @@ def test_interrupt_shows_what_was_compared(gpu: dict[str, SimulatedDevice]) -> N
     gpu["device"] = Interrupted(MODELS)
     result = verify("sim:h100", "--device", "cuda:0", "--dots", "500")
     assert result.exit_code == 130
-    assert result.stderr == "accprobe: interrupted: 1 of 2 instructions were compared\n"
+    assert result.stderr == ("accprobe: interrupted after 1 of 2 instructions: 500 dot products were compared, 0 differ\n")
     assert "1 instructions, 500 dot products: 0 differ" in result.stdout
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -114,10 +114,10 @@ def _against_device(models: str, name: str | None, select: tuple[str, ...], dots
             smallest = shrink(lambda ops, inst=inst: device.dot(inst, *ops), inst, model, found) if found else None  # type: ignore[misc]
             rows.append(Verified(inst, done, seconds, smallest))
 
-    finished = _measured(measure, len(chosen) * dots, device)
+    seen = _measured(measure, len(chosen) * dots, device)
     data = {"models": models, "device": _described(device), "verified": [verified_data(row) for row in rows]}
     _print(form, data, lambda: _titled(models, device, verified(rows)))
-    _exit(any(row.done.mismatches for row in rows), finished, len(rows), len(chosen))
+    _exit(any(row.done.mismatches for row in rows), seen, len(rows), len(chosen))
 
 
 def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:
@@ -135,10 +135,10 @@ def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: i
             done = check_every_sm(device, inst, model, dots, seed, advance)
             rows.append(CheckedUp(inst, done, time.perf_counter() - started))
 
-    finished = _measured(measure, None, device)
+    seen = _measured(measure, None, device)
     data = {"models": models, "device": _described(device), "checked": [checked_up_data(row) for row in rows]}
     _print(form, data, lambda: _titled(models, device, checked_up(rows)))
-    _exit(any(row.done.faults for row in rows), finished, len(rows), len(chosen))
+    _exit(any(row.done.faults for row in rows), seen, len(rows), len(chosen))
 
 
 def _against_vectors(models: str, folder: Path, select: tuple[str, ...], form: str) -> None:
@@ -210,14 +210,28 @@ def _first_gpu() -> str:
     return "cuda:0"
 
 
-def _measured(measure: Callable[[Advance], None], total: int | None, device: Device) -> bool:
-    """Whether it ran to its end, not Ctrl-C's."""
-    with _progress(total, device.name) as advance:
+class _Seen(NamedTuple):
+    """Dot products compared, those that differed, and whether it ran to its end, not Ctrl-C's."""
+
+    compared: int
+    differed: int
+    finished: bool
+
+
+def _measured(measure: Callable[[Advance], None], total: int | None, device: Device) -> _Seen:
+    seen = [0, 0]
+    with _progress(total, device.name) as show:
+
+        def advance(compared: int, differed: int) -> None:
+            seen[0] += compared
+            seen[1] += differed
+            show(compared, differed)
+
         try:
             measure(advance)
         except KeyboardInterrupt:
-            return False
-    return True
+            return _Seen(seen[0], seen[1], False)
+    return _Seen(seen[0], seen[1], True)
 
 
 @contextmanager
@@ -264,9 +278,10 @@ def _print(form: str, data: object, shown: Callable[[], Iterable[RenderableType]
     console().print(*shown(), sep="\n")
 
 
-def _exit(differs: bool, finished: bool, done: int, wanted: int) -> None:
-    if not finished:
-        click.echo(f"accprobe: interrupted: {done} of {wanted} instructions were compared", err=True)
+def _exit(differs: bool, seen: _Seen, done: int, wanted: int) -> None:
+    if not seen.finished:
+        compared = f"{seen.compared:,} dot products were compared, {seen.differed:,} differ"
+        click.echo(f"accprobe: interrupted after {done} of {wanted} instructions: {compared}", err=True)
         sys.exit(INTERRUPTED)
     if differs:
         sys.exit(MISMATCH)
