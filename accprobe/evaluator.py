@@ -81,7 +81,7 @@ class _Choice:
         if self._compiled is None and self._spent > self._patience:
             try:
                 from accprobe.fast_evaluator import evaluate
-            except ImportError:  # a numba that does not go with this numpy
+            except (ImportError, RuntimeError):  # a numba that does not go with this numpy, or has nowhere to keep its code
                 self._patience = float("inf")
             else:
                 self._compiled = evaluate

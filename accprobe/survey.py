@@ -22,7 +22,7 @@ import numpy as np
 from accprobe import report, units
 from accprobe.devices import Device, open_device
 from accprobe.devices.recorder import RecordedDevice
-from accprobe.errors import AccprobeError, DeviceError, NotRecorded, UnknownName, nearest
+from accprobe.errors import AccprobeError, DeviceError, NotRecorded, RecordingError, UnknownName, nearest
 from accprobe.experiments import characterise
 from accprobe.experiments.findings import Characterisation
 from accprobe.instructions import Instruction, architectures_with, parse
@@ -125,7 +125,10 @@ def _recording(
     try:
         yield keep
     finally:
-        recording.save(path)
+        try:
+            recording.save(path)
+        except OSError as e:
+            raise RecordingError(f"{path} cannot be written: {e.strerror}") from None
 
 
 def selected(device: Device, select: Sequence[str]) -> list[Instruction]:

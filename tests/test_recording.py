@@ -279,6 +279,12 @@ def test_recording_cannot_be_written(tmp_path: Path) -> None:
     assert "cannot be written: No such file or directory" in result.stderr
 
 
+def test_recording_that_cannot_be_written_after_all(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(RecordingError, match=r"folder cannot be written: Is a directory"):
+        recorded(FakeDevice(), tmp_path / "folder", [])
+
+
 def test_numpy_reads_the_file(file: Path) -> None:
     assert zipfile.is_zipfile(file)
     with np.load(file, allow_pickle=False) as arrays:
