@@ -1,11 +1,15 @@
 import importlib.util
 import json
 import os
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import readme_blocks
+
+from accprobe import emulate
+from accprobe.instructions import parse
 
 RESULTS = sorted(readme_blocks.RESULTS.glob("*.json"))
 
@@ -78,6 +82,29 @@ def test_evaluators_are_held_against_each_other(monkeypatch: pytest.MonkeyPatch,
     assert not any(result["differ"] for result in results)
     monkeypatch.setattr(evaluators, "CASES", {"wgmma.m64n8k32.f32.e4m3.e4m3": 1e15})
     assert evaluators.main() == 1
+
+
+def test_a_slow_peer_gets_the_first_rows_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MMA-Sim as its source has it: one tile of the instruction at a time."""
+    pytest.importorskip("torch")
+    calls = []
+
+    class Unit:
+        def __init__(self, architecture: str, name: str) -> None:
+            assert (architecture, name) == ("Hopper", "m64n8k32.f32.e4m3.e4m3")
+
+        def __call__(self, a: object, b: object, c: object) -> object:
+            calls.append(1)
+            return emulate.matmul(a, b, c, like="h200:wgmma.m64n8k32.f32.e4m3.e4m3")
+
+    for name in ("mmasim", "mmasim.nv_ptx", "mmasim.nv_ptx.sim"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["mmasim.nv_ptx.sim"].WGMMA = Unit  # type: ignore[attr-defined]
+    evaluators = loaded("evaluators")
+    results = list(evaluators.measured(parse("wgmma.m64n8k32.f32.e4m3.e4m3"), 1))
+    (peer,) = [result for result in results if result["with"] == "MMA-Sim"]
+    assert peer["differ"] == 0
+    assert len(calls) == 2 * 64 // 8
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
