@@ -12,6 +12,7 @@ f64 goes through integer limbs (`accprobe.limbs`).
 from __future__ import annotations
 
 import importlib.util
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -72,10 +73,8 @@ class _Choice:
     def __init__(self) -> None:
         self._spent = 0.0
         self._compiled: Implementation | None = None
-        folder = Path(__file__).with_name("__pycache__")
         installed = importlib.util.find_spec("numba") is not None
-        on_disk = installed and any(folder.glob("fast_evaluator._run-*.nbi"))
-        self._patience = (LOADING if on_disk else COMPILING) if installed else float("inf")
+        self._patience = (LOADING if _is_on_disk() else COMPILING) if installed else float("inf")
 
     def compiled(self) -> Implementation | None:
         if self._compiled is None and self._spent > self._patience:
@@ -92,6 +91,13 @@ class _Choice:
         d = with_numpy(model, inst, a, b, c)
         self._spent += time.perf_counter() - started
         return d
+
+
+def _is_on_disk() -> bool:
+    """Whether numba has kept the compiled evaluator for this Python, as it is now, beside its source."""
+    source = Path(__file__).with_name("fast_evaluator.py")
+    kept = source.with_name("__pycache__").glob(f"{source.stem}._run-*.py{sys.version_info[0]}{sys.version_info[1]}.nbi")
+    return any(index.stat().st_mtime > source.stat().st_mtime for index in kept)
 
 
 _choice = _Choice()

@@ -1,7 +1,8 @@
 """The same function as `accprobe.evaluator`'s, compiled by numba: one interpreter of flat models, in integers throughout.
 
 One compilation serves every model and every format: fields and formats are run-time numbers (`accprobe.flat`), so that
-nothing is compiled for a model, and numba keeps the machine code on disk. Import this module where it is needed only: it
+nothing is compiled for a model, and numba keeps the machine code on disk. All of it stands in this file, because numba compiles
+again where the file of a function has changed, and looks at no other. Import this module where it is needed only: it
 imports numba, which takes a few tenths of a second.
 """
 
