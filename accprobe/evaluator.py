@@ -94,10 +94,9 @@ class _Choice:
 
 
 def _is_on_disk() -> bool:
-    """Whether numba has kept the compiled evaluator for this Python, as it is now, beside its source."""
-    source = Path(__file__).with_name("fast_evaluator.py")
-    kept = source.with_name("__pycache__").glob(f"{source.stem}._run-*.py{sys.version_info[0]}{sys.version_info[1]}.nbi")
-    return any(index.stat().st_mtime > source.stat().st_mtime for index in kept)
+    """Whether numba has kept the compiled evaluator for this Python; where its source has changed since, it compiles once more."""
+    folder, python = Path(__file__).with_name("__pycache__"), f"py{sys.version_info[0]}{sys.version_info[1]}"
+    return any(folder.glob(f"fast_evaluator._run-*.{python}.nbi"))
 
 
 _choice = _Choice()
