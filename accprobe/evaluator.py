@@ -94,7 +94,7 @@ class _Choice:
 
 
 def _is_on_disk() -> bool:
-    """Whether numba has kept the compiled evaluator for this Python; where its source has changed since, it compiles once more."""
+    """Whether numba has kept the compiled evaluator for this Python (it compiles once more where the source has changed)."""
     folder, python = Path(__file__).with_name("__pycache__"), f"py{sys.version_info[0]}{sys.version_info[1]}"
     return any(folder.glob(f"fast_evaluator._run-*.{python}.nbi"))
 
