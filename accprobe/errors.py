@@ -4,9 +4,11 @@ AccprobeError
 ├── UnknownName          an instruction, device, format or report that does not exist
 ├── DeviceError          a device that cannot be opened or that failed
 │   └── NotRecorded      a replay was asked for what it does not hold
+├── RecordingError       a recording that cannot be read
 ├── ToolMissing          a compiler, disassembler, profiler or package that is not installed
 ├── ReportError          a report that cannot be read
-└── RequirementError     a requirement on a report that cannot be read
+├── RequirementError     a requirement on a report that cannot be read
+└── VectorsError         recorded results of hardware that cannot be read
 """
 
 from __future__ import annotations
@@ -31,6 +33,10 @@ class NotRecorded(DeviceError):
     """A replayed device was asked for operands that its recording does not hold."""
 
 
+class RecordingError(AccprobeError):
+    """A recording that cannot be read; the text names the file and the reason."""
+
+
 class ToolMissing(AccprobeError):
     """A compiler, disassembler, profiler or Python package that is not installed; the text has the install line."""
 
@@ -41,6 +47,10 @@ class ReportError(AccprobeError):
 
 class RequirementError(AccprobeError):
     """A requirement on a report that cannot be read; the text has the line or the file, and the form that it takes."""
+
+
+class VectorsError(AccprobeError):
+    """Recorded results that cannot be read or have no model; the text names the file, and the line where it goes wrong."""
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:

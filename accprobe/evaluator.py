@@ -12,6 +12,7 @@ f64 goes through integer limbs (`accprobe.limbs`).
 from __future__ import annotations
 
 import importlib.util
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -72,16 +73,14 @@ class _Choice:
     def __init__(self) -> None:
         self._spent = 0.0
         self._compiled: Implementation | None = None
-        folder = Path(__file__).with_name("__pycache__")
         installed = importlib.util.find_spec("numba") is not None
-        on_disk = installed and any(folder.glob("fast_evaluator._run-*.nbi"))
-        self._patience = (LOADING if on_disk else COMPILING) if installed else float("inf")
+        self._patience = (LOADING if _is_on_disk() else COMPILING) if installed else float("inf")
 
     def compiled(self) -> Implementation | None:
         if self._compiled is None and self._spent > self._patience:
             try:
                 from accprobe.fast_evaluator import evaluate
-            except ImportError:  # a numba that does not go with this numpy
+            except (ImportError, RuntimeError):  # a numba that does not go with this numpy, or has nowhere to keep its code
                 self._patience = float("inf")
             else:
                 self._compiled = evaluate
@@ -92,6 +91,12 @@ class _Choice:
         d = with_numpy(model, inst, a, b, c)
         self._spent += time.perf_counter() - started
         return d
+
+
+def _is_on_disk() -> bool:
+    """Whether numba has kept the compiled evaluator for this Python (it compiles once more where the source has changed)."""
+    folder, python = Path(__file__).with_name("__pycache__"), f"py{sys.version_info[0]}{sys.version_info[1]}"
+    return any(folder.glob(f"fast_evaluator._run-*.{python}.nbi"))
 
 
 _choice = _Choice()

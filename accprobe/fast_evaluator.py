@@ -1,7 +1,8 @@
 """The same function as `accprobe.evaluator`'s, compiled by numba: one interpreter of flat models, in integers throughout.
 
 One compilation serves every model and every format: fields and formats are run-time numbers (`accprobe.flat`), so that
-nothing is compiled for a model, and numba keeps the machine code on disk. Import this module where it is needed only: it
+nothing is compiled for a model, and numba keeps the machine code on disk. All of it stands in this file, because numba compiles
+again where the file of a function has changed, and looks at no other. Import this module where it is needed only: it
 imports numba, which takes a few tenths of a second.
 """
 
@@ -19,7 +20,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from accprobe import flat
-from accprobe.flat import RESULTS, A, B, C
+from accprobe.flat import OTHERS, A, B
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel
@@ -144,37 +145,40 @@ def _integer(pattern, fmt):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _run(nodes, products, children, formats, a, b, c, d):  # type: ignore[no-untyped-def]
+def _run(nodes, products, others, formats, a, b, c, d):  # type: ignore[no-untyped-def]
     """A few dot products, node by node: a, b [n, K], c, d [n]."""
-    n, k = a.shape
-    results = np.empty((len(nodes), n), np.int64)
+    (n, k), sums = a.shape, len(nodes)
+    results = np.empty((sums + 1, n), np.int64)
+    results[sums] = c
     if nodes[0].kind == flat.INTEGER:
-        for index in range(len(nodes)):
-            _integer_sums(index, nodes, products, children, formats, a, b, c, results)
+        for index in range(sums):
+            _integer_sums(index, nodes, products, others, formats, a, b, results)
     else:
-        product, exponent, special = np.empty((n, k), np.int64), np.empty((n, k), np.int64), np.empty(n, np.int64)
-        _decode(a, b, formats, product, exponent)
-        _find_specials(a, b, c, formats, special)
-        limbs, terms = np.empty(LIMBS, np.int64), np.empty((k + len(nodes) + 1, 3), np.int64)
-        for index in range(len(nodes)):
+        product, exponent = np.empty((n, k), np.int64), np.empty((n, k), np.int64)
+        _decode(a, formats[A], product, exponent, True)
+        _decode(b, formats[B], product, exponent, False)
+        significands, exponents = np.empty((sums + 1, 1, n), np.int64), np.empty((sums + 1, 1, n), np.int64)
+        _decode(results[sums:], formats[OTHERS + sums], significands[sums], exponents[sums], True)
+        special = _find_specials(a, b, c, formats)
+        limbs, terms = np.empty(LIMBS, np.int64), np.empty((k + sums + 1, 3), np.int64)
+        for index in range(sums):
             if nodes[index].kind == flat.EXACT:
-                _exact_sums(index, nodes, products, children, formats, a, b, c, results, limbs, terms)
+                _exact_sums(index, nodes, products, others, formats, a, b, results, limbs, terms)
             else:
-                _aligned_sums(index, nodes, products, children, formats, a, b, c, results, product, exponent)
-            _put_specials(index, nodes, products, children, formats, a, b, c, results, special)
-    d[:] = results[len(nodes) - 1]
+                _aligned_sums(
+                    index, nodes, products, others, formats, a, b, results, product, exponent, significands, exponents
+                )
+            _put_specials(index, nodes, products, others, formats, a, b, results, special)
+            _decode(results[index : index + 1], formats[OTHERS + index], significands[index], exponents[index], True)
+    d[:] = results[sums - 1]
 
 
 @_compiled
-def _decode(a, b, formats, product, exponent):  # type: ignore[no-untyped-def]
-    """Products of significands, and sums of exponents as encoded."""
-    _decode_one(a, formats[A], product, exponent, True)
-    _decode_one(b, formats[B], product, exponent, False)
+def _decode(patterns, fmt, product, exponent, first):  # type: ignore[no-untyped-def]
+    """Significands and exponents as encoded; not the first time, multiplied with and added to what is there.
 
-
-@_compiled
-def _decode_one(patterns, fmt, product, exponent, first):  # type: ignore[no-untyped-def]
-    """Formats are read into locals: of a record that might be written to, the compiler reads every field every time."""
+    The format is read into locals: of a record that might be written to, the compiler reads every field every time.
+    """
     mantissa, ignored, bias, sign_shift, flushed = fmt.mantissa, fmt.ignored, fmt.bias, fmt.sign_shift, fmt.flushed
     magnitude_mask = ((fmt.biased_mask + 1) << mantissa) - 1
     fraction_mask = (np.int64(1) << mantissa) - 1
@@ -197,48 +201,34 @@ def _decode_one(patterns, fmt, product, exponent, first):  # type: ignore[no-unt
 
 
 @_compiled
-def _find_specials(a, b, c, formats, special):  # type: ignore[no-untyped-def]
-    """Whether any operand of a dot product is no number."""
+def _find_specials(a, b, c, formats):  # type: ignore[no-untyped-def]
+    """Whether any operand of a dot product is no number, [n]."""
+    special, fc = np.empty(len(c), np.int64), formats[len(formats) - 1]
     fa, fb = formats[A], formats[B]
     mask_a, mask_b = ((fa.biased_mask + 1) << fa.mantissa) - 1, ((fb.biased_mask + 1) << fb.mantissa) - 1
     ignored_a, ignored_b, largest_a, largest_b = fa.ignored, fb.ignored, fa.largest, fb.largest
     rows, k = a.shape
     for row in range(rows):
-        found = _special(c[row], formats[C])
+        found = _special(c[row], fc)
         for i in range(k):
             found |= np.int64((a[row, i] >> ignored_a) & mask_a > largest_a)
             found |= np.int64((b[row, i] >> ignored_b) & mask_b > largest_b)
         special[row] = found
+    return special
 
 
 @_compiled
-def _others(node):  # type: ignore[no-untyped-def]
-    """How many terms are no products."""
-    return node.end_children - node.first_child + node.has_addend
-
-
-@_compiled
-def _other(i, row, node, children, formats, c, results):  # type: ignore[no-untyped-def]
-    """(pattern, place of its format) of the i-th term that is no product: children's results, then C."""
-    if node.first_child + i < node.end_children:
-        child = children[node.first_child + i]
-        return results[child, row], RESULTS + child
-    return c[row], np.int64(C)
-
-
-@_compiled
-def _aligned_sums(index, nodes, products, children, formats, a, b, c, results, product, exponent):  # type: ignore[no-untyped-def]
-    node, fmt = nodes[index], formats[RESULTS + index]
-    first, end, others = node.first_product, node.end_products, _others(node)
+def _aligned_sums(index, nodes, products, others, formats, a, b, results, product, exponent, significands, exponents):  # type: ignore[no-untyped-def]
+    node, fmt = nodes[index], formats[OTHERS + index]
+    first, end, fractions = node.first_product, node.end_products, formats[A].mantissa + formats[B].mantissa
     plain = node.product_exponent == 0 and not node.zeros_aligned
     lowest = node.min_exponent if node.has_floor else np.int64(NEVER)
     rule, alignment_bits = node.alignment_rounding, node.alignment_bits
-    fractions = formats[A].mantissa + formats[B].mantissa
     start = products[first] if first < end else np.int64(0)
     in_order = plain
     for i in range(first, end):
         in_order &= products[i] == start + i - first
-    for row in range(len(c)):
+    for row in range(results.shape[1]):
         largest = lowest
         if in_order:
             for k in range(start, start + end - first):
@@ -252,10 +242,9 @@ def _aligned_sums(index, nodes, products, children, formats, a, b, c, results, p
                 elif product[row, k] == 0:
                     mine = NEVER
                 largest = max(largest, mine)
-        for i in range(others):
-            pattern, place = _other(i, row, node, children, formats, c, results)
-            if _significand(pattern, formats[place]) != 0:
-                largest = max(largest, _exponent(pattern, formats[place]))
+        for i in range(node.first_other, node.end_others):
+            if significands[others[i], 0, row] != 0:
+                largest = max(largest, exponents[others[i], 0, row])
         quantum = (largest if largest != NEVER else 0) - alignment_bits
         total = np.int64(0)
         if in_order and rule == 0:
@@ -268,12 +257,11 @@ def _aligned_sums(index, nodes, products, children, formats, a, b, c, results, p
             for i in range(first, end):
                 k = products[i]
                 total += _cut(product[row, k], quantum + fractions - exponent[row, k], rule)
-        for i in range(others):
-            pattern, place = _other(i, row, node, children, formats, c, results)
-            drop = quantum - _exponent(pattern, formats[place]) + formats[place].mantissa
-            total += _cut(_significand(pattern, formats[place]), drop, rule)
+        for i in range(node.first_other, node.end_others):
+            drop = quantum + formats[OTHERS + others[i]].mantissa - exponents[others[i], 0, row]
+            total += _cut(significands[others[i], 0, row], drop, rule)
         encoded = _encode(total < 0, abs(total), quantum, node, fmt)
-        if total == 0 and node.ieee_zero and _all_negative(row, node, products, children, formats, a, b, c, results):
+        if total == 0 and node.ieee_zero and _all_negative(row, node, products, others, formats, a, b, results):
             encoded = fmt.sign_bit
         results[index, row] = encoded
 
@@ -343,37 +331,37 @@ def _encode(negative, magnitude, exponent, node, fmt):  # type: ignore[no-untype
 
 
 @_compiled
-def _all_negative(row, node, products, children, formats, a, b, c, results):  # type: ignore[no-untyped-def]
+def _all_negative(row, node, products, others, formats, a, b, results):  # type: ignore[no-untyped-def]
     for i in range(node.first_product, node.end_products):
         k = products[i]
         if _is_negative(a[row, k], formats[A]) == _is_negative(b[row, k], formats[B]):
             return False
-    for i in range(_others(node)):
-        pattern, place = _other(i, row, node, children, formats, c, results)
+    for i in range(node.first_other, node.end_others):
+        pattern, place = results[others[i], row], OTHERS + others[i]
         if not _is_negative(pattern, formats[place]):
             return False
     return True
 
 
 @_compiled
-def _exact_sums(index, nodes, products, children, formats, a, b, c, results, limbs, terms):  # type: ignore[no-untyped-def]
+def _exact_sums(index, nodes, products, others, formats, a, b, results, limbs, terms):  # type: ignore[no-untyped-def]
     """terms [n, 3]: of each term that is not zero, two factors and an exponent."""
-    node, fmt, fa, fb = nodes[index], formats[RESULTS + index], formats[A], formats[B]
-    for row in range(len(c)):
+    node, fmt, fa, fb = nodes[index], formats[OTHERS + index], formats[A], formats[B]
+    for row in range(results.shape[1]):
         count = np.int64(0)
         for i in range(node.first_product, node.end_products):
             x, y = a[row, products[i]], b[row, products[i]]
             terms[count, 0], terms[count, 1] = _significand(x, fa), _significand(y, fb)
             terms[count, 2] = _exponent(x, fa) + _exponent(y, fb) - fa.mantissa - fb.mantissa
             count += np.int64(terms[count, 0] != 0 and terms[count, 1] != 0)
-        for i in range(_others(node)):
-            pattern, place = _other(i, row, node, children, formats, c, results)
+        for i in range(node.first_other, node.end_others):
+            pattern, place = results[others[i], row], OTHERS + others[i]
             terms[count, 0], terms[count, 1] = _significand(pattern, formats[place]), 1
             terms[count, 2] = _exponent(pattern, formats[place]) - formats[place].mantissa
             count += np.int64(terms[count, 0] != 0)
         negative, magnitude, exponent = _exact_sum(terms, count, node.result_bits, limbs)
         encoded = _encode(negative, magnitude, exponent, node, fmt)
-        if magnitude == 0 and node.ieee_zero and _all_negative(row, node, products, children, formats, a, b, c, results):
+        if magnitude == 0 and node.ieee_zero and _all_negative(row, node, products, others, formats, a, b, results):
             encoded = fmt.sign_bit
         results[index, row] = encoded
 
@@ -451,14 +439,14 @@ def _carry(limbs, size):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _integer_sums(index, nodes, products, children, formats, a, b, c, results):  # type: ignore[no-untyped-def]
-    node, fmt = nodes[index], formats[RESULTS + index]
-    for row in range(len(c)):
+def _integer_sums(index, nodes, products, others, formats, a, b, results):  # type: ignore[no-untyped-def]
+    node, fmt = nodes[index], formats[OTHERS + index]
+    for row in range(results.shape[1]):
         total = np.int64(0)
         for i in range(node.first_product, node.end_products):
             total += _integer(a[row, products[i]], formats[A]) * _integer(b[row, products[i]], formats[B])
-        for i in range(_others(node)):
-            pattern, place = _other(i, row, node, children, formats, c, results)
+        for i in range(node.first_other, node.end_others):
+            pattern, place = results[others[i], row], OTHERS + others[i]
             total += _integer(pattern, formats[place])
         if node.saturates:
             total = min(max(total, -fmt.largest - 1), fmt.largest)
@@ -466,21 +454,21 @@ def _integer_sums(index, nodes, products, children, formats, a, b, c, results): 
 
 
 @_compiled
-def _put_specials(index, nodes, products, children, formats, a, b, c, results, special):  # type: ignore[no-untyped-def]
+def _put_specials(index, nodes, products, others, formats, a, b, results, special):  # type: ignore[no-untyped-def]
     """Infinities and NaNs put where the terms have them; results that are none now make their rows special ones."""
-    node, fmt = nodes[index], formats[RESULTS + index]
-    for row in range(len(c)):
+    node, fmt = nodes[index], formats[OTHERS + index]
+    for row in range(results.shape[1]):
         if special[row]:
-            nan, infinities = _special_terms(row, node, products, children, formats, a, b, c, results)
+            nan, infinities = _special_terms(row, node, products, others, formats, a, b, results)
             if nan or infinities == 3:
-                results[index, row] = _nan(row, node, products, children, formats, a, b, c, results)
+                results[index, row] = _nan(row, node, products, others, formats, a, b, results)
             elif infinities:
                 results[index, row] = fmt.infinity | (fmt.sign_bit if infinities == 2 else np.int64(0))
         special[row] |= _special(results[index, row], fmt)
 
 
 @_compiled
-def _special_terms(row, node, products, children, formats, a, b, c, results):  # type: ignore[no-untyped-def]
+def _special_terms(row, node, products, others, formats, a, b, results):  # type: ignore[no-untyped-def]
     """(whether a term is NaN, 1 where one is +Inf, 2 where one is -Inf, or both)."""
     nan, infinities = False, 0
     for i in range(node.first_product, node.end_products):
@@ -490,8 +478,8 @@ def _special_terms(row, node, products, children, formats, a, b, c, results):  #
             zero = (kind_x == 0 and _significand(x, formats[A]) == 0) or (kind_y == 0 and _significand(y, formats[B]) == 0)
             nan |= zero or kind_x == 2 or kind_y == 2
             infinities |= 1 if _is_negative(x, formats[A]) == _is_negative(y, formats[B]) else 2
-    for i in range(_others(node)):
-        pattern, place = _other(i, row, node, children, formats, c, results)
+    for i in range(node.first_other, node.end_others):
+        pattern, place = results[others[i], row], OTHERS + others[i]
         kind = _special(pattern, formats[place])
         nan |= kind == 2
         if kind:
@@ -500,14 +488,14 @@ def _special_terms(row, node, products, children, formats, a, b, c, results):  #
 
 
 @_compiled
-def _nan(row, node, products, children, formats, a, b, c, results):  # type: ignore[no-untyped-def]
+def _nan(row, node, products, others, formats, a, b, results):  # type: ignore[no-untyped-def]
     """The first NaN operand made quiet, where payloads pass through, else the usual one."""
-    quiet = np.int64(1) << (formats[C].mantissa - 1)
+    quiet = np.int64(1) << (formats[OTHERS].mantissa - 1)
     for position in (100, 10, 1):
         letter = node.payload // position % 10
         if letter == 3:
-            for i in range(_others(node)):
-                pattern, place = _other(i, row, node, children, formats, c, results)
+            for i in range(node.first_other, node.end_others):
+                pattern, place = results[others[i], row], OTHERS + others[i]
                 if _special(pattern, formats[place]) == 2:
                     return pattern | quiet
         elif letter:

@@ -61,9 +61,8 @@ NODE = np.dtype(
             "kind",
             "first_product",
             "end_products",
-            "first_child",
-            "end_children",
-            "has_addend",
+            "first_other",
+            "end_others",
             "result_bits",
             "result_rounding",
             "alignment_bits",
@@ -85,16 +84,19 @@ NODE = np.dtype(
 """payload: the letters of nan_payload as digits, 1 to 3, the first one highest; 0: dropped."""
 
 ALIGNED, EXACT, INTEGER = range(3)
-A, B, C, RESULTS = range(4)
-"""Places in `Flat.formats`; that of node i's result is RESULTS + i."""
+A, B, OTHERS = range(3)
+"""Places in `Flat.formats`; of term i that is no product, OTHERS + i."""
 
 
 class Flat(NamedTuple):
-    """nodes: of NODE; products, children: what the nodes' ranges index; formats: of FORMAT."""
+    """nodes: of NODE; products, others: what the nodes' ranges index; formats: of FORMAT.
+
+    Terms that are no products are numbered: i is the result of node i, and the last one is C.
+    """
 
     nodes: NDArray[np.void]
     products: Numbers
-    children: Numbers
+    others: Numbers
     formats: NDArray[np.void]
 
 
@@ -102,29 +104,27 @@ def flatten(model: DotModel, inst: Instruction) -> Flat:
     """The model of that instruction as arrays."""
     nodes: list[dict[str, int]] = []
     products: list[int] = []
-    children: list[int] = []
-    formats = [
-        _format(inst.a, model.subnormal_operands),
-        _format(inst.b, model.subnormal_operands),
-        _format(inst.c, model.subnormal_addend),
-    ]
+    others: list[int] = []
+    formats = [_format(fmt, model.subnormal_operands) for fmt in (inst.a, inst.b)]
+    addend = sum(1 for _ in model.root.nodes())
 
     def add(node: FusedSum) -> int:
-        below = [add(child) for child in node.children]
-        terms = {"first_product": len(products), "first_child": len(children), "has_addend": int(node.has_addend)}
+        terms = [add(child) for child in node.children] + [addend] * node.has_addend
+        ranges = {"first_product": len(products), "first_other": len(others)}
         products.extend(node.products)
-        children.extend(below)
-        terms |= {"end_products": len(products), "end_children": len(children)}
+        others.extend(terms)
+        ranges |= {"end_products": len(products), "end_others": len(others)}
         formats.append(_format(node.arithmetic.result, "kept"))
         if isinstance(node.arithmetic, IntegerArithmetic):
             overflow = get_args(IntegerOverflow).index(node.arithmetic.overflow)
-            nodes.append(terms | {"kind": INTEGER, "saturates": overflow})
+            nodes.append(ranges | {"kind": INTEGER, "saturates": overflow})
         else:
-            nodes.append(terms | _float_fields(node.arithmetic))
+            nodes.append(ranges | _float_fields(node.arithmetic))
         return len(nodes) - 1
 
     add(model.root)
-    return Flat(_records(NODE, nodes), np.array(products, np.int64), np.array(children, np.int64), _records(FORMAT, formats))
+    formats.append(_format(inst.c, model.subnormal_addend))
+    return Flat(_records(NODE, nodes), np.array(products, np.int64), np.array(others, np.int64), _records(FORMAT, formats))
 
 
 def _records(dtype: np.dtype[np.void], rows: list[dict[str, int]]) -> NDArray[np.void]:

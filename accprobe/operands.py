@@ -36,6 +36,26 @@ def draw(kind: str, inst: Instruction, rng: np.random.Generator, n: int) -> Oper
     return kinds(inst)[kind](inst, rng, n)
 
 
+PAIRS = 1 << 16
+"""Of two 8-bit codes."""
+
+
+def has_pairs(inst: Instruction) -> bool:
+    """Whether A and B have codes of 8 bits."""
+    return inst.a.bits == inst.b.bits == 8
+
+
+def pairs(inst: Instruction, rng: np.random.Generator) -> Operands:
+    """Every pair of 8-bit codes once, as the one product that is not 0 × 0, somewhere, beside zero or any C."""
+    a, b = (np.zeros((PAIRS, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
+    rows, codes = np.arange(PAIRS), np.arange(PAIRS, dtype=np.uint16)
+    k = rng.integers(0, inst.k, PAIRS)
+    a[rows, k], b[rows, k] = (codes >> 8).astype(np.uint8), (codes & 0xFF).astype(np.uint8)
+    c = _uniform(inst, rng, PAIRS).c
+    c[rng.random(PAIRS) < 0.5] = 0
+    return Operands(a, b, c)
+
+
 def kinds(inst: Instruction) -> dict[str, Callable[[Instruction, np.random.Generator, int], Operands]]:
     """The operand kinds that an instruction has, by name."""
     return INTEGER_KINDS if inst.is_integer else FLOAT_KINDS
@@ -46,7 +66,7 @@ def _patterns(fmt: Format, rng: np.random.Generator, shape: tuple[int, ...]) -> 
     return raw.copy() if fmt.bits >= fmt.storage_bits or fmt.ignored_low_bits else raw & fmt.dtype.type((1 << fmt.bits) - 1)
 
 
-def _floats(fmt: Format, rng: np.random.Generator, exponent: Exponents) -> Bits:
+def floats(fmt: Format, rng: np.random.Generator, exponent: Exponents) -> Bits:
     """Finite values with random signs and fractions and the given exponents; below the smallest normal one, subnormals."""
     low = fmt.ignored_low_bits
     random = _patterns(fmt, rng, exponent.shape)
@@ -78,7 +98,7 @@ def _shapes(inst: Instruction, n: int) -> list[tuple[Format, tuple[int, ...]]]:
 
 def _wide(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     """Every finite exponent of each format equally often, subnormals and zeros among them."""
-    return Operands(*(_floats(f, rng, rng.integers(f.min_exponent - 1, f.max_exponent + 1, s)) for f, s in _shapes(inst, n)))
+    return Operands(*(floats(f, rng, rng.integers(f.min_exponent - 1, f.max_exponent + 1, s)) for f, s in _shapes(inst, n)))
 
 
 def _around(inst: Instruction, rng: np.random.Generator, n: int, centre: Exponents, spread: int) -> Operands:
@@ -87,7 +107,7 @@ def _around(inst: Instruction, rng: np.random.Generator, n: int, centre: Exponen
     ea = np.clip(half, inst.a.min_exponent, inst.a.max_exponent) + rng.integers(-3, 4, (n, inst.k))
     eb = centre[:, None] - ea + rng.integers(-spread, spread + 1, (n, inst.k))
     ec = centre + rng.integers(-2 * spread, 2 * spread + 1, n)
-    return Operands(_floats(inst.a, rng, ea), _floats(inst.b, rng, eb), _floats(inst.c, rng, ec))
+    return Operands(floats(inst.a, rng, ea), floats(inst.b, rng, eb), floats(inst.c, rng, ec))
 
 
 def _near(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
@@ -104,7 +124,7 @@ def _staggered(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
 
 def _close(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     """Normal numbers of full width whose products lie within a few bits of one another, and C too."""
-    return Operands(*(_floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n)))
+    return Operands(*(floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n)))
 
 
 def _cancelling(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
@@ -130,9 +150,9 @@ def _tiny(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     small = np.full((n, inst.k), inst.a.min_exponent - 1)
     other = centre[:, None] - small + rng.integers(-2, 6, small.shape)
     swap = rng.random(small.shape) < 0.5
-    a[lone] = _floats(inst.a, rng, np.where(swap, small, other))[lone]
-    b[lone] = _floats(inst.b, rng, np.where(swap, other, small))[lone]
-    subnormal = _floats(inst.c, rng, np.full(n, inst.c.min_exponent - 1))
+    a[lone] = floats(inst.a, rng, np.where(swap, small, other))[lone]
+    b[lone] = floats(inst.b, rng, np.where(swap, other, small))[lone]
+    subnormal = floats(inst.c, rng, np.full(n, inst.c.min_exponent - 1))
     few_bits = subnormal & inst.c.dtype.type(inst.c.sign_bit | 7)
     zero = subnormal & inst.c.dtype.type(inst.c.sign_bit)
     choice = rng.integers(0, 4, n)

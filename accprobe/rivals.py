@@ -2,8 +2,8 @@
 
 Agreement on random data proves little: with 24 instead of 25 alignment bits only one bf16 result in ten is wrong. So every
 field of the model is mutated, of all sums at once and of each sum alone, and the order of the sums too. A rival is held
-against random operands of every kind and against everything that the experiments asked; one that explains all of it has
-survived, and its field is undetermined.
+against random operands of every kind, against everything that the experiments asked, and on operands that are looked for where
+it differs from the model (`accprobe.separation`); one that explains all of it has survived, and its field is undetermined.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from accprobe.devices import Device
+from accprobe.devices import Device, dot_expecting
 from accprobe.experiments.findings import Characterisation, Finding, Value
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
@@ -39,12 +39,11 @@ from accprobe.model import (
     fits,
 )
 from accprobe.operands import Operands, draw, joined, kinds
+from accprobe.separation import FLOORS, Search
+from accprobe.verify import Counterexample, counterexample
 
 FEW, MANY = 48, 1024
 """Random dot products of each kind that every rival meets, and that those meet that are left."""
-
-FLOORS = (-126, -133, -149)
-"""Smallest alignment exponents that are tried where none was found."""
 
 OF_ONE_SUM = ("alignment_bits", "alignment_rounding", "result_bits", "result_rounding")
 """Fields that are also mutated in one sum alone."""
@@ -61,10 +60,14 @@ class Rival:
 
 @dataclass(frozen=True)
 class Contest:
-    """How many rivals were tried, and those that explain everything seen as well as the inferred model."""
+    """How many rivals were tried, and those that explain everything seen as well as the inferred model.
+
+    wrong: the dot products asked to separate a rival from the model on which it is the model that is wrong.
+    """
 
     tried: int
     survived: tuple[Rival, ...]
+    wrong: tuple[Counterexample, ...] = ()
 
 
 def challenge(device: Device, inst: Instruction, result: Characterisation, seed: int = 0) -> Contest:
@@ -77,21 +80,40 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
         left = [rival for rival in left if np.array_equal(rival.model.evaluate(inst, *operands), d)]
         if not left:
             break
-    return Contest(len(candidates), tuple(left))
+    search, survived, wrong = Search(inst, result.model, seed), [], []
+    for rival in left:
+        separated, counterexamples = _separated(device, inst, result.model, rival, search)
+        survived += [] if separated else [rival]
+        wrong += counterexamples
+    return Contest(len(candidates), tuple(survived), tuple(dict.fromkeys(wrong)))
+
+
+def _separated(
+    device: Device, inst: Instruction, model: DotModel, rival: Rival, search: Search
+) -> tuple[bool, list[Counterexample]]:
+    """Whether the device contradicts the rival on operands looked for because the two differ; where it does so to the model."""
+    operands = search.separating(rival.model, rival.field)
+    if operands is None:
+        return False, []
+    expected = model.evaluate(inst, *operands)
+    d = dot_expecting(device, inst, *operands, lambda: expected)
+    wrong = [counterexample(operands, d, expected, row, "separating") for row in np.flatnonzero(d != expected).tolist()]
+    return not np.array_equal(rival.model.evaluate(inst, *operands), d), wrong
 
 
 def _rounds(device: Device, inst: Instruction, result: Characterisation, seed: int) -> Iterator[tuple[Operands, Bits]]:
     """Ever more dot products with the device's answers: few random ones, the experiments', many random ones."""
-    yield _random(device, inst, seed, FEW)
+    assert result.model is not None
+    yield _random(device, inst, result.model, seed, FEW)
     if result.asked:
         yield joined([operands for operands, _ in result.asked]), np.concatenate([d for _, d in result.asked])
-    yield _random(device, inst, seed + 1, MANY)
+    yield _random(device, inst, result.model, seed + 1, MANY)
 
 
-def _random(device: Device, inst: Instruction, seed: int, n: int) -> tuple[Operands, Bits]:
+def _random(device: Device, inst: Instruction, model: DotModel, seed: int, n: int) -> tuple[Operands, Bits]:
     rng = np.random.default_rng([seed, n])
     operands = joined([draw(kind, inst, rng, n) for kind in kinds(inst)])
-    return operands, device.dot(inst, *operands)
+    return operands, dot_expecting(device, inst, *operands, lambda: model.evaluate(inst, *operands))
 
 
 def undetermined(findings: dict[str, Finding], contest: Contest) -> dict[str, Finding]:

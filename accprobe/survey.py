@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, M
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -20,11 +21,13 @@ import numpy as np
 
 from accprobe import report, units
 from accprobe.devices import Device, open_device
-from accprobe.errors import AccprobeError, DeviceError, UnknownName, nearest
+from accprobe.devices.recorder import RecordedDevice
+from accprobe.errors import AccprobeError, DeviceError, NotRecorded, RecordingError, UnknownName, nearest
 from accprobe.experiments import characterise
 from accprobe.experiments.findings import Characterisation
 from accprobe.instructions import Instruction, architectures_with, parse
 from accprobe.lowering import Lowering
+from accprobe.recording import Exchanges, Recording
 from accprobe.report import Report, Row, Run, Status
 from accprobe.rivals import Contest, challenge, undetermined
 from accprobe.verify import Counterexample, Verification, verify
@@ -37,6 +40,9 @@ MOST_JOBS = 10
 OnRow = Callable[[Report], None]
 Profiler = Callable[[Sequence[Instruction]], Mapping[str, Lowering]]
 """Tells what instructions executed, by name: `ncu.lowerings` of a device."""
+
+Measured = tuple[Row, Exchanges]
+"""A row, and where the run is recorded every exchange that led to it."""
 
 
 @runtime_checkable
@@ -69,12 +75,14 @@ def survey(
     on_row: OnRow = lambda _: None,
     profiler: Profiler | None = None,
     with_uuid: bool = False,
+    record: Path | None = None,
 ) -> Report:
     """The report of a device, by name ("cuda:0") or already open (then in this process, whatever `jobs` says).
 
     select: globs or names of instructions; none of them: all. on_row: called with the report so far, first with the skipped
     rows alone, then after each row. profiler: is asked what was executed, and must agree with the disassembly. with_uuid:
-    whether the report says which board it is of.
+    whether the report says which board it is of. record: the file that gets every exchange with the device,
+    at the end or where the run is cut short.
     Raises UnknownName where a glob selects nothing, DeviceError where the device stops working.
     """
     started = time.perf_counter()
@@ -99,16 +107,45 @@ def survey(
         opened.prepare(leaders)
     executed = profiler(leaders) if profiler else {}
     members = {group[0].name: group[1:] for group in groups}
-    with closing(
-        _in_processes(name, leaders, dots, seed, workers) if name and workers > 1 else _here(opened, leaders, dots, seed)
-    ) as measured:
-        for row in measured:
+    with (
+        closing(
+            _in_processes(name, leaders, dots, seed, workers, record is not None)
+            if name and workers > 1
+            else _here(opened, leaders, dots, seed, record is not None)
+        ) as measured,
+        _recording(record, opened, f"--dots {dots} --seed {seed}", wanted, groups) as keep,
+    ):
+        for row, exchanges in measured:
             if row.name in executed:
                 row = _counted(row, executed[row.name])
             rows[row.name] = row
             rows |= {inst.name: _copy(row, inst, opened.lowering(inst)) for inst in members[row.name]}
+            keep([row, *(rows[inst.name] for inst in members[row.name])], exchanges)
             on_row(so_far())
     return so_far()
+
+
+@contextmanager
+def _recording(
+    path: Path | None, device: Device, asked: str, wanted: Iterable[Instruction], groups: Iterable[Sequence[Instruction]]
+) -> Iterator[Callable[[Sequence[Row], Exchanges], None]]:
+    """Keeps exchanges in the file; whatever happens inside, those of finished rows are there."""
+    if path is None:
+        yield lambda rows, exchanges: None
+        return
+    recording = Recording.of(device, asked)
+    recording.announce(device, wanted, {inst.name: group[0].name for group in groups for inst in group})
+
+    def keep(rows: Sequence[Row], exchanges: Exchanges) -> None:
+        recording.add({row.name: _lowering(row) for row in rows}, exchanges)
+
+    try:
+        yield keep
+    finally:
+        try:
+            recording.save(path)
+        except OSError as e:
+            raise RecordingError(f"{path} cannot be written: {e.strerror}") from None
 
 
 def selected(device: Device, select: Sequence[str]) -> list[Instruction]:
@@ -178,18 +215,28 @@ def _identified(report: Report, device: Device) -> Report:
 class Surveyor:
     """Measures one instruction after another on one device."""
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    def __init__(self, device: Device, record: bool = False) -> None:
+        self._recorded = RecordedDevice(device) if record else None
+        self._device = self._recorded or device
         self._worked: Instruction | None = None
 
+    def measured(self, inst: Instruction, dots: int, seed: int) -> Measured:
+        row = self.row(inst, dots, seed)
+        return row, self._recorded.take() if self._recorded else {}
+
     def row(self, inst: Instruction, dots: int, seed: int) -> Row:
-        """The row of `inst`, `unverified` where it fails. Raises DeviceError where what worked before fails too."""
+        """The row of `inst`, `unverified` where it fails.
+
+        Raises DeviceError where what worked before fails too, NotRecorded where a replay does not go on.
+        """
         started = time.perf_counter()
         lowering: Lowering | None = None
         try:
             lowering = self._device.lowering(inst)
             row = self._row(inst, dots, seed)
             self._worked = inst
+        except NotRecorded:
+            raise
         except AccprobeError as e:
             if isinstance(e, DeviceError) and self._worked:
                 self._ask_again(self._worked, e)
@@ -205,6 +252,7 @@ class Surveyor:
             return Row(name=inst.name, status="unverified", reason=reason, **_known(result, None))
         verification = verify(self._device, inst, result.model, dots, seed)
         contest = challenge(self._device, inst, result, seed)
+        verification = _with_wrong(verification, contest.wrong)
         return Row(
             name=inst.name,
             status="inferred",
@@ -230,30 +278,32 @@ def _defect(error: Exception) -> str:
     return f"a defect of accprobe, please report it: {type(error).__name__}: {error} ({place})"
 
 
-def _here(device: Device, insts: Iterable[Instruction], dots: int, seed: int) -> Generator[Row, None, None]:
-    surveyor = Surveyor(device)
+def _here(device: Device, insts: Iterable[Instruction], dots: int, seed: int, record: bool) -> Generator[Measured, None, None]:
+    surveyor = Surveyor(device, record)
     for inst in insts:
-        yield surveyor.row(inst, dots, seed)
+        yield surveyor.measured(inst, dots, seed)
 
 
 @cache
-def _surveyor(name: str) -> Surveyor:
+def _surveyor(name: str, record: bool) -> Surveyor:
     """This worker process's own."""
-    return Surveyor(open_device(name))
+    return Surveyor(open_device(name), record)
 
 
-def _row_in_worker(name: str, inst: Instruction, dots: int, seed: int) -> Row:
-    return _surveyor(name).row(inst, dots, seed)
+def _row_in_worker(name: str, inst: Instruction, dots: int, seed: int, record: bool) -> Measured:
+    return _surveyor(name, record).measured(inst, dots, seed)
 
 
-def _in_processes(name: str, insts: Sequence[Instruction], dots: int, seed: int, jobs: int) -> Generator[Row, None, None]:
+def _in_processes(
+    name: str, insts: Sequence[Instruction], dots: int, seed: int, jobs: int, record: bool
+) -> Generator[Measured, None, None]:
     """Rows as they are finished. Workers end with this generator, in the middle of a row where it is closed early."""
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
         try:
             with _interrupts_held_back():
-                futures = [pool.submit(_row_in_worker, name, inst, dots, seed) for inst in insts]
+                futures = [pool.submit(_row_in_worker, name, inst, dots, seed, record) for inst in insts]
             for future in as_completed(futures):
                 yield future.result()
         except BrokenProcessPool:
@@ -320,6 +370,13 @@ def _witness(lowering: Lowering | None) -> dict[str, object]:
     }
 
 
+def _lowering(row: Row) -> Lowering | None:
+    """What `_witness` told."""
+    if row.opcode_source is None:
+        return None
+    return Lowering(row.opcodes, row.lowering, row.opcode_source, row.cubin_sha256)
+
+
 def _known(result: Characterisation, contest: Contest | None) -> dict[str, Any]:
     """Findings, what rivals leave undetermined of them, and their evidence."""
     inst = result.instruction
@@ -339,6 +396,19 @@ def _verification(inst: Instruction, done: Verification) -> report.Verification:
         seed=done.seed,
         kinds=done.kinds,
         counterexample=_counterexample(inst, done.counterexample) if done.counterexample else None,
+    )
+
+
+def _with_wrong(done: Verification, wrong: tuple[Counterexample, ...]) -> Verification:
+    """The verification with dot products that contradicted the model elsewhere."""
+    if not wrong:
+        return done
+    return replace(
+        done,
+        dots=done.dots + len(wrong),
+        mismatches=done.mismatches + len(wrong),
+        kinds=done.kinds | {wrong[0].kind: len(wrong)},
+        counterexample=done.counterexample or wrong[0],
     )
 
 

@@ -138,6 +138,16 @@ def speed() -> str:
     return _table(("command", "on", "took", "limit"), table)
 
 
+def evaluators() -> str:
+    """Rates of the evaluators and of their peers, on the same dot products in one run."""
+    data = json.loads((RESULTS / "evaluators" / "cpu.json").read_text(encoding="utf-8"))
+    table = [
+        (f"`{r['instruction']}`", r["with"], f"{r['macs_per_second']:.2g}", f"{r['ratio']:g}", r["differ"])
+        for r in data["results"]
+    ]
+    return _table(("instruction", "evaluated with", "multiply-accumulates/s", "times numpy", "dots that differ"), table)
+
+
 def coverage() -> str:
     """By architecture: instructions, those with a probe, and the devices of the recorded reports."""
     measured: dict[str, list[str]] = {}
@@ -193,6 +203,7 @@ BLOCKS = {
     "found": found,
     "detail": detail,
     "speed": speed,
+    "evaluators": evaluators,
     "coverage": coverage,
 }
 

@@ -1,18 +1,26 @@
 import importlib.util
 import json
 import os
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import readme_blocks
 
+from accprobe import emulate
+from accprobe.instructions import parse
+
 RESULTS = sorted(readme_blocks.RESULTS.glob("*.json"))
 
 
 @pytest.fixture
 def commands() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("commands", readme_blocks.ROOT / "benchmarks" / "commands.py")
+    return loaded("commands")
+
+
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, readme_blocks.ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -50,6 +58,53 @@ def test_slower_than_the_limit_is_a_failure(commands: ModuleType, monkeypatch: p
     monkeypatch.setattr(commands, "seconds", lambda arguments, **_: 11.0)
     monkeypatch.setattr("sys.argv", ["commands.py", "--repeat", "1"])
     assert commands.main() == 1
+
+
+def test_recorded_rates_of_evaluators_are_within_the_limits() -> None:
+    data = json.loads((readme_blocks.RESULTS / "evaluators" / "cpu.json").read_text(encoding="utf-8"))
+    limited = [result for result in data["results"] if result["limit"]]
+    assert {result["instruction"] for result in limited} == {"wgmma.m64n8k32.f32.e4m3.e4m3", "wgmma.m64n8k16.f32.f16.f16"}
+    assert all(result["macs_per_second"] >= result["limit"] for result in limited)
+    assert data["host"]["cpu_cores"] == 2
+    assert not any(result["differ"] for result in data["results"])
+
+
+def test_evaluators_are_held_against_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On few dot products: the file is written, answers are compared, and what is too slow fails."""
+    evaluators = loaded("evaluators")
+    monkeypatch.setattr(evaluators, "ROWS", 16)
+    monkeypatch.setattr(evaluators, "COLUMNS", 8)
+    monkeypatch.setattr(evaluators, "CASES", {"wgmma.m64n8k32.f32.e4m3.e4m3": 1.0, "mma.sync.m16n8k32.s32.s8.s8.s32": None})
+    monkeypatch.setattr("sys.argv", ["evaluators.py", "--repeat", "1", "-o", str(tmp_path / "r.json")])
+    assert evaluators.main() == 0
+    results = json.loads((tmp_path / "r.json").read_text())["results"]
+    assert {"numpy", "numba"} <= {result["with"] for result in results}
+    assert not any(result["differ"] for result in results)
+    monkeypatch.setattr(evaluators, "CASES", {"wgmma.m64n8k32.f32.e4m3.e4m3": 1e15})
+    assert evaluators.main() == 1
+
+
+def test_a_slow_peer_gets_the_first_rows_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MMA-Sim as its source has it: one tile of the instruction at a time."""
+    pytest.importorskip("torch")
+    calls = []
+
+    class Unit:
+        def __init__(self, architecture: str, name: str) -> None:
+            assert (architecture, name) == ("Hopper", "m64n8k32.f32.e4m3.e4m3")
+
+        def __call__(self, a: object, b: object, c: object) -> object:
+            calls.append(1)
+            return emulate.matmul(a, b, c, like="h200:wgmma.m64n8k32.f32.e4m3.e4m3")
+
+    for name in ("mmasim", "mmasim.nv_ptx", "mmasim.nv_ptx.sim"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["mmasim.nv_ptx.sim"].WGMMA = Unit  # type: ignore[attr-defined]
+    evaluators = loaded("evaluators")
+    results = list(evaluators.measured(parse("wgmma.m64n8k32.f32.e4m3.e4m3"), 1))
+    (peer,) = [result for result in results if result["with"] == "MMA-Sim"]
+    assert peer["differ"] == 0
+    assert len(calls) == 2 * 64 // 8
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)

@@ -168,7 +168,7 @@ def test_disk_that_fills_up_is_told(device: FakeDevice) -> None:
 @pytest.mark.parametrize(
     ("device_name", "sentence"),
     [
-        ("gpu", "unknown device 'gpu'; devices are auto, cuda:N and sim:NAME (see `accprobe list --devices`)"),
+        ("gpu", "unknown device 'gpu'; devices are auto, cuda:N, sim:NAME and replay:FILE (see `accprobe list --devices`)"),
         ("cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),
         ("sim:h1000", "no published model of 'h1000'; did you mean "),
     ],

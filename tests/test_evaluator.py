@@ -1,7 +1,8 @@
-"""The evaluator against the slow reference."""
+"""The evaluators against the slow reference."""
 
 from __future__ import annotations
 
+import importlib.util
 from typing import get_args
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from planted import Planted, float_models, instruction, integer_models
 from reference import evaluate_one
 
+from accprobe import evaluator
 from accprobe.errors import AccprobeError
 from accprobe.formats import FORMATS
 from accprobe.model import DotModel, FloatArithmetic, IntegerArithmetic, NanPayload, chain
@@ -20,13 +22,21 @@ E4M3 = instruction(32, "f32", "e4m3", "e4m3", "f32")
 HOPPER_FP8 = DotModel(chain([range(32)], FloatArithmetic(FORMATS["f32"], 13, "RZ", 13, min_exponent=-133)))
 
 
+IMPLEMENTATIONS = {"numpy": evaluator.with_numpy}
+if importlib.util.find_spec("numba"):
+    from accprobe import fast_evaluator
+
+    IMPLEMENTATIONS["numba"] = fast_evaluator.evaluate
+
+
 def assert_agrees(planted: Planted, operands: Operands) -> None:
     inst, model = planted.instruction, planted.model
-    fast = model.evaluate(inst, *operands)
-    for i in range(len(fast)):
+    answers = {name: evaluate(model, inst, *operands) for name, evaluate in IMPLEMENTATIONS.items()}
+    for i in range(len(operands.c)):
         a, b, c = operands.a[i].tolist(), operands.b[i].tolist(), int(operands.c[i])
         slow = evaluate_one(model, inst, a, b, c)
-        assert slow == fast[i], f"{model.order} a={a} b={b} c={c:#x}: {int(fast[i]):#x}, reference {slow:#x}"
+        for name, d in answers.items():
+            assert slow == d[i], f"{model.order} a={a} b={b} c={c:#x}: {name} {int(d[i]):#x}, reference {slow:#x}"
 
 
 @settings(max_examples=150, deadline=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -207,6 +208,29 @@ def test_little_work_never_loads_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     patient = Patient(monkeypatch, 1e9)
     MODEL.evaluate(INST, *every_kind(INST, 0, 20))
     assert patient.asked == [("numpy", 220)]
+
+
+@pytest.mark.parametrize("trouble", ["ImportError('needs an older numpy')", "RuntimeError('cannot cache function')"])
+def test_without_a_numba_that_works_numpy_evaluates_everything(trouble: str, tmp_path: Path) -> None:
+    """In a process of its own, however long it takes."""
+    (tmp_path / "numba.py").write_text(f"raise {trouble}\n")
+    program = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+import numpy as np
+from accprobe import evaluator
+from accprobe.instructions import parse
+from accprobe.known_models import known_models
+evaluator._choice._patience = 0.0
+evaluator.STEP = 1000
+inst = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
+zeros = np.zeros((100, 32), np.uint8)
+d = known_models("h100")[inst].model.evaluate(inst, zeros, zeros, np.full(100, 0x404073FF, np.uint32))
+assert (d == 0x40407000).all()
+print("accprobe.fast_evaluator" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
 
 
 def test_without_numba_numpy_evaluates_everything() -> None:

@@ -3,108 +3,63 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from accprobe.errors import UnknownName
-from accprobe.formats import FORMATS, Bits, Format
-from accprobe.instructions import Instruction, catalog, parse
+from accprobe.formats import FORMATS
+from accprobe.instructions import catalog, parse
 from accprobe.known_models import CHIPS, MEASURED, architecture_of, chip, known_models, names
-from accprobe.model import Arithmetic, DotModel, FloatArithmetic, IntegerArithmetic
-from accprobe.operands import Operands, draw, kinds
+from accprobe.model import Arithmetic, FloatArithmetic, IntegerArithmetic
+from accprobe.operands import draw, kinds
 from accprobe.report import Report
+from accprobe.vectors import Recorded, compare, find, published
 
 VECTORS = Path(os.environ.get("ACCPROBE_HARDWARE_VECTORS") or Path(__file__).parents[2] / "shared" / "hardware-vectors")
 needs_vectors = pytest.mark.skipif(
     not (VECTORS / "H100").is_dir(), reason="no hardware vectors; ACCPROBE_HARDWARE_VECTORS names their folder"
 )
 
-GPUS = {"V100": ("fp16",), "A2": ("bf16", "fp16", "tf32")}
-GPUS["Ada"] = GPUS["H100"] = ("E4M3", "E5M2", "bf16", "fp16", "tf32")
-RESULTS_IN_FP16 = ("fp16", "E4M3", "E5M2")
-RECORDED = [(gpu, fmt, "fp32") for gpu, fmts in GPUS.items() for fmt in fmts]
-RECORDED += [(gpu, fmt, "fp16") for gpu, fmts in GPUS.items() for fmt in fmts if fmt in RESULTS_IN_FP16]
-CODES = {"fp32": "f32", "fp16": "f16", "E4M3": "e4m3", "E5M2": "e5m2", "bf16": "bf16", "tf32": "tf32"}
+SETS = find(VECTORS) if (VECTORS / "H100").is_dir() else []
+IN_F32 = [recorded for recorded in SETS if recorded.result == "fp32"]
 
 
-@cache
-def recorded(gpu: str, operand: str, result: str) -> tuple[Instruction, Operands, Bits]:
-    """The instruction, what it was given, and its results as patterns of float32."""
-    folder = VECTORS / gpu / operand
-    a, b = (hexadecimal(folder / f"{x}_{gpu}_{operand}.txt") for x in "ab")
-    inst = instruction(gpu, operand, result, a.shape[1])
-    c = binary(folder / f"c_{gpu}_fp32.txt")
-    if inst.family == "wgmma":
-        c = np.zeros_like(c)
-    return (
-        inst,
-        Operands(narrowed(a, inst.a), narrowed(b, inst.b), narrowed(c, inst.c)),
-        binary(folder / f"d_{gpu}_{result}.txt"),
-    )
-
-
-def hexadecimal(path: Path) -> Bits:
-    return np.array([[int(word, 16) for word in line.split()] for line in path.read_text().splitlines()], np.uint32)
-
-
-def binary(path: Path) -> Bits:
-    return np.array([int(line, 2) for line in path.read_text().split()], np.uint32)
-
-
-def narrowed(patterns: Bits, fmt: Format) -> Bits:
-    """Patterns of float32 as patterns of a narrower format."""
-    if fmt.storage_bits == 32:
-        return patterns
-    with np.errstate(over="ignore", invalid="ignore"):
-        return patterns.view(np.float32).astype(fmt.ml_dtype).view(fmt.dtype)
-
-
-def widened(patterns: Bits, fmt: Format) -> Bits:
-    return fmt.values(patterns).astype(np.float32).view(np.uint32) if fmt.storage_bits < 32 else patterns
-
-
-def instruction(gpu: str, operand: str, result: str, k: int) -> Instruction:
-    a, d = CODES[operand], CODES[result]
-    if gpu == "H100" and operand in ("E4M3", "E5M2") and result == "fp32":
-        return parse(f"wgmma.m64n8k{k}.{d}.{a}.{a}")
-    return parse(f"mma.sync.{'m8n8' if gpu == 'V100' else 'm16n8'}k{k}.{d}.{a}.{a}.{d}")
-
-
-def mismatches(model: DotModel, gpu: str, operand: str, result: str) -> int:
-    inst, operands, d = recorded(gpu, operand, result)
-    return int((widened(model.evaluate(inst, *operands), inst.d) != d).sum())
-
-
-def model_of(gpu: str, operand: str, result: str) -> DotModel:
-    return known_models(gpu)[recorded(gpu, operand, result)[0]].model
+def mismatches(recorded: Recorded, change: Callable[[Arithmetic], Arithmetic]) -> int:
+    """Of the model that explains most, with its arithmetic changed."""
+    known = {inst: model.with_arithmetic(change) for inst, model in published(recorded.gpu).items()}
+    return compare(recorded, lambda _: known).mismatches
 
 
 @needs_vectors
-def test_every_recorded_file_is_covered() -> None:
-    files = {(path.parent.parent.name, path.parent.name, path.stem.split("_")[-1]) for path in VECTORS.glob("*/*/d_*.txt")}
-    assert files == set(RECORDED)
+def test_every_file_of_results_is_found() -> None:
+    assert len(SETS) == 22
+    assert {recorded.gpu for recorded in SETS} == {"V100", "A2", "Ada", "H100"}
+    assert sum(recorded.result == "fp16" for recorded in SETS) == 8
 
 
 @needs_vectors
-@pytest.mark.parametrize(("gpu", "operand", "result"), RECORDED)
-def test_models_agree_with_real_hardware(gpu: str, operand: str, result: str) -> None:
-    assert len(recorded(gpu, operand, result)[2]) == 5000
-    assert mismatches(model_of(gpu, operand, result), gpu, operand, result) == 0
+@pytest.mark.parametrize("recorded", SETS, ids=lambda recorded: recorded.name)
+def test_models_agree_with_real_hardware(recorded: Recorded) -> None:
+    done = compare(recorded)
+    assert (done.dots, done.mismatches, done.first) == (5000, 0, None)
+    group = recorded.gpu == "H100" and recorded.operand in ("E4M3", "E5M2") and recorded.result == "fp32"
+    assert (done.reading.inst.family, done.reading.without_c) == (("wgmma", True) if group else ("mma.sync", False))
+    assert all(count > 1000 for _, count in done.others)
 
 
 @needs_vectors
 @pytest.mark.parametrize("change", [-1, 1])
-@pytest.mark.parametrize(("gpu", "operand", "result"), [recorded for recorded in RECORDED if recorded[2] == "fp32"])
-def test_vectors_contradict_other_alignment_bits(gpu: str, operand: str, result: str, change: int) -> None:
+@pytest.mark.parametrize("recorded", IN_F32, ids=lambda recorded: recorded.name)
+def test_vectors_contradict_other_alignment_bits(recorded: Recorded, change: int) -> None:
     def changed(arithmetic: Arithmetic) -> Arithmetic:
         bits = getattr(arithmetic, "alignment_bits", None)
         return arithmetic if bits is None else replace(arithmetic, alignment_bits=bits + change)
 
-    assert mismatches(model_of(gpu, operand, result).with_arithmetic(changed), gpu, operand, result) > 0
+    assert mismatches(recorded, changed) > 0
 
 
 @needs_vectors
@@ -112,9 +67,8 @@ def test_vectors_contradict_other_alignment_bits(gpu: str, operand: str, result:
     "field", [{"result_rounding": "RNE"}, {"alignment_rounding": "floor"}, {"product_exponent": "normalised product"}]
 )
 def test_vectors_contradict_other_rules(field: dict[str, object]) -> None:
-    where = ("H100", "bf16", "fp32")
-    wrong = model_of(*where).with_arithmetic(lambda arithmetic: replace(arithmetic, **field))
-    assert mismatches(wrong, *where) > 0
+    (recorded,) = [x for x in IN_F32 if (x.gpu, x.operand) == ("H100", "bf16")]
+    assert mismatches(recorded, lambda has: replace(has, **field) if isinstance(has, FloatArithmetic) else has) > 0
 
 
 @pytest.mark.parametrize("name", CHIPS)

@@ -58,7 +58,7 @@ def test_set_up_is_two_commands() -> None:
 
 
 def test_library_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    for example, printed in zip(blocks("python"), ("13 [c 0-31]\n0\n", "0x40407000\n"), strict=True):
+    for example, printed in zip(blocks("python"), ("13 [c 0-31]\n0\n", "0x40407000\n", "65536.0 65784.0\n"), strict=True):
         exec(compile(example, "README.md", "exec"), {})
         assert capsys.readouterr().out == printed
         assert all(f"`{line}`" in section("Library") for line in printed.split("\n")[:-1])

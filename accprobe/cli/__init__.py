@@ -20,6 +20,7 @@ from accprobe.cli.run import COULD_NOT, INTERRUPTED, run
 from accprobe.cli.sass import sass
 from accprobe.cli.show import show
 from accprobe.cli.sweep import sweep
+from accprobe.cli.verify import verify
 from accprobe.errors import AccprobeError, nearest
 
 
@@ -68,5 +69,5 @@ def main(ctx: click.Context) -> None:
         ctx.exit(COULD_NOT)
 
 
-for command in (run, sweep, sass, show, diff, check, list_, doctor):
+for command in (run, sweep, verify, sass, show, diff, check, list_, doctor):
     main.add_command(command)

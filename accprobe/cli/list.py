@@ -57,6 +57,7 @@ def _devices() -> None:
     if reason := why_no_gpu():
         click.echo(f"accprobe: no GPU found: {reason}", err=True)
     _lines((f"sim:{name}", f"published models of {chip(name).title}, {chip(name).architecture}") for name in names())
+    _lines([("replay:FILE", "a recording that `accprobe run --record FILE` made")])
 
 
 def _lines(items: Iterable[tuple[str, str]]) -> None:

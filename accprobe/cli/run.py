@@ -25,7 +25,9 @@ INTERRUPTED = 130
 
 
 @click.command()
-@click.option("--device", default="auto", show_default=True, metavar="auto|cuda:N|sim:NAME", help="What to measure.")
+@click.option(
+    "--device", default="auto", show_default=True, metavar="auto|cuda:N|sim:NAME|replay:FILE", help="What to measure."
+)
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
 @click.option("--dots", type=click.IntRange(1), default=16384, show_default=True, help="Random dot products to verify each on.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
@@ -38,6 +40,12 @@ INTERRUPTED = 130
     help="Keep the report here, as rows are finished; a report that is there already is kept as FILE~.",
 )
 @click.option("--ncu", is_flag=True, help="Have the profiler count what is executed, too (Nsight Compute; root, mostly).")
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Keep every exchange with the device here; `--device replay:FILE` plays it back where there is no GPU.",
+)
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
 @click.option("--with-uuid", is_flag=True, help="Put the GPU's UUID in the report, which names the board.")
@@ -48,6 +56,7 @@ def run(
     seed: int,
     jobs: int | None,
     output: Path | None,
+    record: Path | None,
     ncu: bool,
     form: str,
     expand: bool,
@@ -64,6 +73,8 @@ def run(
     if output:
         check_writable(output)
         keep_previous(output)
+    if record:
+        check_writable(record)
     from accprobe.survey import survey
 
     profiler = _profiler(device) if ncu else None
@@ -79,7 +90,7 @@ def run(
 
         interrupted = False
         try:
-            survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid)
+            survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid, record)
         except KeyboardInterrupt:
             interrupted = True
     if not interrupted or output is None:

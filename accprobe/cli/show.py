@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from accprobe.errors import ToolMissing
+
 if TYPE_CHECKING:
     from accprobe.report import Report
 
@@ -30,7 +32,7 @@ def show(report: str, instruction: str | None, form: str, expand: bool) -> None:
       accprobe show report.json wgmma.m64n8k32.f32.e4m3.e4m3
       accprobe show h200 --format html > h200.html
     """
-    from accprobe.errors import ToolMissing, UnknownName, nearest
+    from accprobe.errors import UnknownName, nearest
     from accprobe.report import Report
 
     loaded = Report.load(report)

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
 
 from accprobe.errors import UnknownName
 from accprobe.formats import Bits
@@ -54,16 +55,40 @@ class Device(Protocol):
         """The SASS that runs, or None where it cannot be told (no disassembler)."""
 
 
-def open_device(name: str) -> Device:
-    """The device of that name: "cuda:N", "sim:NAME", or "auto" (the first GPU, else a simulated H100).
+@runtime_checkable
+class Expecting(Protocol):
+    """A device that can do with less where the asker knows what to expect: a recorded or a replayed one."""
 
-    Raises UnknownName for another form, DeviceError where the device cannot be opened.
+    def dot_expecting(
+        self, inst: Instruction, a: Bits, b: Bits, c: Bits, expected: Callable[[], Bits], placement: int = 0
+    ) -> Bits:
+        """As `Device.dot`; `expected` gives what a model has."""
+
+
+def dot_expecting(
+    device: Device, inst: Instruction, a: Bits, b: Bits, c: Bits, expected: Callable[[], Bits], placement: int = 0
+) -> Bits:
+    """As `Device.dot`, of dot products whose answers a model predicts."""
+    if isinstance(device, Expecting):
+        return device.dot_expecting(inst, a, b, c, expected, placement)
+    return device.dot(inst, a, b, c, placement)
+
+
+def open_device(name: str) -> Device:
+    """The device of that name: "cuda:N", "sim:NAME", "replay:FILE", or "auto" (the first GPU, else a simulated H100).
+
+    Raises UnknownName for another form, DeviceError where the device cannot be opened, RecordingError where the file cannot
+    be read.
     """
     kind, _, rest = name.partition(":")
     if kind == "sim":
         from accprobe.devices.simulated import simulated_device
 
         return simulated_device(rest)
+    if kind == "replay":
+        from accprobe.devices.replay import ReplayDevice
+
+        return ReplayDevice(Path(rest))
     if kind == "cuda":
         from accprobe.devices.cuda import CudaDevice
 
@@ -78,4 +103,6 @@ def open_device(name: str) -> Device:
         from accprobe.devices.simulated import simulated_device
 
         return simulated_device("h100")
-    raise UnknownName(f"unknown device '{name}'; devices are auto, cuda:N and sim:NAME (see `accprobe list --devices`)")
+    raise UnknownName(
+        f"unknown device '{name}'; devices are auto, cuda:N, sim:NAME and replay:FILE (see `accprobe list --devices`)"
+    )

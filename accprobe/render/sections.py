@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from accprobe import report
+from accprobe.experiments.findings import Exchange as Seen
 from accprobe.features import OF_ALIGNMENT
 from accprobe.formats import Format
 from accprobe.instructions import Instruction
@@ -162,6 +163,12 @@ def _exchange(inst: Instruction, shown: Exchange) -> str:
             terms.append(f"k {at}: {_shown(inst.a, pair[0])}{GLUE}×{GLUE}{_shown(inst.b, pair[1])}")
     terms.append(f"C{GLUE}{_shown(inst.c, seen.c)}")
     return f"{'; '.join(terms)} →{GLUE}{_shown(inst.d, seen.d)}"
+
+
+def mismatch(inst: Instruction, seen: Seen, expected: int) -> str:
+    """A dot product in hex and value, what came back, and what was expected."""
+    text = f"{_exchange(inst, report.exchange(inst, seen))}, expected {_shown(inst.d, expected)}"
+    return text.replace(GLUE, " ")
 
 
 def _shown(fmt: Format, pattern: int) -> str:

@@ -83,6 +83,8 @@ def title(report: Report) -> Text:
     if report.device.kind == "simulated":
         because = f"no GPU found ({report.device.reason}); " if report.device.reason else ""
         text.append(f"SIMULATED: {because}these are published models, nothing was measured\n", "bold red")
+    if report.device.kind == "replay":
+        text.append("REPLAYED from a recording: nothing was measured now\n", "bold magenta")
     facts = ", ".join(FACTS.get(key, f"{key.replace('_', ' ')} {{}}").format(fact) for key, fact in report.device.facts.items())
     commit = f" ({report.tool.commit})" if report.tool.commit else ""
     versions = ", ".join(f"{name} {version}" for name, version in report.environment.items())
@@ -198,7 +200,7 @@ def reasons(rows: list[Row]) -> dict[tuple[Status, str], list[str]]:
 def summary(report: Report, lines_shown: int | None = None) -> Text:
     """How many instructions ended in which status. lines_shown: lines of the table, where like instructions share one."""
     counts = Counter(row.status for row in report.instructions)
-    done = "simulated" if report.device.kind == "simulated" else "measured"
+    done = {"simulated": "simulated", "replay": "replayed"}.get(report.device.kind, "measured")
     text = Text(f"{len(report.measured)} instructions {done} in {report.run.seconds:.1f} s: ", "bold")
     text.append(
         ", ".join(f"{counts[status]} {status}" for status in get_args(Status) if status != "skipped" and counts[status])

@@ -1,0 +1,287 @@
+"""`accprobe verify`: recorded or published models against a device, each of its SMs, or recorded results of hardware."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from accprobe.cli.run import INTERRUPTED, NOT_CONFIRMED
+from accprobe.errors import AccprobeError, UnknownName
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from accprobe.devices import Device
+    from accprobe.instructions import Instruction
+    from accprobe.model import DotModel
+    from accprobe.render.verification import CheckedUp, Verified
+    from accprobe.vectors import Comparison
+
+MISMATCH = NOT_CONFIRMED
+
+Advance = Callable[[int, int], None]
+
+
+class _Count(click.ParamType):  # type: ignore[type-arg]
+    """A positive whole number, also as 1e10 or 10_000_000."""
+
+    name = "count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            try:
+                number = int(float(value))
+            except (ValueError, OverflowError):
+                number = 0
+            else:
+                number = number if number == float(value) else 0
+        if number < 1:
+            self.fail(f"'{value}' is not a positive whole number, such as 1e9 or 10_000_000")
+        return number
+
+
+@click.command()
+@click.argument("models", metavar="REPORT|sim:NAME|sim:all")
+@click.option("--device", metavar="auto|cuda:N|sim:NAME", help="What to hold them against.  [default: the first GPU]")
+@click.option(
+    "--vectors",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Hold them against recorded results instead, in the layout of MATLAB-tensor-core's model_validation.",
+)
+@click.option("--dots", type=_Count(), default="1e6", show_default=True, help="Random dot products of each instruction.")
+@click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
+@click.option("--every-sm", is_flag=True, help="Ask every SM of the GPU all of the dots, and name those that differ.")
+@click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
+def verify(
+    models: str,
+    device: str | None,
+    vectors: Path | None,
+    dots: int,
+    select: tuple[str, ...],
+    seed: int,
+    every_sm: bool,
+    form: str,
+) -> None:
+    """Hold models against hardware, bit for bit: those of a REPORT (a file, or the name of a recorded one) or published ones.
+
+    Against a GPU it is a check of that GPU and its driver; with --vectors DIR, of the models: the name of each GPU there says
+    which are meant (sim:all: those of every GPU).
+
+    Exit status: 0 nothing differs, 1 something does, 2 it could not be done, 130 interrupted.
+
+    \b
+    Examples:
+      accprobe verify h200 --device cuda:0 --dots 1e9 --select 'wgmma.*e4m3*'
+      accprobe verify h200 --device cuda:0 --every-sm
+      accprobe verify sim:all --vectors model_validation
+    """
+    if vectors:
+        if device or every_sm:
+            raise click.UsageError("--vectors needs no device: leave out --device and --every-sm")
+        _against_vectors(models, vectors, select, form)
+        return
+    if every_sm:
+        _on_every_sm(models, device, select, dots, seed, form)
+    else:
+        _against_device(models, device, select, dots, seed, form)
+
+
+def _against_device(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:
+    from accprobe.render.verification import Verified, verified, verified_data
+    from accprobe.shrink import shrink
+    from accprobe.verify import verify_in_bulk
+
+    device, chosen = _opened(models, name, select)
+    rows: list[Verified] = []
+
+    def measure(advance: Advance) -> None:
+        for inst, model in chosen.items():
+            started = time.perf_counter()
+            done = verify_in_bulk(device, inst, model, dots, seed, advance)
+            seconds = time.perf_counter() - started
+            found = done.counterexample
+            smallest = shrink(lambda ops, inst=inst: device.dot(inst, *ops), inst, model, found) if found else None  # type: ignore[misc]
+            rows.append(Verified(inst, done, seconds, smallest))
+
+    seen = _measured(measure, len(chosen) * dots, device)
+    data = {"models": models, "device": _described(device), "verified": [verified_data(row) for row in rows]}
+    _print(form, data, lambda: _titled(models, device, verified(rows)))
+    _exit(any(row.done.mismatches for row in rows), seen, len(rows), len(chosen))
+
+
+def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:
+    from accprobe.health import OnEverySm, check_every_sm
+    from accprobe.render.verification import CheckedUp, checked_up, checked_up_data
+
+    device, chosen = _opened(models, name, select)
+    if not isinstance(device, OnEverySm):
+        raise AccprobeError(f"--every-sm: {device.name} does not say which SM computed what")
+    rows: list[CheckedUp] = []
+
+    def measure(advance: Advance) -> None:
+        for inst, model in chosen.items():
+            started = time.perf_counter()
+            done = check_every_sm(device, inst, model, dots, seed, advance)
+            rows.append(CheckedUp(inst, done, time.perf_counter() - started))
+
+    seen = _measured(measure, None, device)
+    data = {"models": models, "device": _described(device), "checked": [checked_up_data(row) for row in rows]}
+    _print(form, data, lambda: _titled(models, device, checked_up(rows)))
+    _exit(any(row.done.faults for row in rows), seen, len(rows), len(chosen))
+
+
+def _against_vectors(models: str, folder: Path, select: tuple[str, ...], form: str) -> None:
+    from accprobe.render.verification import compared, compared_data
+    from accprobe.survey import matching
+    from accprobe.vectors import compare, find
+
+    every = find(folder)
+    source, belongs = _models_for(models)
+    chosen = [recorded for recorded in every if belongs(recorded.gpu)]
+    if not chosen:
+        gpus = ", ".join(dict.fromkeys(recorded.gpu for recorded in every))
+        raise UnknownName(f"{folder} has results of {gpus}, none of which {models} is about; sim:all takes them all")
+    rows: list[Comparison] = [compare(recorded, source) for recorded in chosen]
+    if select:
+        named = [row.reading.inst.name for row in rows]
+        kept = {name for glob in select for name in matching(named, glob)}
+        rows = [row for row in rows if row.reading.inst.name in kept]
+        if not rows:
+            raise UnknownName(f"--select leaves none of {', '.join(dict.fromkeys(named))}")
+    others = sorted({recorded.gpu for recorded in every} - {recorded.gpu for recorded in chosen})
+    if others:
+        click.echo(f"accprobe: left out, as {models} is not about them: {', '.join(others)}", err=True)
+    data = {"models": models, "compared": [compared_data(row) for row in rows]}
+    _print(form, data, lambda: [compared(rows)])
+    if any(row.mismatches for row in rows):
+        sys.exit(MISMATCH)
+
+
+def _models_for(models: str) -> tuple[Callable[[str], Mapping[Instruction, DotModel]], Callable[[str], bool]]:
+    """(the models of a GPU by its name, whether a GPU is meant at all)."""
+    from accprobe.named_models import named_models
+    from accprobe.vectors import published, same_chip
+
+    if models == "sim:all":
+        return published, lambda gpu: True
+    chosen = named_models(models)
+    if models.startswith("sim:"):
+        return lambda gpu: chosen, lambda gpu: same_chip(gpu, models.removeprefix("sim:"))
+    from accprobe.report import Report
+
+    words = Report.load(models).device.name.split()
+    return lambda gpu: chosen, lambda gpu: any(same_chip(gpu, word) for word in words)
+
+
+def _opened(models: str, name: str | None, select: tuple[str, ...]) -> tuple[Device, dict[Instruction, DotModel]]:
+    """The device, and the models of what it has and is selected. Raises AccprobeError where that is nothing."""
+    from accprobe.devices import open_device
+    from accprobe.named_models import named_models
+    from accprobe.survey import Prepares, selected
+
+    if models == "sim:all":
+        raise AccprobeError("sim:all goes with --vectors; for a device, name one chip, such as sim:h100")
+    known = named_models(models)
+    device = open_device(name or _first_gpu())
+    fitting = {inst: known[inst] for inst in selected(device, select) if inst in known and device.why_not(inst) is None}
+    if not fitting:
+        raise AccprobeError(f"{models} has no model of an instruction that {device.name} can run and that is selected")
+    if isinstance(device, Prepares):
+        device.prepare(fitting)
+    return device, fitting
+
+
+def _first_gpu() -> str:
+    from accprobe.devices.cuda import why_no_gpu
+
+    if reason := why_no_gpu():
+        raise AccprobeError(f"there is nothing to verify on: {reason}; give --device sim:NAME, or --vectors DIR")
+    return "cuda:0"
+
+
+class _Seen(NamedTuple):
+    """Dot products compared, those that differed, and whether it ran to its end, not Ctrl-C's."""
+
+    compared: int
+    differed: int
+    finished: bool
+
+
+def _measured(measure: Callable[[Advance], None], total: int | None, device: Device) -> _Seen:
+    seen = [0, 0]
+    with _progress(total, device.name) as show:
+
+        def advance(compared: int, differed: int) -> None:
+            seen[0] += compared
+            seen[1] += differed
+            show(compared, differed)
+
+        try:
+            measure(advance)
+        except KeyboardInterrupt:
+            return _Seen(seen[0], seen[1], False)
+    return _Seen(seen[0], seen[1], True)
+
+
+@contextmanager
+def _progress(total: int | None, name: str) -> Iterator[Advance]:
+    """A progress bar on standard error, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda compared, differed: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(show_speed=True), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"verifying {name}", total=total)
+        wrong = 0
+
+        def advance(compared: int, differed: int) -> None:
+            nonlocal wrong
+            wrong += differed
+            bar.update(task, advance=compared, description=f"verifying {name}" + (f", {wrong:,} differ" if wrong else ""))
+
+        yield advance
+
+
+def _described(device: Device) -> dict[str, str]:
+    return {"kind": device.kind, "name": device.name, "architecture": device.architecture}
+
+
+def _titled(models: str, device: Device, body: RenderableType) -> Iterable[RenderableType]:
+    from rich.text import Text
+
+    if device.kind == "simulated":
+        yield Text("SIMULATED: the device is published models too, nothing was measured", "bold red")
+    yield Text(f"models of {models} against {device.name}, {device.architecture}", "bold")
+    yield body
+
+
+def _print(form: str, data: object, shown: Callable[[], Iterable[RenderableType]]) -> None:
+    if form == "json":
+        click.echo(json.dumps(data, indent=1, ensure_ascii=False))
+        return
+    from accprobe.render.terminal import console
+
+    console().print(*shown(), sep="\n")
+
+
+def _exit(differs: bool, seen: _Seen, done: int, wanted: int) -> None:
+    if not seen.finished:
+        compared = f"{seen.compared:,} dot products were compared, {seen.differed:,} differ"
+        click.echo(f"accprobe: interrupted after {done} of {wanted} instructions: {compared}", err=True)
+        sys.exit(INTERRUPTED)
+    if differs:
+        sys.exit(MISMATCH)

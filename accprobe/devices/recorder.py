@@ -1,0 +1,63 @@
+"""A device that notes every exchange with another one, for `accprobe.recording`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from accprobe.devices import Device
+from accprobe.formats import Bits
+from accprobe.instructions import Instruction
+from accprobe.lowering import Lowering
+from accprobe.recording import Exchanges, by_difference, in_full, question
+
+
+class RecordedDevice:
+    """Passes everything on to `device`; `take` gives what was exchanged since the last time."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.kind, self.name, self.architecture, self.pure = device.kind, device.name, device.architecture, device.pure
+        self._exchanges: Exchanges = {}
+        self._asked: dict[bytes, int] = {}
+
+    def take(self) -> Exchanges:
+        taken, self._exchanges, self._asked = self._exchanges, {}, {}
+        return taken
+
+    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+        d = self._device.dot(inst, a, b, c, placement)
+        self._note(question(inst, placement, a, b, c), in_full(d))
+        return d
+
+    def dot_expecting(
+        self, inst: Instruction, a: Bits, b: Bits, c: Bits, expected: Callable[[], Bits], placement: int = 0
+    ) -> Bits:
+        d = self._device.dot(inst, a, b, c, placement)
+        self._note(question(inst, placement, a, b, c), by_difference(d, expected()))
+        return d
+
+    def _note(self, key: bytes, kept: bytes) -> None:
+        """Keep an answer, unless it is the one before again."""
+        answers = self._exchanges.setdefault(key, [])
+        times = self._asked[key] = self._asked.get(key, 0) + 1
+        if not answers or answers[-1] != kept:
+            answers += [answers[-1]] * (times - 1 - len(answers)) if answers else []
+            answers.append(kept)
+
+    def describe(self) -> dict[str, object]:
+        return self._device.describe()
+
+    def environment(self) -> dict[str, str]:
+        return self._device.environment()
+
+    def instructions(self) -> Sequence[Instruction]:
+        return self._device.instructions()
+
+    def why_not(self, inst: Instruction) -> str | None:
+        return self._device.why_not(inst)
+
+    def placements(self, inst: Instruction) -> int:
+        return self._device.placements(inst)
+
+    def lowering(self, inst: Instruction) -> Lowering | None:
+        return self._device.lowering(inst)

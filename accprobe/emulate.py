@@ -1,0 +1,154 @@
+"""Matrix products with the bits that a GPU's matrix instruction gives, on machines that do not have that GPU.
+
+    import ml_dtypes, numpy as np
+    from accprobe import emulate
+
+    a = np.ones((16, 4096), ml_dtypes.float8_e4m3fn)
+    b = np.full((4096, 8), 0.0625, ml_dtypes.float8_e4m3fn)
+    d = emulate.matmul(a, b, like="h200:wgmma.m64n8k32.f32.e4m3.e4m3")
+    promoted = emulate.matmul(a, b, like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128)
+
+A GEMM is a chain of the instruction: each block of its K products takes the sum of the blocks before as its C. With promotion
+the chain begins anew every so many products, and what it came to is added to a float32 sum that ordinary adds keep, as
+CUTLASS and DeepGEMM do with fp8. Epilogues, scales and split K are not part of it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.formats import FORMATS, Bits, Format
+from accprobe.instructions import Instruction, parse
+from accprobe.model import DotModel
+from accprobe.named_models import named_models
+
+TILE = 1 << 16
+"""Results computed at once."""
+
+F32_NAN = 0x7FFFFFFF
+"""What a float32 add of the GPU makes of NaNs (PTX ISA, add: NaN results are canonical)."""
+
+
+def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | None = None) -> Any:
+    """D = A·B + C as the instruction `like` computes it, bit for bit: a [M, K], b [K, N], c [M, N] or None for zero -> [M, N].
+
+    like: a report, recorded ("h200") or a file, or "sim:NAME", then a colon and the instruction's name.
+    a, b, c: numpy arrays or torch tensors on the CPU, of the instruction's formats: ml_dtypes' and torch's small floats,
+    float16, float32 (for tf32: low bits are ignored), float64, 8-bit integers; or unsigned numpy arrays of bit patterns.
+    K is filled with zeros to a multiple of the instruction's. promote_every: products after which the chain begins anew, a
+    multiple of the instruction's K; None: never. C is what the chain begins with, or with promotion what the float32 sum does.
+    Returns what A is, a numpy array or a tensor, of D's type; float32 with promotion. NaN patterns survive in it.
+
+    Raises AccprobeError where shapes, types or names do not fit.
+    """
+    inst, model = _named(like)
+    if promote_every is not None and (inst.is_integer or promote_every <= 0 or promote_every % inst.k):
+        raise AccprobeError(
+            f"promote_every={promote_every}: integers are never promoted"
+            if inst.is_integer
+            else f"promote_every={promote_every} is not a multiple of the K of {inst.name}, {inst.k}"
+        )
+    result = inst.d if promote_every is None else FORMATS["f32"]
+    patterns_a, patterns_b = _patterns(a, inst.a, "a"), _patterns(b, inst.b, "b")
+    if patterns_a.ndim != 2 or patterns_b.ndim != 2 or patterns_a.shape[1] != patterns_b.shape[0]:
+        raise AccprobeError(f"a {list(patterns_a.shape)} and b {list(patterns_b.shape)} are no [M, K] and [K, N]")
+    shape = patterns_a.shape[0], patterns_b.shape[1]
+    start = np.zeros(shape, result.dtype) if c is None else _patterns(c, result, "c")
+    if start.shape != shape:
+        raise AccprobeError(f"c is {list(start.shape)}, not {list(shape)}")
+    d = _product(inst, model, patterns_a, np.ascontiguousarray(patterns_b.T), start, promote_every)
+    values: NDArray[Any] = d.view(_type(result))
+    return _torch().from_numpy(values) if _is_tensor(a) else values
+
+
+@cache
+def _named(like: str) -> tuple[Instruction, DotModel]:
+    source, _, name = like.rpartition(":")
+    if not source:
+        raise UnknownName(f"like='{like}' is no report and instruction, such as h200:wgmma.m64n8k32.f32.e4m3.e4m3")
+    models, inst = named_models(source), parse(name)
+    if inst not in models:
+        raise UnknownName(f"{source} has no model of {inst.name}; {nearest(inst.name, [known.name for known in models])}")
+    return inst, models[inst]
+
+
+def _product(inst: Instruction, model: DotModel, a: Bits, b: Bits, c: Bits, promote_every: int | None) -> Bits:
+    """a [M, K], b [N, K], c [M, N], bit patterns -> [M, N]."""
+    fill = -a.shape[1] % inst.k
+    a, b = (np.pad(x, ((0, 0), (0, fill))) for x in (a, b))
+    d = c.copy()
+    rows = max(1, TILE // max(1, len(b)))
+    columns = min(len(b), TILE)
+    for top in range(0, len(a), rows):
+        for left in range(0, len(b), columns):
+            tile = (slice(top, top + rows), slice(left, left + columns))
+            d[tile] = _tile(inst, model, a[tile[0]], b[tile[1]], c[tile], promote_every)
+    return d
+
+
+def _tile(inst: Instruction, model: DotModel, a: Bits, b: Bits, c: Bits, promote_every: int | None) -> Bits:
+    m, n = len(a), len(b)
+    running = c.reshape(-1) if promote_every is None else np.zeros(m * n, inst.c.dtype)
+    total = c.reshape(-1)
+    for k in range(0, a.shape[1], inst.k):
+        block_a = np.repeat(a[:, k : k + inst.k], n, axis=0)
+        block_b = np.tile(b[:, k : k + inst.k], (m, 1))
+        running = model.evaluate(inst, block_a, block_b, running)
+        end = k + inst.k
+        if promote_every is not None and (end % promote_every == 0 or end == a.shape[1]):
+            total = _added(total, running, inst.d)
+            running = np.zeros(m * n, inst.c.dtype)
+    return (running if promote_every is None else total).reshape(m, n)
+
+
+def _added(total: Bits, running: Bits, fmt: Format) -> Bits:
+    """A float32 add of the GPU: rounded to nearest, subnormals kept."""
+    with np.errstate(all="ignore"):
+        values = total.view(np.float32) + fmt.values(running).astype(np.float32)
+    return np.where(np.isnan(values), np.uint32(F32_NAN), values.view(np.uint32))
+
+
+def _patterns(x: Any, fmt: Format, name: str) -> Bits:
+    """The bit patterns of an array or a tensor of that format."""
+    array = _from_torch(x, name) if _is_tensor(x) else np.asarray(x)
+    if array.dtype not in (fmt.dtype, _type(fmt)):
+        raise AccprobeError(
+            f"{name} is {array.dtype}, and the instruction takes {fmt}: convert it to {_type(fmt)},"
+            f" or give bit patterns as {fmt.dtype}"
+        )
+    return np.ascontiguousarray(array).view(fmt.dtype)
+
+
+def _type(fmt: Format) -> np.dtype[Any]:
+    """The type of the format's values."""
+    if fmt.ml_dtype is None:
+        raise AccprobeError(f"there is no array type of {fmt}")
+    return np.dtype(fmt.ml_dtype)
+
+
+def _from_torch(x: Any, name: str) -> NDArray[Any]:
+    """An array that shares the tensor's memory; numpy knows torch's small floats by ml_dtypes alone."""
+    if x.device.type != "cpu":
+        raise AccprobeError(f"{name} is on {x.device}: GEMMs are emulated on the CPU so far, give {name}.cpu()")
+    torch, x = _torch(), x.detach().contiguous()
+    same = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf16"}.get(str(x.dtype).removeprefix("torch."))
+    if same is None:
+        return np.asarray(x.numpy())
+    fmt = FORMATS[same]
+    plain = x.view(torch.uint8 if fmt.storage_bits == 8 else torch.int16).numpy()
+    return np.asarray(plain.view(_type(fmt)))
+
+
+def _is_tensor(x: Any) -> bool:
+    return type(x).__module__.partition(".")[0] == "torch"
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch

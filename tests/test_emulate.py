@@ -1,0 +1,190 @@
+"""Whole matrix products: against what an H200 answered, and against the same chain written out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from accprobe import emulate, evaluator
+from accprobe.errors import AccprobeError, ReportError, UnknownName
+from accprobe.formats import Bits
+from accprobe.instructions import parse
+from accprobe.operands import draw
+from accprobe.report import Report, patterns
+
+FP8 = "h200:wgmma.m64n8k32.f32.e4m3.e4m3"
+ROWS = {row.name: row for row in Report.load("h200").instructions}
+E4M3 = ml_dtypes.float8_e4m3fn
+
+INSTRUCTIONS = [
+    "wgmma.m64n8k32.f32.e4m3.e4m3",
+    "wgmma.m64n8k32.f16.e5m2.e4m3",
+    "wgmma.m64n8k16.f32.bf16.bf16",
+    "wgmma.m64n8k8.f32.tf32.tf32",
+    "mma.sync.m16n8k32.f32.e4m3.e4m3.f32",
+    "mma.sync.m16n8k16.f16.f16.f16.f16",
+    "mma.sync.m16n8k32.satfinite.s32.s8.u8.s32",
+    "mma.sync.m16n8k4.f64.f64.f64.f64",
+]
+
+
+def bits(x: Any) -> Bits:
+    return x.view(f"uint{8 * x.dtype.itemsize}")
+
+
+@pytest.mark.parametrize("name", [name for name in INSTRUCTIONS if ROWS[name].evidence])
+def test_every_answer_of_an_h200(name: str) -> None:
+    """Each exchange of the report is a product of a row and a column."""
+    inst = ROWS[name].instruction
+    for exchange in dict.fromkeys(x for some in ROWS[name].evidence.values() for x in some):
+        seen = patterns(inst, exchange)
+        a, b = np.array([seen.a], inst.a.dtype), np.array([seen.b], inst.b.dtype).T
+        d = emulate.matmul(a, b, np.array([[seen.c]], inst.c.dtype), like=f"h200:{name}")
+        assert bits(d)[0, 0] == seen.d
+
+
+def written_out(name: str, a: Bits, b: Bits, c: Bits, promote_every: int | None) -> Bits:
+    """One result at a time, by the numpy evaluator."""
+    inst, model = ROWS[name].instruction, ROWS[name].model
+    assert model is not None
+    d = np.zeros((len(a), b.shape[1]), inst.d.dtype if promote_every is None else np.uint32)
+    for i in range(len(a)):
+        for j in range(b.shape[1]):
+            running = c[i : i + 1, j].copy() if promote_every is None else np.zeros(1, inst.c.dtype)
+            total = c[i, j].view(np.float32) if promote_every else None
+            for k in range(0, a.shape[1], inst.k):
+                block = a[i : i + 1, k : k + inst.k], np.ascontiguousarray(b[k : k + inst.k, j : j + 1].T)
+                running = evaluator.with_numpy(model, inst, *block, running)
+                if promote_every and (k + inst.k) % promote_every == 0:
+                    total += np.float32(inst.d.values(running)[0])
+                    running = np.zeros(1, inst.c.dtype)
+            if promote_every:
+                total += np.float32(inst.d.values(running)[0])
+            d[i, j] = running[0] if total is None else np.float32(total).view(np.uint32)
+    return d
+
+
+def operands(name: str, m: int, n: int, blocks: int, kind: str) -> tuple[Bits, Bits, Bits]:
+    inst, rng = parse(name), np.random.default_rng(3)
+    a = np.hstack([draw(kind, inst, rng, m).a for _ in range(blocks)])
+    b = np.hstack([draw(kind, inst, rng, n).b for _ in range(blocks)]).T.copy()
+    return a, b, draw(kind, inst, rng, m * n).c.reshape(m, n)
+
+
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+def test_blocks_are_chained(name: str) -> None:
+    kind = "extreme" if parse(name).is_integer else "near"
+    a, b, c = operands(name, 5, 3, 6, kind)
+    d = emulate.matmul(a, b, c, like=f"h200:{name}")
+    assert d.dtype == np.dtype(parse(name).d.ml_dtype)
+    np.testing.assert_array_equal(bits(d), written_out(name, a, b, c, None))
+
+
+@pytest.mark.parametrize("every", [32, 64, 96, 128, 1024])
+def test_chains_are_promoted(every: int) -> None:
+    """192 products: also where the last chain is shorter than the others."""
+    name = FP8.removeprefix("h200:")
+    a, b, c = operands(name, 4, 5, 6, "normal")
+    d = emulate.matmul(a, b, c, like=FP8, promote_every=every)
+    np.testing.assert_array_equal(bits(d), written_out(name, a, b, c, every))
+
+
+def test_promotion_of_f16_sums_is_to_f32() -> None:
+    a, b, _ = operands("wgmma.m64n8k32.f16.e5m2.e4m3", 4, 5, 4, "close")
+    c = np.ones((4, 5), np.float32)
+    d = emulate.matmul(a, b, c, like="h200:wgmma.m64n8k32.f16.e5m2.e4m3", promote_every=64)
+    assert d.dtype == np.float32
+    np.testing.assert_array_equal(bits(d), written_out("wgmma.m64n8k32.f16.e5m2.e4m3", a, b, bits(c), 64))
+
+
+def test_promotion_matters_where_the_running_sum_keeps_13_bits() -> None:
+    a, b = np.ones((1, 4096), E4M3), np.full((4096, 1), 0.0625, E4M3)
+    a[0, 0] = b[0, 0] = 256.0
+    exact = 65536 + 4095 / 16
+    assert emulate.matmul(a, b, like=FP8)[0, 0] == 65536
+    assert emulate.matmul(a, b, like=FP8, promote_every=128)[0, 0] == exact - 31 / 16 - 96 / 16
+    assert emulate.matmul(a, b, like="h200:mma.sync.m16n8k32.f32.e4m3.e4m3.f32")[0, 0] == exact
+
+
+def test_tiles_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, c = operands(FP8.removeprefix("h200:"), 9, 7, 2, "uniform")
+    whole = bits(emulate.matmul(a, b, c, like=FP8))
+    for tile in (1, 3, 20):
+        monkeypatch.setattr(emulate, "TILE", tile)
+        np.testing.assert_array_equal(bits(emulate.matmul(a, b, c, like=FP8)), whole)
+
+
+def test_k_is_filled_with_zeros() -> None:
+    a, b, c = operands(FP8.removeprefix("h200:"), 3, 2, 2, "normal")
+    d = emulate.matmul(a[:, :50], b[:50], c, like=FP8)
+    a[:, 50:] = 0
+    np.testing.assert_array_equal(bits(d), bits(emulate.matmul(a, b, c, like=FP8)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "like", "result"),
+    [
+        ("float8_e4m3fn", FP8, "float32"),
+        ("float8_e5m2", "h200:wgmma.m64n8k32.f16.e5m2.e5m2", "float16"),
+        ("bfloat16", "h200:wgmma.m64n8k16.f32.bf16.bf16", "float32"),
+        ("float16", "sim:a100:mma.sync.m16n8k16.f16.f16.f16.f16", "float16"),
+        ("float32", "h200:wgmma.m64n8k8.f32.tf32.tf32", "float32"),
+        ("int8", "h200:wgmma.m64n8k32.s32.s8.s8", "int32"),
+    ],
+)
+def test_tensors_are_as_arrays(dtype: str, like: str, result: str) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-8, 8, shape) if dtype == "int8" else rng.normal(size=shape) for shape in ((3, 64), (64, 5)))
+    c = rng.integers(-9, 9, (3, 5))
+    tensors = [torch.from_numpy(x).to(getattr(torch, dtype)) for x in (a, b)]
+    start = torch.from_numpy(c).to(getattr(torch, result))
+    d = emulate.matmul(*tensors, start, like=like)
+    assert d.dtype == getattr(torch, result)
+    numpy_type = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3fn": E4M3, "float8_e5m2": ml_dtypes.float8_e5m2}
+    arrays = [x.astype(np.float32).astype(numpy_type.get(dtype, dtype)) for x in (a, b)]
+    same = emulate.matmul(*arrays, c.astype(result), like=like)
+    np.testing.assert_array_equal(bits(d.numpy()), bits(same))
+    transposed = emulate.matmul(
+        tensors[0], tensors[1].T.contiguous().T, torch.from_numpy(c).to(getattr(torch, result)), like=like
+    )
+    assert torch.equal(transposed, d)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "sentence"),
+    [
+        ({"a": np.ones((2, 32), np.float32)}, AccprobeError, "a is float32, .* takes e4m3: convert it to float8_e4m3fn"),
+        ({"b": np.ones((33, 2), E4M3)}, AccprobeError, r"a \[2, 32\] and b \[33, 2\] are no \[M, K\] and \[K, N\]"),
+        ({"a": np.ones(32, E4M3)}, AccprobeError, "are no"),
+        ({"c": np.ones((3, 2), np.float32)}, AccprobeError, r"c is \[3, 2\], not \[2, 2\]"),
+        ({"c": np.ones((2, 2))}, AccprobeError, "c is float64, and the instruction takes f32"),
+        ({"promote_every": 48}, AccprobeError, "promote_every=48 is not a multiple of the K of wgmma.m64n8k32.*, 32"),
+        ({"promote_every": 0}, AccprobeError, "is not a multiple"),
+        ({"like": "h200"}, UnknownName, "like='h200' is no report and instruction"),
+        ({"like": "h201:wgmma.m64n8k32.f32.e4m3.e4m3"}, ReportError, "did you mean h200"),
+        ({"like": "h200:wgmma.m64n16k32.f32.e4m3.e4m3"}, UnknownName, "h200 has no model of wgmma.m64n16k32.*; did you"),
+        ({"like": "sim:h100:wgmma.m64"}, UnknownName, "wgmma.m64"),
+    ],
+)  # fmt: skip
+def test_bad_input(change: dict[str, Any], error: type[Exception], sentence: str) -> None:
+    usual = {"a": np.ones((2, 32), E4M3), "b": np.ones((32, 2), E4M3), "c": None, "like": FP8}
+    with pytest.raises(error, match=sentence):
+        emulate.matmul(**usual | change)
+
+
+def test_integers_are_not_promoted() -> None:
+    ones = np.ones((32, 32), np.int8)
+    with pytest.raises(AccprobeError, match="integers are never promoted"):
+        emulate.matmul(ones, ones, like="h200:wgmma.m64n8k32.s32.s8.s8", promote_every=32)
+
+
+def test_the_example_in_the_docstring_runs() -> None:
+    lines = [line.removeprefix("    ") for line in (emulate.__doc__ or "").splitlines() if line.startswith("    ")]
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)
+    assert names["d"].shape == names["promoted"].shape == (16, 8)
+    assert (names["promoted"] == 256).all()

@@ -1,0 +1,39 @@
+"""A whole run on an H200, played back: every question of the inference, every rival and every verification."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_recording import told
+
+from accprobe.recording import Recording
+from accprobe.report import Report
+from accprobe.survey import survey
+
+FILE = Path(__file__).parent / "recordings" / "h200.npz"
+MOST_BYTES = 2 << 20
+
+pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE.name} is not recorded yet")
+
+
+def test_file_is_small_and_of_a_gpu() -> None:
+    assert FILE.stat().st_size <= MOST_BYTES
+    recording = Recording.load(FILE)
+    assert (recording.kind, recording.name, recording.architecture) == ("cuda", "NVIDIA H200", "sm_90a")
+    assert not recording.pure
+    assert all(facts.asked or facts.why_not for facts in recording.instructions.values())
+
+
+def test_replay_gives_the_committed_report() -> None:
+    """Field for field: all but the clock, the workers, the version of accprobe, and that it was a GPU this time."""
+    report = Report.load("h200")
+    (dots,) = {row.verification.dots for row in report.measured if row.verification}
+    again = survey(f"replay:{FILE}", dots=dots, seed=report.seed)
+    assert again.device.kind == "replay"
+    found, expected = told(again), told(report)
+    assert found.pop("tool") == {"version": report.tool.version} | ({"commit": again.tool.commit} if again.tool.commit else {})
+    expected.pop("tool")
+    for row, known in zip(found["instructions"], expected["instructions"], strict=True):
+        assert row == known, known["name"]
+    assert found == expected

@@ -1,0 +1,143 @@
+"""Operands on which two models differ are found where there are some, and random ones do not reach them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted import Planted, float_models, instruction
+
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.experiments.findings import Characterisation, Finding
+from accprobe.formats import FORMATS
+from accprobe.instructions import Instruction, parse
+from accprobe.known_models import known_models
+from accprobe.model import AlignmentRounding, Arithmetic, DotModel, FloatArithmetic, IntegerArithmetic, chain
+from accprobe.operands import draw, joined, kinds
+from accprobe.rivals import MANY, challenge
+from accprobe.separation import MOST, Search, directed
+from accprobe.survey import _with_wrong
+from accprobe.verify import Verification
+
+E5M2 = parse("mma.sync.m16n8k32.f16.e5m2.e5m2.f16")
+F16 = parse("wgmma.m64n8k16.f32.f16.f16")
+
+
+def changed(model: DotModel, **fields: object) -> DotModel:
+    """With fields of its aligned sums changed."""
+
+    def change(has: Arithmetic) -> Arithmetic:
+        aligned = isinstance(has, FloatArithmetic) and has.alignment_bits is not None
+        return replace(has, **fields) if aligned else has
+
+    return model.with_arithmetic(change)
+
+
+def model_of(inst: Instruction) -> DotModel:
+    return known_models("h100")[inst].model
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_random_operands_do_not_reach(seed: int) -> None:
+    """A product of a subnormal shows its exponent in f16 results only where it cancels, and a tiny product is left."""
+    model = model_of(E5M2)
+    rival = changed(model, product_exponent="normalised operands")
+    rng = np.random.default_rng(seed)
+    usual = joined([draw(kind, E5M2, rng, MANY) for kind in kinds(E5M2)])
+    np.testing.assert_array_equal(model.evaluate(E5M2, *usual), rival.evaluate(E5M2, *usual))
+    found = Search(E5M2, model, seed).separating(rival, "product_exponent")
+    assert found is not None
+    assert (model.evaluate(E5M2, *found) != rival.evaluate(E5M2, *found)).all()
+
+
+def test_the_rival_is_contradicted_by_the_device() -> None:
+    model = model_of(E5M2)
+    findings = {"order": Finding("order", model.order)}
+    for truth in ("unnormalised", "normalised operands"):
+        device = SimulatedDevice({E5M2: changed(model, product_exponent=truth)})
+        inferred = Characterisation(E5M2, findings, changed(model, product_exponent=truth))
+        survivors = challenge(device, E5M2, inferred).survived
+        assert not [rival for rival in survivors if rival.field == "product_exponent"]
+
+
+def test_a_model_that_is_wrong_where_a_rival_is_right_is_no_confirmed_one() -> None:
+    """The inferred model normalises operands, the device does not, and only separating operands tell."""
+    right = model_of(E5M2)
+    wrong = changed(right, product_exponent="normalised operands")
+    result = challenge(SimulatedDevice({E5M2: right}), E5M2, Characterisation(E5M2, {"order": Finding("order", "")}, wrong))
+    assert result.wrong
+    for found in result.wrong:
+        a, b = np.array([found.exchange.a], np.uint8), np.array([found.exchange.b], np.uint8)
+        c = np.array([found.exchange.c], np.uint16)
+        assert right.evaluate(E5M2, a, b, c) == found.exchange.d != found.expected == wrong.evaluate(E5M2, a, b, c)
+    done = _with_wrong(Verification(100, 0, 0, {"uniform": 100}), result.wrong)
+    assert done.dots - 100 == done.mismatches == done.kinds["separating"] == len(result.wrong)
+    assert done.counterexample == result.wrong[0]
+
+
+FIELDS = [
+    {"alignment_bits": 24},
+    {"alignment_bits": 26},
+    *({"alignment_rounding": rule} for rule in get_args(AlignmentRounding)[1:]),
+    {"result_bits": 22},
+    {"result_rounding": "RNE"},
+    {"product_exponent": "normalised product"},
+    {"product_exponent": "normalised operands"},
+    {"zero_terms": "aligned"},
+    {"min_exponent": -130},
+    {"subnormal_results": "flushed"},
+    {"overflow": "largest"},
+    {"nan": 0x7FC00000},
+]
+
+
+@pytest.mark.parametrize("fields", FIELDS, ids=str)
+def test_every_field_is_found_by_what_is_made_for_it(fields: dict[str, object]) -> None:
+    """Of bf16 products, which reach everything."""
+    inst = parse("wgmma.m64n8k16.f32.bf16.bf16")
+    model = changed(model_of(inst), min_exponent=-129)
+    rival = changed(model, **fields)
+    found = Search(inst, model).separating(rival, next(iter(fields)))
+    assert found is not None
+    assert 0 < len(found.c) <= MOST
+    assert (model.evaluate(inst, *found) != rival.evaluate(inst, *found)).all()
+
+
+def test_the_same_function_has_no_such_operands() -> None:
+    """Products of e4m3 end nine bits above the cut: no exponent of theirs can show."""
+    inst = parse("mma.sync.m16n8k32.f32.e4m3.e4m3.f32")
+    model = model_of(inst)
+    assert Search(inst, model).separating(changed(model, product_exponent="unnormalised"), "product_exponent") is None
+    assert Search(inst, model).separating(model, "alignment_bits") is None
+
+
+def test_same_seed_same_operands() -> None:
+    model = model_of(F16)
+    rival = changed(model, alignment_bits=24)
+    first, again, other = (Search(F16, model, seed).separating(rival, "alignment_bits") for seed in (1, 1, 2))
+    assert first is not None
+    assert again is not None
+    assert other is not None
+    np.testing.assert_array_equal(first.a, again.a)
+    assert not np.array_equal(first.a, other.a)
+
+
+def test_integers() -> None:
+    inst = instruction(32, "s32", "s8", "s8", "s32")
+    wraps, saturates = (DotModel(chain([range(32)], IntegerArithmetic(FORMATS["s32"], rule))) for rule in ("wrap", "saturate"))
+    assert Search(inst, wraps).separating(saturates, "overflow") is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(float_models(), st.sampled_from(["anywhere", "floor", "underflow", "overflow"]), st.integers(0, 99))
+def test_directed_operands_fit_any_instruction(planted: Planted, felt: str, seed: int) -> None:
+    inst = planted.instruction
+    operands = directed(inst, planted.model, felt, np.random.default_rng(seed), 50)
+    assert [x.dtype for x in operands] == [inst.a.dtype, inst.b.dtype, inst.c.dtype]
+    assert operands.a.shape == operands.b.shape == (50, inst.k)
+    assert ((operands.a != 0) | (operands.b != 0)).sum(axis=1).max() <= 6
+    assert len(planted.model.evaluate(inst, *operands)) == 50
