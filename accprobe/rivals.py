@@ -49,6 +49,10 @@ OF_ONE_SUM = ("alignment_bits", "alignment_rounding", "result_bits", "result_rou
 """Fields that are also mutated in one sum alone."""
 
 
+MOST_WRONG = 20
+"""Dot products that contradict the model, of one set of operands, that are kept."""
+
+
 @dataclass(frozen=True)
 class Rival:
     """A model with one thing changed: `field` as in the findings, `value` as the report prints it."""
@@ -76,11 +80,13 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
         return Contest(0, ())
     candidates = list(rivals(result.model, result.findings))
     left = candidates
+    wrong: list[Counterexample] = []
     for operands, d in _rounds(device, inst, result, seed):
+        wrong += _wrong(inst, result.model, operands, d)
         left = [rival for rival in left if np.array_equal(rival.model.evaluate(inst, *operands), d)]
         if not left:
             break
-    search, survived, wrong = Search(inst, result.model, seed), [], []
+    search, survived = Search(inst, result.model, seed), []
     for rival in left:
         separated, counterexamples = _separated(device, inst, result.model, rival, search)
         survived += [] if separated else [rival]
@@ -95,10 +101,16 @@ def _separated(
     operands = search.separating(rival.model, rival.field)
     if operands is None:
         return False, []
+    d = dot_expecting(device, inst, *operands, lambda: model.evaluate(inst, *operands))
+    return not np.array_equal(rival.model.evaluate(inst, *operands), d), _wrong(inst, model, operands, d)
+
+
+def _wrong(inst: Instruction, model: DotModel, operands: Operands, d: Bits) -> list[Counterexample]:
+    """The first of the dot products that are not as the model has them."""
     expected = model.evaluate(inst, *operands)
-    d = dot_expecting(device, inst, *operands, lambda: expected)
-    wrong = [counterexample(operands, d, expected, row, "separating") for row in np.flatnonzero(d != expected).tolist()]
-    return not np.array_equal(rival.model.evaluate(inst, *operands), d), wrong
+    return [
+        counterexample(operands, d, expected, row, "separating") for row in np.flatnonzero(d != expected)[:MOST_WRONG].tolist()
+    ]
 
 
 def _rounds(device: Device, inst: Instruction, result: Characterisation, seed: int) -> Iterator[tuple[Operands, Bits]]:

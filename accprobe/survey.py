@@ -6,31 +6,22 @@ import multiprocessing
 import os
 import signal
 import time
-import traceback
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-import numpy as np
-
-from accprobe import report, units
 from accprobe.devices import Device, open_device
-from accprobe.devices.recorder import RecordedDevice
-from accprobe.errors import AccprobeError, DeviceError, NotRecorded, RecordingError, UnknownName, nearest
-from accprobe.experiments import characterise
-from accprobe.experiments.findings import Characterisation
+from accprobe.errors import DeviceError, RecordingError, UnknownName, nearest
 from accprobe.instructions import Instruction, architectures_with, parse
 from accprobe.lowering import Lowering
 from accprobe.recording import Exchanges, Recording
-from accprobe.report import Report, Row, Run, Status
-from accprobe.rivals import Contest, challenge, undetermined
-from accprobe.verify import Counterexample, Verification, verify
+from accprobe.report import Report, Row, Run
+from accprobe.surveyor import Measured, Surveyor, copied, counted, witnessed
 
 DOTS = 1 << 14
 """Dot products that a model is verified on where nothing else is asked for."""
@@ -40,9 +31,6 @@ MOST_JOBS = 10
 OnRow = Callable[[Report], None]
 Profiler = Callable[[Sequence[Instruction]], Mapping[str, Lowering]]
 """Tells what instructions executed, by name: `ncu.lowerings` of a device."""
-
-Measured = tuple[Row, Exchanges]
-"""A row, and where the run is recorded every exchange that led to it."""
 
 
 @runtime_checkable
@@ -117,9 +105,9 @@ def survey(
     ):
         for row, exchanges in measured:
             if row.name in executed:
-                row = _counted(row, executed[row.name])
+                row = counted(row, executed[row.name])
             rows[row.name] = row
-            rows |= {inst.name: _copy(row, inst, opened.lowering(inst)) for inst in members[row.name]}
+            rows |= {inst.name: copied(row, inst, opened.lowering(inst)) for inst in members[row.name]}
             keep([row, *(rows[inst.name] for inst in members[row.name])], exchanges)
             on_row(so_far())
     return so_far()
@@ -137,7 +125,7 @@ def _recording(
     recording.announce(device, wanted, {inst.name: group[0].name for group in groups for inst in group})
 
     def keep(rows: Sequence[Row], exchanges: Exchanges) -> None:
-        recording.add({row.name: _lowering(row) for row in rows}, exchanges)
+        recording.add({row.name: witnessed(row) for row in rows}, exchanges)
 
     try:
         yield keep
@@ -212,72 +200,6 @@ def _identified(report: Report, device: Device) -> Report:
     return report.model_copy(update={"device": report.device.model_copy(update={"facts": facts})})
 
 
-class Surveyor:
-    """Measures one instruction after another on one device."""
-
-    def __init__(self, device: Device, record: bool = False) -> None:
-        self._recorded = RecordedDevice(device) if record else None
-        self._device = self._recorded or device
-        self._worked: Instruction | None = None
-
-    def measured(self, inst: Instruction, dots: int, seed: int) -> Measured:
-        row = self.row(inst, dots, seed)
-        return row, self._recorded.take() if self._recorded else {}
-
-    def row(self, inst: Instruction, dots: int, seed: int) -> Row:
-        """The row of `inst`, `unverified` where it fails.
-
-        Raises DeviceError where what worked before fails too, NotRecorded where a replay does not go on.
-        """
-        started = time.perf_counter()
-        lowering: Lowering | None = None
-        try:
-            lowering = self._device.lowering(inst)
-            row = self._row(inst, dots, seed)
-            self._worked = inst
-        except NotRecorded:
-            raise
-        except AccprobeError as e:
-            if isinstance(e, DeviceError) and self._worked:
-                self._ask_again(self._worked, e)
-            row = Row(name=inst.name, status="unverified", reason=str(e))
-        except Exception as e:  # a defect that one instruction shows must not cost the others their rows
-            row = Row(name=inst.name, status="unverified", reason=_defect(e))
-        return _copy(row, inst, lowering).model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
-
-    def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
-        result = characterise(self._device, inst)
-        if result.model is None:
-            reason = "no model explains what the device answered"
-            return Row(name=inst.name, status="unverified", reason=reason, **_known(result, None))
-        verification = verify(self._device, inst, result.model, dots, seed)
-        contest = challenge(self._device, inst, result, seed)
-        verification = _with_wrong(verification, contest.wrong)
-        return Row(
-            name=inst.name,
-            status="inferred",
-            model=result.model,
-            verification=_verification(inst, verification),
-            rivals=report.Rivals(
-                tried=contest.tried, survived=tuple(report.Rival(field=r.field, value=r.value) for r in contest.survived)
-            ),
-            **_known(result, contest),
-        )
-
-    def _ask_again(self, worked: Instruction, error: DeviceError) -> None:
-        a, b = (np.zeros((1, worked.k), fmt.dtype) for fmt in (worked.a, worked.b))
-        try:
-            self._device.dot(worked, a, b, np.zeros(1, worked.c.dtype))
-        except DeviceError:
-            raise DeviceError(f"{self._device.name} stopped working: {error}") from error
-
-
-def _defect(error: Exception) -> str:
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{Path(where.filename).name}:{where.lineno}"
-    return f"a defect of accprobe, please report it: {type(error).__name__}: {error} ({place})"
-
-
 def _here(device: Device, insts: Iterable[Instruction], dots: int, seed: int, record: bool) -> Generator[Measured, None, None]:
     surveyor = Surveyor(device, record)
     for inst in insts:
@@ -322,96 +244,3 @@ def _interrupts_held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _copy(row: Row, inst: Instruction, lowering: Lowering | None) -> Row:
-    """The row of an instruction that is computed as `row` says, and became `lowering`."""
-    changes: dict[str, object] = {"name": inst.name, **_witness(lowering)}
-    if row.model is not None:
-        changes["status"], changes["reason"] = _verdict(inst, row, lowering)
-    return row.model_copy(update=changes)
-
-
-def _counted(row: Row, executed: Lowering) -> Row:
-    """The row with the profiler's word for what ran; it is not verified where the disassembly says otherwise."""
-    if sorted(executed.sequence) == sorted(row.lowering):
-        return row.model_copy(update={"opcode_source": executed.source})
-    counted, read = (", ".join(f"{count}×{opcode}" for opcode, count in seen) for seen in (executed.sequence, row.lowering))
-    reason = f"the profiler counted {counted or 'nothing'}, the disassembly has {read or 'nothing'}"
-    return row.model_copy(update={"status": "unverified", "reason": reason})
-
-
-def _verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Status, str]:
-    if lowering is None:
-        return "unverified", "which opcode ran is not known: see `accprobe doctor`"
-    if not lowering.matrix or any(units.relation(inst, opcode) == "foreign" for opcode in lowering.matrix):
-        ran = ", ".join(lowering.matrix) or "no matrix opcode"
-        return "unverified", f"{ran} ran, not an opcode of {inst.family}'s unit"
-    if row.unstable:
-        return "inferred", f"{row.unstable:,} dot products gave other bits when asked again"
-    if row.verification and not all(row.verification.kinds.values()):
-        return (
-            "inferred",
-            f"{row.verification.dots} random dot products are not enough for every kind of operands; give more --dots",
-        )
-    if row.verification and row.verification.mismatches:
-        return "inferred", f"{row.verification.mismatches:,} of {row.verification.dots:,} dot products differ from the model"
-    return "confirmed", ""
-
-
-def _witness(lowering: Lowering | None) -> dict[str, object]:
-    if lowering is None:
-        return {}
-    return {
-        "opcodes": lowering.matrix,
-        "lowering": lowering.sequence,
-        "opcode_source": lowering.source,
-        "cubin_sha256": lowering.cubin_sha256,
-    }
-
-
-def _lowering(row: Row) -> Lowering | None:
-    """What `_witness` told."""
-    if row.opcode_source is None:
-        return None
-    return Lowering(row.opcodes, row.lowering, row.opcode_source, row.cubin_sha256)
-
-
-def _known(result: Characterisation, contest: Contest | None) -> dict[str, Any]:
-    """Findings, what rivals leave undetermined of them, and their evidence."""
-    inst = result.instruction
-    findings = undetermined(result.findings, contest) if contest else result.findings
-    found = {
-        name: report.Finding(value=f.value, bound=report.bound(f.bound), left=f.left, note=f.note)
-        for name, f in findings.items()
-    }
-    evidence = {name: tuple(report.exchange(inst, e) for e in f.evidence) for name, f in result.findings.items() if f.evidence}
-    return {"findings": found, "evidence": evidence, "unstable": result.unstable}
-
-
-def _verification(inst: Instruction, done: Verification) -> report.Verification:
-    return report.Verification(
-        dots=done.dots,
-        mismatches=done.mismatches,
-        seed=done.seed,
-        kinds=done.kinds,
-        counterexample=_counterexample(inst, done.counterexample) if done.counterexample else None,
-    )
-
-
-def _with_wrong(done: Verification, wrong: tuple[Counterexample, ...]) -> Verification:
-    """The verification with dot products that contradicted the model elsewhere."""
-    if not wrong:
-        return done
-    return replace(
-        done,
-        dots=done.dots + len(wrong),
-        mismatches=done.mismatches + len(wrong),
-        kinds=done.kinds | {wrong[0].kind: len(wrong)},
-        counterexample=done.counterexample or wrong[0],
-    )
-
-
-def _counterexample(inst: Instruction, first: Counterexample) -> report.Counterexample:
-    expected = f"{first.expected:0{inst.d.storage_bits // 4}x}"
-    return report.Counterexample(kind=first.kind, exchange=report.exchange(inst, first.exchange), expected=expected)

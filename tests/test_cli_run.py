@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from fakes import DENSE, FakeDevice
 
-from accprobe import survey
+from accprobe import survey, surveyor
 from accprobe.cli import main
 from accprobe.errors import DeviceError
 from accprobe.report import Report
@@ -23,7 +23,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """The device that `cuda:0` is."""
     fake = FakeDevice()
     monkeypatch.setattr(survey, "open_device", lambda name: fake)
-    monkeypatch.setattr(survey, "challenge", lambda *_: Contest(7, ()))
+    monkeypatch.setattr(surveyor, "challenge", lambda *_: Contest(7, ()))
     return fake
 
 

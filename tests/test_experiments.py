@@ -14,7 +14,8 @@ from accprobe.experiments.findings import Finding
 from accprobe.formats import FORMATS, Bits
 from accprobe.instructions import Instruction
 from accprobe.model import Arithmetic, DotModel, FloatArithmetic, chain
-from accprobe.rivals import challenge, undetermined
+from accprobe.rivals import undetermined
+from accprobe.surveyor import settle
 from accprobe.verify import verify
 
 FORTY = settings(max_examples=40, deadline=None, phases=[Phase.generate])
@@ -25,11 +26,12 @@ def outcome(planted: Planted) -> dict[str, Finding]:
     """The findings as a report has them. No random operand may contradict the model."""
     inst = planted.instruction
     device = SimulatedDevice({inst: planted.model})
-    result = characterise(device, inst)
+    result, contest = settle(device, inst)
     assert result.model is not None
+    assert not contest.wrong
     verification = verify(device, inst, result.model, dots=4000, seed=11)
     assert not verification.mismatches, verification.counterexample
-    return undetermined(result.findings, challenge(device, inst, result))
+    return undetermined(result.findings, contest)
 
 
 def arithmetics(model: DotModel) -> dict[str, tuple[Arithmetic, int]]:

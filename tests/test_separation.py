@@ -20,7 +20,7 @@ from accprobe.model import AlignmentRounding, Arithmetic, DotModel, FloatArithme
 from accprobe.operands import draw, joined, kinds
 from accprobe.rivals import MANY, challenge
 from accprobe.separation import MOST, Search, directed
-from accprobe.survey import _with_wrong
+from accprobe.surveyor import _with_wrong
 from accprobe.verify import Verification
 
 E5M2 = parse("mma.sync.m16n8k32.f16.e5m2.e5m2.f16")

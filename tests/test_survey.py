@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from fakes import DENSE, SPARSE, WIDE, FakeDevice
 
-from accprobe import rivals
-from accprobe import survey as survey_module
+from accprobe import rivals, surveyor
 from accprobe.errors import AccprobeError, DeviceError, UnknownName
 from accprobe.experiments.findings import Finding
 from accprobe.formats import Bits
@@ -21,7 +20,7 @@ from accprobe.verify import Verification
 @pytest.fixture(autouse=True)
 def _no_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rivals have their own tests; here each row has none left unless a test says so."""
-    monkeypatch.setattr(survey_module, "challenge", lambda *_: Contest(7, ()))
+    monkeypatch.setattr(surveyor, "challenge", lambda *_: Contest(7, ()))
 
 
 def row_of(report: Report, name: str) -> Row:
@@ -58,8 +57,8 @@ def test_model_that_mispredicts_is_inferred_only(monkeypatch: pytest.MonkeyPatch
         device.spoil = lambda _, d: d ^ np.uint32(1)
         return rest(*arguments)
 
-    rest = survey_module.verify
-    monkeypatch.setattr(survey_module, "verify", verify)
+    rest = surveyor.verify
+    monkeypatch.setattr(surveyor, "verify", verify)
     row = row_of(survey(device, [DENSE], dots=100), DENSE)
     assert (row.status, row.reason) == ("inferred", "100 of 100 dot products differ from the model")
     assert row.verification is not None
@@ -91,12 +90,12 @@ def test_answers_that_change_are_never_confirmed() -> None:
 
 
 def test_surviving_rivals_make_their_field_undetermined(monkeypatch: pytest.MonkeyPatch) -> None:
-    def challenge(device: object, inst: Instruction, result: survey_module.Characterisation, seed: int) -> Contest:
+    def challenge(device: object, inst: Instruction, result: surveyor.Characterisation, seed: int) -> Contest:
         assert result.model is not None
         rivals = [("overflow", "saturate"), ("result_bits", "31"), ("result_bits", "30"), ("unheard_of", "x")]
         return Contest(9, tuple(Rival(field, value, result.model) for field, value in rivals))
 
-    monkeypatch.setattr(survey_module, "challenge", challenge)
+    monkeypatch.setattr(surveyor, "challenge", challenge)
     row = row_of(survey(FakeDevice(), [DENSE], dots=100), DENSE)
     assert row.status == "confirmed"
     found = {feature: (f.value, f.bound, f.left) for feature, f in row.findings.items() if f.bound == "undetermined" and f.left}
@@ -216,7 +215,7 @@ def test_selecting_nothing_is_told(glob: str, sentence: str) -> None:
 
 
 def test_worker_processes_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey_module, "challenge", rivals.challenge)
+    monkeypatch.setattr(surveyor, "challenge", rivals.challenge)
     select = ["wgmma.m64n8k32*.s32.*"]
     alone = survey("sim:h100", select, dots=200, jobs=1)
     spread = survey("sim:h100", select, dots=200, jobs=2)
@@ -227,7 +226,7 @@ def test_worker_processes_find_what_this_process_finds(monkeypatch: pytest.Monke
 
 
 def test_undetermined_without_values_left_stays_as_it_was() -> None:
-    known = survey_module._known(
-        survey_module.Characterisation(parse(DENSE), {"order": Finding("order", None, "undetermined", note="any")}), None
+    known = surveyor._known(
+        surveyor.Characterisation(parse(DENSE), {"order": Finding("order", None, "undetermined", note="any")}), None
     )
     assert known["findings"]["order"].left == ()

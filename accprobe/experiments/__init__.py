@@ -5,12 +5,13 @@ An experiment sees a device only through the protocol of `accprobe.devices`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from accprobe.devices import Device
 from accprobe.experiments.draft import Draft, roles
 from accprobe.experiments.exponents import floor, largest_exponent
-from accprobe.experiments.findings import Characterisation, Finding
+from accprobe.experiments.findings import Characterisation, Exchange, Finding
 from accprobe.experiments.integers import integers
 from accprobe.experiments.order import order
 from accprobe.experiments.precision import precision
@@ -26,12 +27,13 @@ PROVISIONAL_BITS = 30
 """Alignment bits of the draft before they are measured; the rows asked until then need two or three."""
 
 
-def characterise(device: Device, inst: Instruction) -> Characterisation:
+def characterise(device: Device, inst: Instruction, known: Sequence[Exchange] = ()) -> Characterisation:
     """Infer every feature of an instruction, and the model that they make up.
 
+    known: dot products that the model has to explain too, because they contradicted another one.
     Raises DeviceError where the device fails.
     """
-    bench = Workbench(device, inst)
+    bench = Workbench(device, inst, known)
     if inst.is_integer:
         draft, found = integers(bench)
         model, findings = refine(bench, draft.model(), _by_feature(found))

@@ -71,7 +71,8 @@ def dense_roundings(bench: Workbench, draft: Draft, role: Role, found: list[Find
 def refine(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> tuple[DotModel, dict[str, Finding]]:
     """A model that explains every random dot product that was asked, or the one nearest to it; the findings changed likewise.
 
-    Each round asks fresh ones; those that the model gets wrong stay in the pool on which a better one is looked for.
+    Each round asks fresh ones, the first those that are known to contradict other models too; those that the model gets wrong
+    stay in the pool on which a better one is looked for.
     """
     inst = bench.inst
     pool: list[tuple[Operands, Bits]] = []
@@ -79,8 +80,8 @@ def refine(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> t
         if turn == len(POOL) - 1 and not pool:
             break
         rng = np.random.default_rng([SEED, turn])
-        operands = joined([draw(kind, inst, rng, each) for kind in kinds(inst)])
-        d = bench.ask(operands)
+        operands = joined([draw(kind, inst, rng, each) for kind in kinds(inst)] + ([] if turn else bench.known_operands()))
+        d = bench.ask(operands, model)
         wrong = np.flatnonzero(model.evaluate(inst, *operands) != d)
         if len(wrong):
             kept = np.unique(np.concatenate([np.arange(0, len(d), -(-len(d) // MOST)), wrong[:MOST]]))

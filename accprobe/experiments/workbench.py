@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.devices import Device
+from accprobe.devices import Device, dot_expecting
 from accprobe.experiments.findings import Exchange
 from accprobe.formats import Bits, Format
 from accprobe.instructions import Instruction
+from accprobe.model import DotModel
 from accprobe.operands import Operands
 
 
@@ -39,8 +40,8 @@ Row = Mapping[int, Dyadic]
 class Workbench:
     """One instruction on one device."""
 
-    def __init__(self, device: Device, inst: Instruction) -> None:
-        self.device, self.inst = device, inst
+    def __init__(self, device: Device, inst: Instruction, known: Sequence[Exchange] = ()) -> None:
+        self.device, self.inst, self.known = device, inst, known
         self.addend = inst.k
         self.unstable = 0
         self.subnormal_operands = False
@@ -52,16 +53,21 @@ class Workbench:
         self.asked: list[tuple[Operands, Bits]] = []
         self._factors: dict[tuple[Dyadic, bool], tuple[int, int] | None] = {}
 
-    def ask(self, operands: Operands) -> Bits:
-        """The device's answers, [n]."""
+    def ask(self, operands: Operands, model: DotModel | None = None) -> Bits:
+        """The device's answers, [n]. model: what they are expected to be those of."""
         if not len(operands.c):
             return np.zeros(0, self.inst.d.dtype)
-        d = self.device.dot(self.inst, *operands)
+        d = self._dot(operands, model)
         if not self.device.pure:
-            again = self.device.dot(self.inst, *operands)
+            again = self._dot(operands, model)
             self.unstable += int((d != again).sum())
         self.asked.append((operands, d))
         return d
+
+    def _dot(self, operands: Operands, model: DotModel | None) -> Bits:
+        if model is None:
+            return self.device.dot(self.inst, *operands)
+        return dot_expecting(self.device, self.inst, *operands, lambda: model.evaluate(self.inst, *operands))
 
     def rows(self, rows: Sequence[Row]) -> Operands:
         """Operands of rows whose values all fit (see `fits`)."""
@@ -92,6 +98,14 @@ class Workbench:
     def result(self, value: Dyadic) -> int | None:
         """Bit pattern of the value in the result's format, None where it has none."""
         return encode(self.inst.d, value)
+
+    def known_operands(self) -> list[Operands]:
+        """Operands of the dot products that the model has to explain too."""
+        formats = (self.inst.a, self.inst.b, self.inst.c)
+        return [
+            Operands(*(np.array([part], fmt.dtype) for part, fmt in zip((e.a, e.b, e.c), formats, strict=True)))
+            for e in self.known
+        ]
 
     def exchanges(self, operands: Operands, d: Bits, which: Iterable[int]) -> tuple[Exchange, ...]:
         """The rows `which` of what was asked and answered."""
