@@ -16,6 +16,7 @@ from accprobe.report import SCHEMA, Report, recorded
 
 AGES = sorted((Path(__file__).parent / "reports").glob("schema-*.json"))
 ROOT = Path(__file__).parent.parent
+RECORDED = [ROOT / "reports" / f"{name}.json" for name in recorded()]
 
 
 @pytest.fixture(scope="module")
