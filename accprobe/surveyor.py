@@ -23,7 +23,7 @@ from accprobe.report import Row, Status
 from accprobe.rivals import Contest, challenge, undetermined
 from accprobe.verify import Counterexample, Verification, verify
 
-RECONSIDERED = 2
+RECONSIDERED = 5
 """How often a model that rivals' operands contradict is looked for anew, at most."""
 
 Measured = tuple[Row, Exchanges]

@@ -18,6 +18,7 @@ from accprobe.experiments.elimination import eliminate
 from accprobe.experiments.findings import Bound, Finding, Value
 from accprobe.experiments.search import explains, improvements, neighbours
 from accprobe.experiments.workbench import Workbench
+from accprobe.features import OF_ALIGNMENT
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel, FloatArithmetic, ProductExponent, Rounding
@@ -31,6 +32,7 @@ POOL = (80, 240, 480, 240)
 """Random dot products of each kind for the whole model, round by round; the last is for models that needed a change."""
 THOROUGH = 2
 """The round from which on no neighbour is spared, unless the device changes its mind."""
+SETTLED = "settled on random operands"
 MOST = 600
 """Dot products of a round that are kept where the model got some wrong: as many of those, and as many others."""
 
@@ -71,21 +73,22 @@ def dense_roundings(bench: Workbench, draft: Draft, role: Role, found: list[Find
 def refine(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> tuple[DotModel, dict[str, Finding]]:
     """A model that explains every random dot product that was asked, or the one nearest to it; the findings changed likewise.
 
-    Each round asks fresh ones, the first those that are known to contradict other models too; those that the model gets wrong
-    stay in the pool on which a better one is looked for.
+    Each round asks fresh ones; those that the model gets wrong join the pool on which a better one is looked for. Those
+    that are known to contradict other models are in it from the beginning.
     """
     inst = bench.inst
-    pool: list[tuple[Operands, Bits]] = []
+    pool = [(operands, bench.ask(operands, model)) for operands in bench.known_operands()]
     for turn, each in enumerate(POOL):
         if turn == len(POOL) - 1 and not pool:
             break
         rng = np.random.default_rng([SEED, turn])
-        operands = joined([draw(kind, inst, rng, each) for kind in kinds(inst)] + ([] if turn else bench.known_operands()))
+        operands = joined([draw(kind, inst, rng, each) for kind in kinds(inst)])
         d = bench.ask(operands, model)
         wrong = np.flatnonzero(model.evaluate(inst, *operands) != d)
         if len(wrong):
             kept = np.unique(np.concatenate([np.arange(0, len(d), -(-len(d) // MOST)), wrong[:MOST]]))
             pool.append((Operands(operands.a[kept], operands.b[kept], operands.c[kept]), d[kept]))
+        if pool:
             seen, answers = joined([o for o, _ in pool]), np.concatenate([d for _, d in pool])
             thorough = turn >= THOROUGH and not bench.unstable
             for better in improvements(inst, model, findings, seen, answers, thorough):
@@ -124,10 +127,13 @@ def tiny_results(bench: Workbench, model: DotModel, findings: dict[str, Finding]
 def _settled(findings: dict[str, Finding], model: DotModel) -> dict[str, Finding]:
     """The findings brought in line with a model that the search has chosen."""
     changed = dict(findings)
-    for feature, value in values(model).items():
+    known = values(model)
+    if known.get("alignment_bits") is not None:
+        changed = {feature: Finding(feature, known[feature], note=SETTLED) for feature in OF_ALIGNMENT} | changed
+    for feature, value in known.items():
         finding = changed.get(feature)
         if finding and finding.value != value and not _above(finding, value):
-            changed[feature] = replace(finding, value=value, bound="exact", left=(), note="settled on random operands")
+            changed[feature] = replace(finding, value=value, bound="exact", left=(), note=SETTLED)
     return changed
 
 

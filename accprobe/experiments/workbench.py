@@ -100,12 +100,10 @@ class Workbench:
         return encode(self.inst.d, value)
 
     def known_operands(self) -> list[Operands]:
-        """Operands of the dot products that the model has to explain too."""
+        """Operands of the dot products that the model has to explain too: one set, or none."""
         formats = (self.inst.a, self.inst.b, self.inst.c)
-        return [
-            Operands(*(np.array([part], fmt.dtype) for part, fmt in zip((e.a, e.b, e.c), formats, strict=True)))
-            for e in self.known
-        ]
+        columns = list(zip(*((e.a, e.b, e.c) for e in self.known), strict=True))
+        return [Operands(*(np.array(x, fmt.dtype) for x, fmt in zip(columns, formats, strict=True)))] if columns else []
 
     def exchanges(self, operands: Operands, d: Bits, which: Iterable[int]) -> tuple[Exchange, ...]:
         """The rows `which` of what was asked and answered."""
