@@ -1,7 +1,8 @@
 // Evaluates a model on matrices: d[m, n] = the dot product of row m of A, column n of B and c[m, n], chained over `blocks` of K.
 
 // A and B: [rows, blocks * K] and [columns, blocks * K] bit patterns, C and D: [rows, columns]; `c` may be null, then C is zero.
-// promote: after so many blocks the sum is added to a separate f32 accumulator and starts again from zero; 0: never.
+// promote: after so many blocks the sum is added to a separate f32 accumulator, which begins with C and ends in D, both f32, and the
+// sum starts again from zero; 0: never.
 struct Job {
     const void* a;
     const void* b;
@@ -23,13 +24,26 @@ template <class Format> FN void write(void* patterns, u64 at, u64 pattern) {
     else ((u64*)patterns)[at] = pattern;
 }
 
-FN u64 promoted(u64 accumulator, u64 sum) {
+// A result of up to 32 bits, as f32.
+template <class Format> FN float single(u64 pattern) {
+    if constexpr (Format::STORAGE == 32) return bits_as<float>((u32)pattern);
+    Number x = Format::number(pattern, false);
+    if (x.nan || x.inf) return bits_as<float>(x.nan ? 0x7fffffff : 0x7f800000 | (u32)x.negative << 31);
+    float value = real<float>(x);
+    return x.zero() && x.negative ? -0.0f : value;
+}
+
+template <class Model> FN u64 promoted(u64 accumulator, u64 sum) {
+    if constexpr (!Model::CAN_PROMOTE) {
+        return 0;
+    } else {
 #ifdef __CUDA_ARCH__
-    return bits_as<u32>(__fadd_rn(bits_as<float>((u32)accumulator), bits_as<float>((u32)sum)));
+        return bits_as<u32>(__fadd_rn(bits_as<float>((u32)accumulator), single<typename Model::D>(sum)));
 #else
-    float total = bits_as<float>((u32)accumulator) + bits_as<float>((u32)sum);
-    return total != total ? 0x7fffffff : bits_as<u32>(total);
+        float total = bits_as<float>((u32)accumulator) + single<typename Model::D>(sum);
+        return total != total ? 0x7fffffff : bits_as<u32>(total);
 #endif
+    }
 }
 
 template <class Model> FN const void* operands(const void* matrix, u64 line, u32 block, const Job& job, int storage) {
@@ -38,13 +52,14 @@ template <class Model> FN const void* operands(const void* matrix, u64 line, u32
 
 // One dot product of the job, by the rules themselves.
 template <class Model> COLD u64 one_by_one(Job job, u64 row, u64 column) {
-    u64 sum = job.c ? read<typename Model::C>(job.c, row * job.columns + column) : 0, accumulator = 0;
+    u64 at = row * job.columns + column, sum = job.c && !job.promote ? read<typename Model::C>(job.c, at) : 0;
+    u64 accumulator = job.c && job.promote ? ((const u32*)job.c)[at] : 0;
     for (u32 block = 0; block < job.blocks; block++) {
         Dot dot = {operands<Model>(job.a, row, block, job, Model::A::STORAGE),
                    operands<Model>(job.b, column, block, job, Model::B::STORAGE), Model::order(), sum};
         sum = Model::Root::template evaluate<Model>(dot);
         if (job.promote && ((block + 1) % job.promote == 0 || block + 1 == job.blocks)) {
-            accumulator = promoted(accumulator, sum);
+            accumulator = promoted<Model>(accumulator, sum);
             sum = 0;
         }
     }
@@ -74,7 +89,8 @@ template <class Model> FN void hand_over(const Job& job, const Differences& diff
     using D = typename Model::D;
     u64 at = row * job.columns + column;
     if (!differences.expected) {
-        write<D>(job.d, at, pattern);
+        if (job.promote) ((u32*)job.d)[at] = (u32)pattern;
+        else write<D>(job.d, at, pattern);
         return;
     }
     u64 got = read<D>(differences.expected, at);
@@ -93,7 +109,8 @@ template <class Model> struct Worker {
     Staged<Model>& staged;
     int thread;
     u64 top, left;
-    Packed<A::STORAGE, Model::K> next;
+    Packed<A::STORAGE, S::OF_PART> next_a[S::ROUNDS_OF_A];
+    Packed<B::STORAGE, S::OF_PART> next_b[S::ROUNDS_OF_B];
     Results<Model> sum;
     u32 careful[S::ROWS_OF_THREAD];
 
@@ -101,13 +118,39 @@ template <class Model> struct Worker {
     FN u64 column(int j) const { return left + S::column(thread) + j; }
     FN bool exists(int i, int j) const { return row(i) < job.rows && column(j) < job.columns; }
 
+    // Line and part of the thread's share in a round; beyond the last one, nothing is.
+    static FN int line(int thread, int round, int lines) { return (thread + round * S::THREADS) % lines; }
+    static FN int part(int thread, int round, int lines) { return (thread + round * S::THREADS) / lines; }
+
+    template <class Format> FN void load(Packed<Format::STORAGE, S::OF_PART>& operands, const void* matrix, u64 line, int part, bool exists,
+                                         u32 block) {
+        u64 bits = ((line * job.blocks + block) * S::PARTS + part) * (S::OF_PART * Format::STORAGE);
+        operands.load(exists ? (const u8*)matrix + bits / 8 : nullptr);
+    }
+
     FN void load(u32 block) {
-        if (thread < S::ROWS) {
-            u64 line = top + thread;
-            next.load(line < job.rows ? operands<Model>(job.a, line, block, job, A::STORAGE) : nullptr);
-        } else if (thread < S::ROWS + S::COLUMNS) {
-            u64 line = left + thread - S::ROWS;
-            next.load(line < job.columns ? operands<Model>(job.b, line, block, job, B::STORAGE) : nullptr);
+#pragma unroll
+        for (int r = 0; r < S::ROUNDS_OF_A; r++) {
+            int at = line(thread, r, S::ROWS), p = part(thread, r, S::ROWS);
+            load<A>(next_a[r], job.a, top + at, p, p < S::PARTS && top + at < job.rows, block);
+        }
+#pragma unroll
+        for (int r = 0; r < S::ROUNDS_OF_B; r++) {
+            int at = line(thread, r, S::COLUMNS), p = part(thread, r, S::COLUMNS);
+            load<B>(next_b[r], job.b, left + at, p, p < S::PARTS && left + at < job.columns, block);
+        }
+    }
+
+    FN void stage(u32 block) {
+#pragma unroll
+        for (int r = 0; r < S::ROUNDS_OF_A; r++) {
+            int p = part(thread, r, S::ROWS);
+            if (p < S::PARTS) staged.template stage<A, true>(line(thread, r, S::ROWS), p, next_a[r], block == 0);
+        }
+#pragma unroll
+        for (int r = 0; r < S::ROUNDS_OF_B; r++) {
+            int p = part(thread, r, S::COLUMNS);
+            if (p < S::PARTS) staged.template stage<B, false>(line(thread, r, S::COLUMNS), p, next_b[r], block == 0);
         }
     }
 
@@ -119,8 +162,8 @@ template <class Model> struct Worker {
             careful[i] = 0;
 #pragma unroll
             for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
-                sum.at[i][j] = job.c && exists(i, j) ? (Pattern<Model>)read<C>(job.c, row(i) * job.columns + column(j)) : 0;
-                if (SINGLE && job.c) limit(sum.at[i][j], careful[i], j);
+                sum.at[i][j] = job.c && !job.promote && exists(i, j) ? (Pattern<Model>)read<C>(job.c, row(i) * job.columns + column(j)) : 0;
+                if (SINGLE && job.c && !job.promote) limit(sum.at[i][j], careful[i], j);
             }
         }
     }
@@ -131,11 +174,6 @@ template <class Model> struct Worker {
         bool usual = exponent >= 127 - 90 && exponent <= 127 + 90;
         if (!usual && pattern << 1) careful |= 1u << j;
         pattern = usual ? pattern & ~0u << (23 - Model::ADDEND_BITS) : 0;
-    }
-
-    FN void stage(u32 block) {
-        if (thread < S::ROWS) staged.template stage<A, true>(thread, next, block == 0);
-        else if (thread < S::ROWS + S::COLUMNS) staged.template stage<B, false>(thread - S::ROWS, next, block == 0);
     }
 
     FN void compute(u32 block) {
@@ -152,8 +190,10 @@ template <class Model> struct Worker {
 #pragma unroll
             for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
                 if (!exists(i, j)) continue;
-                u32& accumulator = ((u32*)job.d)[row(i) * job.columns + column(j)];
-                accumulator = (u32)promoted(block < job.promote ? 0 : accumulator, sum.at[i][j]);
+                u64 at = row(i) * job.columns + column(j);
+                u32& accumulator = ((u32*)job.d)[at];
+                u32 before = block >= job.promote ? accumulator : job.c ? ((const u32*)job.c)[at] : 0;
+                accumulator = (u32)promoted<Model>(before, sum.at[i][j]);
                 if (block + 1 == job.blocks) sum.at[i][j] = accumulator;
                 else sum.at[i][j] = 0;
             }
@@ -165,7 +205,7 @@ template <class Model> struct Worker {
         for (int i = 0; i < S::ROWS_OF_THREAD; i++)
 #pragma unroll
             for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
-                u32 special = staged.a_special[S::row(thread) + i] | staged.b_special[S::column(thread) + j];
+                u32 special = staged.all(staged.a_special, S::row(thread) + i) | staged.all(staged.b_special, S::column(thread) + j);
                 bool nan = Model::NAN_WINS && special & HAS_NAN;
                 if (!exists(i, j)) continue;
                 if (!nan && (special || careful[i] >> j & 1)) again |= 1ull << (i * S::COLUMNS_OF_THREAD + j);
@@ -181,16 +221,27 @@ template <class Model> struct Worker {
 };
 
 #ifdef __CUDACC__
-extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) 
+#if TILED
+constexpr int THREADS = Shape<TheModel>::THREADS, SHARED = sizeof(Staged<TheModel>);
+constexpr int ROWS = Shape<TheModel>::ROWS, COLUMNS = Shape<TheModel>::COLUMNS;
+#else
+constexpr int THREADS = 256, SHARED = 0, ROWS = 1, COLUMNS = THREADS;
+#endif
+
+// How `evaluate` is launched: threads of a block, its bytes of shared memory, its rows and its columns.
+extern "C" __global__ void describe(u32* launch) {
+    launch[0] = THREADS, launch[1] = SHARED, launch[2] = ROWS, launch[3] = COLUMNS;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE)
 evaluate(const void* a, const void* b, const void* c, void* d, u64 rows, u64 columns, u32 blocks, u32 promote,
          const void* expected, u64* count, u64 (*found)[4], u32 most) {
     Job job{a, b, c, d, rows, columns, blocks, promote};
     Differences differences{expected, count, found, most};
 #if TILED
-    using S = Shape<TheModel>;
     extern __shared__ __align__(16) unsigned char shared[];
-    Worker<TheModel> worker{job, *reinterpret_cast<Staged<TheModel>*>(shared), (int)threadIdx.x,
-                            blockIdx.y * (u64)S::ROWS, blockIdx.x * (u64)S::COLUMNS};
+    Worker<TheModel> worker{job, *reinterpret_cast<Staged<TheModel>*>(shared), (int)threadIdx.x, blockIdx.y * (u64)ROWS,
+                            blockIdx.x * (u64)COLUMNS};
     worker.begin();
 #pragma unroll 1
     for (u32 block = 0; block < job.blocks; block++) {
@@ -201,8 +252,8 @@ evaluate(const void* a, const void* b, const void* c, void* d, u64 rows, u64 col
     }
     worker.finish(differences);
 #else
-    u64 at = blockIdx.x * 256ull + threadIdx.x, row = at / job.columns, column = at % job.columns;
-    if (row < job.rows) hand_over<TheModel>(job, differences, row, column, one_by_one<TheModel>(job, row, column));
+    u64 row = blockIdx.y * (u64)ROWS, column = blockIdx.x * (u64)COLUMNS + threadIdx.x;
+    if (row < job.rows && column < job.columns) hand_over<TheModel>(job, differences, row, column, one_by_one<TheModel>(job, row, column));
 #endif
 }
 #endif

@@ -142,12 +142,13 @@ template <int LOW, int HIGH> struct Wide {
     static constexpr int WORDS = (HIGH - LOW) / 32 + 4;
     u32 word[WORDS] = {};
 
-    FN void add(bool negative, u64 magnitude, int low) {
+    COLD void add(bool negative, u64 magnitude, int low) {
         if (!magnitude) return;
         int place = low - LOW, shift = place % 32;
         u32 part[3] = {(u32)(magnitude << shift), (u32)(shift ? magnitude >> (32 - shift) : magnitude >> 32),
                        shift ? (u32)(magnitude >> 32 >> (32 - shift)) : 0};
         u64 carry = negative;
+#pragma unroll 1
         for (int i = 0; i < WORDS; i++) {
             int at = i - place / 32;
             u32 x = at >= 0 && at < 3 ? part[at] : 0;
@@ -166,9 +167,10 @@ template <int LOW, int HIGH> struct Wide {
     }
 
     // The magnitude's highest 60 bits at least, the last one sticky; the words become the magnitude.
-    FN u64 top(bool& negative, int& low) {
+    COLD u64 top(bool& negative, int& low) {
         negative = word[WORDS - 1] >> 31;
         u64 carry = negative;
+#pragma unroll 1
         for (int i = 0; negative && i < WORDS; i++) {
             carry += (u32)~word[i];
             word[i] = (u32)carry;
@@ -180,6 +182,7 @@ template <int LOW, int HIGH> struct Wide {
         u64 magnitude = (u64)word[high] << 32 | word[high - 1];
         int room = 60 - bit_length(magnitude);
         bool sticky = false;
+#pragma unroll 1
         for (int i = 0; i < high - 2; i++) sticky |= word[i] != 0;
         low = LOW + 32 * (high - 1);
         if (room > 0) {
@@ -308,7 +311,7 @@ template <class Rules, int FIRST, int COUNT, bool ADDEND, class... Children> str
         return encode<Rules>(total < 0, total < 0 ? -total : total, last);
     }
 
-    template <class Model> static FN u64 exact(const Dot& dot, const Term* others, Outcome& outcome) {
+    template <class Model> static COLD u64 exact(const Dot& dot, const Term* others, Outcome& outcome) {
         using A = typename Model::A;
         using B = typename Model::B;
         constexpr int low = A::MIN_EXPONENT - A::MANTISSA + B::MIN_EXPONENT - B::MANTISSA;

@@ -121,11 +121,16 @@ template <class Rules, class Real> FN u64 encode_real(Real value, bool negative)
     return negative ? pattern | (u32)Result::SIGN : pattern;
 }
 
-// How the tile is laid out among threads: warps of 4 x 8 lanes, 4 x 2 warps.
+// How the tile is laid out among threads: warps of 4 x 8 lanes, two side by side. Lines (rows of A, columns of B) are taken apart
+// in PARTS, so that all threads have as much to do.
 template <class Model> struct Shape {
     using Real = typename Model::Real;
-    static constexpr int THREADS = 256, ROWS_OF_THREAD = 8, COLUMNS_OF_THREAD = sizeof(Real) == 4 ? 8 : 4;
-    static constexpr int ROWS = 16 * ROWS_OF_THREAD, COLUMNS = 16 * COLUMNS_OF_THREAD;
+    static constexpr int THREADS = sizeof(Real) == 4 ? 128 : 256, ROWS_OF_THREAD = 8, COLUMNS_OF_THREAD = sizeof(Real) == 4 ? 8 : 4;
+    static constexpr int ROWS = THREADS / 64 * 4 * ROWS_OF_THREAD, COLUMNS = 2 * 8 * COLUMNS_OF_THREAD;
+    static constexpr int LEAST_BITS = Model::K * (Model::A::STORAGE < Model::B::STORAGE ? Model::A::STORAGE : Model::B::STORAGE);
+    static constexpr int MOST_PARTS = sizeof(Real) == 4 ? 2 : 4, PARTS = LEAST_BITS / MOST_PARTS >= 32 ? MOST_PARTS : 1;
+    static constexpr int OF_PART = Model::K / PARTS;
+    static constexpr int ROUNDS_OF_A = (ROWS * PARTS + THREADS - 1) / THREADS, ROUNDS_OF_B = (COLUMNS * PARTS + THREADS - 1) / THREADS;
     static constexpr int CHUNK = 16 / sizeof(Real), CHUNKS = COLUMNS_OF_THREAD / CHUNK;
     static constexpr int WORDS = (Model::K + 31) / 32;
 
@@ -176,26 +181,21 @@ template <class Model, class Format, bool LEFT> FN Element<typename Model::Real>
     return e;
 }
 
-// The operands of one row or column as they lie in memory; zeros where there is none.
-template <int STORAGE, int K> struct Packed {
-    static constexpr int BITS = K * STORAGE, WORDS = (BITS + 31) / 32;
-    struct alignas(16) Quad { u32 word[4]; };
+// Operands of one line as they lie in memory; zeros where there is none.
+template <int STORAGE, int COUNT> struct Packed {
+    static constexpr int BITS = COUNT * STORAGE, WORDS = (BITS + 31) / 32, TOGETHER = BITS % 128 == 0 ? 4 : BITS % 64 == 0 ? 2 : 1;
+    struct alignas(4 * TOGETHER) Group { u32 word[TOGETHER]; };
     u32 word[WORDS];
 
     FN void load(const void* operands) {
 #pragma unroll
         for (int w = 0; w < WORDS; w++) word[w] = 0;
         if (!operands) return;
-        if constexpr (BITS % 128 == 0) {
 #pragma unroll
-            for (int q = 0; q < WORDS / 4; q++) {
-                Quad quad = ((const Quad*)operands)[q];
+        for (int g = 0; g < WORDS / TOGETHER; g++) {
+            Group group = ((const Group*)operands)[g];
 #pragma unroll
-                for (int w = 0; w < 4; w++) word[4 * q + w] = quad.word[w];
-            }
-        } else {
-#pragma unroll
-            for (int w = 0; w < WORDS; w++) word[w] = ((const u32*)operands)[w];
+            for (int w = 0; w < TOGETHER; w++) word[TOGETHER * g + w] = group.word[w];
         }
     }
     FN u64 pattern(int k) const {
@@ -212,28 +212,32 @@ template <class Model> struct Staged {
     alignas(16) Real b[Model::K][S::COLUMNS];
     alignas(16) u32 a_power[POWERS][S::ROWS];  // in both halves
     alignas(16) u16 b_power[POWERS][S::COLUMNS];
-    u32 a_negative[S::WORDS][S::ROWS];
-    u32 b_negative[S::WORDS][S::COLUMNS];
-    u32 a_special[S::ROWS];
-    u32 b_special[S::COLUMNS];
-    Real value_of_code[2][256];  // of formats of 8 bits
-    u32 rest_of_code[2][256];    // power, special << 16
+    u32 a_negative[S::PARTS][S::WORDS][S::ROWS];
+    u32 b_negative[S::PARTS][S::WORDS][S::COLUMNS];
+    u32 a_special[S::PARTS][S::ROWS];
+    u32 b_special[S::PARTS][S::COLUMNS];
+    static constexpr int CODES = Model::A::STORAGE == 8 || Model::B::STORAGE == 8 ? 256 : 1;
+    Real value_of_code[2][CODES];
+    u32 rest_of_code[2][CODES];  // power, special << 16
 
     FN void fill_tables(int thread) {
-        if constexpr (Model::A::STORAGE == 8) enter(0, thread, take_apart<Model, typename Model::A, true>(thread));
-        if constexpr (Model::B::STORAGE == 8) enter(1, thread, take_apart<Model, typename Model::B, false>(thread));
+#pragma unroll 1
+        for (int code = thread; code < CODES; code += S::THREADS) {
+            if constexpr (Model::A::STORAGE == 8) enter(0, code, take_apart<Model, typename Model::A, true>(code));
+            if constexpr (Model::B::STORAGE == 8) enter(1, code, take_apart<Model, typename Model::B, false>(code));
+        }
     }
     FN void enter(int side, int code, const Element<Real>& e) {
         value_of_code[side][code] = e.value;
         rest_of_code[side][code] = e.power | (u32)e.special << 16;
     }
 
-    // Takes apart the operands of one row (LEFT) or column. Specials add up over the blocks of a chain.
-    template <class Format, bool LEFT> FN void stage(int at, const Packed<Format::STORAGE, Model::K>& operands, bool first) {
+    // Takes apart a part of one row (LEFT) or column. Specials add up over the blocks of a chain.
+    template <class Format, bool LEFT> FN void stage(int at, int part, const Packed<Format::STORAGE, S::OF_PART>& operands, bool first) {
         u32 negative[S::WORDS] = {}, special = 0;
         int place = LEFT ? at : S::place(at);
 #pragma unroll
-        for (int k = 0; k < Model::K; k++) {
+        for (int k = 0; k < S::OF_PART; k++) {
             u64 pattern = operands.pattern(k);
             Element<Real> e;
             if constexpr (Format::STORAGE == 8) {
@@ -242,7 +246,7 @@ template <class Model> struct Staged {
             } else {
                 e = take_apart<Model, Format, LEFT>(pattern);
             }
-            int i = Model::position(k);
+            int i = Model::position(part * S::OF_PART + k);
             (LEFT ? a[i][place] : b[i][place]) = e.value;
             if (Model::POWERS && LEFT) a_power[i % POWERS][at] = e.power * 0x10001u;
             if (Model::POWERS && !LEFT) b_power[i % POWERS][at] = e.power;
@@ -251,9 +255,22 @@ template <class Model> struct Staged {
             special |= e.special;
         }
 #pragma unroll
-        for (int w = 0; w < S::WORDS; w++) (LEFT ? a_negative[w][at] : b_negative[w][at]) = negative[w];
-        u32& flags = LEFT ? a_special[at] : b_special[at];
+        for (int w = 0; w < S::WORDS; w++) (LEFT ? a_negative[part][w][at] : b_negative[part][w][at]) = negative[w];
+        u32& flags = LEFT ? a_special[part][at] : b_special[part][at];
         flags = (first ? 0 : flags) | special;
+    }
+
+    template <int LINES> static FN u32 all(const u32 (&parts)[S::PARTS][LINES], int at) {
+        u32 word = 0;
+#pragma unroll
+        for (int p = 0; p < S::PARTS; p++) word |= parts[p][at];
+        return word;
+    }
+    template <int LINES> static FN u32 all(const u32 (&parts)[S::PARTS][S::WORDS][LINES], int w, int at) {
+        u32 word = 0;
+#pragma unroll
+        for (int p = 0; p < S::PARTS; p++) word |= parts[p][w][at];
+        return word;
     }
 };
 
@@ -385,7 +402,7 @@ template <class Model> struct Share {
         for (int w = FIRST / 32; w <= (FIRST + COUNT - 1) / 32 && COUNT; w++) {
             int from = larger(FIRST - 32 * w, 0), to = 32 - larger(32 * (w + 1) - FIRST - COUNT, 0);
             u32 mask = (~0u >> (32 - (to - from))) << from;
-            n += bits_set((staged.a_negative[w][row + i] ^ staged.b_negative[w][column + j]) & mask);
+            n += bits_set((staged.all(staged.a_negative, w, row + i) ^ staged.all(staged.b_negative, w, column + j)) & mask);
         }
         return n;
     }

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
 from accprobe.errors import AccprobeError
 from accprobe.formats import Format
 from accprobe.instructions import Instruction
-from accprobe.model import Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
+from accprobe.kernels import device_code
+from accprobe.model import Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, ProductExponent
 
 MOST_PRODUCTS = 64
 """Products of one dot product that the tile has room for."""
@@ -30,8 +29,8 @@ class Plan:
 def source(model: DotModel, inst: Instruction, single: bool = False) -> str:
     """The complete CUDA C++, also C++, of the evaluator of `model`. single: in float32 where the model allows it."""
     check(model, inst)
-    parts = [_device("evaluator.cuh"), _device("evaluator_tile.cuh"), _model(model, inst, plan(model, inst, single))]
-    return "\n".join([*parts, _device("evaluator.cu")])
+    parts = [device_code("evaluator.cuh"), device_code("evaluator_tile.cuh"), _model(model, inst, plan(model, inst, single))]
+    return "\n".join([*parts, device_code("evaluator.cu")])
 
 
 def check(model: DotModel, inst: Instruction) -> None:
@@ -42,9 +41,9 @@ def check(model: DotModel, inst: Instruction) -> None:
         raise AccprobeError(f"{inst.name}: block scales and single bits have no GPU evaluator")
 
 
-@cache
-def _device(name: str) -> str:
-    return files("accprobe.probes").joinpath(name).read_text(encoding="utf-8")
+def can_promote(inst: Instruction) -> bool:
+    """Whether results are f32 or fit into it."""
+    return inst.d.is_float and inst.d.bits <= 32
 
 
 def plan(model: DotModel, inst: Instruction, single: bool = False) -> Plan:
@@ -54,9 +53,9 @@ def plan(model: DotModel, inst: Instruction, single: bool = False) -> Plan:
     return Plan(tiled, inst.is_integer or (single and tiled and all(_fits_single(node, inst) for node in nodes)))
 
 
-def _alignment_rules(nodes: list[FusedSum]) -> set[tuple[str, bool]]:
+def _alignment_rules(nodes: list[FusedSum]) -> set[tuple[ProductExponent, bool]]:
     """The rules by which operands of aligned sums are decoded."""
-    found = set()
+    found: set[tuple[ProductExponent, bool]] = set()
     for node in nodes:
         a = node.arithmetic
         if node.products and isinstance(a, FloatArithmetic) and a.alignment_bits is not None:
@@ -115,9 +114,7 @@ def _true(value: bool) -> str:
 
 
 def _constants(**values: tuple[str, object]) -> str:
-    texts = {
-        name: _true(value) if isinstance(value, bool) else str(value) for name, (_, value) in values.items()
-    }
+    texts = {name: _true(value) if isinstance(value, bool) else str(value) for name, (_, value) in values.items()}
     return "".join(f"    static constexpr {values[name][0]} {name} = {text};\n" for name, text in texts.items())
 
 
@@ -179,11 +176,12 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         PRODUCT_EXPONENT=("Exponent", f"Exponent::{_EXPONENTS[exponent]}"),
         ZEROS_ALIGNED=("bool", zeros_aligned),
         ADDEND_BITS=("int", max((a.alignment_bits or 0 for a in aligned), default=0) if how.single else 0),
+        CAN_PROMOTE=("bool", can_promote(inst)),
         NAN_WINS=("bool", bool(floats) and all(a.nan_payload == "dropped" for a in floats)),
         NOT_A_NUMBER=("u64", f"{model.root.arithmetic.nan:#x}ull" if isinstance(model.root.arithmetic, FloatArithmetic) else 0),
     )
     lines = [
-        f"// {inst.name}: {model.order}",
+        f"// {model.order}",
         *(_rules(i, arithmetic).rstrip() for i, arithmetic in enumerate(model.arithmetics)),
         f"__constant__ const u16 ORDER[] = {{{', '.join(map(str, order))}}};",
         "struct TheModel {",
@@ -196,7 +194,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         f"    static constexpr FN int position(int k) {{ {_position(position, in_order)} }}",
         "};",
         f"#define TILED {int(how.tiled)}",
-        f"#define BLOCKS_AT_ONCE {2 if how.single else 1}",
+        f"#define BLOCKS_AT_ONCE {3 if how.single else 2 if how.tiled else 1}",
     ]
     return "\n".join(lines) + "\n"
 
