@@ -5,8 +5,8 @@
 Ceilings: fused multiply-adds of float32 and float64 and integer instructions (LOP3) a second, of all threads.
 Chains: a matrix product of 8192 x 8192 x 4096 by the evaluator, and, of QGMMA and where it is installed, by mmaemu's
 `accumulate` (PyPI) on the same operands; the results are compared with each other, and some with the CPU's evaluator.
-Dots: 16384 x 16384 dot products of one instruction, with C, by the evaluator alone; and `verify`, which also draws the operands,
-runs the hardware and compares: the dot products a second of that.
+Dots: 16384 x 16384 dot products of one instruction, with C, by the evaluator alone; and `verify`, which also draws the
+operands, runs the hardware and compares: the dot products a second of that.
 
 Prints a line each; -o writes the same as JSON. Exit status 1 where something differs, QGMMA is not faster than mmaemu was, or
 a model is slower than the limit of all in both ways.
@@ -30,7 +30,7 @@ from accprobe import kernels
 from accprobe.devices.cuda import CudaDevice
 from accprobe.gpu.drawing import recipes
 from accprobe.gpu.launch import Drawing, Evaluator
-from accprobe.gpu.source import plan
+from accprobe.gpu.source import plan, source
 from accprobe.instructions import Instruction, parse
 from accprobe.model import DotModel
 from accprobe.named_models import named_models
@@ -44,7 +44,7 @@ LIMIT = 1e12
 
 SIDE, DEPTH = 8192, 4096
 DOTS_SIDE = 16384
-CORNER = 48
+CORNER = 24
 VERIFIED = (
     QGMMA,
     "wgmma.m64n256k32.f32.e5m2.e5m2",
@@ -161,7 +161,11 @@ def measured(bench: Bench, dots: int) -> dict[str, Any]:
     for field, change in PLANTED.items():
         model = models[qgmma].with_arithmetic(lambda a, change=change: replace(a, **change))
         planted.append((qgmma, model, field))
-    for inst, model, field in [*((inst, model, None) for inst, model in models.items()), *planted]:
+    every = [*((inst, model, None) for inst, model in models.items()), *planted]
+    chains = [(source(model, inst, single=True), inst.name) for inst, model, _ in every]
+    bench.device.prepare_to_verify(models)
+    kernels.fill_cache(chains, bench.device.architecture)
+    for inst, model, field in every:
         about = {"instruction": inst.name, "changed": PLANTED[field] if field else None}
         for way, side, blocks in (("chains", SIDE, DEPTH // inst.k), ("dots", DOTS_SIDE, 1)):
             row, (a, b, d) = bench.rate(inst, model, side, blocks)

@@ -66,7 +66,7 @@ def recipes(inst: Instruction) -> dict[str, Recipe]:
         "close": replace(_around(inst, 0, 0, 1), slots=0, c_spread=1),
         "staggered": _around(inst, -6, 6, 15),
         "cancelling": replace(_around(inst, -4, 4, 8), cancelling=1, c_zeros=128),
-        "tiny": replace(_around(inst, lowest, lowest + 36, 5), slots=24, c_zeros=64, c_small=128),
+        "tiny": _with_subnormals(inst, replace(_around(inst, lowest, lowest + 36, 5), c_zeros=64, c_small=128)),
         "huge": _around(inst, top - 8, top + 1, 4),
         "sparse": Recipe(Way.WIDE, zeros=205, c_zeros=205),
         "special": Recipe(Way.NORMAL, specials=max(1, 256 // inst.k), c_specials=77),
@@ -84,6 +84,11 @@ def _around(inst: Instruction, low: int, high: int, spread: int) -> Recipe:
     a_low, a_high = (_within(a, exponent // 2) for exponent in (low, high))
     b_low, b_high = _within(b, low - a_low), _within(b, high - a_high)
     return Recipe(Way.CENTRED, a_low, a_high, b_low, max(b_low, b_high), 3, (spread + 1) // 2, 2 * spread)
+
+
+def _with_subnormals(inst: Instruction, recipe: Recipe) -> Recipe:
+    """The slots go so far that some operands are subnormal, beside others that are not."""
+    return replace(recipe, slots=max(recipe.a_low - inst.a.min_exponent, recipe.b_low - inst.b.min_exponent) + 24)
 
 
 def _within(fmt: Format, exponent: int) -> int:

@@ -66,11 +66,11 @@ class Bench:
     def __init__(self, cupy: Any, inst: Instruction, model: DotModel, target: str, seed: int) -> None:
         self._cupy, self._inst = cupy, inst
         self._drawing = Drawing(cupy, inst, target, seed)
-        self._hardware = Hardware(cupy, inst, target)
-        self._evaluator = Evaluator(cupy, inst, model, target)
+        self.hardware = Hardware(cupy, inst, target)
+        self.evaluator = Evaluator(cupy, inst, model, target)
         self._memory: tuple[Any, ...] = ()
 
-    def _arrays(self, batch: Batch) -> tuple[Any, Any, Any, Any]:
+    def arrays(self, batch: Batch) -> tuple[Any, Any, Any, Any]:
         """A, B, C and D of a batch, in memory that all batches share."""
         inst, n = self._inst, batch.dots
         sizes = (batch.rows * inst.k, batch.columns * inst.k, n, n)
@@ -80,18 +80,22 @@ class Bench:
         a, b, c, d = (memory[:size] for memory, size in zip(self._memory, sizes, strict=True))
         return a.reshape(batch.rows, -1), b.reshape(batch.columns, -1), c.reshape(batch.rows, -1), d.reshape(batch.rows, -1)
 
+    def draw(self, batch: Batch) -> None:
+        """Fills A, B and C."""
+        self._drawing.draw(batch.recipe, batch.number, *self.arrays(batch)[:3])
+
     def compare(self, batch: Batch, count: Any, found: Any) -> None:
         """Adds what differs to count [1] and found [n, 4], on the GPU; does not wait."""
-        a, b, c, d = self._arrays(batch)
-        self._drawing.draw(batch.recipe, batch.number, a, b, c)
-        self._hardware.product(a, b, c, d)
-        self._evaluator.compare(a, b, c, d, count, found)
+        a, b, c, d = self.arrays(batch)
+        self.draw(batch)
+        self.hardware.product(a, b, c, d)
+        self.evaluator.compare(a, b, c, d, count, found)
 
     def counterexample(self, batch: Batch, found: tuple[int, int, int, int]) -> Counterexample:
         """One that `compare` found, its operands drawn again."""
         row, column, got, expected = found
-        a, b, c, _ = self._arrays(batch)
-        self._drawing.draw(batch.recipe, batch.number, a, b, c)
+        a, b, c, _ = self.arrays(batch)
+        self.draw(batch)
         line_a, line_b, addend = (x.get() for x in (a[row], b[column], c[row, column]))
         exchange = Exchange(tuple(line_a.tolist()), tuple(line_b.tolist()), int(addend), got)
         return Counterexample(exchange, expected, batch.kind)
