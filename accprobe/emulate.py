@@ -38,8 +38,9 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     """D = A·B + C as the instruction `like` computes it, bit for bit: a [M, K], b [K, N], c [M, N] or None for zero -> [M, N].
 
     like: a report, recorded ("h200") or a file, or "sim:NAME", then a colon and the instruction's name.
-    a, b, c: numpy arrays or torch tensors on the CPU, of the instruction's formats: ml_dtypes' and torch's small floats,
-    float16, float32 (for tf32: low bits are ignored), float64, 8-bit integers; or unsigned numpy arrays of bit patterns.
+    a, b, c: numpy arrays or torch tensors, on the CPU or all on one GPU (needs cupy), of the instruction's formats: ml_dtypes'
+    and torch's small floats, float16, float32 (for tf32: low bits are ignored), float64, 8-bit integers; or unsigned numpy
+    arrays of bit patterns.
     K is filled with zeros to a multiple of the instruction's. promote_every: products after which the chain begins anew, a
     multiple of the instruction's K; None: never. C is what the chain begins with, or with promotion what the float32 sum does.
     Returns what A is, a numpy array or a tensor, of D's type; float32 with promotion. NaN patterns survive in it.
@@ -54,6 +55,10 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
             else f"promote_every={promote_every} is not a multiple of the K of {inst.name}, {inst.k}"
         )
     result = inst.d if promote_every is None else FORMATS["f32"]
+    if _on_gpu(a):
+        from accprobe.gpu.product import product
+
+        return product(inst, model, a, b, c, promote_every)
     patterns_a, patterns_b = _patterns(a, inst.a, "a"), _patterns(b, inst.b, "b")
     if patterns_a.ndim != 2 or patterns_b.ndim != 2 or patterns_a.shape[1] != patterns_b.shape[0]:
         raise AccprobeError(f"a {list(patterns_a.shape)} and b {list(patterns_b.shape)} are no [M, K] and [K, N]")
@@ -134,7 +139,9 @@ def _type(fmt: Format) -> np.dtype[Any]:
 def _from_torch(x: Any, name: str) -> NDArray[Any]:
     """An array that shares the tensor's memory; numpy knows torch's small floats by ml_dtypes alone."""
     if x.device.type != "cpu":
-        raise AccprobeError(f"{name} is on {x.device}: GEMMs are emulated on the CPU so far, give {name}.cpu()")
+        raise AccprobeError(
+            f"{name} is on {x.device}: a, b and c are all on one device, which is where the product is computed"
+        )
     torch, x = _torch(), x.detach().contiguous()
     same = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf16"}.get(str(x.dtype).removeprefix("torch."))
     if same is None:
@@ -142,6 +149,10 @@ def _from_torch(x: Any, name: str) -> NDArray[Any]:
     fmt = FORMATS[same]
     plain = x.view(torch.uint8 if fmt.storage_bits == 8 else torch.int16).numpy()
     return np.asarray(plain.view(_type(fmt)))
+
+
+def _on_gpu(x: Any) -> bool:
+    return _is_tensor(x) and x.device.type == "cuda"
 
 
 def _is_tensor(x: Any) -> bool:

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -82,17 +83,32 @@ def shifts(inst: Instruction, placement: int) -> tuple[int, int]:
     return placement % inst.m, placement * (placement + 1) // 2 % inst.n
 
 
-def source(inst: Instruction) -> str:
+class Part(Enum):
+    """What a kernel computes.
+
+    SHARE: independent dot products, each once (`probe`). EVERY_SM: all of them once on each SM (`probe` too). PRODUCT: a matrix
+    product, each element one dot product of the instruction (`product`).
+    """
+
+    SHARE = "share"
+    EVERY_SM = "every SM"
+    PRODUCT = "product"
+
+
+def source(inst: Instruction, part: Part = Part.SHARE) -> str:
     """The complete CUDA C++ of the probe of `inst`. Raises AccprobeError where there is none."""
     if reason := why_no_probe(inst):
         raise AccprobeError(f"{inst.name} cannot be compiled: {reason}")
-    template = _probe("wgmma.cu" if inst.family == "wgmma" else "mma_sync.cu")
-    return _parameters(inst) + template.replace('#include "tile.cuh"\n', _probe("tile.cuh"))
+    family = ("product_" if part is Part.PRODUCT else "") + ("wgmma.cu" if inst.family == "wgmma" else "mma_sync.cu")
+    switch = "#define ON_EVERY_SM\n" if part is Part.EVERY_SM else ""
+    return _parameters(inst) + switch + device_code(family)
 
 
 @cache
-def _probe(name: str) -> str:
-    return files("accprobe.probes").joinpath(name).read_text(encoding="utf-8")
+def device_code(name: str) -> str:
+    """A file of the device code, and in place what it includes."""
+    text = files("accprobe.probes").joinpath(name).read_text(encoding="utf-8")
+    return re.sub(r'^#include "(.+)"\n', lambda found: device_code(found[1]), text, flags=re.MULTILINE)
 
 
 def _word_bits(inst: Instruction) -> int:
@@ -195,12 +211,7 @@ def compile_all(insts: Iterable[Instruction], target: str, workers: int | None =
     NVRTC compiles one kernel at a time in a process, so what the cache lacks is compiled by other processes, into the cache.
     """
     sources = {inst: source(inst) for inst in insts if not why_no_probe(inst)}
-    missing = [inst for inst, code in sources.items() if not _load(_entry(code, target), target)]
-    missing.sort(key=lambda inst: -inst.n)
-    processes = min(workers or os.cpu_count() or 1, math.ceil(len(missing) / 4))
-    if processes > 1:
-        shares = [missing[i::processes] for i in range(processes)]
-        _run_workers([[(sources[inst], target, inst.name) for inst in share] for share in shares])
+    fill_cache([(code, inst.name) for inst, code in sorted(sources.items(), key=lambda item: -item[0].n)], target, workers)
     cubins = {}
     for inst, code in sources.items():
         with suppress(AccprobeError):
@@ -208,8 +219,19 @@ def compile_all(insts: Iterable[Instruction], target: str, workers: int | None =
     return cubins
 
 
+def fill_cache(sources: Iterable[tuple[str, str]], target: str, workers: int | None = None) -> None:
+    """Compiles what the cache lacks of (source, name), the slowest first, by other processes, where it is enough for two.
+
+    Whatever goes wrong goes wrong again, and is reported, where the cubin is asked for.
+    """
+    missing = {code: name for code, name in sources if not _load(_entry(code, target), target)}
+    each = [(code, target, name) for code, name in missing.items()]
+    processes = min(workers or os.cpu_count() or 1, math.ceil(len(each) / 4))
+    if processes > 1:
+        _run_workers([each[i::processes] for i in range(processes)])
+
+
 def _run_workers(shares: list[list[tuple[str, str, str]]]) -> None:
-    """Fills the cache. Whatever goes wrong in a worker goes wrong again, and is reported, where the cubin is asked for."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", "from accprobe.kernels import _worker; _worker()"]
     workers = [

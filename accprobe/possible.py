@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from accprobe.experiments.findings import Value
+from accprobe.findings import Value
 from accprobe.report import Finding
 
 Word = str

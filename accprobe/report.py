@@ -28,10 +28,10 @@ from pydantic import (
 )
 
 import accprobe
+from accprobe import findings as experiment
 from accprobe import instructions, notation
 from accprobe.devices import Device, DeviceKind
 from accprobe.errors import AccprobeError, ReportError, nearest
-from accprobe.experiments import findings as experiment
 from accprobe.instructions import Instruction
 from accprobe.lowering import OpcodeSource
 from accprobe.model import DotModel

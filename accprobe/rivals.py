@@ -15,7 +15,7 @@ from typing import Any, get_args
 import numpy as np
 
 from accprobe.devices import Device, dot_expecting
-from accprobe.experiments.findings import Characterisation, Finding, Value
+from accprobe.findings import Characterisation, Finding, Value
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.model import (

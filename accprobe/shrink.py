@@ -8,7 +8,7 @@ from math import comb
 
 import numpy as np
 
-from accprobe.experiments.findings import Exchange
+from accprobe.findings import Exchange
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel

@@ -15,7 +15,7 @@ from accprobe.devices import Device
 from accprobe.devices.recorder import RecordedDevice
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
 from accprobe.experiments import characterise
-from accprobe.experiments.findings import Characterisation
+from accprobe.findings import Characterisation
 from accprobe.instructions import Instruction
 from accprobe.lowering import Lowering
 from accprobe.recording import Exchanges

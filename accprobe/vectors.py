@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.errors import UnknownName, VectorsError
-from accprobe.experiments.findings import Exchange
+from accprobe.findings import Exchange
 from accprobe.formats import Bits, Format
 from accprobe.instructions import Instruction
 from accprobe.known_models import chip, known_models

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from accprobe.devices import Device, dot_expecting
-from accprobe.experiments.findings import Exchange
+from accprobe.findings import Exchange
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel
@@ -50,8 +50,11 @@ class Verification:
 class VerifiesInBulk(Protocol):
     """A device that draws the operands, runs them and evaluates the model by itself, as a GPU can."""
 
+    def prepare_to_verify(self, models: Mapping[Instruction, DotModel]) -> None:
+        """What can be done for many at once, such as compiling; `verify` does what is missing."""
+
     def verify(self, inst: Instruction, model: DotModel, dots: int, seed: int, advance: Advance) -> Verification:
-        """As `verify_in_bulk`."""
+        """As `verify_in_bulk`; `dots` may be rounded up."""
 
 
 def verify_in_bulk(

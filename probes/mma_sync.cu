@@ -5,10 +5,15 @@
 // results written, which tells the host that there are none left over. row_shift < M and column_shift < N move the problems.
 extern "C" __global__ void __launch_bounds__(128)
 probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands, DElement* results,
-      unsigned long long* stored, unsigned long long count, unsigned row_shift, unsigned column_shift) {
+      unsigned long long* stored, unsigned long long count, unsigned row_shift, unsigned column_shift CLAIMS) {
+    unsigned block = blockIdx.x, blocks = gridDim.x;
+#ifdef ON_EVERY_SM
+    if (!first_on_sm(claims, sms, results, count)) return;
+    block = 0, blocks = 1;
+#endif
     unsigned lane = threadIdx.x % 32;
-    unsigned long long warp = (blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x) / 32;
-    unsigned long long stride = gridDim.x * (unsigned long long)blockDim.x / 32 * PROBLEMS;
+    unsigned long long warp = (block * (unsigned long long)blockDim.x + threadIdx.x) / 32;
+    unsigned long long stride = blocks * (unsigned long long)blockDim.x / 32 * PROBLEMS;
     unsigned long long mine = 0;
 
 #pragma unroll 1

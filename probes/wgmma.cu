@@ -1,34 +1,24 @@
 // One wgmma on many independent dot products: a block is one warpgroup, which takes a tile at a time.
 #include "tile.cuh"
-
-// Operands in shared memory, 32 bytes of K a row, not swizzled. PTX ISA, "Shared Memory Matrix Layout": core matrices of eight
-// rows by 16 bytes lie whole, the two along K 128 bytes apart (the leading offset), the next eight rows 256 bytes on (the stride
-// offset). Every wgmma has 32 bytes of K.
-constexpr unsigned LEADING_OFFSET = 128, STRIDE_OFFSET = 256;
-
-__device__ unsigned place(unsigned row, unsigned word) {
-    return (row / 8 * STRIDE_OFFSET + word / 4 * LEADING_OFFSET + row % 8 * 16) / 4 + word % 4;
-}
-
-// PTX ISA, "Matrix Descriptor Format": start address in bits 0-13, leading offset in 16-29, stride offset in 32-45, each over 16.
-__device__ unsigned long long descriptor(const Word* shared) {
-    unsigned address = (unsigned)__cvta_generic_to_shared(shared);
-    return (address & 0x3FFFF) >> 4 | (unsigned long long)(LEADING_OFFSET >> 4) << 16
-         | (unsigned long long)(STRIDE_OFFSET >> 4) << 32;
-}
+#include "wgmma_memory.cuh"
 
 // Arguments: see mma_sync.cu.
 extern "C" __global__ void __launch_bounds__(128)
 probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands, DElement* results,
-      unsigned long long* stored, unsigned long long count, unsigned row_shift, unsigned column_shift) {
+      unsigned long long* stored, unsigned long long count, unsigned row_shift, unsigned column_shift CLAIMS) {
+    unsigned block = blockIdx.x, blocks = gridDim.x;
+#ifdef ON_EVERY_SM
+    if (!first_on_sm(claims, sms, results, count)) return;
+    block = 0, blocks = 1;
+#endif
     alignas(1024) __shared__ Word a_shared[M * K_WORDS];
     alignas(1024) __shared__ Word b_shared[N * K_WORDS];
     unsigned lane = threadIdx.x % 32, top_row = threadIdx.x / 32 * 16;
-    unsigned long long stride = gridDim.x * (unsigned long long)PROBLEMS;
+    unsigned long long stride = blocks * (unsigned long long)PROBLEMS;
     unsigned long long mine = 0;
 
 #pragma unroll 1
-    for (unsigned long long first = blockIdx.x * (unsigned long long)PROBLEMS; first < count; first += stride) {
+    for (unsigned long long first = block * (unsigned long long)PROBLEMS; first < count; first += stride) {
         Tile tile{a_operands, b_operands, c_operands, results, count, first, row_shift, column_shift};
 #if A_REGISTERS
         Word a[A_REGISTERS];

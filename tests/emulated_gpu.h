@@ -15,7 +15,7 @@
 #define __launch_bounds__(threads)
 
 using Value = unsigned long long;
-struct Index { unsigned x; };
+struct Index { unsigned x, y; };
 struct Operand { int bits, elements; const int* row; const int* column; };  // tables: [threads of a group][elements of a thread]
 struct Shape { int m, n, k, group; };
 
@@ -101,17 +101,18 @@ template <class Word> static void multiply(Word* d, Value a, Value b) {
     product(d, 0);
 }
 
-static void launch(unsigned blocks, const std::function<void()>& kernel) {
-    blockDim.x = 128, gridDim.x = blocks;
+static void launch(Index grid, const std::function<void()>& kernel) {
+    blockDim.x = 128, gridDim = grid;
     block_barrier = std::make_unique<std::barrier<>>(128);
     for (int g = 0; g < 4; g++) {
         group_barrier[g] = std::make_unique<std::barrier<>>(shape.group);
         matrix_a[g].assign(shape.m * shape.k, 0), matrix_b[g].assign(shape.k * shape.n, 0), matrix_c[g].assign(shape.m * shape.n, 0);
     }
-    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
-        std::vector<std::thread> threads;
-        for (unsigned t = 0; t < 128; t++)
-            threads.emplace_back([t, &kernel] { threadIdx.x = t, kernel(); });
-        for (auto& thread : threads) thread.join();
-    }
+    for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
+        for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) {
+            std::vector<std::thread> threads;
+            for (unsigned t = 0; t < 128; t++)
+                threads.emplace_back([t, &kernel] { threadIdx.x = t, kernel(); });
+            for (auto& thread : threads) thread.join();
+        }
 }

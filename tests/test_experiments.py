@@ -10,7 +10,7 @@ from planted import Planted, float_models, instruction, integer_models
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.experiments import characterise
-from accprobe.experiments.findings import Finding
+from accprobe.findings import Finding
 from accprobe.formats import FORMATS, Bits
 from accprobe.instructions import Instruction
 from accprobe.model import Arithmetic, DotModel, FloatArithmetic, chain

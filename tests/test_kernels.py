@@ -123,18 +123,35 @@ def table(inst: Instruction, bits: int, fragment: tuple[int, Rule], *, transpose
     return Operand(bits, elements, places[0].ctypes.data, places[1].ctypes.data), places
 
 
-def emulator(inst: Instruction, folder: Path) -> ctypes.CDLL:
+MATRICES = "(const Word*)a, (const Word*)b, (const CElement*)c, (DElement*)d"
+RUN = {
+    kernels.Part.SHARE: (
+        "Value* stored, Value count, unsigned row_shift, unsigned column_shift, unsigned blocks",
+        f"launch({{blocks, 1}}, [=] {{ probe({MATRICES}, stored, count, row_shift, column_shift); }});",
+    ),
+    kernels.Part.PRODUCT: (
+        "unsigned rows, unsigned columns, Index grid",
+        f"launch(grid, [=] {{ product({MATRICES}, rows, columns); }});",
+    ),
+}
+"""By part, the arguments besides the matrices, and the launch."""
+
+
+def emulator(inst: Instruction, folder: Path, part: kernels.Part = kernels.Part.SHARE) -> ctypes.CDLL:
     """The probe of `inst`, compiled for the CPU: see emulated_gpu.h."""
-    text = re.sub(r"#define MULTIPLY.*", "#define MULTIPLY(...) multiply(__VA_ARGS__)", kernels.source(inst))
+    text = re.sub(r"#define MULTIPLY.*", "#define MULTIPLY(...) multiply(__VA_ARGS__)", kernels.source(inst, part))
+    text = re.sub(r"#ifdef ON_EVERY_SM\n.*?#else\n", "#ifndef ON_EVERY_SM\n", text, count=1, flags=re.DOTALL)
     text = re.sub(r'asm volatile\("fence[^;]*;"[^;]*;', "", text)
+    signature, call = RUN[part]
     assert "asm" not in text.replace('extern "C"', "")
     text = f"""#include "{Path(__file__).with_name("emulated_gpu.h")}"
 {text}
-extern "C" void run(Shape s, const Operand* operands, const void* a, const void* b, const void* c, void* d, Value* stored,
-                    Value count, unsigned row_shift, unsigned column_shift, unsigned blocks) {{
-    shape = s, operand_a = operands[0], operand_b = operands[1], operand_c = operands[2], operand_d = operands[3];
-    launch(blocks, [=] {{ probe((const Word*)a, (const Word*)b, (const CElement*)c, (DElement*)d, stored, count, row_shift,
-                               column_shift); }});
+static void prepare(Shape s, const Operand* o) {{
+    shape = s, operand_a = o[0], operand_b = o[1], operand_c = o[2], operand_d = o[3];
+}}
+extern "C" void run(Shape s, const Operand* o, const void* a, const void* b, const void* c, void* d, {signature}) {{
+    prepare(s, o);
+    {call}
 }}
 """
     code, library = folder / "probe.cpp", folder / "probe.so"
@@ -166,6 +183,43 @@ ONE_OF_EACH_LAYOUT = [
 ]
 
 
+def layout(inst: Instruction) -> tuple[Shape, ctypes.Array[Operand], list[np.ndarray]]:
+    """The tile, where the operands lie in it, and the memory that says so."""
+    tables = [
+        table(inst, inst.a.storage_bits, fragment_a(inst)),
+        table(inst, inst.b.storage_bits, fragment_b(inst), transposed=True),
+        table(inst, inst.c.storage_bits, fragment_d(inst)),
+        table(inst, inst.d.storage_bits, fragment_d(inst)),
+    ]
+    shape = Shape(inst.m, inst.n, inst.k, 128 if inst.family == "wgmma" else 32)
+    return shape, (Operand * 4)(*(operand for operand, _ in tables)), [memory for _, memory in tables]
+
+
+class Grid(ctypes.Structure):
+    _fields_ = (("x", ctypes.c_uint), ("y", ctypes.c_uint))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("name", ONE_OF_EACH_LAYOUT)
+def test_products_reach_every_row_and_column(name: str, tmp_path: Path) -> None:
+    """Matrix products whose last tiles are not full, by the instruction's own K."""
+    inst = parse(name)
+    library = emulator(inst, tmp_path, kernels.Part.PRODUCT)
+    random = np.random.default_rng(1)
+    shape, operands, _tables = layout(inst)
+    rows, columns = inst.m + 5, inst.n + 3
+    a, b = (
+        random.integers(0, 1 << min(f.storage_bits, 63), (n, inst.k), f.dtype) for f, n in ((inst.a, rows), (inst.b, columns))
+    )
+    c = random.integers(0, 1 << min(inst.c.storage_bits, 63), (rows, columns), inst.c.dtype)
+    d = np.zeros((rows + 1, columns), inst.d.dtype)
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in (a, b, c, d)]
+    library.run(shape, operands, *pointers, rows, columns, Grid(2, 2))
+    wide = a.astype(np.uint64) @ b.astype(np.uint64).T + c.astype(np.uint64)
+    np.testing.assert_array_equal(d[:rows], wide.astype(inst.d.dtype))
+    assert not d[rows:].any()
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize("name", ONE_OF_EACH_LAYOUT)
 def test_every_problem_reaches_its_row_and_column(name: str, tmp_path: Path) -> None:
@@ -173,14 +227,7 @@ def test_every_problem_reaches_its_row_and_column(name: str, tmp_path: Path) -> 
     inst = parse(name)
     library = emulator(inst, tmp_path)
     random = np.random.default_rng(1)
-    tables = [
-        table(inst, inst.a.storage_bits, fragment_a(inst)),
-        table(inst, inst.b.storage_bits, fragment_b(inst), transposed=True),
-        table(inst, inst.c.storage_bits, fragment_d(inst)),
-        table(inst, inst.d.storage_bits, fragment_d(inst)),
-    ]
-    operands = (Operand * 4)(*(operand for operand, _ in tables))
-    shape = Shape(inst.m, inst.n, inst.k, 128 if inst.family == "wgmma" else 32)
+    shape, operands, _tables = layout(inst)
     few = kernels.problems(inst)
     for count, placement in [(5 * few + 3, 0), (1, 1), (few, 3), (11 * few, kernels.placements(inst) - 1)]:
         a, b = (random.integers(0, 1 << min(f.storage_bits, 63), (count, inst.k), f.dtype) for f in (inst.a, inst.b))

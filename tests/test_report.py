@@ -9,7 +9,7 @@ from fakes import DENSE, fake_report, float_row, report_data
 
 from accprobe import report
 from accprobe.errors import ReportError
-from accprobe.experiments.findings import Exchange
+from accprobe.findings import Exchange
 from accprobe.instructions import parse
 from accprobe.report import Autosave, Report
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from planted import Planted, float_models, instruction, integer_models
 
 from accprobe.devices.simulated import SimulatedDevice
-from accprobe.experiments.findings import Characterisation, Finding
+from accprobe.findings import Characterisation, Finding
 from accprobe.formats import FORMATS, Bits
 from accprobe.instructions import Instruction, parse
 from accprobe.known_models import known_models

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planted import Planted, float_models, instruction
 
 from accprobe.devices.simulated import SimulatedDevice
-from accprobe.experiments.findings import Characterisation, Finding
+from accprobe.findings import Characterisation, Finding
 from accprobe.formats import FORMATS
 from accprobe.instructions import Instruction, parse
 from accprobe.known_models import known_models

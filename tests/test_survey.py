@@ -8,7 +8,7 @@ from fakes import DENSE, SPARSE, WIDE, FakeDevice
 
 from accprobe import rivals, surveyor
 from accprobe.errors import AccprobeError, DeviceError, UnknownName
-from accprobe.experiments.findings import Finding
+from accprobe.findings import Finding
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction, parse
 from accprobe.report import Report, Row

@@ -100,9 +100,11 @@ def verify(
 def _against_device(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:
     from accprobe.render.verification import Verified, verified, verified_data
     from accprobe.shrink import shrink
-    from accprobe.verify import verify_in_bulk
+    from accprobe.verify import VerifiesInBulk, verify_in_bulk
 
     device, chosen = _opened(models, name, select)
+    if isinstance(device, VerifiesInBulk):
+        device.prepare_to_verify(chosen)
     rows: list[Verified] = []
 
     def measure(advance: Advance) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import numpy as np
@@ -18,6 +18,10 @@ from accprobe.errors import AccprobeError, DeviceError, ToolMissing, UnknownName
 from accprobe.formats import Bits, Format
 from accprobe.instructions import Instruction, catalog
 from accprobe.lowering import Lowering
+from accprobe.model import DotModel
+
+if TYPE_CHECKING:
+    from accprobe.verify import Advance, Verification
 
 CHUNK_BYTES = 64 << 20
 """Operands that one launch of `dot` takes; more go in several launches, so that device memory stays bounded."""
@@ -186,6 +190,27 @@ class CudaDevice:
             self._launch(inst, self._function(inst), pointers, results.data.ptr, results.nbytes, count, placement)
             self._check_stored(inst, results[:8].view(np.uint64).get()[0], count)
         return results[_ALIGNMENT:].view(inst.d.dtype)
+
+    def verify(self, inst: Instruction, model: DotModel, dots: int, seed: int, advance: Advance) -> Verification:
+        """As `VerifiesInBulk.verify`: all on the GPU, only mismatches come back; `dots` is rounded up to whole batches."""
+        from accprobe.gpu.verification import verify
+
+        with self._guard(f"failed to verify {inst.name}"):
+            return verify(self._cupy, inst, model, self.architecture, dots, seed, advance)
+
+    def prepare_to_verify(self, models: Mapping[Instruction, DotModel]) -> None:
+        """Compiles what `verify` needs for many models at once."""
+        from accprobe.gpu.launch import sources
+
+        each = [sources(inst, model) for inst, model in models.items()]
+        kernels.fill_cache([kernel for kind in zip(*each, strict=True) for kernel in kind], self.architecture)
+
+    def dot_on_every_sm(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> dict[int, Bits]:
+        """As `OnEverySm.dot_on_every_sm`. Raises DeviceError where an SM does not answer."""
+        from accprobe.gpu.every_sm import dot_on_every_sm
+
+        with self._guard(f"failed to run {inst.name} on every SM"):
+            return dot_on_every_sm(self._cupy, inst, self.architecture, self._properties["multiProcessorCount"], (a, b, c))
 
     def _run(self, inst: Instruction, function: Any, operands: tuple[Bits, Bits, Bits], d: Bits, placement: int) -> None:
         runtime, stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream()

@@ -11,7 +11,6 @@ from dataclasses import replace
 from accprobe.devices import Device
 from accprobe.experiments.draft import Draft, roles
 from accprobe.experiments.exponents import floor, largest_exponent
-from accprobe.experiments.findings import Characterisation, Exchange, Finding
 from accprobe.experiments.integers import integers
 from accprobe.experiments.order import order
 from accprobe.experiments.precision import precision
@@ -20,6 +19,7 @@ from accprobe.experiments.specials import carries, specials
 from accprobe.experiments.subnormals import subnormals
 from accprobe.experiments.summary import effective, tree_in_words
 from accprobe.experiments.workbench import Workbench
+from accprobe.findings import Characterisation, Exchange, Finding
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel, FloatArithmetic
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from accprobe.experiments.findings import Exchange, Finding, Value
 from accprobe.experiments.workbench import Row, Workbench
+from accprobe.findings import Exchange, Finding, Value
 from accprobe.formats import Bits
 from accprobe.model import DotModel
 from accprobe.operands import Operands

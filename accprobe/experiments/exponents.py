@@ -9,8 +9,8 @@ import numpy as np
 
 from accprobe.experiments.draft import Draft
 from accprobe.experiments.elimination import eliminate
-from accprobe.experiments.findings import Finding
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, encode, power
+from accprobe.findings import Finding
 from accprobe.formats import Format
 from accprobe.model import ProductExponent, ZeroTerms
 from accprobe.operands import Operands

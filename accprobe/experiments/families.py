@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from accprobe.experiments.draft import Slot
-from accprobe.experiments.findings import Exchange, Finding
 from accprobe.experiments.workbench import Dyadic, Row, Workbench
+from accprobe.findings import Exchange, Finding
 from accprobe.model import DotModel
 
 REACH = 70

@@ -10,8 +10,8 @@ import numpy as np
 
 from accprobe.experiments.draft import Draft, Tree
 from accprobe.experiments.elimination import EVIDENCE, eliminate
-from accprobe.experiments.findings import Finding
 from accprobe.experiments.workbench import Workbench
+from accprobe.findings import Finding
 from accprobe.model import IntegerArithmetic, IntegerOverflow
 from accprobe.operands import Operands
 

@@ -17,8 +17,8 @@ from itertools import combinations
 import numpy as np
 
 from accprobe.experiments.draft import Tree
-from accprobe.experiments.findings import Exchange, Finding
 from accprobe.experiments.workbench import Row, Workbench, power
+from accprobe.findings import Exchange, Finding
 
 EVIDENCE = 6
 RATIO = 120

@@ -17,9 +17,9 @@ import numpy as np
 from accprobe.experiments.draft import Draft, Node, Role, Slot
 from accprobe.experiments.elimination import EVIDENCE, eliminate, fitting
 from accprobe.experiments.families import REACH, Family, agree, limit, span
-from accprobe.experiments.findings import Exchange, Finding
 from accprobe.experiments.two_terms import two_term_precision, two_term_rows
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, power
+from accprobe.findings import Exchange, Finding
 from accprobe.model import SUM_BITS, AlignmentRounding, Rounding, UnderflowSign
 
 

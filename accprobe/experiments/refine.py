@@ -15,10 +15,10 @@ import numpy as np
 
 from accprobe.experiments.draft import Draft, Role
 from accprobe.experiments.elimination import eliminate
-from accprobe.experiments.findings import Bound, Finding, Value
 from accprobe.experiments.search import explains, improvements, neighbours
 from accprobe.experiments.workbench import Workbench
 from accprobe.features import OF_ALIGNMENT
+from accprobe.findings import Bound, Finding, Value
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel, FloatArithmetic, ProductExponent, Rounding

@@ -15,7 +15,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.experiments.findings import Finding
+from accprobe.findings import Finding
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.model import (

@@ -11,8 +11,8 @@ import numpy as np
 
 from accprobe.experiments.draft import Draft, Role, roles
 from accprobe.experiments.elimination import EVIDENCE, eliminate, fitting
-from accprobe.experiments.findings import Finding, Value
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, encode, power
+from accprobe.findings import Finding, Value
 from accprobe.formats import Format
 from accprobe.model import DotModel, NanPayload, Overflow, Subnormals, UnderflowSign, ZeroSign
 from accprobe.operands import Operands, joined

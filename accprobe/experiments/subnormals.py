@@ -8,8 +8,8 @@ from typing import get_args
 
 from accprobe.experiments.draft import Draft, roles
 from accprobe.experiments.elimination import eliminate
-from accprobe.experiments.findings import Finding
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, encode, power
+from accprobe.findings import Finding
 from accprobe.formats import Format
 from accprobe.model import Subnormals
 from accprobe.operands import Operands

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from accprobe.experiments.findings import Finding
+from accprobe.findings import Finding
 from accprobe.model import DotModel, FusedSum
 
 

@@ -13,8 +13,8 @@ from accprobe.errors import AccprobeError
 from accprobe.experiments.draft import Draft, Node, Slot
 from accprobe.experiments.elimination import eliminate, fitting
 from accprobe.experiments.families import REACH, Family, agree, limit, span
-from accprobe.experiments.findings import Finding
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, power
+from accprobe.findings import Finding
 from accprobe.model import AlignmentRounding, Rounding
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.devices import Device, dot_expecting
-from accprobe.experiments.findings import Exchange
+from accprobe.findings import Exchange
 from accprobe.formats import Bits, Format
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel

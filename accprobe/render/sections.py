@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from accprobe import report
-from accprobe.experiments.findings import Exchange as Seen
 from accprobe.features import OF_ALIGNMENT
+from accprobe.findings import Exchange as Seen
 from accprobe.formats import Format
 from accprobe.instructions import Instruction
 from accprobe.model import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum

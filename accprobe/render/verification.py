@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe import report
-from accprobe.experiments.findings import Exchange
+from accprobe.findings import Exchange
 from accprobe.health import Checkup
 from accprobe.instructions import Instruction
 from accprobe.render.sections import mismatch

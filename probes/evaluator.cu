@@ -1,0 +1,259 @@
+// Evaluates a model on matrices: d[m, n] = the dot product of row m of A, column n of B and c[m, n], chained over `blocks` of K.
+
+// A and B: [rows, blocks * K] and [columns, blocks * K] bit patterns, C and D: [rows, columns]; `c` may be null, then C is zero.
+// promote: after so many blocks the sum is added to a separate f32 accumulator, which begins with C and ends in D, both f32, and the
+// sum starts again from zero; 0: never.
+struct Job {
+    const void* a;
+    const void* b;
+    const void* c;
+    void* d;
+    u64 rows, columns;
+    u32 blocks, promote;
+};
+
+template <class Format> FN u64 read(const void* patterns, u64 at) {
+    if (Format::STORAGE == 16) return ((const u16*)patterns)[at];
+    if (Format::STORAGE == 32) return ((const u32*)patterns)[at];
+    return ((const u64*)patterns)[at];
+}
+
+template <class Format> FN void write(void* patterns, u64 at, u64 pattern) {
+    if (Format::STORAGE == 16) ((u16*)patterns)[at] = (u16)pattern;
+    else if (Format::STORAGE == 32) ((u32*)patterns)[at] = (u32)pattern;
+    else ((u64*)patterns)[at] = pattern;
+}
+
+// A result of up to 32 bits, as f32.
+template <class Format> FN float single(u64 pattern) {
+    if constexpr (Format::STORAGE == 32) return bits_as<float>((u32)pattern);
+    Number x = Format::number(pattern, false);
+    if (x.nan || x.inf) return bits_as<float>(x.nan ? 0x7fffffff : 0x7f800000 | (u32)x.negative << 31);
+    float value = real<float>(x);
+    return x.zero() && x.negative ? -0.0f : value;
+}
+
+template <class Model> FN u64 promoted(u64 accumulator, u64 sum) {
+    if constexpr (!Model::CAN_PROMOTE) {
+        return 0;
+    } else {
+#ifdef __CUDA_ARCH__
+        return bits_as<u32>(__fadd_rn(bits_as<float>((u32)accumulator), single<typename Model::D>(sum)));
+#else
+        float total = bits_as<float>((u32)accumulator) + single<typename Model::D>(sum);
+        return total != total ? 0x7fffffff : bits_as<u32>(total);
+#endif
+    }
+}
+
+template <class Model> FN const void* operands(const void* matrix, u64 line, u32 block, const Job& job, int storage) {
+    return (const u8*)matrix + (line * job.blocks + block) * (Model::K * storage / 8);
+}
+
+// One dot product of the job, by the rules themselves.
+template <class Model> COLD u64 one_by_one(Job job, u64 row, u64 column) {
+    u64 at = row * job.columns + column, sum = job.c && !job.promote ? read<typename Model::C>(job.c, at) : 0;
+    u64 accumulator = job.c && job.promote ? ((const u32*)job.c)[at] : 0;
+    for (u32 block = 0; block < job.blocks; block++) {
+        Dot dot = {operands<Model>(job.a, row, block, job, Model::A::STORAGE),
+                   operands<Model>(job.b, column, block, job, Model::B::STORAGE), Model::order(), sum};
+        sum = Model::Root::template evaluate<Model>(dot);
+        if (job.promote && ((block + 1) % job.promote == 0 || block + 1 == job.blocks)) {
+            accumulator = promoted<Model>(accumulator, sum);
+            sum = 0;
+        }
+    }
+    return job.promote ? accumulator : sum;
+}
+
+// What became of the results: stored, or compared with those of the device, `found` of which are kept.
+struct Differences {
+    const void* expected;  // D of the device, or null: store
+    u64* count;
+    u64 (*found)[4];  // row, column, what the device gave, what the model gives
+    u32 most;
+};
+
+COLD void keep(Differences differences, u64 row, u64 column, u64 got, u64 pattern) {
+#ifdef __CUDA_ARCH__
+    u64 index = atomicAdd(differences.count, 1ull);
+#else
+    u64 index = (*differences.count)++;
+#endif
+    if (index >= differences.most) return;
+    u64* found = differences.found[index];
+    found[0] = row, found[1] = column, found[2] = got, found[3] = pattern;
+}
+
+template <class Model> FN void hand_over(const Job& job, const Differences& differences, u64 row, u64 column, u64 pattern) {
+    using D = typename Model::D;
+    u64 at = row * job.columns + column;
+    if (!differences.expected) {
+        if (job.promote) ((u32*)job.d)[at] = (u32)pattern;
+        else write<D>(job.d, at, pattern);
+        return;
+    }
+    u64 got = read<D>(differences.expected, at);
+    if (got != pattern) keep(differences, row, column, got, pattern);
+}
+
+// A thread's part in one tile of a job. Between begin, each stage and each compute, all threads of the block meet.
+template <class Model> struct Worker {
+    using S = Shape<Model>;
+    using A = typename Model::A;
+    using B = typename Model::B;
+    using C = typename Model::C;
+    static constexpr bool SINGLE = sizeof(typename Model::Real) == 4 && !A::INTEGER;
+
+    const Job& job;
+    Staged<Model>& staged;
+    int thread;
+    u64 top, left;
+    Packed<A::STORAGE, S::OF_PART> next_a[S::ROUNDS_OF_A];
+    Packed<B::STORAGE, S::OF_PART> next_b[S::ROUNDS_OF_B];
+    Results<Model> sum;
+    u32 careful[S::ROWS_OF_THREAD];
+
+    FN u64 row(int i) const { return top + S::row(thread) + i; }
+    FN u64 column(int j) const { return left + S::column(thread) + j; }
+    FN bool exists(int i, int j) const { return row(i) < job.rows && column(j) < job.columns; }
+
+    // Line and part of the thread's share in a round; beyond the last one, nothing is.
+    static FN int line(int thread, int round, int lines) { return (thread + round * S::THREADS) % lines; }
+    static FN int part(int thread, int round, int lines) { return (thread + round * S::THREADS) / lines; }
+
+    template <class Format> FN void load(Packed<Format::STORAGE, S::OF_PART>& operands, const void* matrix, u64 line, int part, bool exists,
+                                         u32 block) {
+        u64 bits = ((line * job.blocks + block) * S::PARTS + part) * (S::OF_PART * Format::STORAGE);
+        operands.load(exists ? (const u8*)matrix + bits / 8 : nullptr);
+    }
+
+    FN void load(u32 block) {
+#pragma unroll
+        for (int r = 0; r < S::ROUNDS_OF_A; r++) {
+            int at = line(thread, r, S::ROWS), p = part(thread, r, S::ROWS);
+            load<A>(next_a[r], job.a, top + at, p, p < S::PARTS && top + at < job.rows, block);
+        }
+#pragma unroll
+        for (int r = 0; r < S::ROUNDS_OF_B; r++) {
+            int at = line(thread, r, S::COLUMNS), p = part(thread, r, S::COLUMNS);
+            load<B>(next_b[r], job.b, left + at, p, p < S::PARTS && left + at < job.columns, block);
+        }
+    }
+
+    FN void stage(u32 block) {
+#pragma unroll
+        for (int r = 0; r < S::ROUNDS_OF_A; r++) {
+            int p = part(thread, r, S::ROWS);
+            if (p < S::PARTS) staged.template stage<A, true>(line(thread, r, S::ROWS), p, next_a[r], block == 0);
+        }
+#pragma unroll
+        for (int r = 0; r < S::ROUNDS_OF_B; r++) {
+            int p = part(thread, r, S::COLUMNS);
+            if (p < S::PARTS) staged.template stage<B, false>(line(thread, r, S::COLUMNS), p, next_b[r], block == 0);
+        }
+    }
+
+    FN void begin() {
+        staged.fill_tables(thread);
+        load(0);
+#pragma unroll
+        for (int i = 0; i < S::ROWS_OF_THREAD; i++) {
+            careful[i] = 0;
+#pragma unroll
+            for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
+                sum.at[i][j] = job.c && !job.promote && exists(i, j) ? (Pattern<Model>)read<C>(job.c, row(i) * job.columns + column(j)) : 0;
+                if (SINGLE && job.c && !job.promote) limit(sum.at[i][j], careful[i], j);
+            }
+        }
+    }
+
+    // In single precision, an addend of a usual size, no longer than it is cut to anyway.
+    static FN void limit(Pattern<Model>& pattern, u32& careful, int j) {
+        u32 exponent = (u32)pattern >> 23 & 255;
+        bool usual = exponent >= 127 - 90 && exponent <= 127 + 90;
+        if (!usual && pattern << 1) careful |= 1u << j;
+        pattern = usual ? pattern & ~0u << (23 - Model::ADDEND_BITS) : 0;
+    }
+
+    FN void compute(u32 block) {
+        if (block + 1 < job.blocks) load(block + 1);
+        Results<Model> d;
+        Share<Model>{staged, S::row(thread), S::column(thread), sum, careful}.sum(typename Model::Root(), d);
+        sum = d;
+        if (job.promote && ((block + 1) % job.promote == 0 || block + 1 == job.blocks)) promote(block);
+    }
+
+    FN void promote(u32 block) {
+#pragma unroll
+        for (int i = 0; i < S::ROWS_OF_THREAD; i++)
+#pragma unroll
+            for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
+                if (!exists(i, j)) continue;
+                u64 at = row(i) * job.columns + column(j);
+                u32& accumulator = ((u32*)job.d)[at];
+                u32 before = block >= job.promote ? accumulator : job.c ? ((const u32*)job.c)[at] : 0;
+                accumulator = (u32)promoted<Model>(before, sum.at[i][j]);
+                if (block + 1 == job.blocks) sum.at[i][j] = accumulator;
+                else sum.at[i][j] = 0;
+            }
+    }
+
+    FN void finish(const Differences& differences) {
+        u64 again = 0;
+#pragma unroll
+        for (int i = 0; i < S::ROWS_OF_THREAD; i++)
+#pragma unroll
+            for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
+                u32 special = staged.all(staged.a_special, S::row(thread) + i) | staged.all(staged.b_special, S::column(thread) + j);
+                bool nan = Model::NAN_WINS && special & HAS_NAN;
+                if (!exists(i, j)) continue;
+                if (!nan && (special || careful[i] >> j & 1)) again |= 1ull << (i * S::COLUMNS_OF_THREAD + j);
+                else hand_over<Model>(job, differences, row(i), column(j), nan ? Model::NOT_A_NUMBER : sum.at[i][j]);
+            }
+#pragma unroll 1
+        for (; again; again &= again - 1) {
+            int place = bit_length(again & (~again + 1)) - 1;
+            u64 r = row(place / S::COLUMNS_OF_THREAD), c = column(place % S::COLUMNS_OF_THREAD);
+            hand_over<Model>(job, differences, r, c, one_by_one<Model>(job, r, c));
+        }
+    }
+};
+
+#ifdef __CUDACC__
+#if TILED
+constexpr int THREADS = Shape<TheModel>::THREADS, SHARED = sizeof(Staged<TheModel>);
+constexpr int ROWS = Shape<TheModel>::ROWS, COLUMNS = Shape<TheModel>::COLUMNS;
+#else
+constexpr int THREADS = 256, SHARED = 0, ROWS = 1, COLUMNS = THREADS;
+#endif
+
+// How `evaluate` is launched: threads of a block, its bytes of shared memory, its rows and its columns.
+extern "C" __global__ void describe(u32* launch) {
+    launch[0] = THREADS, launch[1] = SHARED, launch[2] = ROWS, launch[3] = COLUMNS;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE)
+evaluate(const void* a, const void* b, const void* c, void* d, u64 rows, u64 columns, u32 blocks, u32 promote,
+         const void* expected, u64* count, u64 (*found)[4], u32 most) {
+    Job job{a, b, c, d, rows, columns, blocks, promote};
+    Differences differences{expected, count, found, most};
+#if TILED
+    extern __shared__ __align__(16) unsigned char shared[];
+    Worker<TheModel> worker{job, *reinterpret_cast<Staged<TheModel>*>(shared), (int)threadIdx.x, blockIdx.y * (u64)ROWS,
+                            blockIdx.x * (u64)COLUMNS};
+    worker.begin();
+#pragma unroll 1
+    for (u32 block = 0; block < job.blocks; block++) {
+        __syncthreads();
+        worker.stage(block);
+        __syncthreads();
+        worker.compute(block);
+    }
+    worker.finish(differences);
+#else
+    u64 row = blockIdx.y * (u64)ROWS, column = blockIdx.x * (u64)COLUMNS + threadIdx.x;
+    if (row < job.rows && column < job.columns) hand_over<TheModel>(job, differences, row, column, one_by_one<TheModel>(job, row, column));
+#endif
+}
+#endif

@@ -1,0 +1,31 @@
+// One wgmma on a matrix product: a block is one warpgroup, which computes one tile of M rows and N columns.
+#include "tile.cuh"
+#include "wgmma_memory.cuh"
+#include "product.cuh"
+
+// Arguments: see product_mma_sync.cu. Blocks: (tiles of columns, tiles of rows).
+extern "C" __global__ void __launch_bounds__(128)
+product(const Word* a_operands, const Word* b_operands, const CElement* c_operands, DElement* results, unsigned rows, unsigned columns) {
+    alignas(1024) __shared__ Word a_shared[M * K_WORDS];
+    alignas(1024) __shared__ Word b_shared[N * K_WORDS];
+    unsigned lane = threadIdx.x % 32, top_row = threadIdx.x / 32 * 16, top = blockIdx.y * M, left = blockIdx.x * N;
+#if A_REGISTERS
+    Word a[A_REGISTERS];
+#pragma unroll
+    for (unsigned r = 0; r < A_REGISTERS; r++) a[r] = operand(a_operands, top + top_row + a_row(lane, r), rows, a_word(lane, r));
+#else
+    for (unsigned i = threadIdx.x; i < M * K_WORDS; i += 128)
+        a_shared[place(i / K_WORDS, i % K_WORDS)] = operand(a_operands, top + i / K_WORDS, rows, i % K_WORDS);
+    unsigned long long a = descriptor(a_shared);
+#endif
+    for (unsigned i = threadIdx.x; i < N * K_WORDS; i += 128)
+        b_shared[place(i / K_WORDS, i % K_WORDS)] = operand(b_operands, left + i / K_WORDS, columns, i % K_WORDS);
+    unsigned long long b = descriptor(b_shared);
+    Word d[D_REGISTERS];
+    Cells cells{rows, columns, top + top_row, left, lane};
+    cells.load(d, c_operands);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    MULTIPLY(d, a, b);
+    cells.store(results, d);
+}
