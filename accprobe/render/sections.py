@@ -115,7 +115,7 @@ def findings(row: Row) -> tuple[list[FindingLine], dict[str, str]]:
 
 _WITNESS = {
     "nvdisasm": "read with nvdisasm",
-    "ncu": "executed so for one tile, as the profiler (ncu) counted; nvdisasm reads the same",
+    "ncu": "executed for one tile, as ncu counted; nvdisasm reads the same",
     "known model": "as the known model has it",
 }
 
