@@ -118,8 +118,8 @@ def library() -> str:
     (told,) = data["results"]
     return (
         f"`{told['command']}`, {told['state']}, finds {told['kernels']:,} kernels with matrix opcodes"
-        f" among {told['functions']:,} functions\nin {told['seconds']:.0f} s on {data['host']['cpu_cores']} CPU cores, in {told['peak_mib']} MiB of memory"
-        " for all processes together.\n"
+        f" among {told['functions']:,} functions\nin {told['seconds']:.0f} s on {data['host']['cpu_cores']} CPU cores,"
+        f" in {told['peak_mib']} MiB of memory for all processes together.\n"
     )
 
 
