@@ -82,10 +82,13 @@ def find(paths: Iterable[Path], unpacked: Path, architectures: tuple[str, ...] =
                 _in_file(path, str(path), found)
         except AccprobeError as e:
             found.problems.append(str(e))
-    if architectures:
-        bare = {name.rstrip("af") for name in architectures}
-        found.pieces = [p for p in found.pieces if not p.architecture or p.architecture.rstrip("af") in bare]
+    found.pieces = [piece for piece in found.pieces if wanted(piece.architecture, architectures)]
     return found
+
+
+def wanted(architecture: str, architectures: tuple[str, ...]) -> bool:
+    """Whether code for an architecture ("": not known yet) is asked for: none named is all, sm_90 and sm_90a are one."""
+    return not architectures or not architecture or architecture.rstrip("af") in {name.rstrip("af") for name in architectures}
 
 
 @contextmanager

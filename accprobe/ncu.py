@@ -1,8 +1,8 @@
 """The profiler's word: which matrix opcodes were executed, and how often, counted by Nsight Compute (`ncu`).
 
-Executions are counted a warp and an instruction of the text: the source page's "Instructions Executed". An instruction whose
-predicate was false for every thread is counted there too, so where the page also tells of threads ("Predicated-On Thread
-Instructions Executed"), those with none count as not executed.
+Executions are counted a warp and an instruction of the text: the metric `inst_executed`, "Instructions Executed" on the source
+page of a section. An instruction whose predicate was false for every thread is counted there too, so where the page also tells
+of threads (`thread_inst_executed_true`, "Predicated-On Thread Instructions Executed"), those with none count as not executed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,16 @@ from accprobe.opcodes import MATRIX
 from accprobe.sass import ARITHMETIC, Function, Line, read_line
 from accprobe.witness import Kernel, Reading, witness
 
-PAGE = ("--section", "SourceCounters", "--page", "source", "--print-source", "sass", "--csv", "--clock-control", "none")
-"""What is collected and printed: executions of each instruction, as comma-separated values; clocks are left alone."""
+PAGE = (
+    *("--metrics", "inst_executed,thread_inst_executed_true"),
+    *("--page", "source", "--print-source", "sass", "--csv"),
+    *("--clock-control", "none", "--cache-control", "none"),
+)
+"""What is collected and printed: executions of each instruction by warps and by threads, as comma-separated values. The section
+SourceCounters has both as well, among much that costs further passes. Clocks and caches are left alone: nothing is timed."""
 
 _EXECUTED = re.compile(r"(?:# ?)?instructions executed|inst_executed", re.IGNORECASE)
-_THREADS = re.compile(r"predicated-on thread instructions executed", re.IGNORECASE)
+_THREADS = re.compile(r"predicated-on thread instructions executed|thread_inst_executed_true", re.IGNORECASE)
 _NO_PERMISSION = (
     "the driver lets root alone read performance counters: run as root, or load the nvidia module with"
     " NVreg_RestrictProfilingToAdminUsers=0 (ERR_NVGPUCTRPERM)"

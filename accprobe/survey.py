@@ -233,13 +233,13 @@ def _in_processes(
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in set(multiprocessing.active_children()) - others:
-                worker.terminate()
+                worker.kill()
 
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Processes started inside never see Ctrl-C: a blocked signal is inherited. This process sees it afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Processes started inside never see Ctrl-C or SIGTERM: a blocked signal is inherited. This process sees it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:

@@ -32,6 +32,10 @@ _INSTALL: dict[str, str] = {
 }
 
 
+_FATAL = re.compile(r"^\w+ (?:fatal|error)\s*:\s*")
+"""What NVIDIA's tools put before the reason."""
+
+
 class ToolFailed(ToolMissing):
     """The program is installed but fails on this input; the text has what it says."""
 
@@ -108,7 +112,9 @@ def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path |
                 yield text
                 return
             lines = (done.stderr.decode(errors="replace") or text.read()).strip().splitlines()
-            failure = lines[-1] if lines else f"exit status {done.returncode}"
+            failure = _FATAL.sub("", lines[-1]) if lines else f"exit status {done.returncode}"
+    if "Cannot decode architecture" in failure:
+        failure += f"; a newer one may know it: {_INSTALL[tool].replace('install', 'install --upgrade', 1)}"
     raise ToolFailed(f"{tool} failed: {failure}")
 
 

@@ -96,14 +96,16 @@ def kernels(
         unread: dict[str, str] = {}
         for piece, (every, counts, problem) in _read_all(found.pieces, targets, jobs):
             reading.done += 1
+            counts = {architecture: count for architecture, count in counts.items() if binaries.wanted(architecture, targets)}
             reading.functions.update(counts)
             if problem:
                 unread.setdefault(f"{piece.label}{f', {piece.architecture}' if piece.architecture else ''}", problem)
             on_piece(reading)
-            yield from every
+            yield from (kernel for kernel in every if binaries.wanted(kernel.architecture, targets))
         reading.problems += [f"{place} cannot be read: {problem}" for place, problem in unread.items()]
         if not reading.functions:
-            raise AccprobeError("; ".join(reading.problems) or "the files have no functions")
+            nothing = f"the files have no code for {', '.join(targets)}" if targets else "the files have no functions"
+            raise AccprobeError("; ".join(reading.problems) or nothing)
 
 
 _Read = tuple[list[Kernel], dict[str, int], str]

@@ -1,6 +1,8 @@
 """How long `accprobe sass` takes on a library or wheel, how much memory, and how many kernels it finds.
 
-    python benchmarks/sass.py FILE [--name NAME] [-o FILE]
+    pip download --no-deps bitsandbytes==0.50.2
+    unzip -j bitsandbytes-*.whl bitsandbytes/libbitsandbytes_cuda130.so
+    python benchmarks/sass.py libbitsandbytes_cuda130.so --from "bitsandbytes 0.50.2" -o benchmarks/results/sass.json
 
 Prints one line; -o writes the same as JSON. Memory is that of the command and all that it starts, added up five times a second.
 Exit status 1 where it takes longer or more than its limits.
@@ -17,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-SECONDS, MIB = 900.0, 2048
+SECONDS, MIB = 180.0, 2048
 """Limits: of time on two CPU cores, and of memory."""
 
 
@@ -41,7 +43,7 @@ def resident(root: int) -> int:
     return total * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
-def measure(file: Path, name: str) -> dict[str, object]:
+def measure(file: Path, package: str) -> dict[str, object]:
     command = [sys.executable, "-m", "accprobe", "sass", str(file), "--format", "json"]
     started, peak = time.perf_counter(), 0
     with tempfile.TemporaryFile("w+", encoding="utf-8") as text, subprocess.Popen(command, stdout=text) as running:
@@ -54,8 +56,8 @@ def measure(file: Path, name: str) -> dict[str, object]:
         text.seek(0)
         data = json.load(text)
     return {
-        "command": f"accprobe sass {name}",
-        "state": "",
+        "command": f"accprobe sass {file.name}",
+        "state": f"of {package}" if package else "",
         "seconds": round(seconds, 1),
         "runs": 1,
         "limit": SECONDS,
@@ -71,10 +73,10 @@ def measure(file: Path, name: str) -> dict[str, object]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--name", help="what to call the file")
+    parser.add_argument("--from", dest="package", default="", help="the package and version that ships it")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the result as JSON too")
     options = parser.parse_args()
-    result = measure(options.file, options.name or options.file.name)
+    result = measure(options.file, options.package)
     print(", ".join(f"{key} {value}" for key, value in result.items() if value != ""))
     if options.output:
         host = {"cpu_cores": len(os.sched_getaffinity(0)), "python": sys.version.split()[0]}

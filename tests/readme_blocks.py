@@ -89,6 +89,40 @@ def detail() -> str:
     return _code([*chosen, "    …"])
 
 
+def measured() -> str:
+    """Where the table of findings comes from, and what says which opcodes ran."""
+    rows = Report.load("h200").measured
+    dots = min(row.verification.dots for row in rows if row.verification)
+    counted = all(row.opcode_source == "ncu" for row in rows)
+    return (
+        "Every instruction that has a probe, shapes taken together; the numbers are those of `reports/h200.json`, which\n"
+        f"`accprobe run --device cuda:0{' --ncu' * counted} --dots {dots} -o reports/h200.json` wrote."
+        + (
+            f" The profiler counted what each of\nthe {len(rows)} executed, and it is what the disassembly has."
+            if counted
+            else ""
+        )
+        + "\n"
+    )
+
+
+def profiled() -> str:
+    """What a program of PyTorch's executed."""
+    shown = (ROOT / "tests" / "golden" / "sass-ncu-160.txt").read_text(encoding="utf-8").splitlines()
+    return _code([f"$ accprobe sass --ncu -- {shown[0]}", *shown])
+
+
+def library() -> str:
+    """A library of many kernels: what is in it, time and memory."""
+    data = json.loads((RESULTS / "sass.json").read_text(encoding="utf-8"))
+    (told,) = data["results"]
+    return (
+        f"`{told['command']}`, {told['state']}, finds {told['kernels']:,} kernels with matrix opcodes"
+        f" among {told['functions']:,} functions\nin {told['seconds']:.0f} s on {data['host']['cpu_cores']} CPU cores,"
+        f" in {told['peak_mib']} MiB of memory for all processes together.\n"
+    )
+
+
 def found() -> str:
     """One line for all instructions that have one arithmetic, whatever their shape."""
     groups: dict[tuple[str, ...], list[Row]] = {}
@@ -200,7 +234,10 @@ BLOCKS = {
     "excerpt": excerpt,
     "diff": diff,
     "check": check,
+    "measured": measured,
     "found": found,
+    "profiled": profiled,
+    "library": library,
     "detail": detail,
     "speed": speed,
     "evaluators": evaluators,

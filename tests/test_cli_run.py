@@ -194,7 +194,10 @@ def test_the_default_number_of_dots_is_the_survey_s() -> None:
 
 
 @pytest.mark.parametrize("to_the_group", [True, False], ids=["terminal", "one process"])
-def test_ctrl_c_ends_the_workers_and_keeps_what_was_measured(tmp_path: Path, to_the_group: bool) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_end_the_workers_and_keep_what_was_measured(
+    tmp_path: Path, sent: signal.Signals, to_the_group: bool
+) -> None:
     path = tmp_path / "r.json"
     command = [
         sys.executable,
@@ -214,7 +217,7 @@ def test_ctrl_c_ends_the_workers_and_keeps_what_was_measured(tmp_path: Path, to_
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (path.exists() and Report.load(path).measured):
         time.sleep(0.05)
-    (os.killpg if to_the_group else os.kill)(process.pid, signal.SIGINT)
+    (os.killpg if to_the_group else os.kill)(process.pid, sent)
     stdout, stderr = process.communicate(timeout=30)
     kept = Report.load(path)
     assert len(kept.measured) > 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -115,7 +117,8 @@ def test_like_kernels_are_together_unless_all_is_given(promoted: str) -> None:
         (["--forbid", "QGMMA.64x64x3"], 0, ""),
         (["--forbid", "QGMNA"], 2, "'QGMNA' is no matrix opcode; did you mean QGMMA"),
         (["--unless-promoted", "64"], 2, "--unless-promoted goes with --fail-below"),
-        (["--arch", "sm_80", "--fail-below", "14"], 1, "gemm (sm_90a)"),
+        (["--arch", "sm_90", "--fail-below", "14"], 1, "gemm (sm_90a)"),
+        (["--arch", "sm_80", "--fail-below", "14"], 2, "the files have no code for sm_80"),
     ],
 )
 def test_requirements(promoted: str, arguments: list[str], status: int, told: str) -> None:
@@ -149,6 +152,19 @@ def test_one_file_of_two_that_cannot_be_read(promoted: str) -> None:
     status, _, told = sass(promoted, "notes.txt", "--forbid", "HMMA")
     assert status == 2
     assert told.endswith("accprobe: what could not be read was not checked either\n")
+
+
+def test_an_architecture_that_the_disassembler_does_not_know(promoted: str) -> None:
+    content = bytearray(Path(promoted).read_bytes())
+    content[48:52] = struct.pack("<I", 0x06C8C8C8)  # e_flags: no architecture that there is, in either layout
+    Path("future.cubin").write_bytes(content)
+    status, lines, told = sass("future.cubin")
+    assert (status, lines) == (2, [])
+    assert re.fullmatch(
+        r"accprobe: future\.cubin cannot be read: nvdisasm failed: Cannot decode architecture 'SM\w+'; a newer one may know it:"
+        r" pip install --upgrade nvidia-cuda-nvdisasm\n",
+        told,
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from fakes import DENSE, WIDE, FakeDevice
+from golden import FOLDER
 
 from accprobe import ncu, toolchain
 from accprobe.cli import main
@@ -35,6 +38,7 @@ GEMM = [
 COLUMNS = ["Address", "Source", "# Samples", "Instructions Executed", "Predicated-On Thread Instructions Executed"]
 TURNED = ["#", "Predicated-On Thread Instructions Executed", "# Instructions Executed", "Source", "Address"]
 FEWER = ["Address", "Source", "inst_executed"]
+METRICS = [*FEWER, "thread_inst_executed_true"]
 
 
 def page(kernels: Iterable[tuple[str, list[tuple[str, str, int, int]]]], columns: list[str] = COLUMNS) -> str:
@@ -51,12 +55,17 @@ def page(kernels: Iterable[tuple[str, list[tuple[str, str, int, int]]]], columns
                 "Source": f"      {text}",
             }
             cells |= {"Instructions Executed": f"{executed:,}", "# Instructions Executed": str(executed)}
-            cells |= {"inst_executed": str(executed), "Predicated-On Thread Instructions Executed": str(threads), "#": str(i)}
+            cells |= {
+                "inst_executed": str(executed),
+                "thread_inst_executed_true": str(threads),
+                "Predicated-On Thread Instructions Executed": str(threads),
+                "#": str(i),
+            }
             write([cells.get(column, "0") for column in columns])
     return out.getvalue()
 
 
-@pytest.mark.parametrize("columns", [COLUMNS, TURNED, FEWER])
+@pytest.mark.parametrize("columns", [COLUMNS, TURNED, METRICS, FEWER])
 def test_reads_a_page_in_any_order_of_columns(columns: list[str]) -> None:
     one, two = ncu.parse(io.StringIO(page([("gemm(int, float)", GEMM), ("other", GEMM[:1])], columns)))
     assert (one.function.name, two.function.name) == ("gemm(int, float)", "other")
@@ -70,6 +79,41 @@ def test_reads_a_page_in_any_order_of_columns(columns: list[str]) -> None:
 def test_page_without_executions_is_told() -> None:
     with pytest.raises(AccprobeError, match="did not count executed instructions; its columns are Address, Source, # Samples"):
         list(ncu.parse(io.StringIO(page([("k", GEMM)], ["Address", "Source", "# Samples"]))))
+
+
+PAGES = Path(__file__).parent / "pages"
+"""What Nsight Compute 2025.3.1 printed of `torch_gemms.py` on an H200: of two metrics, and of the section SourceCounters."""
+
+
+def real(name: str) -> str:
+    return gzip.decompress((PAGES / f"{name}.csv.gz").read_bytes()).decode()
+
+
+def test_reads_what_a_profiler_printed() -> None:
+    fast, slow, half = ncu.parse(io.StringIO(real("torch_gemms")))
+    for launch, name, opcode, count in (
+        (fast, "nvjet_sm90_qqtst_64x48_128x15_2x4_h_bz_TNT", "QGMMA.64x48x32.F32.E4M3.E4M3", 6144),
+        (slow, "nvjet_sm90_qqtst_64x48_128x15_2x4_h_bz_algo2_TNT", "QGMMA.64x48x32.F32.E4M3.E4M3", 6144),
+        (half, "nvjet_sm90_hsh_64x48_64x15_2x4_h_bz_NNT", "HGMMA.64x48x16.F32", 12288),
+    ):
+        assert (launch.function.name, launch.count()) == (name, {opcode: count})
+    assert [len(launch.executed) for launch in (fast, slow, half)] == [944, 1112, 896]
+    assert ["FADD" in launch.count("arithmetic") for launch in (fast, slow, half)] == [False, True, False]
+
+
+def test_metrics_are_counted_as_the_section_counts_them() -> None:
+    """But for loops that wait, and the ends behind them: those differ from run to run."""
+    pages = (ncu.parse(io.StringIO(real(name))) for name in ("torch_gemms", "torch_gemms_section"))
+    for mine, sections in zip(*pages, strict=True):
+        assert [line.opcode for line in mine.function.lines] == [line.opcode for line in sections.function.lines]
+        assert mine.count("arithmetic") == sections.count("arithmetic")
+        counts = zip(mine.function.lines, mine.executed, sections.executed, strict=True)
+        assert {line.stem for line, a, b in counts if a != b} <= {"SYNCS", "NANOSLEEP", "BRA", "EXIT"}
+
+
+@pytest.mark.parametrize("name", ["torch_gemms", "torch_gemms_section"])
+def test_nothing_private_is_in_a_page(name: str) -> None:
+    assert re.search(r"/(?:home|root|tmp|usr|work|mnt|opt|var)\b|\w@\w|GPU-[0-9a-f]|localhost", real(name)) is None
 
 
 Fake = Callable[[str, int], Path]
@@ -115,7 +159,9 @@ def test_kernels_of_a_program(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> No
     (line,) = [line for line in printed.splitlines() if line.startswith("  QGMMA")]
     expected = "QGMMA.64x64x32.F32.E4M3.E4M3 160 executed 13 (e8m13) 2 × k32, then promoted by FADD: 64 products"
     assert line.split() == expected.split()
-    assert json.loads(arguments.read_text())[-3:] == ["python", "x.py", "--fast"]
+    given = json.loads(arguments.read_text())
+    assert given[-3:] == ["python", "x.py", "--fast"]
+    assert given[given.index("--metrics") + 1] == "inst_executed,thread_inst_executed_true"
 
 
 def test_kernels_of_a_program_as_json(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +174,19 @@ def test_kernels_of_a_program_as_json(fake: Fake, monkeypatch: pytest.MonkeyPatc
     assert kernel["opcodes"] == {"QGMMA.64x64x32.F32.E4M3.E4M3": 2}
     status, printed, told = sass_ncu("--forbid", "QGMMA")
     assert (status, told) == (1, "accprobe: gemm (sm_90a) has QGMMA.64x64x32.F32.E4M3.E4M3\n")
+
+
+@pytest.mark.parametrize("page", ["torch_gemms", "torch_gemms_section"])
+@pytest.mark.parametrize("columns", [80, 160])
+def test_whole_output_of_a_program_on_a_gpu(fake: Fake, monkeypatch: pytest.MonkeyPatch, columns: int, page: str) -> None:
+    fake(real(page), 0)
+    monkeypatch.setattr("accprobe.devices.cuda.architecture_of_first", lambda: "sm_90a")
+    command = ["sass", "--ncu", "--", "python3", "tests/programs/torch_gemms.py"]
+    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(main, command)
+    assert (result.exit_code, result.stderr) == (0, "")
+    shown = "".join(f"{line.rstrip()}\n" for line in result.stdout.splitlines())
+    assert max(map(len, shown.splitlines())) <= columns
+    assert shown == (FOLDER / f"sass-ncu-{columns}.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from accprobe.cli.check import check
 from accprobe.cli.diff import diff
 from accprobe.cli.doctor import doctor
 from accprobe.cli.list import list_
+from accprobe.cli.output import tell, terminable
 from accprobe.cli.run import COULD_NOT, INTERRUPTED, run
 from accprobe.cli.sass import sass
 from accprobe.cli.show import show
@@ -30,7 +31,8 @@ class _Main(click.Group):
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> Any:
         extra["standalone_mode"] = False
         try:
-            sys.exit(super().main(args, prog_name, *rest, **extra))
+            with terminable():
+                sys.exit(super().main(args, prog_name, *rest, **extra))
         except click.ClickException as e:
             _fail(e.format_message(), e.exit_code)
         except click.Abort:
@@ -50,7 +52,7 @@ class _Main(click.Group):
 
 
 def _fail(sentence: str, status: int) -> None:
-    click.echo(f"accprobe: {sentence}", err=True)
+    tell(sentence)
     sys.exit(status)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from accprobe.cli.output import tell
+
 BROKEN = 1
 
 
@@ -44,7 +46,7 @@ def check(report: str, require: tuple[str, ...], files: tuple[Path, ...]) -> Non
         raise click.UsageError("there is nothing to check: give --require LINE or --file TOML")
     loaded = Report.load(report)
     if loaded.device.kind == "simulated":
-        click.echo(f"accprobe: SIMULATED: {report} is of published models, nothing was measured", err=True)
+        tell(f"SIMULATED: {report} is of published models, nothing was measured")
     found = outcomes(loaded, requirements)
     console().print(outcome_text(found))
     if not all(outcome.kept for outcome in found):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from accprobe.plain import plain
+
 if TYPE_CHECKING:
     from accprobe.report import Report
 
@@ -44,15 +46,15 @@ def diff(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expa
     if form == "json":
         from accprobe.render.json_diff import diff_json
 
-        click.echo(diff_json(found))
+        click.echo(plain(diff_json(found)))
     elif form == "markdown":
         from accprobe.render.markdown import diff_markdown
 
-        click.echo(diff_markdown(found, expand), nl=False)
+        click.echo(plain(diff_markdown(found, expand)), nl=False)
     elif form == "html":
         from accprobe.render.html import diff_page
 
-        click.echo(diff_page(found, expand))
+        click.echo(plain(diff_page(found, expand)))
     else:
         from accprobe.render.terminal import console
         from accprobe.render.terminal_diff import diff_text

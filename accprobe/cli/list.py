@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import click
 
+from accprobe.cli.output import tell
+
 
 @click.command("list")
 @click.option("--instructions", metavar="ARCH", help="Every matrix instruction of an architecture, e.g. sm_90a.")
@@ -45,7 +47,7 @@ def _instructions(architecture: str) -> None:
     _lines((inst.name, kernels.why_no_probe(inst) or "") for inst in catalog(architecture))
     known = architectures.get(architecture)
     if known.target != architecture:
-        click.echo(f"accprobe: {architecture} is listed; {known.target} has more", err=True)
+        tell(f"{architecture} is listed; {known.target} has more")
 
 
 def _devices() -> None:
@@ -55,7 +57,7 @@ def _devices() -> None:
     _lines([("auto", "the first GPU; where there is none, sim:h100")])
     _lines((f"cuda:{index}", "GPU") for index in range(gpu_count()))
     if reason := why_no_gpu():
-        click.echo(f"accprobe: no GPU found: {reason}", err=True)
+        tell(f"no GPU found: {reason}")
     _lines((f"sim:{name}", f"published models of {chip(name).title}, {chip(name).architecture}") for name in names())
     _lines([("replay:FILE", "a recording that `accprobe run --record FILE` made")])
 

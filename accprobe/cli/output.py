@@ -1,8 +1,10 @@
-"""What commands that measure share: the report's file, and the banner of a simulated device."""
+"""What commands share: sentences for the user, the report's file, and the banner of a simulated device."""
 
 from __future__ import annotations
 
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,13 +13,32 @@ from typing import TYPE_CHECKING
 import click
 
 from accprobe.errors import AccprobeError
+from accprobe.plain import plain
 
 if TYPE_CHECKING:
     from accprobe.report import Report
 
 
+def tell(sentence: str) -> None:
+    """A sentence for the user, on standard error."""
+    click.echo(f"accprobe: {plain(sentence)}", err=True)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM, of a job scheduler or of `timeout`, ends what runs inside as Ctrl-C does: what was measured is kept."""
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def announce(report: Report) -> None:
-    click.echo(f"accprobe: SIMULATED: no GPU found ({report.device.reason}); this is {report.device.name}", err=True)
+    tell(f"SIMULATED: no GPU found ({report.device.reason}); this is {report.device.name}")
 
 
 def check_writable(path: Path) -> None:

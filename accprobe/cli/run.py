@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import announce, check_writable, keep_previous, saving
+from accprobe.cli.output import announce, check_writable, keep_previous, saving, tell
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def run(
 ) -> None:
     """Measure every matrix instruction of a GPU: characterise it, verify the result bit for bit, try to refute it.
 
-    Exit status: 0 every instruction is confirmed, 1 some is not, 2 nothing could be measured, 130 interrupted.
+    Exit status: 0 every instruction is confirmed, 1 some is not, 2 nothing could be measured, 130 interrupted
+    by Ctrl-C or SIGTERM.
 
     \b
     Example:
@@ -115,7 +116,7 @@ def _profiler(device: str) -> Profiler:
         try:
             return lowerings("cuda:0" if device == "auto" else device, insts)
         except AccprobeError as e:
-            click.echo(f"accprobe: nothing is counted, the disassembly stands: {e}", err=True)
+            tell(f"nothing is counted, the disassembly stands: {e}")
             return {}
 
     return ask
@@ -163,7 +164,7 @@ def _end_interrupted(latest: list[Report], output: Path | None) -> None:
     else:
         done = _count(latest[0])
         kept = f"{output} has {done}" if output else f"{done} measured; with -o FILE they are kept"
-    click.echo(f"accprobe: interrupted: {kept}", err=True)
+    tell(f"interrupted: {kept}")
     sys.exit(INTERRUPTED)
 
 

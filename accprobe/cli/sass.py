@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from accprobe.cli.output import tell
 from accprobe.errors import AccprobeError
+from accprobe.plain import plain
 
 if TYPE_CHECKING:
     from accprobe.requirements import Requirements
@@ -132,7 +134,7 @@ def _print(kernels: list[Kernel], reading: Reading, form: str, expand: bool) -> 
     if form == "json":
         click.echo(rendered.dumps(kernels, reading), nl=False)
     elif form == "markdown":
-        click.echo(rendered.markdown(kernels, reading, expand), nl=False)
+        click.echo(plain(rendered.markdown(kernels, reading, expand)), nl=False)
     else:
         from accprobe.render.terminal import console
 
@@ -143,12 +145,12 @@ def _exit(kernels: list[Kernel], reading: Reading, demanded: Requirements) -> No
     from accprobe.requirements import shortfalls
 
     for problem in reading.problems:
-        click.echo(f"accprobe: {problem}", err=True)
+        tell(problem)
     found = shortfalls(kernels, demanded)
     for sentence in found[:MOST_TOLD]:
-        click.echo(f"accprobe: {sentence}", err=True)
+        tell(sentence)
     if len(found) > MOST_TOLD:
-        click.echo(f"accprobe: and {len(found) - MOST_TOLD} more", err=True)
+        tell(f"and {len(found) - MOST_TOLD} more")
     if found:
         sys.exit(FALLS_SHORT)
     if demanded and reading.problems:

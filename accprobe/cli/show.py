@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from accprobe.cli.output import tell
 from accprobe.errors import ToolMissing
+from accprobe.plain import plain
 
 if TYPE_CHECKING:
     from accprobe.report import Report
@@ -48,7 +50,7 @@ def show(report: str, instruction: str | None, form: str, expand: bool) -> None:
     if form == "terminal":
         _terminal(loaded, instruction is not None, expand)
     else:
-        click.echo(_text(loaded, form, instruction is not None, expand), nl=False)
+        click.echo(plain(_text(loaded, form, instruction is not None, expand)), nl=False)
 
 
 def _terminal(report: Report, in_full: bool, expand: bool) -> None:
@@ -79,7 +81,7 @@ def _figures(report: Report) -> list[str]:
     try:
         return [figures.svg(figure) for figure in figures.by_type(report.sweeps)]
     except ToolMissing as e:
-        click.echo(f"accprobe: the sweeps are shown without plots: {e}", err=True)
+        tell(f"the sweeps are shown without plots: {e}")
         return []
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import announce, check_writable, keep_previous, saving
+from accprobe.cli.output import announce, check_writable, keep_previous, saving, tell
 from accprobe.errors import AccprobeError, UnknownName, nearest
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def _end_interrupted(latest: list[Report], output: Path | None) -> None:
         kept = "nothing was measured yet"
     else:
         kept = f"{output} has {done} sweeps" if output else f"{done} sweeps done; with -o FILE they are kept"
-    click.echo(f"accprobe: interrupted: {kept}", err=True)
+    tell(f"interrupted: {kept}")
     sys.exit(INTERRUPTED)
 
 

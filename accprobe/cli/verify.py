@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from accprobe.cli.output import tell
 from accprobe.cli.run import INTERRUPTED, NOT_CONFIRMED
 from accprobe.errors import AccprobeError, UnknownName
+from accprobe.plain import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -163,7 +165,7 @@ def _against_vectors(models: str, folder: Path, select: tuple[str, ...], form: s
             raise UnknownName(f"--select leaves none of {', '.join(dict.fromkeys(named))}")
     others = sorted({recorded.gpu for recorded in every} - {recorded.gpu for recorded in chosen})
     if others:
-        click.echo(f"accprobe: left out, as {models} is not about them: {', '.join(others)}", err=True)
+        tell(f"left out, as {models} is not about them: {', '.join(others)}")
     data = {"models": models, "compared": [compared_data(row) for row in rows]}
     _print(form, data, lambda: [compared(rows)])
     if any(row.mismatches for row in rows):
@@ -273,7 +275,7 @@ def _titled(models: str, device: Device, body: RenderableType) -> Iterable[Rende
 
 def _print(form: str, data: object, shown: Callable[[], Iterable[RenderableType]]) -> None:
     if form == "json":
-        click.echo(json.dumps(data, indent=1, ensure_ascii=False))
+        click.echo(plain(json.dumps(data, indent=1, ensure_ascii=False)))
         return
     from accprobe.render.terminal import console
 
@@ -283,7 +285,7 @@ def _print(form: str, data: object, shown: Callable[[], Iterable[RenderableType]
 def _exit(differs: bool, seen: _Seen, done: int, wanted: int) -> None:
     if not seen.finished:
         compared = f"{seen.compared:,} dot products were compared, {seen.differed:,} differ"
-        click.echo(f"accprobe: interrupted after {done} of {wanted} instructions: {compared}", err=True)
+        tell(f"interrupted after {done} of {wanted} instructions: {compared}")
         sys.exit(INTERRUPTED)
     if differs:
         sys.exit(MISMATCH)

@@ -55,7 +55,7 @@ def _lowering(row: Row) -> Iterator[Text]:
     if is_converted(row):
         yield Text("a unit of other formats: the operands were converted for it", "magenta")
     digest = f", cubin sha256 {row.cubin_sha256}" if row.cubin_sha256 else ""
-    yield Text(f"read with {row.opcode_source}{digest}", "dim")
+    yield Text(f"{sections.witness(row)}{digest}", "dim")
 
 
 def _findings(row: Row) -> Group:

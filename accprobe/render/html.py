@@ -65,6 +65,10 @@ class _Instruction:
         return list(sections.arithmetics(self.row, self.row.model)) if self.row.model else []
 
     @property
+    def witness(self) -> str:
+        return sections.witness(self.row)
+
+    @property
     def findings(self) -> list[sections.FindingLine]:
         return sections.findings(self.row)[0]
 

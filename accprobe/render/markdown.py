@@ -55,7 +55,7 @@ def _row(row: Row) -> Iterator[str]:
     if row.lowering:
         ran = ", ".join(f"{count}×{_code(opcode)}" for opcode, count in row.lowering)
         digest = f", cubin sha256 {_code(row.cubin_sha256)}" if row.cubin_sha256 else ""
-        yield f"Ran as {ran}; read with {row.opcode_source}{digest}."
+        yield f"Ran as {ran}; {sections.witness(row)}{digest}."
     if bits := effective_bits(row):
         yield f"Effective bits: **{_plain(bits)}**."
     if row.model:

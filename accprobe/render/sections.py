@@ -113,6 +113,18 @@ def findings(row: Row) -> tuple[list[FindingLine], dict[str, str]]:
     return lines, {mark: note for note, mark in marks.items()}
 
 
+_WITNESS = {
+    "nvdisasm": "read with nvdisasm",
+    "ncu": "executed for one tile, as ncu counted; nvdisasm reads the same",
+    "known model": "as the known model has it",
+}
+
+
+def witness(row: Row) -> str:
+    """Who says what an instruction ran as."""
+    return _WITNESS.get(row.opcode_source or "", "")
+
+
 def rivals(row: Row) -> Iterator[str]:
     """How many were tried, and which are left."""
     if row.rivals:

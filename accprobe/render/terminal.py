@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from typing import get_args
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from accprobe.plain import plain
 from accprobe.render.cells import Cells, Line, cells, is_converted, is_narrow, lines, meanings
 from accprobe.render.patterns import patterns
 from accprobe.report import Report, Row, Status
@@ -56,10 +58,18 @@ NARROWEST = 80
 """Columns below which cells would be cut to single letters: a terminal that is narrower wraps the lines instead."""
 
 
+class PlainConsole(Console):
+    """A console that no text can steer: whatever names and reasons hold, colours and layout are accprobe's own."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=plain(segment.text))
+
+
 def console() -> Console:
     """Standard output; honours NO_COLOR and COLUMNS."""
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else FILE_COLUMNS
-    out = Console(width=width, highlight=False, markup=False, soft_wrap=False)
+    out = PlainConsole(width=width, highlight=False, markup=False, soft_wrap=False)
     out.width = max(out.width, NARROWEST)
     return out
 
