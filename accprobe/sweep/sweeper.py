@@ -26,7 +26,7 @@ GPU_SIZE, SIMULATED_SIZE = 2048, 64
 
 K = 2048
 
-SAMPLED = 64
+SAMPLED = 32
 """Rows and columns whose elements are predicted, and whose exact sums are the control, of what a GPU computes."""
 
 OnRecord = Callable[[Report], None]
@@ -87,7 +87,7 @@ class Sweeper:
         self.shape = (problem.m or size, problem.n or size, problem.k)
         most = SAMPLED if bench else max(self.shape)
         self._sample: Sample = (_spread(self.shape[0], most), _spread(self.shape[1], most))
-        self._operands = lru_cache(4)(self._draw)
+        self._operands = lru_cache(8)(self._draw)
         self._controls = lru_cache(8)(self._control)
         self._predictions = lru_cache(64)(self._predicted)
 
