@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +16,9 @@ from accprobe.sweep.record import SweepRecord
 
 INSTALL = "pip install 'accprobe[plots]'"
 SUFFIXES = (".svg", ".png")
+
+_LONG = re.compile(r"\d+\.\d{3,}")
+"""Coordinates finer than a hundredth of a point."""
 
 _MARKERS = ("o-", "s--", "^:", "D-.")
 """By the number of warps; colours tell operand types apart."""
@@ -44,7 +48,7 @@ def svg(figure: Any) -> str:
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "accprobe"}):
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
-    return text[text.index("<svg") :]
+    return _LONG.sub(lambda number: f"{float(number[0]):.2f}", text[text.index("<svg") :])
 
 
 def by_type(records: Sequence[SweepRecord], simulated: bool = False) -> list[Any]:

@@ -16,7 +16,7 @@ from accprobe.formats import FORMATS
 from accprobe.render.cells import register
 from accprobe.sweep.record import EffectiveBits, SweepRecord
 
-WIDE = 110
+WIDE = 126
 """Columns from which predicted errors, registers, shared memory and stages are shown."""
 
 SIMULATED = "Simulated: published models evaluated, nothing was measured."
@@ -109,7 +109,7 @@ def _problem(line: Line) -> str:
 
 
 def _table(shown: Sequence[Line], width: int) -> Table:
-    found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1 if width >= WIDE else 0, 0, 0))
     fields, lines = table(shown, _NARROW if width < WIDE else Cells._fields)
     for field in fields:
         justify: Literal["left", "right"] = "left" if field in _LEFT else "right"
@@ -257,15 +257,14 @@ def _overflow(record: SweepRecord) -> str:
 def _profiled(records: Sequence[SweepRecord]) -> Iterator[Text]:
     agree = [record for record in records if record.profile and record.profile.agrees]
     if agree:
-        yield Text(
-            f"{'; '.join(places(agree, records))}: the profiler counted as many executions as the disassembly says.", "green"
-        )
+        where = "; ".join(places(agree, records))
+        yield Text(f"{where}: the profiler counted as many executions as the disassembly says.", "green")
     for record in records:
         if record.profile and not record.profile.agrees:
-            (where,), profile = places([record]), record.profile
+            (place,), profile = places([record]), record.profile
             counted = ", ".join(f"{count:,}×{opcode}" for opcode, count in profile.executed) or "no matrix instruction"
             expected = ", ".join(f"{count:,}×{opcode}" for opcode, count in profile.expected)
-            yield Text(f"{where}: the profiler counted {counted}; the disassembly says {expected}.", "bold red")
+            yield Text(f"{place}: the profiler counted {counted}; the disassembly says {expected}.", "bold red")
 
 
 def _counts(record: SweepRecord) -> Text:
