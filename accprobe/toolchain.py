@@ -207,8 +207,8 @@ def inventory() -> list[Item]:
         _tool("ptxas", "opcodes that PTX becomes"),
         _tool("ncu", "counting executed opcodes", profiler),
         Item("numba", "evaluating models faster; without it numpy does", _package("numba"), "pip install 'accprobe[fast]'"),
-        Item("triton", "named in reports, not used yet", packages["triton"], "pip install triton"),
-        Item("torch", "named in reports, not used yet", packages["torch"], "pip install torch"),
+        Item("triton", "the kernel of sweeps", packages["triton"], "pip install triton"),
+        Item("torch", "sweeps on a GPU", packages["torch"], _GPU_STACK),
         Item("python", "everything", platform.python_version(), "", sys.implementation.name),
     ]
 

@@ -79,7 +79,7 @@ def _figures(report: Report) -> list[str]:
     from accprobe.render import figures
 
     try:
-        return [figures.svg(figure) for figure in figures.by_type(report.sweeps)]
+        return [figures.svg(figure) for figure in figures.by_type(report.sweeps, report.device.kind == "simulated")]
     except ToolMissing as e:
         tell(f"the sweeps are shown without plots: {e}")
         return []

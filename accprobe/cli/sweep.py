@@ -70,6 +70,7 @@ _SIZE = click.IntRange(1)
     help="Keep the sweeps in this report; one of the same device keeps what else it has, and is kept as FILE~ too.",
 )
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the sweeps as .svg or .png.")
+@click.option("--ncu", is_flag=True, help="Nsight Compute counts what each configuration executes; must agree with its cubin.")
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="Print all 24 counts of changed elements of each configuration.")
 @click.option("--compile-only", is_flag=True, help="No GPU: which opcode each configuration becomes on each --arch.")
@@ -90,6 +91,7 @@ def sweep(
     seed: int,
     output: Path | None,
     plot: Path | None,
+    ncu: bool,
     form: str,
     expand: bool,
     compile_only: bool,
@@ -98,7 +100,8 @@ def sweep(
     """Sweep a mask over the partial sums of a Triton GEMM: the most low bits that can be cleared without any change tell how
     many the unit computed; the same masks on exact sums tell whether the operands could have shown more.
 
-    Exit status: 0 all that ran is as the published model of its opcode has it, or has none; 1 some is not; 2 nothing could be
+    Exit status: 0 all that ran is as the published model of its opcode has it, or has none; 1 some is not, or executes
+    other opcodes than its cubin has; 2 nothing could be
     measured; 130 interrupted.
 
     \b
@@ -136,7 +139,7 @@ def sweep(
             advance(report)
 
         try:
-            run(device, wanted, Problem(m, n, k, seed), sets, on_record)
+            run(device, wanted, Problem(m, n, k, seed), sets, on_record, ncu)
         except KeyboardInterrupt:
             interrupted = True
     if not interrupted or output is None:
@@ -144,7 +147,7 @@ def sweep(
     if plot and latest and latest[0].sweeps:
         from accprobe.render.figures import save as draw
 
-        draw(latest[0].sweeps, plot)
+        draw(latest[0].sweeps, plot, latest[0].device.kind == "simulated")
     if interrupted:
         _end_interrupted(latest, output)
     _exit(latest[0])
@@ -215,10 +218,10 @@ def _compile_only(wanted: Sequence[Configuration], names: list[str], form: str, 
         lines = (json.dumps(entry.model_dump(mode="json", exclude_defaults=True)) for entry in entries)
         click.echo("[\n" + ",\n".join(lines) + "\n]")
         return
-    from accprobe.render.sweeps import atlas_table
+    from accprobe.render.sweep_atlas import table
     from accprobe.render.terminal import console
 
-    console().print(atlas_table(entries))
+    console().print(table(entries))
     if all(entry.reason for entry in entries):
         raise AccprobeError(f"none of the {len(entries)} configurations becomes a matrix instruction")
 
@@ -244,5 +247,6 @@ def _exit(report: Report) -> None:
     if not any(each.measured for each in report.sweeps):
         reasons = "; ".join(dict.fromkeys(each.reason for each in report.sweeps))
         raise AccprobeError(f"none of the configurations can be swept here: {reasons}")
-    if any(each.prediction and each.prediction.differ for each in report.sweeps):
+    differ = (each.prediction is not None and each.prediction.differ > 0 for each in report.sweeps)
+    if any(differ) or any(each.profile is not None and not each.profile.agrees for each in report.sweeps):
         sys.exit(DIFFERENT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -10,10 +11,17 @@ from typing import Any
 
 from accprobe import units
 from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.sweep.operands import FLOAT_SETS
 from accprobe.sweep.record import SweepRecord
 
 INSTALL = "pip install 'accprobe[plots]'"
 SUFFIXES = (".svg", ".png")
+
+_LONG = re.compile(r"\d+\.\d{3,}")
+"""Coordinates finer than a hundredth of a point."""
+
+_MARKERS = ("o-", "s--", "^:", "D-.")
+"""By the number of warps; colours tell operand types apart."""
 
 
 def check_suffix(path: Path) -> None:
@@ -23,9 +31,9 @@ def check_suffix(path: Path) -> None:
     _figure(1, 1)
 
 
-def save(records: Sequence[SweepRecord], path: Path) -> None:
+def save(records: Sequence[SweepRecord], path: Path, simulated: bool = False) -> None:
     """Writes the figure of these sweeps. Raises AccprobeError where there is nothing to draw."""
-    figure = masks_and_cost(records)
+    figure = masks_and_cost(records, simulated)
     try:
         figure.savefig(path, dpi=150)
     except OSError as e:
@@ -40,31 +48,43 @@ def svg(figure: Any) -> str:
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "accprobe"}):
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
-    return text[text.index("<svg") :]
+    return _LONG.sub(lambda number: f"{float(number[0]):.2f}", text[text.index("<svg") :])
 
 
-def by_type(records: Sequence[SweepRecord]) -> list[Any]:
+def by_type(records: Sequence[SweepRecord], simulated: bool = False) -> list[Any]:
     """A figure for each operand type that has something to draw."""
     drawn = [each for each in records if each.masks]
     types = dict.fromkeys(each.dtype for each in drawn)
-    return [masks_and_cost([each for each in drawn if each.dtype == name]) for name in types]
+    return [masks_and_cost([each for each in drawn if each.dtype == name], simulated) for name in types]
 
 
-def masks_and_cost(records: Sequence[SweepRecord]) -> Any:
-    """For each operand type, warps and operand set: what the masks change, beside what they change of exact sums, and the
-    error; one curve a block-K. Below: error and speed against block-K.
+def masks_and_cost(records: Sequence[SweepRecord], simulated: bool = False) -> Any:
+    """A line for each operand type and warps, for each operand set: what the masks change, beside what they change of exact
+    sums, and the error; one curve a block-K. Below: error and speed against block-K. simulated: written above it all.
     """
-    drawn = [each for each in records if each.masks]
+    drawn = sorted((each for each in records if each.masks), key=_order)
     if not drawn:
         raise AccprobeError("there is no sweep of floating-point operands to draw")
-    groups = [(key, list(group)) for key, group in groupby(sorted(drawn, key=_order), _group)]
-    figure = _figure(len(groups) + 1, 2)
-    axes = figure.subplots(len(groups) + 1, 2, squeeze=False)
-    for (changed, error), (_, group) in zip(axes, groups, strict=False):
-        _changed(changed, group)
-        _error(error, group)
-    _cost(axes[-1][0], drawn, "relative_error", "relative error without a mask")
-    _cost(axes[-1][1], drawn, "tflops", "TFLOP/s without a mask")
+    kinds = [kind for kind in FLOAT_SETS if any(each.operands == kind for each in drawn)]
+    groups = [list(group) for _, group in groupby(drawn, _group)]
+    figure = _figure(len(groups) + 1, 2 * len(kinds))
+    grid = figure.subplots(len(groups) + 1, 2 * len(kinds), squeeze=False)
+    for line, group in zip(grid, groups, strict=False):
+        for i, kind in enumerate(kinds):
+            if same := [each for each in group if each.operands == kind]:
+                _changed(line[2 * i], same)
+                _error(line[2 * i + 1], same)
+            else:
+                line[2 * i].set_axis_off()
+                line[2 * i + 1].set_axis_off()
+    error, speed, *rest = grid[-1]
+    _cost(error, drawn, "relative_error", "relative error without a mask")
+    _cost(speed, drawn, "tflops", "TFLOP/s without a mask")
+    for axes in rest:
+        axes.set_axis_off()
+    (rest or [error])[0].legend(*error.get_legend_handles_labels(), fontsize="small", frameon=False, loc="upper left")
+    if simulated:
+        figure.suptitle("Simulated: published models evaluated, nothing was measured", color="firebrick", fontweight="bold")
     return figure
 
 
@@ -80,13 +100,20 @@ def _order(record: SweepRecord) -> tuple[object, ...]:
     return (*_group(record), record.block_k)
 
 
-def _group(record: SweepRecord) -> tuple[str, int, str]:
-    return record.dtype, record.num_warps, record.operands
+def _group(record: SweepRecord) -> tuple[object, ...]:
+    """What the curves of one pair of axes have in common, but for the operand set."""
+    size = (record.m, record.n, record.k, record.block_m, record.block_n)
+    return record.dtype, record.num_warps, record.promote_every or 0, record.rounded, size
+
+
+def _name(record: SweepRecord) -> str:
+    ran = ", ".join(dict.fromkeys(map(units.stem, record.opcodes))) or "FFMA"
+    promoted = f", promoted every {record.promote_every}" if record.promote_every else ""
+    return f"{record.dtype}, {record.num_warps} warps ({ran}){promoted}{', rounded' if record.rounded else ''}"
 
 
 def _title(record: SweepRecord) -> str:
-    ran = ", ".join(dict.fromkeys(map(units.stem, record.opcodes))) or "FFMA"
-    return f"{record.dtype}, {record.num_warps} warps ({ran}), {record.operands} operands"
+    return f"{_name(record)}: {record.operands}"
 
 
 def _colours(group: Sequence[SweepRecord]) -> list[Any]:
@@ -113,28 +140,28 @@ def _error(axes: Any, group: Sequence[SweepRecord]) -> None:
         axes.plot(range(len(record.errors)), record.errors, color=colour, label=f"block-K {record.block_k}")
     axes.set(title=_title(group[0]), xlabel="low bits masked", ylabel="relative error")
     _log(axes, [error for record in group for error in record.errors])
-    _finish(axes)
+    _bare(axes)
 
 
 def _cost(axes: Any, drawn: Sequence[SweepRecord], field: str, label: str) -> None:
     """One curve for each operand type and warps, on normal operands where they were swept."""
     normal = [each for each in drawn if each.operands == "normal"] or list(drawn)
     points = [each for each in normal if getattr(each, field) is not None]
-    for _, group in groupby(sorted(points, key=_order), _group):
+    types = list(dict.fromkeys(each.dtype for each in drawn))
+    for _, group in groupby(points, _group):
         curve = list(group)
-        name = _title(curve[0]).rpartition(",")[0]
-        axes.plot(
-            [each.block_k for each in curve], [getattr(each, field) for each in curve], marker="o", markersize=4, label=name
-        )
+        first = curve[0]
+        style = _MARKERS[first.num_warps.bit_length() % len(_MARKERS)]
+        sizes, values = [each.block_k for each in curve], [getattr(each, field) for each in curve]
+        axes.plot(sizes, values, style, color=f"C{types.index(first.dtype)}", markersize=4, label=_name(first))
     ticks = sorted({each.block_k for each in drawn})
     axes.set(xlabel="block-K", ylabel=label)
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, list(map(str, ticks)))
     if field == "relative_error":
         _log(axes, [each.relative_error or 0.0 for each in points])
-    if points:
-        _finish(axes)
-    else:
+    _bare(axes)
+    if not points:
         axes.text(0.5, 0.5, "not measured: simulated", transform=axes.transAxes, ha="center", color="grey")
 
 
@@ -145,7 +172,11 @@ def _log(axes: Any, values: Sequence[float]) -> None:
         axes.set_yscale("symlog", linthresh=smallest) if min(values) == 0 else axes.set_yscale("log")
 
 
-def _finish(axes: Any) -> None:
+def _bare(axes: Any) -> None:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _finish(axes: Any) -> None:
+    _bare(axes)
     axes.legend(fontsize="small", frameon=False)

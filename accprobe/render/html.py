@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from accprobe.diff import Diff, generation
 from accprobe.headline import headline
 from accprobe.model import DotModel
-from accprobe.render import changes, sections
+from accprobe.render import changes, sections, sweeps
 from accprobe.render.bits_picture import bits_picture
 from accprobe.render.cells import Cells, cells, is_converted, is_narrow, meanings
 from accprobe.render.glossary import GLOSSARY
@@ -114,13 +114,24 @@ def report_page(report: Report, figures: Sequence[str] = ()) -> str:
             weak=reasons(report.measured),
             skipped=skipped,
             patterns=patterns,
-            sweeps=getattr(report, "sweeps", ()),
+            sweeps=_sweeps(report),
             figures=[Markup(figure) for figure in figures],
             glossary=GLOSSARY,
             commands=commands(report),
             versions=versions(report),
         )
     )
+
+
+def _sweeps(report: Report) -> list[tuple[str, list[str], list[list[tuple[str, bool]]], list[str]]]:
+    """Of each problem: what was swept, headers, the lines' cells and which of them are marked, and remarks."""
+    found = []
+    for problem, shown in sweeps.problems(report.sweeps):
+        fields, every = sweeps.table(shown)
+        lines = [[(cell.plain, "bold" in str(cell.style)) for cell in line] for line in every]
+        told = [remark.plain for remark in sweeps.remarks(shown, report.device.kind == "simulated")]
+        found.append((problem, list(map(sweeps.header, fields)), lines, told))
+    return found
 
 
 def diff_page(diff: Diff, expand: bool = False) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from accprobe.diff import Diff, generation
 from accprobe.headline import headline
-from accprobe.render import changes, sections
+from accprobe.render import changes, sections, sweeps
 from accprobe.render.cells import Cells, cells, effective_bits, lines, meanings
 from accprobe.render.hanging import GLUE
 from accprobe.render.patterns import patterns
@@ -48,6 +48,11 @@ def _report(report: Report, expand: bool) -> Iterator[str]:
     if weak := reasons(report.measured):
         yield _list(_plain(f"{status}: {why}: {', '.join(patterns(names))}") for (status, why), names in weak.items())
     yield from _paragraphs(summary(report, len(shown)).plain.split("\n"))
+    for problem, group in sweeps.problems(report.sweeps):
+        yield f"### {_plain(problem)}"
+        fields, swept = sweeps.table(group)
+        yield _table([sweeps.header(field) for field in fields], ([_plain(cell.plain) for cell in line] for line in swept))
+        yield _list(_plain(remark.plain) for remark in sweeps.remarks(group, report.device.kind == "simulated"))
 
 
 def _row(row: Row) -> Iterator[str]:

@@ -1,10 +1,10 @@
-"""Sweeps and the atlas as tables for the terminal."""
+"""Sweeps as tables: for the terminal, and their cells and remarks for pages too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -14,11 +14,12 @@ from rich.text import Text
 from accprobe import units
 from accprobe.formats import FORMATS
 from accprobe.render.cells import register
-from accprobe.sweep.atlas import Entry
 from accprobe.sweep.record import EffectiveBits, SweepRecord
 
-WIDE = 110
-"""Columns from which registers, shared memory and stages are shown."""
+WIDE = 126
+"""Columns from which predicted errors, registers, shared memory and stages are shown."""
+
+SIMULATED = "Simulated: published models evaluated, nothing was measured."
 
 
 class Line(NamedTuple):
@@ -34,20 +35,66 @@ class Line(NamedTuple):
         return next((each for each in self.records if each.operands == operands), None)
 
 
-def lines(records: Sequence[SweepRecord]) -> list[Line]:
-    """Records that differ in their operands alone stand together."""
+class Cells(NamedTuple):
+    """What a line shows."""
+
+    dtype: Text
+    warps: Text
+    block_k: Text
+    ran_as: Text
+    normal: Text
+    full_width: Text
+    error: Text
+    predicted: Text
+    differ: Text
+    tflops: Text
+    registers: Text
+    shared: Text
+    stages: Text
+
+
+HEADERS = {
+    "dtype": "operand\ntype",
+    "warps": "\nwarps",
+    "block_k": "\nblock-K",
+    "ran_as": "\nran as",
+    "normal": "bits,\nnormal",
+    "full_width": "bits,\nfull-width",
+    "error": "relative\nerror",
+    "predicted": "predicted\nerror",
+    "differ": "bits\ndiffer",
+    "tflops": "\nTFLOP/s",
+    "registers": "\nregisters",
+    "shared": "shared\nKiB",
+    "stages": "\nstages",
+}
+_LEFT = ("dtype", "ran_as", "normal", "full_width")
+_NARROW = tuple(field for field in Cells._fields if field not in ("predicted", "registers", "shared", "stages"))
+
+
+def header(field: str) -> str:
+    """On one line."""
+    return HEADERS[field].replace("\n", " ").strip()
+
+
+def problems(records: Sequence[SweepRecord]) -> Iterator[tuple[str, list[Line]]]:
+    """What was swept, in words, and its lines: records that differ in their operands alone stand together."""
     found: dict[tuple[object, ...], list[SweepRecord]] = {}
     for each in records:
         found.setdefault(each.model_copy(update={"operands": "normal"}).key, []).append(each)
-    return [Line(tuple(group)) for group in found.values()]
+    for problem, group in groupby((Line(tuple(same)) for same in found.values()), _problem):
+        yield problem, list(group)
 
 
 def sweeps(records: Sequence[SweepRecord], width: int, expand: bool = False, simulated: bool = False) -> RenderableType:
     """Sweeps, a table for each problem; `expand`: with all counts of changed elements."""
     parts: list[RenderableType] = []
-    for problem, group in groupby(lines(records), _problem):
-        shown = list(group)
-        parts += [Text(problem, "bold"), _table(shown, width), *_notes(shown, simulated)]
+    for problem, shown in problems(records):
+        parts += [""] if parts else []
+        parts.append(Text(problem, "bold"))
+        if any(line.first.measured for line in shown):
+            parts.append(_table(shown, width))
+        parts += remarks(shown, simulated)
         if expand:
             parts += [_counts(record) for line in shown for record in line.records if record.masks]
     return Group(*parts)
@@ -62,36 +109,41 @@ def _problem(line: Line) -> str:
 
 
 def _table(shown: Sequence[Line], width: int) -> Table:
-    found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for header in ("operand\ntype", "\nwarps", "\nblock-K"):
-        found.add_column(header, justify="left" if header.startswith("operand") else "right", no_wrap=True)
-    found.add_column("\nran as", no_wrap=True)
-    for header in ("bits,\nnormal", "bits,\nfull-width"):
-        found.add_column(header, no_wrap=True)
-    for header in ("relative\nerror", "predicted\nerror", "bits\ndiffer", "\nTFLOP/s"):
-        found.add_column(header, justify="right", no_wrap=True)
-    if width >= WIDE:
-        for header in ("\nregisters", "shared\nKiB", "\nstages"):
-            found.add_column(header, justify="right")
-    previous = shown[0].first.dtype
-    for line in shown:
-        each = line.first
-        if each.dtype != previous:
-            found.add_section()
-            previous = each.dtype
-        cells: list[str | Text] = [each.dtype, str(each.num_warps), str(each.block_k), _ran_as(each)]
-        cells += [_bits(line.of("normal") or line.of("uniform")), _bits(line.of("full-width"))]
-        cells += [
-            _error(each.relative_error),
-            _error(each.prediction.relative_error if each.prediction else None),
-            _differ(line),
-        ]
-        cells.append("" if each.tflops is None else f"{each.tflops:.0f}")
-        if width >= WIDE:
-            shared = "" if each.shared_bytes is None else f"{each.shared_bytes / 1024:.0f}"
-            cells += ["" if each.registers is None else str(each.registers), shared, str(each.num_stages or "")]
-        found.add_row(*cells)
+    found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1 if width >= WIDE else 0, 0, 0))
+    fields, lines = table(shown, _NARROW if width < WIDE else Cells._fields)
+    for field in fields:
+        justify: Literal["left", "right"] = "left" if field in _LEFT else "right"
+        found.add_column(HEADERS[field], justify=justify, no_wrap=True)
+    for line, after in zip(zip(shown, lines, strict=True), [*shown[1:], None], strict=True):
+        found.add_row(*line[1], end_section=after is not None and after.first.dtype != line[0].first.dtype)
     return found
+
+
+def table(shown: Sequence[Line], among: Sequence[str] = Cells._fields) -> tuple[list[str], list[list[Text]]]:
+    """The columns, of those given, in which anything stands, and the lines."""
+    every = [cells(line)._asdict() for line in shown]
+    fields = [field for field in among if any(each[field].plain for each in every)]
+    return fields, [[each[field] for field in fields] for each in every]
+
+
+def cells(line: Line) -> Cells:
+    """A line's cells, empty where nothing is known."""
+    each = line.first
+    return Cells(
+        Text(each.dtype),
+        Text(str(each.num_warps)),
+        Text(str(each.block_k)),
+        _ran_as(each),
+        _bits(line.of("normal") or line.of("uniform")),
+        _bits(line.of("full-width")),
+        _error(each.relative_error),
+        _error(each.prediction.relative_error if each.prediction else None),
+        _differ(line),
+        Text("" if each.tflops is None else f"{each.tflops:.0f}"),
+        Text("" if each.registers is None else str(each.registers)),
+        Text("" if each.shared_bytes is None else f"{each.shared_bytes / 1024:.0f}"),
+        Text("" if each.num_stages is None else str(each.num_stages)),
+    )
 
 
 def _ran_as(record: SweepRecord) -> Text:
@@ -126,8 +178,8 @@ def _bits(record: SweepRecord | None) -> Text:
     return Text(bits(record.effective_bits), "bold yellow" if narrow else "")
 
 
-def _error(value: float | None) -> str:
-    return "" if value is None else f"{value:.2e}"
+def _error(value: float | None) -> Text:
+    return Text("" if value is None else f"{value:.2e}")
 
 
 def _differ(line: Line) -> Text:
@@ -138,16 +190,17 @@ def _differ(line: Line) -> Text:
     return Text(f"{differ:,}", "bold red" if differ else "green")
 
 
-def _notes(shown: Sequence[Line], simulated: bool) -> Iterator[Text]:
+def remarks(shown: Sequence[Line], simulated: bool) -> Iterator[Text]:
+    """What has to be known to read a problem's table."""
     records = [record for line in shown for record in line.records]
-    if converted := sorted({record.num_warps for record in records if _is_converted(record)}):
-        warps = " or ".join(map(str, converted))
-        yield Text(f"! With {warps} warps fp8 operands are converted and multiplied by HMMA, not by their own unit.", "yellow")
+    if simulated:
+        yield Text(SIMULATED, "bold red")
+    if converted := [record for record in records if _is_converted(record)]:
+        where = "; ".join(places(converted, records))
+        yield Text(f"! {where}: operands are converted and multiplied by HMMA, not by fp8's own unit.", "yellow")
     if any(record.effective_bits and record.effective_bits.bound == "at_least" for record in records):
         yield Text("≥: exact sums of these operands would not have shown more either: the data is the limit.", "dim")
-    for overflowed in dict.fromkeys(map(_overflow, records)):
-        if overflowed:
-            yield Text(overflowed, "dim")
+    yield from (Text(text, "dim") for text in _told(records, _overflow))
     if predicted := [record.prediction for record in records if record.prediction]:
         elements, masks = predicted[0].elements, len(next((record.masks for record in records if record.masks), [0]))
         yield Text(
@@ -155,15 +208,40 @@ def _notes(shown: Sequence[Line], simulated: bool) -> Iterator[Text]:
             "bits differ: how many of these, both operand sets.",
             "dim",
         )
-    if simulated:
-        yield Text("Simulated: published models evaluated, nothing was measured.", "bold red")
-    reasons: dict[str, list[str]] = {}
-    for line in shown:
-        if line.first.reason:
-            what = f"{line.first.dtype} with {line.first.num_warps} warps at block-K {line.first.block_k}"
-            reasons.setdefault(line.first.reason, []).append(what)
-    for reason, names in reasons.items():
-        yield Text(f"{'; '.join(names)}: {reason}", "dim")
+    yield from (Text(text, "dim") for text in _told(records, lambda record: record.reason))
+    yield from _profiled(records)
+
+
+def _told(records: Sequence[SweepRecord], tell: Callable[[SweepRecord], str]) -> Iterator[str]:
+    """Each thing told once, with the configurations of which it is told."""
+    told: dict[str, list[SweepRecord]] = {}
+    for record in records:
+        if text := tell(record):
+            told.setdefault(text, []).append(record)
+    for text, those in told.items():
+        yield f"{'; '.join(places(those, records))}: {text}"
+
+
+def places(records: Iterable[SweepRecord], among: Sequence[SweepRecord] = ()) -> Iterator[str]:
+    """Configurations in few words: "tf32 with 2, 4, 8 warps at block-K 512"; "at every block-K" where those are all `among`."""
+    alike: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for (dtype, count), sizes in _blocks(records).items():
+        alike.setdefault((dtype, sizes), []).append(count)
+    every = _blocks(among)
+    for (dtype, sizes), counts in alike.items():
+        whole = len(sizes) > 1 and all(every.get((dtype, count)) == sizes for count in counts)
+        yield f"{dtype} with {_words(counts)} warps at {'every block-K' if whole else f'block-K {_words(sizes)}'}"
+
+
+def _blocks(records: Iterable[SweepRecord]) -> dict[tuple[str, int], tuple[int, ...]]:
+    found: dict[tuple[str, int], dict[int, None]] = {}
+    for each in records:
+        found.setdefault((each.dtype, each.num_warps), {})[each.block_k] = None
+    return {key: tuple(sizes) for key, sizes in found.items()}
+
+
+def _words(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _overflow(record: SweepRecord) -> str:
@@ -171,10 +249,22 @@ def _overflow(record: SweepRecord) -> str:
         return ""
     unit, add = record.unit_overflow, record.add_overflow
     return (
-        f"{record.dtype}, {' + '.join(map(units.stem, record.opcodes))}: no block of {record.block_k} overflows (that takes "
-        f"131,072 products); summed on in the unit: right from {unit.smallest} to {unit.largest}, beyond: {unit.rule}; "
-        f"blocks added up by ordinary adds: {add.rule}."
+        f"{' + '.join(map(units.stem, record.opcodes))}, no block overflows (that takes 131,072 products); summed on in the "
+        f"unit: right from {unit.smallest} to {unit.largest}, beyond: {unit.rule}; blocks added by ordinary adds: {add.rule}."
     )
+
+
+def _profiled(records: Sequence[SweepRecord]) -> Iterator[Text]:
+    agree = [record for record in records if record.profile and record.profile.agrees]
+    if agree:
+        where = "; ".join(places(agree, records))
+        yield Text(f"{where}: the profiler counted as many executions as the disassembly says.", "green")
+    for record in records:
+        if record.profile and not record.profile.agrees:
+            (place,), profile = places([record]), record.profile
+            counted = ", ".join(f"{count:,}×{opcode}" for opcode, count in profile.executed) or "no matrix instruction"
+            expected = ", ".join(f"{count:,}×{opcode}" for opcode, count in profile.expected)
+            yield Text(f"{place}: the profiler counted {counted}; the disassembly says {expected}.", "bold red")
 
 
 def _counts(record: SweepRecord) -> Text:
@@ -186,38 +276,3 @@ def _counts(record: SweepRecord) -> Text:
         f"  exact sums, of {record.control_elements:,}: {control}",
         "dim",
     )
-
-
-def atlas_table(entries: Sequence[Entry]) -> RenderableType:
-    """The atlas: block-Ks that become the same opcode share a line."""
-    found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for header in ("architecture", "operand type", "warps", "block-K", "opcode", "in the cubin", "accumulator"):
-        found.add_column(header, justify="right" if header == "warps" else "left", no_wrap=header != "opcode")
-    rejected: dict[str, list[str]] = {}
-    previous = entries[0].architecture
-    for (architecture, dtype, warps, opcodes, accumulator, reason), group in groupby(entries, _alike):
-        each = list(group)
-        if reason and not opcodes:
-            rejected.setdefault(reason, []).append(f"{architecture} {dtype} with {warps} warps at block-K {_range(each)}")
-            if "FFMA" not in reason and reason != "no matrix instruction":
-                continue
-        if architecture != previous:
-            found.add_section()
-            previous = architecture
-        counts = ", ".join(" + ".join(str(count) for _, count in entry.opcodes) for entry in each)
-        style = "bold magenta" if dtype in ("e4m3", "e5m2") and "HMMA" in opcodes else ""
-        found.add_row(
-            architecture, dtype, str(warps), _range(each), Text(opcodes, style), counts, accumulator or "not published"
-        )
-    notes = [Text(f"{'; '.join(what)}: {reason}", "dim") for reason, what in rejected.items()]
-    return Group(found, *notes, Text("accumulator: fraction bits kept, as published of the opcode.", "dim"))
-
-
-def _alike(entry: Entry) -> tuple[str, str, int, str, str, str]:
-    opcodes = " + ".join(opcode for opcode, _ in entry.opcodes)
-    return entry.architecture, entry.dtype, entry.num_warps, opcodes, entry.accumulator, entry.reason
-
-
-def _range(entries: Sequence[Entry]) -> str:
-    sizes = [entry.block_k for entry in entries]
-    return str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]}-{sizes[-1]}"

@@ -1,6 +1,6 @@
-"""One launch of one configuration, for a profiler to look at: `ncu … python -m accprobe.sweep e4m3 128 4`.
+"""One launch of each configuration, for a profiler to look at: `ncu … python -m accprobe.sweep e4m3:128:4 e4m3:128:2`.
 
-Prints what the profiler must count: the matrix opcodes of the cubin, times blocks along k, programs and warps.
+Prints what the profiler must count, a line a launch.
 """
 
 from __future__ import annotations
@@ -10,31 +10,41 @@ import json
 import click
 
 from accprobe.devices import open_device
-from accprobe.sweep.compilation import compile_all
-from accprobe.sweep.configurations import check_problem, configurations
+from accprobe.sweep import profile
+from accprobe.sweep.compilation import KERNEL, compile_all
+from accprobe.sweep.configurations import Configuration, configurations
 from accprobe.sweep.gpu import GpuBench
 from accprobe.sweep.operands import draw, sets
 
 
 @click.command()
-@click.argument("dtype")
-@click.argument("block_k", type=int)
-@click.argument("num_warps", type=int)
+@click.argument("configuration", nargs=-1, required=True)
 @click.option("--device", default=0, show_default=True, help="Number of the GPU.")
-@click.option("--size", default=512, show_default=True, help="M, N and K.")
-def launch(dtype: str, block_k: int, num_warps: int, device: int, size: int) -> None:
-    """Launch one configuration once."""
-    (config,) = configurations([dtype], [block_k], [num_warps])
-    check_problem([config], size, size, size)
-    (compiled,) = compile_all([config], open_device(f"cuda:{device}").architecture)
-    if compiled.reason:
-        raise click.ClickException(compiled.reason)
-    GpuBench(device).launch(compiled, draw(sets(config.dtype)[0], config.dtype, size, size, size, block_k, seed=0))
-    warps = (size // config.block_m) * (size // config.block_n) * num_warps
-    sequence = compiled.lowering.sequence if compiled.lowering else ()
-    found = {opcode: count * (size // block_k) * warps for opcode, count in sequence}
-    matrix = compiled.lowering.matrix if compiled.lowering else ()
-    click.echo(json.dumps({"kernel": compiled.kernel.name, "executed": {opcode: found[opcode] for opcode in matrix}}))
+def launch(configuration: tuple[str, ...], device: int) -> None:
+    """Launch each CONFIGURATION once: DTYPE:BLOCK_K:WARPS[:BLOCK_M:BLOCK_N[:PROMOTE_EVERY[:round]]]."""
+    bench = GpuBench(device)
+    every = [read(text) for text in configuration]
+    for config, compiled in zip(every, compile_all(every, open_device(f"cuda:{device}").architecture), strict=True):
+        if compiled.reason:
+            raise click.ClickException(compiled.reason)
+        side = profile.size(config)
+        bench.launch(compiled, draw(sets(config.dtype)[0], config.dtype, side, side, side, config.block_k, seed=0))
+        click.echo(json.dumps({"kernel": KERNEL, "size": side, "executed": profile.expected(compiled)}))
+
+
+def read(text: str) -> Configuration:
+    """What `profile.argument` wrote."""
+    dtype, block_k, warps, block_m, block_n, promoted, rounded = (*text.split(":"), *[""] * 6)[:7]
+    (config,) = configurations(
+        [dtype],
+        [int(block_k)],
+        [int(warps)],
+        int(block_m or 64),
+        int(block_n or 64),
+        int(promoted) if promoted else None,
+        rounded == "round",
+    )
+    return config
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ MOST_FFMA = 4096
 """Multiply-adds a thread and block, above which a block without a matrix instruction is not compiled: it is unrolled, which
 took ptxas 40 s for 16,384 of them."""
 
-_KERNEL = "masked_gemm"
+KERNEL = "masked_gemm"
+"""Its name in the cubin."""
+
 _ALIGNED = 16
 """Pointers, n and k are multiples of it; Triton calls that divisibility."""
 

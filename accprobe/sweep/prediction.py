@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,17 +86,22 @@ def predict(config: Configuration, found: Chain, operands: Operands, cuts: Seque
     """What the kernel makes of these operands, all elements sampled."""
     of_cuts = masks.totals(partials(config, found, operands), cuts, config.rounded)
     a, b = (_values(x, config.dtype.format) for x in operands)
-    wanted = a @ b.T
+    wanted = _product(a, b)
     errors = [float(np.linalg.norm(each - wanted) / np.linalg.norm(wanted)) for each in of_cuts]
     return Measured(masks.changed(of_cuts), errors, np.stack([each.view(np.uint32) for each in of_cuts]))
 
 
 def exact_partials(config: Configuration, operands: Operands) -> Iterator[Totals]:
     """The sum of each block, exact and rounded to f32 once: in f64, which holds every sum of fp8 operands as it is."""
-    a, b = (_values(x, config.dtype.format) for x in operands)
-    for start in range(0, a.shape[1], config.block_k):
-        block = slice(start, start + config.block_k)
-        yield (a[:, block] @ b[:, block].T).astype(np.float32)
+    a, b = (_blocks(_values(x, config.dtype.format), config.block_k) for x in operands)
+    for rows, columns in zip(a, b, strict=True):
+        yield _product(rows, columns).astype(np.float32)
+
+
+def _product(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """a · bᵀ without BLAS, whose threads wait for the cores that compile."""
+    found: NDArray[np.float64] = np.einsum("mk,nk->mn", a, b)
+    return found
 
 
 def _values(patterns: Bits, fmt: Format) -> NDArray[np.float64]:
@@ -103,26 +109,31 @@ def _values(patterns: Bits, fmt: Format) -> NDArray[np.float64]:
 
 
 def partials(config: Configuration, found: Chain, operands: Operands) -> Iterator[Totals]:
-    """The sum of each block, or of all where the blocks are chained, [M, N] in f32 or s32: of every row of A with each of B."""
+    """The sum of each block, or of all where the blocks are chained, [M, N] in f32 or s32: of every row of A with each of B.
+
+    Blocks that start from zero do not depend on one another: one evaluation has an instruction of all of them.
+    """
     m, n = len(operands.a), len(operands.b)
-    a, b = (_converted(x, config.dtype.format, found) for x in operands)
-    a, b = np.repeat(a, n, axis=0), np.tile(b, (m, 1))
+    block_k = operands.a.shape[1] if config.chained else config.block_k
+    a, b = (_blocks(_converted(x, config.dtype.format, found), block_k) for x in operands)
+    shape = (len(a), m, n, block_k)
+    a = np.broadcast_to(a[:, :, None], shape).reshape(-1, block_k)
+    b = np.broadcast_to(b[:, None], shape).reshape(-1, block_k)
     kind: type[np.int32] | type[np.float32] = np.int32 if config.dtype.is_integer else np.float32
-    zero = np.zeros(m * n, found.instruction.c.dtype)
+    total = zero = np.zeros(len(a), found.instruction.c.dtype)
+    promoted: Totals | None = None
     interval = _promotion(config, found)
-    total = zero
-    for start in range(0, a.shape[1], config.block_k):
-        promoted: Totals | None = None
-        total = total if config.chained else zero
-        for k, count in _steps(found, start, config.block_k):
-            total = found.model.evaluate(found.instruction, a[:, k], b[:, k], total)
-            if interval and (count % interval == 0 or count == config.block_k):
-                promoted = total.view(kind) if promoted is None else promoted + total.view(kind)
-                total = zero
-        if not config.chained:
-            yield (total.view(kind) if promoted is None else promoted).reshape(m, n)
-    if config.chained:
-        yield total.view(kind).reshape(m, n)
+    for k, count in _steps(found, block_k):
+        total = found.model.evaluate(found.instruction, a[:, k], b[:, k], total)
+        if interval and (count % interval == 0 or count == block_k):
+            promoted = total.view(kind) if promoted is None else promoted + total.view(kind)
+            total = zero
+    yield from (total.view(kind) if promoted is None else promoted).reshape(shape[:-1])
+
+
+def _blocks(rows: NDArray[Any], block_k: int) -> NDArray[Any]:
+    """[rows, K] -> [blocks, rows, block-K]."""
+    return rows.reshape(len(rows), -1, block_k).swapaxes(0, 1)
 
 
 def _converted(patterns: Bits, fmt: Format, found: Chain) -> Bits:
@@ -131,10 +142,10 @@ def _converted(patterns: Bits, fmt: Format, found: Chain) -> Bits:
     return fmt.values(patterns).astype(np.float16).view(np.uint16)
 
 
-def _steps(found: Chain, start: int, block_k: int) -> Iterator[tuple[slice | list[int], int]]:
+def _steps(found: Chain, block_k: int) -> Iterator[tuple[slice | list[int], int]]:
     """The k of each instruction of a block, and how many products of the block are then added."""
     count = 0
-    for period in range(start, start + block_k, found.period):
+    for period in range(0, block_k, found.period):
         for group in found.groups:
             count += len(group)
             whole = slice(period, period + len(group))

@@ -46,6 +46,20 @@ class Overflow(_Record):
     rule: Literal["wrap", "saturate", "neither"]
 
 
+class Profile(_Record):
+    """Executions of matrix opcodes that the profiler counted in one launch for M = N = K = size, and those to be expected: how
+    often the opcode stands in the cubin, times blocks along K, programs and warps.
+    """
+
+    size: int
+    executed: tuple[tuple[str, int], ...]
+    expected: tuple[tuple[str, int], ...]
+
+    @property
+    def agrees(self) -> bool:
+        return dict(self.executed) == dict(self.expected)
+
+
 class SweepRecord(_Record):
     """One configuration of the kernel on one set of operands.
 
@@ -76,6 +90,7 @@ class SweepRecord(_Record):
     lowering: tuple[tuple[str, int], ...] = ()
     opcode_source: OpcodeSource | None = None
     cubin_sha256: str | None = None
+    profile: Profile | None = None
     effective_bits: EffectiveBits | None = None
     relative_error: float | None = None
     tflops: float | None = None

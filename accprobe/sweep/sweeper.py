@@ -19,14 +19,15 @@ from accprobe.sweep.bench import Bench, Measured, Sample
 from accprobe.sweep.compilation import Compiled, compile_all, triton_version
 from accprobe.sweep.configurations import Configuration, Dtype, check_problem
 from accprobe.sweep.operands import Operands, OperandSet, draw, sets
-from accprobe.sweep.record import EffectiveBits, Overflow, Prediction, SweepRecord
+from accprobe.sweep.profile import profiles
+from accprobe.sweep.record import EffectiveBits, Overflow, Prediction, Profile, SweepRecord
 
 GPU_SIZE, SIMULATED_SIZE = 2048, 64
 """M and N where nothing else is asked for: enough to keep a GPU busy; few enough for a CPU to evaluate at once."""
 
 K = 2048
 
-SAMPLED = 64
+SAMPLED = 32
 """Rows and columns whose elements are predicted, and whose exact sums are the control, of what a GPU computes."""
 
 OnRecord = Callable[[Report], None]
@@ -48,10 +49,12 @@ def sweep(
     problem: Problem = Problem(),
     operand_sets: Sequence[OperandSet] = (),
     on_record: OnRecord = lambda _: None,
+    profiled: bool = False,
 ) -> Report:
     """The sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions; see `accprobe.sweep.record`.
 
     operand_sets: those of `operands.sets` that are wanted, none of them: all. on_record: called with the report so far.
+    profiled: the profiler counts what each configuration executes, on a GPU, before they are swept.
     Raises AccprobeError where a matrix is no multiple of a block, ToolMissing without Triton or torch.
     """
     started = time.perf_counter()
@@ -60,6 +63,8 @@ def sweep(
     sweeper = Sweeper(opened.architecture, _bench(opened, device), problem)
     check_problem(configurations, *sweeper.shape)
     report = Report.empty(opened, device, problem.seed)
+    if profiled:
+        sweeper.profile(configurations, _index(device))
     records: list[SweepRecord] = []
     on_record(report)
     for record in sweeper.records(configurations, operand_sets):
@@ -75,7 +80,12 @@ def _bench(opened: Device, name: str) -> Bench | None:
         return None
     from accprobe.sweep.gpu import GpuBench
 
-    return GpuBench(int(name.partition(":")[2] or 0))
+    return GpuBench(_index(name))
+
+
+def _index(name: str) -> int:
+    """Of a GPU, in "cuda:1"; 0 in "auto"."""
+    return int(name.partition(":")[2] or 0)
 
 
 class Sweeper:
@@ -87,9 +97,16 @@ class Sweeper:
         self.shape = (problem.m or size, problem.n or size, problem.k)
         most = SAMPLED if bench else max(self.shape)
         self._sample: Sample = (_spread(self.shape[0], most), _spread(self.shape[1], most))
-        self._operands = lru_cache(4)(self._draw)
+        self._operands = lru_cache(8)(self._draw)
         self._controls = lru_cache(8)(self._control)
         self._predictions = lru_cache(64)(self._predicted)
+        self._profiles: dict[Configuration, Profile] = {}
+
+    def profile(self, configurations: Sequence[Configuration], index: int) -> None:
+        """Has GPU `index` launch each under the profiler. Raises DeviceError, and as `ncu.launches`."""
+        if self._bench is None:
+            raise DeviceError("a simulated device executes nothing that a profiler could count: leave --ncu out")
+        self._profiles = profiles(index, list(compile_all(configurations, self._target)))
 
     def records(self, configurations: Sequence[Configuration], operand_sets: Sequence[OperandSet]) -> Iterator[SweepRecord]:
         """One record a configuration and operand set, in order."""
@@ -112,6 +129,8 @@ class Sweeper:
         if lowering:
             found |= {"opcodes": lowering.matrix, "lowering": lowering.sequence, "opcode_source": lowering.source}
             found["cubin_sha256"] = lowering.cubin_sha256
+        if profile := self._profiles.get(config):
+            found |= {"profile": profile, "opcode_source": "ncu"}
         m, n, k = self.shape
         return SweepRecord(
             dtype=config.dtype.name,
