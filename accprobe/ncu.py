@@ -196,7 +196,7 @@ def profile(command: Sequence[str], architecture: str | None = None) -> tuple[li
 
     architecture: of the GPU; None: of the first.
     """
-    from accprobe.devices.cuda import architecture_of_first
+    from accprobe.driver import architecture_of_first
 
     target = architecture or architecture_of_first() or ""
     reading, found = Reading(), dict[tuple[str, int], Kernel]()

@@ -333,7 +333,7 @@ def _stand_in(name: str | None, device: Device) -> str:
     """Why a simulated device stands in for a GPU, "" where it does not."""
     if name != "auto" or device.kind != "simulated":
         return ""
-    from accprobe.devices.cuda import why_no_gpu
+    from accprobe.driver import why_no_gpu
 
     return why_no_gpu() or ""
 

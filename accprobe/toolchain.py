@@ -191,7 +191,7 @@ def profiler_open() -> bool | None:
 
 def inventory() -> list[Item]:
     """Everything that accprobe can use, found or not, most needed first."""
-    from accprobe.devices.cuda import gpu_count, why_no_gpu
+    from accprobe.driver import gpu_count, why_no_gpu
 
     gpus = gpu_count()
     packages = {name: _package(*names) for name, names in _PACKAGES.items()}

@@ -180,8 +180,8 @@ def test_unknown_device_is_told(device_name: str, sentence: str) -> None:
 
 
 def test_without_a_gpu_the_simulation_is_loud(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accprobe.devices.cuda.why_no_gpu", lambda: "there is no NVIDIA driver")
-    monkeypatch.setattr("accprobe.devices.cuda.gpu_count", lambda: 0)
+    monkeypatch.setattr("accprobe.driver.why_no_gpu", lambda: "there is no NVIDIA driver")
+    monkeypatch.setattr("accprobe.driver.gpu_count", lambda: 0)
     result = CliRunner().invoke(main, ["run", "--select", "mma.sync.m8n8k16.s32.s8.s8.s32", "--format", "json"])
     assert result.stderr == "accprobe: SIMULATED: no GPU found (there is no NVIDIA driver); this is simulated H100\n"
     device = json.loads(result.stdout)["device"]

@@ -193,7 +193,7 @@ def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
 
 
 def test_without_a_gpu_there_must_be_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accprobe.devices.cuda.why_no_gpu", lambda: "there is no NVIDIA driver")
+    monkeypatch.setattr("accprobe.driver.why_no_gpu", lambda: "there is no NVIDIA driver")
     result = verify("h200")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "nothing to verify on: there is no NVIDIA driver; give --device sim:NAME, or --vectors DIR" in result.stderr

@@ -11,43 +11,43 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accprobe import kernels
+from accprobe import driver, kernels
 from accprobe.devices import cuda, open_device
 from accprobe.errors import DeviceError, ToolMissing
 from accprobe.formats import Bits, Format
 from accprobe.instructions import Instruction
 
-NO_GPU = cuda.why_no_gpu()
+NO_GPU = driver.why_no_gpu()
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     """Sets what the driver answers."""
     answer: list[object] = [0, "there is no NVIDIA driver"]
-    monkeypatch.setattr(cuda, "_driver_gpus", lambda: tuple(answer))
+    monkeypatch.setattr(driver, "gpus", lambda: tuple(answer))
     return answer
 
 
-def test_no_driver(driver: list[object]) -> None:
-    assert cuda.gpu_count() == 0
-    assert cuda.why_no_gpu() == "there is no NVIDIA driver"
+def test_no_driver(told: list[object]) -> None:
+    assert driver.gpu_count() == 0
+    assert driver.why_no_gpu() == "there is no NVIDIA driver"
     with pytest.raises(DeviceError, match=r"cuda:0 cannot be opened: there is no NVIDIA driver"):
         open_device("cuda:0")
 
 
-def test_no_cupy(driver: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    driver[:] = 1, ""
+def test_no_cupy(told: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    told[:] = 1, ""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.setitem(sys.modules, "cupy", None)
-    assert cuda.gpu_count() == 0
-    assert "pip install 'accprobe[cuda13]'" in str(cuda.why_no_gpu())
+    assert driver.gpu_count() == 0
+    assert "pip install 'accprobe[cuda13]'" in str(driver.why_no_gpu())
     with pytest.raises(ToolMissing, match="pip install"):
         open_device("cuda:0")
 
 
 @pytest.mark.parametrize(("count", "known"), [(1, "cuda:0 alone"), (4, "cuda:0 to cuda:3")])
-def test_gpu_that_is_not_here(driver: list[object], count: int, known: str) -> None:
-    driver[:] = count, ""
+def test_gpu_that_is_not_here(told: list[object], count: int, known: str) -> None:
+    told[:] = count, ""
     with pytest.raises(DeviceError, match=f"there is no cuda:7; this machine has {known}"):
         open_device("cuda:7")
 
@@ -67,14 +67,16 @@ class FakeDriver:
         return self.error
 
 
-def test_uuid_is_as_nvidia_smi_writes_it() -> None:
-    assert cuda.uuid(FakeDriver(), 0) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
-    assert cuda.uuid(FakeDriver(), 1) == "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
+def test_uuid_is_as_nvidia_smi_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_library", FakeDriver)
+    assert driver.uuid(0) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert driver.uuid(1) == "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
 
 
-def test_driver_that_tells_no_uuid() -> None:
+def test_driver_that_tells_no_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_library", lambda: FakeDriver(801))
     with pytest.raises(DeviceError, match=r"does not tell the UUID of cuda:0 \(error 801\)"):
-        cuda.uuid(FakeDriver(801), 0)
+        driver.uuid(0)
 
 
 def small_integers(random: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> tuple[Bits, np.ndarray]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from accprobe import emulate
+from accprobe import driver, emulate
 from accprobe.cli import main
 from accprobe.devices import cuda
 from accprobe.gpu.verification import Bench, batches
@@ -21,7 +21,7 @@ from accprobe.report import Report
 from accprobe.shrink import shrink
 from accprobe.verify import verify_in_bulk
 
-NO_GPU = cuda.why_no_gpu()
+NO_GPU = driver.why_no_gpu()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(NO_GPU is not None, reason=str(NO_GPU))]
 
 QGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"

@@ -146,7 +146,7 @@ def sass_ncu(*arguments: str) -> tuple[int, str, str]:
 
 def test_kernels_of_a_program(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = fake(page([("gemm", GEMM), ("fill", GEMM[:1]), ("gemm", GEMM)]), 0)
-    monkeypatch.setattr("accprobe.devices.cuda.architecture_of_first", lambda: "sm_90a")
+    monkeypatch.setattr("accprobe.driver.architecture_of_first", lambda: "sm_90a")
     status, printed, told = sass_ncu()
     assert (status, told) == (0, "")
     assert printed.splitlines() == [
@@ -166,7 +166,7 @@ def test_kernels_of_a_program(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_kernels_of_a_program_as_json(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(page([("gemm", GEMM), ("gemm", GEMM)]), 0)
-    monkeypatch.setattr("accprobe.devices.cuda.architecture_of_first", lambda: "sm_90a")
+    monkeypatch.setattr("accprobe.driver.architecture_of_first", lambda: "sm_90a")
     status, printed, _ = sass_ncu("--format", "json", "--forbid", "HMMA", "--require", "QGMMA")
     (kernel,) = json.loads(printed)["kernels"]
     assert status == 0
@@ -180,7 +180,7 @@ def test_kernels_of_a_program_as_json(fake: Fake, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("columns", [80, 160])
 def test_whole_output_of_a_program_on_a_gpu(fake: Fake, monkeypatch: pytest.MonkeyPatch, columns: int, page: str) -> None:
     fake(real(page), 0)
-    monkeypatch.setattr("accprobe.devices.cuda.architecture_of_first", lambda: "sm_90a")
+    monkeypatch.setattr("accprobe.driver.architecture_of_first", lambda: "sm_90a")
     command = ["sass", "--ncu", "--", "python3", "tests/programs/torch_gemms.py"]
     result = CliRunner(env={"COLUMNS": str(columns)}).invoke(main, command)
     assert (result.exit_code, result.stderr) == (0, "")

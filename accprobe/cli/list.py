@@ -51,7 +51,7 @@ def _instructions(architecture: str) -> None:
 
 
 def _devices() -> None:
-    from accprobe.devices.cuda import gpu_count, why_no_gpu
+    from accprobe.driver import gpu_count, why_no_gpu
     from accprobe.known_models import chip, names
 
     _lines([("auto", "the first GPU; where there is none, sim:h100")])

@@ -103,7 +103,7 @@ def run(
 
 def _profiler(device: str) -> Profiler:
     """Asks ncu what runs on the device; where it cannot tell, says why: the disassembly stands. Raises AccprobeError."""
-    from accprobe.devices.cuda import why_no_gpu
+    from accprobe.driver import why_no_gpu
 
     if device.startswith("sim:"):
         raise AccprobeError("--ncu needs a GPU: a simulated device executes nothing")

@@ -207,7 +207,7 @@ def _opened(models: str, name: str | None, select: tuple[str, ...]) -> tuple[Dev
 
 
 def _first_gpu() -> str:
-    from accprobe.devices.cuda import why_no_gpu
+    from accprobe.driver import why_no_gpu
 
     if reason := why_no_gpu():
         raise AccprobeError(f"there is nothing to verify on: {reason}; give --device sim:NAME, or --vectors DIR")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-import importlib.util
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import numpy as np
 
-from accprobe import architectures, kernels, sass, toolchain
+from accprobe import architectures, driver, kernels, sass, toolchain
 from accprobe.devices import DeviceKind
-from accprobe.errors import AccprobeError, DeviceError, ToolMissing, UnknownName
+from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.formats import Bits, Format
 from accprobe.instructions import Instruction, catalog
 from accprobe.lowering import Lowering
@@ -31,59 +27,6 @@ _POISON = 0xA5
 """Results start as this byte, and so does the count of stored results in front of them, which must have grown by N."""
 
 
-def gpu_count() -> int:
-    """GPUs that accprobe can use; 0, never an error, where there is none, no driver or no cupy."""
-    return 0 if why_no_gpu() else _driver_gpus()[0]
-
-
-def why_no_gpu() -> str | None:
-    """Why no GPU can be used, as a short clause, or None where one can."""
-    count, reason = _driver_gpus()
-    if count == 0:
-        return reason
-    if importlib.util.find_spec("cupy") is None:
-        return f"cupy is not installed: {kernels.INSTALL}"
-    return None
-
-
-@cache
-def _driver_gpus() -> tuple[int, str]:
-    """Asks the driver library itself, which takes a fraction of the time that importing cupy takes."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return 0, "there is no NVIDIA driver"
-    if error := driver.cuInit(0):
-        return 0, f"the NVIDIA driver finds no GPU (cuInit: error {error})"
-    count = ctypes.c_int()
-    driver.cuDeviceGetCount(ctypes.byref(count))
-    return count.value, "the NVIDIA driver finds no GPU"
-
-
-def architecture_of_first() -> str | None:
-    """The compile target of the first GPU, "sm_90a"; None where there is none, or none that accprobe knows."""
-    if _driver_gpus()[0] == 0:
-        return None
-    driver, device, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
-    driver.cuDeviceGet(ctypes.byref(device), 0)
-    found = []
-    for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, …_MINOR
-        driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
-        found.append(number.value)
-    try:
-        return architectures.from_compute_capability(*found).target
-    except UnknownName:
-        return None
-
-
-def uuid(driver: Any, index: int) -> str:
-    """The UUID of a GPU, asked of the driver library. Raises DeviceError."""
-    handle, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
-    if error := driver.cuDeviceGet(ctypes.byref(handle), index) or driver.cuDeviceGetUuid_v2(found, handle):
-        raise DeviceError(f"the NVIDIA driver does not tell the UUID of cuda:{index} (error {error})")
-    return f"GPU-{UUID(bytes=bytes(found))}"
-
-
 class CudaDevice:
     """GPU number `index`, with one loaded kernel an instruction and buffers that only grow. Not for several threads at once.
 
@@ -94,7 +37,7 @@ class CudaDevice:
     pure = False
 
     def __init__(self, index: int = 0) -> None:
-        count, reason = _driver_gpus()
+        count, reason = driver.gpus()
         if count == 0:
             raise DeviceError(f"cuda:{index} cannot be opened: {reason}")
         if index >= count:
@@ -130,7 +73,7 @@ class CudaDevice:
 
     def uuid(self) -> str:
         """This very board's name, "GPU-…" as nvidia-smi has it. Raises DeviceError where the driver does not tell."""
-        return uuid(ctypes.CDLL("libcuda.so.1"), self._index)
+        return driver.uuid(self._index)
 
     def environment(self) -> dict[str, str]:
         runtime = self._cupy.cuda.runtime.runtimeGetVersion()
