@@ -77,7 +77,8 @@ def _figures(report: Report) -> list[str]:
     from accprobe.render import figures
 
     try:
-        return [figures.svg(figure) for figure in figures.by_type(report.sweeps, report.device.kind == "simulated")]
+        drawn = figures.by_type(report.sweeps, report.device.kind == "simulated")
+        return [figures.svg(figure, name) for name, figure in drawn.items()]
     except ToolMissing as e:
         click.echo(f"accprobe: the sweeps are shown without plots: {e}", err=True)
         return []

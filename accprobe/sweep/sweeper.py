@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.devices import Device, open_device
-from accprobe.errors import DeviceError
+from accprobe.errors import AccprobeError, DeviceError
 from accprobe.report import Report
 from accprobe.sweep import masks, overflow, prediction
 from accprobe.sweep.bench import Bench, Measured, Sample
@@ -103,9 +103,9 @@ class Sweeper:
         self._profiles: dict[Configuration, Profile] = {}
 
     def profile(self, configurations: Sequence[Configuration], index: int) -> None:
-        """Has GPU `index` launch each under the profiler. Raises DeviceError, and as `ncu.launches`."""
+        """Has GPU `index` launch each under the profiler. Raises as `profile.profiles`."""
         if self._bench is None:
-            raise DeviceError("a simulated device executes nothing that a profiler could count: leave --ncu out")
+            raise AccprobeError("a simulated device executes nothing that a profiler could count: leave --ncu out")
         self._profiles = profiles(index, list(compile_all(configurations, self._target)))
 
     def records(self, configurations: Sequence[Configuration], operand_sets: Sequence[OperandSet]) -> Iterator[SweepRecord]:
