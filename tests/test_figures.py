@@ -45,6 +45,7 @@ def test_svg_is_the_same_every_time_and_says_what_is_simulated(few: list[SweepRe
     assert text.startswith("<svg")
     assert "Simulated: published models evaluated" in text
     assert "http" not in text
+    assert "style" not in text
     assert all(name.startswith("e4m3-") for name in re.findall(r' id="([^"]*)"', text))
     assert set(re.findall(r"#(e4m3-\w+)", text)) == set(re.findall(r' id="([^"]*)"', text))
     assert "Simulated" not in figures.svg(figures.by_type(few[:1])["e4m3"], "e4m3")

@@ -1,4 +1,4 @@
-"""What the sweep concludes: planted accumulators of every width, on both operand sets, and the control that tells them apart."""
+"""What the sweep concludes: planted accumulators of every width, on both operand sets, and the control."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.errors import ToolMissing
-
 if TYPE_CHECKING:
     from accprobe.report import Report
 
@@ -23,7 +21,8 @@ if TYPE_CHECKING:
     show_default=True,
 )
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
-def show(report: str, instruction: str | None, form: str, expand: bool) -> None:
+@click.option("--plots", is_flag=True, help="With --format html: draw the sweeps too; takes matplotlib, and seconds.")
+def show(report: str, instruction: str | None, form: str, expand: bool, plots: bool) -> None:
     """Show a REPORT, a file or the name of a recorded one; with INSTRUCTION, a name or glob, everything about those.
 
     \b
@@ -48,7 +47,7 @@ def show(report: str, instruction: str | None, form: str, expand: bool) -> None:
     if form == "terminal":
         _terminal(loaded, instruction is not None, expand)
     else:
-        click.echo(_text(loaded, form, instruction is not None, expand), nl=False)
+        click.echo(_text(loaded, form, instruction is not None, expand, plots), nl=False)
 
 
 def _terminal(report: Report, in_full: bool, expand: bool) -> None:
@@ -71,26 +70,20 @@ def _terminal(report: Report, in_full: bool, expand: bool) -> None:
 
 
 def _figures(report: Report) -> list[str]:
-    """The sweeps as SVG; without matplotlib none, and a sentence on standard error that says so."""
-    if not report.sweeps:
-        return []
+    """The sweeps as SVG, a figure an operand type. Raises ToolMissing without matplotlib."""
     from accprobe.render import figures
 
-    try:
-        drawn = figures.by_type(report.sweeps, report.device.kind == "simulated")
-        return [figures.svg(figure, name) for name, figure in drawn.items()]
-    except ToolMissing as e:
-        click.echo(f"accprobe: the sweeps are shown without plots: {e}", err=True)
-        return []
+    drawn = figures.by_type(report.sweeps, report.device.kind == "simulated")
+    return [figures.svg(figure, name) for name, figure in drawn.items()]
 
 
-def _text(report: Report, form: str, in_full: bool, expand: bool) -> str:
+def _text(report: Report, form: str, in_full: bool, expand: bool, plots: bool) -> str:
     if form == "json":
         return report.dumps()
     if form == "html":
         from accprobe.render.html import report_page
 
-        return report_page(report, _figures(report))
+        return report_page(report, _figures(report) if plots else ())
     if form == "markdown":
         from accprobe.render.markdown import report_markdown, rows_markdown
 

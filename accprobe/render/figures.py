@@ -20,9 +20,11 @@ SUFFIXES = (".svg", ".png")
 _LONG = re.compile(r"\d+\.\d{3,}")
 """Coordinates finer than a hundredth of a point."""
 
-_OUTSIDE = re.compile(r'<metadata>.*?</metadata>| xmlns(?::\w+)?="[^"]*"', re.DOTALL)
+_OUTSIDE = re.compile(r'<metadata>.*?</metadata>| xmlns(?::\w+)?="[^"]*"|<style.*?</style>', re.DOTALL)
 _REFERENCE = re.compile(r'(?:url\(|href=")#(\w+)')
-_ID = re.compile(r' id="(\w+)"')
+_ID = re.compile(r' id="([\w.]+)"')
+_STYLE = re.compile(r' style="([^"]*)"')
+_FONT = re.compile(r"(?:(bold) )?([\d.]+)px .*")
 
 _MARKERS = ("o-", "s--", "^:", "D-.")
 """By the number of warps; colours tell operand types apart."""
@@ -55,12 +57,25 @@ def svg(figure: Any, name: str) -> str:
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
     text = _LONG.sub(lambda number: f"{float(number[0]):.2f}", _OUTSIDE.sub("", text[text.index("<svg") :]))
-    text = text.replace("xlink:href", "href")
+    text = _STYLE.sub(_attributes, text.replace("xlink:href", "href"))
     used = set(_REFERENCE.findall(text))
     text = _ID.sub(lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", text)
     text = _REFERENCE.sub(lambda found: found[0].replace("#", f"#{name}-"), text)
     label = f"Sweep of {name}: elements changed and error against masked bits; error and speed against block-K"
-    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    plain = 'class="plot" font-family="sans-serif" stroke-linejoin="round" stroke-linecap="butt"'
+    return text.replace("<svg", f'<svg role="img" aria-label="{label}" {plain}', 1)
+
+
+def _attributes(style: re.Match[str]) -> str:
+    """A style as attributes: a page whose policy allows no other style than its own ignores styles of elements."""
+    found = ""
+    for name, _, value in (each.partition(":") for each in style[1].split(";") if each.strip()):
+        if font := _FONT.fullmatch(value.strip()):
+            weight = ' font-weight="bold"' if font[1] else ""
+            found += f' font-size="{font[2]}"{weight}'
+        else:
+            found += f' {name.strip()}="{value.strip()}"'
+    return found
 
 
 def by_type(records: Sequence[SweepRecord], simulated: bool = False) -> dict[str, Any]:

@@ -63,6 +63,8 @@ def sweep(
     sweeper = Sweeper(opened.architecture, _bench(opened, device), problem)
     check_problem(configurations, *sweeper.shape)
     report = Report.empty(opened, device, problem.seed)
+    if profiled and opened.kind == "simulated":
+        raise AccprobeError("a simulated device executes nothing that a profiler could count: leave --ncu out")
     if profiled:
         sweeper.profile(configurations, _index(device))
     records: list[SweepRecord] = []
@@ -104,8 +106,6 @@ class Sweeper:
 
     def profile(self, configurations: Sequence[Configuration], index: int) -> None:
         """Has GPU `index` launch each under the profiler. Raises as `profile.profiles`."""
-        if self._bench is None:
-            raise AccprobeError("a simulated device executes nothing that a profiler could count: leave --ncu out")
         self._profiles = profiles(index, list(compile_all(configurations, self._target)))
 
     def records(self, configurations: Sequence[Configuration], operand_sets: Sequence[OperandSet]) -> Iterator[SweepRecord]:
