@@ -33,7 +33,9 @@ def test_it_is_no_recorded_report() -> None:
     assert "report.schema" not in report.recorded()
 
 
-@pytest.mark.parametrize("path", [*AGES, *(ROOT / "reports").glob("*.json")], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [*AGES, *(ROOT / "reports" / f"{name}.json" for name in report.recorded())], ids=lambda path: path.stem
+)
 def test_real_reports_are_valid(validator: Any, path: Path) -> None:
     validator.validate(json.loads(path.read_text(encoding="utf-8")))
 
