@@ -17,6 +17,7 @@ from accprobe.cli import main
 from accprobe.instructions import catalog
 from accprobe.kernels import why_no_probe
 from accprobe.render.cells import cells
+from accprobe.render.sweeps import Cells, header, problems, table
 from accprobe.report import Report, Row, recorded
 
 ROOT = Path(__file__).parent.parent
@@ -69,7 +70,7 @@ def excerpt() -> str:
             break
         chosen.append(line)
     summary = next(i for i, line in enumerate(printed) if "instructions measured in" in line)
-    return _code([*chosen, "…", *printed[summary:]])
+    return _code([*chosen, "…", printed[summary]])
 
 
 def detail() -> str:
@@ -230,7 +231,24 @@ def check() -> str:
     return _code([f"$ accprobe check h200 {command}", *printed])
 
 
+def sweep() -> str:
+    """e4m3 and f16 at three block-Ks, without what a kernel takes."""
+    report = Report.load("h200")
+    chosen = [
+        each
+        for each in report.sweeps
+        if each.promote_every is None
+        and each.dtype in ("e4m3", "f16")
+        and each.num_warps < 8
+        and each.block_k in (32, 128, 512)
+    ]
+    ((_, lines),) = problems(chosen)
+    fields, rows = table(lines, Cells._fields[: Cells._fields.index("registers")])
+    return _table([header(field) for field in fields], ([cell.plain for cell in row] for row in rows))
+
+
 BLOCKS = {
+    "sweep": sweep,
     "excerpt": excerpt,
     "diff": diff,
     "check": check,

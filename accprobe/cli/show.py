@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     show_default=True,
 )
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
-def show(report: str, instruction: str | None, form: str, expand: bool) -> None:
+@click.option("--plots/--no-plots", default=True, help="In HTML: whether the sweeps are drawn, which takes seconds.")
+def show(report: str, instruction: str | None, form: str, expand: bool, plots: bool) -> None:
     """Show a REPORT, a file or the name of a recorded one; with INSTRUCTION, a name or glob, everything about those.
 
     \b
@@ -50,7 +51,7 @@ def show(report: str, instruction: str | None, form: str, expand: bool) -> None:
     if form == "terminal":
         _terminal(loaded, instruction is not None, expand)
     else:
-        click.echo(plain(_text(loaded, form, instruction is not None, expand)), nl=False)
+        click.echo(plain(_text(loaded, form, instruction is not None, expand, plots)), nl=False)
 
 
 def _terminal(report: Report, in_full: bool, expand: bool) -> None:
@@ -73,25 +74,24 @@ def _terminal(report: Report, in_full: bool, expand: bool) -> None:
 
 
 def _figures(report: Report) -> list[str]:
-    """The sweeps as SVG; without matplotlib none, and a sentence on standard error that says so."""
-    if not report.sweeps:
-        return []
+    """The sweeps as SVG, a figure an operand type. Raises ToolMissing without matplotlib."""
     from accprobe.render import figures
 
     try:
-        return [figures.svg(figure) for figure in figures.by_type(report.sweeps, report.device.kind == "simulated")]
+        drawn = figures.by_type(report.sweeps, report.device.kind == "simulated")
+        return [figures.svg(figure, name) for name, figure in drawn.items()]
     except ToolMissing as e:
         tell(f"the sweeps are shown without plots: {e}")
         return []
 
 
-def _text(report: Report, form: str, in_full: bool, expand: bool) -> str:
+def _text(report: Report, form: str, in_full: bool, expand: bool, plots: bool) -> str:
     if form == "json":
         return report.dumps()
     if form == "html":
         from accprobe.render.html import report_page
 
-        return report_page(report, _figures(report))
+        return report_page(report, _figures(report) if plots and report.sweeps else ())
     if form == "markdown":
         from accprobe.render.markdown import report_markdown, rows_markdown
 

@@ -20,6 +20,12 @@ SUFFIXES = (".svg", ".png")
 _LONG = re.compile(r"\d+\.\d{3,}")
 """Coordinates finer than a hundredth of a point."""
 
+_OUTSIDE = re.compile(r'<metadata>.*?</metadata>| xmlns(?::\w+)?="[^"]*"|<style.*?</style>', re.DOTALL)
+_REFERENCE = re.compile(r'(?:url\(|href=")#(\w+)')
+_ID = re.compile(r' id="([\w.]+)"')
+_STYLE = re.compile(r' style="([^"]*)"')
+_FONT = re.compile(r"(?:(bold) )?([\d.]+)px .*")
+
 _MARKERS = ("o-", "s--", "^:", "D-.")
 """By the number of warps; colours tell operand types apart."""
 
@@ -40,22 +46,43 @@ def save(records: Sequence[SweepRecord], path: Path, simulated: bool = False) ->
         raise AccprobeError(f"{path} cannot be written: {e.strerror}") from None
 
 
-def svg(figure: Any) -> str:
-    """The figure as an SVG element, for a page: text stays text, and the same figure gives the same bytes."""
+def svg(figure: Any, name: str) -> str:
+    """The figure as an SVG element for a page, where it is called `name`: text stays text, nothing is named that is elsewhere,
+    and the same figure gives the same bytes.
+    """
     from matplotlib import rc_context
 
     out = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "accprobe"}):
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
-    return _LONG.sub(lambda number: f"{float(number[0]):.2f}", text[text.index("<svg") :])
+    text = _LONG.sub(lambda number: f"{float(number[0]):.2f}", _OUTSIDE.sub("", text[text.index("<svg") :]))
+    text = _STYLE.sub(_attributes, text.replace("xlink:href", "href"))
+    used = set(_REFERENCE.findall(text))
+    text = _ID.sub(lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", text)
+    text = _REFERENCE.sub(lambda found: found[0].replace("#", f"#{name}-"), text)
+    label = f"Sweep of {name}: elements changed and error against masked bits; error and speed against block-K"
+    plain = 'class="plot" font-family="sans-serif" stroke-linejoin="round" stroke-linecap="butt"'
+    return text.replace("<svg", f'<svg role="img" aria-label="{label}" {plain}', 1)
 
 
-def by_type(records: Sequence[SweepRecord], simulated: bool = False) -> list[Any]:
+def _attributes(style: re.Match[str]) -> str:
+    """A style as attributes: a page whose policy allows no other style than its own ignores styles of elements."""
+    found = ""
+    for name, _, value in (each.partition(":") for each in style[1].split(";") if each.strip()):
+        if font := _FONT.fullmatch(value.strip()):
+            weight = ' font-weight="bold"' if font[1] else ""
+            found += f' font-size="{font[2]}"{weight}'
+        else:
+            found += f' {name.strip()}="{value.strip()}"'
+    return found
+
+
+def by_type(records: Sequence[SweepRecord], simulated: bool = False) -> dict[str, Any]:
     """A figure for each operand type that has something to draw."""
     drawn = [each for each in records if each.masks]
     types = dict.fromkeys(each.dtype for each in drawn)
-    return [masks_and_cost([each for each in drawn if each.dtype == name], simulated) for name in types]
+    return {name: masks_and_cost([each for each in drawn if each.dtype == name], simulated) for name in types}
 
 
 def masks_and_cost(records: Sequence[SweepRecord], simulated: bool = False) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.devices import Device, open_device
-from accprobe.errors import DeviceError
+from accprobe.errors import AccprobeError, DeviceError
 from accprobe.report import Report
 from accprobe.sweep import masks, overflow, prediction
 from accprobe.sweep.bench import Bench, Measured, Sample
@@ -63,6 +63,8 @@ def sweep(
     sweeper = Sweeper(opened.architecture, _bench(opened, device), problem)
     check_problem(configurations, *sweeper.shape)
     report = Report.empty(opened, device, problem.seed)
+    if profiled and opened.kind == "simulated":
+        raise AccprobeError("a simulated device executes nothing that a profiler could count: leave --ncu out")
     if profiled:
         sweeper.profile(configurations, _index(device))
     records: list[SweepRecord] = []
@@ -103,9 +105,7 @@ class Sweeper:
         self._profiles: dict[Configuration, Profile] = {}
 
     def profile(self, configurations: Sequence[Configuration], index: int) -> None:
-        """Has GPU `index` launch each under the profiler. Raises DeviceError, and as `ncu.launches`."""
-        if self._bench is None:
-            raise DeviceError("a simulated device executes nothing that a profiler could count: leave --ncu out")
+        """Has GPU `index` launch each under the profiler. Raises as `profile.profiles`."""
         self._profiles = profiles(index, list(compile_all(configurations, self._target)))
 
     def records(self, configurations: Sequence[Configuration], operand_sets: Sequence[OperandSet]) -> Iterator[SweepRecord]:

@@ -1,0 +1,101 @@
+"""What the sweep concludes: planted accumulators of every width, on both operand sets, and the control."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accprobe.sweep import masks, overflow, prediction
+from accprobe.sweep.configurations import DTYPES, Configuration
+from accprobe.sweep.operands import FLOAT_SETS, OperandSet, draw
+
+K, SIDE = 256, 16
+
+
+def exact(kind: OperandSet, dtype: str, block_k: int) -> list[masks.Totals]:
+    config = Configuration(DTYPES[dtype], block_k, 4)
+    return list(prediction.exact_partials(config, draw(kind, DTYPES[dtype], SIDE, SIDE, K, block_k, seed=1)))
+
+
+def planted(partials: list[masks.Totals], bits: int) -> list[masks.Totals]:
+    """Sums of a unit that keeps that many fraction bits."""
+    keep = np.int32(masks.mask(23 - bits))
+    return [(each.view(np.int32) & keep).view(np.float32) for each in partials]
+
+
+def concluded(kind: OperandSet, dtype: str, block_k: int, bits: int, rounded: bool = False) -> tuple[int, str]:
+    partials = exact(kind, dtype, block_k)
+    counts = masks.changed(masks.totals(planted(partials, bits), rounded=rounded))
+    control = masks.changed(masks.totals(partials, rounded=rounded))
+    return masks.effective_bits(counts, control, SIDE * SIDE)
+
+
+@pytest.mark.parametrize("bits", [1, 7, 10, 13, 14, 20, 22, 23])
+@pytest.mark.parametrize("block_k", [32, 128])
+@pytest.mark.parametrize("dtype", [name for name, each in DTYPES.items() if not each.is_integer])
+def test_full_width_operands_find_every_planted_width(dtype: str, block_k: int, bits: int) -> None:
+    assert concluded("full-width", dtype, block_k, bits) == (bits, "exact")
+
+
+@pytest.mark.parametrize("bits", [7, 10, 13])
+def test_normal_operands_find_narrow_units(bits: int) -> None:
+    assert concluded("normal", "e4m3", 32, bits) == (bits, "exact")
+
+
+@pytest.mark.parametrize("bits", [22, 23])
+def test_where_normal_operands_need_no_more_bits_the_answer_is_a_bound(bits: int) -> None:
+    value, bound = concluded("normal", "e4m3", 32, bits)
+    assert bound == "at_least"
+    assert value <= bits
+
+
+def test_rounding_before_the_cut_finds_the_same() -> None:
+    assert concluded("full-width", "f16", 64, 13, rounded=True) == (13, "exact")
+
+
+def test_a_sweep_that_notices_every_mask_is_exact_only_if_half_of_the_sums_end_in_a_one() -> None:
+    noticed = [0, *[9] * 23]
+    assert masks.effective_bits(noticed, [0, 50, *[100] * 22], 100) == (23, "exact")
+    assert masks.effective_bits(noticed, [0, 49, *[100] * 22], 100) == (23, "at_least")
+
+
+def test_unnoticed_masks_prove_nothing_that_the_control_does_not_notice() -> None:
+    counts = [0] * 11 + [5] * 13
+    assert masks.effective_bits(counts, [0] + [1] * 23, 100) == (13, "exact")
+    assert masks.effective_bits(counts, [0] * 11 + [5] * 13, 100) == (13, "at_least")
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.integers(0, 23))
+def test_masks_are_signed_and_clear_low_bits(pattern: int, cut: int) -> None:
+    assert -(2**31) <= masks.mask(cut) < 0
+    assert pattern & masks.mask(cut) == pattern >> cut << cut
+
+
+@pytest.mark.parametrize("kind", FLOAT_SETS)
+def test_exact_sums_of_blocks_are_those_of_fractions(kind: OperandSet) -> None:
+    dtype = DTYPES["e4m3"]
+    a, b = draw(kind, dtype, SIDE, SIDE, K, 64, seed=1)
+    rows, columns = ([[Fraction(float(v)) for v in row] for row in dtype.format.values(x)] for x in (a, b))
+    for number, partial in enumerate(exact(kind, "e4m3", 64)):
+        block = slice(64 * number, 64 * number + 64)
+        for i, j in ((0, 0), (3, 5), (15, 2)):
+            total = sum(x * y for x, y in zip(rows[i][block], columns[j][block], strict=True))
+            assert partial[i, j] == np.float32(float(total))
+
+
+@pytest.mark.parametrize(("rule", "largest"), [("wrap", 2**31 - 1), ("saturate", 2**31 - 1), ("neither", 2**31 - 1)])
+def test_integer_overflow_is_told_from_planted_sums(rule: str, largest: int) -> None:
+    sums = overflow.wanted(64)
+    a, b = overflow.operands(64, 2)
+    assert (a.view(np.int8).astype(np.int64) @ b.view(np.int8).astype(np.int64).T == sums[:, None]).all()
+    ended = {
+        "wrap": (sums + 2**31) % 2**32 - 2**31,
+        "saturate": np.clip(sums, -(2**31), 2**31 - 1),
+        "neither": np.where(abs(sums + 0.5) > 2**31, 7, sums),
+    }[rule]
+    found = overflow.judge(np.repeat(ended[:, None], 2, axis=1).astype(np.int32))
+    assert (found.rule, found.largest, found.smallest) == (rule, largest, -(2**31))

@@ -1,0 +1,121 @@
+"""The sweep's kernel, run by Triton's interpreter, against exact sums."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+pytest.importorskip("torch")
+
+CHILD = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+import numpy as np
+import torch, triton.language as tl
+from accprobe.probes.triton_dot import masked_gemm
+from accprobe.sweep.configurations import DTYPES
+from accprobe.sweep.masks import mask
+from accprobe.sweep.operands import draw
+found = []
+for name, kind, cut, rounded, chained in json.loads(sys.argv[1]):
+    dtype, m, n, k, block_k = DTYPES[name], 32, 16, 128, 64
+    a, b = draw(kind, dtype, m, n, k, block_k, seed=3)
+    x, y = (torch.from_numpy(each.view(f"i{each.itemsize}")).view(getattr(torch, dtype.torch)) for each in (a, b))
+    integer = dtype.is_integer
+    c = torch.full((m, n), -1, dtype=torch.int32 if integer else torch.float32)
+    masked_gemm[(m // 16, n // 16)](
+        x, y, c, n, k, mask(cut), BLOCK_M=16, BLOCK_N=16, BLOCK_K=block_k, ACCUMULATOR=tl.int32 if integer else tl.float32,
+        PRECISION=dtype.precision, PROMOTE_EVERY=None, ROUNDED=rounded, CHAINED=chained,
+    )
+    found.append(c.view(torch.int32).tolist())
+print(json.dumps(found))
+"""
+
+CASES = [
+    ("e4m3", "full-width", 0, False, False),
+    ("e4m3", "full-width", 1, False, False),
+    ("e4m3", "full-width", 10, True, False),
+    ("e5m2", "full-width", 5, False, False),
+    ("f16", "full-width", 23, False, False),
+    ("f16", "full-width", 7, True, False),
+    ("f32", "full-width", 3, False, False),
+    ("e4m3", "full-width", 12, False, True),
+    ("int8", "uniform", 0, False, False),
+    ("int8", "uniform", 4, False, False),
+    ("int8", "uniform", 0, False, True),
+    ("bf16", "full-width", 0, False, False),
+]
+"""Operand type, operand set, low bits masked, rounded, chained."""
+
+BFLOAT = "Triton 3.9's interpreter multiplies the bit patterns of bf16 operands as if they were integers"
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> list[Any]:
+    """The results of all cases: the interpreter has to be asked for before Triton is imported."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "TRITON_DEFAULT_FP_FUSION": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", CHILD, json.dumps(CASES)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+def _parameter(number: int) -> Any:
+    marks = [pytest.mark.skip(reason=BFLOAT)] if CASES[number][0] == "bf16" else []
+    return pytest.param(number, id="-".join(map(str, CASES[number])), marks=marks)
+
+
+@pytest.mark.parametrize("number", [_parameter(number) for number in range(len(CASES))])
+def test_each_result_is_the_exact_sum_masked(interpreted: list[Any], number: int) -> None:
+    from accprobe.sweep.configurations import DTYPES
+    from accprobe.sweep.operands import draw
+
+    name, kind, cut, rounded, chained = CASES[number]
+    dtype = DTYPES[name]
+    a, b = draw(kind, dtype, 32, 16, 128, 64, seed=3)  # type: ignore[arg-type]
+    values = dtype.format.integers if dtype.is_integer else dtype.format.values
+    rows, columns = ([[Fraction(float(v)) for v in row] for row in values(x)] for x in (a, b))
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            products = [x * y for x, y in zip(row, column, strict=True)]
+            assert interpreted[number][i][j] == _expected(products, dtype.is_integer, 0 if chained else cut, rounded)
+
+
+def _expected(products: list[Fraction], integer: bool, cut: int, rounded: bool) -> int:
+    """The pattern of the two blocks' masked sums, added; all are exact, so f64 holds them."""
+    total = Fraction(0)
+    for block in (products[:64], products[64:]):
+        exact = sum(block)
+        if integer:
+            total += int(exact) >> cut << cut  # towards minus infinity: of two's complement
+        else:
+            total += _masked(exact, cut, rounded)
+    if integer:
+        return int(total)
+    single = np.float32(float(total))
+    assert Fraction(float(single)) == total
+    return int(single.view(np.int32))
+
+
+def _masked(exact: Fraction, cut: int, rounded: bool) -> Fraction:
+    """Towards zero, or to nearest with halves away from zero, to a multiple of 2^cut units in the last place of f32."""
+    if not exact:
+        return exact
+    exponent = 0
+    while abs(exact) >= Fraction(2) ** (exponent + 1):
+        exponent += 1
+    while abs(exact) < Fraction(2) ** exponent:
+        exponent -= 1
+    step = Fraction(2) ** (exponent - 23 + cut)
+    size = abs(exact) / step
+    kept = int(size + Fraction(1, 2)) if rounded and cut else int(size)
+    return (1 if exact > 0 else -1) * kept * step
