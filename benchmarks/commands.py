@@ -40,7 +40,7 @@ def seconds(arguments: str, **environment: str) -> float:
 
 def without_gpu(repeat: int) -> Iterator[dict[str, object]]:
     limits = {"--help": HELP, "run --device sim:h100": SIMULATED}
-    limits |= {"diff h200 sim:b200": DIFF, "diff h200 sim:h100": DIFF, "show h200 --format html": PAGE}
+    limits |= {"diff h200 sim:b200": DIFF, "diff h200 sim:h100": DIFF, "show h200 --format html --no-plots": PAGE}
     for arguments, limit in limits.items():
         yield result(f"accprobe {arguments}", "", [seconds(arguments) for _ in range(repeat)], limit)
 

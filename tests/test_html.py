@@ -62,7 +62,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def h200() -> str:
-    result = CliRunner().invoke(main, ["show", "h200", "--format", "html"])
+    result = CliRunner().invoke(main, ["show", "h200", "--format", "html", "--no-plots"])
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
 

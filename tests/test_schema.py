@@ -78,7 +78,7 @@ def test_report_of_that_age_loads_and_shows_what_it_has(path: Path) -> None:
 
 COMMANDS = {
     "show": ["show", "{}"],
-    "show as html": ["show", "{}", "--format", "html"],
+    "show as html": ["show", "{}", "--format", "html", "--no-plots"],
     "diff": ["diff", "{}", "sim:h100"],
     "diff, the other side": ["diff", "sim:h100", "{}"],
     "check": ["check", "{}", "--require", "*: status == confirmed"],
