@@ -153,6 +153,7 @@ def test_products_with_addend_and_odd_sizes(gpu: cuda.CudaDevice) -> None:
         ("h200:wgmma.m64n8k32.f32.e4m3.e4m3", torch.float8_e4m3fn),
     ):
         a, b = torch.randn(70, 333).to(dtype), torch.randn(333, 45).to(dtype)
+        a[3, 5] = float("nan")
         for promote_every in (None, 64):
             c = torch.randn(70, 45).to(torch.float16 if ".f16.e4m3" in like and not promote_every else torch.float32)
             ours = emulate.matmul(a.cuda(), b.cuda(), c.cuda(), like, promote_every)
