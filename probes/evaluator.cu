@@ -24,11 +24,14 @@ template <class Format> FN void write(void* patterns, u64 at, u64 pattern) {
     else ((u64*)patterns)[at] = pattern;
 }
 
+// What a float32 add makes of NaNs.
+constexpr u32 F32_NAN = 0x7fffffff;
+
 // A result of up to 32 bits, as f32.
 template <class Format> FN float single(u64 pattern) {
     if constexpr (Format::STORAGE == 32) return bits_as<float>((u32)pattern);
     Number x = Format::number(pattern, false);
-    if (x.nan || x.inf) return bits_as<float>(x.nan ? 0x7fffffff : 0x7f800000 | (u32)x.negative << 31);
+    if (x.nan || x.inf) return bits_as<float>(x.nan ? F32_NAN : 0x7f800000 | (u32)x.negative << 31);
     float value = real<float>(x);
     return x.zero() && x.negative ? -0.0f : value;
 }
@@ -41,7 +44,7 @@ template <class Model> FN u64 promoted(u64 accumulator, u64 sum) {
         return bits_as<u32>(__fadd_rn(bits_as<float>((u32)accumulator), single<typename Model::D>(sum)));
 #else
         float total = bits_as<float>((u32)accumulator) + single<typename Model::D>(sum);
-        return total != total ? 0x7fffffff : bits_as<u32>(total);
+        return total != total ? F32_NAN : bits_as<u32>(total);
 #endif
     }
 }
@@ -200,7 +203,7 @@ template <class Model> struct Worker {
     }
 
     FN void finish(const Differences& differences) {
-        u64 again = 0;
+        u64 again = 0, not_a_number = job.promote ? F32_NAN : Model::NOT_A_NUMBER;
 #pragma unroll
         for (int i = 0; i < S::ROWS_OF_THREAD; i++)
 #pragma unroll
@@ -209,7 +212,7 @@ template <class Model> struct Worker {
                 bool nan = Model::NAN_WINS && special & HAS_NAN;
                 if (!exists(i, j)) continue;
                 if (!nan && (special || careful[i] >> j & 1)) again |= 1ull << (i * S::COLUMNS_OF_THREAD + j);
-                else hand_over<Model>(job, differences, row(i), column(j), nan ? Model::NOT_A_NUMBER : sum.at[i][j]);
+                else hand_over<Model>(job, differences, row(i), column(j), nan ? not_a_number : sum.at[i][j]);
             }
 #pragma unroll 1
         for (; again; again &= again - 1) {

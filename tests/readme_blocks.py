@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
@@ -24,6 +26,9 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 COLUMNS = 120
+EVERY_MODEL = 1e12
+"""Multiply-accumulates a second that the GPU evaluator is to reach whatever the model."""
+
 ONE = "wgmma.m64n8k32.f32.e4m3.e4m3"
 EXCERPT = (
     r"mma\.sync\.m16n8k16\.f32\.f16\.f16\.f32 ",
@@ -183,6 +188,59 @@ def evaluators() -> str:
     return _table(("instruction", "evaluated with", "multiply-accumulates/s", "times numpy", "dots that differ"), table)
 
 
+def evaluators_on_gpus() -> str:
+    """Of each model, in chains and alone, what an H200 reached; its ceilings, mmaemu, and what stayed below the limit."""
+    data = _on_gpu()
+    table, below = [], []
+    for chain, dots in zip(data["chains"], data["dots"], strict=True):
+        changed = "".join(f", {field}: {value}" for field, value in (chain["changed"] or {}).items())
+        name = f"`{chain['instruction']}`{changed}"
+        rates = [f"{way['macs_per_second']:.3g}, {way['sums_in']}" for way in (chain, dots)]
+        table.append((name, *rates, chain["differ"] + dots["differ"]))
+        for way, how in ((chain, "in chains"), (dots, "alone")):
+            below += [f"{name} {how}"] if way["macs_per_second"] < EVERY_MODEL else []
+    ceilings, peer = data["ceilings"], data["chains"][0]["mmaemu"]
+    told = (
+        f"The GPU's own ceilings in the same run: {ceilings['ffma']:.3g} float32 and {ceilings['dfma']:.3g} float64 fused"
+        f" multiply-adds, {ceilings['integer']:.3g} integer instructions a second. "
+    )
+    if "missing" not in peer:
+        told += (
+            f"mmaemu {data['host']['mmaemu']} on the operands of the first chain: {peer['macs_per_second']:.3g},"
+            f" {peer['differ']} differ; accprobe is {data['chains'][0]['ratio_to_mmaemu']:.2f} times as fast. "
+        )
+    told = textwrap.fill(f"{told}Below {EVERY_MODEL:.0e}: {', '.join(below) or 'none'}.", 128, break_on_hyphens=False) + "\n"
+    header = ("model", "in chains", "alone", "that differ")
+    return f"{_table(header, table)}\n{told}"
+
+
+def verified_on_gpus() -> str:
+    """Dot products of an H200 held against its models in the benchmark."""
+    table = [
+        (f"`{r['instruction']}`", f"{r['dots']:,}", r["mismatches"], f"{r['dots_per_second']:.2g}")
+        for r in _on_gpu()["verified"]
+    ]
+    return _table(("instruction", "dot products", "that differ", "a second"), table)
+
+
+def verified_rows() -> str:
+    """What `accprobe verify` said of all rows of the recorded report, where that is recorded."""
+    path = RESULTS / "verified" / "h200.json"
+    if not path.exists():
+        return ""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    rows = data["verified"]
+    dots, wrong = sum(row["dots"] for row in rows), sum(row["mismatches"] for row in rows)
+    return (
+        f"`accprobe verify {data['models']} --device cuda:0 --dots 1e9` on an {data['device']['name']}:"
+        f" {len(rows)} instructions, {dots:,} dot products,\n{wrong:,} differ.\n"
+    )
+
+
+def _on_gpu() -> Any:
+    return json.loads((RESULTS / "evaluators" / "h200.json").read_text(encoding="utf-8"))
+
+
 def coverage() -> str:
     """By architecture: instructions, those with a probe, and the devices of the recorded reports."""
     measured: dict[str, list[str]] = {}
@@ -259,6 +317,9 @@ BLOCKS = {
     "detail": detail,
     "speed": speed,
     "evaluators": evaluators,
+    "evaluators_on_gpus": evaluators_on_gpus,
+    "verified_on_gpus": verified_on_gpus,
+    "verified_rows": verified_rows,
     "coverage": coverage,
 }
 

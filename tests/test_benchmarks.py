@@ -69,6 +69,27 @@ def test_recorded_rates_of_evaluators_are_within_the_limits() -> None:
     assert not any(result["differ"] for result in data["results"])
 
 
+def test_recorded_rates_of_evaluators_on_a_gpu_are_within_the_limits() -> None:
+    data = json.loads((readme_blocks.RESULTS / "evaluators" / "h200.json").read_text(encoding="utf-8"))
+    assert data["host"]["device"] == "NVIDIA H200"
+    assert loaded("evaluators_gpu").failures(data) == []
+    assert all(row["dots"] >= 10**10 for row in data["verified"])
+    assert len(data["chains"]) == len(data["dots"]) == 12
+
+
+def test_what_a_gpu_falls_short_of_is_told() -> None:
+    benchmark = loaded("evaluators_gpu")
+    path = readme_blocks.RESULTS / "evaluators" / "h200.json"
+    for key, change, sentence in (
+        ("chains", {"differ": 3}, "wgmma.m64n256k32.f32.e4m3.e4m3: 3 differ"),
+        ("chains", {"macs_per_second": 6e12}, "wgmma.m64n256k32.f32.e4m3.e4m3: not above 6.6e+12 MAC/s"),
+        ("verified", {"mismatches": 1}, "wgmma.m64n256k32.f32.e4m3.e4m3: 1 mismatches"),
+    ):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        data[key][0].update(change)
+        assert benchmark.failures(data) == [sentence]
+
+
 def test_evaluators_are_held_against_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On few dot products: the file is written, answers are compared, and what is too slow fails."""
     evaluators = loaded("evaluators")

@@ -136,9 +136,14 @@ def test_interrupt_shows_what_was_compared(gpu: dict[str, SimulatedDevice]) -> N
 def test_a_device_that_verifies_by_itself_does(gpu: dict[str, SimulatedDevice]) -> None:
     from accprobe.verify import Advance, Verification
 
+    prepared: list[Mapping[Instruction, DotModel]] = []
+
     class Bulk(Gpu):
+        def prepare_to_verify(self, models: Mapping[Instruction, DotModel]) -> None:
+            prepared.append(models)
+
         def verify(self, inst: Instruction, model: DotModel, dots: int, seed: int, advance: Advance) -> Verification:
-            assert model == MODELS[inst]
+            assert model == MODELS[inst] == prepared[0][inst]
             return Verification(dots, 0, seed, {"uniform": dots})
 
     gpu["device"] = Bulk(MODELS)

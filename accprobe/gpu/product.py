@@ -50,7 +50,7 @@ def product(inst: Instruction, model: DotModel, a: Any, b: Any, c: Any, promote_
         d = torch.empty(shape, dtype=getattr(torch, TYPES[result.name]), device=a.device)
         lines = [_filled(x.detach(), blocks * inst.k - a.shape[1], torch) for x in (a, b.t())]
         rows, columns, addends, results = (None if x is None else _patterns(x, torch, cupy) for x in (*lines, c, d))
-        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+        with _current_stream(torch, cupy):
             evaluator = _evaluator(cupy, inst, model, _target(cupy, a.device.index), a.device.index)
             evaluator.evaluate(rows, columns, addends, results, blocks, (promote_every or 0) // inst.k)
     return d
@@ -79,6 +79,14 @@ def _patterns(x: Any, torch: Any, cupy: Any) -> Any:
     """The memory of a tensor, as a cupy array of integers of its size."""
     whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
     return cupy.asarray(x.detach().contiguous().view(whole))
+
+
+def _current_stream(torch: Any, cupy: Any) -> Any:
+    """torch's, as cupy's; `from_external` came with cupy 14, which warns of `ExternalStream`."""
+    stream = torch.cuda.current_stream()
+    if hasattr(cupy.cuda.Stream, "from_external") and hasattr(stream, "__cuda_stream__"):
+        return cupy.cuda.Stream.from_external(stream)
+    return cupy.cuda.ExternalStream(stream.cuda_stream)
 
 
 def _target(cupy: Any, index: int) -> str:
