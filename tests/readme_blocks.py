@@ -206,7 +206,7 @@ def evaluators_on_gpus() -> str:
     )
     if "missing" not in peer:
         told += (
-            f"mmaemu {data['host']['mmaemu']} on the operands of the first chain: {peer['macs_per_second']:.3g},"
+            f"mmaemu on the operands of the first chain: {peer['macs_per_second']:.3g},"
             f" {peer['differ']} differ; accprobe is {data['chains'][0]['ratio_to_mmaemu']:.2f} times as fast. "
         )
     told = textwrap.fill(f"{told}Below {EVERY_MODEL:.0e}: {', '.join(below) or 'none'}.", 128, break_on_hyphens=False) + "\n"

@@ -10,6 +10,7 @@ import readme_blocks
 
 from accprobe import emulate
 from accprobe.instructions import parse
+from accprobe.report import Report
 
 RESULTS = sorted(readme_blocks.RESULTS.glob("*.json"))
 
@@ -75,6 +76,16 @@ def test_recorded_rates_of_evaluators_on_a_gpu_are_within_the_limits() -> None:
     assert loaded("evaluators_gpu").failures(data) == []
     assert all(row["dots"] >= 10**10 for row in data["verified"])
     assert len(data["chains"]) == len(data["dots"]) == 12
+
+
+def test_recorded_verification_is_of_a_gpu_and_of_every_row() -> None:
+    path = readme_blocks.RESULTS / "verified" / "h200.json"
+    if not path.exists():
+        pytest.skip("not recorded")
+    data = json.loads(path.read_text(encoding="utf-8"))
+    assert data["device"] == {"kind": "cuda", "name": "NVIDIA H200", "architecture": "sm_90a"}
+    assert {row["name"] for row in data["verified"]} == {row.name for row in Report.load("h200").measured}
+    assert all(row["dots"] >= 10**9 and not row["mismatches"] for row in data["verified"])
 
 
 def test_what_a_gpu_falls_short_of_is_told() -> None:
