@@ -42,7 +42,7 @@ from accprobe.operands import Operands, draw, joined, kinds
 from accprobe.separation import FLOORS, Search
 from accprobe.verify import Counterexample, counterexample
 
-FEW, MANY = 48, 1024
+FEW, MANY = 48, 512
 """Random dot products of each kind that every rival meets, and that those meet that are left."""
 
 OF_ONE_SUM = ("alignment_bits", "alignment_rounding", "result_bits", "result_rounding")

@@ -17,7 +17,7 @@ from accprobe.instructions import Instruction
 from accprobe.model import DotModel, FloatArithmetic
 from accprobe.operands import Exponents, Operands, draw, floats, joined, kinds
 
-TRIED = 2048
+TRIED = 1024
 """Dot products tried at once."""
 
 DIRECTED, RANDOM = 3, 1

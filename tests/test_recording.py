@@ -57,10 +57,11 @@ def recorded(device: Device, path: Path, select: list[str] = SOME, dots: int = 7
 
 
 def told(report: Report) -> dict[str, Any]:
-    """Everything but what the clock says and what kind of device it is."""
+    """What `accprobe run` told, but for what the clock says and what kind of device it is."""
     data = json.loads(report.dumps())
     data["device"].pop("kind")
     data["run"] = data["run"]["selected"]
+    data.pop("sweeps", None)
     for row in data["instructions"]:
         row.pop("seconds", None)
     return data
