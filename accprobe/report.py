@@ -229,9 +229,9 @@ class Report(_Record):
         mine, theirs = ((r.device.kind, r.device.name, r.device.architecture) for r in (self, other))
         if mine != theirs:
             raise ReportError(f"the file has a report of {self.device.name}, this is {other.device.name}; give another file")
-        again = {sweep.key for sweep in other.sweeps}
-        kept = [sweep for sweep in self.sweeps if sweep.key not in again]
-        return self.model_copy(update={"sweeps": (*kept, *other.sweeps)})
+        again = {sweep.key: sweep for sweep in other.sweeps}
+        sweeps = {sweep.key: again.get(sweep.key, sweep) for sweep in self.sweeps} | again
+        return self.model_copy(update={"sweeps": tuple(sweeps.values())})
 
     @property
     def measured(self) -> list[Row]:
