@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.devices import Device, DeviceKind
+from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import RecordingError
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction

@@ -30,7 +30,7 @@ from pydantic import (
 import accprobe
 from accprobe import findings as experiment
 from accprobe import instructions, notation
-from accprobe.devices import Device, DeviceKind
+from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import AccprobeError, ReportError, nearest
 from accprobe.instructions import Instruction
 from accprobe.lowering import OpcodeSource

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from accprobe.devices import Device, dot_expecting
+from accprobe.devices.protocol import Device, dot_expecting
 from accprobe.findings import Characterisation, Finding, Value
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction

@@ -15,7 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from accprobe.devices import Device, open_device
+from accprobe.devices import open_device
+from accprobe.devices.protocol import Device
 from accprobe.errors import DeviceError, RecordingError, UnknownName, nearest
 from accprobe.instructions import Instruction, architectures_with, parse
 from accprobe.lowering import Lowering

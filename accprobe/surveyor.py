@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from accprobe import report, units
-from accprobe.devices import Device
+from accprobe.devices.protocol import Device
 from accprobe.devices.recorder import RecordedDevice
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
 from accprobe.experiments import characterise

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from accprobe.devices import Device, dot_expecting
+from accprobe.devices.protocol import Device, dot_expecting
 from accprobe.findings import Exchange
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction

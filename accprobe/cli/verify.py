@@ -20,7 +20,7 @@ from accprobe.plain import plain
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from accprobe.devices import Device
+    from accprobe.devices.protocol import Device
     from accprobe.instructions import Instruction
     from accprobe.model import DotModel
     from accprobe.render.verification import CheckedUp, Verified

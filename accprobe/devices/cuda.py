@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from accprobe import architectures, driver, kernels, sass, toolchain
-from accprobe.devices import DeviceKind
+from accprobe.devices.protocol import DeviceKind
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.formats import Bits, Format
 from accprobe.instructions import Instruction, catalog

@@ -9,7 +9,8 @@ import sys
 
 import numpy as np
 
-from accprobe.devices import Device, open_device
+from accprobe.devices import open_device
+from accprobe.devices.protocol import Device
 from accprobe.instructions import Instruction, parse
 
 

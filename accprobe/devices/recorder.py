@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from accprobe.devices import Device
+from accprobe.devices.protocol import Device
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.lowering import Lowering

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from accprobe import recording
-from accprobe.devices import DeviceKind
+from accprobe.devices.protocol import DeviceKind
 from accprobe.errors import NotRecorded
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction, parse

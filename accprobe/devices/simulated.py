@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from importlib.metadata import version
 from platform import python_version
 
-from accprobe.devices import DeviceKind
+from accprobe.devices.protocol import DeviceKind
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction, catalog
 from accprobe.lowering import Lowering

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from accprobe.devices import Device
+from accprobe.devices.protocol import Device
 from accprobe.experiments.draft import Draft, roles
 from accprobe.experiments.exponents import floor, largest_exponent
 from accprobe.experiments.integers import integers

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.devices import Device, dot_expecting
+from accprobe.devices.protocol import Device, dot_expecting
 from accprobe.findings import Exchange
 from accprobe.formats import Bits, Format
 from accprobe.instructions import Instruction

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.devices import Device, open_device
+from accprobe.devices import open_device
+from accprobe.devices.protocol import Device
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.report import Report
 from accprobe.sweep import masks, overflow, prediction
