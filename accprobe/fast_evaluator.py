@@ -89,17 +89,17 @@ _compiled = njit(nogil=True, cache=True, error_model="numpy")
 
 
 @_compiled
-def _bit_length(x):  # type: ignore[no-untyped-def]
+def _bit_length(x):
     return 64 - _leading_zeros(x)  # type: ignore[call-arg]
 
 
 @_compiled
-def _magnitude(pattern, fmt):  # type: ignore[no-untyped-def]
+def _magnitude(pattern, fmt):
     return (pattern >> fmt.ignored) & (((fmt.biased_mask + 1) << fmt.mantissa) - 1)
 
 
 @_compiled
-def _special(pattern, fmt):  # type: ignore[no-untyped-def]
+def _special(pattern, fmt):
     """0 of a number, 1 of an infinity, 2 of a NaN."""
     magnitude = _magnitude(pattern, fmt)
     if magnitude <= fmt.largest:
@@ -108,7 +108,7 @@ def _special(pattern, fmt):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _significand(pattern, fmt):  # type: ignore[no-untyped-def]
+def _significand(pattern, fmt):
     """As the unit reads it: signed, 0 where a subnormal is flushed."""
     magnitude = _magnitude(pattern, fmt)
     normal = np.int64(magnitude >> fmt.mantissa != 0)
@@ -119,13 +119,13 @@ def _significand(pattern, fmt):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _exponent(pattern, fmt):  # type: ignore[no-untyped-def]
+def _exponent(pattern, fmt):
     """As encoded: that of the smallest normal number for subnormals and zeros."""
     return max(_magnitude(pattern, fmt) >> fmt.mantissa, 1) - fmt.bias
 
 
 @_compiled
-def _leading(pattern, fmt):  # type: ignore[no-untyped-def]
+def _leading(pattern, fmt):
     """Exponent of the leading bit, NEVER of zero; of subnormals as they are even where they are flushed."""
     magnitude = _magnitude(pattern, fmt)
     if magnitude >> fmt.mantissa:
@@ -134,18 +134,18 @@ def _leading(pattern, fmt):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _is_negative(pattern, fmt):  # type: ignore[no-untyped-def]
+def _is_negative(pattern, fmt):
     return (pattern >> fmt.sign_shift) & 1 == 1
 
 
 @_compiled
-def _integer(pattern, fmt):  # type: ignore[no-untyped-def]
+def _integer(pattern, fmt):
     whole = pattern & ((np.int64(1) << fmt.bits) - 1)
     return whole - ((whole >> (fmt.bits - 1)) << fmt.bits) * fmt.signed
 
 
 @_compiled
-def _run(nodes, products, others, formats, a, b, c, d):  # type: ignore[no-untyped-def]
+def _run(nodes, products, others, formats, a, b, c, d):
     """A few dot products, node by node: a, b [n, K], c, d [n]."""
     (n, k), sums = a.shape, len(nodes)
     results = np.empty((sums + 1, n), np.int64)
@@ -174,7 +174,7 @@ def _run(nodes, products, others, formats, a, b, c, d):  # type: ignore[no-untyp
 
 
 @_compiled
-def _decode(patterns, fmt, product, exponent, first):  # type: ignore[no-untyped-def]
+def _decode(patterns, fmt, product, exponent, first):
     """Significands and exponents as encoded; not the first time, multiplied with and added to what is there.
 
     The format is read into locals: of a record that might be written to, the compiler reads every field every time.
@@ -201,7 +201,7 @@ def _decode(patterns, fmt, product, exponent, first):  # type: ignore[no-untyped
 
 
 @_compiled
-def _find_specials(a, b, c, formats):  # type: ignore[no-untyped-def]
+def _find_specials(a, b, c, formats):
     """Whether any operand of a dot product is no number, [n]."""
     special, fc = np.empty(len(c), np.int64), formats[len(formats) - 1]
     fa, fb = formats[A], formats[B]
@@ -218,7 +218,7 @@ def _find_specials(a, b, c, formats):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _aligned_sums(index, nodes, products, others, formats, a, b, results, product, exponent, significands, exponents):  # type: ignore[no-untyped-def]
+def _aligned_sums(index, nodes, products, others, formats, a, b, results, product, exponent, significands, exponents):
     node, fmt = nodes[index], formats[OTHERS + index]
     first, end, fractions = node.first_product, node.end_products, formats[A].mantissa + formats[B].mantissa
     plain = node.product_exponent == 0 and not node.zeros_aligned
@@ -267,7 +267,7 @@ def _aligned_sums(index, nodes, products, others, formats, a, b, results, produc
 
 
 @_compiled
-def _product_exponent(product, exponent, x, y, node, formats):  # type: ignore[no-untyped-def]
+def _product_exponent(product, exponent, x, y, node, formats):
     """The exponent with which a product takes part in the alignment, NEVER where it does not."""
     if product == 0 and not node.zeros_aligned:
         return np.int64(NEVER)
@@ -281,7 +281,7 @@ def _product_exponent(product, exponent, x, y, node, formats):  # type: ignore[n
 
 
 @_compiled
-def _cut(term, drop, rule):  # type: ignore[no-untyped-def]
+def _cut(term, drop, rule):
     """A signed integer without its last `drop` bits (with more where that is negative)."""
     if drop <= 0:
         return term << min(-drop, 62)
@@ -300,7 +300,7 @@ def _cut(term, drop, rule):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _encode(negative, magnitude, exponent, node, fmt):  # type: ignore[no-untyped-def]
+def _encode(negative, magnitude, exponent, node, fmt):
     """As `rounding.encode`."""
     if magnitude == 0:
         return np.int64(0)
@@ -331,7 +331,7 @@ def _encode(negative, magnitude, exponent, node, fmt):  # type: ignore[no-untype
 
 
 @_compiled
-def _all_negative(row, node, products, others, formats, a, b, results):  # type: ignore[no-untyped-def]
+def _all_negative(row, node, products, others, formats, a, b, results):
     for i in range(node.first_product, node.end_products):
         k = products[i]
         if _is_negative(a[row, k], formats[A]) == _is_negative(b[row, k], formats[B]):
@@ -344,7 +344,7 @@ def _all_negative(row, node, products, others, formats, a, b, results):  # type:
 
 
 @_compiled
-def _exact_sums(index, nodes, products, others, formats, a, b, results, limbs, terms):  # type: ignore[no-untyped-def]
+def _exact_sums(index, nodes, products, others, formats, a, b, results, limbs, terms):
     """terms [n, 3]: of each term that is not zero, two factors and an exponent."""
     node, fmt, fa, fb = nodes[index], formats[OTHERS + index], formats[A], formats[B]
     for row in range(results.shape[1]):
@@ -367,7 +367,7 @@ def _exact_sums(index, nodes, products, others, formats, a, b, results, limbs, t
 
 
 @_compiled
-def _exact_sum(terms, count, result_bits, limbs):  # type: ignore[no-untyped-def]
+def _exact_sum(terms, count, result_bits, limbs):
     """(whether negative, magnitude below 2^62 whose last bit is sticky, exponent)."""
     if count == 0:
         return False, np.int64(0), np.int64(0)
@@ -405,7 +405,7 @@ def _exact_sum(terms, count, result_bits, limbs):  # type: ignore[no-untyped-def
 
 
 @_compiled
-def _add(limbs, sign, magnitude, offset):  # type: ignore[no-untyped-def]
+def _add(limbs, sign, magnitude, offset):
     """Add sign * magnitude * 2^offset; magnitude < 2^62."""
     for part, start in ((magnitude & 0x7FFFFFFF, offset), (magnitude >> 31, offset + 31)):
         place, shifted = start // LIMB, part << (start % LIMB)
@@ -414,13 +414,13 @@ def _add(limbs, sign, magnitude, offset):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _top(terms, i):  # type: ignore[no-untyped-def]
+def _top(terms, i):
     """No bit of the term is as high as this."""
     return terms[i, 2] + _bit_length(abs(terms[i, 0])) + _bit_length(abs(terms[i, 1]))
 
 
 @_compiled
-def _close_gap(terms, result_bits):  # type: ignore[no-untyped-def]
+def _close_gap(terms, result_bits):
     """Of two terms, one that lies below all that the rounding of the other can see only has to stay non-zero."""
     for small in range(2):
         seen = min(terms[1 - small, 2], _top(terms, 1 - small) - result_bits - 6)
@@ -431,7 +431,7 @@ def _close_gap(terms, result_bits):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _carry(limbs, size):  # type: ignore[no-untyped-def]
+def _carry(limbs, size):
     """Limbs brought to 0 .. 2^32 - 1, but for the last, which keeps the sign."""
     for i in range(size - 1):
         limbs[i + 1] += limbs[i] >> LIMB
@@ -439,7 +439,7 @@ def _carry(limbs, size):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _integer_sums(index, nodes, products, others, formats, a, b, results):  # type: ignore[no-untyped-def]
+def _integer_sums(index, nodes, products, others, formats, a, b, results):
     node, fmt = nodes[index], formats[OTHERS + index]
     for row in range(results.shape[1]):
         total = np.int64(0)
@@ -454,7 +454,7 @@ def _integer_sums(index, nodes, products, others, formats, a, b, results):  # ty
 
 
 @_compiled
-def _put_specials(index, nodes, products, others, formats, a, b, results, special):  # type: ignore[no-untyped-def]
+def _put_specials(index, nodes, products, others, formats, a, b, results, special):
     """Infinities and NaNs put where the terms have them; results that are none now make their rows special ones."""
     node, fmt = nodes[index], formats[OTHERS + index]
     for row in range(results.shape[1]):
@@ -468,7 +468,7 @@ def _put_specials(index, nodes, products, others, formats, a, b, results, specia
 
 
 @_compiled
-def _special_terms(row, node, products, others, formats, a, b, results):  # type: ignore[no-untyped-def]
+def _special_terms(row, node, products, others, formats, a, b, results):
     """(whether a term is NaN, 1 where one is +Inf, 2 where one is -Inf, or both)."""
     nan, infinities = False, 0
     for i in range(node.first_product, node.end_products):
@@ -488,7 +488,7 @@ def _special_terms(row, node, products, others, formats, a, b, results):  # type
 
 
 @_compiled
-def _nan(row, node, products, others, formats, a, b, results):  # type: ignore[no-untyped-def]
+def _nan(row, node, products, others, formats, a, b, results):
     """The first NaN operand made quiet, where payloads pass through, else the usual one."""
     quiet = np.int64(1) << (formats[OTHERS].mantissa - 1)
     for position in (100, 10, 1):

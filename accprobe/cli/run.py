@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from accprobe.cli.output import announce, check_writable, keep_previous, saving, tell
+from accprobe.cli.progress import Show, progress
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ def run(
 
     profiler = _profiler(device) if ncu else None
     latest: list[Report] = []
-    with saving(output) as save, _progress() as advance:
+    with saving(output) as save, progress("opening the device") as show:
 
         def on_row(report: Report) -> None:
             if not latest and report.device.reason:
                 announce(report)
             latest[:] = [report]
             save(report)
-            advance(report)
+            _advance(show, report)
 
         interrupted = False
         try:
@@ -122,29 +122,9 @@ def _profiler(device: str) -> Profiler:
     return ask
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[Report], None]]:
-    """A progress bar on standard error, where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("opening the device", total=None)
-
-        def advance(report: Report) -> None:
-            skipped = len(report.instructions) - len(report.measured)
-            bar.update(
-                task,
-                description=f"measuring {report.device.name}",
-                total=report.run.selected - skipped,
-                completed=len(report.measured),
-            )
-
-        yield advance
+def _advance(show: Show, report: Report) -> None:
+    skipped = len(report.instructions) - len(report.measured)
+    show(len(report.measured), report.run.selected - skipped, f"measuring {report.device.name}")
 
 
 def _print(latest: list[Report], form: str, expand: bool) -> None:

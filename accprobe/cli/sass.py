@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from accprobe.cli.output import tell
+from accprobe.cli.progress import progress
 from accprobe.errors import AccprobeError
 from accprobe.plain import plain
 
@@ -102,7 +101,11 @@ def _read(paths: list[Path], targets: tuple[str, ...], jobs: int | None) -> tupl
     from accprobe.witness import Reading, kernels
 
     reading = Reading()
-    with _progress() as advance:
+    with progress("looking for device code") as show:
+
+        def advance(reading: Reading) -> None:
+            show(reading.done, reading.pieces, f"{sum(reading.functions.values()):,} functions")
+
         return list(kernels(paths, targets, jobs or default_jobs(), reading, advance)), reading
 
 
@@ -157,23 +160,3 @@ def _exit(kernels: list[Kernel], reading: Reading, demanded: Requirements) -> No
         raise AccprobeError("what could not be read was not checked either")
     if reading.problems:
         sys.exit(COULD_NOT)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Reading], None]]:
-    """A progress bar on standard error, where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("looking for device code", total=None)
-
-        def advance(reading: Reading) -> None:
-            functions = sum(reading.functions.values())
-            bar.update(task, description=f"{functions:,} functions", total=reading.pieces, completed=reading.done)
-
-        yield advance

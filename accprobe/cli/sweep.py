@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from accprobe.cli.output import announce, check_writable, keep_previous, saving, tell
+from accprobe.cli.progress import progress
 from accprobe.errors import AccprobeError, UnknownName, nearest
 
 if TYPE_CHECKING:
@@ -129,14 +129,15 @@ def sweep(
 
     latest: list[Report] = []
     interrupted = False
-    with saving(output) as save, _progress(len(wanted)) as advance:
+    with saving(output) as save, progress("compiling") as show:
 
         def on_record(report: Report) -> None:
             if not latest and report.device.reason:
                 announce(report)
             latest[:] = [report]
             save(before.with_sweeps(report) if before else report)
-            advance(report)
+            done = {(each.dtype, each.num_warps, each.block_k) for each in report.sweeps}
+            show(len(done), len(wanted), f"sweeping on {report.device.name}")
 
         try:
             run(device, wanted, Problem(m, n, k, seed), sets, on_record, ncu)
@@ -171,26 +172,6 @@ def _before(output: Path | None) -> Report | None:
     before = Report.load(output)
     keep_previous(output)
     return before
-
-
-@contextmanager
-def _progress(configurations: int) -> Iterator[Callable[[Report], None]]:
-    """A progress bar on standard error, where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("compiling", total=configurations)
-
-        def advance(report: Report) -> None:
-            done = {(each.dtype, each.num_warps, each.block_k) for each in report.sweeps}
-            bar.update(task, description=f"sweeping on {report.device.name}", completed=len(done))
-
-        yield advance
 
 
 def _print(latest: list[Report], form: str, expand: bool) -> None:

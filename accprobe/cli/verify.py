@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from accprobe.cli.output import tell
+from accprobe.cli.progress import progress
 from accprobe.cli.run import INTERRUPTED, NOT_CONFIRMED
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.plain import plain
@@ -224,40 +224,18 @@ class _Seen(NamedTuple):
 
 def _measured(measure: Callable[[Advance], None], total: int | None, device: Device) -> _Seen:
     seen = [0, 0]
-    with _progress(total, device.name) as show:
+    with progress(f"verifying {device.name}", speed=True) as show:
 
         def advance(compared: int, differed: int) -> None:
             seen[0] += compared
             seen[1] += differed
-            show(compared, differed)
+            show(seen[0], total, f"verifying {device.name}" + (f", {seen[1]:,} differ" if seen[1] else ""))
 
         try:
             measure(advance)
         except KeyboardInterrupt:
             return _Seen(seen[0], seen[1], False)
     return _Seen(seen[0], seen[1], True)
-
-
-@contextmanager
-def _progress(total: int | None, name: str) -> Iterator[Advance]:
-    """A progress bar on standard error, where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda compared, differed: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(show_speed=True), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"verifying {name}", total=total)
-        wrong = 0
-
-        def advance(compared: int, differed: int) -> None:
-            nonlocal wrong
-            wrong += differed
-            bar.update(task, advance=compared, description=f"verifying {name}" + (f", {wrong:,} differ" if wrong else ""))
-
-        yield advance
 
 
 def _described(device: Device) -> dict[str, str]:
