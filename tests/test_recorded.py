@@ -23,7 +23,7 @@ REPORT = Report.load("h200")
 ROWS = {row.name: row for row in REPORT.instructions}
 PROBED = [inst.name for inst in catalog("sm_90a") if kernels.why_no_probe(inst) is None]
 
-MOST_BYTES = 3 * 2**19
+MOST_BYTES = 2 << 20
 C_OF_SAGE = 0x404073FF
 """3.0070798 (SageAttention2): it comes back as it is where the sum keeps 23 fraction bits."""
 
