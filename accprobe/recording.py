@@ -132,10 +132,15 @@ class Recording:
 
     def save(self, path: Path) -> None:
         """Write the file, so that a reader sees all of it or none. Raises OSError."""
-        temporary = path.resolve().with_name(f".{path.name}.{os.getpid()}")
+        data = _packed(self._arrays())
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        target = path.resolve()
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            temporary.write_bytes(_packed(self._arrays()))
-            temporary.replace(path.resolve())
+            temporary.write_bytes(data)
+            temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -170,14 +175,18 @@ class Recording:
         try:
             with np.load(io.BytesIO(raw), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
+            if "header" not in arrays:
+                raise RecordingError(f"{path} is no recording that `accprobe run --record` wrote, but another archive")
             header = json.loads(arrays["header"].tobytes())
             version = header.pop("accprobe recording")
             if version != VERSION:
                 raise RecordingError(f"{path}: this accprobe reads recordings of version {VERSION}, the file has {version!r}")
             facts = [_facts(row) for row in header.pop("instructions")]
             return cls(**header, instructions={f.name: f for f in facts}, exchanges=_exchanges(arrays))
-        except (KeyError, ValueError, TypeError, IndexError, EOFError, zipfile.BadZipFile, lzma.LZMAError) as e:
-            raise RecordingError(f"{path} is damaged, record again: {type(e).__name__}: {e}") from None
+        except (KeyError, ValueError, TypeError, IndexError, EOFError, zipfile.BadZipFile, lzma.LZMAError):
+            raise RecordingError(
+                f"{path} is damaged, or no recording that `accprobe run --record` wrote; record again"
+            ) from None
 
 
 def _facts(row: dict[str, Any]) -> Facts:

@@ -43,6 +43,7 @@ SCHEMA: Literal[1] = 1
 Status = Literal["confirmed", "inferred", "unverified", "skipped"]
 Value = int | str | None
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]+$")]
+OneLine = Annotated[str, StringConstraints(pattern=r"^[^\r\n]*$")]
 Exchange = tuple[Hex, Hex, Hex, Hex]
 """A, B, C and what the device answered."""
 
@@ -82,8 +83,8 @@ class DeviceRecord(_Record):
     """What was measured. reason: why a simulated device stands in for a GPU; facts: compute_capability, sm_count, …"""
 
     kind: DeviceKind
-    name: str
-    architecture: str
+    name: OneLine
+    architecture: OneLine
     reason: str = ""
     facts: dict[str, int | float | str] = {}
 

@@ -140,7 +140,7 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
         (["-o", "/nonexistent/r.json"], "/nonexistent/r.json cannot be written: No such file or directory"),
         (["-o", "/"], "/ cannot be written: it is a directory"),
         (["--format", "xml"], "Invalid value for '--format': 'xml' is not one of 'terminal', 'json'"),
-        (["--dots", "0"], "Invalid value for '--dots': 0 is not in the range x>=1"),
+        (["--dots", "0"], "Invalid value for '--dots': '0' is not a positive whole number"),
         (["--divice", "x"], "No such option"),
     ],
 )

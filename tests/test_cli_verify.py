@@ -281,6 +281,7 @@ def spoil(path: Path, line: int, text: str) -> None:
     ("file", "change", "sentence"),
     [
         ("a_H100_fp16.txt", None, "is missing"),
+        ("d_H100_fp32.txt", None, "d_H100_fp32.txt is missing"),
         ("d_H100_fp32.txt", "d_H100_fp8.txt", "is not GPU/FORMAT/d_GPU_RESULT.txt with a known format and result"),
         ("c_H100_fp32.txt", (3, "0102"), ":3: '0102' is no binary pattern of a float32"),
         ("b_H100_fp16.txt", (2, "xyz"), ":2: 'xyz' is no hexadecimal pattern of a float32"),

@@ -243,11 +243,14 @@ def test_recorded_device_is_its_device() -> None:
         (lambda raw: raw[:-1000], "it is cut short"),
         (lambda raw: b"", "it is another kind of file"),
         (lambda raw: b'{"schema": 1}', "it is another kind of file"),
-        (lambda raw: raw[:2000] + b"????" + raw[2004:], "is damaged, record again"),
-        (lambda raw: archive({"x": np.zeros(1)}), "is damaged, record again: KeyError: 'header'"),
+        (lambda raw: raw[:2000] + b"????" + raw[2004:], "is damaged, or no recording"),
+        (lambda raw: archive({"x": np.zeros(1)}), "is no recording that `accprobe run --record` wrote, but another archive"),
         (lambda raw: changed(raw, header=b'{"accprobe recording": 9}'), "reads recordings of version 1, the file has 9"),
-        (lambda raw: changed(raw, header=b'{"accprobe recording": 1, "instructions": []}'), "is damaged, record again"),
-        (lambda raw: changed(raw, answers=b"\0\0"), "answers are missing"),
+        (
+            lambda raw: changed(raw, header=b'{"accprobe recording": 1, "instructions": []}'),
+            "is damaged, or no recording",
+        ),
+        (lambda raw: changed(raw, answers=b"\0\0"), "is damaged, or no recording"),
     ],
 )
 def test_damaged_files(file: Path, spoil: Callable[[bytes], bytes], reason: str) -> None:
@@ -311,3 +314,23 @@ def test_a_device_that_stops_is_no_replay_that_ends(tmp_path: Path) -> None:
     assert sorted(row.status for row in report.measured) == ["confirmed", "unverified"]
     with pytest.raises(NotRecorded):
         replayed(path)
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    node = tmp_path / "node"
+    node.symlink_to("/dev/full")
+    result = run("--device", "sim:h100", "--select", FP8.name, "--dots", "300", "--record", str(node))
+    assert (result.exit_code, result.stderr) == (2, f"accprobe: {node} cannot be written: No space left on device\n")
+    assert node.is_symlink()
+    assert not node.is_file()
+
+
+def test_report_and_recording_go_to_two_files(tmp_path: Path) -> None:
+    same = str(tmp_path / "same")
+    result = run("--device", "sim:h100", "--select", FP8.name, "-o", same, "--record", same)
+    assert (result.exit_code, result.stderr) == (2, "accprobe: -o and --record name the same file; give two\n")
+
+
+def test_replay_needs_a_file() -> None:
+    result = run("--device", "replay:")
+    assert (result.exit_code, result.stderr) == (2, "accprobe: 'replay:' names no recording; give replay:FILE\n")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from accprobe.cli.count import Count
 from accprobe.cli.output import announce, check_writable, keep_previous, saving, tell
 from accprobe.cli.progress import Show, progress
 from accprobe.errors import AccprobeError
@@ -29,7 +30,7 @@ INTERRUPTED = 130
     "--device", default="auto", show_default=True, metavar="auto|cuda:N|sim:NAME|replay:FILE", help="What to measure."
 )
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
-@click.option("--dots", type=click.IntRange(1), default=16384, show_default=True, help="Random dot products to verify each on.")
+@click.option("--dots", type=Count(), default=16384, show_default=True, help="Random dot products to verify each on.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
 @click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 10]")
 @click.option(
@@ -75,6 +76,8 @@ def run(
         check_writable(output)
         keep_previous(output)
     if record:
+        if output and record.resolve() == output.resolve():
+            raise click.UsageError("-o and --record name the same file; give two")
         check_writable(record)
     from accprobe.survey import survey
 

@@ -39,7 +39,7 @@ def show(report: str, instruction: str | None, form: str, expand: bool, plots: b
     from accprobe.report import Report
 
     loaded = Report.load(report)
-    if instruction:
+    if instruction is not None:
         from accprobe.survey import matching
 
         names = [row.name for row in loaded.instructions]

@@ -7,10 +7,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from accprobe.cli.count import Count
 from accprobe.cli.output import tell
 from accprobe.cli.progress import progress
 from accprobe.cli.run import INTERRUPTED, NOT_CONFIRMED
@@ -31,26 +32,6 @@ MISMATCH = NOT_CONFIRMED
 Advance = Callable[[int, int], None]
 
 
-class _Count(click.ParamType):  # type: ignore[type-arg]
-    """A positive whole number, also as 1e10 or 10_000_000."""
-
-    name = "count"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            try:
-                number = int(float(value))
-            except (ValueError, OverflowError):
-                number = 0
-            else:
-                number = number if number == float(value) else 0
-        if number < 1:
-            self.fail(f"'{value}' is not a positive whole number, such as 1e9 or 10_000_000")
-        return number
-
-
 @click.command()
 @click.argument("models", metavar="REPORT|sim:NAME|sim:all")
 @click.option("--device", metavar="auto|cuda:N|sim:NAME", help="What to hold them against.  [default: the first GPU]")
@@ -60,7 +41,7 @@ class _Count(click.ParamType):  # type: ignore[type-arg]
     metavar="DIR",
     help="Hold them against recorded results instead, in the layout of MATLAB-tensor-core's model_validation.",
 )
-@click.option("--dots", type=_Count(), default="1e6", show_default=True, help="Random dot products of each instruction.")
+@click.option("--dots", type=Count(), default="1e6", show_default=True, help="Random dot products of each instruction.")
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
 @click.option("--every-sm", is_flag=True, help="Ask every SM of the GPU all of the dots, and name those that differ.")
@@ -120,7 +101,8 @@ def _against_device(models: str, name: str | None, select: tuple[str, ...], dots
 
     seen = _measured(measure, len(chosen) * dots, device)
     data = {"models": models, "device": _described(device), "verified": [verified_data(row) for row in rows]}
-    _print(form, data, lambda: _titled(models, device, verified(rows)))
+    if rows or seen.finished:
+        _print(form, data, lambda: _titled(models, device, verified(rows)))
     _exit(any(row.done.mismatches for row in rows), seen, len(rows), len(chosen))
 
 
@@ -141,7 +123,8 @@ def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: i
 
     seen = _measured(measure, None, device)
     data = {"models": models, "device": _described(device), "checked": [checked_up_data(row) for row in rows]}
-    _print(form, data, lambda: _titled(models, device, checked_up(rows)))
+    if rows or seen.finished:
+        _print(form, data, lambda: _titled(models, device, checked_up(rows)))
     _exit(any(row.done.faults for row in rows), seen, len(rows), len(chosen))
 
 

@@ -25,6 +25,8 @@ def open_device(name: str) -> Device:
 
         return simulated_device(rest)
     if kind == "replay":
+        if not rest:
+            raise UnknownName("'replay:' names no recording; give replay:FILE")
         from accprobe.devices.replay import ReplayDevice
 
         return ReplayDevice(Path(rest))
