@@ -43,7 +43,6 @@ SCHEMA: Literal[1] = 1
 Status = Literal["confirmed", "inferred", "unverified", "skipped"]
 Value = int | str | None
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]+$")]
-OneLine = Annotated[str, StringConstraints(pattern=r"^[^\r\n]*$")]
 Exchange = tuple[Hex, Hex, Hex, Hex]
 """A, B, C and what the device answered."""
 
@@ -83,8 +82,8 @@ class DeviceRecord(_Record):
     """What was measured. reason: why a simulated device stands in for a GPU; facts: compute_capability, sm_count, …"""
 
     kind: DeviceKind
-    name: OneLine
-    architecture: OneLine
+    name: str
+    architecture: str
     reason: str = ""
     facts: dict[str, int | float | str] = {}
 
