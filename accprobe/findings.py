@@ -52,3 +52,16 @@ class Characterisation:
     """How many dot products gave different bits when asked a second time."""
     asked: list[tuple[Operands, Bits]] = field(default_factory=list)
     """Everything that the device was asked and answered; a rival model is tried on it first."""
+    others: list[DotModel] = field(default_factory=list)
+    """Other models that explain the random dot products on which this one was chosen."""
+
+
+def values(model: DotModel) -> dict[str, Value]:
+    """Every field of a model, by the feature that it is found as."""
+    known: dict[str, Value] = {name: getattr(model, name) for name in ("subnormal_operands", "subnormal_addend")}
+    for node in model.root.nodes():
+        prefix = "" if node.products else "add_"
+        width = node.arithmetic.result.storage_bits // 4
+        for name, value in vars(node.arithmetic).items():
+            known[prefix + name] = f"0x{value:0{width}X}" if name == "nan" else value
+    return known

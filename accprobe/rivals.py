@@ -1,23 +1,19 @@
 """Rivals: models that differ from the inferred one in one respect. Each must be contradicted by some dot product.
 
 Agreement on random data proves little: with 24 instead of 25 alignment bits only one bf16 result in ten is wrong. So every
-field of the model is mutated, of all sums at once and of each sum alone, and the order of the sums too. A rival is held
-against random operands of every kind, against everything that the experiments asked, and on operands that are looked for where
-it differs from the model (`accprobe.separation`); one that explains all of it has survived, and its field is undetermined.
+field of the model is mutated, of all sums at once and of each sum alone, and the order of the sums too; and fields that can
+stand in for one another are mutated at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations, product
 from typing import Any, get_args
 
-import numpy as np
-
-from accprobe.devices.protocol import Device, dot_expecting
-from accprobe.findings import Characterisation, Finding, Value
-from accprobe.formats import Bits
-from accprobe.instructions import Instruction
+from accprobe.features import OF_ALIGNMENT
+from accprobe.findings import Finding, Value, values
 from accprobe.model import (
     AddendPlace,
     AlignmentRounding,
@@ -38,123 +34,69 @@ from accprobe.model import (
     chain,
     fits,
 )
-from accprobe.operands import Operands, draw, joined, kinds
-from accprobe.separation import FLOORS, Search
-from accprobe.verify import Counterexample, counterexample
-
-FEW, MANY = 48, 512
-"""Random dot products of each kind that every rival meets, and that those meet that are left."""
 
 OF_ONE_SUM = ("alignment_bits", "alignment_rounding", "result_bits", "result_rounding")
 """Fields that are also mutated in one sum alone."""
 
 
-MOST_WRONG = 20
-"""Dot products that contradict the model, of one set of operands, that are kept."""
+CHOICES: dict[str, tuple[str, ...]] = {
+    "result_rounding": get_args(Rounding),
+    "alignment_rounding": get_args(AlignmentRounding),
+    "product_exponent": get_args(ProductExponent),
+    "zero_terms": get_args(ZeroTerms),
+    "zero_sign": get_args(ZeroSign),
+    "underflow_sign": get_args(UnderflowSign),
+    "overflow": get_args(Overflow),
+    "subnormal_results": get_args(Subnormals),
+    "subnormal_operands": get_args(Subnormals),
+    "subnormal_addend": get_args(Subnormals),
+}
+"""The words that each feature can be."""
+
+GROUPS = (
+    (
+        *("zero_sign", "underflow_sign", "add_zero_sign", "add_underflow_sign"),
+        *("subnormal_operands", "subnormal_addend", "subnormal_results", "add_subnormal_results"),
+    ),
+    ("overflow", "add_overflow"),
+)
+"""Fields that show through one another: a zero's sign, or that it is one, through the next sum."""
+
+AT_ONCE = 3
+"""Fields of a group that are changed together, at most."""
 
 
 @dataclass(frozen=True)
 class Rival:
-    """A model with one thing changed: `field` as in the findings, `value` as the report prints it."""
+    """A model with one thing changed: `field` as in the findings, `value` as the report prints it.
+
+    also: further fields that had to change with it, with their values.
+    """
 
     field: str
     value: str
     model: DotModel
+    also: tuple[tuple[str, Value], ...] = ()
 
+    @property
+    def changes(self) -> tuple[tuple[str, Value], ...]:
+        """Every field that is changed, and its value."""
+        return (self.field, _plain(self.value.split(" in ")[0])), *self.also
 
-@dataclass(frozen=True)
-class Contest:
-    """How many rivals were tried, and those that explain everything seen as well as the inferred model.
-
-    wrong: the dot products asked to separate a rival from the model on which it is the model that is wrong.
-    """
-
-    tried: int
-    survived: tuple[Rival, ...]
-    wrong: tuple[Counterexample, ...] = ()
-
-
-def challenge(device: Device, inst: Instruction, result: Characterisation, seed: int = 0) -> Contest:
-    """Hold every rival of the inferred model against the device. Raises DeviceError where the device fails."""
-    if result.model is None:
-        return Contest(0, ())
-    candidates = list(rivals(result.model, result.findings))
-    left = candidates
-    wrong: list[Counterexample] = []
-    for operands, d in _rounds(device, inst, result, seed):
-        wrong += _wrong(inst, result.model, operands, d)
-        left = [rival for rival in left if np.array_equal(rival.model.evaluate(inst, *operands), d)]
-        if not left:
-            break
-    search, survived = Search(inst, result.model, seed), []
-    for rival in left:
-        separated, counterexamples = _separated(device, inst, result.model, rival, search)
-        survived += [] if separated else [rival]
-        wrong += counterexamples
-    return Contest(len(candidates), tuple(survived), tuple(dict.fromkeys(wrong)))
-
-
-def _separated(
-    device: Device, inst: Instruction, model: DotModel, rival: Rival, search: Search
-) -> tuple[bool, list[Counterexample]]:
-    """Whether the device contradicts the rival on operands looked for because the two differ; where it does so to the model."""
-    operands = search.separating(rival.model, rival.field)
-    if operands is None:
-        return False, []
-    d = dot_expecting(device, inst, *operands, lambda: model.evaluate(inst, *operands))
-    return not np.array_equal(rival.model.evaluate(inst, *operands), d), _wrong(inst, model, operands, d)
-
-
-def _wrong(inst: Instruction, model: DotModel, operands: Operands, d: Bits) -> list[Counterexample]:
-    """The first of the dot products that are not as the model has them."""
-    expected = model.evaluate(inst, *operands)
-    return [
-        counterexample(operands, d, expected, row, "separating") for row in np.flatnonzero(d != expected)[:MOST_WRONG].tolist()
-    ]
-
-
-def _rounds(device: Device, inst: Instruction, result: Characterisation, seed: int) -> Iterator[tuple[Operands, Bits]]:
-    """Ever more dot products with the device's answers: few random ones, the experiments', many random ones."""
-    assert result.model is not None
-    yield _random(device, inst, result.model, seed, FEW)
-    if result.asked:
-        yield joined([operands for operands, _ in result.asked]), np.concatenate([d for _, d in result.asked])
-    yield _random(device, inst, result.model, seed + 1, MANY)
-
-
-def _random(device: Device, inst: Instruction, model: DotModel, seed: int, n: int) -> tuple[Operands, Bits]:
-    rng = np.random.default_rng([seed, n])
-    operands = joined([draw(kind, inst, rng, n) for kind in kinds(inst)])
-    return operands, dot_expecting(device, inst, *operands, lambda: model.evaluate(inst, *operands))
-
-
-def undetermined(findings: dict[str, Finding], contest: Contest) -> dict[str, Finding]:
-    """The findings with those fields undetermined in which a rival survived."""
-    settled = dict(findings)
-    for rival in contest.survived:
-        finding = settled.get(rival.field, Finding(rival.field, None))
-        if finding.bound == "undetermined" and finding.left:
-            continue
-        value = _plain(rival.value.split(" in ")[0])
-        if finding.bound == "at least" and isinstance(value, int) and isinstance(finding.value, int) and value > finding.value:
-            continue
-        known = f"{finding.value} or more" if finding.bound == "at least" else finding.value
-        left = (known, *(_plain(r.value) for r in contest.survived if r.field == rival.field))
-        note = finding.note or "these give the same bits on every operand tried"
-        settled[rival.field] = replace(finding, bound="undetermined", left=left, note=note)
-        if rival.field in ("alignment_bits", "result_bits") and "effective_bits" in settled:
-            settled["effective_bits"] = replace(settled["effective_bits"], bound="undetermined", note=f"{rival.field} is")
-    return settled
+    def __str__(self) -> str:
+        return " and ".join((self.value, *(f"{field} {_text(field, value)}" for field, value in self.also)))
 
 
 def _plain(text: str) -> Value:
+    if text == "none":
+        return None
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def rivals(model: DotModel, findings: dict[str, Finding]) -> Iterator[Rival]:
     """Every model that differs from `model` in one field or in the order of its sums, none twice."""
     seen = {model}
-    for rival in (*_operand_rivals(model), *_arithmetic_rivals(model, findings), *_order_rivals(model, findings)):
+    for rival in (*_operand_rivals(model), *_arithmetic_rivals(model), *_order_rivals(model, findings)):
         if rival.model not in seen:
             seen.add(rival.model)
             yield rival
@@ -168,18 +110,106 @@ def _operand_rivals(model: DotModel) -> Iterator[Rival]:
             yield Rival(field, value, replace(model, **{field: value}))
 
 
-def _arithmetic_rivals(model: DotModel, findings: dict[str, Finding]) -> Iterator[Rival]:
+def _arithmetic_rivals(model: DotModel) -> Iterator[Rival]:
     nodes = list(model.root.nodes())
     for arithmetic in model.arithmetics:
         sharing = [node for node in nodes if node.arithmetic == arithmetic]
-        prefix = "" if any(node.products for node in sharing) else "add_"
-        for field, value in _mutations(arithmetic, findings, prefix, arithmetic == model.root.arithmetic):
+        prefix = prefix_of(model, arithmetic)
+        for field, value in _mutations(arithmetic, prefix, arithmetic == model.root.arithmetic):
             changed = replace(arithmetic, **{field: value})
             if isinstance(changed, FloatArithmetic) and not all(fits(changed, len(node.terms)) for node in sharing):
                 continue
             yield Rival(prefix + field, _text(field, value), in_all(model, arithmetic, changed))
             for node in sharing if len(sharing) > 1 and field in OF_ONE_SUM else ():
                 yield Rival(prefix + field, f"{_text(field, value)} in {_name(node)}", _in_one(model, node, changed))
+
+
+def pairs(model: DotModel) -> Iterator[Rival]:
+    """Models that differ in two fields that can stand in for one another: how many bits are kept, and how the rest is cut."""
+    for arithmetic, prefix in floats(model):
+        f, r = arithmetic.alignment_bits, arithmetic.result_bits
+        changes: list[dict[str, Any]] = [
+            {"result_bits": bits, "result_rounding": mode} for bits in (r - 1, r + 1) for mode in get_args(Rounding)
+        ]
+        for bits in (f - 1, f + 1) if f is not None else ():
+            changes += [{"alignment_bits": bits, "alignment_rounding": cut} for cut in get_args(AlignmentRounding)]
+            if not prefix:
+                changes += [{"alignment_bits": bits, "product_exponent": rule} for rule in get_args(ProductExponent)]
+        for fields in changes:
+            changed = with_bits(model, arithmetic, **fields)
+            if changed and all(getattr(arithmetic, field) != value for field, value in fields.items()):
+                (field, value), *also = ((prefix + field, value) for field, value in fields.items())
+                yield Rival(field, str(value), changed, tuple(also))
+
+
+def groups(model: DotModel) -> Iterator[Rival]:
+    """Models that differ in two or three of the fields that show through one another."""
+    known = values(model)
+    for fields in GROUPS:
+        others = [
+            [(field, value) for value in CHOICES[field.removeprefix("add_")] if value != known[field]]
+            for field in fields
+            if field in known
+        ]
+        for few in range(2, AT_ONCE + 1):
+            for chosen in combinations(others, few):
+                for (field, value), *also in product(*chosen):
+                    changed = with_features(model, {field: value, **dict(also)})
+                    if changed != model:
+                        yield Rival(field, value, changed, tuple(also))
+
+
+def differing(model: DotModel, others: Iterable[DotModel]) -> Iterator[Rival]:
+    """Other models as rivals, each in all fields in which it differs.
+
+    How a sum is aligned that keeps every bit is no difference: with bits enough it is the same function.
+    """
+    known = values(model)
+    exact = {prefix for prefix in ("", "add_") if known.get(f"{prefix}alignment_bits", 0) is None}
+    same = {f"{prefix}{field}" for prefix in exact for field in ("alignment_bits", *OF_ALIGNMENT)}
+    for other in others:
+        changes = [(field, value) for field, value in values(other).items() if known.get(field) != value and field not in same]
+        if changes:
+            (field, value), *also = changes
+            yield Rival(field, _text(field, value), other, tuple(also))
+
+
+def with_features(model: DotModel, features: dict[str, str]) -> DotModel:
+    """The model with features, named as in the findings, changed."""
+    own = {name: value for name, value in features.items() if hasattr(model, name)}
+    changed = replace(model, **own)  # type: ignore[arg-type]
+    for arithmetic, prefix in floats(model):
+        fields = {
+            name.removeprefix("add_"): value
+            for name, value in features.items()
+            if name.startswith("add_") == (prefix == "add_")
+        }
+        theirs = {name: value for name, value in fields.items() if name not in own}
+        changed = in_all(changed, arithmetic, replace(arithmetic, **theirs))  # type: ignore[arg-type]
+    return changed
+
+
+def floats(model: DotModel) -> Iterator[tuple[FloatArithmetic, str]]:
+    """The floating-point arithmetics but those of f64, with the prefix of their features."""
+    for arithmetic in model.arithmetics:
+        if isinstance(arithmetic, FloatArithmetic) and arithmetic.result.name != "f64":
+            yield arithmetic, prefix_of(model, arithmetic)
+
+
+def prefix_of(model: DotModel, arithmetic: Arithmetic) -> str:
+    """What features of the arithmetic's role begin with."""
+    return "" if any(node.products for node in model.root.nodes() if node.arithmetic == arithmetic) else "add_"
+
+
+def _most_terms(model: DotModel, arithmetic: Arithmetic) -> int:
+    return max(len(node.terms) for node in model.root.nodes() if node.arithmetic == arithmetic)
+
+
+def with_bits(model: DotModel, arithmetic: FloatArithmetic, **fields: Any) -> DotModel | None:
+    """The model with fields of one arithmetic changed; None where its sums do not take them."""
+    changed = replace(arithmetic, **fields)
+    possible = 0 <= changed.result_bits <= changed.result.mantissa_bits and fits(changed, _most_terms(model, arithmetic))
+    return in_all(model, arithmetic, changed) if possible else None
 
 
 def in_all(model: DotModel, old: Arithmetic, new: Arithmetic) -> DotModel:
@@ -201,27 +231,19 @@ def _name(node: FusedSum) -> str:
 
 def _text(field: str, value: Any) -> str:
     if field == "nan":
-        return f"0x{value:X}"
+        return value if isinstance(value, str) else f"0x{value:X}"
     return "none" if value is None else str(value)
 
 
-def _mutations(arithmetic: Arithmetic, findings: dict[str, Finding], prefix: str, shows_nan: bool) -> Iterator[tuple[str, Any]]:
+def _mutations(arithmetic: Arithmetic, prefix: str, shows_nan: bool) -> Iterator[tuple[str, Any]]:
     if isinstance(arithmetic, IntegerArithmetic):
         yield from (("overflow", value) for value in get_args(IntegerOverflow))
         return
     bits, result = arithmetic.alignment_bits, arithmetic.result_bits
-    least = findings.get(f"{prefix}result_bits")
-    if least is not None and least.bound == "at least" and isinstance(least.value, int):
-        yield "result_bits", least.value - 1
-    else:
-        yield from (("result_bits", r) for r in (result - 1, result + 1) if 0 <= r <= arithmetic.result.mantissa_bits)
+    yield from (("result_bits", r) for r in (result - 1, result + 1) if 0 <= r <= arithmetic.result.mantissa_bits)
     if bits is not None:
-        floor = arithmetic.min_exponent
         yield from (("alignment_bits", f) for f in (bits - 1, bits + 1) if f >= 0)
-        yield from (("min_exponent", e) for e in ((*FLOORS, None) if floor is None else (floor - 1, floor + 1, None)))
         yield from (("alignment_rounding", r) for r in get_args(AlignmentRounding))
-    elif arithmetic.result.name != "f64":
-        yield from (("alignment_bits", f) for f in range(result, result + 4))
     if bits is not None and not prefix:
         yield from (("product_exponent", rule) for rule in get_args(ProductExponent))
         if arithmetic.product_exponent == "unnormalised":

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from accprobe import report, units
+from accprobe.contest import Contest, challenge, settled
 from accprobe.devices.protocol import Device
 from accprobe.devices.recorder import RecordedDevice
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
@@ -20,7 +21,6 @@ from accprobe.instructions import Instruction
 from accprobe.lowering import Lowering
 from accprobe.recording import Exchanges
 from accprobe.report import Row, Status
-from accprobe.rivals import Contest, challenge, undetermined
 from accprobe.verify import Counterexample, Verification, verify
 
 RECONSIDERED = 5
@@ -67,7 +67,7 @@ class Surveyor:
         result, contest = settle(self._device, inst, seed)
         if result.model is None:
             reason = "no model explains what the device answered"
-            return Row(name=inst.name, status="unverified", reason=reason, **_known(result, None))
+            return Row(name=inst.name, status="unverified", reason=reason, **_known(result))
         verification = verify(self._device, inst, result.model, dots, seed)
         verification = _with_wrong(verification, contest.wrong)
         return Row(
@@ -76,9 +76,9 @@ class Surveyor:
             model=result.model,
             verification=_verification(inst, verification),
             rivals=report.Rivals(
-                tried=contest.tried, survived=tuple(report.Rival(field=r.field, value=r.value) for r in contest.survived)
+                tried=contest.tried, survived=tuple(report.Rival(field=r.field, value=str(r)) for r in contest.survived)
             ),
-            **_known(result, contest),
+            **_known(result),
         )
 
     def _ask_again(self, worked: Instruction, error: DeviceError) -> None:
@@ -104,7 +104,8 @@ def settle(device: Device, inst: Instruction, seed: int = 0) -> tuple[Characteri
         known += contest.wrong
         result = characterise(device, inst, [wrong.exchange for wrong in known])
         contest = challenge(device, inst, result, seed + again)
-    return result, contest
+    model = None if contest.wrong or result.unstable else result.model
+    return replace(result, findings=settled(result.findings, contest, model)), contest
 
 
 def _defect(error: Exception) -> str:
@@ -166,13 +167,12 @@ def witnessed(row: Row) -> Lowering | None:
     return Lowering(row.opcodes, row.lowering, row.opcode_source, row.cubin_sha256)
 
 
-def _known(result: Characterisation, contest: Contest | None) -> dict[str, Any]:
-    """Findings, what rivals leave undetermined of them, and their evidence."""
+def _known(result: Characterisation) -> dict[str, Any]:
+    """Findings and their evidence."""
     inst = result.instruction
-    findings = undetermined(result.findings, contest) if contest else result.findings
     found = {
         name: report.Finding(value=f.value, bound=report.bound(f.bound), left=f.left, note=f.note)
-        for name, f in findings.items()
+        for name, f in result.findings.items()
     }
     evidence = {name: tuple(report.exchange(inst, e) for e in f.evidence) for name, f in result.findings.items() if f.evidence}
     return {"findings": found, "evidence": evidence, "unstable": result.unstable}

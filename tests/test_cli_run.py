@@ -13,9 +13,9 @@ from fakes import DENSE, FakeDevice
 
 from accprobe import survey, surveyor
 from accprobe.cli import main
+from accprobe.contest import Contest
 from accprobe.errors import DeviceError
 from accprobe.report import Report
-from accprobe.rivals import Contest
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def characterise(device: Device, inst: Instruction, known: Sequence[Exchange] = 
         findings["carries"] = carries(bench, model)
         findings["effective_bits"] = effective(findings)
     findings |= tree_in_words(model, findings["order"])
-    return Characterisation(inst, findings, model, bench.unstable, bench.asked)
+    return Characterisation(inst, findings, model, bench.unstable, bench.asked, bench.others)
 
 
 def _by_feature(findings: list[Finding]) -> dict[str, Finding]:

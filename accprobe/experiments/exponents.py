@@ -142,7 +142,7 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     most = next((level for level in range(min(lowest) + f, max(lowest) + f + 1) if not explains(level + 1)), None)
     note = "no input reaches below it: smaller bits are not made, or do not show in the result"
     left = ("none", f"at most {most}") if most is not None else ("none", "any")
-    evidence = bench.exchanges(operands, d, range(2))
+    evidence = bench.exchanges(operands, d, range(min(2, len(d))))
     return draft, [Finding("min_exponent", None, "undetermined", left, note, evidence)]
 
 

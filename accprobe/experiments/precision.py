@@ -94,13 +94,10 @@ def _alike(bench: Workbench, draft: Draft, role: Role, others: list[Node]) -> Fi
     operands = fitting(bench, rows)
     d = bench.ask(operands)
     wrong = np.flatnonzero(d != draft.model().evaluate(bench.inst, *operands))
-    prefix = "" if role == "sum" else "add_"
     if not len(wrong):
-        return Finding(f"{prefix}sums_alike", "yes", evidence=bench.exchanges(operands, d, range(min(EVIDENCE, len(d)))))
+        return Finding("sums_alike", "yes", evidence=bench.exchanges(operands, d, range(min(EVIDENCE, len(d)))))
     evidence = bench.exchanges(operands, d, wrong[:EVIDENCE])
-    return Finding(
-        f"{prefix}sums_alike", "no", "undetermined", note="some sums differ from the one measured", evidence=evidence
-    )
+    return Finding("sums_alike", "no", "undetermined", note="some sums differ from the one measured", evidence=evidence)
 
 
 def _telling_rows(bench: Workbench, node: Node, f: int | None, r: int) -> Iterator[Row]:

@@ -6,7 +6,6 @@ neighbours, the models that differ in one field or in the order, the one that ex
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
 from typing import get_args
@@ -18,9 +17,7 @@ from accprobe.experiments.elimination import eliminate
 from accprobe.experiments.search import explains, improvements, neighbours
 from accprobe.experiments.workbench import Workbench
 from accprobe.features import OF_ALIGNMENT
-from accprobe.findings import Bound, Finding, Value
-from accprobe.formats import Bits
-from accprobe.instructions import Instruction
+from accprobe.findings import Bound, Finding, Value, values
 from accprobe.model import DotModel, FloatArithmetic, ProductExponent, Rounding
 from accprobe.operands import Operands, draw, joined, kinds
 from accprobe.rivals import in_all
@@ -74,9 +71,10 @@ def refine(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> t
     """A model that explains every random dot product that was asked, or the one nearest to it; the findings changed likewise.
 
     Each round asks fresh ones; those that the model gets wrong join the pool on which a better one is looked for. Those
-    that are known to contradict other models are in it from the beginning.
+    that are known to contradict other models are in it from the beginning. The bench gets other models that explain the pool.
     """
     inst = bench.inst
+    bench.others = []
     pool = [(operands, bench.ask(operands, model)) for operands in bench.known_operands()]
     for turn, each in enumerate(POOL):
         if turn == len(POOL) - 1 and not pool:
@@ -95,7 +93,8 @@ def refine(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> t
                 model = better
                 findings = _settled(findings, model)
     if pool and not bench.unstable:
-        findings = _ambiguous(inst, findings, model, neighbours(model, findings, thorough), seen, answers)
+        others = neighbours(inst, model, findings, thorough)
+        bench.others = [other for other in others if other != model and explains(inst, other, seen, answers)]
     return model, findings
 
 
@@ -137,46 +136,8 @@ def _settled(findings: dict[str, Finding], model: DotModel) -> dict[str, Finding
     return changed
 
 
-def _ambiguous(
-    inst: Instruction,
-    findings: dict[str, Finding],
-    model: DotModel,
-    others: Iterable[DotModel],
-    operands: Operands,
-    d: Bits,
-) -> dict[str, Finding]:
-    """The findings, undetermined where other models explain all answers `d` with other values."""
-    left: dict[str, list[Value]] = {feature: [value] for feature, value in values(model).items()}
-    for other in others:
-        new = [(feature, value) for feature, value in values(other).items() if value not in left.get(feature, [value])]
-        if new and explains(inst, other, operands, d):
-            for feature, value in new:
-                left[feature].append(value)
-    changed = dict(findings)
-    for feature, possible in left.items():
-        finding = changed.get(feature)
-        if finding and any(value != finding.value and not _above(finding, value) for value in possible):
-            note = "these explain the random operands tried equally well"
-            changed[feature] = replace(finding, value=possible[0], bound="undetermined", left=tuple(possible), note=note)
-    return changed
-
-
 def _above(finding: Finding, value: Value) -> bool:
     """Whether a value is one that the lower bound allows for; None stands for all bits."""
     if finding.bound != "at least" or not isinstance(finding.value, int):
         return False
     return value is None or (isinstance(value, int) and value > finding.value)
-
-
-def values(model: DotModel) -> dict[str, int | str | None]:
-    """Every field of a model, by the feature that it is found as."""
-    values: dict[str, int | str | None] = {
-        "subnormal_operands": model.subnormal_operands,
-        "subnormal_addend": model.subnormal_addend,
-    }
-    for node in model.root.nodes():
-        prefix = "" if node.products else "add_"
-        for field, value in vars(node.arithmetic).items():
-            width = node.arithmetic.result.storage_bits // 4
-            values[prefix + field] = f"0x{value:0{width}X}" if field == "nan" else value
-    return values

@@ -18,22 +18,17 @@ from numpy.typing import NDArray
 from accprobe.findings import Finding
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
+from accprobe.ladders import floors
 from accprobe.model import (
     AlignmentRounding,
-    Arithmetic,
     DotModel,
-    FloatArithmetic,
     Overflow,
     ProductExponent,
     Rounding,
-    Subnormals,
-    UnderflowSign,
-    ZeroSign,
-    ZeroTerms,
     fits,
 )
 from accprobe.operands import Operands
-from accprobe.rivals import Rival, in_all, rivals
+from accprobe.rivals import CHOICES, Rival, floats, in_all, rivals, with_features
 
 STEPS = 12
 """Changes to a model, at most."""
@@ -42,22 +37,9 @@ SCREEN = 60
 FINALISTS = 24
 """Neighbours that explain most of those, held against all answers."""
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "result_rounding": get_args(Rounding),
-    "alignment_rounding": get_args(AlignmentRounding),
-    "product_exponent": get_args(ProductExponent),
-    "zero_terms": get_args(ZeroTerms),
-    "zero_sign": get_args(ZeroSign),
-    "underflow_sign": get_args(UnderflowSign),
-    "overflow": get_args(Overflow),
-    "subnormal_results": get_args(Subnormals),
-    "subnormal_operands": get_args(Subnormals),
-    "subnormal_addend": get_args(Subnormals),
-}
-
 Which = NDArray[np.intp]
 Findings = dict[str, Finding]
-Neighbours = Callable[[DotModel, Findings], Iterable[Rival]]
+Neighbours = Callable[[Instruction, DotModel, Findings], Iterable[Rival]]
 
 
 def improvements(
@@ -69,17 +51,17 @@ def improvements(
     """
     kinds = NEAR + FAR if thorough else NEAR
     for _ in range(STEPS):
-        better = next(filter(None, (_best(inst, model, n(model, findings), operands, d) for n in kinds)), None)
+        better = next(filter(None, (_best(inst, model, n(inst, model, findings), operands, d) for n in kinds)), None)
         if better is None:
             return
         yield better
         model = better
 
 
-def neighbours(model: DotModel, findings: Findings, thorough: bool) -> Iterator[DotModel]:
-    """The neighbours whose sums of a role are all alike."""
-    for some in NEAR + FAR[:-1] if thorough else NEAR:
-        yield from (rival.model for rival in some(model, findings))
+def neighbours(inst: Instruction, model: DotModel, findings: Findings, thorough: bool) -> Iterator[DotModel]:
+    """The neighbours whose sums of a role are all alike, but for other floors."""
+    for some in (_plain, _cuts_and_results, *((_open_fields, _alignments, _everything_about_bits) if thorough else ())):
+        yield from (rival.model for rival in some(inst, model, findings))
 
 
 def explains(inst: Instruction, model: DotModel, operands: Operands, d: Bits) -> bool:
@@ -115,34 +97,33 @@ def _rows(operands: Operands, which: Which) -> Operands:
     return Operands(operands.a[which], operands.b[which], operands.c[which])
 
 
-def _plain(model: DotModel, findings: Findings) -> Iterator[Rival]:
+def _plain(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
     """Models that differ in one field of all sums of a role, or in the order."""
     return (rival for rival in rivals(model, findings) if " in " not in rival.value)
 
 
-def _floors(model: DotModel, findings: Findings) -> Iterator[Rival]:
+def _every_floor(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
     """Every lowest exponent of the alignment that may show."""
-    for arithmetic, prefix in _floats(model):
-        if arithmetic.alignment_bits is None:
-            continue
-        for level in (*range(arithmetic.result.min_exponent - 50, arithmetic.result.min_exponent + 10), None):
-            changed = replace(arithmetic, min_exponent=level)
-            yield Rival(f"{prefix}min_exponent", str(level), in_all(model, arithmetic, changed))
+    for levels in floors(inst, model):
+        yield from (*([levels.none] if levels.none else []), *levels.above, *levels.below)
 
 
-def _floors_and_more(model: DotModel, findings: Findings) -> Iterator[Rival]:
+def _floors_and_more(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
     """The lowest exponent, and what else decides about the smallest results."""
     fields = ("result_rounding", "underflow_sign", "subnormal_results")
     combined = [dict(zip(fields, values, strict=True)) for values in product(*(CHOICES[field] for field in fields))]
-    for floor in _floors(model, findings):
-        for changed in combined:
-            yield replace(floor, model=_with(floor.model, changed))
+    smallest = inst.d.min_exponent
+    for floor in _every_floor(inst, model, findings):
+        level = floor.changes[0][1]
+        if level is None or (isinstance(level, int) and smallest - 50 <= level < smallest + 10):
+            for changed in combined:
+                yield replace(floor, model=with_features(floor.model, changed))
 
 
-def _cuts_and_results(model: DotModel, findings: Findings) -> Iterator[Rival]:
+def _cuts_and_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
     """Other ways to cut terms, and other ways to round results: bits and rounding at once, and overflow, which shows both."""
     yield from _cuts(model)
-    for arithmetic, prefix in _floats(model):
+    for arithmetic, prefix in floats(model):
         widths = range(arithmetic.result.mantissa_bits + 1)
         for bits, mode, overflow in product(widths, get_args(Rounding), get_args(Overflow)):
             changed = replace(arithmetic, result_bits=bits, result_rounding=mode, overflow=overflow)
@@ -150,7 +131,7 @@ def _cuts_and_results(model: DotModel, findings: Findings) -> Iterator[Rival]:
 
 
 def _cuts(model: DotModel) -> Iterator[Rival]:
-    for arithmetic, prefix in _floats(model):
+    for arithmetic, prefix in floats(model):
         terms = max(len(node.terms) for node in model.root.nodes() if node.arithmetic == arithmetic)
         for bits, cut in product((*range(arithmetic.result.mantissa_bits + 22), None), get_args(AlignmentRounding)):
             changed = replace(arithmetic, alignment_bits=bits, alignment_rounding=cut)
@@ -158,7 +139,7 @@ def _cuts(model: DotModel) -> Iterator[Rival]:
                 yield Rival(f"{prefix}alignment_bits", str(bits), in_all(model, arithmetic, changed))
 
 
-def _open_fields(model: DotModel, findings: Findings) -> Iterator[Rival]:
+def _open_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
     """Two or three of the fields that are not known exactly, changed at once."""
     undecided = [
         prefix + field
@@ -168,21 +149,21 @@ def _open_fields(model: DotModel, findings: Findings) -> Iterator[Rival]:
     for features in (*combinations(undecided, 2), *combinations(undecided, 3)):
         for values in product(*(CHOICES[feature.removeprefix("add_")] for feature in features)):
             changed = dict(zip(features, values, strict=True))
-            yield Rival(features[0], values[0], _with(model, changed))
+            yield Rival(features[0], values[0], with_features(model, changed))
 
 
-def _alignments(model: DotModel, findings: Findings) -> Iterator[Rival]:
+def _alignments(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
     """How terms are cut, and which exponents, those of zeros too, decide where."""
     exponents = [{"product_exponent": rule, "zero_terms": "ignored"} for rule in get_args(ProductExponent)]
     exponents.append({"product_exponent": "unnormalised", "zero_terms": "aligned"})
     for rival in _cuts(model):
         for changed in exponents:
-            yield replace(rival, model=_with(rival.model, changed))
+            yield replace(rival, model=with_features(rival.model, changed))
 
 
-def _everything_about_bits(model: DotModel, findings: Findings) -> Iterator[Rival]:
+def _everything_about_bits(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
     """Bits and rounding of terms and of results, and which exponents align them: one shows through the other."""
-    for arithmetic, prefix in _floats(model):
+    for arithmetic, prefix in floats(model):
         f = arithmetic.alignment_bits
         if f is None:
             continue
@@ -202,33 +183,11 @@ def _everything_about_bits(model: DotModel, findings: Findings) -> Iterator[Riva
                 yield Rival(f"{prefix}result_bits", str(result_bits), in_all(model, arithmetic, changed))
 
 
-def _with(model: DotModel, features: dict[str, str]) -> DotModel:
-    """The model with features, named as in the findings, changed."""
-    own = {name: value for name, value in features.items() if hasattr(model, name)}
-    changed = replace(model, **own)  # type: ignore[arg-type]
-    for arithmetic, prefix in _floats(model):
-        fields = {
-            name.removeprefix("add_"): value
-            for name, value in features.items()
-            if name.startswith("add_") == (prefix == "add_")
-        }
-        theirs = {name: value for name, value in fields.items() if name not in own}
-        changed = in_all(changed, arithmetic, replace(arithmetic, **theirs))  # type: ignore[arg-type]
-    return changed
+def _one_sum(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
+    """Models that differ in one sum alone, among all that differ in one respect."""
+    return rivals(model, findings)
 
 
-def _floats(model: DotModel) -> Iterator[tuple[FloatArithmetic, str]]:
-    """The floating-point arithmetics but those of f64, with the prefix of their features."""
-    for arithmetic in model.arithmetics:
-        if isinstance(arithmetic, FloatArithmetic) and arithmetic.result.name != "f64":
-            yield arithmetic, prefix(model, arithmetic)
-
-
-def prefix(model: DotModel, arithmetic: Arithmetic) -> str:
-    """What features of the arithmetic's role begin with."""
-    return "" if any(node.products for node in model.root.nodes() if node.arithmetic == arithmetic) else "add_"
-
-
-NEAR: tuple[Neighbours, ...] = (_plain, _floors, _cuts_and_results)
-FAR: tuple[Neighbours, ...] = (_open_fields, _alignments, _floors_and_more, _everything_about_bits, rivals)
+NEAR: tuple[Neighbours, ...] = (_plain, _every_floor, _cuts_and_results)
+FAR: tuple[Neighbours, ...] = (_open_fields, _alignments, _floors_and_more, _everything_about_bits, _one_sum)
 """The last resort is one sum that differs from the others."""

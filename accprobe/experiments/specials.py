@@ -179,12 +179,13 @@ def _underflowing(bench: Workbench, draft: Draft) -> Operands:
 
 
 def _subnormal_addends(bench: Workbench) -> Operands:
-    """The smallest and the largest subnormal C, of both signs, alone."""
+    """The smallest and the largest subnormal C, of both signs, beside products that are all zeros of one sign."""
     fmt = bench.inst.c
-    operands = bench.rows([{}] * 4)
+    operands = bench.rows([{}] * 8)
+    operands.a[4:] = bench.inst.a.sign_bit
     largest = encode(fmt, Dyadic((1 << fmt.mantissa_bits) - 1, fmt.min_exponent - fmt.mantissa_bits)) or 0
     smallest = encode(fmt, power(fmt.min_exponent - fmt.mantissa_bits)) or 0
-    operands.c[:] = smallest, largest, smallest | fmt.sign_bit, largest | fmt.sign_bit
+    operands.c[:] = (smallest, largest, smallest | fmt.sign_bit, largest | fmt.sign_bit) * 2
     return operands
 
 

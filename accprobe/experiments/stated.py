@@ -5,10 +5,9 @@ Rules that no model has a field for (`carries`, `sums_alike`) are those of the e
 
 from __future__ import annotations
 
-from accprobe.experiments.refine import values
 from accprobe.experiments.summary import effective, tree_in_words
 from accprobe.features import ADD, OF_ALIGNMENT, finding_names
-from accprobe.findings import Bound, Finding, Value
+from accprobe.findings import Bound, Finding, Value, values
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel, FloatArithmetic, IntegerArithmetic
 

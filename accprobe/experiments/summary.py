@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 
 from accprobe.findings import Finding
 from accprobe.model import DotModel, FusedSum
@@ -36,7 +37,14 @@ def _addend(root: FusedSum) -> str:
 def effective(findings: Mapping[str, Finding]) -> Finding:
     """Fraction bits that a running sum keeps: the fewer of alignment bits and result bits."""
     alignment, result = findings["alignment_bits"], findings["result_bits"]
-    limits = [(f.value, f.bound == "exact") for f in (alignment, result) if isinstance(f.value, int)]
-    value, exact = min(limits, key=lambda limit: (limit[0], not limit[1]))
+    (least, most), (fewest, many) = _range(alignment), _range(result)
+    value, exact = min(least, fewest), min(least, fewest) == min(most, many)
     evidence = alignment.evidence[:2] + result.evidence[:2]
-    return Finding("effective_bits", value, "exact" if exact else "at least", evidence=evidence)
+    return Finding("effective_bits", int(value), "exact" if exact else "at least", evidence=evidence)
+
+
+def _range(bits: Finding) -> tuple[float, float]:
+    """The fewest and the most bits that a finding leaves; an exact sum has as many as there are."""
+    left = bits.left if bits.bound == "undetermined" and bits.left else (bits.value,)
+    numbers = [float(value) if isinstance(value, int) else inf for value in left]
+    return min(numbers), inf if bits.bound == "at least" else max(numbers)

@@ -7,6 +7,7 @@ device that is not a pure function is asked twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +52,8 @@ class Workbench:
         self.visible: int | None = None
         """Exponent of the smallest power of two that is known to come back when it is the only term."""
         self.asked: list[tuple[Operands, Bits]] = []
-        self._factors: dict[tuple[Dyadic, bool], tuple[int, int] | None] = {}
+        self.others: list[DotModel] = []
+        """Models other than the one refined last that explain the random operands asked as well."""
 
     def ask(self, operands: Operands, model: DotModel | None = None) -> Bits:
         """The device's answers, [n]. model: what they are expected to be those of."""
@@ -132,10 +134,7 @@ class Workbench:
         return below if below > alignment_bits else self.inst.d.mantissa_bits
 
     def _factor(self, value: Dyadic) -> tuple[int, int] | None:
-        key = (value, self.subnormal_operands)
-        if key not in self._factors:
-            self._factors[key] = _factor(self.inst.a, self.inst.b, value, self.subnormal_operands)
-        return self._factors[key]
+        return _factor(self.inst.a, self.inst.b, value, self.subnormal_operands)
 
 
 def _powers(fmt: Format, subnormals: bool) -> range:
@@ -153,6 +152,7 @@ def encode(fmt: Format, value: Dyadic) -> int | None:
 LARGEST_FACTOR = 1 << 12
 
 
+@cache
 def _factor(a: Format, b: Format, value: Dyadic, subnormals: bool) -> tuple[int, int] | None:
     """Numbers of A and B whose product is the value, exponents as even as can be; None where none is found.
 
@@ -165,9 +165,10 @@ def _factor(a: Format, b: Format, value: Dyadic, subnormals: bool) -> tuple[int,
     exponent, significand = value.exponent + trailing, significand >> trailing
     lowest_a = a.min_exponent - (a.mantissa_bits if subnormals else 0)
     lowest_b = b.min_exponent - (b.mantissa_bits if subnormals else 0)
-    for sa in range(1, min(significand, LARGEST_FACTOR, (2 << a.mantissa_bits) - 1) + 1, 2):
+    least = -(-significand // ((2 << b.mantissa_bits) - 1))
+    for sa in range(least | 1, min(significand, LARGEST_FACTOR, (2 << a.mantissa_bits) - 1) + 1, 2):
         sb, rest = divmod(significand, sa)
-        if rest or sb.bit_length() > b.mantissa_bits + 1:
+        if rest:
             continue
         la, lb = sa.bit_length() - 1, sb.bit_length() - 1
         low = max(lowest_a - la, exponent - (b.max_exponent - lb))

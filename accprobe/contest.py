@@ -1,0 +1,213 @@
+"""The contest: the inferred model against its rivals, and what it leaves of the findings.
+
+A rival is held against random operands of every kind, against everything that the experiments asked, and on operands that are
+looked for where it differs from the model (`accprobe.separation`). One that explains all of it has survived. A feature is
+exact where no rival with another value of it survives; else the survivors' values are what is left of it. Where a neighbouring
+number survives, the next one is tried too; where several fields decide together, rivals that change them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from accprobe.devices.protocol import Device, dot_expecting
+from accprobe.experiments.summary import effective, tree_in_words
+from accprobe.findings import Characterisation, Finding, Value, values
+from accprobe.formats import Bits
+from accprobe.instructions import Instruction
+from accprobe.ladders import Floors, coarser, floors, further, widest
+from accprobe.model import DotModel
+from accprobe.operands import Operands, draw, joined, kinds
+from accprobe.rivals import Rival, differing, groups, pairs, rivals
+from accprobe.separation import Search
+from accprobe.verify import Counterexample, counterexample
+
+FEW, MANY = 48, 512
+"""Random dot products of each kind that every rival meets, and that those meet that are left."""
+
+MOST_WRONG = 20
+"""Dot products that contradict the model, of one set of operands, that are kept."""
+
+BESIDE = 3
+"""Rivals beyond the first of a row of ever coarser ones that is contradicted, which are tried too."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """How many rivals were tried, and those that explain everything seen as well as the inferred model.
+
+    wrong: the dot products asked to separate a rival from the model on which it is the model that is wrong.
+    """
+
+    tried: int
+    survived: tuple[Rival, ...]
+    wrong: tuple[Counterexample, ...] = ()
+
+
+def challenge(device: Device, inst: Instruction, result: Characterisation, seed: int = 0) -> Contest:
+    """Hold every rival of the inferred model against the device. Raises DeviceError where the device fails."""
+    if result.model is None:
+        return Contest(0, ())
+    arena = _Arena(device, inst, result.model, result.asked, seed)
+    survived = [rival for rival in rivals(result.model, result.findings) if arena.survives(rival)]
+    for rival in list(survived):
+        survived += _while_alike(further(result.model, rival), arena.survives)
+    for levels in floors(inst, result.model):
+        survived += _floors_left(levels, arena)
+    for rungs in coarser(result.model):
+        beyond = len(_alike(rungs, arena)) + 1
+        for rival in rungs[beyond : beyond + BESIDE]:
+            arena.survives(rival)
+    left = {(field, value) for rival in survived for field, value in rival.changes}
+    for rival in (*pairs(result.model), *groups(result.model), *differing(result.model, result.others)):
+        if not left.issuperset(rival.changes) and arena.survives(rival):
+            survived.append(rival)
+            left |= set(rival.changes)
+    return Contest(arena.tried, tuple(survived), tuple(dict.fromkeys(arena.wrong)))
+
+
+def _while_alike(rungs: Iterable[Rival], survives: Callable[[Rival], bool]) -> list[Rival]:
+    alike = []
+    for rival in rungs:
+        if not survives(rival):
+            break
+        alike.append(rival)
+    return alike
+
+
+def _alike(rungs: Sequence[Rival], arena: _Arena) -> Sequence[Rival]:
+    """The first of the rivals that survive, where after one that does not no other does: found by bisection."""
+    low, high = 0, len(rungs)
+    while low < high:
+        middle = (low + high) // 2
+        if arena.seems_alike(rungs[middle]):
+            low = middle + 1
+        else:
+            high = middle
+    while low and not arena.survives(rungs[low - 1]):
+        low -= 1
+    return rungs[:low]
+
+
+def _floors_left(levels: Floors, arena: _Arena) -> list[Rival]:
+    """Without a floor every lower one is left too, so the highest stands for all."""
+    above = _alike(levels.above, arena)
+    if levels.none is None:
+        return list(above[-1:])
+    if arena.survives(levels.none):
+        return [levels.none, *above[-1:]]
+    return [*above, *_alike(levels.below, arena)]
+
+
+class _Arena:
+    """Where one model's rivals are tried."""
+
+    def __init__(
+        self, device: Device, inst: Instruction, model: DotModel, asked: list[tuple[Operands, Bits]], seed: int
+    ) -> None:
+        self._device, self._inst, self._model, self._seed = device, inst, model, seed
+        self.tried = 0
+        self.wrong: list[Counterexample] = []
+        self._search = Search(inst, model, seed)
+        self._answered: list[tuple[Operands, Bits]] = []
+        self._more = self._rounds(asked)
+
+    def seems_alike(self, rival: Rival) -> bool:
+        """As `survives`, with few operands looked for."""
+        return self.survives(rival, thorough=False)
+
+    def survives(self, rival: Rival, thorough: bool = True) -> bool:
+        """Whether nothing contradicts the rival."""
+        self.tried += 1
+        for operands, d in self._answers():
+            if not np.array_equal(rival.model.evaluate(self._inst, *operands), d):
+                return False
+        separating = self._search.separating(rival.model, [field for field, _ in rival.changes], thorough)
+        return separating is None or np.array_equal(rival.model.evaluate(self._inst, *separating), self._ask(separating))
+
+    def _answers(self) -> Iterator[tuple[Operands, Bits]]:
+        """What was asked so far, then ever more."""
+        yield from self._answered
+        for answer in self._more:
+            self._answered.append(answer)
+            yield answer
+
+    def _rounds(self, asked: list[tuple[Operands, Bits]]) -> Iterator[tuple[Operands, Bits]]:
+        """Few random dot products, the experiments', many random ones."""
+        yield self._random(self._seed, FEW)
+        if asked:
+            known = joined([operands for operands, _ in asked]), np.concatenate([d for _, d in asked])
+            self._note_wrong(*known)
+            yield known
+        yield self._random(self._seed + 1, MANY)
+
+    def _random(self, seed: int, n: int) -> tuple[Operands, Bits]:
+        rng = np.random.default_rng([seed, n])
+        operands = joined([draw(kind, self._inst, rng, n) for kind in kinds(self._inst)])
+        return operands, self._ask(operands)
+
+    def _ask(self, operands: Operands) -> Bits:
+        d = dot_expecting(self._device, self._inst, *operands, lambda: self._model.evaluate(self._inst, *operands))
+        self._note_wrong(operands, d)
+        return d
+
+    def _note_wrong(self, operands: Operands, d: Bits) -> None:
+        """The first of the dot products that are not as the model has them."""
+        expected = self._model.evaluate(self._inst, *operands)
+        rows = np.flatnonzero(d != expected)[:MOST_WRONG].tolist()
+        self.wrong += [counterexample(operands, d, expected, row, "separating") for row in rows]
+
+
+def settled(findings: Mapping[str, Finding], contest: Contest, model: DotModel | None = None) -> dict[str, Finding]:
+    """The findings as the contest leaves them.
+
+    model: the one that was challenged, where nothing contradicted it. Features of which no other value survived are then
+    exactly as it has them.
+    """
+    left: dict[str, list[Value]] = {}
+    for rival in contest.survived:
+        for field, value in rival.changes:
+            if value not in left.setdefault(field, []):
+                left[field].append(value)
+    known, most = (values(model), widest(model)) if model else ({}, {})
+    changed = dict(findings)
+    for field in dict.fromkeys((*findings, *left)):
+        finding = findings.get(field, Finding(field, None))
+        if field in left:
+            changed[field] = _open(replace(finding, value=known.get(field, finding.value)), left[field], most)
+        elif field in known and finding.bound != "exact":
+            changed[field] = replace(finding, value=known[field], bound="exact", left=(), note="")
+    if "effective_bits" in changed:
+        changed["effective_bits"] = effective(changed)
+    if model:
+        changed |= tree_in_words(model, changed["order"]) | _alike_sums(model, changed)
+    return changed
+
+
+def _alike_sums(model: DotModel, findings: Mapping[str, Finding]) -> dict[str, Finding]:
+    """Whether the sums of a role are alike, where that was asked."""
+    changed = {}
+    for prefix in ("", "add_"):
+        finding = findings.get(f"{prefix}sums_alike")
+        if finding and finding.bound != "exact":
+            different = {node.arithmetic for node in model.root.nodes() if bool(node.products) != bool(prefix)}
+            value = "yes" if len(different) == 1 else "no"
+            changed[finding.feature] = replace(finding, value=value, bound="exact", note="")
+    return changed
+
+
+def _open(finding: Finding, others: list[Value], most: Mapping[str, int]) -> Finding:
+    """The finding with other values left beside its own; most: the most bits that features can have."""
+    note = finding.note or "these give the same bits on every operand tried"
+    everything = (finding.value, *others)
+    numbers = [value for value in everything if isinstance(value, int)]
+    if finding.feature in most and max(numbers) == most[finding.feature]:
+        return replace(finding, value=min(numbers), bound="at least", left=(), note=note)
+    if finding.feature.removeprefix("add_") == "min_exponent" and None in everything:
+        return replace(
+            finding, value=None, bound="undetermined", left=("none", *(f"at most {max(n)}" for n in [numbers] if n)), note=note
+        )
+    return replace(finding, bound="undetermined", left=tuple("none" if v is None else v for v in everything), note=note)
