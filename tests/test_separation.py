@@ -13,13 +13,14 @@ from planted import Planted, float_models, instruction
 
 from accprobe.contest import MANY, challenge
 from accprobe.devices.simulated import SimulatedDevice
+from accprobe.directed import Felt, directed
 from accprobe.findings import Characterisation, Finding
 from accprobe.formats import FORMATS
 from accprobe.instructions import Instruction, parse
 from accprobe.known_models import known_models
 from accprobe.model import AlignmentRounding, Arithmetic, DotModel, FloatArithmetic, IntegerArithmetic, chain
 from accprobe.operands import draw, joined, kinds
-from accprobe.separation import MOST, Felt, Search, directed
+from accprobe.separation import MOST, Search
 from accprobe.surveyor import _with_wrong
 from accprobe.verify import Verification
 
