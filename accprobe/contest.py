@@ -8,8 +8,9 @@ number survives, the next one is tried too; where several fields decide together
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -25,8 +26,11 @@ from accprobe.rivals import Rival, differing, groups, pairs, rivals
 from accprobe.separation import Search
 from accprobe.verify import Counterexample, counterexample
 
-FEW, MANY = 48, 512
-"""Random dot products of each kind that every rival meets, and that those meet that are left."""
+OF_A_KIND = 48
+"""Random dot products of each kind that every rival meets."""
+
+FEW, MANY = 1024, 6144
+"""Operands looked for where a rival differs from the model: first, and where those and all that was asked left it."""
 
 MOST_WRONG = 20
 """Dot products that contradict the model, of one set of operands, that are kept."""
@@ -79,27 +83,33 @@ def _while_alike(rungs: Iterable[Rival], survives: Callable[[Rival], bool]) -> l
 
 
 def _alike(rungs: Sequence[Rival], arena: _Arena) -> Sequence[Rival]:
-    """The first of the rivals that survive, where after one that does not no other does: found by bisection."""
+    """The first of the rivals that survive few operands, where after one that does not no other does: by bisection."""
     low, high = 0, len(rungs)
     while low < high:
         middle = (low + high) // 2
-        if arena.seems_alike(rungs[middle]):
+        if arena.survives(rungs[middle], thorough=False):
             low = middle + 1
         else:
             high = middle
-    while low and not arena.survives(rungs[low - 1]):
-        low -= 1
     return rungs[:low]
+
+
+def _surely_alike(rungs: Sequence[Rival], arena: _Arena) -> Sequence[Rival]:
+    """As `_alike`, the last of them with all operands that can be looked for."""
+    alike = _alike(rungs, arena)
+    while alike and not arena.survives(alike[-1]):
+        alike = alike[:-1]
+    return alike
 
 
 def _floors_left(levels: Floors, arena: _Arena) -> list[Rival]:
     """Without a floor every lower one is left too, so the highest stands for all."""
-    above = _alike(levels.above, arena)
+    above = _surely_alike(levels.above, arena)
     if levels.none is None:
         return list(above[-1:])
     if arena.survives(levels.none):
         return [levels.none, *above[-1:]]
-    return [*above, *_alike(levels.below, arena)]
+    return [*above, *_surely_alike(levels.below, arena)]
 
 
 class _Arena:
@@ -112,42 +122,40 @@ class _Arena:
         self.tried = 0
         self.wrong: list[Counterexample] = []
         self._search = Search(inst, model, seed)
-        self._answered: list[tuple[Operands, Bits]] = []
-        self._more = self._rounds(asked)
-
-    def seems_alike(self, rival: Rival) -> bool:
-        """As `survives`, with few operands looked for."""
-        return self.survives(rival, thorough=False)
+        self._known = asked
 
     def survives(self, rival: Rival, thorough: bool = True) -> bool:
-        """Whether nothing contradicts the rival."""
+        """Whether nothing contradicts the rival. thorough: nor any of many more operands looked for."""
         self.tried += 1
-        for operands, d in self._answers():
-            if not np.array_equal(rival.model.evaluate(self._inst, *operands), d):
-                return False
-        separating = self._search.separating(rival.model, [field for field, _ in rival.changes], thorough)
-        return separating is None or np.array_equal(rival.model.evaluate(self._inst, *separating), self._ask(separating))
+        return (
+            self._explains(rival, self._random)
+            and not self._contradicted(rival, FEW)
+            and (not self._known or self._explains(rival, self._asked))
+            and not (thorough and self._contradicted(rival, MANY))
+        )
 
-    def _answers(self) -> Iterator[tuple[Operands, Bits]]:
-        """What was asked so far, then ever more."""
-        yield from self._answered
-        for answer in self._more:
-            self._answered.append(answer)
-            yield answer
+    def _explains(self, rival: Rival, answered: tuple[Operands, Bits]) -> bool:
+        operands, d = answered
+        return np.array_equal(rival.model.evaluate(self._inst, *operands), d)
 
-    def _rounds(self, asked: list[tuple[Operands, Bits]]) -> Iterator[tuple[Operands, Bits]]:
-        """Few random dot products, the experiments', many random ones."""
-        yield self._random(self._seed, FEW)
-        if asked:
-            known = joined([operands for operands, _ in asked]), np.concatenate([d for _, d in asked])
-            self._note_wrong(*known)
-            yield known
-        yield self._random(self._seed + 1, MANY)
+    def _contradicted(self, rival: Rival, n: int) -> bool:
+        """Whether the device contradicts the rival on operands, of n looked for, on which it is not the model."""
+        operands = self._search.separating(rival.model, [field for field, _ in rival.changes], n)
+        return operands is not None and not self._explains(rival, (operands, self._ask(operands)))
 
-    def _random(self, seed: int, n: int) -> tuple[Operands, Bits]:
-        rng = np.random.default_rng([seed, n])
-        operands = joined([draw(kind, self._inst, rng, n) for kind in kinds(self._inst)])
+    @cached_property
+    def _random(self) -> tuple[Operands, Bits]:
+        """Random dot products of every kind."""
+        rng = np.random.default_rng(self._seed)
+        operands = joined([draw(kind, self._inst, rng, OF_A_KIND) for kind in kinds(self._inst)])
         return operands, self._ask(operands)
+
+    @cached_property
+    def _asked(self) -> tuple[Operands, Bits]:
+        """What the experiments asked."""
+        operands, d = joined([operands for operands, _ in self._known]), np.concatenate([d for _, d in self._known])
+        self._note_wrong(operands, d)
+        return operands, d
 
     def _ask(self, operands: Operands) -> Bits:
         d = dot_expecting(self._device, self._inst, *operands, lambda: self._model.evaluate(self._inst, *operands))

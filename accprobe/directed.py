@@ -1,9 +1,9 @@
 """Operands made for the place where two models differ.
 
-One product leads, with as many bits as make a tie of the sum; another may cancel it, exactly or nearly, so that low bits come
-to the top; a zero may meet a large number; and small terms lie about the half of the result's last place and about the last
-bit that the alignment keeps. They meet in a sum in which the models differ. Where the leading exponent lies is drawn from where
-the field is felt. After Berkeley TestFloat's weighted significands.
+One product leads, most often down to the half of the result's last place, so that the sum is a tie, or to the first bit that
+the alignment cuts; another may cancel it, exactly or nearly, so that low bits come to the top; a zero may meet a large number;
+and small terms lie about those two places, one of them twice with both signs. They meet in a sum in which the models differ.
+Where the leading exponent lies is drawn from where the field is felt. After Berkeley TestFloat's weighted significands.
 """
 
 from __future__ import annotations
@@ -80,12 +80,14 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
     kept, reach = _bits(nodes, which, rng)
     centre, aligned = _exponents(inst, place, reach, rng, n)
     half = np.maximum(centre - kept, inst.d.min_exponent - inst.d.mantissa_bits) - 1
-    terms = _large(inst, place, centre, half, kept, rng)
+    last = [half, aligned - reach - rng.integers(0, 2, n), centre - rng.integers(1, kept + 3)]
+    terms = _large(inst, place, centre, np.choose(rng.choice(3, n, p=(0.45, 0.25, 0.3)), last), rng)
     terms.append(_zero_beside_large(inst, centre - reach, rng))
     small = [half + rng.integers(-1, 2, n), centre - rng.integers(kept, np.maximum(reach, kept) + 8)]
     small += [aligned - reach + rng.integers(-2, 3, n) for _ in range(3)]
     few = rng.integers(1, 3, n)
     terms += [_Term(exponent, *_product(inst, exponent, few, rng), 0.4) for exponent in small]
+    terms.append(terms[-1]._replace(a=terms[-1].a ^ inst.a.dtype.type(inst.a.sign_bit)))
     return _placed(inst, terms, _leaves(inst, nodes, which, rng), kept, rng)
 
 
@@ -103,16 +105,12 @@ def _bits(nodes: list[FusedSum], which: Exponents, rng: np.random.Generator) -> 
     sums = [node.arithmetic for node in nodes if isinstance(node.arithmetic, FloatArithmetic)]
     kept = np.array([x.result_bits for x in sums])[which]
     cut = np.array([-1 if x.alignment_bits is None else x.alignment_bits for x in sums])[which]
-    return kept, np.where(cut < 0, rng.integers(kept, SUM_BITS - 6), cut)
+    return kept, np.where(cut < 0, rng.integers(kept, np.maximum(kept + 1, SUM_BITS - 6)), cut)
 
 
-def _large(
-    inst: Instruction, place: Felt, centre: Exponents, half: Exponents, kept: Exponents, rng: np.random.Generator
-) -> list[_Term]:
-    """The product that leads, in half of the cases with a last bit at half of the result's last place; those that cancel it."""
-    ties = rng.random(len(centre)) < 0.5
-    bits = np.where(ties, np.maximum(centre - half, 0), rng.integers(1, kept + 3))
-    a, b = _product(inst, centre, bits, rng, odd=place.place == "products")
+def _large(inst: Instruction, place: Felt, centre: Exponents, last: Exponents, rng: np.random.Generator) -> list[_Term]:
+    """The product that leads, most often down to that last bit; those that cancel it, or nearly."""
+    a, b = _product(inst, centre, np.maximum(centre - last, 0), rng, odd=place.place == "products")
     beside = b ^ inst.b.dtype.type(1 << inst.b.ignored_low_bits)
     beside = np.where(inst.b.fields(beside).is_nan, b, beside)
     minus = a ^ inst.a.dtype.type(inst.a.sign_bit)
@@ -196,7 +194,7 @@ def _product(
     if inst.a == inst.b:
         ea = np.where(rng.random(n) < 0.5, exponent - ea, ea)
     share, none = rng.integers(0, bits + 1), np.zeros(n, np.int64)
-    rest = bits - share + rng.integers(0, 2, n)
+    rest = np.maximum(bits - share - rng.integers(0, 2, n), 0)
     way = rng.integers(2 if odd else 0, 6, n)
     bits_a = np.choose(way, [np.full(n, inst.a.mantissa_bits), none, bits, none, share, share])
     bits_b = np.choose(way, [np.full(n, inst.b.mantissa_bits), none, none, bits, rest, rest])
@@ -217,7 +215,7 @@ def _numbers(fmt: Format, exponent: Exponents, bits: Exponents, rng: np.random.G
 def _exponents(
     inst: Instruction, place: Felt, reach: Exponents, rng: np.random.Generator, n: int
 ) -> tuple[Exponents, Exponents]:
-    """Leading exponents, and the exponents that terms are aligned to: the same, or a floor above.
+    """Leading exponents, and the exponents that terms are aligned to: the same, a floor above, or that of a subnormal's format.
 
     Anywhere, or so that the last bit kept is about that of the smallest products; and where a field is felt elsewhere, most
     about there.
@@ -235,4 +233,5 @@ def _exponents(
         return centre, np.maximum(centre, level)
     ends = {"underflow": smallest, "overflow": np.full(n, inst.d.max_exponent)}.get(place.place, anywhere)
     centre = np.where(there, ends + rng.integers(-3, 4, n), anywhere)
-    return centre, centre
+    above = rng.integers(0, inst.a.mantissa_bits + 1, n) * (rng.random(n) < 0.5)
+    return centre, centre + above * (place.place == "products")

@@ -6,6 +6,7 @@ its sign.
 
 from __future__ import annotations
 
+from functools import cache, lru_cache
 from typing import NamedTuple, get_args
 
 import numpy as np
@@ -131,6 +132,7 @@ def _records(dtype: np.dtype[np.void], rows: list[dict[str, int]]) -> NDArray[np
     return np.array([tuple(row.get(name, 0) for name in dtype.names or ()) for row in rows], dtype)
 
 
+@lru_cache(maxsize=4096)
 def _float_fields(arithmetic: FloatArithmetic) -> dict[str, int]:
     payload = "" if arithmetic.nan_payload == "dropped" else arithmetic.nan_payload
     return {
@@ -152,6 +154,7 @@ def _float_fields(arithmetic: FloatArithmetic) -> dict[str, int]:
     }
 
 
+@cache
 def _format(fmt: Format, subnormals: Subnormals) -> dict[str, int]:
     row = {"bits": fmt.bits, "signed": int(fmt.kind == "signed"), "largest": fmt.largest >> fmt.ignored_low_bits}
     if fmt.is_float:

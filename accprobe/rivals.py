@@ -144,6 +144,8 @@ def pairs(model: DotModel) -> Iterator[Rival]:
 
 def groups(model: DotModel) -> Iterator[Rival]:
     """Models that differ in two or three of the fields that show through one another."""
+    if isinstance(model.root.arithmetic, IntegerArithmetic):
+        return
     known = values(model)
     for fields in GROUPS:
         others = [

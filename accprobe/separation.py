@@ -1,7 +1,7 @@
-"""The search for operands on which two models differ: first where the field in which they differ is felt, then anywhere.
+"""The search for operands on which two models differ.
 
 Random operands of the usual kinds reach a rule seldom that shows in one exponent of hundreds, beside a sum that cancels. So
-most are made for it (`accprobe.directed`).
+they are made for it (`accprobe.directed`); for integers, random ones are enough.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ from accprobe.instructions import Instruction
 from accprobe.model import DotModel
 from accprobe.operands import Operands, draw, joined, kinds
 
-FEW, MANY = 1024, 12288
-"""Dot products made for each field, and random ones of every kind together, tried first; and those made for it then."""
-
 MOST = 32
 """Dot products that are given back: few, as each is a question to a device."""
 
@@ -30,11 +27,13 @@ class Search:
         self._inst, self._model, self._seed = inst, model, seed
         self._tried: dict[tuple[Felt | None, int], tuple[Operands, Bits]] = {}
 
-    def separating(self, rival: DotModel, fields: Iterable[str], thorough: bool = True) -> Operands | None:
-        """Dot products on which the rival, which differs in those fields, is not the model; None where none is found."""
-        places = [] if self._inst.is_integer else list(dict.fromkeys(felt(self._model, rival, field) for field in fields))
-        sets = [*((place, FEW) for place in places), (None, FEW), *((place, MANY) for place in places)]
-        for place, n in sets if thorough else sets[: len(places) or 1]:
+    def separating(self, rival: DotModel, fields: Iterable[str], n: int = 1024) -> Operands | None:
+        """Dot products on which the rival, which differs in those fields, is not the model.
+
+        None where none is found among n that are made for each of the fields.
+        """
+        places = [None] if self._inst.is_integer else list(dict.fromkeys(felt(self._model, rival, field) for field in fields))
+        for place in places:
             operands, d = self._set(place, n)
             differ = np.flatnonzero(d != rival.evaluate(self._inst, *operands))
             if len(differ):
