@@ -20,6 +20,7 @@ from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.ladders import floors
 from accprobe.model import (
+    SUM_BITS,
     AlignmentRounding,
     DotModel,
     Overflow,
@@ -133,7 +134,7 @@ def _cuts_and_results(inst: Instruction, model: DotModel, findings: Findings) ->
 def _cuts(model: DotModel) -> Iterator[Rival]:
     for arithmetic, prefix in floats(model):
         terms = max(len(node.terms) for node in model.root.nodes() if node.arithmetic == arithmetic)
-        for bits, cut in product((*range(arithmetic.result.mantissa_bits + 22), None), get_args(AlignmentRounding)):
+        for bits, cut in product((*range(SUM_BITS), None), get_args(AlignmentRounding)):
             changed = replace(arithmetic, alignment_bits=bits, alignment_rounding=cut)
             if fits(changed, terms):
                 yield Rival(f"{prefix}alignment_bits", str(bits), in_all(model, arithmetic, changed))
