@@ -8,9 +8,10 @@ number survives, the next one is tried too; where several fields decide together
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice, takewhile
 
 import numpy as np
 
@@ -58,13 +59,11 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
     arena = _Arena(device, inst, result.model, result.asked, seed)
     survived = [rival for rival in rivals(result.model, result.findings) if arena.survives(rival)]
     for rival in list(survived):
-        survived += _while_alike(further(result.model, rival), arena.survives)
+        survived += _while_alike(further(result.model, rival), arena)
     for levels in floors(inst, result.model):
         survived += _floors_left(levels, arena)
     for rungs in coarser(result.model):
-        beyond = len(_alike(rungs, arena)) + 1
-        for rival in rungs[beyond : beyond + BESIDE]:
-            arena.survives(rival)
+        _try_beside(rungs[len(_alike(rungs, arena)) + 1 :], arena)
     left = {(field, value) for rival in survived for field, value in rival.changes}
     for rival in (*pairs(result.model), *groups(result.model), *differing(result.model, result.others)):
         if not left.issuperset(rival.changes) and arena.survives(rival):
@@ -73,13 +72,17 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
     return Contest(arena.tried, tuple(survived), tuple(dict.fromkeys(arena.wrong)))
 
 
-def _while_alike(rungs: Iterable[Rival], survives: Callable[[Rival], bool]) -> list[Rival]:
-    alike = []
-    for rival in rungs:
-        if not survives(rival):
-            break
-        alike.append(rival)
+def _while_alike(rungs: Iterator[Rival], arena: _Arena) -> list[Rival]:
+    """Those up to the first that does not survive."""
+    alike = list(takewhile(arena.survives, rungs))
+    _try_beside(rungs, arena)
     return alike
+
+
+def _try_beside(rungs: Iterable[Rival], arena: _Arena) -> None:
+    """A few rivals beyond the first that is contradicted: a model that is wrong most likely is so where one of them is not."""
+    for rival in islice(rungs, BESIDE):
+        arena.survives(rival)
 
 
 def _alike(rungs: Sequence[Rival], arena: _Arena) -> Sequence[Rival]:

@@ -26,19 +26,20 @@ OF_THE_LAST = 0.4
 
 
 class Felt(NamedTuple):
-    """Where two models' difference is felt: at results of some size (see PLACES), and in which sums, as `nodes` counts them.
+    """Where two models' difference is felt: at results of some size (see PLACES), and in which sums, as `nodes` has them.
 
-    levels: the exponents about which a floor is looked for.
+    levels: exponents about which a floor is looked for. cuts: the alignment bits of the rival's sums, where they are others.
     """
 
     place: str
     sums: tuple[int, ...]
     levels: tuple[int, ...] = ()
+    cuts: tuple[int, ...] = ()
 
     @property
     def seed(self) -> tuple[int, ...]:
         """Another one for every place."""
-        return len(self.place), *self.sums, *(level & 0xFFFF for level in self.levels)
+        return len(self.place), *self.sums, *(level & 0xFFFF for level in self.levels), *self.cuts
 
 
 PLACES = {
@@ -56,7 +57,13 @@ def felt(model: DotModel, rival: DotModel, field: str) -> Felt:
     """Where the field is felt in which the two models differ."""
     place = PLACES.get(field.removeprefix("add_"), "anywhere")
     levels = _levels(rival) or _levels(model) or FLOORS
-    return Felt(place, _sums_that_differ(model, rival), levels if place == "floor" else ())
+    cuts = tuple(sorted(_cuts(rival) - _cuts(model)))
+    return Felt(place, _sums_that_differ(model, rival), levels if place == "floor" else (), cuts)
+
+
+def _cuts(model: DotModel) -> set[int]:
+    sums = (x.alignment_bits for x in model.arithmetics if isinstance(x, FloatArithmetic))
+    return {bits for bits in sums if bits is not None}
 
 
 def _sums_that_differ(model: DotModel, rival: DotModel) -> tuple[int, ...]:
@@ -77,7 +84,7 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
     """n dot products made for fields that are felt there, of a floating-point model."""
     nodes = list(model.root.nodes())
     which = np.where(rng.random(n) < OF_THE_LAST, place.sums[-1], rng.choice(np.array(place.sums), n))
-    kept, reach = _bits(nodes, which, rng)
+    kept, reach = _bits(nodes, which, place.cuts, rng)
     centre, aligned = _exponents(inst, place, reach, rng, n)
     half = np.maximum(centre - kept, inst.d.min_exponent - inst.d.mantissa_bits) - 1
     last = [half, aligned - reach - rng.integers(0, 2, n), centre - rng.integers(1, kept + 3)]
@@ -100,11 +107,15 @@ class _Term(NamedTuple):
     share: float
 
 
-def _bits(nodes: list[FusedSum], which: Exponents, rng: np.random.Generator) -> tuple[Exponents, Exponents]:
-    """Fraction bits of the sum's result, and bits down to its cut; anywhere below them where it has none."""
+def _bits(
+    nodes: list[FusedSum], which: Exponents, cuts: tuple[int, ...], rng: np.random.Generator
+) -> tuple[Exponents, Exponents]:
+    """Fraction bits of the sum's result, and bits down to its cut or the rival's; anywhere below them where it has none."""
     sums = [node.arithmetic for node in nodes if isinstance(node.arithmetic, FloatArithmetic)]
     kept = np.array([x.result_bits for x in sums])[which]
     cut = np.array([-1 if x.alignment_bits is None else x.alignment_bits for x in sums])[which]
+    if cuts:
+        cut = np.where(rng.random(len(which)) < 0.5, rng.choice(np.array(cuts), len(which)), cut)
     return kept, np.where(cut < 0, rng.integers(kept, np.maximum(kept + 1, SUM_BITS - 6)), cut)
 
 
