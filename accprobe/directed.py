@@ -152,11 +152,13 @@ def _below(term: Term, addend: int) -> list[int]:
 
 
 def _there(terms: list[_Term], rng: np.random.Generator, n: int) -> NDArray[np.bool_]:
-    """Which terms are in a dot product, [n, terms]: each by its share; the first with one other; with two; or any two."""
-    every = np.arange(len(terms))
+    """Which terms are in a dot product, [n, terms]: each by its share; or the first with another, or two; or any two."""
+    every, lead = np.arange(len(terms)), np.arange(len(terms)) < 1
     one, another = (every == rng.integers(1, len(terms), n)[:, None] for _ in range(2))
+    cancelling = every == rng.integers(1, 3, n)[:, None]
     by_share = rng.random((n, len(terms))) < [term.share for term in terms]
-    return np.choose(rng.integers(0, 4, n)[:, None], [by_share, one | (every < 1), one | (every < 2), one | another])
+    choices = [by_share, one | lead, cancelling | lead, one | cancelling | lead, one | another]
+    return np.choose(rng.integers(0, len(choices), n)[:, None], choices)
 
 
 def _placed(inst: Instruction, terms: list[_Term], leaves: Exponents, kept: Exponents, rng: np.random.Generator) -> Operands:
