@@ -132,18 +132,18 @@ class _Arena:
         self.tried += 1
         return (
             self._explains(rival, self._random)
-            and not self._contradicted(rival, FEW)
+            and not self._contradicted(rival, FEW, narrow=False)
             and (not self._known or self._explains(rival, self._asked))
-            and not (thorough and self._contradicted(rival, MANY))
+            and not (thorough and self._contradicted(rival, MANY, narrow=True))
         )
 
     def _explains(self, rival: Rival, answered: tuple[Operands, Bits]) -> bool:
         operands, d = answered
         return np.array_equal(rival.model.evaluate(self._inst, *operands), d)
 
-    def _contradicted(self, rival: Rival, n: int) -> bool:
+    def _contradicted(self, rival: Rival, n: int, narrow: bool) -> bool:
         """Whether the device contradicts the rival on operands, of n looked for, on which it is not the model."""
-        operands = self._search.separating(rival.model, [field for field, _ in rival.changes], n)
+        operands = self._search.separating(rival.model, [field for field, _ in rival.changes], n, narrow)
         return operands is not None and not self._explains(rival, (operands, self._ask(operands)))
 
     @cached_property

@@ -53,12 +53,14 @@ PLACES = {
 """Fields that are felt at small or large results, at small terms, or beside odd products; the others, anywhere."""
 
 
-def felt(model: DotModel, rival: DotModel, field: str) -> Felt:
-    """Where the field is felt in which the two models differ."""
+def felt(model: DotModel, rival: DotModel, field: str, narrow: bool) -> Felt:
+    """Where the field is felt in which the two models differ; narrow: in the very sums, and about the rival's cut."""
     place = PLACES.get(field.removeprefix("add_"), "anywhere")
-    levels = _levels(rival) or _levels(model) or FLOORS
-    cuts = tuple(sorted(_cuts(rival) - _cuts(model)))
-    return Felt(place, _sums_that_differ(model, rival), levels if place == "floor" else (), cuts)
+    levels = (_levels(rival) or _levels(model) or FLOORS) if place == "floor" else ()
+    if narrow:
+        return Felt(place, _sums_that_differ(model, rival), levels, tuple(sorted(_cuts(rival) - _cuts(model))))
+    sums = [bool(node.products) != field.startswith("add_") for node in model.root.nodes()]
+    return Felt(place, tuple(i for i, alike in enumerate(sums) if alike) or tuple(range(len(sums))), levels)
 
 
 def _cuts(model: DotModel) -> set[int]:

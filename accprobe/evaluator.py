@@ -12,6 +12,7 @@ f64 goes through integer limbs (`accprobe.limbs`).
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -100,6 +101,18 @@ def _is_on_disk() -> bool:
 
 
 _choice = _Choice()
+_processes = 1
+
+
+def share_cores(processes: int) -> None:
+    """Leave cores to so many processes, this one among them, that evaluate at the same time."""
+    global _processes
+    _processes = processes
+
+
+def cores() -> int:
+    """Cores that this process evaluates on."""
+    return max(1, len(os.sched_getaffinity(0)) // _processes)
 
 
 def _check(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:

@@ -8,7 +8,6 @@ imports numba, which takes a few tenths of a second.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -20,6 +19,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from accprobe import flat
+from accprobe.evaluator import cores
 from accprobe.flat import OTHERS, A, B
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
@@ -51,7 +51,7 @@ def evaluate(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> B
             part = slice(start, min(start + rows, last))
             _run(*described, _integers(a[part]), _integers(b[part]), _integers(c[part]), d[part])
 
-    shares = min(_cores(), -(-len(c) * inst.k // SHARE))
+    shares = min(cores(), -(-len(c) * inst.k // SHARE))
     if shares < 2:
         some(0, len(c))
     else:
@@ -67,13 +67,8 @@ def _integers(patterns: Bits) -> flat.Numbers:
 
 
 @cache
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
-@cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_cores())
+    return ThreadPoolExecutor(cores())
 
 
 @intrinsic

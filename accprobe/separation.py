@@ -27,13 +27,14 @@ class Search:
         self._inst, self._model, self._seed = inst, model, seed
         self._tried: dict[tuple[Felt | None, int], tuple[Operands, Bits]] = {}
 
-    def separating(self, rival: DotModel, fields: Iterable[str], n: int = 1024) -> Operands | None:
+    def separating(self, rival: DotModel, fields: Iterable[str], n: int = 1024, narrow: bool = True) -> Operands | None:
         """Dot products on which the rival, which differs in those fields, is not the model.
 
-        None where none is found among n that are made for each of the fields.
+        None where none is found among n that are made for each of the fields. narrow: made for that rival, and not for all that
+        differ in the field.
         """
-        places = [None] if self._inst.is_integer else list(dict.fromkeys(felt(self._model, rival, field) for field in fields))
-        for place in places:
+        places = dict.fromkeys(felt(self._model, rival, field, narrow) for field in fields)
+        for place in [None] if self._inst.is_integer else places:
             operands, d = self._set(place, n)
             differ = np.flatnonzero(d != rival.evaluate(self._inst, *operands))
             if len(differ):

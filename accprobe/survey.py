@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 from accprobe.devices import open_device
 from accprobe.devices.protocol import Device
 from accprobe.errors import DeviceError, RecordingError, UnknownName, nearest
+from accprobe.evaluator import share_cores
 from accprobe.instructions import Instruction, architectures_with, parse
 from accprobe.lowering import Lowering
 from accprobe.recording import Exchanges, Recording
@@ -223,7 +224,7 @@ def _in_processes(
     """Rows as they are finished. Workers end with this generator, in the middle of a row where it is closed early."""
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=share_cores, initargs=(jobs,)) as pool:
         try:
             with _interrupts_held_back():
                 futures = [pool.submit(_row_in_worker, name, inst, dots, seed, record) for inst in insts]

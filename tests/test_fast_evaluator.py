@@ -144,7 +144,7 @@ def test_all_pairs_of_8_bit_codes() -> None:
 def test_many_dot_products_are_shared_among_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_evaluator, "SHARE", 1000)
     monkeypatch.setattr(fast_evaluator, "CHUNK", 300)
-    monkeypatch.setattr(fast_evaluator, "_cores", lambda: 3)
+    monkeypatch.setattr(fast_evaluator, "cores", lambda: 3)
     fast_evaluator._pool.cache_clear()
     inst = instruction(16, "f32", "f16", "f16", "f32")
     model = DotModel(chain([range(16)], FloatArithmetic(FORMATS["f32"], 23, "RZ", 25)))
