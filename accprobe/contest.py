@@ -16,6 +16,7 @@ from itertools import islice, takewhile
 import numpy as np
 
 from accprobe.devices.protocol import Device, dot_expecting
+from accprobe.experiments.search import explains
 from accprobe.experiments.summary import effective, tree_in_words
 from accprobe.findings import Characterisation, Finding, Value, values
 from accprobe.formats import Bits
@@ -138,8 +139,7 @@ class _Arena:
         )
 
     def _explains(self, rival: Rival, answered: tuple[Operands, Bits]) -> bool:
-        operands, d = answered
-        return np.array_equal(rival.model.evaluate(self._inst, *operands), d)
+        return explains(self._inst, rival.model, *answered)
 
     def _contradicted(self, rival: Rival, n: int, narrow: bool) -> bool:
         """Whether the device contradicts the rival on operands, of n looked for, on which it is not the model."""

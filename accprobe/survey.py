@@ -227,7 +227,8 @@ def _in_processes(
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=share_cores, initargs=(jobs,)) as pool:
         try:
             with _interrupts_held_back():
-                futures = [pool.submit(_row_in_worker, name, inst, dots, seed, record) for inst in insts]
+                longest_first = sorted(insts, key=lambda inst: -inst.a.bits * inst.k)
+                futures = [pool.submit(_row_in_worker, name, inst, dots, seed, record) for inst in longest_first]
             for future in as_completed(futures):
                 yield future.result()
         except BrokenProcessPool:
