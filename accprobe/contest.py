@@ -18,6 +18,7 @@ import numpy as np
 from accprobe.devices.protocol import Device, dot_expecting
 from accprobe.experiments.search import explains
 from accprobe.experiments.summary import effective, tree_in_words
+from accprobe.features import OF_ALIGNMENT
 from accprobe.findings import Characterisation, Finding, Value, values
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
@@ -33,6 +34,12 @@ OF_A_KIND = 48
 
 FEW, MANY = 1024, 6144
 """Operands looked for where a rival differs from the model: first, and where those and all that was asked left it."""
+
+MORE = 20480
+"""Operands looked for last, for fields that show seldom."""
+
+SELDOM = ("result_bits", "result_rounding", "alignment_bits", *OF_ALIGNMENT)
+"""Fields that may show in one of thousands of dot products made for them."""
 
 MOST_WRONG = 20
 """Dot products that contradict the model, of one set of operands, that are kept."""
@@ -116,6 +123,11 @@ def _floors_left(levels: Floors, arena: _Arena) -> list[Rival]:
     return [*above, *_surely_alike(levels.below, arena)]
 
 
+def _shows_seldom(rival: Rival) -> bool:
+    """Whether the rival differs in such a field."""
+    return any(field.removeprefix("add_") in SELDOM for field, _ in rival.changes)
+
+
 class _Arena:
     """Where one model's rivals are tried."""
 
@@ -136,6 +148,7 @@ class _Arena:
             and not self._contradicted(rival, FEW, narrow=False)
             and (not self._known or self._explains(rival, self._asked))
             and not (thorough and self._contradicted(rival, MANY, narrow=True))
+            and not (thorough and _shows_seldom(rival) and self._contradicted(rival, MORE, narrow=True))
         )
 
     def _explains(self, rival: Rival, answered: tuple[Operands, Bits]) -> bool:

@@ -48,9 +48,9 @@ def test_what_random_operands_do_not_reach(seed: int) -> None:
     model = model_of(E5M2)
     rival = changed(model, product_exponent="normalised operands")
     rng = np.random.default_rng(seed)
-    usual = joined([draw(kind, E5M2, rng, MANY) for kind in kinds(E5M2)])
+    usual = joined([draw(kind, E5M2, rng, 512) for kind in kinds(E5M2)])
     np.testing.assert_array_equal(model.evaluate(E5M2, *usual), rival.evaluate(E5M2, *usual))
-    found = Search(E5M2, model, seed).separating(rival, ["product_exponent"])
+    found = Search(E5M2, model, seed).separating(rival, ["product_exponent"], MANY)
     assert found is not None
     assert (model.evaluate(E5M2, *found) != rival.evaluate(E5M2, *found)).all()
 
@@ -92,13 +92,12 @@ FIELDS = [
     {"min_exponent": -130},
     {"subnormal_results": "flushed"},
     {"overflow": "largest"},
-    {"nan": 0x7FC00000},
 ]
 
 
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
 def test_every_field_is_found_by_what_is_made_for_it(fields: dict[str, object]) -> None:
-    """Of bf16 products, which reach everything."""
+    """Of bf16 products, which reach everything but another NaN: random operands have those."""
     inst = parse("wgmma.m64n8k16.f32.bf16.bf16")
     model = changed(model_of(inst), min_exponent=-129)
     rival = changed(model, **fields)
