@@ -37,17 +37,18 @@ def widest(model: DotModel) -> dict[str, int]:
 
 
 def coarser(model: DotModel) -> Iterator[Sequence[Rival]]:
-    """Of sums without alignment: such as align to ever fewer bits, with each kind of cut."""
+    """Of sums without alignment: such as align to ever fewer bits, with each kind of cut; and to zeros' exponents too."""
     for arithmetic, prefix in floats(model):
         if arithmetic.alignment_bits is not None:
             continue
         most = widest(model)[f"{prefix}alignment_bits"]
-        for cut in get_args(AlignmentRounding):
+        ways = [("alignment_rounding", cut) for cut in get_args(AlignmentRounding)]
+        for name, value in ways if prefix else (*ways, ("zero_terms", "aligned")):
             rungs = []
             for f in range(most, arithmetic.result_bits, -1):
-                changed = with_bits(model, arithmetic, alignment_bits=f, alignment_rounding=cut)
+                changed = with_bits(model, arithmetic, alignment_bits=f, **{name: value})
                 assert changed is not None
-                rungs.append(Rival(f"{prefix}alignment_bits", str(f), changed, ((f"{prefix}alignment_rounding", cut),)))
+                rungs.append(Rival(f"{prefix}alignment_bits", str(f), changed, ((f"{prefix}{name}", value),)))
             yield rungs
 
 
