@@ -29,13 +29,16 @@ from accprobe.rivals import Rival, differing, groups, pairs, rivals
 from accprobe.separation import Search
 from accprobe.verify import Counterexample, counterexample
 
+AT_ONCE = 600
+"""Dot products of those that an experiment asked at once that every rival meets, at most."""
+
 OF_A_KIND = 48
 """Random dot products of each kind that every rival meets."""
 
 FEW, MANY = 1024, 6144
 """Operands looked for where a rival differs from the model: first, and where those and all that was asked left it."""
 
-MORE = 20480
+MORE = 12288
 """Operands looked for last, for fields that show seldom."""
 
 SELDOM = ("result_bits", "result_rounding", "alignment_bits", *OF_ALIGNMENT)
@@ -168,8 +171,10 @@ class _Arena:
 
     @cached_property
     def _asked(self) -> tuple[Operands, Bits]:
-        """What the experiments asked."""
-        operands, d = joined([operands for operands, _ in self._known]), np.concatenate([d for _, d in self._known])
+        """What the experiments asked; of very many dot products at once, every so many."""
+        some = [slice(None, None, -(-len(d) // AT_ONCE)) for _, d in self._known]
+        operands = joined([Operands(*(x[part] for x in o)) for (o, _), part in zip(self._known, some, strict=True)])
+        d = np.concatenate([d[part] for (_, d), part in zip(self._known, some, strict=True)])
         self._note_wrong(operands, d)
         return operands, d
 

@@ -138,12 +138,13 @@ def _zero_beside_large(inst: Instruction, exponent: Exponents, rng: np.random.Ge
 
 def _leaves(inst: Instruction, nodes: list[FusedSum], which: Exponents, rng: np.random.Generator) -> Exponents:
     """Leaves, [n, K + 1], K being C: first, in random order, one of each term of that sum, so that they meet there."""
-    keys = 1 + rng.random((len(which), inst.k + 1))
+    keys = rng.random((len(which), inst.k + 1), np.float32)
     for i, node in enumerate(nodes):
         rows = np.flatnonzero(which == i)
-        for term in node.terms:
-            below = np.array(_below(term, inst.k))
-            keys[rows, below[rng.integers(0, len(below), len(rows))]] -= 1
+        below = [_below(term, inst.k) for term in node.terms]
+        keys[np.ix_(rows, np.array([leaves[0] for leaves in below if len(leaves) == 1], np.int64))] -= 1
+        for leaves in (leaves for leaves in below if len(leaves) > 1):
+            keys[rows, rng.choice(np.array(leaves), len(rows))] -= 1
     return np.argsort(keys, axis=1)
 
 
@@ -168,23 +169,22 @@ def _placed(inst: Instruction, terms: list[_Term], leaves: Exponents, kept: Expo
 
     A term that comes to C's leaf is a C of its exponent. The other products are zeros, of either sign.
     """
-    n, rows = len(kept), np.arange(len(kept))
+    n, places = len(kept), min(len(terms), inst.k + 1)
     there = _there(terms, rng, n)
-    rank = np.where(there, rng.random(there.shape), 2)
+    rank = np.where(there, rng.random(there.shape, np.float32), 2)
     rank[:, 0] = -1
-    turn = np.argsort(rank, axis=1)
+    turn, leaves = np.argsort(rank, axis=1)[:, :places], leaves[:, :places]
+    used = np.take_along_axis(there, turn, 1)
+    exponents, factors_a, factors_b = (np.stack(x, axis=1) for x in zip(*(term[:3] for term in terms), strict=True))
     a, b = np.zeros((n, inst.k + 1), inst.a.dtype), np.zeros((n, inst.k + 1), inst.b.dtype)
     a[rng.random(n) < 0.3] = inst.a.sign_bit
-    exponents, every_a, every_b = (np.stack(column) for column in zip(*(term[:3] for term in terms), strict=True))
-    c_exponent, has_c = exponents[0] + rng.integers(-3, 4, n), np.zeros(n, bool)
-    for position in range(min(len(terms), inst.k + 1)):
-        term, leaf = turn[:, position], leaves[:, position]
-        used = there[rows, term]
-        a[rows, leaf] = np.where(used, every_a[term, rows], a[rows, leaf])
-        b[rows, leaf] = np.where(used, every_b[term, rows], 0)
-        here = used & (leaf == inst.k)
-        c_exponent = np.where(here, exponents[term, rows], c_exponent)
-        has_c |= here
+    zeros = np.take_along_axis(a, leaves, 1)
+    np.put_along_axis(a, leaves, np.where(used, np.take_along_axis(factors_a, turn, 1), zeros), 1)
+    np.put_along_axis(b, leaves, np.where(used, np.take_along_axis(factors_b, turn, 1), 0).astype(inst.b.dtype), 1)
+    is_c = used & (leaves == inst.k)
+    has_c = is_c.any(axis=1)
+    own = (np.take_along_axis(exponents, turn, 1) * is_c).sum(axis=1)
+    c_exponent = np.where(has_c, own, exponents[:, 0] + rng.integers(-3, 4, n))
     c_bits = np.choose(rng.integers(0, 3, n), [np.full(n, inst.c.mantissa_bits), np.zeros(n, np.int64), kept + 1])
     c = _numbers(inst.c, c_exponent, c_bits, rng)
     c[~has_c & (rng.random(n) < 0.7)] &= inst.c.dtype.type(inst.c.sign_bit)
