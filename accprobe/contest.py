@@ -26,7 +26,7 @@ from accprobe.ladders import Floors, coarser, floors, further, widest
 from accprobe.model import DotModel
 from accprobe.operands import Operands, draw, joined, kinds
 from accprobe.rivals import Rival, differing, groups, pairs, rivals
-from accprobe.separation import Search
+from accprobe.separation import search_for
 from accprobe.verify import Counterexample, counterexample
 
 AT_ONCE = 600
@@ -140,7 +140,7 @@ class _Arena:
         self._device, self._inst, self._model, self._seed = device, inst, model, seed
         self.tried = 0
         self.wrong: list[Counterexample] = []
-        self._search = Search(inst, model, seed)
+        self._search = search_for(inst, model, seed)
         self._known = asked
 
     def survives(self, rival: Rival, thorough: bool = True) -> bool:

@@ -6,7 +6,9 @@ they are made for it (`accprobe.directed`); for integers, random ones are enough
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,13 +28,20 @@ class Search:
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
         self._inst, self._model, self._seed = inst, model, seed
         self._tried: dict[tuple[Felt | None, int], tuple[Operands, Bits]] = {}
+        self._found: dict[tuple[DotModel, tuple[str, ...], int, bool], Operands | None] = {}
 
-    def separating(self, rival: DotModel, fields: Iterable[str], n: int = 1024, narrow: bool = True) -> Operands | None:
+    def separating(self, rival: DotModel, fields: Sequence[str], n: int = 1024, narrow: bool = True) -> Operands | None:
         """Dot products on which the rival, which differs in those fields, is not the model.
 
         None where none is found among n that are made for each of the fields. narrow: made for that rival, and not for all that
         differ in the field.
         """
+        key = rival, tuple(fields), n, narrow
+        if key not in self._found:
+            self._found[key] = self._separating(*key)
+        return self._found[key]
+
+    def _separating(self, rival: DotModel, fields: tuple[str, ...], n: int, narrow: bool) -> Operands | None:
         places = dict.fromkeys(felt(self._model, rival, field, narrow) for field in fields)
         for place in [None] if self._inst.is_integer else places:
             operands, d = self._set(place, n)
@@ -51,3 +60,13 @@ class Search:
     def _random(self, rng: np.random.Generator, n: int) -> Operands:
         names = list(kinds(self._inst))
         return joined([draw(kind, self._inst, rng, -(-n // len(names))) for kind in names])
+
+
+def search_for(inst: Instruction, model: DotModel, seed: int) -> Search:
+    """The last search, for all that it found, where the instruction differs from that one's in its name and place alone."""
+    return _last_search(replace(inst, name="any", m=0, n=0, a_registers=False, satfinite=False), model, seed)
+
+
+@lru_cache(maxsize=1)
+def _last_search(inst: Instruction, model: DotModel, seed: int) -> Search:
+    return Search(inst, model, seed)

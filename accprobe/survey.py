@@ -214,8 +214,16 @@ def _surveyor(name: str, record: bool) -> Surveyor:
     return Surveyor(open_device(name), record)
 
 
-def _row_in_worker(name: str, inst: Instruction, dots: int, seed: int, record: bool) -> Measured:
-    return _surveyor(name, record).measured(inst, dots, seed)
+def _rows_in_worker(name: str, insts: Sequence[Instruction], dots: int, seed: int, record: bool) -> list[Measured]:
+    return [_surveyor(name, record).measured(inst, dots, seed) for inst in insts]
+
+
+def _tasks(insts: Iterable[Instruction]) -> list[list[Instruction]]:
+    """Instructions of one arithmetic together, so that operands looked for serve them all; those that take longest first."""
+    alike: dict[Hashable, list[Instruction]] = {}
+    for inst in insts:
+        alike.setdefault((inst.family, inst.a, inst.b, inst.c, inst.d, inst.k, inst.satfinite), []).append(inst)
+    return sorted(alike.values(), key=lambda task: -sum(inst.a.bits * inst.k for inst in task))
 
 
 def _in_processes(
@@ -227,10 +235,9 @@ def _in_processes(
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=share_cores, initargs=(jobs,)) as pool:
         try:
             with _interrupts_held_back():
-                longest_first = sorted(insts, key=lambda inst: -inst.a.bits * inst.k)
-                futures = [pool.submit(_row_in_worker, name, inst, dots, seed, record) for inst in longest_first]
+                futures = [pool.submit(_rows_in_worker, name, task, dots, seed, record) for task in _tasks(insts)]
             for future in as_completed(futures):
-                yield future.result()
+                yield from future.result()
         except BrokenProcessPool:
             raise DeviceError("a worker process died, perhaps for want of memory; fewer --jobs need less") from None
         finally:
