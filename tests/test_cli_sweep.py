@@ -180,7 +180,7 @@ def test_bad_input_is_one_sentence(arguments: list[str], told: str) -> None:
         (["--operands", "norml"], "there is no operand set 'norml'; did you mean normal"),
         (["--compile-only", "--arch", "sm_91"], "sm_91"),
         (["--compile-only", "-o", "x.json"], "--compile-only measures nothing that x.json could hold"),
-        (["--device", "sim:h1000"], "no published model of 'h1000'"),
+        (["--device", "sim:h1000"], "no published model of 'sim:h1000'; did you mean sim:h100"),
         (["--block-k", "a"], "'a' is not a list of whole numbers, such as 32,64"),
     ],
 )
