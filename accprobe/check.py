@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from accprobe.columns import record
+from accprobe.columns import is_number, record
 from accprobe.errors import RequirementError, nearest
 from accprobe.features import finding_names
 from accprobe.possible import Span, holds, possible
@@ -66,8 +66,10 @@ def read(line: str) -> Requirement:
     known = _fields()
     if field not in known:
         raise RequirementError(f"requirement '{line}': there is no field '{field}'; {nearest(field, known)}")
-    number = re.fullmatch(r"-?\d+", text)
-    if not number and operator not in ("==", "!="):
+    number, ordering = re.fullmatch(r"-?\d+", text), operator not in ("==", "!=")
+    if ordering and not is_number(field):
+        raise RequirementError(f"requirement '{line}': the values of '{field}' are words, which know == and != alone")
+    if ordering and not number:
         raise RequirementError(f"requirement '{line}': '{operator}' needs a whole number, not '{text}'")
     wanted = int(text) if number else text.strip("\"'")
     return Requirement(line.strip(), match["glob"], field, operator, wanted)

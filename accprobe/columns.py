@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accprobe.features import finding_names
+from accprobe.features import ADD, NUMBERS, finding_names
 from accprobe.render.cells import ran_as
 from accprobe.report import Finding, Report, Row
 
@@ -17,6 +17,8 @@ Record = dict[str, Scalar]
 
 SEPARATOR = " | "
 """Between the values of one column."""
+
+_NUMBERS = ("m", "n", "k", "dots", "mismatches", "rivals_tried", "rivals_left", "unstable", "seconds", *NUMBERS)
 
 
 def records(report: Report) -> Iterator[Record]:
@@ -66,6 +68,11 @@ def record(row: Row) -> Record:
     for name in finding_names():
         flat |= _finding(name, row.findings.get(name))
     return flat
+
+
+def is_number(column: str) -> bool:
+    """Whether the values of a column of `record` are numbers; they are words else."""
+    return column.removeprefix(ADD) in _NUMBERS
 
 
 def _finding(name: str, finding: Finding | None) -> Record:

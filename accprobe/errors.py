@@ -53,10 +53,14 @@ class VectorsError(AccprobeError):
     """Recorded results that cannot be read or have no model; the text names the file, and the line where it goes wrong."""
 
 
-def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
-    """'did you mean a, b or c?', from the names nearest to `name`; all known ones where none is near and they are few."""
+def nearest(name: str, known: Iterable[str], count: int = 3, prefix: str = "") -> str:
+    """'did you mean a, b or c?', from the names nearest to `name`; all known ones where none is near and they are few.
+
+    prefix: stands before each of them where they are typed.
+    """
     names = list(known)
     close = difflib.get_close_matches(name, names, n=count, cutoff=0.4) or (names if len(names) <= 12 else [])
+    names, close = ([prefix + each for each in listed] for listed in (names, close))
     if not close:
         return f"there are {len(names)} known ones, such as {', '.join(names[:count])}"
     if len(close) == 1:

@@ -162,6 +162,9 @@ OF_ALIGNMENT = ("alignment_rounding", "product_exponent", "min_exponent", "zero_
 OF_CHAINS = ("sums_alike",)
 """Features that a single sum has not."""
 
+NUMBERS = ("effective_bits", "alignment_bits", "result_bits", "products_per_sum", "min_exponent")
+"""Features whose values are numbers, those of all others are words."""
+
 NO_FINDINGS = ("ran_as", "status", "unstable")
 """Features that a row has of its own."""
 

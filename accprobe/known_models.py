@@ -90,6 +90,9 @@ CHIPS: dict[str, Chip] = {
 }
 ALIASES = {"ada": "l40s", "h200": "h100"}
 
+SIM = "sim:"
+"""What a chip's name begins with where a device or a report could be named too."""
+
 
 def names() -> tuple[str, ...]:
     """Every name that `chip` and `sim:NAME` take."""
@@ -97,10 +100,12 @@ def names() -> tuple[str, ...]:
 
 
 def chip(name: str) -> Chip:
-    """The chip of that name. Raises UnknownName with the known ones."""
-    key = ALIASES.get(name.lower(), name.lower())
+    """The chip of that name, "h100" or "sim:h100". Raises UnknownName with the known ones, written in the same way."""
+    bare = name.removeprefix(SIM)
+    key = ALIASES.get(bare.lower(), bare.lower())
     if key not in CHIPS:
-        raise UnknownName(f"no published model of '{name}'; {nearest(name.lower(), names())}")
+        known = nearest(bare.lower(), names(), prefix=SIM if name.startswith(SIM) else "")
+        raise UnknownName(f"no published model of '{name}'; {known}")
     return CHIPS[key]
 
 

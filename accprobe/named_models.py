@@ -15,7 +15,7 @@ def named_models(name: str) -> dict[Instruction, DotModel]:
     if name.startswith("sim:"):
         from accprobe.known_models import known_models
 
-        return {inst: known.model for inst, known in known_models(name.removeprefix("sim:")).items()}
+        return {inst: known.model for inst, known in known_models(name).items()}
     from accprobe.report import Report
 
     models = {row.instruction: row.model for row in Report.load(name).instructions if row.model is not None}

@@ -12,7 +12,7 @@ NO_MODEL = "no published model"
 
 
 def published(name: str) -> Report:
-    """The models of a chip ("h100") as a report: every row `unverified`, for what it states was not tried on anything.
+    """The models of a chip ("h100" or "sim:h100") as a report: every row `unverified`, for nothing was tried on anything.
 
     Raises UnknownName with the known chips.
     """

@@ -354,6 +354,8 @@ def _reason(error: ValidationError) -> str:
     errors = error.errors(include_url=False)
     first = next((e for e in errors if e["loc"] == ("schema",)), errors[0])
     kind, given = first["type"], first["input"]
+    if kind == "json_invalid" and "recursion limit" in first["msg"]:
+        return "it is not an accprobe report: it is nested too deeply"
     if kind == "json_invalid":
         return f"it is not JSON, or cut short ({first['msg'].removeprefix('Invalid JSON: ')})"
     if kind == "model_type" and not first["loc"]:

@@ -32,8 +32,8 @@ _INSTALL: dict[str, str] = {
 }
 
 
-_FATAL = re.compile(r"^\w+ (?:fatal|error)\s*:\s*")
-"""What NVIDIA's tools put before the reason."""
+_ERROR = re.compile(r"\w+ (?:.*, (line \d+); )?(?:fatal|error)\s*:\s*(.*)")
+"""How NVIDIA's tools tell a reason: "ptxas fatal   : …", "ptxas k.ptx, line 9; error   : …"."""
 
 
 class ToolFailed(ToolMissing):
@@ -111,11 +111,18 @@ def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path |
             if done.returncode == 0:
                 yield text
                 return
-            lines = (done.stderr.decode(errors="replace") or text.read()).strip().splitlines()
-            failure = _FATAL.sub("", lines[-1]) if lines else f"exit status {done.returncode}"
+            said = done.stderr.decode(errors="replace") or text.read()
+            failure = _reason(said) or f"exit status {done.returncode}"
     if "Cannot decode architecture" in failure:
         failure += f"; a newer one may know it: {_INSTALL[tool].replace('install', 'install --upgrade', 1)}"
     raise ToolFailed(f"{tool} failed: {failure}")
+
+
+def _reason(said: str) -> str:
+    """The first error, which names the cause of those that follow; the last line where none is marked as one."""
+    lines = said.strip().splitlines()
+    first = next(filter(None, map(_ERROR.match, lines)), None)
+    return ": ".join(filter(None, first.groups())) if first else "".join(lines[-1:])
 
 
 def versions() -> dict[str, str]:

@@ -7,8 +7,9 @@ from fakes import SPARSE, fake_report, float_row
 
 from accprobe.check import NOTHING, check, read
 from accprobe.cli import main
+from accprobe.columns import is_number, record
 from accprobe.errors import RequirementError
-from accprobe.report import Report
+from accprobe.report import Report, recorded
 
 WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
 QGMMA = {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}
@@ -99,7 +100,10 @@ def test_colons_of_names_are_no_separators() -> None:
         ("wgmma.*: effective_bits => 13", "write it as"),
         ("wgmma.*: effective_bits >=", "write it as"),
         ("wgmma.*: efective_bits >= 13", "there is no field 'efective_bits'; did you mean effective_bits"),
-        ("wgmma.*: result_rounding >= RZ", "'>=' needs a whole number, not 'RZ'"),
+        ("wgmma.*: effective_bits >= RZ", "'>=' needs a whole number, not 'RZ'"),
+        ("wgmma.*: result_rounding >= RZ", "the values of 'result_rounding' are words, which know == and != alone"),
+        ("wgmma.*: status < 3", "the values of 'status' are words, which know == and != alone"),
+        ("wgmma.*: add_overflow > 3", "the values of 'add_overflow' are words, which know == and != alone"),
     ],
 )
 def test_line_that_cannot_be_read_is_told(line: str, reason: str) -> None:
@@ -107,6 +111,14 @@ def test_line_that_cannot_be_read_is_told(line: str, reason: str) -> None:
         read(line)
     assert str(caught.value).startswith(f"requirement '{line}': ")
     assert reason in str(caught.value)
+
+
+def test_numbers_and_words_are_told_apart_as_recorded_reports_have_them() -> None:
+    for name in recorded():
+        for row in Report.load(name).measured:
+            for column, known in record(row).items():
+                if known is not None:
+                    assert is_number(column) == (type(known) in (int, float)), column
 
 
 def run(*arguments: str) -> Result:
@@ -126,6 +138,14 @@ def test_whole_output_and_exit_status() -> None:
         "  found 10: wgmma.m64n{8,256}k32.f16.e4m3.e4m3",
         f"BROKEN  tcgen05.*: status == confirmed  ({NOTHING})",
     ]
+
+
+@pytest.mark.parametrize("operator", ["<", "<=", ">", ">="])
+def test_words_are_not_ordered(operator: str) -> None:
+    line = f"*: result_rounding {operator} 13"
+    result = run("h200", "--require", "*: effective_bits >= 1", "--require", line)
+    told = f"accprobe: requirement '{line}': the values of 'result_rounding' are words, which know == and != alone\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", told)
 
 
 def test_lines_from_a_file(tmp_path: Path) -> None:

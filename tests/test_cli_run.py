@@ -170,7 +170,7 @@ def test_disk_that_fills_up_is_told(device: FakeDevice) -> None:
     [
         ("gpu", "unknown device 'gpu'; devices are auto, cuda:N, sim:NAME and replay:FILE (see `accprobe list --devices`)"),
         ("cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),
-        ("sim:h1000", "no published model of 'h1000'; did you mean "),
+        ("sim:h1000", "no published model of 'sim:h1000'; did you mean sim:h100, sim:v100 or sim:h200?\n"),
     ],
 )
 def test_unknown_device_is_told(device_name: str, sentence: str) -> None:

@@ -180,7 +180,7 @@ def test_bad_input_is_one_sentence(arguments: list[str], told: str) -> None:
         (["--operands", "norml"], "there is no operand set 'norml'; did you mean normal"),
         (["--compile-only", "--arch", "sm_91"], "sm_91"),
         (["--compile-only", "-o", "x.json"], "--compile-only measures nothing that x.json could hold"),
-        (["--device", "sim:h1000"], "no published model of 'h1000'"),
+        (["--device", "sim:h1000"], "no published model of 'sim:h1000'; did you mean sim:h100"),
         (["--block-k", "a"], "'a' is not a list of whole numbers, such as 32,64"),
     ],
 )
@@ -190,20 +190,55 @@ def test_unknown_names_are_told(arguments: list[str], told: str) -> None:
     assert told in result.stderr
 
 
-def test_without_triton_the_line_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            ModuleNotFoundError("No module named 'triton'", name="triton"),
+            "Triton is not installed, and the sweep's kernel is written in it: pip install triton",
+        ),
+        (
+            ModuleNotFoundError("No module named 'triton._C.libtriton'", name="triton._C.libtriton"),
+            "Triton is installed, but cannot be imported (No module named 'triton._C.libtriton'): "
+            "pip install --force-reinstall triton",
+        ),
+        (
+            RuntimeError("built for\nanother Python"),
+            "Triton is installed, but cannot be imported (built for another Python): pip install --force-reinstall triton",
+        ),
+    ],
+)
+@pytest.mark.parametrize("arguments", [["--device", "sim:h100"], ["--compile-only"]])
+def test_without_triton_the_line_that_installs_it_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, told: str, arguments: list[str]
+) -> None:
     imported = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
         if name.partition(".")[0] == "triton":
-            raise ImportError(name)
+            raise error
         return imported(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
     for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
         monkeypatch.delitem(sys.modules, name)
-    result = sweep("--device", "sim:h100")
-    told = "accprobe: Triton is not installed, and the sweep's kernel is written in it: pip install triton\n"
-    assert (result.exit_code, result.stderr) == (2, told)
+    result = sweep(*arguments)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"accprobe: {told}\n")
+
+
+def test_triton_that_misses_a_part_while_it_compiles_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def compile(*_: Any, **__: Any) -> None:
+        raise ImportError("libtriton: undefined symbol")
+
+    path = tmp_path / "report.json"
+    arguments = (*SMALL, "--block-k", "64,128", "--num-warps", "4", "-o", str(path))
+    assert sweep(*arguments).exit_code == 0
+    before = Report.load(path)
+    monkeypatch.setattr("triton.compiler.compile", compile)
+    result = sweep(*arguments)
+    told = "Triton is installed, but cannot be imported (libtriton: undefined symbol): pip install --force-reinstall triton"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"accprobe: {told}\n")
+    assert Report.load(path) == before
 
 
 def test_interrupted_keeps_what_was_swept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_the_sm_that_differs_is_named(gpu: dict[str, SimulatedDevice]) -> None:
             ["h201", "--device", "sim:h100"],
             "there is no file and no recorded report 'h201'; of the recorded",
         ),
-        (["sim:h101", "--device", "sim:h100"], "no published model of 'h101'; did you mean h100"),
+        (["sim:h101", "--device", "sim:h100"], "no published model of 'sim:h101'; did you mean sim:h100"),
         (["sim:all", "--device", "sim:h100"], "sim:all goes with --vectors; for a device, name one chip, such as sim:h100"),
         (["sim:h100", "--device", "sim:h100", "--every-sm"], "--every-sm: simulated H100 does not say which SM computed what"),
         (

@@ -79,6 +79,7 @@ BROKEN = {
     "truncated": (json.dumps(report_data())[:300], "it is not JSON, or cut short (EOF while parsing"),
     "empty": ("", "it is not JSON, or cut short"),
     "binary": ("\x7fELF\x00", "it is not JSON, or cut short"),
+    "nested too deeply": ("[" * 100_000, "it is not an accprobe report: it is nested too deeply"),
     "no object": ("[1, 2]", "it is not an accprobe report"),
     "another tool's": ('{"devices": [], "version": "1"}', "it is not an accprobe report, but another JSON file"),
     "newer schema": (changed("schema", 2), "schema: this accprobe reads schema 1, the file has 2"),

@@ -11,7 +11,7 @@ from accprobe.devices.simulated import SimulatedDevice, simulated_device
 from accprobe.errors import UnknownName
 from accprobe.formats import FORMATS
 from accprobe.instructions import catalog, parse
-from accprobe.known_models import CHIPS, known_models
+from accprobe.known_models import CHIPS, known_models, names
 from accprobe.lowering import Lowering
 from accprobe.model import DotModel, FloatArithmetic, chain
 from accprobe.operands import draw
@@ -96,3 +96,12 @@ def test_device_of_a_published_chip(name: str) -> None:
 def test_unknown_chip() -> None:
     with pytest.raises(UnknownName, match=r"no published model of 'h10'; did you mean .*h100"):
         simulated_device("h10")
+
+
+@pytest.mark.parametrize("wrong", ["sim:", "sim:zzzzzz"])
+def test_unknown_device_gives_the_names_as_they_are_typed(wrong: str) -> None:
+    known = [f"sim:{name}" for name in names()]
+    with pytest.raises(UnknownName) as error:
+        open_device(wrong)
+    assert str(error.value) == f"no published model of '{wrong}'; did you mean {', '.join(known[:-1])} or {known[-1]}?"
+    assert all(open_device(name).kind == "simulated" for name in known)

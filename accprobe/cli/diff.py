@@ -69,7 +69,7 @@ def _side(name: str) -> Report:
     if name.startswith("sim:"):
         from accprobe.published import published
 
-        return published(name.removeprefix("sim:"))
+        return published(name)
     from accprobe.report import Report
 
     return Report.load(name)

@@ -164,7 +164,7 @@ def _models_for(models: str) -> tuple[Callable[[str], Mapping[Instruction, DotMo
         return published, lambda gpu: True
     chosen = named_models(models)
     if models.startswith("sim:"):
-        return lambda gpu: chosen, lambda gpu: same_chip(gpu, models.removeprefix("sim:"))
+        return lambda gpu: chosen, lambda gpu: same_chip(gpu, models)
     from accprobe.report import Report
 
     words = Report.load(models).device.name.split()

@@ -23,7 +23,7 @@ def open_device(name: str) -> Device:
     if kind == "sim":
         from accprobe.devices.simulated import simulated_device
 
-        return simulated_device(rest)
+        return simulated_device(name)
     if kind == "replay":
         if not rest:
             raise UnknownName("'replay:' names no recording; give replay:FILE")

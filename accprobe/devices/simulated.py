@@ -65,7 +65,7 @@ class SimulatedDevice:
 
 
 def simulated_device(name: str) -> SimulatedDevice:
-    """The device that evaluates the published models of a chip: "h100", "v100", … Raises UnknownName."""
+    """The device that evaluates the published models of a chip: "h100", "sim:v100", … Raises UnknownName."""
     from accprobe.known_models import chip, known_models
 
     known = known_models(name)

@@ -22,7 +22,7 @@ from accprobe.kernels import Cubin
 from accprobe.lowering import Lowering
 from accprobe.sweep.configurations import Configuration
 
-INSTALL = "pip install triton"
+INSTALL, REINSTALL = "pip install triton", "pip install --force-reinstall triton"
 
 MOST_FFMA = 4096
 """Multiply-adds a thread and block, above which a block without a matrix instruction is not compiled: it is unrolled, which
@@ -69,13 +69,26 @@ def compile_all(configurations: Iterable[Configuration], target: str) -> Iterato
 
 
 def _triton() -> Any:
+    """Triton, all that is used of it imported."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import triton
-    except ImportError as e:
-        raise ToolMissing(f"Triton is not installed, and the sweep's kernel is written in it: {INSTALL}") from e
+            import triton.backends.compiler
+            import triton.compiler
+            import triton.language
+    except ModuleNotFoundError as e:
+        if e.name == "triton":
+            raise ToolMissing(f"Triton is not installed, and the sweep's kernel is written in it: {INSTALL}") from e
+        raise _broken(e) from e
+    except Exception as e:  # whatever a Triton raises that does not fit this Python or this machine
+        raise _broken(e) from e
     return triton
+
+
+def _broken(error: Exception) -> ToolMissing:
+    said = " ".join(str(error).split()) or type(error).__name__
+    return ToolMissing(f"Triton is installed, but cannot be imported ({said}): {REINSTALL}")
 
 
 def _kernel() -> Any:
@@ -118,6 +131,8 @@ def _compile(kernel: Any, config: Configuration, target: str) -> Compiled:
     options = {"num_warps": config.num_warps, "num_stages": stages, "enable_fp_fusion": True}
     try:
         compiled = compile(source, target=GPUTarget("cuda", 10 * major + minor, 32), options=options)
+    except ImportError as e:
+        raise _broken(e) from e
     except Exception as e:  # whatever Triton or ptxas raises: it is a finding about this configuration
         return Compiled(config, f"Triton {triton_version()} rejects it: {_said(e)}")
     found = compiled.metadata.shared
