@@ -92,15 +92,20 @@ def survey(
         run = Run(jobs=max(workers, 1), seconds=round(time.perf_counter() - started, 3), selected=len(wanted))
         return empty.model_copy(update={"run": run, "instructions": tuple(rows[i.name] for i in wanted if i.name in rows)})
 
+    def prepare() -> None:
+        if isinstance(opened, Prepares):
+            opened.prepare(leaders)
+
     on_row(so_far())
-    if isinstance(opened, Prepares):
-        opened.prepare(leaders)
+    spread = workers > 1
+    if profiler or not spread:
+        prepare()
     executed = profiler(leaders) if profiler else {}
     members = {group[0].name: group[1:] for group in groups}
     with (
         closing(
-            _in_processes(name, leaders, dots, seed, workers, record is not None)
-            if name and workers > 1
+            _in_processes(name, leaders, dots, seed, workers, record is not None, prepare)
+            if name and spread
             else _here(opened, leaders, dots, seed, record is not None)
         ) as measured,
         _recording(record, opened, f"--dots {dots} --seed {seed}", wanted, groups) as keep,
@@ -214,26 +219,46 @@ def _surveyor(name: str, record: bool) -> Surveyor:
     return Surveyor(open_device(name), record)
 
 
+def _open_in_worker(name: str, record: bool) -> None:
+    """The device is open before the first row needs it."""
+    _surveyor(name, record)
+
+
 def _rows_in_worker(name: str, insts: Sequence[Instruction], dots: int, seed: int, record: bool) -> list[Measured]:
     return [_surveyor(name, record).measured(inst, dots, seed) for inst in insts]
 
 
 def _tasks(insts: Iterable[Instruction]) -> list[list[Instruction]]:
-    """Instructions of one arithmetic together, so that operands looked for serve them all; those that take longest first."""
+    """Instructions of one arithmetic together, so that operands looked for serve them all.
+
+    Those that take longest come first: mma.sync of floats, which may have become several instructions; integers last.
+    """
     alike: dict[Hashable, list[Instruction]] = {}
     for inst in insts:
         alike.setdefault((inst.family, inst.a, inst.b, inst.c, inst.d, inst.k, inst.satfinite), []).append(inst)
-    return sorted(alike.values(), key=lambda task: -sum(inst.a.bits * inst.k for inst in task))
+
+    def order(task: list[Instruction]) -> tuple[bool, bool, int]:
+        first = task[0]
+        return first.is_integer, first.family != "mma.sync", -first.a.bits * first.k
+
+    return sorted(alike.values(), key=order)
 
 
 def _in_processes(
-    name: str, insts: Sequence[Instruction], dots: int, seed: int, jobs: int, record: bool
+    name: str, insts: Sequence[Instruction], dots: int, seed: int, jobs: int, record: bool, prepare: Callable[[], None]
 ) -> Generator[Measured, None, None]:
-    """Rows as they are finished. Workers end with this generator, in the middle of a row where it is closed early."""
+    """Rows as they are finished. Workers end with this generator, in the middle of a row where it is closed early.
+
+    prepare: what this process does while they start.
+    """
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=share_cores, initargs=(jobs,)) as pool:
         try:
+            with _interrupts_held_back():
+                for _ in range(jobs):
+                    pool.submit(_open_in_worker, name, record)
+            prepare()
             with _interrupts_held_back():
                 futures = [pool.submit(_rows_in_worker, name, task, dots, seed, record) for task in _tasks(insts)]
             for future in as_completed(futures):
