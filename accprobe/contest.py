@@ -8,10 +8,10 @@ number survives, the next one is tried too; where several fields decide together
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice, takewhile
+from itertools import takewhile
 
 import numpy as np
 
@@ -47,8 +47,8 @@ SELDOM = ("result_bits", "result_rounding", "alignment_bits", *OF_ALIGNMENT)
 MOST_WRONG = 20
 """Dot products that contradict the model, of one set of operands, that are kept."""
 
-BESIDE = 3
-"""Rivals beyond the first of a row of ever coarser ones that is contradicted, which are tried too."""
+BESIDE = (0, 1, 2, 4, 7)
+"""Which of the rivals beyond the first of a row that is contradicted are tried too."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
     arena = _Arena(device, inst, result.model, result.asked, seed)
     survived = [rival for rival in rivals(result.model, result.findings) if arena.survives(rival)]
     for rival in list(survived):
-        survived += _while_alike(further(result.model, rival), arena)
+        survived += _while_alike(list(further(result.model, rival)), arena)
     for levels in floors(inst, result.model):
         survived += _floors_left(levels, arena)
     for rungs in coarser(result.model):
@@ -83,17 +83,18 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
     return Contest(arena.tried, tuple(survived), tuple(dict.fromkeys(arena.wrong)))
 
 
-def _while_alike(rungs: Iterator[Rival], arena: _Arena) -> list[Rival]:
+def _while_alike(rungs: Sequence[Rival], arena: _Arena) -> Sequence[Rival]:
     """Those up to the first that does not survive."""
     alike = list(takewhile(arena.survives, rungs))
-    _try_beside(rungs, arena)
+    _try_beside(rungs[len(alike) + 1 :], arena)
     return alike
 
 
-def _try_beside(rungs: Iterable[Rival], arena: _Arena) -> None:
-    """A few rivals beyond the first that is contradicted: a model that is wrong most likely is so where one of them is not."""
-    for rival in islice(rungs, BESIDE):
-        arena.survives(rival)
+def _try_beside(rungs: Sequence[Rival], arena: _Arena) -> None:
+    """A few rivals further off: a model that is wrong most likely is so where one of them is not."""
+    for offset in BESIDE:
+        if offset < len(rungs):
+            arena.ask_where_they_differ(rungs[offset])
 
 
 def _alike(rungs: Sequence[Rival], arena: _Arena) -> Sequence[Rival]:
@@ -153,6 +154,11 @@ class _Arena:
             and not (thorough and self._contradicted(rival, MANY, narrow=True))
             and not (thorough and _shows_seldom(rival) and self._contradicted(rival, MORE, narrow=True))
         )
+
+    def ask_where_they_differ(self, rival: Rival) -> None:
+        """For the sake of the model, which may be wrong there, even where the rival is contradicted already."""
+        self.tried += 1
+        self._contradicted(rival, MANY, narrow=True)
 
     def _explains(self, rival: Rival, answered: tuple[Operands, Bits]) -> bool:
         return explains(self._inst, rival.model, *answered)
