@@ -1,4 +1,4 @@
-"""Rounding: an exact integer times a power of two, to the bit pattern of a fused sum's result."""
+"""Rounding: an exact number times a power of two, to the bit pattern of a fused sum's result."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from accprobe.formats import Bits
 from accprobe.model import FloatArithmetic, Rounding
 
+Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 
@@ -19,35 +20,101 @@ def bit_length(magnitude: Integers) -> Integers:
     return np.where(magnitude == 0, 0, length)
 
 
-def encode(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic: FloatArithmetic) -> Bits:
-    """Bit patterns of (-1)^negative * magnitude * 2^exponent, rounded as the arithmetic says; all arrays [n].
+def power_of_two(exponent: Integers) -> Floats:
+    """2^exponent, of exponents of normal float64 numbers."""
+    return ((exponent + 1023) << 52).view(np.float64)
 
-    magnitude < 2^61; where bits were already dropped from it, its last bit must be a sticky one and lie below the
-    rounding position. A result below the normal range is rounded to a multiple of 2^(min_exponent - result_bits), as in a
-    format with result_bits fraction bits and subnormals.
+
+def rounded_to_odd(x: Floats, y: Floats) -> Floats:
+    """x + y in 53 bits, the last of them 1 where the sum is not exact: what rounds to fewer bits as the exact sum does.
+
+    Where the sum is finite, so that it rounds right to at most 51 bits. The error of a sum is Knuth's (The Art of Computer
+    Programming 2, 4.2.2); the last bit, after Boldo and Melquiond, "Emulation of FMA and correctly rounded sums" (2008).
+    """
+    total = x + y
+    part = total - x
+    error = (x - (total - part)) + (y - part)
+    inexact, bits = np.abs(error) > 0, total.view(np.int64)
+    bits -= inexact & (np.signbit(error) != np.signbit(total))
+    bits |= inexact
+    return total
+
+
+STICKY = 7
+"""Bits that `with_sticky_bit` takes off."""
+
+
+def with_sticky_bit(magnitude: Integers) -> Floats:
+    """Integers of 60 bits, or 0, in 53 bits: the lower ones are or-ed into the last."""
+    return (magnitude >> STICKY | (magnitude & ((1 << STICKY) - 1) != 0)).astype(np.float64)
+
+
+def encode(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Bits:
+    """Bit patterns of total * 2^exponent, rounded as the arithmetic says, to any format but f64; all arrays [n].
+
+    total: of at most 53 bits; where bits were already dropped from it, its last bit must be a sticky one. A result below the
+    normal range is rounded to a multiple of 2^(min_exponent - result_bits), as in a format with result_bits fraction bits and
+    subnormals.
+    """
+    fmt, bits = arithmetic.result, arithmetic.result_bits
+    top = ((total.view(np.int64) >> 52) & 0x7FF) - 1023 + exponent
+    base = np.maximum(top, fmt.min_exponent)
+    rounded = _to_integer(arithmetic.result_rounding, total * power_of_two(exponent + bits - base))
+    kept = np.abs(rounded).astype(np.int64)
+    if arithmetic.subnormal_results == "flushed":
+        kept[kept < 1 << bits] = 0
+    patterns = ((base - fmt.min_exponent) << fmt.mantissa_bits) + (kept << (fmt.mantissa_bits - bits))
+    patterns[kept == 0] = 0
+    return _signed(patterns, total < 0, arithmetic)
+
+
+def _to_integer(rounding: Rounding, values: Floats) -> Floats:
+    match rounding:
+        case "RZ":
+            return np.trunc(values, out=values)
+        case "RU":
+            return np.ceil(values, out=values)
+        case "RD":
+            return np.floor(values, out=values)
+        case "RNE":
+            return np.rint(values, out=values)
+
+
+def _signed(patterns: Integers, negative: Truths, arithmetic: FloatArithmetic) -> Bits:
+    """Magnitudes with what the arithmetic makes of too large ones, and with their signs."""
+    fmt = arithmetic.result
+    assert fmt.infinity is not None
+    step = fmt.mantissa_bits - arithmetic.result_bits
+    instead = fmt.infinity if arithmetic.overflow == "infinity" else fmt.largest >> step << step
+    patterns[patterns >= fmt.infinity] = instead
+    if arithmetic.underflow_sign == "positive":
+        negative = negative & (patterns != 0)
+    unsigned = patterns.astype(fmt.dtype)
+    unsigned[negative] |= fmt.dtype.type(fmt.sign_bit)
+    return unsigned
+
+
+def encode_wide(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic: FloatArithmetic) -> Bits:
+    """As `encode`, to any format, of (-1)^negative * magnitude * 2^exponent.
+
+    magnitude < 2^61; where bits were already dropped from it, its last bit must be a sticky one and lie below the rounding
+    position.
     """
     fmt, bits = arithmetic.result, arithmetic.result_bits
     top = exponent + bit_length(magnitude) - 1
     base = np.maximum(top, fmt.min_exponent)
     drop = base - bits - exponent
-    kept = np.where(drop >= 0, magnitude >> np.clip(drop, 0, 62), magnitude << np.clip(-drop, 0, 62))
-    rest = np.where(drop > 0, magnitude - (kept << np.clip(drop, 0, 62)), 0)
-    rest = np.where(drop > 62, magnitude, rest)
+    down, up = np.minimum(np.maximum(drop, 0), 62), np.minimum(np.maximum(-drop, 0), 62)
+    kept = magnitude >> down << up
+    rest = magnitude & ((np.int64(1) << down) - 1)
     kept += _increment(arithmetic.result_rounding, negative, kept, rest, drop)
-    kept = np.where(magnitude == 0, 0, kept)
+    kept[magnitude == 0] = 0
     if arithmetic.subnormal_results == "flushed":
         kept[kept < 1 << bits] = 0
-    step = fmt.mantissa_bits - bits
-    patterns = ((base - fmt.min_exponent) << fmt.mantissa_bits) + (kept << step)
-    patterns = np.where(kept == 0, 0, patterns)
-    assert fmt.infinity is not None
-    too_large = patterns >= fmt.infinity if fmt.name != "f64" else (base > fmt.max_exponent) | (patterns >= fmt.infinity)
-    largest = fmt.largest >> step << step
-    patterns = np.where(too_large, fmt.infinity if arithmetic.overflow == "infinity" else largest, patterns)
-    if arithmetic.underflow_sign == "positive":
-        negative = negative & (patterns != 0)
-    unsigned = patterns.astype(fmt.dtype)
-    return np.where(negative, unsigned | fmt.dtype.type(fmt.sign_bit), unsigned)
+    patterns = ((base - fmt.min_exponent) << fmt.mantissa_bits) + (kept << (fmt.mantissa_bits - bits))
+    patterns[base > fmt.max_exponent] = fmt.infinity or 0
+    patterns[kept == 0] = 0
+    return _signed(patterns, negative, arithmetic)
 
 
 def _increment(rounding: Rounding, negative: Truths, kept: Integers, rest: Integers, drop: Integers) -> Truths:
@@ -59,5 +126,5 @@ def _increment(rounding: Rounding, negative: Truths, kept: Integers, rest: Integ
         case "RD":
             return (rest > 0) & negative
         case "RNE":
-            half = np.left_shift(np.int64(1), np.clip(drop - 1, 0, 62))
+            half = np.int64(1) << np.minimum(np.maximum(drop - 1, 0), 62)
             return np.asarray((drop > 0) & (drop <= 62) & ((rest > half) | ((rest == half) & (kept & 1 == 1))))

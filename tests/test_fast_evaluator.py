@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from planted import Planted, float_models, instruction, integer_models
 
 from accprobe import evaluator
+from accprobe.evaluation import Evaluation
 from accprobe.formats import FORMATS, Format
 from accprobe.instructions import Instruction
 from accprobe.known_models import CHIPS, known_models
@@ -197,7 +198,7 @@ def test_numpy_evaluates_until_compiled_code_pays(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(evaluator, "STEP", 800)
     patient = Patient(monkeypatch, 1e-9)
     operands = every_kind(INST, 0, 20)
-    expected = evaluator._Chunk(MODEL, INST, *operands).sum(MODEL.root)
+    expected = Evaluation(INST, *operands).of(MODEL)
     np.testing.assert_array_equal(MODEL.evaluate(INST, *operands), expected)
     assert patient.asked == [("numpy", 100), ("numba", 120)]
     MODEL.evaluate(INST, *operands)

@@ -1,0 +1,376 @@
+"""The evaluation of models in numpy, on dot products that are kept, with what several models have in common computed once.
+
+This is the reference. A fused sum with finite alignment bits is computed in float64, where every step is exact by
+construction: a product of two operands of at most 24 bits, a multiplication by a power of two, the cut to an integer, and a
+sum of integers that fits in 53 bits (`model.SUM_BITS`, checked when the model is made). So is the exact sum of two such
+terms, which is a float64 and an error that is a float64 too. Other exact sums, and everything in f64, go through integer
+limbs (`accprobe.limbs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe import limbs, rounding
+from accprobe.formats import Bits, Fields, Format
+from accprobe.instructions import Instruction
+from accprobe.model import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, ProductExponent, Subnormals, ZeroTerms
+from accprobe.rounding import Floats, Integers, Truths, power_of_two, rounded_to_odd
+
+CHUNK = 1 << 15
+"""Products evaluated at once: few enough for the arrays to stay in a core's cache."""
+
+ROOM = 6
+"""What an evaluation keeps, in multiples of its products, and eight more, as float64."""
+
+NOTHING = -4096
+"""The exponent of a term that takes no part in the alignment; any below half of it says so."""
+
+
+class Evaluation:
+    """Dot products on which one model after another is evaluated: a, b [N, K], c [N], bit patterns of the formats."""
+
+    def __init__(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:
+        step = max(1, CHUNK // inst.k)
+        self._parts = [slice(start, start + step) for start in range(0, len(c), step)]
+        self._chunks = [_Chunk(inst, a[part], b[part], c[part]) for part in self._parts]
+        self._d, self._n = inst.d.dtype, len(c)
+
+    def of(self, model: DotModel) -> Bits:
+        """The model's results, [N]."""
+        d = np.empty(self._n, self._d)
+        with np.errstate(all="ignore"):
+            for part, chunk in zip(self._parts, self._chunks, strict=True):
+                d[part] = chunk.sum(model.root, (model.subnormal_operands, model.subnormal_addend))
+        return d
+
+
+Reading = tuple[Subnormals, Subnormals]
+"""How subnormals of A and B, and of C, are read."""
+
+T = TypeVar("T", bound=tuple[NDArray[Any] | None, ...])
+
+
+class _Memory:
+    """What was computed; when it holds more than so many bytes, what was longest not used is forgotten."""
+
+    def __init__(self, room: int) -> None:
+        self._kept: dict[Hashable, Any] = {}
+        self._left = room
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        found: T | None = self._kept.pop(key, None)
+        if found is None:
+            found = make()
+            self._left -= _size(found)
+        self._kept[key] = found
+        while self._left < 0 and len(self._kept) > 1:
+            self._left += _size(self._kept.pop(next(iter(self._kept))))
+        return found
+
+
+def _size(arrays: tuple[NDArray[Any] | None, ...]) -> int:
+    return sum(x.nbytes for x in arrays if x is not None)
+
+
+class _Other(NamedTuple):
+    """A term that is no product: bit patterns [n], how they are read, and what tells them from others."""
+
+    patterns: Bits
+    fmt: Format
+    subnormals: Subnormals
+    key: Hashable
+
+
+class _Exact(NamedTuple):
+    """Sums before rounding, [n]: total * 2^exponent. Where terms are not finite, `naive` has what becomes of them."""
+
+    total: Floats
+    exponent: Integers
+    naive: Floats | None
+
+
+class _Chunk:
+    """A few dot products, a and b transposed to [K, n]."""
+
+    def __init__(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:
+        self._inst, self._c = inst, c
+        self._a, self._b = np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)
+        self._memory = _Memory(ROOM * 8 * (a.size + 8 * len(c)))
+
+    def sum(self, node: FusedSum, reading: Reading) -> Bits:
+        """The node's results, [n]."""
+        others = self._others(node, reading)
+        arithmetic = node.arithmetic
+        if isinstance(arithmetic, IntegerArithmetic):
+            return self._integer_sum(node, others, arithmetic)
+        key = node.products, reading[0], *(other.key for other in others)
+        if arithmetic.result.name == "f64":
+            return self._wide_sum(node, others, arithmetic, reading, key)
+        if arithmetic.alignment_bits is None:
+            exact = self._memory.get(("exact", key), lambda: self._exact_sum(node, others, reading))
+        else:
+            cut = (
+                arithmetic.alignment_bits,
+                arithmetic.alignment_rounding,
+                arithmetic.min_exponent,
+                arithmetic.product_exponent,
+                arithmetic.zero_terms,
+            )
+            exact = self._memory.get((*cut, key), lambda: self._aligned_sum(node, others, arithmetic, reading))
+        patterns = rounding.encode(exact.total, exact.exponent, arithmetic)
+        if arithmetic.zero_sign == "ieee":
+            negative = self._memory.get(("negative", key), lambda: self._all_negative(node, others))[0]
+            patterns[(exact.total == 0) & negative] = arithmetic.result.sign_bit
+        return _with_specials(patterns, exact.naive, arithmetic)
+
+    def _others(self, node: FusedSum, reading: Reading) -> list[_Other]:
+        found = []
+        for child in node.children:
+            patterns = self.sum(child, reading)
+            found.append(_Other(patterns, child.arithmetic.result, "kept", patterns.tobytes()))
+        if node.has_addend:
+            found.append(_Other(self._c, self._inst.c, reading[1], reading[1]))
+        return found
+
+    def _operands(self, ks: tuple[int, ...]) -> tuple[Bits, Bits]:
+        whole = slice(ks[0], ks[-1] + 1) if ks == tuple(range(ks[0], ks[-1] + 1)) else list(ks)
+        return self._a[whole], self._b[whole]
+
+    def _integer_sum(self, node: FusedSum, others: list[_Other], arithmetic: IntegerArithmetic) -> Bits:
+        def products() -> tuple[Integers]:
+            a, b = self._operands(node.products)
+            return ((self._inst.a.integers(a) * self._inst.b.integers(b)).sum(axis=0),)
+
+        total = np.zeros(len(self._c), np.int64)
+        if node.products:
+            total += self._memory.get(node.products, products)[0]
+        for other in others:
+            total += other.fmt.integers(other.patterns)
+        result = arithmetic.result
+        if arithmetic.overflow == "saturate":
+            total = np.clip(total, -result.largest - 1, result.largest)
+        return total.astype(result.dtype)
+
+    def _aligned_sum(
+        self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading
+    ) -> _Exact:
+        ks, n = node.products, len(self._c)
+        terms = [_value(other.patterns, other.fmt, other.subnormals) for other in others]
+        exponents = [_exponent(other.patterns, other.fmt, other.subnormals) for other in others]
+        if ks:
+            products, naive = self._products(ks, reading[0])
+            exponents.append(self._largest(ks, reading[0], arithmetic.product_exponent, arithmetic.zero_terms))
+            terms.append(products)
+        naive = sum(terms[: len(others)], naive if ks else np.zeros(n))
+        largest = np.maximum.reduce(exponents).astype(np.int64)
+        finite = np.isfinite(naive)
+        if arithmetic.min_exponent is not None:
+            largest = np.maximum(largest, arithmetic.min_exponent)
+        largest[(largest < NOTHING // 2) | ~finite] = 0
+        assert arithmetic.alignment_bits is not None
+        exponent = largest - arithmetic.alignment_bits
+        scale, total = power_of_two(-exponent), np.zeros(n)
+        for term in terms:
+            cut = _cut(term * scale, arithmetic)
+            total += cut.sum(axis=0) if cut.ndim == 2 else cut
+        if finite.all():
+            return _Exact(total, exponent, None)
+        total[~finite] = 0.0
+        return _Exact(total, exponent, naive)
+
+    def _products(self, ks: tuple[int, ...], subnormals: Subnormals) -> tuple[Floats, Floats]:
+        """Values of the products [k, n], and their plain sum [n]."""
+
+        def make() -> tuple[Floats, Floats]:
+            a, b = self._operands(ks)
+            values = _value(a, self._inst.a, subnormals) * _value(b, self._inst.b, subnormals)
+            return values, values.sum(axis=0)
+
+        return self._memory.get(("products", ks, subnormals), make)
+
+    def _largest(self, ks: tuple[int, ...], subnormals: Subnormals, rule: ProductExponent, zeros: ZeroTerms) -> NDArray[np.int16]:
+        """The largest exponent that takes part in the alignment, [n]."""
+
+        def make() -> tuple[NDArray[np.int16]]:
+            if rule == "normalised product":
+                exponents = _leading(self._products(ks, subnormals)[0])
+            else:
+                a, b = (
+                    _exponent(x, fmt, subnormals, rule == "normalised operands", zeros == "aligned")
+                    for x, fmt in zip(self._operands(ks), (self._inst.a, self._inst.b), strict=True)
+                )
+                exponents = a + b
+            return (exponents.max(axis=0),)
+
+        return self._memory.get(("largest", ks, subnormals, rule, zeros), make)[0]
+
+    def _all_negative(self, node: FusedSum, others: list[_Other]) -> tuple[Truths]:
+        negative = np.ones(len(self._c), bool)
+        if node.products:
+            a, b = self._operands(node.products)
+            signs = (a & a.dtype.type(self._inst.a.sign_bit) != 0) ^ (b & b.dtype.type(self._inst.b.sign_bit) != 0)
+            negative &= signs.all(axis=0)
+        for other in others:
+            negative &= other.patterns & other.fmt.dtype.type(other.fmt.sign_bit) != 0
+        return (negative,)
+
+    def _exact_sum(self, node: FusedSum, others: list[_Other], reading: Reading) -> _Exact:
+        narrow = "f64" not in (self._inst.a.name, *(other.fmt.name for other in others))
+        if narrow and len(node.terms) <= 2:
+            terms = [_value(other.patterns, other.fmt, other.subnormals) for other in others]
+            terms += list(self._products(node.products, reading[0])[0]) if node.products else []
+            total = terms[0] if len(terms) == 1 else rounded_to_odd(*terms)
+            finite = np.isfinite(total)
+            exponent = np.zeros(len(total), np.int64)
+            return _Exact(total, exponent, None) if finite.all() else _Exact(np.where(finite, total, 0.0), exponent, total)
+        negative, magnitude, exponent, naive = self._limbs(node, others, reading)
+        total = rounding.with_sticky_bit(magnitude)
+        return _Exact(np.where(negative, -total, total), exponent + rounding.STICKY, naive)
+
+    def _limbs(
+        self, node: FusedSum, others: list[_Other], reading: Reading
+    ) -> tuple[Truths, Integers, Integers, Floats | None]:
+        """Sign, magnitude and exponent of the exact sum, [n] (see `limbs.Sum.total`), and the plain sum of stand-ins."""
+        inst, total = self._inst, limbs.Sum(len(self._c))
+        naive: Floats = np.zeros(len(self._c))
+        for k in node.products:
+            (fa, va), (fb, vb) = (_fields(x[k], f, reading[0]) for x, f in ((self._a, inst.a), (self._b, inst.b)))
+            lowest = fa.exponent + fb.exponent - inst.a.mantissa_bits - inst.b.mantissa_bits
+            total.add_product(fa.negative ^ fb.negative, fa.significand, fb.significand, lowest)
+            naive += va * vb
+        for other in others:
+            f, v = _fields(other.patterns, other.fmt, other.subnormals)
+            total.add(f.negative, f.significand, f.exponent - other.fmt.mantissa_bits)
+            naive += v
+        return *total.total(), None if np.isfinite(naive).all() else naive
+
+    def _wide_sum(
+        self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
+    ) -> Bits:
+        """An exact sum with a result in f64."""
+        make = lambda: self._limbs(node, others, reading)  # noqa: E731
+        negative, magnitude, exponent, naive = self._memory.get(("limbs", key), make)
+        patterns = rounding.encode_wide(negative, magnitude, exponent, arithmetic)
+        if arithmetic.zero_sign == "ieee":
+            patterns[(magnitude == 0) & self._memory.get(("negative", key), lambda: self._all_negative(node, others))[0]] = (
+                arithmetic.result.sign_bit
+            )
+        patterns = _with_specials(patterns, naive, arithmetic)
+        if arithmetic.nan_payload == "dropped" or naive is None or not np.isnan(naive).any():
+            return patterns
+        operands = {
+            "a": [self._a[k] for k in node.products],
+            "b": [self._b[k] for k in node.products],
+            "c": [other.patterns for other in others],
+        }
+        return _with_payloads(
+            patterns, [x for letter in arithmetic.nan_payload.split() for x in operands[letter]], arithmetic.result
+        )
+
+
+def _cut(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:
+    """Terms in units of the last kept bit, cut to integers (in place)."""
+    match arithmetic.alignment_rounding:
+        case "truncate":
+            return np.trunc(aligned, out=aligned)
+        case "floor":
+            return np.floor(aligned, out=aligned)
+        case "nearest":
+            return np.rint(aligned, out=aligned)
+        case "sticky":
+            whole = np.trunc(aligned)
+            jammed = (whole != aligned) & (np.fmod(whole, 2.0) == 0)
+            whole[jammed] += np.copysign(1.0, aligned[jammed])
+            return whole
+
+
+def _with_specials(patterns: Bits, naive: Floats | None, arithmetic: FloatArithmetic) -> Bits:
+    """Infinities and NaNs put where the plain float64 sum of the terms has them."""
+    if naive is None:
+        return patterns
+    fmt = arithmetic.result
+    positive, sign = fmt.dtype.type(fmt.infinity or 0), fmt.dtype.type(fmt.sign_bit)
+    infinity = np.where(naive > 0, positive, positive | sign)
+    patterns = np.where(np.isinf(naive), infinity, patterns)
+    return np.where(np.isnan(naive), fmt.dtype.type(arithmetic.nan), patterns)
+
+
+def _with_payloads(patterns: Bits, operands: list[Bits], fmt: Format) -> Bits:
+    """The first NaN operand of each row put in, made quiet."""
+    quiet = fmt.dtype.type(1 << (fmt.mantissa_bits - 1))
+    for operand in reversed(operands):
+        patterns = np.where(fmt.fields(operand).is_nan, operand | quiet, patterns)
+    return patterns
+
+
+def _value(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:
+    if fmt.storage_bits > 16:
+        return _plain_value(patterns, fmt, subnormals)
+    return _values(fmt, subnormals).take(patterns.astype(np.intp), mode="clip")
+
+
+def _exponent(
+    patterns: Bits, fmt: Format, subnormals: Subnormals, normalised: bool = False, counted: bool = False
+) -> NDArray[np.int16]:
+    """Each operand's exponent in the alignment: its own, or that of its leading bit.
+
+    counted: zeros, and what is read as zero, have that of the smallest normal number; otherwise NOTHING.
+    """
+    if fmt.storage_bits > 16:
+        return _plain_exponent(patterns, fmt, subnormals, normalised, counted)
+    return _exponents(fmt, subnormals, normalised, counted).take(patterns.astype(np.intp), mode="clip")
+
+
+@cache
+def _values(fmt: Format, subnormals: Subnormals) -> Floats:
+    """Of every code of a format of at most 16 bits."""
+    return _plain_value(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype), fmt, subnormals)
+
+
+@cache
+def _exponents(fmt: Format, subnormals: Subnormals, normalised: bool, counted: bool) -> NDArray[np.int16]:
+    """Of every code of a format of at most 16 bits."""
+    return _plain_exponent(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype), fmt, subnormals, normalised, counted)
+
+
+def _plain_value(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:
+    values = fmt.values(patterns & fmt.dtype.type((1 << fmt.storage_bits) - 1))
+    if subnormals == "flushed":
+        values[np.abs(values) < 2.0**fmt.min_exponent] *= 0.0
+    return values
+
+
+def _plain_exponent(
+    patterns: Bits, fmt: Format, subnormals: Subnormals, normalised: bool, counted: bool
+) -> NDArray[np.int16]:
+    values = _plain_value(patterns, fmt, "kept" if counted else subnormals)
+    exponents = _leading(values)
+    if not normalised:
+        exponents = np.maximum(exponents, np.int16(fmt.min_exponent))
+        if not counted:
+            exponents[values == 0] = NOTHING
+    return exponents
+
+
+def _leading(values: Floats) -> NDArray[np.int16]:
+    """floor(log2 |value|) of normal float64 numbers, NOTHING of 0."""
+    exponents = ((values.view(np.int64) >> 52) & 0x7FF).astype(np.int16) - np.int16(1023)
+    exponents[values == 0] = NOTHING
+    return exponents
+
+
+def _fields(patterns: Bits, fmt: Format, subnormals: Subnormals) -> tuple[Fields, Floats]:
+    """The fields, finite ones where special, and a stand-in value (NaN, ±Inf, ±1 or 0) for the rules of specials."""
+    f = fmt.fields(patterns)
+    significand = np.where(f.is_nan | f.is_inf, 0, f.significand)
+    if subnormals == "flushed":
+        significand = np.where(significand < 1 << fmt.mantissa_bits, 0, significand)
+    value = np.where(f.is_inf, np.inf, np.where(significand > 0, 1.0, 0.0))
+    value = np.where(f.is_nan, np.nan, np.where(f.negative, -value, value))
+    return f._replace(significand=significand), value
