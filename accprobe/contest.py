@@ -15,8 +15,8 @@ from itertools import takewhile
 
 import numpy as np
 
+from accprobe.answers import Answers
 from accprobe.devices.protocol import Device, dot_expecting
-from accprobe.experiments.search import explains
 from accprobe.experiments.summary import effective, tree_in_words
 from accprobe.features import OF_ALIGNMENT
 from accprobe.findings import Characterisation, Finding, Value, values
@@ -148,9 +148,9 @@ class _Arena:
         """Whether nothing contradicts the rival. thorough: nor any of many more operands looked for."""
         self.tried += 1
         return (
-            self._explains(rival, self._random)
+            self._random.explained_by(rival.model)
             and not self._contradicted(rival, FEW, narrow=False)
-            and (not self._known or self._explains(rival, self._asked))
+            and (not self._known or self._asked.explained_by(rival.model))
             and not (thorough and self._contradicted(rival, MANY, narrow=True))
             and not (thorough and _shows_seldom(rival) and self._contradicted(rival, MORE, narrow=True))
         )
@@ -160,40 +160,36 @@ class _Arena:
         self.tried += 1
         self._contradicted(rival, MANY, narrow=True)
 
-    def _explains(self, rival: Rival, answered: tuple[Operands, Bits]) -> bool:
-        return explains(self._inst, rival.model, *answered)
-
     def _contradicted(self, rival: Rival, n: int, narrow: bool) -> bool:
         """Whether the device contradicts the rival on operands, of n looked for, on which it is not the model."""
         operands = self._search.separating(rival.model, [field for field, _ in rival.changes], n, narrow)
-        return operands is not None and not self._explains(rival, (operands, self._ask(operands)))
+        return operands is not None and not self._ask(operands).explained_by(rival.model)
 
     @cached_property
-    def _random(self) -> tuple[Operands, Bits]:
+    def _random(self) -> Answers:
         """Random dot products of every kind."""
         rng = np.random.default_rng(self._seed)
         operands = joined([draw(kind, self._inst, rng, OF_A_KIND) for kind in kinds(self._inst)])
-        return operands, self._ask(operands)
+        return self._ask(operands)
 
     @cached_property
-    def _asked(self) -> tuple[Operands, Bits]:
+    def _asked(self) -> Answers:
         """What the experiments asked; of very many dot products at once, every so many."""
         some = [slice(None, None, -(-len(d) // AT_ONCE)) for _, d in self._known]
         operands = joined([Operands(*(x[part] for x in o)) for (o, _), part in zip(self._known, some, strict=True)])
         d = np.concatenate([d[part] for (_, d), part in zip(self._known, some, strict=True)])
-        self._note_wrong(operands, d)
-        return operands, d
+        return self._noted(operands, d)
 
-    def _ask(self, operands: Operands) -> Bits:
+    def _ask(self, operands: Operands) -> Answers:
         d = dot_expecting(self._device, self._inst, *operands, lambda: self._model.evaluate(self._inst, *operands))
-        self._note_wrong(operands, d)
-        return d
+        return self._noted(operands, d)
 
-    def _note_wrong(self, operands: Operands, d: Bits) -> None:
-        """The first of the dot products that are not as the model has them."""
+    def _noted(self, operands: Operands, d: Bits) -> Answers:
+        """The answers; the first of those that are not the model's are wrong."""
         expected = self._model.evaluate(self._inst, *operands)
         rows = np.flatnonzero(d != expected)[:MOST_WRONG].tolist()
         self.wrong += [counterexample(operands, d, expected, row, "separating") for row in rows]
+        return Answers(self._inst, operands, d)
 
 
 def settled(findings: Mapping[str, Finding], contest: Contest, model: DotModel | None = None) -> dict[str, Finding]:

@@ -82,6 +82,19 @@ def _levels(model: DotModel) -> tuple[int, ...]:
     return tuple(x.min_exponent for x in floats_of if x.min_exponent is not None)
 
 
+LEAD, OPPOSITE, NEARLY_OPPOSITE, ZERO = range(4)
+"""The product that leads, what cancels it, what nearly does, and a zero beside a large number."""
+
+SMALL = range(4, 9)
+"""Small products; after them, the last of them with the other sign."""
+
+SHARES = np.array([0.9, 0.4, 0.2, 0.3, *(0.4 for _ in SMALL), 0.4], np.float32)
+"""How often each term is there."""
+
+LIKE = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL, SMALL[-1]])
+"""Which term each has its factors from."""
+
+
 def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Generator, n: int) -> Operands:
     """n dot products made for fields that are felt there, of a floating-point model."""
     nodes = list(model.root.nodes())
@@ -89,24 +102,34 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
     kept, reach = _bits(nodes, which, place.cuts, rng)
     centre, aligned = _exponents(inst, place, reach, rng, n)
     half = np.maximum(centre - kept, inst.d.min_exponent - inst.d.mantissa_bits) - 1
-    last = [half, aligned - reach - rng.integers(0, 2, n), centre - rng.integers(1, kept + 3)]
-    terms = _large(inst, place, centre, np.choose(rng.choice(3, n, p=(0.45, 0.25, 0.3)), last), rng)
-    terms.append(_zero_beside_large(inst, centre - reach, rng))
-    small = [half + rng.integers(-1, 2, n), centre - rng.integers(kept, np.maximum(reach, kept) + 8)]
-    small += [aligned - reach + rng.integers(-2, 3, n) for _ in range(3)]
-    few = rng.integers(1, 3, n)
-    terms += [_Term(exponent, *_product(inst, exponent, few, rng), 0.4) for exponent in small]
-    terms.append(terms[-1]._replace(a=terms[-1].a ^ inst.a.dtype.type(inst.a.sign_bit)))
-    return _placed(inst, terms, _leaves(inst, nodes, which, rng), kept, rng)
+    exponents = np.empty((len(LIKE), n), np.int64)
+    exponents[:ZERO], exponents[ZERO] = centre, centre - reach
+    exponents[SMALL[0]] = half + rng.integers(-1, 2, n)
+    exponents[SMALL[1]] = centre - kept - _under(np.maximum(reach - kept, 0) + 8, rng)
+    exponents[SMALL[2:]] = aligned - reach + rng.integers(-2, 3, (3, n))
+    exponents[-1] = exponents[SMALL[-1]]
+    row, term, leaf = _places(_leaves(inst, nodes, which, rng), rng)
+    bits = np.where(
+        term < ZERO, centre[row] - _last_bits(centre, aligned, kept, reach, half, rng)[row], rng.integers(1, 3, len(row))
+    )
+    odd = (term < ZERO) & (place.place == "products")
+    factors = _factors(inst, row, term, exponents[term, row], np.maximum(bits, 0), odd, rng)
+    a, b = (np.zeros((n, inst.k + 1), fmt.dtype) for fmt in (inst.a, inst.b))
+    a[rng.random(n) < 0.3] = inst.a.sign_bit
+    a[row, leaf], b[row, leaf] = factors
+    c_exponent = centre + rng.integers(-3, 4, n)
+    of_c, has_c = leaf == inst.k, np.zeros(n, bool)
+    has_c[row[of_c]] = True
+    c_exponent[row[of_c]] = exponents[term[of_c], row[of_c]]
+    way = rng.integers(0, 3, n)
+    c = _numbers(inst.c, c_exponent, np.where(way == 0, inst.c.mantissa_bits, np.where(way == 1, 0, kept + 1)), rng)
+    c[~has_c & (rng.random(n) < 0.7)] &= inst.c.dtype.type(inst.c.sign_bit)
+    return Operands(np.ascontiguousarray(a[:, : inst.k]), np.ascontiguousarray(b[:, : inst.k]), c)
 
 
-class _Term(NamedTuple):
-    """A product for every dot product, with its exponent, and how often it is there."""
-
-    exponent: Exponents
-    a: Bits
-    b: Bits
-    share: float
+def _under(bound: Exponents, rng: np.random.Generator) -> Exponents:
+    """From 0 to below the bounds, which are small."""
+    return (rng.random(len(bound)) * bound).astype(np.int64)
 
 
 def _bits(
@@ -118,34 +141,30 @@ def _bits(
     cut = np.array([-1 if x.alignment_bits is None else x.alignment_bits for x in sums])[which]
     if cuts:
         cut = np.where(rng.random(len(which)) < 0.5, rng.choice(np.array(cuts), len(which)), cut)
-    return kept, np.where(cut < 0, rng.integers(kept, np.maximum(kept + 1, SUM_BITS - 6)), cut)
+    anywhere = kept + _under(np.maximum(1, SUM_BITS - 6 - kept), rng)
+    return kept, np.where(cut < 0, anywhere, cut)
 
 
-def _large(inst: Instruction, place: Felt, centre: Exponents, last: Exponents, rng: np.random.Generator) -> list[_Term]:
-    """The product that leads, most often down to that last bit; those that cancel it, or nearly."""
-    a, b = _product(inst, centre, np.maximum(centre - last, 0), rng, odd=place.place == "products")
-    beside = b ^ inst.b.dtype.type(1 << inst.b.ignored_low_bits)
-    beside = np.where(inst.b.fields(beside).is_nan, b, beside)
-    minus = a ^ inst.a.dtype.type(inst.a.sign_bit)
-    return [_Term(centre, a, b, 0.9), _Term(centre, minus, b, 0.4), _Term(centre, minus, beside, 0.2)]
-
-
-def _zero_beside_large(inst: Instruction, exponent: Exponents, rng: np.random.Generator) -> _Term:
-    n = len(exponent)
-    zero = rng.integers(0, 2, n).astype(inst.a.dtype) * inst.a.dtype.type(inst.a.sign_bit)
-    return _Term(exponent, zero, floats(inst.b, rng, np.full(n, inst.b.max_exponent)), 0.3)
+def _last_bits(
+    centre: Exponents, aligned: Exponents, kept: Exponents, reach: Exponents, half: Exponents, rng: np.random.Generator
+) -> Exponents:
+    """Exponent of the last bit of the leading products: half of the result's last place, the first that is cut, or any."""
+    n, way = len(centre), rng.random(len(centre))
+    cut, any_bit = aligned - reach - rng.integers(0, 2, n), centre - 1 - _under(kept + 2, rng)
+    return np.where(way < 0.45, half, np.where(way < 0.7, cut, any_bit))
 
 
 def _leaves(inst: Instruction, nodes: list[FusedSum], which: Exponents, rng: np.random.Generator) -> Exponents:
     """Leaves, [n, K + 1], K being C: first, in random order, one of each term of that sum, so that they meet there."""
     keys = rng.random((len(which), inst.k + 1), np.float32)
+    own = np.zeros((len(nodes), inst.k + 1), np.float32)
     for i, node in enumerate(nodes):
-        rows = np.flatnonzero(which == i)
         below = [_below(term, inst.k) for term in node.terms]
-        keys[np.ix_(rows, np.array([leaves[0] for leaves in below if len(leaves) == 1], np.int64))] -= 1
+        own[i, [leaves[0] for leaves in below if len(leaves) == 1]] = 1
         for leaves in (leaves for leaves in below if len(leaves) > 1):
+            rows = np.flatnonzero(which == i)
             keys[rows, rng.choice(np.array(leaves), len(rows))] -= 1
-    return np.argsort(keys, axis=1)
+    return np.argsort(keys - own[which], axis=1)
 
 
 def _below(term: Term, addend: int) -> list[int]:
@@ -154,45 +173,54 @@ def _below(term: Term, addend: int) -> list[int]:
     return [term.k if isinstance(term, Product) else addend]
 
 
-def _there(terms: list[_Term], rng: np.random.Generator, n: int) -> NDArray[np.bool_]:
+def _there(n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Which terms are in a dot product, [n, terms]: each by its share; or the first with another, or two; or any two."""
-    every, lead = np.arange(len(terms)), np.arange(len(terms)) < 1
-    one, another = (every == rng.integers(1, len(terms), n)[:, None] for _ in range(2))
+    every = np.arange(len(SHARES))
+    one, another = (every == rng.integers(1, len(SHARES), n)[:, None] for _ in range(2))
     cancelling = every == rng.integers(1, 3, n)[:, None]
-    by_share = rng.random((n, len(terms))) < [term.share for term in terms]
-    choices = [by_share, one | lead, cancelling | lead, one | cancelling | lead, one | another]
-    return np.choose(rng.integers(0, len(choices), n)[:, None], choices)
+    way = rng.integers(0, 5, n)[:, None]
+    few = one & (way != 2) | cancelling & ((way == 2) | (way == 3)) | another & (way == 4) | (every == LEAD) & (way < 4)
+    return np.where(way == 0, rng.random((n, len(SHARES)), np.float32) < SHARES, few)
 
 
-def _placed(inst: Instruction, terms: list[_Term], leaves: Exponents, kept: Exponents, rng: np.random.Generator) -> Operands:
-    """The terms on the first of the leaves: the first term, then those of the others that are there, in random order.
-
-    A term that comes to C's leaf is a C of its exponent. The other products are zeros, of either sign.
-    """
-    n, places = len(kept), min(len(terms), inst.k + 1)
-    there = _there(terms, rng, n)
+def _places(leaves: Exponents, rng: np.random.Generator) -> tuple[Exponents, Exponents, Exponents]:
+    """Dot product, term and leaf of all that is there: the first term on the first leaf, the others in random order."""
+    there = _there(len(leaves), rng)
     rank = np.where(there, rng.random(there.shape, np.float32), 2)
-    rank[:, 0] = -1
-    turn, leaves = np.argsort(rank, axis=1)[:, :places], leaves[:, :places]
-    used = np.take_along_axis(there, turn, 1)
-    exponents, factors_a, factors_b = (np.stack(x, axis=1) for x in zip(*(term[:3] for term in terms), strict=True))
-    a, b = np.zeros((n, inst.k + 1), inst.a.dtype), np.zeros((n, inst.k + 1), inst.b.dtype)
-    a[rng.random(n) < 0.3] = inst.a.sign_bit
-    zeros = np.take_along_axis(a, leaves, 1)
-    np.put_along_axis(a, leaves, np.where(used, np.take_along_axis(factors_a, turn, 1), zeros), 1)
-    np.put_along_axis(b, leaves, np.where(used, np.take_along_axis(factors_b, turn, 1), 0).astype(inst.b.dtype), 1)
-    is_c = used & (leaves == inst.k)
-    has_c = is_c.any(axis=1)
-    own = (np.take_along_axis(exponents, turn, 1) * is_c).sum(axis=1)
-    c_exponent = np.where(has_c, own, exponents[:, 0] + rng.integers(-3, 4, n))
-    c_bits = np.choose(rng.integers(0, 3, n), [np.full(n, inst.c.mantissa_bits), np.zeros(n, np.int64), kept + 1])
-    c = _numbers(inst.c, c_exponent, c_bits, rng)
-    c[~has_c & (rng.random(n) < 0.7)] &= inst.c.dtype.type(inst.c.sign_bit)
-    return Operands(np.ascontiguousarray(a[:, : inst.k]), np.ascontiguousarray(b[:, : inst.k]), c)
+    rank[:, LEAD] = -1
+    turn = np.argsort(rank, axis=1)[:, : leaves.shape[1]]
+    row, place = np.nonzero(np.take_along_axis(there, turn, 1))
+    return row, turn[row, place], leaves[row, place]
+
+
+def _factors(
+    inst: Instruction,
+    row: Exponents,
+    term: Exponents,
+    exponent: Exponents,
+    bits: Exponents,
+    odd: NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> tuple[Bits, Bits]:
+    """Factors of the terms, those alike that belong together."""
+    a, b = _product(inst, exponent, bits, odd, rng)
+    place = np.arange(len(row))
+    first = np.full((row[-1] + 1 if len(row) else 0, len(LIKE)), -1)
+    first[row, term] = place
+    like = first[row, LIKE[term]]
+    like = np.where(like < 0, place, like)
+    a, b = a[like], b[like]
+    a[(term == OPPOSITE) | (term == NEARLY_OPPOSITE) | (term > SMALL[-1])] ^= inst.a.dtype.type(inst.a.sign_bit)
+    nearly = b ^ inst.b.dtype.type(1 << inst.b.ignored_low_bits)
+    b = np.where((term == NEARLY_OPPOSITE) & ~inst.b.fields(nearly).is_nan, nearly, b)
+    zero = np.flatnonzero(term == ZERO)
+    a[zero] = rng.integers(0, 2, len(zero)).astype(inst.a.dtype) * inst.a.dtype.type(inst.a.sign_bit)
+    b[zero] = floats(inst.b, rng, np.full(len(zero), inst.b.max_exponent))
+    return a, b
 
 
 def _product(
-    inst: Instruction, exponent: Exponents, bits: Exponents, rng: np.random.Generator, odd: bool = False
+    inst: Instruction, exponent: Exponents, bits: Exponents, odd: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[Bits, Bits]:
     """Factors whose exponents sum to that, as far as they can; one of them is subnormal in a third of the cases.
 
@@ -201,30 +229,32 @@ def _product(
     """
     n, lowest, highest = len(exponent), inst.a.min_exponent, inst.a.max_exponent
     ea = np.where(
-        rng.random(n) < (0.6 if odd else 0.35),
+        rng.random(n) < np.where(odd, 0.6, 0.35),
         rng.integers(lowest - inst.a.mantissa_bits, lowest, n),
         rng.integers(lowest, highest + 1, n),
     )
-    ea = np.clip(ea, exponent - inst.b.max_exponent, exponent - inst.b.min_exponent + inst.b.mantissa_bits)
+    ea = np.minimum(np.maximum(ea, exponent - inst.b.max_exponent), exponent - inst.b.min_exponent + inst.b.mantissa_bits)
     if inst.a == inst.b:
         ea = np.where(rng.random(n) < 0.5, exponent - ea, ea)
-    share, none = rng.integers(0, bits + 1), np.zeros(n, np.int64)
+    share = _under(bits + 1, rng)
     rest = np.maximum(bits - share - rng.integers(0, 2, n), 0)
-    way = rng.integers(2 if odd else 0, 6, n)
-    bits_a = np.choose(way, [np.full(n, inst.a.mantissa_bits), none, bits, none, share, share])
-    bits_b = np.choose(way, [np.full(n, inst.b.mantissa_bits), none, none, bits, rest, rest])
+    way = rng.integers(0, 6, n)
+    way[odd & (way < 2)] += 2
+    bits_a = np.where(way > 3, share, np.where(way == 2, bits, np.where(way == 0, inst.a.mantissa_bits, 0)))
+    bits_b = np.where(way > 3, rest, np.where(way == 3, bits, np.where(way == 0, inst.b.mantissa_bits, 0)))
     return _numbers(inst.a, ea, bits_a, rng), _numbers(inst.b, exponent - ea, bits_b, rng)
 
 
 def _numbers(fmt: Format, exponent: Exponents, bits: Exponents, rng: np.random.Generator) -> Bits:
     """Finite numbers 2^exponent * 1.f of random signs, f of so many bits, the last of them 1; of subnormals, what fits."""
     n, m = len(exponent), fmt.mantissa_bits
-    bits, exponent = np.clip(bits, 0, m), np.minimum(exponent, fmt.max_exponent)
-    fraction = (rng.integers(0, 1 << m, n) >> (m - bits) | (bits > 0)) << (m - bits)
-    below = np.clip(fmt.min_exponent - exponent, 0, m + 1)
+    bits, exponent = np.minimum(np.maximum(bits, 0), m), np.minimum(exponent, fmt.max_exponent)
+    random = rng.integers(0, 1 << (m + 1), n)
+    fraction = (random >> 1 >> (m - bits) | (bits > 0)) << (m - bits)
+    below = np.minimum(np.maximum(fmt.min_exponent - exponent, 0), m + 1)
     magnitude = np.where(below > 0, (1 << m | fraction) >> below, (np.maximum(exponent + fmt.bias, 0) << m) | fraction)
     magnitude = np.minimum(magnitude << fmt.ignored_low_bits, fmt.largest).astype(fmt.dtype)
-    return np.asarray(magnitude | rng.integers(0, 2, n).astype(fmt.dtype) * fmt.dtype.type(fmt.sign_bit))
+    return np.asarray(magnitude | (random & 1).astype(fmt.dtype) * fmt.dtype.type(fmt.sign_bit))
 
 
 def _exponents(

@@ -157,9 +157,7 @@ class _Chunk:
             total = np.clip(total, -result.largest - 1, result.largest)
         return total.astype(result.dtype)
 
-    def _aligned_sum(
-        self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading
-    ) -> _Exact:
+    def _aligned_sum(self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading) -> _Exact:
         ks, n = node.products, len(self._c)
         terms = [_value(other.patterns, other.fmt, other.subnormals) for other in others]
         exponents = [_exponent(other.patterns, other.fmt, other.subnormals) for other in others]
@@ -194,7 +192,9 @@ class _Chunk:
 
         return self._memory.get(("products", ks, subnormals), make)
 
-    def _largest(self, ks: tuple[int, ...], subnormals: Subnormals, rule: ProductExponent, zeros: ZeroTerms) -> NDArray[np.int16]:
+    def _largest(
+        self, ks: tuple[int, ...], subnormals: Subnormals, rule: ProductExponent, zeros: ZeroTerms
+    ) -> NDArray[np.int16]:
         """The largest exponent that takes part in the alignment, [n]."""
 
         def make() -> tuple[NDArray[np.int16]]:
@@ -346,9 +346,7 @@ def _plain_value(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:
     return values
 
 
-def _plain_exponent(
-    patterns: Bits, fmt: Format, subnormals: Subnormals, normalised: bool, counted: bool
-) -> NDArray[np.int16]:
+def _plain_exponent(patterns: Bits, fmt: Format, subnormals: Subnormals, normalised: bool, counted: bool) -> NDArray[np.int16]:
     values = _plain_value(patterns, fmt, "kept" if counted else subnormals)
     exponents = _leading(values)
     if not normalised:

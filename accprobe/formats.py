@@ -10,7 +10,7 @@ Sources: IEEE 754-2019; OCP 8-bit Floating Point Specification (OFP8); OCP Micro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 import ml_dtypes
@@ -57,46 +57,49 @@ class Format:
     def __str__(self) -> str:
         return self.name
 
-    @property
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @cached_property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
         """The unsigned numpy type that holds one bit pattern."""
         return np.dtype(f"uint{self.storage_bits}")
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         return self.kind in ("float", "scale")
 
-    @property
+    @cached_property
     def is_integer(self) -> bool:
         return self.kind in ("signed", "unsigned", "bit")
 
-    @property
+    @cached_property
     def signed(self) -> bool:
         return self.kind in ("float", "signed")
 
-    @property
+    @cached_property
     def min_exponent(self) -> int:
         """Exponent of the smallest normal number, and of every subnormal."""
         return 1 - self.bias if self.mantissa_bits else -self.bias
 
-    @property
+    @cached_property
     def max_exponent(self) -> int:
         """Exponent of the largest finite number."""
         top = (1 << self.exponent_bits) - 1
         return top - self.bias - (1 if self.specials == "ieee" or not self.mantissa_bits else 0)
 
-    @property
+    @cached_property
     def sign_bit(self) -> int:
         return 1 << (self.storage_bits - 1 if self.ignored_low_bits else self.bits - 1) if self.signed else 0
 
-    @property
+    @cached_property
     def infinity(self) -> int | None:
         """Bit pattern of +Inf, where the format has one."""
         if self.specials != "ieee":
             return None
         return ((1 << self.exponent_bits) - 1) << (self.mantissa_bits + self.ignored_low_bits)
 
-    @property
+    @cached_property
     def largest(self) -> int:
         """Bit pattern of the largest finite number."""
         if self.is_integer:

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from accprobe.answers import Answers
 from accprobe.directed import Felt, directed, felt
-from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel
 from accprobe.operands import Operands, draw, joined, kinds
@@ -27,7 +27,7 @@ class Search:
 
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
         self._inst, self._model, self._seed = inst, model, seed
-        self._tried: dict[tuple[Felt | None, int], tuple[Operands, Bits]] = {}
+        self._tried: dict[tuple[Felt | None, int], tuple[Operands, Answers]] = {}
         self._found: dict[tuple[DotModel, tuple[str, ...], int, bool], Operands | None] = {}
 
     def separating(self, rival: DotModel, fields: Sequence[str], n: int = 1024, narrow: bool = True) -> Operands | None:
@@ -44,17 +44,18 @@ class Search:
     def _separating(self, rival: DotModel, fields: tuple[str, ...], n: int, narrow: bool) -> Operands | None:
         places = dict.fromkeys(felt(self._model, rival, field, narrow) for field in fields)
         for place in [None] if self._inst.is_integer else places:
-            operands, d = self._set(place, n)
-            differ = np.flatnonzero(d != rival.evaluate(self._inst, *operands))
+            operands, answers = self._set(place, n)
+            differ = answers.wrong(rival)
             if len(differ):
                 return Operands(*(x[differ[:MOST]] for x in operands))
         return None
 
-    def _set(self, place: Felt | None, n: int) -> tuple[Operands, Bits]:
+    def _set(self, place: Felt | None, n: int) -> tuple[Operands, Answers]:
+        """Operands, and what the model answers."""
         if (place, n) not in self._tried:
             rng = np.random.default_rng([self._seed, n, *(place.seed if place else ())])
             operands = directed(self._inst, self._model, place, rng, n) if place else self._random(rng, n)
-            self._tried[place, n] = operands, self._model.evaluate(self._inst, *operands)
+            self._tried[place, n] = operands, Answers(self._inst, operands, self._model.evaluate(self._inst, *operands))
         return self._tried[place, n]
 
     def _random(self, rng: np.random.Generator, n: int) -> Operands:

@@ -12,9 +12,10 @@ from typing import get_args
 
 import numpy as np
 
+from accprobe.answers import Answers
 from accprobe.experiments.draft import Draft, Role
 from accprobe.experiments.elimination import eliminate
-from accprobe.experiments.search import explains, improvements, neighbours
+from accprobe.experiments.search import improvements, neighbours
 from accprobe.experiments.workbench import Workbench
 from accprobe.features import OF_ALIGNMENT
 from accprobe.findings import Bound, Finding, Value, values
@@ -87,14 +88,14 @@ def refine(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> t
             kept = np.unique(np.concatenate([np.arange(0, len(d), -(-len(d) // MOST)), wrong[:MOST]]))
             pool.append((Operands(operands.a[kept], operands.b[kept], operands.c[kept]), d[kept]))
         if pool:
-            seen, answers = joined([o for o, _ in pool]), np.concatenate([d for _, d in pool])
+            answers = Answers(inst, joined([o for o, _ in pool]), np.concatenate([d for _, d in pool]))
             thorough = turn >= THOROUGH and not bench.unstable
-            for better in improvements(inst, model, findings, seen, answers, thorough):
+            for better in improvements(inst, model, findings, answers, thorough):
                 model = better
                 findings = _settled(findings, model)
     if pool and not bench.unstable:
         others = neighbours(inst, model, findings, thorough)
-        bench.others = [other for other in others if other != model and explains(inst, other, seen, answers)]
+        bench.others = [other for other in others if other != model and answers.explained_by(other)]
     return model, findings
 
 

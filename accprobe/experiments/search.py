@@ -13,10 +13,9 @@ from itertools import combinations, islice, product
 from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from accprobe.answers import Answers, spread
 from accprobe.findings import Finding
-from accprobe.formats import Bits
 from accprobe.instructions import Instruction
 from accprobe.ladders import floors
 from accprobe.model import (
@@ -28,7 +27,6 @@ from accprobe.model import (
     Rounding,
     fits,
 )
-from accprobe.operands import Operands
 from accprobe.rivals import CHOICES, Rival, floats, in_all, rivals, with_features
 
 STEPS = 12
@@ -38,21 +36,20 @@ SCREEN = 60
 FINALISTS = 24
 """Neighbours that explain most of those, held against all answers."""
 
-Which = NDArray[np.intp]
 Findings = dict[str, Finding]
 Neighbours = Callable[[Instruction, DotModel, Findings], Iterable[Rival]]
 
 
 def improvements(
-    inst: Instruction, model: DotModel, findings: Findings, operands: Operands, d: Bits, thorough: bool
+    inst: Instruction, model: DotModel, findings: Findings, answers: Answers, thorough: bool
 ) -> Iterator[DotModel]:
-    """Better and better models, each a neighbour of the one before, until all answers `d` are explained or none is better.
+    """Better and better models, each a neighbour of the one before, until all answers are explained or none is better.
 
     thorough: among the many neighbours that differ in several fields, or in one sum alone, too.
     """
     kinds = NEAR + FAR if thorough else NEAR
     for _ in range(STEPS):
-        better = next(filter(None, (_best(inst, model, n(inst, model, findings), operands, d) for n in kinds)), None)
+        better = next(filter(None, (_best(inst, model, n(inst, model, findings), answers) for n in kinds)), None)
         if better is None:
             return
         yield better
@@ -65,37 +62,17 @@ def neighbours(inst: Instruction, model: DotModel, findings: Findings, thorough:
         yield from (rival.model for rival in some(inst, model, findings))
 
 
-def explains(inst: Instruction, model: DotModel, operands: Operands, d: Bits) -> bool:
-    """Whether all answers `d` are those of the model; a few are compared first."""
-    few = _spread(np.arange(len(d)), SCREEN)
-    return not mismatches(inst, model, _rows(operands, few), d[few]) and not mismatches(inst, model, operands, d)
-
-
-def _best(inst: Instruction, model: DotModel, candidates: Iterable[Rival], operands: Operands, d: Bits) -> DotModel | None:
-    wrong = np.flatnonzero(model.evaluate(inst, *operands) != d)
+def _best(inst: Instruction, model: DotModel, candidates: Iterable[Rival], answers: Answers) -> DotModel | None:
+    wrong = answers.wrong(model)
     if not len(wrong):
         return None
-    few = np.unique(np.concatenate([_spread(wrong, SCREEN), _spread(np.arange(len(d)), 4 * SCREEN)]))
-    known, at_most = _rows(operands, few), len(np.intersect1d(few, wrong))
-    screened = [(mismatches(inst, rival.model, known, d[few]), rival) for rival in candidates]
+    few = np.unique(np.concatenate([spread(wrong, SCREEN), spread(np.arange(len(answers)), 4 * SCREEN)]))
+    known, at_most = answers.some(few), len(np.intersect1d(few, wrong))
+    screened = [(len(known.wrong(rival.model)), rival) for rival in candidates]
     screened = sorted((pair for pair in screened if pair[0] < at_most), key=lambda pair: pair[0])
-    tried = [(mismatches(inst, rival.model, operands, d), rival) for _, rival in islice(screened, FINALISTS)]
+    tried = [(len(answers.wrong(rival.model)), rival) for _, rival in islice(screened, FINALISTS)]
     left, best = min(tried, key=lambda pair: pair[0], default=(len(wrong), None))
     return best.model if best and left < len(wrong) else None
-
-
-def _spread(which: Which, most: int) -> Which:
-    """At most so many of them, evenly spread."""
-    return which[:: -(-len(which) // most)]
-
-
-def mismatches(inst: Instruction, model: DotModel, operands: Operands, d: Bits) -> int:
-    """How many of the answers `d` are not those of the model."""
-    return int((model.evaluate(inst, *operands) != d).sum())
-
-
-def _rows(operands: Operands, which: Which) -> Operands:
-    return Operands(operands.a[which], operands.b[which], operands.c[which])
 
 
 def _plain(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
