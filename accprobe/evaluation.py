@@ -17,16 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe import limbs, rounding
+from accprobe.error_free import Floats, Integers, Truths, power_of_two, rounded_to_odd, top_bits, two_product
 from accprobe.formats import Bits, Fields, Format
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, ProductExponent, Subnormals, ZeroTerms
-from accprobe.rounding import Floats, Integers, Truths, power_of_two, rounded_to_odd
 
 CHUNK = 1 << 15
 """Products evaluated at once: few enough for the arrays to stay in a core's cache."""
 
 ROOM = 6
 """What an evaluation keeps, in multiples of its products, and eight more, as float64."""
+
+FAR = 250
+"""Of two terms, one whose last bit lies so much higher, or lower, could as well lie higher, or lower, still."""
 
 NOTHING = -4096
 """The exponent of a term that takes no part in the alignment; any below half of it says so."""
@@ -93,6 +96,26 @@ class _Exact(NamedTuple):
     total: Floats
     exponent: Integers
     naive: Floats | None
+
+
+class _Wide(NamedTuple):
+    """Sums before rounding, [n]: (-1)^negative * magnitude * 2^exponent (see `limbs.Sum.total`), and `naive` as in _Exact."""
+
+    negative: Truths
+    magnitude: Integers
+    exponent: Integers
+    naive: Floats | None
+
+
+class _Factors(NamedTuple):
+    """A product, [n]: significands a * b = |high + low|, times 2^exponent; naive has what becomes of it where not finite."""
+
+    a: Integers
+    b: Integers
+    high: Floats
+    low: Floats
+    exponent: Integers
+    naive: Floats
 
 
 class _Chunk:
@@ -229,33 +252,41 @@ class _Chunk:
             finite = np.isfinite(total)
             exponent = np.zeros(len(total), np.int64)
             return _Exact(total, exponent, None) if finite.all() else _Exact(np.where(finite, total, 0.0), exponent, total)
-        negative, magnitude, exponent, naive = self._limbs(node, others, reading)
+        negative, magnitude, exponent, naive = self._wide(node, others, reading)
         total = rounding.with_sticky_bit(magnitude)
         return _Exact(np.where(negative, -total, total), exponent + rounding.STICKY, naive)
 
-    def _limbs(
-        self, node: FusedSum, others: list[_Other], reading: Reading
-    ) -> tuple[Truths, Integers, Integers, Floats | None]:
-        """Sign, magnitude and exponent of the exact sum, [n] (see `limbs.Sum.total`), and the plain sum of stand-ins."""
-        inst, total = self._inst, limbs.Sum(len(self._c))
-        naive: Floats = np.zeros(len(self._c))
-        for k in node.products:
-            (fa, va), (fb, vb) = (_fields(x[k], f, reading[0]) for x, f in ((self._a, inst.a), (self._b, inst.b)))
-            lowest = fa.exponent + fb.exponent - inst.a.mantissa_bits - inst.b.mantissa_bits
-            total.add_product(fa.negative ^ fb.negative, fa.significand, fb.significand, lowest)
-            naive += va * vb
-        for other in others:
-            f, v = _fields(other.patterns, other.fmt, other.subnormals)
-            total.add(f.negative, f.significand, f.exponent - other.fmt.mantissa_bits)
-            naive += v
-        return *total.total(), None if np.isfinite(naive).all() else naive
+    def _wide(self, node: FusedSum, others: list[_Other], reading: Reading) -> _Wide:
+        """The exact sum, by floating-point numbers and their errors where it has two terms, otherwise by limbs."""
+        terms = [self._factors(k, reading[0]) for k in node.products]
+        addends = [_fields(other.patterns, other.fmt, other.subnormals) for other in others]
+        naive = sum((term.naive for term in terms), sum((value for _, value in addends), np.zeros(len(self._c))))
+        specials = None if np.isfinite(naive).all() else naive
+        if len(terms) == len(addends) == 1:
+            ((fields, _),), ((other,)) = addends, others
+            return _Wide(*_product_and_addend(terms[0], fields, other.fmt), specials)
+        total = limbs.Sum(len(self._c))
+        for term in terms:
+            total.add_product(term.high < 0, term.a, term.b, term.exponent)
+        for (fields, _), other in zip(addends, others, strict=True):
+            total.add(fields.negative, fields.significand, fields.exponent - other.fmt.mantissa_bits)
+        return _Wide(*total.total(), specials)
+
+    def _factors(self, k: int, subnormals: Subnormals) -> _Factors:
+        def make() -> _Factors:
+            inst = self._inst
+            (fa, va), (fb, vb) = (_fields(x[k], f, subnormals) for x, f in ((self._a, inst.a), (self._b, inst.b)))
+            exponent = fa.exponent + fb.exponent - inst.a.mantissa_bits - inst.b.mantissa_bits
+            high, low = two_product(_signed(fa), _signed(fb))
+            return _Factors(fa.significand, fb.significand, high, low, exponent.astype(np.int64), va * vb)
+
+        return self._memory.get(("factors", k, subnormals), make)
 
     def _wide_sum(
         self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
     ) -> Bits:
         """An exact sum with a result in f64."""
-        make = lambda: self._limbs(node, others, reading)  # noqa: E731
-        negative, magnitude, exponent, naive = self._memory.get(("limbs", key), make)
+        negative, magnitude, exponent, naive = self._memory.get(("wide", key), lambda: self._wide(node, others, reading))
         patterns = rounding.encode_wide(negative, magnitude, exponent, arithmetic)
         if arithmetic.zero_sign == "ieee":
             patterns[(magnitude == 0) & self._memory.get(("negative", key), lambda: self._all_negative(node, others))[0]] = (
@@ -361,6 +392,21 @@ def _leading(values: Floats) -> NDArray[np.int16]:
     exponents = ((values.view(np.int64) >> 52) & 0x7FF).astype(np.int16) - np.int16(1023)
     exponents[values == 0] = NOTHING
     return exponents
+
+
+def _signed(fields: Fields) -> Floats:
+    significand = fields.significand.astype(np.float64)
+    return np.where(fields.negative, -significand, significand)
+
+
+def _product_and_addend(product: _Factors, addend: Fields, fmt: Format) -> tuple[Truths, Integers, Integers]:
+    lowest, significand = addend.exponent.astype(np.int64) - fmt.mantissa_bits, _signed(addend)
+    base = np.where(product.high == 0, lowest, product.exponent)
+    apart = np.where(significand == 0, 0, lowest - base)
+    base = np.where(apart > FAR, lowest - FAR, base)
+    scaled = significand * power_of_two(np.minimum(np.maximum(apart, -FAR), FAR))
+    negative, magnitude, exponent = top_bits(product.high, product.low, scaled)
+    return negative, magnitude, exponent + base
 
 
 def _fields(patterns: Bits, fmt: Format, subnormals: Subnormals) -> tuple[Fields, Floats]:

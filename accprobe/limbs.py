@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.rounding import Integers, Truths, bit_length
+from accprobe.error_free import Integers, Truths
+from accprobe.rounding import bit_length
 
 LIMB = 32
 HALF = 27

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from accprobe.error_free import Floats, Integers, Truths, power_of_two
 from accprobe.formats import Bits
 from accprobe.model import FloatArithmetic, Rounding
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Truths = NDArray[np.bool_]
 
 
 def bit_length(magnitude: Integers) -> Integers:
@@ -20,33 +16,14 @@ def bit_length(magnitude: Integers) -> Integers:
     return np.where(magnitude == 0, 0, length)
 
 
-def power_of_two(exponent: Integers) -> Floats:
-    """2^exponent, of exponents of normal float64 numbers."""
-    return ((exponent + 1023) << 52).view(np.float64)
-
-
-def rounded_to_odd(x: Floats, y: Floats) -> Floats:
-    """x + y in 53 bits, the last of them 1 where the sum is not exact: what rounds to fewer bits as the exact sum does.
-
-    Where the sum is finite, so that it rounds right to at most 51 bits. The error of a sum is Knuth's (The Art of Computer
-    Programming 2, 4.2.2); the last bit, after Boldo and Melquiond, "Emulation of FMA and correctly rounded sums" (2008).
-    """
-    total = x + y
-    part = total - x
-    error = (x - (total - part)) + (y - part)
-    inexact, bits = np.abs(error) > 0, total.view(np.int64)
-    bits -= inexact & (np.signbit(error) != np.signbit(total))
-    bits |= inexact
-    return total
-
-
 STICKY = 7
 """Bits that `with_sticky_bit` takes off."""
 
 
 def with_sticky_bit(magnitude: Integers) -> Floats:
     """Integers of 60 bits, or 0, in 53 bits: the lower ones are or-ed into the last."""
-    return (magnitude >> STICKY | (magnitude & ((1 << STICKY) - 1) != 0)).astype(np.float64)
+    sticky = magnitude & ((1 << STICKY) - 1) != 0
+    return np.asarray(magnitude >> STICKY | sticky, np.float64)
 
 
 def encode(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Bits:

@@ -14,7 +14,7 @@ from reference import _round, log2_floor, to_integer
 from accprobe import limbs
 from accprobe.formats import FORMATS
 from accprobe.model import FloatArithmetic
-from accprobe.rounding import bit_length, encode, encode_wide, rounded_to_odd, with_sticky_bit
+from accprobe.rounding import bit_length, encode, encode_wide, with_sticky_bit
 
 ROUNDINGS = ("RZ", "RNE", "RU", "RD")
 WIDEST = 53
@@ -232,31 +232,6 @@ def test_around_the_smallest_subnormal(rounding: str, smallest: int, half: int) 
 
 def test_zero_has_no_sign_of_its_own() -> None:
     assert encoded(False, 0, 5, FloatArithmetic(FORMATS["f32"], 23, "RU", None)) == 0
-
-
-@settings(max_examples=400, deadline=None)
-@given(st.booleans(), magnitudes(53), st.booleans(), magnitudes(53), st.integers(-120, 120), st.integers(-250, 250))
-@example(True, 1 << 52, False, 1, -54, 0)
-@example(False, (1 << 53) - 1, False, 1, 0, 0)
-def test_a_sum_rounded_to_odd(minus_x: bool, x: int, minus_y: bool, y: int, apart: int, exponent: int) -> None:
-    """It is the sum where that has 53 bits, and else the odd one of its neighbours."""
-    terms = [Fraction(-x if minus_x else x) * Fraction(2) ** exponent]
-    terms.append(Fraction(-y if minus_y else y) * Fraction(2) ** (exponent + apart))
-    exact = sum(terms)
-    got = rounded_to_odd(*(np.array([float(term)]) for term in terms))[0]
-    if Fraction(float(exact)) == exact:
-        assert Fraction(float(got)) == exact
-    else:
-        assert Fraction(float(np.nextafter(got, -np.inf))) < exact < Fraction(float(np.nextafter(got, np.inf)))
-        assert got.view(np.int64) & 1
-
-
-def test_infinities_and_nans_pass_through_a_sum_rounded_to_odd() -> None:
-    x, y = (
-        np.array(column) for column in zip((np.inf, 1.0), (-np.inf, -np.inf), (np.inf, -np.inf), (np.nan, 1.0), strict=True)
-    )
-    with np.errstate(invalid="ignore"):
-        np.testing.assert_array_equal(rounded_to_odd(x, y), [np.inf, -np.inf, np.nan, np.nan])
 
 
 @settings(deadline=None)

@@ -1,0 +1,80 @@
+"""Sums and products of float64 numbers with their errors, which are float64 numbers too: so nothing is lost.
+
+None of the numbers may be so small that an error has no normal float64, nor so large that a sum has none. Sources: Dekker, "A
+floating-point technique for extending the available precision" (1971); Knuth, The Art of Computer Programming 2, 4.2.2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Truths = NDArray[np.bool_]
+
+LOWER = 7
+"""Bits below a float64's own that `top_bits` gives."""
+
+
+def two_sum(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """The sum, rounded to nearest, and what was rounded off."""
+    total = x + y
+    part = total - x
+    return total, (x - (total - part)) + (y - part)
+
+
+def two_product(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """The product, rounded to nearest, and what was rounded off."""
+    total = x * y
+    (x1, x0), (y1, y0) = _halves(x), _halves(y)
+    return total, x0 * y0 - (((total - x1 * y1) - x0 * y1) - x1 * y0)
+
+
+def _halves(x: Floats) -> tuple[Floats, Floats]:
+    shifted = x * float((1 << 27) + 1)
+    high = shifted - (shifted - x)
+    return high, x - high
+
+
+def rounded_to_odd(x: Floats, y: Floats) -> Floats:
+    """x + y in 53 bits, the last of them 1 where the sum is not exact: what rounds to at most 51 bits as the exact sum does.
+
+    After Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd" (2008).
+    Infinities and NaNs come out as those of the plain sum.
+    """
+    total, error = two_sum(x, y)
+    inexact, bits = np.abs(error) > 0, total.view(np.int64)
+    bits -= inexact & (np.signbit(error) != np.signbit(total))
+    bits |= inexact
+    return total
+
+
+def top_bits(x: Floats, y: Floats, z: Floats) -> tuple[Truths, Integers, Integers]:
+    """x + y + z as (negative, magnitude < 2^60, exponent), |y| being at most half of x's last place.
+
+    Bits below the magnitude's are or-ed into its last bit, which is far below the 53 bits that a float64 has.
+    """
+    high, low = two_sum(x, z)
+    low, rest = two_sum(low, y)
+    high, low = two_sum(high, low)
+    low, rest = two_sum(low, rest)
+    high, low = two_sum(high, low)
+    low = np.where(np.signbit(high), -low, low)
+    rest = np.where(np.signbit(high), -rest, rest)
+    bits = high.view(np.int64)
+    exponent = ((bits >> 52) & 0x7FF) - (1023 + 52 + LOWER)
+    whole = (bits & ((1 << 52) - 1) | 1 << 52) << LOWER
+    fine = low * power_of_two(-exponent)
+    floor = np.floor(fine)
+    exact = fine == floor
+    magnitude = whole + floor.astype(np.int64) - (exact & (rest < 0))
+    magnitude |= ~exact | (rest != 0)
+    zero = high == 0
+    return np.signbit(high) & ~zero, np.where(zero, 0, magnitude), np.where(zero, 0, exponent)
+
+
+def power_of_two(exponent: Integers) -> Floats:
+    """2^exponent, of exponents of normal float64 numbers."""
+    powers: Floats = ((exponent + 1023) << 52).view(np.float64)
+    return powers
