@@ -20,14 +20,19 @@ Which = NDArray[np.intp]
 
 
 class Answers:
-    """Dot products of an instruction, and the device's answers [N]."""
+    """Dot products of an instruction, and the answers [N] of a device, or of a model."""
 
-    def __init__(self, inst: Instruction, operands: Operands, d: Bits) -> None:
-        self._inst, self._operands, self._d = inst, operands, d
+    def __init__(self, inst: Instruction, operands: Operands, d: Bits | DotModel) -> None:
+        self.operands, self._inst = operands, inst
         self._trial = Trial(inst, *operands)
+        self._d = self._trial.of(d) if isinstance(d, DotModel) else d
 
     def __len__(self) -> int:
         return len(self._d)
+
+    def of(self, model: DotModel) -> Bits:
+        """What the model answers, [N]."""
+        return self._trial.of(model)
 
     def wrong(self, model: DotModel) -> Which:
         """Which of the answers are not the model's."""
@@ -39,12 +44,16 @@ class Answers:
 
     def some(self, which: Which) -> Answers:
         """Those alone."""
-        a, b, c = self._operands
-        return Answers(self._inst, Operands(a[which], b[which], c[which]), self._d[which])
+        return Answers(self._inst, rows(self.operands, which), self._d[which])
 
     @cached_property
     def _few(self) -> Answers:
         return self.some(spread(np.arange(len(self._d)), FEW))
+
+
+def rows(operands: Operands, which: Which) -> Operands:
+    """Those of the dot products alone."""
+    return Operands(*(x[which] for x in operands))
 
 
 def spread(which: Which, most: int) -> Which:

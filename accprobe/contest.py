@@ -186,10 +186,12 @@ class _Arena:
 
     def _noted(self, operands: Operands, d: Bits) -> Answers:
         """The answers; the first of those that are not the model's are wrong."""
-        expected = self._model.evaluate(self._inst, *operands)
-        rows = np.flatnonzero(d != expected)[:MOST_WRONG].tolist()
-        self.wrong += [counterexample(operands, d, expected, row, "separating") for row in rows]
-        return Answers(self._inst, operands, d)
+        answers = Answers(self._inst, operands, d)
+        wrong = answers.wrong(self._model)[:MOST_WRONG]
+        if len(wrong):
+            expected = answers.of(self._model)
+            self.wrong += [counterexample(operands, d, expected, row, "separating") for row in wrong.tolist()]
+        return answers
 
 
 def settled(findings: Mapping[str, Finding], contest: Contest, model: DotModel | None = None) -> dict[str, Finding]:

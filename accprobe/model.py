@@ -122,7 +122,7 @@ class FusedSum:
     def map(self, change: Callable[[FusedSum], FusedSum]) -> FusedSum:
         """The tree with `change` applied to every node, children first."""
         terms = tuple(t.map(change) if isinstance(t, FusedSum) else t for t in self.terms)
-        return change(replace(self, terms=terms))
+        return change(FusedSum(terms, self.arithmetic))
 
 
 Term = Product | Addend | FusedSum
@@ -171,7 +171,7 @@ class DotModel:
 
     def with_arithmetic(self, change: Callable[[Arithmetic], Arithmetic]) -> DotModel:
         """The same tree with `change` applied to each node's arithmetic."""
-        return replace(self, root=self.root.map(lambda node: replace(node, arithmetic=change(node.arithmetic))))
+        return replace(self, root=self.root.map(lambda node: FusedSum(node.terms, change(node.arithmetic))))
 
 
 def fits(arithmetic: FloatArithmetic, terms: int) -> bool:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from accprobe.answers import Answers
+from accprobe.answers import Answers, rows
 from accprobe.directed import Felt, directed, felt
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel
@@ -27,7 +27,7 @@ class Search:
 
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
         self._inst, self._model, self._seed = inst, model, seed
-        self._tried: dict[tuple[Felt | None, int], tuple[Operands, Answers]] = {}
+        self._tried: dict[tuple[Felt | None, int], Answers] = {}
         self._found: dict[tuple[DotModel, tuple[str, ...], int, bool], Operands | None] = {}
 
     def separating(self, rival: DotModel, fields: Sequence[str], n: int = 1024, narrow: bool = True) -> Operands | None:
@@ -44,18 +44,18 @@ class Search:
     def _separating(self, rival: DotModel, fields: tuple[str, ...], n: int, narrow: bool) -> Operands | None:
         places = dict.fromkeys(felt(self._model, rival, field, narrow) for field in fields)
         for place in [None] if self._inst.is_integer else places:
-            operands, answers = self._set(place, n)
+            answers = self._set(place, n)
             differ = answers.wrong(rival)
             if len(differ):
-                return Operands(*(x[differ[:MOST]] for x in operands))
+                return rows(answers.operands, differ[:MOST])
         return None
 
-    def _set(self, place: Felt | None, n: int) -> tuple[Operands, Answers]:
-        """Operands, and what the model answers."""
+    def _set(self, place: Felt | None, n: int) -> Answers:
+        """Dot products, and what the model answers."""
         if (place, n) not in self._tried:
             rng = np.random.default_rng([self._seed, n, *(place.seed if place else ())])
             operands = directed(self._inst, self._model, place, rng, n) if place else self._random(rng, n)
-            self._tried[place, n] = operands, Answers(self._inst, operands, self._model.evaluate(self._inst, *operands))
+            self._tried[place, n] = Answers(self._inst, operands, self._model)
         return self._tried[place, n]
 
     def _random(self, rng: np.random.Generator, n: int) -> Operands:

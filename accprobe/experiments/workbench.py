@@ -6,7 +6,7 @@ device that is not a pure function is asked twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -73,19 +73,23 @@ class Workbench:
 
     def rows(self, rows: Sequence[Row]) -> Operands:
         """Operands of rows whose values all fit (see `fits`)."""
-        inst = self.inst
-        a = np.zeros((len(rows), inst.k), inst.a.dtype)
-        b = np.zeros((len(rows), inst.k), inst.b.dtype)
-        c = np.zeros(len(rows), inst.c.dtype)
+        inst, factor = self.inst, self._factor
+        a, b = ([[0] * inst.k for _ in rows] for _ in range(2))
+        c = [0] * len(rows)
         for i, row in enumerate(rows):
             for leaf, value in row.items():
                 if leaf == self.addend:
-                    c[i] = encode(inst.c, value)
+                    pattern = encode(inst.c, value)
+                    assert pattern is not None, f"{value} is no value of {inst.c}"
+                    c[i] = pattern
                 else:
-                    factors = self._factor(value)
+                    factors = factor(value)
                     assert factors is not None, f"{value} is no product of {inst.a} and {inst.b}"
-                    a[i, leaf], b[i, leaf] = factors
-        return Operands(a, b, c)
+                    a[i][leaf], b[i][leaf] = factors
+        shape = len(rows), inst.k
+        return Operands(
+            np.array(a, inst.a.dtype).reshape(shape), np.array(b, inst.b.dtype).reshape(shape), np.array(c, inst.c.dtype)
+        )
 
     def fits(self, row: Row) -> bool:
         """Whether every value of the row is a value of its leaf, made of normal numbers where it is a product."""
@@ -133,8 +137,9 @@ class Workbench:
         below = self.inst.d.min_exponent - self.result_exponents()[0]
         return below if below > alignment_bits else self.inst.d.mantissa_bits
 
-    def _factor(self, value: Dyadic) -> tuple[int, int] | None:
-        return _factor(self.inst.a, self.inst.b, value, self.subnormal_operands)
+    @property
+    def _factor(self) -> Callable[[Dyadic], Factors]:
+        return _factors(self.inst.a, self.inst.b, self.subnormal_operands)
 
 
 def _powers(fmt: Format, subnormals: bool) -> range:
@@ -152,31 +157,40 @@ def encode(fmt: Format, value: Dyadic) -> int | None:
 LARGEST_FACTOR = 1 << 12
 
 
+Factors = tuple[int, int] | None
+"""Bit patterns of A and B whose product is a value."""
+
+
 @cache
-def _factor(a: Format, b: Format, value: Dyadic, subnormals: bool) -> tuple[int, int] | None:
-    """Numbers of A and B whose product is the value, exponents as even as can be; None where none is found.
+def _factors(a: Format, b: Format, subnormals: bool) -> Callable[[Dyadic], Factors]:
+    """What finds the numbers of A and B whose product is a value, exponents as even as can be; None where none is found.
 
     Only normal numbers, unless `subnormals`. One factor's significand is at most LARGEST_FACTOR.
     """
-    significand = abs(value.significand)
-    if significand == 0:
-        return 0, 0
-    trailing = (significand & -significand).bit_length() - 1
-    exponent, significand = value.exponent + trailing, significand >> trailing
     lowest_a = a.min_exponent - (a.mantissa_bits if subnormals else 0)
     lowest_b = b.min_exponent - (b.mantissa_bits if subnormals else 0)
-    least = -(-significand // ((2 << b.mantissa_bits) - 1))
-    for sa in range(least | 1, min(significand, LARGEST_FACTOR, (2 << a.mantissa_bits) - 1) + 1, 2):
-        sb, rest = divmod(significand, sa)
-        if rest:
-            continue
-        la, lb = sa.bit_length() - 1, sb.bit_length() - 1
-        low = max(lowest_a - la, exponent - (b.max_exponent - lb))
-        high = min(a.max_exponent - la, exponent - (lowest_b - lb))
-        if low > high:
-            continue
-        ea = min(max((exponent + 1) // 2, low), high)
-        pa, pb = a.try_encode(sa, ea), b.try_encode(sb, exponent - ea)
-        if pa is not None and pb is not None:
-            return pa | (a.sign_bit if value.significand < 0 else 0), pb
-    return None
+
+    @cache
+    def factors(value: Dyadic) -> Factors:
+        significand = abs(value.significand)
+        if significand == 0:
+            return 0, 0
+        trailing = (significand & -significand).bit_length() - 1
+        exponent, significand = value.exponent + trailing, significand >> trailing
+        least = -(-significand // ((2 << b.mantissa_bits) - 1))
+        for sa in range(least | 1, min(significand, LARGEST_FACTOR, (2 << a.mantissa_bits) - 1) + 1, 2):
+            sb, rest = divmod(significand, sa)
+            if rest:
+                continue
+            la, lb = sa.bit_length() - 1, sb.bit_length() - 1
+            low = max(lowest_a - la, exponent - (b.max_exponent - lb))
+            high = min(a.max_exponent - la, exponent - (lowest_b - lb))
+            if low > high:
+                continue
+            ea = min(max((exponent + 1) // 2, low), high)
+            pa, pb = a.try_encode(sa, ea), b.try_encode(sb, exponent - ea)
+            if pa is not None and pb is not None:
+                return pa | (a.sign_bit if value.significand < 0 else 0), pb
+        return None
+
+    return factors
