@@ -10,7 +10,7 @@ limbs (`accprobe.limbs`).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import cache
+from functools import cache, reduce
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -56,7 +56,7 @@ class Evaluation:
 Reading = tuple[Subnormals, Subnormals]
 """How subnormals of A and B, and of C, are read."""
 
-T = TypeVar("T", bound=tuple[NDArray[Any] | None, ...])
+T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class _Memory:
@@ -77,8 +77,8 @@ class _Memory:
         return found
 
 
-def _size(arrays: tuple[NDArray[Any] | None, ...]) -> int:
-    return sum(x.nbytes for x in arrays if x is not None)
+def _size(arrays: tuple[Any, ...]) -> int:
+    return sum(_size(x) if isinstance(x, tuple) else x.nbytes for x in arrays)
 
 
 class _Other(NamedTuple):
@@ -90,21 +90,35 @@ class _Other(NamedTuple):
     key: Hashable
 
 
+class _Decoded(NamedTuple):
+    """Values of terms, and their exponents in the alignment, [n]."""
+
+    values: Floats
+    exponents: NDArray[np.int16]
+
+
+class _Specials(NamedTuple):
+    """The rows whose terms are not all finite, and what becomes of their plain sums."""
+
+    rows: NDArray[np.intp]
+    naive: Floats
+
+
 class _Exact(NamedTuple):
-    """Sums before rounding, [n]: total * 2^exponent. Where terms are not finite, `naive` has what becomes of them."""
+    """Sums before rounding, [n]: total * 2^exponent."""
 
     total: Floats
     exponent: Integers
-    naive: Floats | None
+    specials: _Specials
 
 
 class _Wide(NamedTuple):
-    """Sums before rounding, [n]: (-1)^negative * magnitude * 2^exponent (see `limbs.Sum.total`), and `naive` as in _Exact."""
+    """Sums before rounding, [n]: (-1)^negative * magnitude * 2^exponent (see `limbs.Sum.total`)."""
 
     negative: Truths
     magnitude: Integers
     exponent: Integers
-    naive: Floats | None
+    specials: _Specials
 
 
 class _Factors(NamedTuple):
@@ -150,7 +164,7 @@ class _Chunk:
         if arithmetic.zero_sign == "ieee":
             negative = self._memory.get(("negative", key), lambda: self._all_negative(node, others))[0]
             patterns[(exact.total == 0) & negative] = arithmetic.result.sign_bit
-        return _with_specials(patterns, exact.naive, arithmetic)
+        return _with_specials(patterns, exact.specials, arithmetic)
 
     def _others(self, node: FusedSum, reading: Reading) -> list[_Other]:
         found = []
@@ -182,28 +196,37 @@ class _Chunk:
 
     def _aligned_sum(self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading) -> _Exact:
         ks, n = node.products, len(self._c)
-        terms = [_value(other.patterns, other.fmt, other.subnormals) for other in others]
-        exponents = [_exponent(other.patterns, other.fmt, other.subnormals) for other in others]
+        decoded = [self._decoded(other) for other in others]
+        terms, exponents = [term.values for term in decoded], [term.exponents for term in decoded]
+        naive = sum(terms, np.zeros(n))
         if ks:
-            products, naive = self._products(ks, reading[0])
+            products, of_products = self._products(ks, reading[0])
+            naive += of_products
             exponents.append(self._largest(ks, reading[0], arithmetic.product_exponent, arithmetic.zero_terms))
             terms.append(products)
-        naive = sum(terms[: len(others)], naive if ks else np.zeros(n))
-        largest = np.maximum.reduce(exponents).astype(np.int64)
-        finite = np.isfinite(naive)
+        largest = reduce(np.maximum, exponents).astype(np.int64)
         if arithmetic.min_exponent is not None:
             largest = np.maximum(largest, arithmetic.min_exponent)
-        largest[(largest < NOTHING // 2) | ~finite] = 0
+        specials = _specials(naive)
+        largest[largest < NOTHING // 2] = 0
+        largest[specials.rows] = 0
         assert arithmetic.alignment_bits is not None
         exponent = largest - arithmetic.alignment_bits
         scale, total = power_of_two(-exponent), np.zeros(n)
         for term in terms:
             cut = _cut(term * scale, arithmetic)
             total += cut.sum(axis=0) if cut.ndim == 2 else cut
-        if finite.all():
-            return _Exact(total, exponent, None)
-        total[~finite] = 0.0
-        return _Exact(total, exponent, naive)
+        total[specials.rows] = 0.0
+        return _Exact(total, exponent, specials)
+
+    def _decoded(self, other: _Other) -> _Decoded:
+        def make() -> _Decoded:
+            values = _value(other.patterns, other.fmt, other.subnormals)
+            exponents = np.maximum(_leading(values), np.int16(other.fmt.min_exponent))
+            exponents[values == 0] = NOTHING
+            return _Decoded(values, exponents)
+
+        return self._memory.get(("addend", other.key), make) if other.patterns is self._c else make()
 
     def _products(self, ks: tuple[int, ...], subnormals: Subnormals) -> tuple[Floats, Floats]:
         """Values of the products [k, n], and their plain sum [n]."""
@@ -246,22 +269,24 @@ class _Chunk:
     def _exact_sum(self, node: FusedSum, others: list[_Other], reading: Reading) -> _Exact:
         narrow = "f64" not in (self._inst.a.name, *(other.fmt.name for other in others))
         if narrow and len(node.terms) <= 2:
-            terms = [_value(other.patterns, other.fmt, other.subnormals) for other in others]
+            terms = [self._decoded(other).values for other in others]
             terms += list(self._products(node.products, reading[0])[0]) if node.products else []
             total = terms[0] if len(terms) == 1 else rounded_to_odd(*terms)
-            finite = np.isfinite(total)
-            exponent = np.zeros(len(total), np.int64)
-            return _Exact(total, exponent, None) if finite.all() else _Exact(np.where(finite, total, 0.0), exponent, total)
-        negative, magnitude, exponent, naive = self._wide(node, others, reading)
+            specials = _specials(total)
+            if len(specials.rows):
+                total = total.copy()
+                total[specials.rows] = 0.0
+            return _Exact(total, np.zeros(len(total), np.int64), specials)
+        negative, magnitude, exponent, specials = self._wide(node, others, reading)
         total = rounding.with_sticky_bit(magnitude)
-        return _Exact(np.where(negative, -total, total), exponent + rounding.STICKY, naive)
+        return _Exact(np.where(negative, -total, total), exponent + rounding.STICKY, specials)
 
     def _wide(self, node: FusedSum, others: list[_Other], reading: Reading) -> _Wide:
         """The exact sum, by floating-point numbers and their errors where it has two terms, otherwise by limbs."""
         terms = [self._factors(k, reading[0]) for k in node.products]
         addends = [_fields(other.patterns, other.fmt, other.subnormals) for other in others]
         naive = sum((term.naive for term in terms), sum((value for _, value in addends), np.zeros(len(self._c))))
-        specials = None if np.isfinite(naive).all() else naive
+        specials = _specials(naive)
         if len(terms) == len(addends) == 1:
             ((fields, _),), ((other,)) = addends, others
             return _Wide(*_product_and_addend(terms[0], fields, other.fmt), specials)
@@ -286,14 +311,14 @@ class _Chunk:
         self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
     ) -> Bits:
         """An exact sum with a result in f64."""
-        negative, magnitude, exponent, naive = self._memory.get(("wide", key), lambda: self._wide(node, others, reading))
+        negative, magnitude, exponent, specials = self._memory.get(("wide", key), lambda: self._wide(node, others, reading))
         patterns = rounding.encode_wide(negative, magnitude, exponent, arithmetic)
         if arithmetic.zero_sign == "ieee":
             patterns[(magnitude == 0) & self._memory.get(("negative", key), lambda: self._all_negative(node, others))[0]] = (
                 arithmetic.result.sign_bit
             )
-        patterns = _with_specials(patterns, naive, arithmetic)
-        if arithmetic.nan_payload == "dropped" or naive is None or not np.isnan(naive).any():
+        patterns = _with_specials(patterns, specials, arithmetic)
+        if arithmetic.nan_payload == "dropped" or not np.isnan(specials.naive).any():
             return patterns
         operands = {
             "a": [self._a[k] for k in node.products],
@@ -321,15 +346,19 @@ def _cut(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:
             return whole
 
 
-def _with_specials(patterns: Bits, naive: Floats | None, arithmetic: FloatArithmetic) -> Bits:
+def _specials(naive: Floats) -> _Specials:
+    rows = np.flatnonzero(~np.isfinite(naive))
+    return _Specials(rows, naive[rows])
+
+
+def _with_specials(patterns: Bits, specials: _Specials, arithmetic: FloatArithmetic) -> Bits:
     """Infinities and NaNs put where the plain float64 sum of the terms has them."""
-    if naive is None:
-        return patterns
-    fmt = arithmetic.result
-    positive, sign = fmt.dtype.type(fmt.infinity or 0), fmt.dtype.type(fmt.sign_bit)
-    infinity = np.where(naive > 0, positive, positive | sign)
-    patterns = np.where(np.isinf(naive), infinity, patterns)
-    return np.where(np.isnan(naive), fmt.dtype.type(arithmetic.nan), patterns)
+    if len(specials.rows):
+        fmt = arithmetic.result
+        positive, sign = fmt.dtype.type(fmt.infinity or 0), fmt.dtype.type(fmt.sign_bit)
+        infinity = np.where(specials.naive > 0, positive, positive | sign)
+        patterns[specials.rows] = np.where(np.isnan(specials.naive), fmt.dtype.type(arithmetic.nan), infinity)
+    return patterns
 
 
 def _with_payloads(patterns: Bits, operands: list[Bits], fmt: Format) -> Bits:

@@ -41,7 +41,6 @@ def encode(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Bi
     if arithmetic.subnormal_results == "flushed":
         kept[kept < 1 << bits] = 0
     patterns = ((base - fmt.min_exponent) << fmt.mantissa_bits) + (kept << (fmt.mantissa_bits - bits))
-    patterns[kept == 0] = 0
     return _signed(patterns, total < 0, arithmetic)
 
 
@@ -62,13 +61,12 @@ def _signed(patterns: Integers, negative: Truths, arithmetic: FloatArithmetic) -
     fmt = arithmetic.result
     assert fmt.infinity is not None
     step = fmt.mantissa_bits - arithmetic.result_bits
-    instead = fmt.infinity if arithmetic.overflow == "infinity" else fmt.largest >> step << step
-    patterns[patterns >= fmt.infinity] = instead
+    most = fmt.infinity if arithmetic.overflow == "infinity" else fmt.largest >> step << step
+    patterns = np.minimum(patterns, most)
     if arithmetic.underflow_sign == "positive":
         negative = negative & (patterns != 0)
-    unsigned = patterns.astype(fmt.dtype)
-    unsigned[negative] |= fmt.dtype.type(fmt.sign_bit)
-    return unsigned
+    signs = negative.astype(fmt.dtype) << fmt.dtype.type(fmt.bits - 1)
+    return np.asarray(patterns.astype(fmt.dtype) | signs)
 
 
 def encode_wide(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic: FloatArithmetic) -> Bits:

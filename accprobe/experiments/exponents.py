@@ -179,6 +179,8 @@ def _families(bench: Workbench, draft: Draft, f: int) -> Iterator[Family]:
 def _complements(bench: Workbench, first: int, second: int, q: int, i: int) -> Iterator[Row]:
     """Two products whose last bits are 2^i, whose sum is 2^q and which are each about half of it."""
     half = 1 << (q - 1 - i)
+    if half.bit_length() > bench.inst.a.mantissa_bits + bench.inst.b.mantissa_bits + 2:
+        return
     for offset in range(1, min(half, 128), 2):
         row = {first: Dyadic(half + offset, i), second: Dyadic(half - offset, i)}
         if bench.fits(row):
