@@ -156,15 +156,28 @@ def _last_bits(
 
 def _leaves(inst: Instruction, nodes: list[FusedSum], which: Exponents, rng: np.random.Generator) -> Exponents:
     """Leaves, [n, K + 1], K being C: first, in random order, one of each term of that sum, so that they meet there."""
-    keys = rng.random((len(which), inst.k + 1), np.float32)
-    own = np.zeros((len(nodes), inst.k + 1), np.float32)
+    own = np.zeros((len(nodes), inst.k + 1), bool)
+    inner = []
     for i, node in enumerate(nodes):
         below = [_below(term, inst.k) for term in node.terms]
-        own[i, [leaves[0] for leaves in below if len(leaves) == 1]] = 1
-        for leaves in (leaves for leaves in below if len(leaves) > 1):
-            rows = np.flatnonzero(which == i)
-            keys[rows, rng.choice(np.array(leaves), len(rows))] -= 1
-    return np.argsort(keys - own[which], axis=1)
+        own[i, [leaves[0] for leaves in below if len(leaves) == 1]] = True
+        inner += [(i, leaves) for leaves in below if len(leaves) > 1]
+    meet = own[which]
+    for i, leaves in inner:
+        rows = np.flatnonzero(which == i)
+        meet[rows, rng.choice(np.array(leaves), len(rows))] = True
+    return _shuffled(meet, rng)
+
+
+def _shuffled(first: NDArray[np.bool_], rng: np.random.Generator) -> Exponents:
+    """The columns of every row in random order, those marked before the others."""
+    width = first.shape[1]
+    bits = width.bit_length()
+    keys = rng.integers(0, 1 << (31 - bits), first.shape, np.uint32) << np.uint32(bits)
+    keys |= np.arange(width, dtype=np.uint32)
+    keys |= (~first).astype(np.uint32) << np.uint32(31)
+    keys.sort(axis=1)
+    return (keys & np.uint32((1 << bits) - 1)).astype(np.int64)
 
 
 def _below(term: Term, addend: int) -> list[int]:
@@ -175,22 +188,30 @@ def _below(term: Term, addend: int) -> list[int]:
 
 def _there(n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Which terms are in a dot product, [n, terms]: each by its share; or the first with another, or two; or any two."""
-    every = np.arange(len(SHARES))
-    one, another = (every == rng.integers(1, len(SHARES), n)[:, None] for _ in range(2))
-    cancelling = every == rng.integers(1, 3, n)[:, None]
-    way = rng.integers(0, 5, n)[:, None]
-    few = one & (way != 2) | cancelling & ((way == 2) | (way == 3)) | another & (way == 4) | (every == LEAD) & (way < 4)
-    return np.where(way == 0, rng.random((n, len(SHARES)), np.float32) < SHARES, few)
+    every = np.arange(len(SHARES), dtype=np.int8)
+    one, another = (every == rng.integers(1, len(SHARES), n, np.int8)[:, None] for _ in range(2))
+    cancelling = every == rng.integers(1, 3, n, np.int8)[:, None]
+    way = rng.integers(0, 5, n)
+    share = np.flatnonzero(way == 0)
+    there = one & np.isin(way, (1, 3, 4))[:, None]
+    there |= cancelling & np.isin(way, (2, 3))[:, None]
+    there |= another & (way == 4)[:, None]
+    there[way < 4, LEAD] = True
+    there[share] = rng.random((len(share), len(SHARES)), np.float32) < SHARES
+    return there
 
 
 def _places(leaves: Exponents, rng: np.random.Generator) -> tuple[Exponents, Exponents, Exponents]:
     """Dot product, term and leaf of all that is there: the first term on the first leaf, the others in random order."""
     there = _there(len(leaves), rng)
-    rank = np.where(there, rng.random(there.shape, np.float32), 2)
-    rank[:, LEAD] = -1
-    turn = np.argsort(rank, axis=1)[:, : leaves.shape[1]]
-    row, place = np.nonzero(np.take_along_axis(there, turn, 1))
-    return row, turn[row, place], leaves[row, place]
+    others = 1 + _shuffled(there[:, 1:], rng)[:, : leaves.shape[1] - 1]
+    count = np.minimum(there[:, 1:].sum(axis=1), others.shape[1])
+    led = np.flatnonzero(there[:, LEAD])
+    row = np.repeat(np.arange(len(leaves)), count)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    row_or_led = np.concatenate([row, led])
+    term = np.concatenate([others[row, place], np.full(len(led), LEAD)])
+    return row_or_led, term, leaves[row_or_led, np.concatenate([place + 1, np.zeros(len(led), np.int64)])]
 
 
 def _factors(
@@ -205,7 +226,7 @@ def _factors(
     """Factors of the terms, those alike that belong together."""
     a, b = _product(inst, exponent, bits, odd, rng)
     place = np.arange(len(row))
-    first = np.full((row[-1] + 1 if len(row) else 0, len(LIKE)), -1)
+    first = np.full((row.max(initial=-1) + 1, len(LIKE)), -1)
     first[row, term] = place
     like = first[row, LIKE[term]]
     like = np.where(like < 0, place, like)

@@ -115,9 +115,11 @@ class FusedSum:
 
     def nodes(self) -> Iterator[FusedSum]:
         """This sum and all below it, children first."""
-        for child in self.children:
-            yield from child.nodes()
-        yield self
+        return iter(self._nodes)
+
+    @cached_property
+    def _nodes(self) -> tuple[FusedSum, ...]:
+        return *(node for child in self.children for node in child.nodes()), self
 
     def map(self, change: Callable[[FusedSum], FusedSum]) -> FusedSum:
         """The tree with `change` applied to every node, children first."""
@@ -156,7 +158,7 @@ class DotModel:
         """
         return _write(self.root, self.arithmetics)
 
-    @property
+    @cached_property
     def products(self) -> int:
         return sum(len(node.products) for node in self.root.nodes())
 
