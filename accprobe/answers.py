@@ -20,15 +20,14 @@ Which = NDArray[np.intp]
 
 
 class Answers:
-    """Dot products of an instruction, and the answers [N] of a device, or of a model."""
+    """Dot products of an instruction, and the answers `d` [N] of a device, or of a model."""
 
     def __init__(self, inst: Instruction, operands: Operands, d: Bits | DotModel) -> None:
         self.operands, self._inst = operands, inst
-        self._trial = Trial(inst, *operands)
-        self._d = self._trial.of(d) if isinstance(d, DotModel) else d
+        self.d: Bits = self._trial.of(d) if isinstance(d, DotModel) else d
 
     def __len__(self) -> int:
-        return len(self._d)
+        return len(self.d)
 
     def of(self, model: DotModel) -> Bits:
         """What the model answers, [N]."""
@@ -36,7 +35,7 @@ class Answers:
 
     def wrong(self, model: DotModel) -> Which:
         """Which of the answers are not the model's."""
-        return np.flatnonzero(self._trial.of(model) != self._d)
+        return np.flatnonzero(self._trial.of(model) != self.d)
 
     def explained_by(self, model: DotModel) -> bool:
         """Whether all answers are the model's; a few are compared first."""
@@ -44,16 +43,15 @@ class Answers:
 
     def some(self, which: Which) -> Answers:
         """Those alone."""
-        return Answers(self._inst, rows(self.operands, which), self._d[which])
+        return Answers(self._inst, Operands(*(x[which] for x in self.operands)), self.d[which])
+
+    @cached_property
+    def _trial(self) -> Trial:
+        return Trial(self._inst, *self.operands)
 
     @cached_property
     def _few(self) -> Answers:
-        return self.some(spread(np.arange(len(self._d)), FEW))
-
-
-def rows(operands: Operands, which: Which) -> Operands:
-    """Those of the dot products alone."""
-    return Operands(*(x[which] for x in operands))
+        return self.some(spread(np.arange(len(self.d)), FEW))
 
 
 def spread(which: Which, most: int) -> Which:

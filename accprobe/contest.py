@@ -162,15 +162,18 @@ class _Arena:
 
     def _contradicted(self, rival: Rival, n: int, narrow: bool) -> bool:
         """Whether the device contradicts the rival on operands, of n looked for, on which it is not the model."""
-        operands = self._search.separating(rival.model, [field for field, _ in rival.changes], n, narrow)
-        return operands is not None and not self._ask(operands).explained_by(rival.model)
+        expected = self._search.separating(rival.model, [field for field, _ in rival.changes], n, narrow)
+        if expected is None:
+            return False
+        answers = self._ask(expected.operands, expected.d)
+        return np.array_equal(answers.d, expected.d) or not answers.explained_by(rival.model)
 
     @cached_property
     def _random(self) -> Answers:
         """Random dot products of every kind."""
         rng = np.random.default_rng(self._seed)
         operands = joined([draw(kind, self._inst, rng, OF_A_KIND) for kind in kinds(self._inst)])
-        return self._ask(operands)
+        return self._ask(operands, self._model.evaluate(self._inst, *operands))
 
     @cached_property
     def _asked(self) -> Answers:
@@ -178,20 +181,19 @@ class _Arena:
         some = [slice(None, None, -(-len(d) // AT_ONCE)) for _, d in self._known]
         operands = joined([Operands(*(x[part] for x in o)) for (o, _), part in zip(self._known, some, strict=True)])
         d = np.concatenate([d[part] for (_, d), part in zip(self._known, some, strict=True)])
-        return self._noted(operands, d)
+        self._note_wrong(operands, d, self._model.evaluate(self._inst, *operands))
+        return Answers(self._inst, operands, d)
 
-    def _ask(self, operands: Operands) -> Answers:
-        d = dot_expecting(self._device, self._inst, *operands, lambda: self._model.evaluate(self._inst, *operands))
-        return self._noted(operands, d)
+    def _ask(self, operands: Operands, expected: Bits) -> Answers:
+        """What the device answers; expected: what the model does."""
+        d = dot_expecting(self._device, self._inst, *operands, lambda: expected)
+        self._note_wrong(operands, d, expected)
+        return Answers(self._inst, operands, d)
 
-    def _noted(self, operands: Operands, d: Bits) -> Answers:
-        """The answers; the first of those that are not the model's are wrong."""
-        answers = Answers(self._inst, operands, d)
-        wrong = answers.wrong(self._model)[:MOST_WRONG]
-        if len(wrong):
-            expected = answers.of(self._model)
-            self.wrong += [counterexample(operands, d, expected, row, "separating") for row in wrong.tolist()]
-        return answers
+    def _note_wrong(self, operands: Operands, d: Bits, expected: Bits) -> None:
+        """The first of the dot products that are not as the model has them."""
+        rows = np.flatnonzero(d != expected)[:MOST_WRONG].tolist()
+        self.wrong += [counterexample(operands, d, expected, row, "separating") for row in rows]
 
 
 def settled(findings: Mapping[str, Finding], contest: Contest, model: DotModel | None = None) -> dict[str, Finding]:

@@ -193,7 +193,7 @@ def _there(n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     cancelling = every == rng.integers(1, 3, n, np.int8)[:, None]
     way = rng.integers(0, 5, n)
     share = np.flatnonzero(way == 0)
-    there = one & np.isin(way, (1, 3, 4))[:, None]
+    there: NDArray[np.bool_] = one & np.isin(way, (1, 3, 4))[:, None]
     there |= cancelling & np.isin(way, (2, 3))[:, None]
     there |= another & (way == 4)[:, None]
     there[way < 4, LEAD] = True

@@ -35,7 +35,8 @@ Implementation = Callable[[DotModel, Instruction, Bits, Bits, Bits], Bits]
 
 def evaluate(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Bits:
     """N dot products: a, b [N, K], c [N] -> d [N]; see `DotModel.evaluate`."""
-    _check(model, inst, a, b, c)
+    _check_operands(inst, a, b, c)
+    _check_model(model, inst)
     d = np.empty(len(c), inst.d.dtype)
     start = 0
     while start < len(c):
@@ -64,6 +65,7 @@ class Trial:
     """Operands that many models are tried on."""
 
     def __init__(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:
+        _check_operands(inst, a, b, c)
         self._inst, self._operands = inst, (a, b, c)
 
     @cached_property
@@ -72,7 +74,7 @@ class Trial:
 
     def of(self, model: DotModel) -> Bits:
         """The model's results, as `evaluate` gives them."""
-        _check(model, self._inst, *self._operands)
+        _check_model(model, self._inst)
         compiled = _choice.compiled()
         if compiled:
             return compiled(model, self._inst, *self._operands)
@@ -127,7 +129,7 @@ def cores() -> int:
     return max(1, len(os.sched_getaffinity(0)) // _processes)
 
 
-def _check(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:
+def _check_operands(inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:
     for name, array, fmt, shape in (
         ("a", a, inst.a, (len(c), inst.k)),
         ("b", b, inst.b, (len(c), inst.k)),
@@ -135,6 +137,9 @@ def _check(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Non
     ):
         if array.dtype != fmt.dtype or array.shape != shape:
             raise AccprobeError(f"{inst.name}: {name} is {array.dtype}{list(array.shape)}, expected {fmt.dtype}{list(shape)}")
+
+
+def _check_model(model: DotModel, inst: Instruction) -> None:
     floats = [x for x in model.arithmetics if isinstance(x, FloatArithmetic)]
     aligned = any(x.alignment_bits is not None for x in floats)
     if inst.a.name == "f64" and aligned:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, get_args
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, get_args, overload
 
 from accprobe.instructions import Instruction
 from accprobe.model import SUM_BITS, AlignmentRounding, DotModel, FloatArithmetic
@@ -11,6 +11,25 @@ from accprobe.rivals import Rival, floats, with_bits
 
 ORDERED = ("alignment_bits", "result_bits")
 """Features whose values are numbers of bits."""
+
+
+class Rungs(Sequence[Rival]):
+    """Rivals in a row, each made when it is asked for."""
+
+    def __init__(self, numbers: range, rung: Callable[[int], Rival]) -> None:
+        self._numbers, self._rung = numbers, rung
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> Rival: ...
+    @overload
+    def __getitem__(self, place: slice) -> Rungs: ...
+    def __getitem__(self, place: int | slice) -> Rival | Rungs:
+        if isinstance(place, slice):
+            return Rungs(self._numbers[place], self._rung)
+        return self._rung(self._numbers[place])
 
 
 def further(model: DotModel, rival: Rival) -> Iterator[Rival]:
@@ -44,12 +63,15 @@ def coarser(model: DotModel) -> Iterator[Sequence[Rival]]:
         most = widest(model)[f"{prefix}alignment_bits"]
         ways = [("alignment_rounding", cut) for cut in get_args(AlignmentRounding)]
         for name, value in ways if prefix else (*ways, ("zero_terms", "aligned")):
-            rungs = []
-            for f in range(most, arithmetic.result_bits, -1):
-                changed = with_bits(model, arithmetic, alignment_bits=f, **{name: value})
+
+            def at(
+                f: int, was: FloatArithmetic = arithmetic, prefix: str = prefix, name: str = name, value: str = value
+            ) -> Rival:
+                changed = with_bits(model, was, alignment_bits=f, **{name: value})
                 assert changed is not None
-                rungs.append(Rival(f"{prefix}alignment_bits", str(f), changed, ((f"{prefix}{name}", value),)))
-            yield rungs
+                return Rival(f"{prefix}alignment_bits", str(f), changed, ((f"{prefix}{name}", value),))
+
+            yield Rungs(range(most, arithmetic.result_bits, -1), at)
 
 
 class Floors(NamedTuple):
@@ -77,9 +99,9 @@ def floors(inst: Instruction, model: DotModel) -> Iterator[Floors]:
 
         top = inst.d.max_exponent + 1
         if level is None:
-            yield Floors(None, [at(e) for e in range(lowest, max(top, lowest + 1))], [])
+            yield Floors(None, Rungs(range(lowest, max(top, lowest + 1)), at), ())
         else:
-            yield Floors(at(None), [at(e) for e in range(level + 1, top)], [at(e) for e in range(level - 1, lowest - 1, -1)])
+            yield Floors(at(None), Rungs(range(level + 1, top), at), Rungs(range(level - 1, lowest - 1, -1), at))
 
 
 def _lowest_bit(inst: Instruction, arithmetic: FloatArithmetic) -> int:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from accprobe.answers import Answers, rows
+from accprobe.answers import Answers
 from accprobe.directed import Felt, directed, felt
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel
@@ -28,10 +28,10 @@ class Search:
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
         self._inst, self._model, self._seed = inst, model, seed
         self._tried: dict[tuple[Felt | None, int], Answers] = {}
-        self._found: dict[tuple[DotModel, tuple[str, ...], int, bool], Operands | None] = {}
+        self._found: dict[tuple[DotModel, tuple[str, ...], int, bool], Answers | None] = {}
 
-    def separating(self, rival: DotModel, fields: Sequence[str], n: int = 1024, narrow: bool = True) -> Operands | None:
-        """Dot products on which the rival, which differs in those fields, is not the model.
+    def separating(self, rival: DotModel, fields: Sequence[str], n: int = 1024, narrow: bool = True) -> Answers | None:
+        """Dot products on which the rival, which differs in those fields, is not the model, and what the model answers.
 
         None where none is found among n that are made for each of the fields. narrow: made for that rival, and not for all that
         differ in the field.
@@ -41,13 +41,13 @@ class Search:
             self._found[key] = self._separating(*key)
         return self._found[key]
 
-    def _separating(self, rival: DotModel, fields: tuple[str, ...], n: int, narrow: bool) -> Operands | None:
+    def _separating(self, rival: DotModel, fields: tuple[str, ...], n: int, narrow: bool) -> Answers | None:
         places = dict.fromkeys(felt(self._model, rival, field, narrow) for field in fields)
         for place in [None] if self._inst.is_integer else places:
             answers = self._set(place, n)
             differ = answers.wrong(rival)
             if len(differ):
-                return rows(answers.operands, differ[:MOST])
+                return answers.some(differ[:MOST])
         return None
 
     def _set(self, place: Felt | None, n: int) -> Answers:
