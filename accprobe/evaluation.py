@@ -2,23 +2,24 @@
 
 This is the reference. A fused sum with finite alignment bits is computed in float64, where every step is exact by
 construction: a product of two operands of at most 24 bits, a multiplication by a power of two, the cut to an integer, and a
-sum of integers that fits in 53 bits (`model.SUM_BITS`, checked when the model is made). So is the exact sum of two such
-terms, which is a float64 and an error that is a float64 too. Other exact sums, and everything in f64, go through integer
+sum of integers that fits in 53 bits (`model.SUM_BITS`, checked when the model is made). The exact sum of two such terms, or of
+a product and an addend in f64, is two or three float64 numbers (`accprobe.error_free`). Other exact sums go through integer
 limbs (`accprobe.limbs`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import cache, reduce
+from functools import reduce
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe import limbs, rounding
+from accprobe.decoding import NOTHING, Significands, exponents_of, leading, significands, values_of
 from accprobe.error_free import Floats, Integers, Truths, power_of_two, rounded_to_odd, top_bits, two_product
-from accprobe.formats import Bits, Fields, Format
+from accprobe.formats import Bits, Format
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, ProductExponent, Subnormals, ZeroTerms
 
@@ -30,9 +31,6 @@ ROOM = 6
 
 FAR = 250
 """Of two terms, one whose last bit lies so much higher, or lower, could as well lie higher, or lower, still."""
-
-NOTHING = -4096
-"""The exponent of a term that takes no part in the alignment; any below half of it says so."""
 
 
 class Evaluation:
@@ -122,14 +120,14 @@ class _Wide(NamedTuple):
 
 
 class _Factors(NamedTuple):
-    """A product, [n]: significands a * b = |high + low|, times 2^exponent; naive has what becomes of it where not finite."""
+    """A product, [n]: a * b * 2^lowest, a and b being integers of 53 bits, and high + low = a * b; stand_in as in Significands."""
 
-    a: Integers
-    b: Integers
+    a: Floats
+    b: Floats
     high: Floats
     low: Floats
-    exponent: Integers
-    naive: Floats
+    lowest: Integers
+    stand_in: Floats
 
 
 class _Chunk:
@@ -170,7 +168,7 @@ class _Chunk:
         found = []
         for child in node.children:
             patterns = self.sum(child, reading)
-            found.append(_Other(patterns, child.arithmetic.result, "kept", patterns.tobytes()))
+            found.append(_Other(patterns, child.arithmetic.result, "kept", (child.arithmetic.result.name, patterns.tobytes())))
         if node.has_addend:
             found.append(_Other(self._c, self._inst.c, reading[1], reading[1]))
         return found
@@ -221,8 +219,8 @@ class _Chunk:
 
     def _decoded(self, other: _Other) -> _Decoded:
         def make() -> _Decoded:
-            values = _value(other.patterns, other.fmt, other.subnormals)
-            exponents = np.maximum(_leading(values), np.int16(other.fmt.min_exponent))
+            values = values_of(other.patterns, other.fmt, other.subnormals)
+            exponents = np.maximum(leading(values), np.int16(other.fmt.min_exponent))
             exponents[values == 0] = NOTHING
             return _Decoded(values, exponents)
 
@@ -233,7 +231,7 @@ class _Chunk:
 
         def make() -> tuple[Floats, Floats]:
             a, b = self._operands(ks)
-            values = _value(a, self._inst.a, subnormals) * _value(b, self._inst.b, subnormals)
+            values = values_of(a, self._inst.a, subnormals) * values_of(b, self._inst.b, subnormals)
             return values, values.sum(axis=0)
 
         return self._memory.get(("products", ks, subnormals), make)
@@ -245,10 +243,10 @@ class _Chunk:
 
         def make() -> tuple[NDArray[np.int16]]:
             if rule == "normalised product":
-                exponents = _leading(self._products(ks, subnormals)[0])
+                exponents = leading(self._products(ks, subnormals)[0])
             else:
                 a, b = (
-                    _exponent(x, fmt, subnormals, rule == "normalised operands", zeros == "aligned")
+                    exponents_of(x, fmt, subnormals, rule == "normalised operands", zeros == "aligned")
                     for x, fmt in zip(self._operands(ks), (self._inst.a, self._inst.b), strict=True)
                 )
                 exponents = a + b
@@ -284,26 +282,26 @@ class _Chunk:
     def _wide(self, node: FusedSum, others: list[_Other], reading: Reading) -> _Wide:
         """The exact sum, by floating-point numbers and their errors where it has two terms, otherwise by limbs."""
         terms = [self._factors(k, reading[0]) for k in node.products]
-        addends = [_fields(other.patterns, other.fmt, other.subnormals) for other in others]
-        naive = sum((term.naive for term in terms), sum((value for _, value in addends), np.zeros(len(self._c))))
-        specials = _specials(naive)
+        addends = [significands(values_of(other.patterns, other.fmt, other.subnormals)) for other in others]
+        stand_ins = [x.stand_in for x in terms] + [x.stand_in for x in addends]
+        specials = _specials(sum(stand_ins, np.zeros(len(self._c))))
         if len(terms) == len(addends) == 1:
-            ((fields, _),), ((other,)) = addends, others
-            return _Wide(*_product_and_addend(terms[0], fields, other.fmt), specials)
+            return _Wide(*_product_and_addend(terms[0], addends[0]), specials)
         total = limbs.Sum(len(self._c))
         for term in terms:
-            total.add_product(term.high < 0, term.a, term.b, term.exponent)
-        for (fields, _), other in zip(addends, others, strict=True):
-            total.add(fields.negative, fields.significand, fields.exponent - other.fmt.mantissa_bits)
+            a, b = (np.abs(x).astype(np.int64) for x in (term.a, term.b))
+            total.add_product(term.high < 0, a, b, term.lowest)
+        for addend in addends:
+            total.add(addend.signed < 0, np.abs(addend.signed).astype(np.int64), addend.lowest)
         return _Wide(*total.total(), specials)
 
     def _factors(self, k: int, subnormals: Subnormals) -> _Factors:
         def make() -> _Factors:
-            inst = self._inst
-            (fa, va), (fb, vb) = (_fields(x[k], f, subnormals) for x, f in ((self._a, inst.a), (self._b, inst.b)))
-            exponent = fa.exponent + fb.exponent - inst.a.mantissa_bits - inst.b.mantissa_bits
-            high, low = two_product(_signed(fa), _signed(fb))
-            return _Factors(fa.significand, fb.significand, high, low, exponent.astype(np.int64), va * vb)
+            a, b = (
+                significands(values_of(x[k], fmt, subnormals)) for x, fmt in ((self._a, self._inst.a), (self._b, self._inst.b))
+            )
+            high, low = two_product(a.signed, b.signed)
+            return _Factors(a.signed, b.signed, high, low, a.lowest + b.lowest, a.stand_in * b.stand_in)
 
         return self._memory.get(("factors", k, subnormals), make)
 
@@ -369,81 +367,10 @@ def _with_payloads(patterns: Bits, operands: list[Bits], fmt: Format) -> Bits:
     return patterns
 
 
-def _value(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:
-    if fmt.storage_bits > 16:
-        return _plain_value(patterns, fmt, subnormals)
-    return _values(fmt, subnormals).take(patterns.astype(np.intp), mode="clip")
-
-
-def _exponent(
-    patterns: Bits, fmt: Format, subnormals: Subnormals, normalised: bool = False, counted: bool = False
-) -> NDArray[np.int16]:
-    """Each operand's exponent in the alignment: its own, or that of its leading bit.
-
-    counted: zeros, and what is read as zero, have that of the smallest normal number; otherwise NOTHING.
-    """
-    if fmt.storage_bits > 16:
-        return _plain_exponent(patterns, fmt, subnormals, normalised, counted)
-    return _exponents(fmt, subnormals, normalised, counted).take(patterns.astype(np.intp), mode="clip")
-
-
-@cache
-def _values(fmt: Format, subnormals: Subnormals) -> Floats:
-    """Of every code of a format of at most 16 bits."""
-    return _plain_value(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype), fmt, subnormals)
-
-
-@cache
-def _exponents(fmt: Format, subnormals: Subnormals, normalised: bool, counted: bool) -> NDArray[np.int16]:
-    """Of every code of a format of at most 16 bits."""
-    return _plain_exponent(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype), fmt, subnormals, normalised, counted)
-
-
-def _plain_value(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:
-    values = fmt.values(patterns & fmt.dtype.type((1 << fmt.storage_bits) - 1))
-    if subnormals == "flushed":
-        values[np.abs(values) < 2.0**fmt.min_exponent] *= 0.0
-    return values
-
-
-def _plain_exponent(patterns: Bits, fmt: Format, subnormals: Subnormals, normalised: bool, counted: bool) -> NDArray[np.int16]:
-    values = _plain_value(patterns, fmt, "kept" if counted else subnormals)
-    exponents = _leading(values)
-    if not normalised:
-        exponents = np.maximum(exponents, np.int16(fmt.min_exponent))
-        if not counted:
-            exponents[values == 0] = NOTHING
-    return exponents
-
-
-def _leading(values: Floats) -> NDArray[np.int16]:
-    """floor(log2 |value|) of normal float64 numbers, NOTHING of 0."""
-    exponents = ((values.view(np.int64) >> 52) & 0x7FF).astype(np.int16) - np.int16(1023)
-    exponents[values == 0] = NOTHING
-    return exponents
-
-
-def _signed(fields: Fields) -> Floats:
-    significand = fields.significand.astype(np.float64)
-    return np.where(fields.negative, -significand, significand)
-
-
-def _product_and_addend(product: _Factors, addend: Fields, fmt: Format) -> tuple[Truths, Integers, Integers]:
-    lowest, significand = addend.exponent.astype(np.int64) - fmt.mantissa_bits, _signed(addend)
-    base = np.where(product.high == 0, lowest, product.exponent)
-    apart = np.where(significand == 0, 0, lowest - base)
-    base = np.where(apart > FAR, lowest - FAR, base)
-    scaled = significand * power_of_two(np.minimum(np.maximum(apart, -FAR), FAR))
+def _product_and_addend(product: _Factors, addend: Significands) -> tuple[Truths, Integers, Integers]:
+    base = np.where(product.high == 0, addend.lowest, product.lowest)
+    apart = np.where(addend.signed == 0, 0, addend.lowest - base)
+    base = np.where(apart > FAR, addend.lowest - FAR, base)
+    scaled = addend.signed * power_of_two(np.minimum(np.maximum(apart, -FAR), FAR))
     negative, magnitude, exponent = top_bits(product.high, product.low, scaled)
     return negative, magnitude, exponent + base
-
-
-def _fields(patterns: Bits, fmt: Format, subnormals: Subnormals) -> tuple[Fields, Floats]:
-    """The fields, finite ones where special, and a stand-in value (NaN, ±Inf, ±1 or 0) for the rules of specials."""
-    f = fmt.fields(patterns)
-    significand = np.where(f.is_nan | f.is_inf, 0, f.significand)
-    if subnormals == "flushed":
-        significand = np.where(significand < 1 << fmt.mantissa_bits, 0, significand)
-    value = np.where(f.is_inf, np.inf, np.where(significand > 0, 1.0, 0.0))
-    value = np.where(f.is_nan, np.nan, np.where(f.negative, -value, value))
-    return f._replace(significand=significand), value
