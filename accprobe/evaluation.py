@@ -120,7 +120,7 @@ class _Wide(NamedTuple):
 
 
 class _Factors(NamedTuple):
-    """A product, [n]: a * b * 2^lowest, a and b being integers of 53 bits, and high + low = a * b; stand_in as in Significands."""
+    """A product, [n]: a * b * 2^lowest, of integers of 53 bits, and high + low = a * b; stand_in as in Significands."""
 
     a: Floats
     b: Floats

@@ -27,7 +27,7 @@ from accprobe.model import DotModel, FloatArithmetic
 STEP = 1 << 20
 """Products after which a long evaluation looks again at which implementation to go on with."""
 
-LOADING, COMPILING = 0.5, 10.0
+LOADING, COMPILING = 2.0, 10.0
 """Seconds that the compiled evaluator takes to load, and the first time on a machine to compile."""
 
 Implementation = Callable[[DotModel, Instruction, Bits, Bits, Bits], Bits]

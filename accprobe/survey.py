@@ -28,7 +28,7 @@ from accprobe.surveyor import Measured, Surveyor, copied, counted, witnessed
 DOTS = 1 << 14
 """Dot products that a model is verified on where nothing else is asked for."""
 
-MOST_JOBS = 10
+MOST_JOBS = 8
 
 OnRow = Callable[[Report], None]
 Profiler = Callable[[Sequence[Instruction]], Mapping[str, Lowering]]

@@ -52,7 +52,8 @@ def test_what_random_operands_do_not_reach(seed: int) -> None:
     np.testing.assert_array_equal(model.evaluate(E5M2, *usual), rival.evaluate(E5M2, *usual))
     found = Search(E5M2, model, seed).separating(rival, ["product_exponent"], MANY)
     assert found is not None
-    assert (model.evaluate(E5M2, *found) != rival.evaluate(E5M2, *found)).all()
+    assert (found.d == model.evaluate(E5M2, *found.operands)).all()
+    assert (found.d != rival.evaluate(E5M2, *found.operands)).all()
 
 
 def test_the_rival_is_contradicted_by_the_device() -> None:
@@ -103,8 +104,9 @@ def test_every_field_is_found_by_what_is_made_for_it(fields: dict[str, object]) 
     rival = changed(model, **fields)
     found = Search(inst, model).separating(rival, list(fields))
     assert found is not None
-    assert 0 < len(found.c) <= MOST
-    assert (model.evaluate(inst, *found) != rival.evaluate(inst, *found)).all()
+    assert 0 < len(found) <= MOST
+    assert (found.d == model.evaluate(inst, *found.operands)).all()
+    assert (found.d != rival.evaluate(inst, *found.operands)).all()
 
 
 def test_the_same_function_has_no_such_operands() -> None:
@@ -122,8 +124,8 @@ def test_same_seed_same_operands() -> None:
     assert first is not None
     assert again is not None
     assert other is not None
-    np.testing.assert_array_equal(first.a, again.a)
-    assert not np.array_equal(first.a, other.a)
+    np.testing.assert_array_equal(first.operands.a, again.operands.a)
+    assert not np.array_equal(first.operands.a, other.operands.a)
 
 
 def test_integers() -> None:

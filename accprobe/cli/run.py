@@ -32,7 +32,7 @@ INTERRUPTED = 130
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
 @click.option("--dots", type=Count(), default=16384, show_default=True, help="Random dot products to verify each on.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
-@click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 10]")
+@click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 8]")
 @click.option(
     "-o",
     "--output",

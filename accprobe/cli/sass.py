@@ -38,7 +38,7 @@ MOST_TOLD = 20
 )
 @click.option("--require", multiple=True, metavar="OPCODE", help="Exit 1 where a kernel's matrix opcodes have none of these.")
 @click.option("--forbid", multiple=True, metavar="OPCODE", help="Exit 1 where a kernel has one of these.")
-@click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 10]")
+@click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 8]")
 @click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="Each kernel by itself, like ones too.")
 def sass(

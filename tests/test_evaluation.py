@@ -1,0 +1,90 @@
+"""Models evaluated one after another on the same dot products, against each evaluated alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted import Planted, float_models, integer_models
+
+from accprobe import evaluation, evaluator
+from accprobe.answers import FEW, Answers, spread
+from accprobe.evaluation import Evaluation
+from accprobe.findings import Finding
+from accprobe.instructions import Instruction, parse
+from accprobe.known_models import known_models
+from accprobe.ladders import coarser
+from accprobe.model import DotModel
+from accprobe.operands import Operands, draw, joined, kinds
+from accprobe.rivals import groups, pairs, rivals
+
+ONE_ROUND = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "mma.sync.m16n8k8.f64.f64.f64.f64", "wgmma.m64n8k16.f16.f16.f16"
+
+
+def every_kind(inst: Instruction, seed: int, n: int) -> Operands:
+    rng = np.random.default_rng(seed)
+    return joined([draw(kind, inst, rng, n) for kind in kinds(inst)])
+
+
+def relatives(model: DotModel) -> Iterator[DotModel]:
+    """The model, those that differ from it in a field or several, and the model again."""
+    yield model
+    for rival in (*rivals(model, {"order": Finding("order", "")}), *pairs(model), *groups(model)):
+        yield rival.model
+    for rungs in coarser(model):
+        yield from (rival.model for rival in rungs[:3])
+    yield model
+
+
+def assert_alike(inst: Instruction, models: list[DotModel], operands: Operands) -> None:
+    together = Evaluation(inst, *operands)
+    for model in models:
+        np.testing.assert_array_equal(together.of(model), Evaluation(inst, *operands).of(model), str(model))
+
+
+@pytest.mark.parametrize("room", [evaluation.ROOM, 0], ids=["as it is", "without room"])
+@pytest.mark.parametrize("name", ONE_ROUND)
+def test_rivals_of_known_models(name: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is remembered, or forgotten at once."""
+    monkeypatch.setattr(evaluation, "ROOM", room)
+    inst = parse(name)
+    assert_alike(inst, list(relatives(known_models("h100")[inst].model)), every_kind(inst, 0, 12))
+
+
+@settings(max_examples=60, deadline=None)
+@given(float_models() | integer_models(), st.integers(0, 2**32 - 1), st.randoms(use_true_random=False))
+def test_rivals_of_planted_models_in_any_order(planted: Planted, seed: int, random) -> None:  # type: ignore[no-untyped-def]
+    models = list(relatives(planted.model))
+    assert_alike(planted.instruction, random.sample(models, min(len(models), 25)), every_kind(planted.instruction, seed, 8))
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    inst = parse(ONE_ROUND[0])
+    operands = every_kind(inst, 0, 40)
+    together = Evaluation(inst, *operands)
+    for model in relatives(known_models("h100")[inst].model):
+        together.of(model)
+    for chunk in together._chunks:
+        held = sum(evaluation._size(value) for value in chunk._memory._kept.values())
+        assert 0 < held <= evaluation.ROOM * 8 * (chunk._a.size + 8 * len(chunk._c))
+
+
+def test_answers_that_are_not_a_models() -> None:
+    inst = parse(ONE_ROUND[0])
+    model = known_models("h100")[inst].model
+    operands = every_kind(inst, 1, 30)
+    right = Answers(inst, operands, model)
+    assert len(right) == len(operands.c)
+    np.testing.assert_array_equal(right.d, evaluator.evaluate(model, inst, *operands))
+    assert right.explained_by(model)
+    d = right.d.copy()
+    unseen = next(i for i in range(len(d)) if i not in spread(np.arange(len(d)), FEW))
+    d[unseen] ^= 1
+    wrong = Answers(inst, operands, d)
+    assert wrong.wrong(model).tolist() == [unseen]
+    assert not wrong.explained_by(model)
+    assert wrong.some(np.array([0, unseen])).wrong(model).tolist() == [1]
+    assert wrong.some(np.delete(np.arange(len(d)), unseen)).explained_by(model)
