@@ -12,16 +12,17 @@ from planted import Planted, float_models, integer_models
 
 from accprobe import evaluation, evaluator
 from accprobe.answers import FEW, Answers, spread
+from accprobe.directed import Felt, directed
 from accprobe.evaluation import Evaluation
 from accprobe.findings import Finding
 from accprobe.instructions import Instruction, parse
 from accprobe.known_models import known_models
-from accprobe.ladders import coarser
+from accprobe.ladders import coarser, floors
 from accprobe.model import DotModel
 from accprobe.operands import Operands, draw, joined, kinds
 from accprobe.rivals import groups, pairs, rivals
 
-ONE_ROUND = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "mma.sync.m16n8k8.f64.f64.f64.f64", "wgmma.m64n8k16.f16.f16.f16"
+ONE_ROUND = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "mma.sync.m16n8k8.f64.f64.f64.f64", "wgmma.m64n8k32.f16.e5m2.e5m2"
 
 
 def every_kind(inst: Instruction, seed: int, n: int) -> Operands:
@@ -29,13 +30,23 @@ def every_kind(inst: Instruction, seed: int, n: int) -> Operands:
     return joined([draw(kind, inst, rng, n) for kind in kinds(inst)])
 
 
-def relatives(model: DotModel) -> Iterator[DotModel]:
+def telling(inst: Instruction, model: DotModel, seed: int, n: int) -> Operands:
+    """Random operands of every kind, and such as are made for fields that show seldom."""
+    rng = np.random.default_rng(seed)
+    sums = tuple(range(len(list(model.root.nodes()))))
+    places = (Felt("anywhere", sums), Felt("products", sums), Felt("floor", sums, (-12, -126)))
+    return joined([every_kind(inst, seed, n), *(directed(inst, model, place, rng, 16 * n) for place in places)])
+
+
+def relatives(inst: Instruction, model: DotModel) -> Iterator[DotModel]:
     """The model, those that differ from it in a field or several, and the model again."""
     yield model
     for rival in (*rivals(model, {"order": Finding("order", "")}), *pairs(model), *groups(model)):
         yield rival.model
     for rungs in coarser(model):
         yield from (rival.model for rival in rungs[:3])
+    for levels in floors(inst, model):
+        yield from (rival.model for rival in (*levels.above[:400:20], *levels.below[:3], *filter(None, [levels.none])))
     yield model
 
 
@@ -51,21 +62,23 @@ def test_rivals_of_known_models(name: str, room: int, monkeypatch: pytest.Monkey
     """Whatever is remembered, or forgotten at once."""
     monkeypatch.setattr(evaluation, "ROOM", room)
     inst = parse(name)
-    assert_alike(inst, list(relatives(known_models("h100")[inst].model)), every_kind(inst, 0, 12))
+    model = known_models("h100")[inst].model
+    assert_alike(inst, list(relatives(inst, model)), telling(inst, model, 0, 12))
 
 
 @settings(max_examples=60, deadline=None)
 @given(float_models() | integer_models(), st.integers(0, 2**32 - 1), st.randoms(use_true_random=False))
 def test_rivals_of_planted_models_in_any_order(planted: Planted, seed: int, random) -> None:  # type: ignore[no-untyped-def]
-    models = list(relatives(planted.model))
-    assert_alike(planted.instruction, random.sample(models, min(len(models), 25)), every_kind(planted.instruction, seed, 8))
+    inst, models = planted.instruction, list(relatives(planted.instruction, planted.model))
+    operands = every_kind(inst, seed, 8) if inst.is_integer else telling(inst, planted.model, seed, 4)
+    assert_alike(inst, random.sample(models, min(len(models), 25)), operands)
 
 
 def test_what_is_remembered_is_bounded() -> None:
     inst = parse(ONE_ROUND[0])
     operands = every_kind(inst, 0, 40)
     together = Evaluation(inst, *operands)
-    for model in relatives(known_models("h100")[inst].model):
+    for model in relatives(inst, known_models("h100")[inst].model):
         together.of(model)
     for chunk in together._chunks:
         held = sum(evaluation._size(value) for value in chunk._memory._kept.values())
