@@ -3,6 +3,7 @@
 One product leads, most often down to the half of the result's last place, so that the sum is a tie, or to the first bit that
 the alignment cuts; another may cancel it, exactly or nearly, so that low bits come to the top; a zero may meet a large number;
 and small terms lie about those two places, one of them twice with both signs. They meet in a sum in which the models differ.
+What is lost of the smallest terms may show in nothing but the sign of zero, so that some have one sign in all of the sums.
 Where the leading exponent lies is drawn from where the field is felt. After Berkeley TestFloat's weighted significands.
 """
 
@@ -20,6 +21,9 @@ from accprobe.operands import Exponents, Operands, floats
 
 FLOORS = (-126, -133, -149)
 """Smallest alignment exponents that are looked about where neither model has one."""
+
+OF_ONE_SIGN = {"floor": 16, "underflow": 16}
+"""Places where one in so many dot products has terms of one sign alone."""
 
 OF_THE_LAST = 0.4
 """Share of the dot products whose terms meet in the last of the sums: what is lost on the way to the result shows there."""
@@ -124,7 +128,24 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
     way = rng.integers(0, 3, n)
     c = _numbers(inst.c, c_exponent, np.where(way == 0, inst.c.mantissa_bits, np.where(way == 1, 0, kept + 1)), rng)
     c[~has_c & (rng.random(n) < 0.7)] &= inst.c.dtype.type(inst.c.sign_bit)
-    return Operands(np.ascontiguousarray(a[:, : inst.k]), np.ascontiguousarray(b[:, : inst.k]), c)
+    a, b = np.ascontiguousarray(a[:, : inst.k]), np.ascontiguousarray(b[:, : inst.k])
+    if place.place in OF_ONE_SIGN:
+        last = slice(n - n // OF_ONE_SIGN[place.place], n)
+        a[last], b[last], c[last] = _of_one_sign(inst, aligned[last] - reach[last], half[last], rng)
+    return Operands(a, b, c)
+
+
+def _of_one_sign(inst: Instruction, cut: Exponents, half: Exponents, rng: np.random.Generator) -> Operands:
+    """Terms about the cut or half of the last place in every sum, and zeros, all of one sign; that of zero tells what is lost."""
+    shape = len(cut), inst.k
+    base = np.where(rng.random(len(cut)) < 0.7, cut, half)
+    exponent = (base[:, None] + rng.integers(-3, 2, shape)).ravel()
+    factors = _product(inst, exponent, rng.integers(0, 2, len(exponent)), np.zeros(len(exponent), bool), rng)
+    a, b = ((x & x.dtype.type(fmt.sign_bit - 1)).reshape(shape) for x, fmt in zip(factors, (inst.a, inst.b), strict=True))
+    a[rng.random(shape) < rng.choice((0.0, 0.5), len(cut))[:, None]] = 0
+    negative = rng.random(len(cut)) < 0.8
+    a[negative] |= a.dtype.type(inst.a.sign_bit)
+    return Operands(a, b, (negative * inst.c.sign_bit).astype(inst.c.dtype))
 
 
 def _under(bound: Exponents, rng: np.random.Generator) -> Exponents:
