@@ -136,7 +136,7 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
 
 
 def _of_one_sign(inst: Instruction, cut: Exponents, half: Exponents, rng: np.random.Generator) -> Operands:
-    """Terms about the cut or half of the last place in every sum, and zeros, all of one sign; that of zero tells what is lost."""
+    """Terms about the cut or half of the last place in every sum, and zeros, all of one sign, which zero keeps."""
     shape = len(cut), inst.k
     base = np.where(rng.random(len(cut)) < 0.7, cut, half)
     exponent = (base[:, None] + rng.integers(-3, 2, shape)).ravel()
