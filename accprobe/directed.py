@@ -112,7 +112,9 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
     exponents[SMALL[1]] = centre - kept - _under(np.maximum(reach - kept, 0) + 8, rng)
     exponents[SMALL[2:]] = aligned - reach + rng.integers(-2, 3, (3, n))
     exponents[-1] = exponents[SMALL[-1]]
-    row, term, leaf = _places(_leaves(inst, nodes, which, rng), rng)
+    meet = _meeting(inst, nodes, which, rng)
+    leaves = _shuffled(meet, rng)
+    row, term, leaf = _places(leaves, rng)
     bits = np.where(
         term < ZERO, centre[row] - _last_bits(centre, aligned, kept, reach, half, rng)[row], rng.integers(1, 3, len(row))
     )
@@ -131,21 +133,42 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
     a, b = np.ascontiguousarray(a[:, : inst.k]), np.ascontiguousarray(b[:, : inst.k])
     if place.place in OF_ONE_SIGN:
         last = slice(n - n // OF_ONE_SIGN[place.place], n)
-        a[last], b[last], c[last] = _of_one_sign(inst, aligned[last] - reach[last], half[last], rng)
+        ends = np.stack([aligned[last] - reach[last], half[last], centre[last]])
+        a[last], b[last], c[last] = _of_one_sign(inst, ends, meet[last, : inst.k], rng)
+        _cancel(inst, a[last], b[last], leaves[last], centre[last], rng)
     return Operands(a, b, c)
 
 
-def _of_one_sign(inst: Instruction, cut: Exponents, half: Exponents, rng: np.random.Generator) -> Operands:
-    """Terms about the cut or half of the last place in every sum, and zeros, all of one sign, which zero keeps."""
-    shape = len(cut), inst.k
-    base = np.where(rng.random(len(cut)) < 0.7, cut, half)
-    exponent = (base[:, None] + rng.integers(-3, 2, shape)).ravel()
-    factors = _product(inst, exponent, rng.integers(0, 2, len(exponent)), np.zeros(len(exponent), bool), rng)
+def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rng: np.random.Generator) -> Operands:
+    """Terms about one of the exponents [3, n] in every sum, or where they meet, and zeros, all of one sign."""
+    n, shape = len(meet), meet.shape
+    which = rng.choice(3, n, p=(0.5, 0.2, 0.3))
+    apart = np.where(np.equal(which, 2)[:, None], rng.integers(-1, 1, shape), rng.integers(-3, 2, shape))
+    exponent = (ends[which, np.arange(n)][:, None] + apart).ravel()
+    bits = np.where(which == 2, rng.integers(0, inst.b.mantissa_bits + 1, n), rng.integers(0, 2, n))
+    factors = _product(inst, exponent, np.repeat(bits, inst.k), np.zeros(n * inst.k, bool), rng)
     a, b = ((x & x.dtype.type(fmt.sign_bit - 1)).reshape(shape) for x, fmt in zip(factors, (inst.a, inst.b), strict=True))
-    a[rng.random(shape) < rng.choice((0.0, 0.5), len(cut))[:, None]] = 0
-    negative = rng.random(len(cut)) < 0.8
+    there = rng.random(shape) >= rng.choice((0.0, 0.5), n)[:, None]
+    a[~there | ~meet & (rng.random(n) < 0.3)[:, None]] = 0
+    negative = rng.random(n) < 0.8
     a[negative] |= a.dtype.type(inst.a.sign_bit)
-    return Operands(a, b, (negative * inst.c.sign_bit).astype(inst.c.dtype))
+    return Operands(a, b, np.where(negative, inst.c.sign_bit, 0).astype(inst.c.dtype))
+
+
+def _cancel(inst: Instruction, a: Bits, b: Bits, leaves: Exponents, centre: Exponents, rng: np.random.Generator) -> None:
+    """Two products that meet, of half of the dot products, made to cancel, some of them nearly (in place)."""
+    first, second = leaves[:, 0], leaves[:, 1]
+    rows = np.flatnonzero((first < inst.k) & (second < inst.k) & (rng.random(len(centre)) < 0.5))
+    n, first, second = len(rows), first[rows], second[rows]
+    x, y = _product(inst, centre[rows], rng.integers(0, inst.b.mantissa_bits + 1, n), np.zeros(n, bool), rng)
+    a[rows, first], b[rows, first] = x, y
+    a[rows, second], b[rows, second] = x ^ x.dtype.type(inst.a.sign_bit), np.where(rng.random(n) < 0.5, y, _beside(inst, y))
+
+
+def _beside(inst: Instruction, b: Bits) -> Bits:
+    """Numbers that differ in the last bit, where that is no NaN."""
+    changed = b ^ inst.b.dtype.type(1 << inst.b.ignored_low_bits)
+    return np.asarray(np.where(inst.b.fields(changed).is_nan, b, changed))
 
 
 def _under(bound: Exponents, rng: np.random.Generator) -> Exponents:
@@ -175,19 +198,19 @@ def _last_bits(
     return np.where(way < 0.45, half, np.where(way < 0.7, cut, any_bit))
 
 
-def _leaves(inst: Instruction, nodes: list[FusedSum], which: Exponents, rng: np.random.Generator) -> Exponents:
-    """Leaves, [n, K + 1], K being C: first, in random order, one of each term of that sum, so that they meet there."""
+def _meeting(inst: Instruction, nodes: list[FusedSum], which: Exponents, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Leaves that meet in that sum, [n, K + 1], K being C: one of each of its terms."""
     own = np.zeros((len(nodes), inst.k + 1), bool)
     inner = []
     for i, node in enumerate(nodes):
         below = [_below(term, inst.k) for term in node.terms]
         own[i, [leaves[0] for leaves in below if len(leaves) == 1]] = True
         inner += [(i, leaves) for leaves in below if len(leaves) > 1]
-    meet = own[which]
+    meet: NDArray[np.bool_] = own[which]
     for i, leaves in inner:
         rows = np.flatnonzero(which == i)
         meet[rows, rng.choice(np.array(leaves), len(rows))] = True
-    return _shuffled(meet, rng)
+    return meet
 
 
 def _shuffled(first: NDArray[np.bool_], rng: np.random.Generator) -> Exponents:
@@ -253,8 +276,7 @@ def _factors(
     like = np.where(like < 0, place, like)
     a, b = a[like], b[like]
     a[(term == OPPOSITE) | (term == NEARLY_OPPOSITE) | (term > SMALL[-1])] ^= inst.a.dtype.type(inst.a.sign_bit)
-    nearly = b ^ inst.b.dtype.type(1 << inst.b.ignored_low_bits)
-    b = np.where((term == NEARLY_OPPOSITE) & ~inst.b.fields(nearly).is_nan, nearly, b)
+    b = np.where(term == NEARLY_OPPOSITE, _beside(inst, b), b)
     zero = np.flatnonzero(term == ZERO)
     a[zero] = rng.integers(0, 2, len(zero)).astype(inst.a.dtype) * inst.a.dtype.type(inst.a.sign_bit)
     b[zero] = floats(inst.b, rng, np.full(len(zero), inst.b.max_exponent))
@@ -275,7 +297,8 @@ def _product(
         rng.integers(lowest - inst.a.mantissa_bits, lowest, n),
         rng.integers(lowest, highest + 1, n),
     )
-    ea = np.minimum(np.maximum(ea, exponent - inst.b.max_exponent), exponent - inst.b.min_exponent + inst.b.mantissa_bits)
+    most = exponent - inst.b.min_exponent + np.where(rng.random(n) < 0.5, inst.b.mantissa_bits, 0)
+    ea = np.minimum(np.maximum(ea, exponent - inst.b.max_exponent), most)
     if inst.a == inst.b:
         ea = np.where(rng.random(n) < 0.5, exponent - ea, ea)
     share = _under(bits + 1, rng)
