@@ -48,7 +48,11 @@ MOST_WRONG = 20
 """Dot products that contradict the model, of one set of operands, that are kept."""
 
 BESIDE = (0, 1, 2, 4, 7)
-"""Which of the rivals beyond the first of a row that is contradicted are tried too."""
+"""Which of a row of rivals are tried too, from about the first on that is contradicted."""
+
+
+RARE = 2
+"""Rivals that few operands leave alike, the last of them, which may still differ in one dot product of thousands."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
     for levels in floors(inst, result.model):
         survived += _floors_left(levels, arena)
     for rungs in coarser(result.model):
-        _try_beside(rungs[len(_alike(rungs, arena)) + 1 :], arena)
+        alike = len(_alike(rungs, arena))
+        _try_beside(rungs[max(alike - RARE, 0) :], arena)
     left = {(field, value) for rival in survived for field, value in rival.changes}
     for rival in (*pairs(result.model), *groups(result.model), *differing(result.model, result.others)):
         if not left.issuperset(rival.changes) and arena.survives(rival):
@@ -91,7 +96,7 @@ def _while_alike(rungs: Sequence[Rival], arena: _Arena) -> Sequence[Rival]:
 
 
 def _try_beside(rungs: Sequence[Rival], arena: _Arena) -> None:
-    """A few rivals further off: a model that is wrong most likely is so where one of them is not."""
+    """A few of the rivals: a model that is wrong most likely is so where one of them is not."""
     for offset in BESIDE:
         if offset < len(rungs):
             arena.ask_where_they_differ(rungs[offset])

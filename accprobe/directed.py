@@ -133,14 +133,14 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
     a, b = np.ascontiguousarray(a[:, : inst.k]), np.ascontiguousarray(b[:, : inst.k])
     if place.place in OF_ONE_SIGN:
         last = slice(n - n // OF_ONE_SIGN[place.place], n)
-        ends = np.stack([aligned[last] - reach[last], half[last], centre[last]])
+        ends = np.stack([aligned[last] - reach[last], half[last], aligned[last] - 1])
         a[last], b[last], c[last] = _of_one_sign(inst, ends, meet[last, : inst.k], rng)
         _cancel(inst, a[last], b[last], leaves[last], centre[last], rng)
     return Operands(a, b, c)
 
 
 def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rng: np.random.Generator) -> Operands:
-    """Terms about one of the exponents [3, n] in every sum, or where they meet, and zeros, all of one sign."""
+    """Terms about one of the exponents [3, n] in every sum, or where they meet or do not, and zeros, all of one sign."""
     n, shape = len(meet), meet.shape
     which = rng.choice(3, n, p=(0.5, 0.2, 0.3))
     apart = np.where(np.equal(which, 2)[:, None], rng.integers(-1, 1, shape), rng.integers(-3, 2, shape))
@@ -148,8 +148,8 @@ def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rn
     bits = np.where(which == 2, rng.integers(0, inst.b.mantissa_bits + 1, n), rng.integers(0, 2, n))
     factors = _product(inst, exponent, np.repeat(bits, inst.k), np.zeros(n * inst.k, bool), rng)
     a, b = ((x & x.dtype.type(fmt.sign_bit - 1)).reshape(shape) for x, fmt in zip(factors, (inst.a, inst.b), strict=True))
-    there = rng.random(shape) >= rng.choice((0.0, 0.5), n)[:, None]
-    a[~there | ~meet & (rng.random(n) < 0.3)[:, None]] = 0
+    there, way = rng.random(shape) >= rng.choice((0.0, 0.5), n)[:, None], rng.random((n, 1))
+    a[~there | (meet & (way < 0.25)) | (~meet & (way > 0.75))] = 0
     negative = rng.random(n) < 0.8
     a[negative] |= a.dtype.type(inst.a.sign_bit)
     return Operands(a, b, np.where(negative, inst.c.sign_bit, 0).astype(inst.c.dtype))
