@@ -8,7 +8,7 @@ number survives, the next one is tried too; where several fields decide together
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -26,7 +26,7 @@ from accprobe.ladders import Floors, coarser, floors, further, widest
 from accprobe.model import DotModel
 from accprobe.operands import Operands, draw, joined, kinds
 from accprobe.rivals import Rival, differing, groups, pairs, rivals
-from accprobe.separation import search_for
+from accprobe.separation import Made, search_for
 from accprobe.verify import Counterexample, counterexample
 
 AT_ONCE = 600
@@ -148,37 +148,43 @@ class _Arena:
         self.wrong: list[Counterexample] = []
         self._search = search_for(inst, model, seed)
         self._known = asked
+        self._made: dict[Made, Answers] = {}
 
     def survives(self, rival: Rival, thorough: bool = True) -> bool:
         """Whether nothing contradicts the rival. thorough: nor any of many more operands looked for."""
         self.tried += 1
         return (
             self._random.explained_by(rival.model)
-            and not self._contradicted(rival, FEW, narrow=False)
+            and all(answers.explained_by(rival.model) for answers in self._made_for(rival))
             and (not self._known or self._asked.explained_by(rival.model))
-            and not (thorough and self._contradicted(rival, MANY, narrow=True))
-            and not (thorough and _shows_seldom(rival) and self._contradicted(rival, MORE, narrow=True))
+            and not (thorough and self._contradicted(rival, MANY))
+            and not (thorough and _shows_seldom(rival) and self._contradicted(rival, MORE))
         )
 
     def ask_where_they_differ(self, rival: Rival) -> None:
         """For the sake of the model, which may be wrong there, even where the rival is contradicted already."""
         self.tried += 1
-        self._contradicted(rival, MANY, narrow=True)
+        self._contradicted(rival, MANY)
 
-    def _contradicted(self, rival: Rival, n: int, narrow: bool) -> bool:
-        """Whether the device contradicts the rival on operands, of n looked for, on which it is not the model."""
-        expected = self._search.separating(rival.model, [field for field, _ in rival.changes], n, narrow)
-        if expected is None:
-            return False
-        answers = self._ask(expected.operands, expected.d)
-        return np.array_equal(answers.d, expected.d) or not answers.explained_by(rival.model)
+    def _made_for(self, rival: Rival) -> Iterator[Answers]:
+        """A few operands for each field in which it differs; the device is asked all of them, as the model may be wrong."""
+        fields = [field for field, _ in rival.changes]
+        for made, expected in self._search.made(rival.model, fields, FEW, narrow=False).items():
+            if made not in self._made:
+                self._made[made] = self._ask(expected)
+            yield self._made[made]
+
+    def _contradicted(self, rival: Rival, n: int) -> bool:
+        """Whether the device contradicts the rival on operands, of n made for that rival, on which it is not the model."""
+        expected = self._search.separating(rival.model, [field for field, _ in rival.changes], n)
+        return expected is not None and not self._ask(expected).explained_by(rival.model)
 
     @cached_property
     def _random(self) -> Answers:
         """Random dot products of every kind."""
         rng = np.random.default_rng(self._seed)
         operands = joined([draw(kind, self._inst, rng, OF_A_KIND) for kind in kinds(self._inst)])
-        return self._ask(operands, self._model.evaluate(self._inst, *operands))
+        return self._ask(Answers(self._inst, operands, self._model))
 
     @cached_property
     def _asked(self) -> Answers:
@@ -189,11 +195,13 @@ class _Arena:
         self._note_wrong(operands, d, self._model.evaluate(self._inst, *operands))
         return Answers(self._inst, operands, d)
 
-    def _ask(self, operands: Operands, expected: Bits) -> Answers:
-        """What the device answers; expected: what the model does."""
-        d = dot_expecting(self._device, self._inst, *operands, lambda: expected)
-        self._note_wrong(operands, d, expected)
-        return Answers(self._inst, operands, d)
+    def _ask(self, expected: Answers) -> Answers:
+        """The same with the device's answers, where those are not the expected ones of the model."""
+        d = dot_expecting(self._device, self._inst, *expected.operands, lambda: expected.d)
+        if np.array_equal(d, expected.d):
+            return expected
+        self._note_wrong(expected.operands, d, expected.d)
+        return Answers(self._inst, expected.operands, d)
 
     def _note_wrong(self, operands: Operands, d: Bits, expected: Bits) -> None:
         """The first of the dot products that are not as the model has them."""

@@ -143,8 +143,8 @@ def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rn
     """Terms about one of the exponents [3, n] in every sum, or where they meet or do not, and zeros, all of one sign."""
     n, shape = len(meet), meet.shape
     which = rng.choice(3, n, p=(0.5, 0.2, 0.3))
-    apart = np.where(np.equal(which, 2)[:, None], rng.integers(-1, 1, shape), rng.integers(-3, 2, shape))
-    exponent = (ends[which, np.arange(n)][:, None] + apart).ravel()
+    together = ends[which, np.arange(n)] + np.where(which == 2, 0, rng.integers(-2, 3, n))
+    exponent = (together[:, None] - rng.integers(0, 3 - (which == 2)[:, None], shape)).ravel()
     bits = np.where(which == 2, rng.integers(0, inst.b.mantissa_bits + 1, n), rng.integers(0, 2, n))
     factors = _product(inst, exponent, np.repeat(bits, inst.k), np.zeros(n * inst.k, bool), rng)
     a, b = ((x & x.dtype.type(fmt.sign_bit - 1)).reshape(shape) for x, fmt in zip(factors, (inst.a, inst.b), strict=True))

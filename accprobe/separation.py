@@ -22,12 +22,16 @@ MOST = 32
 """Dot products that are given back: few, as each is a question to a device."""
 
 
+Made = tuple[Felt | None, int]
+"""For what operands were made, and how many of them."""
+
+
 class Search:
     """Looks for operands on which rivals differ from one model; what one rival was tried on, the next one is too."""
 
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
         self._inst, self._model, self._seed = inst, model, seed
-        self._tried: dict[tuple[Felt | None, int], Answers] = {}
+        self._tried: dict[Made, Answers] = {}
         self._found: dict[tuple[DotModel, tuple[str, ...], int, bool], Answers | None] = {}
 
     def separating(self, rival: DotModel, fields: Sequence[str], n: int = 1024, narrow: bool = True) -> Answers | None:
@@ -42,16 +46,18 @@ class Search:
         return self._found[key]
 
     def _separating(self, rival: DotModel, fields: tuple[str, ...], n: int, narrow: bool) -> Answers | None:
-        places = dict.fromkeys(felt(self._model, rival, field, narrow) for field in fields)
-        for place in [None] if self._inst.is_integer else places:
-            answers = self._set(place, n)
+        for answers in self.made(rival, fields, n, narrow).values():
             differ = answers.wrong(rival)
             if len(differ):
                 return answers.some(differ[:MOST])
         return None
 
+    def made(self, rival: DotModel, fields: Sequence[str], n: int, narrow: bool) -> dict[Made, Answers]:
+        """Dot products, n for each of the fields in which the rival differs, and what the model answers."""
+        places = [None] if self._inst.is_integer else [felt(self._model, rival, field, narrow) for field in fields]
+        return {(place, n): self._set(place, n) for place in places}
+
     def _set(self, place: Felt | None, n: int) -> Answers:
-        """Dot products, and what the model answers."""
         if (place, n) not in self._tried:
             rng = np.random.default_rng([self._seed, n, *(place.seed if place else ())])
             operands = directed(self._inst, self._model, place, rng, n) if place else self._random(rng, n)
