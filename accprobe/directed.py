@@ -114,6 +114,7 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
     exponents[-1] = exponents[SMALL[-1]]
     meet = _meeting(inst, nodes, which, rng)
     leaves = _shuffled(meet, rng)
+    _lead_with_c(leaves, meet[:, inst.k] & (rng.random(n) < 0.4))
     row, term, leaf = _places(leaves, rng)
     bits = np.where(
         term < ZERO, centre[row] - _last_bits(centre, aligned, kept, reach, half, rng)[row], rng.integers(1, 3, len(row))
@@ -127,7 +128,7 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
     of_c, has_c = leaf == inst.k, np.zeros(n, bool)
     has_c[row[of_c]] = True
     c_exponent[row[of_c]] = exponents[term[of_c], row[of_c]]
-    way = rng.integers(0, 3, n)
+    way = rng.integers(0, 4, n)
     c = _numbers(inst.c, c_exponent, np.where(way == 0, inst.c.mantissa_bits, np.where(way == 1, 0, kept + 1)), rng)
     c[~has_c & (rng.random(n) < 0.7)] &= inst.c.dtype.type(inst.c.sign_bit)
     a, b = np.ascontiguousarray(a[:, : inst.k]), np.ascontiguousarray(b[:, : inst.k])
@@ -222,6 +223,13 @@ def _shuffled(first: NDArray[np.bool_], rng: np.random.Generator) -> Exponents:
     keys |= (~first).astype(np.uint32) << np.uint32(31)
     keys.sort(axis=1)
     return (keys & np.uint32((1 << bits) - 1)).astype(np.int64)
+
+
+def _lead_with_c(leaves: Exponents, which: NDArray[np.bool_]) -> None:
+    """C put first in these dot products: it holds more bits than a product may (in place)."""
+    rows = np.flatnonzero(which)
+    place = np.argmax(leaves[rows] == leaves.shape[1] - 1, axis=1)
+    leaves[rows, 0], leaves[rows, place] = leaves[rows, place], leaves[rows, 0]
 
 
 def _below(term: Term, addend: int) -> list[int]:
