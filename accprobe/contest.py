@@ -8,7 +8,7 @@ number survives, the next one is tried too; where several fields decide together
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -148,36 +148,32 @@ class _Arena:
         self.wrong: list[Counterexample] = []
         self._search = search_for(inst, model, seed)
         self._known = asked
-        self._made: dict[Made, Answers] = {}
+        self._answered: dict[Made, Answers] = {}
 
     def survives(self, rival: Rival, thorough: bool = True) -> bool:
         """Whether nothing contradicts the rival. thorough: nor any of many more operands looked for."""
         self.tried += 1
         return (
             self._random.explained_by(rival.model)
-            and all(answers.explained_by(rival.model) for answers in self._made_for(rival))
+            and self._explains_made(rival, FEW, narrow=False)
             and (not self._known or self._asked.explained_by(rival.model))
-            and not (thorough and self._contradicted(rival, MANY))
-            and not (thorough and _shows_seldom(rival) and self._contradicted(rival, MORE))
+            and (not thorough or self._explains_made(rival, MANY))
+            and (not thorough or not _shows_seldom(rival) or self._explains_made(rival, MORE))
         )
 
     def ask_where_they_differ(self, rival: Rival) -> None:
         """For the sake of the model, which may be wrong there, even where the rival is contradicted already."""
         self.tried += 1
-        self._contradicted(rival, MANY)
+        self._made_for(rival, MANY)
 
-    def _made_for(self, rival: Rival) -> Iterator[Answers]:
-        """A few operands for each field in which it differs; the device is asked all of them, as the model may be wrong."""
-        fields = [field for field, _ in rival.changes]
-        for made, expected in self._search.made(rival.model, fields, FEW, narrow=False).items():
-            if made not in self._made:
-                self._made[made] = self._ask(expected)
-            yield self._made[made]
+    def _explains_made(self, rival: Rival, n: int, narrow: bool = True) -> bool:
+        return all(answers.explained_by(rival.model) for answers in self._made_for(rival, n, narrow))
 
-    def _contradicted(self, rival: Rival, n: int) -> bool:
-        """Whether the device contradicts the rival on operands, of n made for that rival, on which it is not the model."""
-        expected = self._search.separating(rival.model, [field for field, _ in rival.changes], n)
-        return expected is not None and not self._ask(expected).explained_by(rival.model)
+    def _made_for(self, rival: Rival, n: int, narrow: bool = True) -> list[Answers]:
+        """Operands made for the fields in which it differs; the device is asked all of them, as the model may be wrong too."""
+        made = self._search.made(rival.model, [field for field, _ in rival.changes], n, narrow)
+        self._answered |= {key: self._ask(expected) for key, expected in made.items() if key not in self._answered}
+        return [self._answered[key] for key in made]
 
     @cached_property
     def _random(self) -> Answers:

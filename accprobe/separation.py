@@ -18,42 +18,22 @@ from accprobe.instructions import Instruction
 from accprobe.model import DotModel
 from accprobe.operands import Operands, draw, joined, kinds
 
-MOST = 32
-"""Dot products that are given back: few, as each is a question to a device."""
-
-
 Made = tuple[Felt | None, int]
 """For what operands were made, and how many of them."""
 
 
 class Search:
-    """Looks for operands on which rivals differ from one model; what one rival was tried on, the next one is too."""
+    """Makes operands on which rivals may differ from one model; what one rival was tried on, the next one is too."""
 
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
         self._inst, self._model, self._seed = inst, model, seed
         self._tried: dict[Made, Answers] = {}
-        self._found: dict[tuple[DotModel, tuple[str, ...], int, bool], Answers | None] = {}
 
-    def separating(self, rival: DotModel, fields: Sequence[str], n: int = 1024, narrow: bool = True) -> Answers | None:
-        """Dot products on which the rival, which differs in those fields, is not the model, and what the model answers.
+    def made(self, rival: DotModel, fields: Sequence[str], n: int, narrow: bool = True) -> dict[Made, Answers]:
+        """Dot products, n for each of the fields in which the rival differs, and what the model answers.
 
-        None where none is found among n that are made for each of the fields. narrow: made for that rival, and not for all that
-        differ in the field.
+        narrow: made for that rival, and not for all that differ in the field.
         """
-        key = rival, tuple(fields), n, narrow
-        if key not in self._found:
-            self._found[key] = self._separating(*key)
-        return self._found[key]
-
-    def _separating(self, rival: DotModel, fields: tuple[str, ...], n: int, narrow: bool) -> Answers | None:
-        for answers in self.made(rival, fields, n, narrow).values():
-            differ = answers.wrong(rival)
-            if len(differ):
-                return answers.some(differ[:MOST])
-        return None
-
-    def made(self, rival: DotModel, fields: Sequence[str], n: int, narrow: bool) -> dict[Made, Answers]:
-        """Dot products, n for each of the fields in which the rival differs, and what the model answers."""
         places = [None] if self._inst.is_integer else [felt(self._model, rival, field, narrow) for field in fields]
         return {(place, n): self._set(place, n) for place in places}
 
