@@ -35,7 +35,7 @@ AT_ONCE = 600
 OF_A_KIND = 48
 """Random dot products of each kind that every rival meets."""
 
-FEW, MANY = 1024, 6144
+FEW, MANY = 1024, 4096
 """Operands looked for where a rival differs from the model: first, and where those and all that was asked left it."""
 
 MORE = 12288
