@@ -40,11 +40,20 @@ class Evaluation:
         step = max(1, CHUNK // inst.k)
         self._parts = [slice(start, start + step) for start in range(0, len(c), step)]
         self._chunks = [_Chunk(inst, a[part], b[part], c[part]) for part in self._parts]
-        self._d, self._n = inst.d.dtype, len(c)
+        self._inst, self._n = inst, len(c)
+
+    def is_of(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> bool:
+        """Whether these are the very dot products."""
+        of, formats = ((x.a, x.b, x.c, x.d, x.k) for x in (self._inst, inst))
+        return (
+            of == formats
+            and len(c) == self._n
+            and all(chunk.is_of(a[p], b[p], c[p]) for p, chunk in zip(self._parts, self._chunks, strict=True))
+        )
 
     def of(self, model: DotModel) -> Bits:
         """The model's results, [N]."""
-        d = np.empty(self._n, self._d)
+        d = np.empty(self._n, self._inst.d.dtype)
         with np.errstate(all="ignore"):
             for part, chunk in zip(self._parts, self._chunks, strict=True):
                 d[part] = chunk.sum(model.root, (model.subnormal_operands, model.subnormal_addend))
@@ -134,9 +143,12 @@ class _Chunk:
     """A few dot products, a and b transposed to [K, n]."""
 
     def __init__(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:
-        self._inst, self._c = inst, c
-        self._a, self._b = np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)
+        self._inst, self._c = inst, c.copy()
+        self._a, self._b = (np.array(x.T, order="C") for x in (a, b))
         self._memory = _Memory(ROOM * 8 * (a.size + 8 * len(c)))
+
+    def is_of(self, a: Bits, b: Bits, c: Bits) -> bool:
+        return np.array_equal(c, self._c) and np.array_equal(a.T, self._a) and np.array_equal(b.T, self._b)
 
     def sum(self, node: FusedSum, reading: Reading) -> Bits:
         """The node's results, [n]."""

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -241,7 +240,9 @@ class Report(_Record):
     def dumps(self) -> str:
         """The report as JSON text: lists of plain values on one line each."""
         data = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        return "".join(_lines(data, "")) + "\n"
+        text: list[str] = []
+        _write(data, "", text)
+        return "".join(text) + "\n"
 
     def save(self, path: Path) -> None:
         """Write the file, so that a reader sees all of it or none. Raises OSError."""
@@ -375,7 +376,8 @@ def _reason(error: ValidationError) -> str:
     return f"{key}: {text}{shown}" if key else text
 
 
-def _lines(value: object, indent: str) -> Iterator[str]:
+def _write(value: object, indent: str, text: list[str]) -> None:
+    """The parts of the value's JSON text, appended."""
     if isinstance(value, dict) and value:
         items = [(f"{json.dumps(key)}: ", item) for key, item in value.items()]
         brackets = "{}"
@@ -383,18 +385,18 @@ def _lines(value: object, indent: str) -> Iterator[str]:
         items = [("", item) for item in value]
         brackets = "[]"
     else:
-        yield json.dumps(value)
+        text.append(json.dumps(value))
         return
     whole = json.dumps(value) if _is_small(value) else None
     if whole and len(indent) + len(whole) <= 120:
-        yield whole
+        text.append(whole)
         return
     inner = indent + " "
-    yield brackets[0]
+    text.append(brackets[0])
     for i, (key, item) in enumerate(items):
-        yield f"{',' if i else ''}\n{inner}{key}"
-        yield from _lines(item, inner)
-    yield f"\n{indent}{brackets[1]}"
+        text.append(f"{',' if i else ''}\n{inner}{key}")
+        _write(item, inner, text)
+    text.append(f"\n{indent}{brackets[1]}")
 
 
 def _is_small(value: dict[str, object] | list[object]) -> bool:

@@ -15,6 +15,7 @@ from accprobe.answers import FEW, Answers, spread
 from accprobe.directed import Felt, directed
 from accprobe.evaluation import Evaluation
 from accprobe.findings import Finding
+from accprobe.formats import Bits
 from accprobe.instructions import Instruction, parse
 from accprobe.known_models import known_models
 from accprobe.ladders import coarser, floors
@@ -83,6 +84,25 @@ def test_what_is_remembered_is_bounded() -> None:
     for chunk in together._chunks:
         held = sum(evaluation._size(value) for value in chunk._memory._kept.values())
         assert 0 < held <= evaluation.ROOM * 8 * (chunk._a.size + 8 * len(chunk._c))
+
+
+def test_operands_that_change_are_others() -> None:
+    """What was computed for the last operands is of use for the very same ones alone, whichever arrays hold them."""
+    inst, other = parse(ONE_ROUND[0]), parse("wgmma.m64n8k32.f32.e4m3.e4m3")
+    models = {i: known_models("h100")[i].model for i in (inst, other)}
+    a, b, c = every_kind(inst, 0, 20)
+
+    def alone(i: Instruction) -> Bits:
+        return evaluator.with_numpy(models[i], i, a, b, c)
+
+    first = models[inst].evaluate(inst, a, b, c)
+    np.testing.assert_array_equal(first, alone(inst))
+    np.testing.assert_array_equal(models[other].evaluate(other, a.copy(), b, c), alone(other))
+    for x in (a, b, c):
+        x ^= x.dtype.type(1 << (8 * x.itemsize - 1))
+        np.testing.assert_array_equal(models[inst].evaluate(inst, a, b, c), alone(inst))
+    assert (models[inst].evaluate(inst, a, b, c) != first).any()
+    np.testing.assert_array_equal(models[inst].evaluate(inst, a[:7], b[:7], c[:7]), alone(inst)[:7])
 
 
 def test_answers_that_are_not_a_models() -> None:

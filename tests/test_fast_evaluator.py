@@ -180,6 +180,7 @@ class Patient:
         self.asked: list[tuple[str, int]] = []
         for name, module, attribute in (("numpy", evaluator, "with_numpy"), ("numba", fast_evaluator, "evaluate")):
             monkeypatch.setattr(module, attribute, self._noting(name, getattr(module, attribute)))
+        monkeypatch.setattr(evaluator, "KEPT", 0)
         monkeypatch.setattr(evaluator, "_choice", self.choice)
 
     def _noting(self, name: str, evaluate: evaluator.Implementation) -> evaluator.Implementation:
@@ -223,7 +224,7 @@ from accprobe import evaluator
 from accprobe.instructions import parse
 from accprobe.known_models import known_models
 evaluator._choice._patience = 0.0
-evaluator.STEP = 1000
+evaluator.STEP, evaluator.KEPT = 1000, 0
 inst = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
 zeros = np.zeros((100, 32), np.uint8)
 d = known_models("h100")[inst].model.evaluate(inst, zeros, zeros, np.full(100, 0x404073FF, np.uint32))
@@ -244,7 +245,7 @@ from accprobe import evaluator
 from accprobe.instructions import parse
 from accprobe.known_models import known_models
 evaluator._choice._patience = 0.0
-evaluator.STEP = 1000
+evaluator.STEP, evaluator.KEPT = 1000, 0
 inst = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
 zeros = np.zeros((100, 32), np.uint8)
 d = known_models("h100")[inst].model.evaluate(inst, zeros, zeros, np.full(100, 0x404073FF, np.uint32))
