@@ -1,4 +1,4 @@
-"""What a device answered, for model after model to be held against."""
+"""What a device, or a model, answered, for model after model to be held against."""
 
 from __future__ import annotations
 
@@ -28,10 +28,6 @@ class Answers:
 
     def __len__(self) -> int:
         return len(self.d)
-
-    def of(self, model: DotModel) -> Bits:
-        """What the model answers, [N]."""
-        return self._trial.of(model)
 
     def wrong(self, model: DotModel) -> Which:
         """Which of the answers are not the model's."""

@@ -1,9 +1,10 @@
 """The contest: the inferred model against its rivals, and what it leaves of the findings.
 
-A rival is held against random operands of every kind, against everything that the experiments asked, and on operands that are
-looked for where it differs from the model (`accprobe.separation`). One that explains all of it has survived. A feature is
-exact where no rival with another value of it survives; else the survivors' values are what is left of it. Where a neighbouring
-number survives, the next one is tried too; where several fields decide together, rivals that change them at once.
+A rival is held against random operands of every kind, against everything that the experiments asked, and against operands made
+for where it may differ from the model (`accprobe.separation`). One that explains all of it has survived. The device is asked
+all of those operands, so that the model meets them too. A feature is exact where no rival with another value of it survives;
+else the survivors' values are what is left of it. Where a neighbouring number survives, the next one is tried too; where
+several fields decide together, rivals that change them at once.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ OF_A_KIND = 48
 """Random dot products of each kind that every rival meets."""
 
 FEW, MANY = 1024, 4096
-"""Operands looked for where a rival differs from the model: first, and where those and all that was asked left it."""
+"""Operands made for where a rival may differ from the model: first, and where those and all that was asked left it."""
 
 MORE = 12288
-"""Operands looked for last, for fields that show seldom."""
+"""Operands made last, for fields that show seldom."""
 
 SELDOM = ("result_bits", "result_rounding", "alignment_bits", *OF_ALIGNMENT)
 """Fields that may show in one of thousands of dot products made for them."""
@@ -49,7 +50,6 @@ MOST_WRONG = 20
 
 BESIDE = (0, 1, 2, 4, 7)
 """Which of a row of rivals are tried too, from about the first on that is contradicted."""
-
 
 RARE = 2
 """Rivals that few operands leave alike, the last of them, which may still differ in one dot product of thousands."""
@@ -99,7 +99,7 @@ def _try_beside(rungs: Sequence[Rival], arena: _Arena) -> None:
     """A few of the rivals: a model that is wrong most likely is so where one of them is not."""
     for offset in BESIDE:
         if offset < len(rungs):
-            arena.ask_where_they_differ(rungs[offset])
+            arena.ask_about(rungs[offset])
 
 
 def _alike(rungs: Sequence[Rival], arena: _Arena) -> Sequence[Rival]:
@@ -161,7 +161,7 @@ class _Arena:
             and (not thorough or not _shows_seldom(rival) or self._explains_made(rival, MORE))
         )
 
-    def ask_where_they_differ(self, rival: Rival) -> None:
+    def ask_about(self, rival: Rival) -> None:
         """For the sake of the model, which may be wrong there, even where the rival is contradicted already."""
         self.tried += 1
         self._made_for(rival, MANY)

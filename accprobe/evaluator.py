@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,8 +88,8 @@ class Trial:
             return self._evaluation.of(model)
 
 
-class _Latest:
-    """The evaluation in numpy of the operands that came last."""
+class _Latest(threading.local):
+    """The evaluation in numpy of the operands that came last; each thread's own."""
 
     def __init__(self) -> None:
         self._evaluation: Evaluation | None = None

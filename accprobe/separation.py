@@ -1,4 +1,4 @@
-"""The search for operands on which two models differ.
+"""Operands for the search where two models differ.
 
 Random operands of the usual kinds reach a rule seldom that shows in one exponent of hundreds, beside a sum that cancels. So
 they are made for it (`accprobe.directed`); for integers, random ones are enough.
