@@ -39,7 +39,8 @@ def exponents_of(
 ) -> NDArray[np.int16]:
     """Each operand's exponent in the alignment: its own, or that of its leading bit.
 
-    counted: zeros, and what is read as zero, have that of the smallest normal number; otherwise NOTHING.
+    Zeros, and what is read as zero, have NOTHING; but counted, their own exponent is that of the smallest normal number, and a
+    subnormal that is read as zero has that of its leading bit.
     """
     if fmt.storage_bits > 16:
         return _plain_exponent(patterns, fmt, subnormals, normalised, counted)

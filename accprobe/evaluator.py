@@ -174,3 +174,5 @@ def _check_model(model: DotModel, inst: Instruction) -> None:
         raise AccprobeError(f"{inst.name}: NaN operands pass through exact sums of one format only")
     if model.products != inst.k:
         raise AccprobeError(f"{inst.name} has {inst.k} products, the model {model.products}")
+    if model.ks != tuple(range(inst.k)):
+        raise AccprobeError(f"{inst.name} has the products 0 to {inst.k - 1}, each once; the model has others, or some twice")

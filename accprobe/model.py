@@ -159,6 +159,11 @@ class DotModel:
         return _write(self.root, self.arithmetics)
 
     @cached_property
+    def ks(self) -> tuple[int, ...]:
+        """k of all products, ascending."""
+        return tuple(sorted(k for node in self.root.nodes() for k in node.products))
+
+    @cached_property
     def products(self) -> int:
         return sum(len(node.products) for node in self.root.nodes())
 

@@ -7,11 +7,12 @@ import os
 import signal
 import time
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from fnmatch import fnmatchcase
 from functools import cache
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -29,6 +30,9 @@ DOTS = 1 << 14
 """Dot products that a model is verified on where nothing else is asked for."""
 
 MOST_JOBS = 8
+
+POLL = 0.02
+"""Seconds between two looks for finished rows."""
 
 OnRow = Callable[[Report], None]
 Profiler = Callable[[Sequence[Instruction]], Mapping[str, Lowering]]
@@ -219,13 +223,26 @@ def _surveyor(name: str, record: bool) -> Surveyor:
     return Surveyor(open_device(name), record)
 
 
+_finished: SimpleQueue[Measured] | None = None
+"""Where this worker process sends its rows."""
+
+
+def _begin_worker(jobs: int, finished: SimpleQueue[Measured]) -> None:
+    global _finished
+    _finished = finished
+    share_cores(jobs)
+
+
 def _open_in_worker(name: str, record: bool) -> None:
     """The device is open before the first row needs it."""
     _surveyor(name, record)
 
 
-def _rows_in_worker(name: str, insts: Sequence[Instruction], dots: int, seed: int, record: bool) -> list[Measured]:
-    return [_surveyor(name, record).measured(inst, dots, seed) for inst in insts]
+def _rows_in_worker(name: str, insts: Sequence[Instruction], dots: int, seed: int, record: bool) -> None:
+    """Each row is sent as soon as it is finished."""
+    assert _finished is not None
+    for inst in insts:
+        _finished.put(_surveyor(name, record).measured(inst, dots, seed))
 
 
 def _tasks(insts: Iterable[Instruction]) -> list[list[Instruction]]:
@@ -253,7 +270,9 @@ def _in_processes(
     """
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=share_cores, initargs=(jobs,)) as pool:
+    finished: SimpleQueue[Measured] = context.SimpleQueue()
+    left = len(insts)
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker, initargs=(jobs, finished)) as pool:
         try:
             with _interrupts_held_back():
                 for _ in range(jobs):
@@ -261,14 +280,25 @@ def _in_processes(
             prepare()
             with _interrupts_held_back():
                 futures = [pool.submit(_rows_in_worker, name, task, dots, seed, record) for task in _tasks(insts)]
-            for future in as_completed(futures):
-                yield from future.result()
+            while left:
+                if finished.empty():
+                    _raise_failures(futures)
+                    time.sleep(POLL)
+                else:
+                    left -= 1
+                    yield finished.get()
         except BrokenProcessPool:
             raise DeviceError("a worker process died, perhaps for want of memory; fewer --jobs need less") from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in set(multiprocessing.active_children()) - others:
                 worker.kill()
+
+
+def _raise_failures(futures: Iterable[Future[None]]) -> None:
+    for future in futures:
+        if future.done():
+            future.result()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from typing import get_args
 
 import numpy as np
@@ -15,6 +16,7 @@ from reference import evaluate_one
 from accprobe import evaluator
 from accprobe.errors import AccprobeError
 from accprobe.formats import FORMATS
+from accprobe.instructions import parse
 from accprobe.model import DotModel, FloatArithmetic, IntegerArithmetic, NanPayload, chain
 from accprobe.operands import Operands, draw, kinds
 
@@ -133,3 +135,12 @@ def test_a_model_of_another_k() -> None:
     inst = instruction(32, "s32", "s8", "s8", "s32")
     with pytest.raises(AccprobeError, match="has 32 products, the model 16"):
         short.evaluate(inst, *draw("uniform", inst, np.random.default_rng(0), 1))
+
+
+@pytest.mark.parametrize("ks", [range(1, 33), [0] * 32, [*range(31), 99]], ids=["shifted", "one again and again", "far"])
+def test_every_product_is_in_a_model_once(ks: Sequence[int]) -> None:
+    inst = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
+    model = DotModel(chain([list(ks)], FloatArithmetic(FORMATS["f32"], 13, "RZ", 13)))
+    zeros = np.zeros((1, 32), np.uint8)
+    with pytest.raises(AccprobeError, match="products 0 to 31, each once"):
+        model.evaluate(inst, zeros, zeros, np.zeros(1, np.uint32))
