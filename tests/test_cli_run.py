@@ -209,7 +209,7 @@ def test_ctrl_c_and_sigterm_end_the_workers_and_keep_what_was_measured(
         "--jobs",
         "2",
         "--dots",
-        "3000000",
+        "300000",
         "-o",
         str(path),
     ]
