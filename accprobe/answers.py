@@ -16,6 +16,9 @@ from accprobe.operands import Operands
 FEW = 60
 """Answers that are enough to refute most models."""
 
+WHOLE = 1024
+"""Answers that are compared in little more time than a few of them."""
+
 Which = NDArray[np.intp]
 
 
@@ -34,8 +37,8 @@ class Answers:
         return np.flatnonzero(self._trial.of(model) != self.d)
 
     def explained_by(self, model: DotModel) -> bool:
-        """Whether all answers are the model's; a few are compared first."""
-        return not len(self._few.wrong(model)) and not len(self.wrong(model))
+        """Whether all answers are the model's; of very many, a few are compared first."""
+        return (len(self) <= WHOLE or not len(self._few.wrong(model))) and not len(self.wrong(model))
 
     def some(self, which: Which) -> Answers:
         """Those alone."""

@@ -144,15 +144,20 @@ class _Arena:
         self, device: Device, inst: Instruction, model: DotModel, asked: list[tuple[Operands, Bits]], seed: int
     ) -> None:
         self._device, self._inst, self._model, self._seed = device, inst, model, seed
-        self.tried = 0
+        self._tried: set[tuple[object, ...]] = set()
         self.wrong: list[Counterexample] = []
         self._search = search_for(inst, model, seed)
         self._known = asked
         self._answered: dict[Made, Answers] = {}
 
+    @property
+    def tried(self) -> int:
+        """Rivals, each counted once."""
+        return len(self._tried)
+
     def survives(self, rival: Rival, thorough: bool = True) -> bool:
         """Whether nothing contradicts the rival. thorough: nor any of many more operands looked for."""
-        self.tried += 1
+        self._tried.add((rival.field, rival.value, rival.also))
         return (
             self._random.explained_by(rival.model)
             and self._explains_made(rival, FEW, narrow=False)
@@ -163,7 +168,7 @@ class _Arena:
 
     def ask_about(self, rival: Rival) -> None:
         """For the sake of the model, which may be wrong there, even where the rival is contradicted already."""
-        self.tried += 1
+        self._tried.add((rival.field, rival.value, rival.also))
         self._made_for(rival, MANY)
 
     def _explains_made(self, rival: Rival, n: int, narrow: bool = True) -> bool:

@@ -60,7 +60,7 @@ def _exponents(fmt: Format, subnormals: Subnormals, normalised: bool, counted: b
 
 
 def _plain_value(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:
-    values = fmt.values(patterns & fmt.dtype.type((1 << fmt.storage_bits) - 1))
+    values = fmt.values(patterns)
     if subnormals == "flushed":
         values[np.abs(values) < 2.0**fmt.min_exponent] *= 0.0
     return values

@@ -23,7 +23,7 @@ from accprobe.formats import Bits, Format
 from accprobe.instructions import Instruction
 from accprobe.model import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, ProductExponent, Subnormals, ZeroTerms
 
-CHUNK = 1 << 15
+CHUNK = 1 << 16
 """Products evaluated at once: few enough for the arrays to stay in a core's cache."""
 
 ROOM = 6
@@ -157,8 +157,12 @@ class _Chunk:
         if isinstance(arithmetic, IntegerArithmetic):
             return self._integer_sum(node, others, arithmetic)
         key = node.products, reading[0], *(other.key for other in others)
-        if arithmetic.result.name == "f64":
-            return self._wide_sum(node, others, arithmetic, reading, key)
+        add = self._wide_sum if arithmetic.result.name == "f64" else self._float_sum
+        return self._memory.get((arithmetic, key), lambda: (add(node, others, arithmetic, reading, key),))[0]
+
+    def _float_sum(
+        self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
+    ) -> Bits:
         if arithmetic.alignment_bits is None:
             exact = self._memory.get(("exact", key), lambda: self._exact_sum(node, others, reading))
         else:
@@ -169,7 +173,7 @@ class _Chunk:
                 arithmetic.product_exponent,
                 arithmetic.zero_terms,
             )
-            exact = self._memory.get((*cut, key), lambda: self._aligned_sum(node, others, arithmetic, reading))
+            exact = self._memory.get((*cut, key), lambda: self._aligned_sum(node, others, arithmetic, reading, key))
         patterns = rounding.encode(exact.total, exact.exponent, arithmetic)
         if arithmetic.zero_sign == "ieee":
             negative = self._memory.get(("negative", key), lambda: self._all_negative(node, others))[0]
@@ -204,20 +208,22 @@ class _Chunk:
             total = np.clip(total, -result.largest - 1, result.largest)
         return total.astype(result.dtype)
 
-    def _aligned_sum(self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading) -> _Exact:
+    def _aligned_sum(
+        self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
+    ) -> _Exact:
         ks, n = node.products, len(self._c)
         decoded = [self._decoded(other) for other in others]
         terms, exponents = [term.values for term in decoded], [term.exponents for term in decoded]
-        naive = sum(terms, np.zeros(n))
+        sums = [*terms]
         if ks:
             products, of_products = self._products(ks, reading[0])
-            naive += of_products
+            sums.append(of_products)
             exponents.append(self._largest(ks, reading[0], arithmetic.product_exponent, arithmetic.zero_terms))
             terms.append(products)
         largest = reduce(np.maximum, exponents).astype(np.int64)
         if arithmetic.min_exponent is not None:
             largest = np.maximum(largest, arithmetic.min_exponent)
-        specials = _specials(naive)
+        specials = self._memory.get(("specials", key), lambda: _specials(reduce(np.add, sums)))
         largest[largest < NOTHING // 2] = 0
         largest[specials.rows] = 0
         assert arithmetic.alignment_bits is not None
@@ -236,7 +242,7 @@ class _Chunk:
             exponents[values == 0] = NOTHING
             return _Decoded(values, exponents)
 
-        return self._memory.get(("addend", other.key), make) if other.patterns is self._c else make()
+        return self._memory.get(("decoded", other.key), make)
 
     def _products(self, ks: tuple[int, ...], subnormals: Subnormals) -> tuple[Floats, Floats]:
         """Values of the products [k, n], and their plain sum [n]."""
@@ -328,16 +334,16 @@ class _Chunk:
                 arithmetic.result.sign_bit
             )
         patterns = _with_specials(patterns, specials, arithmetic)
-        if arithmetic.nan_payload == "dropped" or not np.isnan(specials.naive).any():
-            return patterns
-        operands = {
-            "a": [self._a[k] for k in node.products],
-            "b": [self._b[k] for k in node.products],
-            "c": [other.patterns for other in others],
-        }
-        return _with_payloads(
-            patterns, [x for letter in arithmetic.nan_payload.split() for x in operands[letter]], arithmetic.result
-        )
+        rows = specials.rows[np.isnan(specials.naive)]
+        if arithmetic.nan_payload != "dropped" and len(rows):
+            operands = {
+                "a": [self._a[k] for k in node.products],
+                "b": [self._b[k] for k in node.products],
+                "c": [other.patterns for other in others],
+            }
+            in_turn = [x[rows] for letter in arithmetic.nan_payload.split() for x in operands[letter]]
+            patterns[rows] = _with_payloads(patterns[rows], in_turn, arithmetic.result)
+        return patterns
 
 
 def _cut(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:

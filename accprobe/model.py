@@ -8,7 +8,7 @@ Xie et al., MMA-Sim (arXiv 2511.10909); Fasi et al., "Numerical Behavior of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -178,7 +178,8 @@ class DotModel:
 
     def with_arithmetic(self, change: Callable[[Arithmetic], Arithmetic]) -> DotModel:
         """The same tree with `change` applied to each node's arithmetic."""
-        return replace(self, root=self.root.map(lambda node: FusedSum(node.terms, change(node.arithmetic))))
+        root = self.root.map(lambda node: FusedSum(node.terms, change(node.arithmetic)))
+        return DotModel(root, self.subnormal_operands, self.subnormal_addend)
 
 
 def fits(arithmetic: FloatArithmetic, terms: int) -> bool:

@@ -123,14 +123,14 @@ class Verification(_Record):
 
 
 class Rival(_Record):
-    """A model with one field changed that explains everything seen."""
+    """A model with something changed that explains everything seen."""
 
     field: str
     value: str
 
 
 class Rivals(_Record):
-    """How many models with one field changed were tried, and those that could not be contradicted."""
+    """How many models with something changed were tried, and those that could not be contradicted."""
 
     tried: int
     survived: tuple[Rival, ...] = ()
@@ -307,7 +307,7 @@ def recorded() -> list[str]:
 
 
 class Autosave:
-    """Keeps the newest of a growing report in a file: at most four times a second, and at most a tenth of the time."""
+    """Keeps the newest of a growing report in a file: at most four times a second, and at most a twentieth of the time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -327,7 +327,7 @@ class Autosave:
         self._unsaved.save(self._path)
         self._unsaved = None
         ended = time.monotonic()
-        self._next = ended + max(0.25, 9 * (ended - started))
+        self._next = ended + max(0.25, 19 * (ended - started))
 
 
 def _stand_in(name: str | None, device: Device) -> str:

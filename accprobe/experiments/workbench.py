@@ -73,13 +73,13 @@ class Workbench:
 
     def rows(self, rows: Sequence[Row]) -> Operands:
         """Operands of rows whose values all fit (see `fits`)."""
-        inst, factor = self.inst, self._factor
+        inst, factor, addend = self.inst, self._factor, _encoder(self.inst.c)
         a, b = ([[0] * inst.k for _ in rows] for _ in range(2))
         c = [0] * len(rows)
         for i, row in enumerate(rows):
             for leaf, value in row.items():
                 if leaf == self.addend:
-                    pattern = encode(inst.c, value)
+                    pattern = addend(value)
                     assert pattern is not None, f"{value} is no value of {inst.c}"
                     c[i] = pattern
                 else:
@@ -93,13 +93,12 @@ class Workbench:
 
     def fits(self, row: Row) -> bool:
         """Whether every value of the row is a value of its leaf, made of normal numbers where it is a product."""
-        return all(self.holds(leaf, value) for leaf, value in row.items())
+        factor, addend = self._factor, _encoder(self.inst.c)
+        return all((addend if leaf == self.addend else factor)(value) is not None for leaf, value in row.items())
 
     def holds(self, leaf: int, value: Dyadic) -> bool:
         """Whether the leaf can have that value."""
-        if leaf == self.addend:
-            return encode(self.inst.c, value) is not None
-        return self._factor(value) is not None
+        return self.fits({leaf: value})
 
     def result(self, value: Dyadic) -> int | None:
         """Bit pattern of the value in the result's format, None where it has none."""
@@ -148,10 +147,21 @@ def _powers(fmt: Format, subnormals: bool) -> range:
 
 def encode(fmt: Format, value: Dyadic) -> int | None:
     """The bit pattern of a value, None where the format does not hold it."""
-    pattern = fmt.try_encode(abs(value.significand), value.exponent)
-    if pattern is None:
-        return None
-    return pattern | (fmt.sign_bit if value.significand < 0 else 0)
+    return _encoder(fmt)(value)
+
+
+@cache
+def _encoder(fmt: Format) -> Callable[[Dyadic], int | None]:
+    """`encode` to that format, each value once."""
+
+    @cache
+    def encoded(value: Dyadic) -> int | None:
+        pattern = fmt.try_encode(abs(value.significand), value.exponent)
+        if pattern is None:
+            return None
+        return pattern | (fmt.sign_bit if value.significand < 0 else 0)
+
+    return encoded
 
 
 LARGEST_FACTOR = 1 << 12
