@@ -43,7 +43,7 @@ class Felt(NamedTuple):
     @property
     def seed(self) -> tuple[int, ...]:
         """Another one for every place."""
-        return len(self.place), *self.sums, *(level & 0xFFFF for level in self.levels), *self.cuts
+        return int.from_bytes(self.place.encode()), *self.sums, *(level & 0xFFFF for level in self.levels), *self.cuts
 
 
 PLACES = {
@@ -93,7 +93,10 @@ SMALL = range(4, 9)
 """Small products; after them, the last of them with the other sign."""
 
 SHARES = np.array([0.9, 0.4, 0.2, 0.3, *(0.4 for _ in SMALL), 0.4], np.float32)
-"""How often each term is there."""
+"""How often each term is there, in dot products that have any terms."""
+
+BY_SHARE = 0.2
+"""Share of those."""
 
 LIKE = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL, SMALL[-1]])
 """Which term each has its factors from."""
@@ -218,7 +221,7 @@ def _shuffled(first: NDArray[np.bool_], rng: np.random.Generator) -> Exponents:
     """The columns of every row in random order, those marked before the others."""
     width = first.shape[1]
     bits = width.bit_length()
-    keys = rng.integers(0, 1 << (31 - bits), first.shape, np.uint32) << np.uint32(bits)
+    keys = np.frombuffer(rng.bytes(4 * first.size), np.uint32).reshape(first.shape) >> np.uint32(bits + 1) << np.uint32(bits)
     keys |= np.arange(width, dtype=np.uint32)
     keys |= (~first).astype(np.uint32) << np.uint32(31)
     keys.sort(axis=1)
@@ -239,16 +242,13 @@ def _below(term: Term, addend: int) -> list[int]:
 
 
 def _there(n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which terms are in a dot product, [n, terms]: each by its share; or the first with another, or two; or any two."""
-    every = np.arange(len(SHARES), dtype=np.int8)
-    one, another = (every == rng.integers(1, len(SHARES), n, np.int8)[:, None] for _ in range(2))
-    cancelling = every == rng.integers(1, 3, n, np.int8)[:, None]
-    way = rng.integers(0, 5, n)
-    share = np.flatnonzero(way == 0)
-    there: NDArray[np.bool_] = one & np.isin(way, (1, 3, 4))[:, None]
-    there |= cancelling & np.isin(way, (2, 3))[:, None]
-    there |= another & (way == 4)[:, None]
-    there[way < 4, LEAD] = True
+    """Which terms are in a dot product, [n, terms]: each by its share; or the first and another, or and two; or two others."""
+    one, another = 1 << rng.integers(1, len(SHARES), (2, n), np.int8).astype(np.int16)
+    cancelling = 1 << rng.integers(1, 3, n, np.int8).astype(np.int16)
+    way = rng.integers(0, 4, n, np.int8)
+    terms = np.choose(way, [1 | one, 1 | cancelling, 1 | one | cancelling, one | another])
+    there: NDArray[np.bool_] = terms[:, None] >> np.arange(len(SHARES), dtype=np.int16) & 1 != 0
+    share = np.flatnonzero(rng.random(n) < BY_SHARE)
     there[share] = rng.random((len(share), len(SHARES)), np.float32) < SHARES
     return there
 

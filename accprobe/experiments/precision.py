@@ -102,7 +102,7 @@ def _alike(bench: Workbench, draft: Draft, role: Role, others: list[Node]) -> Fi
 
 def _telling_rows(bench: Workbench, node: Node, f: int | None, r: int) -> Iterator[Row]:
     if len(node.slots) < 3 or f is None:
-        yield from two_term_rows(bench, node, r) if len(node.slots) == 2 else ()
+        yield from two_term_rows(bench, node, f, r) if len(node.slots) == 2 else ()
         return
     for _, family in _cancelling(bench, node):
         yield from (row for j, row in family if abs(j - f) <= 2)

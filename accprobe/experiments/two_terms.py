@@ -5,7 +5,7 @@ Nothing can cancel M there but t itself, so the alignment shows only in how the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import get_args
 
@@ -16,6 +16,9 @@ from accprobe.experiments.families import REACH, Family, agree, limit, span
 from accprobe.experiments.workbench import Dyadic, Row, Workbench, power
 from accprobe.findings import Finding
 from accprobe.model import AlignmentRounding, Rounding
+
+EVERY = 8
+"""Bits from one row to the next where rows are asked of sums that should be exact as another one is."""
 
 
 def two_term_precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, list[Finding]]:
@@ -60,10 +63,10 @@ def two_term_precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draf
     return draft.change(role, alignment_rounding=cut.value), [alignment, result, rounding, cut]
 
 
-def two_term_rows(bench: Workbench, node: Node, kept: int) -> Iterator[Row]:
-    """The rows that tell roundings and alignment bits of such a sum apart."""
+def two_term_rows(bench: Workbench, node: Node, f: int | None, kept: int) -> Iterator[Row]:
+    """The rows that tell roundings and alignment bits of such a sum apart: those about f, or some wherever it may be cut."""
     yield from _ties(bench, node, kept)
-    for _, family in _below_ties(bench, node, kept):
+    for _, family in _below_ties(bench, node, kept, lambda j: j % EVERY == 0 if f is None else abs(j - f) <= 2):
         yield from (row for _, row in family)
 
 
@@ -89,11 +92,13 @@ def _ties(bench: Workbench, node: Node, kept: int) -> Iterator[Row]:
                 yield {head.leaf: Dyadic(sign, big), tail.leaf: Dyadic(t, big - kept - 1)}
 
 
-def _below_ties(bench: Workbench, node: Node, kept: int) -> Iterator[tuple[str, Family]]:
+def _below_ties(
+    bench: Workbench, node: Node, kept: int, wanted: Callable[[int], bool] = lambda _: True
+) -> Iterator[tuple[str, Family]]:
     """Rows in which only the bit 2^-j M decides: alone, beside half of the last bit, or left over when M cancels."""
     for label, head, tail, big in _arrangements(bench, node):
         over: Family = []
-        for j in range(1, REACH):
+        for j in filter(wanted, range(1, REACH)):
             left_over = {head.leaf: Dyadic(-1, big), tail.leaf: Dyadic((1 << j) + 1, big - j)}
             over += [(j, left_over)] if bench.fits(left_over) else []
         yield f"{label}, left over", over
@@ -101,7 +106,7 @@ def _below_ties(bench: Workbench, node: Node, kept: int) -> Iterator[tuple[str, 
             for tail_sign in (1, -1):
                 alone: Family = []
                 beside: Family = []
-                for j in range(kept + 3, kept + REACH):
+                for j in filter(wanted, range(kept + 3, kept + REACH)):
                     lone = {head.leaf: Dyadic(sign, big), tail.leaf: Dyadic(tail_sign, big - j)}
                     tie = {
                         head.leaf: Dyadic(sign, big),
