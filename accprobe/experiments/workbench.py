@@ -74,8 +74,8 @@ class Workbench:
     def rows(self, rows: Sequence[Row]) -> Operands:
         """Operands of rows whose values all fit (see `fits`)."""
         inst, factor, addend = self.inst, self._factor, _encoder(self.inst.c)
-        a, b = ([[0] * inst.k for _ in rows] for _ in range(2))
-        c = [0] * len(rows)
+        at: list[tuple[int, int, int, int]] = []
+        c = np.zeros(len(rows), inst.c.dtype)
         for i, row in enumerate(rows):
             for leaf, value in row.items():
                 if leaf == self.addend:
@@ -85,11 +85,12 @@ class Workbench:
                 else:
                     factors = factor(value)
                     assert factors is not None, f"{value} is no product of {inst.a} and {inst.b}"
-                    a[i][leaf], b[i][leaf] = factors
-        shape = len(rows), inst.k
-        return Operands(
-            np.array(a, inst.a.dtype).reshape(shape), np.array(b, inst.b.dtype).reshape(shape), np.array(c, inst.c.dtype)
-        )
+                    at.append((i, leaf, *factors))
+        a, b = (np.zeros((len(rows), inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
+        if at:
+            row_of, leaf_of, a_of, b_of = zip(*at, strict=True)
+            a[row_of, leaf_of], b[row_of, leaf_of] = a_of, b_of
+        return Operands(a, b, c)
 
     def fits(self, row: Row) -> bool:
         """Whether every value of the row is a value of its leaf, made of normal numbers where it is a product."""
@@ -164,7 +165,7 @@ def _encoder(fmt: Format) -> Callable[[Dyadic], int | None]:
     return encoded
 
 
-LARGEST_FACTOR = 1 << 12
+LARGEST_FACTOR = 1 << 10
 
 
 Factors = tuple[int, int] | None
