@@ -149,6 +149,7 @@ class _Arena:
         self._search = search_for(inst, model, seed)
         self._known = asked
         self._answered: dict[Made, Answers] = {}
+        self._of_field: dict[tuple[str, int], dict[Made, None]] = {}
 
     @property
     def tried(self) -> int:
@@ -175,10 +176,20 @@ class _Arena:
         return all(answers.explained_by(rival.model) for answers in self._made_for(rival, n, narrow))
 
     def _made_for(self, rival: Rival, n: int, narrow: bool = True) -> list[Answers]:
-        """Operands made for the fields in which it differs; the device is asked all of them, as the model may be wrong too."""
-        made = self._search.made(rival.model, [field for field, _ in rival.changes], n, narrow)
+        """Operands made for the fields in which it differs; the device is asked all of them, as the model may be wrong too.
+
+        A rival that differs in several fields meets those too that were made for one that differs in one of them alone.
+        """
+        fields = [field for field, _ in rival.changes]
+        made = self._search.made(rival.model, fields, n, narrow)
         self._answered |= {key: self._ask(expected) for key, expected in made.items() if key not in self._answered}
-        return [self._answered[key] for key in made]
+        keys = dict.fromkeys(made)
+        if len(fields) == 1:
+            self._of_field.setdefault((fields[0], n), {}).update(keys)
+        else:
+            for field in fields:
+                keys |= self._of_field.get((field, n), {})
+        return [self._answered[key] for key in keys]
 
     @cached_property
     def _random(self) -> Answers:

@@ -44,7 +44,8 @@ class FloatArithmetic:
         operands' exponents as encoded (a subnormal has the smallest normal exponent), the same after normalising the
         operands, or the exponent of the product's leading bit.
     min_exponent: terms are aligned no lower than this exponent (None: no floor).
-    zero_terms: whether the exponent of a product with a zero operand counts in the search for the largest one.
+    zero_terms: whether the exponent of a product with a zero operand, a zero having that of the smallest normal number, counts
+        in the search for the largest one.
     zero_sign: sign of a sum that is exactly zero: always positive, or negative where every term is negative (IEEE 754).
     underflow_sign: sign of a sum that is not zero and becomes it by rounding: the sum's own, or always positive.
     overflow: what a finite sum that is too large becomes. subnormal_results: whether results may be subnormal.

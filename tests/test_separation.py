@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from planted import Planted, float_models, instruction, pairwise
 from separating import separating
 
+from accprobe import contest
+from accprobe.answers import Answers
 from accprobe.contest import MANY, challenge
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.directed import OF_ONE_SIGN, Felt, directed
@@ -30,6 +32,7 @@ from accprobe.model import (
     chain,
 )
 from accprobe.operands import draw, joined, kinds
+from accprobe.rivals import Rival
 from accprobe.separation import Search
 from accprobe.surveyor import _with_wrong
 from accprobe.verify import Verification
@@ -130,6 +133,35 @@ def test_a_floor_that_the_sign_of_zero_alone_shows() -> None:
     other = changed(model, min_exponent=-159).evaluate(inst, *found.operands)
     assert (found.d ^ other == f32.sign_bit).all()
     assert (found.d & ~np.uint32(f32.sign_bit) == 0).all()
+
+
+def test_a_rival_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made for both, too few of the operands are for the one that tells."""
+    model = model_of(E5M2)
+    other = changed(model, product_exponent="normalised operands")
+    both = Rival("product_exponent", "normalised operands", other, (("zero_sign", "ieee"),))
+    made, harmless = Search.made, Answers(E5M2, draw("close", E5M2, np.random.default_rng(0), 9), model)
+
+    def made_for_one(search: Search, rival: DotModel, fields: list[str], *how: Any) -> dict[Any, Answers]:
+        return {(None, 9): harmless} if len(fields) > 1 else made(search, rival, fields, *how)
+
+    monkeypatch.setattr(Search, "made", made_for_one)
+    for name in ("rivals", "floors", "coarser", "groups"):
+        monkeypatch.setattr(contest, name, lambda *_: ())
+    monkeypatch.setattr(contest, "pairs", lambda _: [both])
+    inferred = Characterisation(E5M2, {"order": Finding("order", model.order)}, model)
+    device = SimulatedDevice({E5M2: model})
+    assert challenge(device, E5M2, inferred).survived == (both,)
+    monkeypatch.setattr(contest, "rivals", lambda *_: [replace(both, also=())])
+    assert challenge(device, E5M2, inferred).survived == ()
+
+
+def test_c_may_have_a_gap_before_its_last_bit() -> None:
+    """So that a bit which the alignment cuts is all that decides a rounding."""
+    inst = instruction(16, "f32", "f16", "f16", "f32")
+    model = DotModel(chain([range(16)], FloatArithmetic(FORMATS["f32"], 2, "RU", 22, "floor")))
+    fraction = directed(inst, model, Felt("anywhere", (0,)), np.random.default_rng(0), 4096).c & np.uint32((1 << 21) - 1)
+    assert ((fraction != 0) & (fraction < 16)).mean() > 0.03
 
 
 def test_the_same_function_has_no_such_operands() -> None:
