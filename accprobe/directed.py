@@ -131,10 +131,7 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
     of_c, has_c = leaf == inst.k, np.zeros(n, bool)
     has_c[row[of_c]] = True
     c_exponent[row[of_c]] = exponents[term[of_c], row[of_c]]
-    way = rng.integers(0, 4, n)
-    c = _numbers(inst.c, c_exponent, np.choose(way, [inst.c.mantissa_bits, 0, kept + 1, inst.c.mantissa_bits]), rng)
-    gap = way == 3
-    c[gap] = _with_gap(inst.c, c[gap], c_exponent[gap], kept[gap], (aligned - reach)[gap] + rng.integers(-2, 2, gap.sum()))
+    c = _addends(inst.c, c_exponent, kept, aligned - reach, rng)
     c[~has_c & (rng.random(n) < 0.7)] &= inst.c.dtype.type(inst.c.sign_bit)
     a, b = np.ascontiguousarray(a[:, : inst.k]), np.ascontiguousarray(b[:, : inst.k])
     if place.place in OF_ONE_SIGN:
@@ -332,13 +329,24 @@ def _numbers(fmt: Format, exponent: Exponents, bits: Exponents, rng: np.random.G
     return np.asarray(magnitude | (random & 1).astype(fmt.dtype) * fmt.dtype.type(fmt.sign_bit))
 
 
-def _with_gap(fmt: Format, c: Bits, exponent: Exponents, kept: Exponents, last: Exponents) -> Bits:
+def _addends(fmt: Format, exponent: Exponents, kept: Exponents, cut: Exponents, rng: np.random.Generator) -> Bits:
+    """Numbers of full width, powers of two, numbers of one bit more than is kept, or with their last bit about 2^cut."""
+    way = rng.integers(0, 4, len(exponent))
+    numbers = _numbers(fmt, exponent, np.choose(way, [fmt.mantissa_bits, 0, kept + 1, fmt.mantissa_bits]), rng)
+    gap = way == 3
+    last = cut[gap] + rng.integers(-2, 2, gap.sum())
+    numbers[gap] = _with_gap(fmt, numbers[gap], exponent[gap], kept[gap], last)
+    return numbers
+
+
+def _with_gap(fmt: Format, numbers: Bits, exponent: Exponents, kept: Exponents, last: Exponents) -> Bits:
     """The numbers, of these exponents, with nothing between their first fraction bits and the bit 2^last, if there is one."""
     m, exponent = fmt.mantissa_bits, np.maximum(exponent, fmt.min_exponent)
     below = m - np.minimum(kept, m)
     place = last - exponent + m
     bit = np.where((place >= 0) & (place < below), 1 << np.clip(place, 0, m), 0)
-    return np.asarray(c >> below.astype(c.dtype) << below.astype(c.dtype) | bit.astype(c.dtype))
+    below = below.astype(fmt.dtype)
+    return np.asarray(numbers >> below << below | bit.astype(fmt.dtype))
 
 
 def _exponents(

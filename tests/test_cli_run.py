@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -213,12 +214,17 @@ def test_ctrl_c_and_sigterm_end_the_workers_and_keep_what_was_measured(
         "-o",
         str(path),
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not (path.exists() and Report.load(path).measured):
-        time.sleep(0.05)
-    (os.killpg if to_the_group else os.kill)(process.pid, sent)
-    stdout, stderr = process.communicate(timeout=30)
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, start_new_session=True, preexec_fn=heed_ctrl_c) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline and not (path.exists() and Report.load(path).measured):
+                time.sleep(0.05)
+            (os.killpg if to_the_group else os.kill)(process.pid, sent)
+            stdout, stderr = process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     kept = Report.load(path)
     assert len(kept.measured) > 0
     assert len(kept.instructions) < kept.run.selected
@@ -227,6 +233,11 @@ def test_ctrl_c_and_sigterm_end_the_workers_and_keep_what_was_measured(
     assert stderr == f"accprobe: interrupted: {path} has {known}\n"
     assert (process.returncode, stdout) == (130, "")
     assert not alive_in_group(process.pid)
+
+
+def heed_ctrl_c() -> None:
+    """A shell has commands in the background ignore it, and a process inherits that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def alive_in_group(group: int, patience: float = 5) -> bool:
