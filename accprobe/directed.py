@@ -56,15 +56,32 @@ PLACES = {
 }
 """Fields that are felt at small or large results, at small terms, or beside odd products; the others, anywhere."""
 
+OF_RESULTS = ("result_bits", "result_rounding")
+"""Fields that are felt at small results alone where results of normal size keep all that the alignment does."""
+
 
 def felt(model: DotModel, rival: DotModel, field: str, narrow: bool) -> Felt:
     """Where the field is felt in which the two models differ; narrow: in the very sums, and about the rival's cut."""
-    place = PLACES.get(field.removeprefix("add_"), "anywhere")
+    name = field.removeprefix("add_")
+    place = PLACES.get(name, "anywhere")
     levels = (_levels(rival) or _levels(model) or FLOORS) if place == "floor" else ()
     if narrow:
-        return Felt(place, _sums_that_differ(model, rival), levels, tuple(sorted(_cuts(rival) - _cuts(model))))
-    sums = [bool(node.products) != field.startswith("add_") for node in model.root.nodes()]
-    return Felt(place, tuple(i for i, alike in enumerate(sums) if alike) or tuple(range(len(sums))), levels)
+        sums, cuts = _sums_that_differ(model, rival), tuple(sorted(_cuts(rival) - _cuts(model)))
+    else:
+        of_role = [bool(node.products) != field.startswith("add_") for node in model.root.nodes()]
+        sums, cuts = tuple(i for i, alike in enumerate(of_role) if alike) or tuple(range(len(of_role))), ()
+    nodes = [node for x in (model, rival) for i, node in enumerate(x.root.nodes()) if i in sums]
+    if name in OF_RESULTS and not any(map(_rounds, nodes)):
+        place = "underflow"
+    return Felt(place, sums, levels, cuts)
+
+
+def _rounds(node: FusedSum) -> bool:
+    """Whether a result of normal size may keep less than the alignment does; products lie below 4 times their exponents."""
+    x = node.arithmetic
+    if not isinstance(x, FloatArithmetic) or x.alignment_bits is None:
+        return True
+    return x.alignment_bits + 2 + len(node.terms).bit_length() > x.result_bits
 
 
 def _cuts(model: DotModel) -> set[int]:

@@ -22,6 +22,7 @@ from accprobe.formats import FORMATS
 from accprobe.instructions import Instruction, parse
 from accprobe.known_models import known_models
 from accprobe.model import (
+    Addend,
     AlignmentRounding,
     Arithmetic,
     DotModel,
@@ -29,6 +30,7 @@ from accprobe.model import (
     FusedSum,
     IntegerArithmetic,
     Product,
+    Rounding,
     chain,
 )
 from accprobe.operands import draw, joined, kinds
@@ -154,6 +156,23 @@ def test_a_rival_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: 
     assert challenge(device, E5M2, inferred).survived == (both,)
     monkeypatch.setattr(contest, "rivals", lambda *_: [replace(both, also=())])
     assert challenge(device, E5M2, inferred).survived == ()
+
+
+def test_a_rounding_of_small_results_alone() -> None:
+    """Sums that are aligned to 8 bits round to 23 where results are subnormal, and nowhere else."""
+    inst = instruction(16, "f32", "tf32", "tf32", "f32")
+    down = FloatArithmetic(FORMATS["f32"], 23, "RD", 8)
+
+    def model_with(rounding: Rounding) -> DotModel:
+        """With that rounding in the second of four sums."""
+        root = FusedSum((Addend(), *map(Product, range(4))), down)
+        for i in range(1, 4):
+            mode = replace(down, result_rounding=rounding if i == 1 else "RD")
+            root = FusedSum((root, *map(Product, range(4 * i, 4 * i + 4))), mode)
+        return DotModel(root)
+
+    model = model_with("RD")
+    assert separating(Search(inst, model), model_with("RNE"), ["result_rounding"], MANY) is not None
 
 
 def test_c_may_have_a_gap_before_its_last_bit() -> None:
