@@ -110,10 +110,10 @@ SMALL = range(4, 9)
 """Small products; after them, the last of them with the other sign."""
 
 SHARES = np.array([0.9, 0.4, 0.2, 0.3, *(0.4 for _ in SMALL), 0.4], np.float32)
-"""How often each term is there, in dot products that have any terms."""
+"""How often each term is there, where every one is drawn for itself (see `_there`)."""
 
 BY_SHARE = 0.2
-"""Share of those."""
+"""Share of such dot products; the others have one to three terms."""
 
 LIKE = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL, SMALL[-1]])
 """Which term each has its factors from."""
@@ -258,7 +258,7 @@ def _below(term: Term, addend: int) -> list[int]:
 
 
 def _there(n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which terms are in a dot product, [n, terms]: each by its share; or the first and another, or and two; or two others."""
+    """Which terms are in a dot product, [n, terms]: each by its share; or the first with one or two; or one or two others."""
     one, another = 1 << rng.integers(1, len(SHARES), (2, n), np.int8).astype(np.int16)
     cancelling = 1 << rng.integers(1, 3, n, np.int8).astype(np.int16)
     way = rng.integers(0, 4, n, np.int8)

@@ -43,6 +43,7 @@ Status = Literal["confirmed", "inferred", "unverified", "skipped"]
 Value = int | str | None
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]+$")]
 Exchange = tuple[Hex, Hex, Hex, Hex]
+Count = Annotated[int, Field(ge=0)]
 """A, B, C and what the device answered."""
 
 
@@ -115,8 +116,8 @@ class Counterexample(_Record):
 class Verification(_Record):
     """The model against the device on random dot products: how many, of which kinds of operands, and how many differed."""
 
-    dots: int
-    mismatches: int
+    dots: Count
+    mismatches: Count
     seed: int
     kinds: dict[str, int] = {}
     counterexample: Counterexample | None = None
@@ -132,7 +133,7 @@ class Rival(_Record):
 class Rivals(_Record):
     """How many models with something changed were tried, and those that could not be contradicted."""
 
-    tried: int
+    tried: Count
     survived: tuple[Rival, ...] = ()
 
 
@@ -170,7 +171,8 @@ class Row(_Record):
             raise ValueError(f"name: {e}") from None
         if self.status in ("confirmed", "inferred") and self.model is None:
             raise ValueError(f"status: '{self.status}', yet there is no model")
-        if self.status == "confirmed" and (self.verification is None or self.verification.mismatches or not self.opcodes):
+        agrees = self.verification and self.verification.dots and not self.verification.mismatches
+        if self.status == "confirmed" and not (agrees and self.opcodes):
             raise ValueError("status: 'confirmed', yet no opcode is named or random dot products are missing or differ")
         widths = digits(inst)
         shown = [exchange for exchanges in self.evidence.values() for exchange in exchanges]

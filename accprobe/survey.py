@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -230,7 +231,16 @@ _finished: SimpleQueue[Measured] | None = None
 def _begin_worker(jobs: int, finished: SimpleQueue[Measured]) -> None:
     global _finished
     _finished = finished
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     share_cores(jobs)
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed cannot end its workers, and they would wait for it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _open_in_worker(name: str, record: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from accprobe.devices.protocol import Device, dot_expecting
+from accprobe.errors import AccprobeError
 from accprobe.findings import Exchange
 from accprobe.formats import Bits
 from accprobe.instructions import Instruction
@@ -78,8 +79,10 @@ def verify(
     """Compare the model with the device on `dots` fresh random dot products, spread evenly over all operand kinds.
 
     The same seed draws the same operands. Batches go to different places in the tile in turn. with_pairs: all pairs of two
-    8-bit codes are among them.
+    8-bit codes are among them. Raises AccprobeError where dots is negative.
     """
+    if dots < 0:
+        raise AccprobeError(f"dots is {dots}; there are no fewer than 0 dot products")
     counts: dict[str, int] = {}
     mismatches, first = 0, None
     for batch, (kind, operands) in enumerate(batches(inst, dots, seed, with_pairs)):

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -194,37 +196,32 @@ def test_the_default_number_of_dots_is_the_survey_s() -> None:
     assert option.default == survey.DOTS
 
 
+@contextmanager
+def running(path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A run on two workers, of a group of its own, that has rows in the file; nothing of it is left where it fails."""
+    options = ["--device", "sim:h100", "--jobs", "2", "--dots", "300000", "-o", str(path)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-m", "accprobe", "run", *options]
+    with subprocess.Popen(command, **pipes, start_new_session=True, preexec_fn=heed_ctrl_c) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline and not (path.exists() and Report.load(path).measured):
+                time.sleep(0.05)
+            yield process
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
 @pytest.mark.parametrize("to_the_group", [True, False], ids=["terminal", "one process"])
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_sigterm_end_the_workers_and_keep_what_was_measured(
     tmp_path: Path, sent: signal.Signals, to_the_group: bool
 ) -> None:
     path = tmp_path / "r.json"
-    command = [
-        sys.executable,
-        "-m",
-        "accprobe",
-        "run",
-        "--device",
-        "sim:h100",
-        "--jobs",
-        "2",
-        "--dots",
-        "300000",
-        "-o",
-        str(path),
-    ]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes, start_new_session=True, preexec_fn=heed_ctrl_c) as process:
-        try:
-            deadline = time.monotonic() + 60
-            while time.monotonic() < deadline and not (path.exists() and Report.load(path).measured):
-                time.sleep(0.05)
-            (os.killpg if to_the_group else os.kill)(process.pid, sent)
-            stdout, stderr = process.communicate(timeout=30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+    with running(path) as process:
+        (os.killpg if to_the_group else os.kill)(process.pid, sent)
+        stdout, stderr = process.communicate(timeout=30)
     kept = Report.load(path)
     assert len(kept.measured) > 0
     assert len(kept.instructions) < kept.run.selected
@@ -233,6 +230,18 @@ def test_ctrl_c_and_sigterm_end_the_workers_and_keep_what_was_measured(
     assert stderr == f"accprobe: interrupted: {path} has {known}\n"
     assert (process.returncode, stdout) == (130, "")
     assert not alive_in_group(process.pid)
+
+
+def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    with running(path) as process:
+        process.kill()
+        process.wait()
+        alive = alive_in_group(process.pid)
+        if alive:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert not alive
+    assert Report.load(path).measured
 
 
 def heed_ctrl_c() -> None:

@@ -94,6 +94,11 @@ BROKEN = {
         changed("instructions.2.name", "wgmma.m64n8k32.f32.e4m3.e4m3.rs"),
         "instructions: wgmma.m64n8k32.f32.e4m3.e4m3.rs is there twice",
     ),
+    "nothing verified": (
+        changed("instructions.1.verification.dots", 0),
+        "instructions.1: status: 'confirmed', yet no opcode is named or random dot products are missing or differ",
+    ),
+    "less than none": (changed("instructions.1.rivals.tried", -1), "instructions.1.rivals.tried: input should be greater"),
     "no model": (changed("instructions.1.model", None), "instructions.1: status: 'confirmed', yet there is no model"),
     "broken model": (changed("instructions.1.model.order", "[c 0-"), "instructions.1.model: order"),
     "model of another kind": (changed("instructions.1.model.arithmetics", 3), "instructions.1.model: arithmetics"),

@@ -10,6 +10,7 @@ from planted import instruction
 
 from accprobe import verify as module
 from accprobe.devices.simulated import SimulatedDevice
+from accprobe.errors import AccprobeError
 from accprobe.formats import FORMATS, Bits
 from accprobe.instructions import Instruction, parse
 from accprobe.known_models import known_models
@@ -106,6 +107,11 @@ def test_counts_of_kinds_add_up(inst: Instruction, dots: int) -> None:
     assert sum(result.kinds.values()) == result.dots == dots
     assert list(result.kinds) == list(kinds(inst))
     assert dots < len(result.kinds) or min(result.kinds.values()) == dots // len(result.kinds)
+
+
+def test_fewer_than_no_dot_products_are_refused() -> None:
+    with pytest.raises(AccprobeError, match="dots is -5"):
+        against(HOPPER[BF16], BF16, -5)
 
 
 def test_every_dot_product_is_asked_and_every_mismatch_counted(monkeypatch: pytest.MonkeyPatch) -> None:
