@@ -46,6 +46,7 @@ def test_what_the_reader_refuses_by_name_type_or_range_is_not_valid(validator: A
         "unknown instruction",
         "an instruction twice",
         "no model",
+        "nothing verified",
         "evidence too short",
         "bytes",
         "truncated",
