@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.formats import FORMATS, Bits, Format
-from accprobe.instructions import Instruction, parse
-from accprobe.model import DotModel
-from accprobe.named_models import named_models
+from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.tree import DotModel
+from accprobe.report.models import named_models
 
 TILE = 1 << 16
 """Results computed at once."""
@@ -56,7 +56,7 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
         )
     result = inst.d if promote_every is None else FORMATS["f32"]
     if _on_gpu(a):
-        from accprobe.gpu.product import product
+        from accprobe.evaluate.cuda.product import product
 
         return product(inst, model, a, b, c, promote_every)
     patterns_a, patterns_b = _patterns(a, inst.a, "a"), _patterns(b, inst.b, "b")

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from accprobe import evaluator
-from accprobe.formats import Bits
-from accprobe.instructions import Instruction, parse
-from accprobe.model import DotModel
-from accprobe.named_models import named_models
+from accprobe.evaluate import evaluator
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.tree import DotModel
+from accprobe.report.models import named_models
 
 LIMIT = 1e8
 """Multiply-accumulates a second on two cores, of QGMMA and HGMMA."""
@@ -69,7 +69,7 @@ def own(inst: Instruction, model: DotModel, a: np.ndarray, b: np.ndarray) -> Ite
     c, shape = np.zeros(len(every_a), inst.c.dtype), (len(a), len(b))
     yield "numpy", lambda: evaluator.with_numpy(model, inst, every_a, every_b, c).reshape(shape)
     try:
-        from accprobe import fast_evaluator
+        from accprobe.evaluate import compiled as fast_evaluator
     except ImportError:
         return
     yield "numba", lambda: fast_evaluator.evaluate(model, inst, every_a, every_b, c).reshape(shape)

@@ -26,14 +26,14 @@ from typing import Any
 
 import numpy as np
 
-from accprobe import kernels
+from accprobe.build import kernels
 from accprobe.devices.cuda import CudaDevice
-from accprobe.gpu.drawing import recipes
-from accprobe.gpu.launch import Drawing, Evaluator
-from accprobe.gpu.source import plan, source
-from accprobe.instructions import Instruction, parse
-from accprobe.model import DotModel
-from accprobe.named_models import named_models
+from accprobe.evaluate.cuda.launch import Drawing, Evaluator
+from accprobe.evaluate.cuda.source import plan, source
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.tree import DotModel
+from accprobe.operands.drawing import recipes
+from accprobe.report.models import named_models
 
 QGMMA = "wgmma.m64n256k32.f32.e4m3.e4m3"
 PEER = 6.6e12

@@ -9,8 +9,8 @@ import pytest
 import readme_blocks
 
 from accprobe import emulate
-from accprobe.instructions import parse
-from accprobe.report import Report
+from accprobe.isa.instructions import parse
+from accprobe.report.report import Report
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 RESULTS = sorted(readme_blocks.RESULTS.glob("*.json"))

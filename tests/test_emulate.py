@@ -8,12 +8,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from accprobe import emulate, evaluator
+from accprobe import emulate
 from accprobe.errors import AccprobeError, ReportError, UnknownName
-from accprobe.formats import Bits
-from accprobe.instructions import parse
-from accprobe.operands import draw
-from accprobe.report import Report, patterns
+from accprobe.evaluate import evaluator
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import parse
+from accprobe.operands.kinds import draw
+from accprobe.report.report import Report, patterns
 
 FP8 = "h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 ROWS = {row.name: row for row in Report.load("h200").instructions}

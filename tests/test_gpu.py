@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from accprobe import driver, emulate
+from accprobe import emulate
+from accprobe.build import driver
 from accprobe.cli import main
 from accprobe.devices import cuda
-from accprobe.gpu.verification import Bench, batches
-from accprobe.instructions import parse
-from accprobe.model import Arithmetic, DotModel, FloatArithmetic
-from accprobe.named_models import named_models
-from accprobe.report import Report
-from accprobe.shrink import shrink
-from accprobe.verify import verify_in_bulk
+from accprobe.isa.instructions import parse
+from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic
+from accprobe.report.models import named_models
+from accprobe.report.report import Report
+from accprobe.verify.on_gpu import Bench, batches
+from accprobe.verify.random import verify_in_bulk
+from accprobe.verify.shrink import shrink
 
 NO_GPU = driver.why_no_gpu()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(NO_GPU is not None, reason=str(NO_GPU))]

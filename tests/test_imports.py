@@ -22,7 +22,7 @@ for name in sys.argv[1:]:
     os.waitpid(child, 0)
 """
 
-NOT_PLAIN = ("accprobe.__main__", "accprobe.fast_evaluator", "accprobe.probes.triton_dot")
+NOT_PLAIN = ("accprobe.__main__", "accprobe.evaluate.compiled", "accprobe.probes.triton_dot")
 """Those that run something, or need an optional package."""
 
 

@@ -10,14 +10,14 @@ import readme_blocks
 from click.testing import CliRunner
 
 import accprobe
-from accprobe import kernels
+from accprobe.build import kernels
 from accprobe.cli import main
-from accprobe.diff import Verdict
-from accprobe.instructions import catalog
-from accprobe.possible import OPERATORS
-from accprobe.render.cells import register
+from accprobe.compare.diff import Verdict
+from accprobe.compare.possible import OPERATORS
+from accprobe.isa.instructions import catalog
 from accprobe.render.terminal import HEADERS
-from accprobe.report import SCHEMA, Report, Row
+from accprobe.report.report import SCHEMA, Report, Row
+from accprobe.report.words import register
 
 README = readme_blocks.README.read_text(encoding="utf-8")
 REPORT = Report.load("h200")
@@ -81,7 +81,7 @@ def test_version_is_typed_once() -> None:
 
 def test_blocks_are_as_their_sources_have_them() -> None:
     assert sorted(readme_blocks.names(README)) == sorted(readme_blocks.BLOCKS)
-    assert readme_blocks.written(README) == README, "write them again: python tests/readme_blocks.py"
+    assert readme_blocks.written(README) == README, "write them again: python tests/support/readme_blocks.py"
 
 
 def test_table_of_findings_has_every_row_once_and_all_are_confirmed() -> None:

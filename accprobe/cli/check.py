@@ -35,11 +35,11 @@ def check(report: str, require: tuple[str, ...], files: tuple[Path, ...]) -> Non
     Example:
       accprobe check report.json --require 'wgmma.*.f32.e4m3.*: effective_bits >= 13'
     """
-    from accprobe.check import check as outcomes
-    from accprobe.check import read, read_file
+    from accprobe.compare.requirements import check as outcomes
+    from accprobe.compare.requirements import read, read_file
     from accprobe.render.requirements import outcome_text
     from accprobe.render.terminal import console
-    from accprobe.report import Report
+    from accprobe.report.report import Report
 
     requirements = [*map(read, require), *(one for path in files for one in read_file(path))]
     if not requirements:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.plain import plain
+from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
-    from accprobe.report import Report
+    from accprobe.report.report import Report
 
 DIFFERENT = 1
 
@@ -40,7 +40,7 @@ def diff(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expa
       accprobe diff h200 sim:b200
       accprobe diff before.json after.json --only effective_bits
     """
-    from accprobe.diff import diff as compare
+    from accprobe.compare.diff import diff as compare
 
     found = compare(_side(a), _side(b), only)
     if form == "json":
@@ -67,9 +67,9 @@ def diff(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expa
 
 def _side(name: str) -> Report:
     if name.startswith("sim:"):
-        from accprobe.published import published
+        from accprobe.report.published import published
 
         return published(name)
-    from accprobe.report import Report
+    from accprobe.report.report import Report
 
     return Report.load(name)

@@ -17,8 +17,8 @@ def doctor() -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from accprobe.build.toolchain import inventory
     from accprobe.render.terminal import console
-    from accprobe.toolchain import inventory
 
     found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for header in ("what", "found", "for", "remark"):

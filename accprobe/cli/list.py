@@ -31,7 +31,7 @@ def list_(instructions: str | None, devices: bool, reports: bool) -> None:
 def _reports() -> None:
     from collections import Counter
 
-    from accprobe.report import Report, recorded
+    from accprobe.report.report import Report, recorded
 
     for name in recorded():
         report = Report.load(name)
@@ -41,8 +41,9 @@ def _reports() -> None:
 
 
 def _instructions(architecture: str) -> None:
-    from accprobe import architectures, kernels
-    from accprobe.instructions import catalog
+    from accprobe.build import kernels
+    from accprobe.isa import architectures
+    from accprobe.isa.instructions import catalog
 
     _lines((inst.name, kernels.why_no_probe(inst) or "") for inst in catalog(architecture))
     known = architectures.get(architecture)
@@ -51,8 +52,8 @@ def _instructions(architecture: str) -> None:
 
 
 def _devices() -> None:
-    from accprobe.driver import gpu_count, why_no_gpu
-    from accprobe.known_models import chip, names
+    from accprobe.build.driver import gpu_count, why_no_gpu
+    from accprobe.model.published import chip, names
 
     _lines([("auto", "the first GPU; where there is none, sim:h100")])
     _lines((f"cuda:{index}", "GPU") for index in range(gpu_count()))

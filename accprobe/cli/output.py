@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import click
 
 from accprobe.errors import AccprobeError
-from accprobe.plain import plain
+from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
-    from accprobe.report import Report
+    from accprobe.report.report import Report
 
 
 def tell(sentence: str) -> None:
@@ -68,7 +68,7 @@ def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
     if output is None:
         yield lambda _: None
         return
-    from accprobe.report import Autosave
+    from accprobe.report.report import Autosave
 
     save = Autosave(output)
     try:

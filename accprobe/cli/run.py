@@ -15,10 +15,10 @@ from accprobe.cli.progress import Show, progress
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
-    from accprobe.instructions import Instruction
-    from accprobe.lowering import Lowering
-    from accprobe.report import Report
-    from accprobe.survey import Profiler
+    from accprobe.isa.instructions import Instruction
+    from accprobe.report.report import Report
+    from accprobe.sass.lowering import Lowering
+    from accprobe.survey.survey import Profiler
 
 NOT_CONFIRMED = 1
 COULD_NOT = 2
@@ -79,7 +79,7 @@ def run(
         if output and record.resolve() == output.resolve():
             raise click.UsageError("-o and --record name the same file; give two")
         check_writable(record)
-    from accprobe.survey import survey
+    from accprobe.survey.survey import survey
 
     profiler = _profiler(device) if ncu else None
     latest: list[Report] = []
@@ -106,7 +106,7 @@ def run(
 
 def _profiler(device: str) -> Profiler:
     """Asks ncu what runs on the device; where it cannot tell, says why: the disassembly stands. Raises AccprobeError."""
-    from accprobe.driver import why_no_gpu
+    from accprobe.build.driver import why_no_gpu
 
     if device.startswith("sim:"):
         raise AccprobeError("--ncu needs a GPU: a simulated device executes nothing")
@@ -114,7 +114,7 @@ def _profiler(device: str) -> Profiler:
         raise AccprobeError(f"--ncu needs a GPU: {reason}")
 
     def ask(insts: Sequence[Instruction]) -> Mapping[str, Lowering]:
-        from accprobe.ncu import lowerings
+        from accprobe.audit.ncu import lowerings
 
         try:
             return lowerings("cuda:0" if device == "auto" else device, insts)

@@ -11,11 +11,11 @@ import click
 from accprobe.cli.output import tell
 from accprobe.cli.progress import progress
 from accprobe.errors import AccprobeError
-from accprobe.plain import plain
+from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
-    from accprobe.requirements import Requirements
-    from accprobe.witness import Kernel, Reading
+    from accprobe.audit.kernels import Kernel, Reading
+    from accprobe.audit.requirements import Requirements
 
 FALLS_SHORT = 1
 COULD_NOT = 2
@@ -68,7 +68,7 @@ def sass(
       accprobe sass --arch sm_89,sm_90a
       accprobe sass --ncu -- python my_script.py
     """
-    from accprobe.requirements import Requirements
+    from accprobe.audit.requirements import Requirements
 
     demanded = Requirements(fail_below, unless_promoted, require, forbid)
     if unless_promoted is not None and fail_below is None:
@@ -88,7 +88,7 @@ def sass(
 
 def _targets(arch: str | None) -> tuple[str, ...]:
     """The architectures named. Raises UnknownName."""
-    from accprobe import architectures
+    from accprobe.isa import architectures
 
     names = [name.strip() for name in (arch or "").split(",") if name.strip()]
     for name in names:
@@ -97,8 +97,8 @@ def _targets(arch: str | None) -> tuple[str, ...]:
 
 
 def _read(paths: list[Path], targets: tuple[str, ...], jobs: int | None) -> tuple[list[Kernel], Reading]:
-    from accprobe.survey import default_jobs
-    from accprobe.witness import Reading, kernels
+    from accprobe.audit.kernels import Reading, kernels
+    from accprobe.survey.survey import default_jobs
 
     reading = Reading()
     with progress("looking for device code") as show:
@@ -110,13 +110,13 @@ def _read(paths: list[Path], targets: tuple[str, ...], jobs: int | None) -> tupl
 
 
 def _profiled(command: tuple[str, ...]) -> tuple[list[Kernel], Reading]:
-    from accprobe.ncu import profile
+    from accprobe.audit.ncu import profile
 
     return profile(command)
 
 
 def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
-    from accprobe import atlas
+    from accprobe.audit import atlas
 
     drawn = atlas.draw(targets, jobs)
     if form == "json":
@@ -145,7 +145,7 @@ def _print(kernels: list[Kernel], reading: Reading, form: str, expand: bool) -> 
 
 
 def _exit(kernels: list[Kernel], reading: Reading, demanded: Requirements) -> None:
-    from accprobe.requirements import shortfalls
+    from accprobe.audit.requirements import shortfalls
 
     for problem in reading.problems:
         tell(problem)

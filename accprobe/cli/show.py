@@ -8,10 +8,10 @@ import click
 
 from accprobe.cli.output import tell
 from accprobe.errors import ToolMissing
-from accprobe.plain import plain
+from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
-    from accprobe.report import Report
+    from accprobe.report.report import Report
 
 
 @click.command()
@@ -36,11 +36,11 @@ def show(report: str, instruction: str | None, form: str, expand: bool, plots: b
       accprobe show h200 --format html > h200.html
     """
     from accprobe.errors import UnknownName, nearest
-    from accprobe.report import Report
+    from accprobe.report.report import Report
 
     loaded = Report.load(report)
     if instruction is not None:
-        from accprobe.survey import matching
+        from accprobe.survey.survey import matching
 
         names = [row.name for row in loaded.instructions]
         chosen = set(matching(names, instruction))

@@ -14,10 +14,10 @@ from accprobe.cli.progress import progress
 from accprobe.errors import AccprobeError, UnknownName, nearest
 
 if TYPE_CHECKING:
-    from accprobe.report import Report
+    from accprobe.report.report import Report
+    from accprobe.report.sweeps import OperandSet
     from accprobe.sweep.atlas import Entry
     from accprobe.sweep.configurations import Configuration
-    from accprobe.sweep.operands import OperandSet
 
 DIFFERENT = 1
 INTERRUPTED = 130
@@ -167,7 +167,7 @@ def _before(output: Path | None) -> Report | None:
     """What is in the file already, if it is a report."""
     if output is None or not output.is_file() or not output.stat().st_size:
         return None
-    from accprobe.report import Report
+    from accprobe.report.report import Report
 
     before = Report.load(output)
     keep_previous(output)

@@ -16,16 +16,16 @@ from accprobe.cli.output import tell
 from accprobe.cli.progress import progress
 from accprobe.cli.run import INTERRUPTED, NOT_CONFIRMED
 from accprobe.errors import AccprobeError, UnknownName
-from accprobe.plain import plain
+from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from accprobe.devices.protocol import Device
-    from accprobe.instructions import Instruction
-    from accprobe.model import DotModel
+    from accprobe.isa.instructions import Instruction
+    from accprobe.model.tree import DotModel
     from accprobe.render.verification import CheckedUp, Verified
-    from accprobe.vectors import Comparison
+    from accprobe.verify.vectors import Comparison
 
 MISMATCH = NOT_CONFIRMED
 
@@ -82,8 +82,8 @@ def verify(
 
 def _against_device(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:
     from accprobe.render.verification import Verified, verified, verified_data
-    from accprobe.shrink import shrink
-    from accprobe.verify import VerifiesInBulk, verify_in_bulk
+    from accprobe.verify.random import VerifiesInBulk, verify_in_bulk
+    from accprobe.verify.shrink import shrink
 
     device, chosen = _opened(models, name, select)
     if isinstance(device, VerifiesInBulk):
@@ -107,7 +107,7 @@ def _against_device(models: str, name: str | None, select: tuple[str, ...], dots
 
 
 def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:
-    from accprobe.health import OnEverySm, check_every_sm
+    from accprobe.health.sms import OnEverySm, check_every_sm
     from accprobe.render.verification import CheckedUp, checked_up, checked_up_data
 
     device, chosen = _opened(models, name, select)
@@ -130,8 +130,8 @@ def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: i
 
 def _against_vectors(models: str, folder: Path, select: tuple[str, ...], form: str) -> None:
     from accprobe.render.verification import compared, compared_data
-    from accprobe.survey import matching
-    from accprobe.vectors import compare, find
+    from accprobe.survey.survey import matching
+    from accprobe.verify.vectors import compare, find
 
     every = find(folder)
     source, belongs = _models_for(models)
@@ -157,15 +157,15 @@ def _against_vectors(models: str, folder: Path, select: tuple[str, ...], form: s
 
 def _models_for(models: str) -> tuple[Callable[[str], Mapping[Instruction, DotModel]], Callable[[str], bool]]:
     """(the models of a GPU by its name, whether a GPU is meant at all)."""
-    from accprobe.named_models import named_models
-    from accprobe.vectors import published, same_chip
+    from accprobe.report.models import named_models
+    from accprobe.verify.vectors import published, same_chip
 
     if models == "sim:all":
         return published, lambda gpu: True
     chosen = named_models(models)
     if models.startswith("sim:"):
         return lambda gpu: chosen, lambda gpu: same_chip(gpu, models)
-    from accprobe.report import Report
+    from accprobe.report.report import Report
 
     words = Report.load(models).device.name.split()
     return lambda gpu: chosen, lambda gpu: any(same_chip(gpu, word) for word in words)
@@ -174,8 +174,8 @@ def _models_for(models: str) -> tuple[Callable[[str], Mapping[Instruction, DotMo
 def _opened(models: str, name: str | None, select: tuple[str, ...]) -> tuple[Device, dict[Instruction, DotModel]]:
     """The device, and the models of what it has and is selected. Raises AccprobeError where that is nothing."""
     from accprobe.devices import open_device
-    from accprobe.named_models import named_models
-    from accprobe.survey import Prepares, selected
+    from accprobe.report.models import named_models
+    from accprobe.survey.survey import Prepares, selected
 
     if models == "sim:all":
         raise AccprobeError("sim:all goes with --vectors; for a device, name one chip, such as sim:h100")
@@ -190,7 +190,7 @@ def _opened(models: str, name: str | None, select: tuple[str, ...]) -> tuple[Dev
 
 
 def _first_gpu() -> str:
-    from accprobe.driver import why_no_gpu
+    from accprobe.build.driver import why_no_gpu
 
     if reason := why_no_gpu():
         raise AccprobeError(f"there is nothing to verify on: {reason}; give --device sim:NAME, or --vectors DIR")

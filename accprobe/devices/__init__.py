@@ -37,8 +37,8 @@ def open_device(name: str) -> Device:
             raise UnknownName(f"'{name}' is not a device; a GPU is named cuda:0, cuda:1, …")
         return CudaDevice(int(rest))
     if name == "auto":
+        from accprobe.build.driver import gpu_count
         from accprobe.devices.cuda import CudaDevice
-        from accprobe.driver import gpu_count
 
         if gpu_count():
             return CudaDevice(0)

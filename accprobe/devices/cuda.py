@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accprobe import architectures, driver, kernels, sass, toolchain
+from accprobe.build import driver, kernels, toolchain
 from accprobe.devices.protocol import DeviceKind
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
-from accprobe.formats import Bits, Format
-from accprobe.instructions import Instruction, catalog
-from accprobe.lowering import Lowering
-from accprobe.model import DotModel
+from accprobe.isa import architectures
+from accprobe.isa.formats import Bits, Format
+from accprobe.isa.instructions import Instruction, catalog
+from accprobe.model.tree import DotModel
+from accprobe.sass import lowering
+from accprobe.sass.lowering import Lowering
 
 if TYPE_CHECKING:
-    from accprobe.verify import Advance, Verification
+    from accprobe.verify.random import Advance, Verification
 
 CHUNK_BYTES = 64 << 20
 """Operands that one launch of `dot` takes; more go in several launches, so that device memory stays bounded."""
@@ -93,13 +95,13 @@ class CudaDevice:
         wanted = {inst.name: inst for inst in insts if not self.why_not(inst)}
         cubins = kernels.compile_all(wanted.values(), self.architecture)
         self._cubins |= {inst.name: cubin for inst, cubin in cubins.items()}
-        sass.prepare(cubins.values())
+        lowering.prepare(cubins.values())
 
     def lowering(self, inst: Instruction) -> Lowering | None:
         """The SASS of the very cubin that `dot` launches; None without a disassembler."""
         if inst.name not in self._lowerings:
             try:
-                self._lowerings[inst.name] = sass.lowering(self._cubin(inst))
+                self._lowerings[inst.name] = lowering.lowering(self._cubin(inst))
             except ToolMissing:
                 self._lowerings[inst.name] = None
         return self._lowerings[inst.name]
@@ -136,21 +138,21 @@ class CudaDevice:
 
     def verify(self, inst: Instruction, model: DotModel, dots: int, seed: int, advance: Advance) -> Verification:
         """As `VerifiesInBulk.verify`: all on the GPU, only mismatches come back; `dots` is rounded up to whole batches."""
-        from accprobe.gpu.verification import verify
+        from accprobe.verify.on_gpu import verify
 
         with self._guard(f"failed to verify {inst.name}"):
             return verify(self._cupy, inst, model, self.architecture, dots, seed, advance)
 
     def prepare_to_verify(self, models: Mapping[Instruction, DotModel]) -> None:
         """Compiles what `verify` needs for many models at once."""
-        from accprobe.gpu.launch import sources
+        from accprobe.evaluate.cuda.launch import sources
 
         each = [sources(inst, model) for inst, model in models.items()]
         kernels.fill_cache([kernel for kind in zip(*each, strict=True) for kernel in kind], self.architecture)
 
     def dot_on_every_sm(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> dict[int, Bits]:
         """As `OnEverySm.dot_on_every_sm`. Raises DeviceError where an SM does not answer."""
-        from accprobe.gpu.every_sm import dot_on_every_sm
+        from accprobe.devices.every_sm import dot_on_every_sm
 
         with self._guard(f"failed to run {inst.name} on every SM"):
             return dot_on_every_sm(self._cupy, inst, self.architecture, self._properties["multiProcessorCount"], (a, b, c))

@@ -11,7 +11,7 @@ import numpy as np
 
 from accprobe.devices import open_device
 from accprobe.devices.protocol import Device
-from accprobe.instructions import Instruction, parse
+from accprobe.isa.instructions import Instruction, parse
 
 
 def launch(device: Device, inst: Instruction) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
-from accprobe.formats import Bits
-from accprobe.instructions import Instruction
-from accprobe.lowering import Lowering
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction
+from accprobe.sass.lowering import Lowering
 
 DeviceKind = Literal["cuda", "simulated", "replay"]
 

@@ -1,14 +1,14 @@
-"""A device that notes every exchange with another one, for `accprobe.recording`."""
+"""A device that notes every exchange with another one, for `accprobe.devices.recording`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from accprobe.devices.protocol import Device
-from accprobe.formats import Bits
-from accprobe.instructions import Instruction
-from accprobe.lowering import Lowering
-from accprobe.recording import Exchanges, by_difference, in_full, question
+from accprobe.devices.recording import Exchanges, by_difference, in_full, question
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction
+from accprobe.sass.lowering import Lowering
 
 
 class RecordedDevice:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from accprobe import recording
+from accprobe.devices import recording
 from accprobe.devices.protocol import DeviceKind
+from accprobe.devices.recording import Facts, Recording
 from accprobe.errors import NotRecorded
-from accprobe.formats import Bits
-from accprobe.instructions import Instruction, parse
-from accprobe.lowering import Lowering
-from accprobe.recording import Facts, Recording
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.sass.lowering import Lowering
 
 
 class ReplayDevice:

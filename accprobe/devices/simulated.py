@@ -7,10 +7,10 @@ from importlib.metadata import version
 from platform import python_version
 
 from accprobe.devices.protocol import DeviceKind
-from accprobe.formats import Bits
-from accprobe.instructions import Instruction, catalog
-from accprobe.lowering import Lowering
-from accprobe.model import DotModel
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, catalog
+from accprobe.model.tree import DotModel
+from accprobe.sass.lowering import Lowering
 
 
 class SimulatedDevice:
@@ -66,7 +66,7 @@ class SimulatedDevice:
 
 def simulated_device(name: str) -> SimulatedDevice:
     """The device that evaluates the published models of a chip: "h100", "sim:v100", … Raises UnknownName."""
-    from accprobe.known_models import chip, known_models
+    from accprobe.model.published import chip, known_models
 
     known = known_models(name)
     models = {inst: entry.model for inst, entry in known.items()}

@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from accprobe.atlas import Atlas
-from accprobe.render.cells import lowered
+from accprobe.audit.atlas import Atlas
 from accprobe.render.patterns import patterns
+from accprobe.report.words import lowered
 
 HEADERS = ("instruction", "becomes", "on")
 

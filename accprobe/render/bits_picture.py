@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accprobe.instructions import Instruction
-from accprobe.model import Arithmetic, FloatArithmetic, FusedSum, IntegerArithmetic
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import Arithmetic, FloatArithmetic, FusedSum, IntegerArithmetic
 from accprobe.render.svg import box, path, picture, text
 
 NAME_WIDTH, BITS_WIDTH, ROW, HEIGHT, MARGIN = 178, 640, 40, 20, 8

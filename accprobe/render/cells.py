@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from accprobe import units
-from accprobe.formats import Format
 from accprobe.render.patterns import patterns
-from accprobe.report import Finding, Report, Row, Status
+from accprobe.report.report import Report, Row, Status
+from accprobe.report.words import effective_bits, found, is_converted, is_narrow, ran_as
+from accprobe.sass import opcodes
 
 
 class Cells(NamedTuple):
@@ -90,68 +90,6 @@ def _range(counts: Sequence[int]) -> str:
     return low if low == high else f"{low}-{high}"
 
 
-def ran_as(row: Row) -> str:
-    """The lowering without modifiers: "F2FP + 2×HMMA + FADD"."""
-    return lowered(row.lowering)
-
-
-def lowered(sequence: Iterable[tuple[str, int]]) -> str:
-    """(opcode, count) without modifiers; counts of matrix opcodes alone, others go by registers."""
-    counts: dict[str, int] = {}
-    for opcode, count in sequence:
-        counts[units.stem(opcode)] = counts.get(units.stem(opcode), 0) + count
-    return " + ".join(f"{count}×{stem}" if units.family(stem) and count > 1 else stem for stem, count in counts.items())
-
-
-def effective_bits(row: Row) -> str:
-    """ "13 (e8m13)": fraction bits of the running sum, and the float that has as many; "32 wrap" for an integer."""
-    d = row.instruction.d
-    if d.is_integer:
-        return " ".join(filter(None, (found(row, "result_bits"), found(row, "overflow"))))
-    bits = row.findings.get("effective_bits")
-    return f"{value(bits)} ({register(d, bits.value)})" if bits and isinstance(bits.value, int) else ""
-
-
-def register(d: Format, bits: int) -> str:
-    """The float with the exponent of `d` and that many fraction bits: "f32" for 23, "e8m13" for 13."""
-    return d.name if bits == d.mantissa_bits else f"e{d.exponent_bits}m{bits}"
-
-
-def found(row: Row, feature: str) -> str:
-    """The value of a finding, "" where there is none."""
-    return value(row.findings[feature], feature) if feature in row.findings else ""
-
-
-def value(finding: Finding, feature: str = "") -> str:
-    """ "13", "≥24" for a lower bound, "13?" where other values explain everything as well, "any" where every value does."""
-    text = word(finding.value, feature)
-    if finding.bound == "at_least":
-        return f"≥{text}"
-    if finding.bound == "undetermined":
-        return f"{text}?" if finding.left else "any"
-    return text
-
-
-def word(plain: int | str | None, feature: str = "") -> str:
-    """One value in words: no alignment bits are an exact sum."""
-    if plain is None:
-        return "exact" if feature.endswith("alignment_bits") else "none"
-    return str(plain)
-
-
-def is_narrow(row: Row) -> bool:
-    """Whether the running sum is known, and confirmed by a model that predicts it, to keep fewer bits than the result has."""
-    bits, d = row.findings.get("effective_bits"), row.instruction.d
-    if bits is None or row.verification is None or row.verification.mismatches:
-        return False
-    return bits.bound == "exact" and isinstance(bits.value, int) and bits.value < d.mantissa_bits
-
-
-def is_converted(row: Row) -> bool:
-    """Whether a unit of other formats did the work."""
-    return any(units.relation(row.instruction, opcode) == "converted" for opcode in row.opcodes)
-
-
 def meanings(report: Report) -> list[str]:
     """What a reader must not miss, one sentence each."""
     narrow: dict[str, list[str]] = {}
@@ -162,7 +100,7 @@ def meanings(report: Report) -> list[str]:
             sentence = f"The running sum keeps {effective_bits(row)} of the {inst.d.mantissa_bits} fraction bits of {inst.d}"
             narrow.setdefault(sentence, []).append(row.name)
         if is_converted(row):
-            matrix = " and ".join(dict.fromkeys(map(units.stem, row.opcodes)))
+            matrix = " and ".join(dict.fromkeys(map(opcodes.stem, row.opcodes)))
             sentence = f"Computed by {matrix} on converted operands, not by a unit of their own format"
             converted.setdefault(sentence, []).append(row.name)
     return [f"{sentence}: {', '.join(patterns(names))}." for sentence, names in (narrow | converted).items()]

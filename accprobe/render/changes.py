@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from accprobe.diff import By, Diff, Pair, Verdict, generation, marked
-from accprobe.features import IMPORTANCE, title
+from accprobe.compare.diff import By, Diff, Pair, Verdict, generation, marked
+from accprobe.model.features import IMPORTANCE, title
 from accprobe.render.patterns import patterns
-from accprobe.report import Report
+from accprobe.report.report import Report
 
 HEADINGS: dict[By, str] = {
     "role": "What each generation offers for the same operands: changed",

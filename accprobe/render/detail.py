@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe.render import sections
-from accprobe.render.cells import effective_bits, is_converted, is_narrow
 from accprobe.render.hanging import Hanging
 from accprobe.render.terminal import STATUS_STYLES
-from accprobe.report import Row
+from accprobe.report.report import Row
+from accprobe.report.words import effective_bits, is_converted, is_narrow
 
 
 def detail(row: Row) -> RenderableType:

@@ -9,10 +9,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from accprobe import units
 from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.report.sweeps import SweepRecord
+from accprobe.sass import opcodes
 from accprobe.sweep.operands import FLOAT_SETS
-from accprobe.sweep.record import SweepRecord
 
 INSTALL = "pip install 'accprobe[plots]'"
 SUFFIXES = (".svg", ".png")
@@ -134,7 +134,7 @@ def _group(record: SweepRecord) -> tuple[object, ...]:
 
 
 def _name(record: SweepRecord) -> str:
-    ran = ", ".join(dict.fromkeys(map(units.stem, record.opcodes))) or "FFMA"
+    ran = ", ".join(dict.fromkeys(map(opcodes.stem, record.opcodes))) or "FFMA"
     promoted = f", promoted every {record.promote_every}" if record.promote_every else ""
     return f"{record.dtype}, {record.num_warps} warps ({ran}){promoted}{', rounded' if record.rounded else ''}"
 

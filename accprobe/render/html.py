@@ -12,19 +12,20 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accprobe.diff import Diff, generation
-from accprobe.headline import headline
-from accprobe.model import DotModel
+from accprobe.compare.diff import Diff, generation
+from accprobe.compare.headline import headline
+from accprobe.model.tree import DotModel
 from accprobe.render import changes, sections, sweeps
 from accprobe.render.bits_picture import bits_picture
-from accprobe.render.cells import Cells, cells, is_converted, is_narrow, meanings
+from accprobe.render.cells import Cells, cells, meanings
 from accprobe.render.glossary import GLOSSARY
 from accprobe.render.hanging import GLUE
 from accprobe.render.patterns import patterns
 from accprobe.render.reproduce import commands, versions
 from accprobe.render.terminal import HEADERS, legend, reasons, summary, title
 from accprobe.render.tree_picture import tree_picture
-from accprobe.report import Report, Row
+from accprobe.report.report import Report, Row
+from accprobe.report.words import is_converted, is_narrow
 
 if TYPE_CHECKING:
     from jinja2 import Environment

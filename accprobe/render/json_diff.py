@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from accprobe.diff import Diff, Difference, Pair, generation
-from accprobe.headline import headline
-from accprobe.report import Report, Row
+from accprobe.compare.diff import Diff, Difference, Pair, generation
+from accprobe.compare.headline import headline
+from accprobe.report.report import Report, Row
 
 
 def diff_json(diff: Diff) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from accprobe.diff import Diff, generation
-from accprobe.headline import headline
+from accprobe.compare.diff import Diff, generation
+from accprobe.compare.headline import headline
 from accprobe.render import changes, sections, sweeps
-from accprobe.render.cells import Cells, cells, effective_bits, lines, meanings
+from accprobe.render.cells import Cells, cells, lines, meanings
 from accprobe.render.hanging import GLUE
 from accprobe.render.patterns import patterns
 from accprobe.render.terminal import HEADERS, legend, reasons, summary, title
-from accprobe.report import Report, Row
+from accprobe.report.report import Report, Row
+from accprobe.report.words import effective_bits
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from accprobe.instructions import catalog
-from accprobe.report import Report
+from accprobe.isa.instructions import catalog
+from accprobe.report.report import Report
 
 MOST_SELECTED = 8
 """Instructions that are named one by one; of more, the reader is told how many there are."""
@@ -35,7 +35,7 @@ def versions(report: Report) -> dict[str, str]:
 def _device(report: Report) -> str | None:
     if report.device.kind == "cuda":
         return "cuda:0"
-    from accprobe.known_models import CHIPS
+    from accprobe.model.published import CHIPS
 
     names = (name for name, chip in CHIPS.items() if report.device.name == f"simulated {chip.title}")
     return next((f"sim:{name}" for name in names), None)

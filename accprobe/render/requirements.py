@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from accprobe.check import NOTHING, Outcome
+from accprobe.compare.requirements import NOTHING, Outcome
 from accprobe.render.hanging import Hanging
 from accprobe.render.patterns import patterns
 

@@ -6,8 +6,8 @@ import csv
 import io
 import json
 
-from accprobe.columns import records
-from accprobe.report import Report
+from accprobe.report.columns import records
+from accprobe.report.report import Report
 
 
 def comma_separated(report: Report) -> str:

@@ -11,12 +11,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from accprobe.accumulators import Accumulator
-from accprobe.formats import FORMATS
-from accprobe.opcodes import parse
-from accprobe.promotion import UNBOUNDED, Chain
-from accprobe.report import Tool
-from accprobe.witness import Kernel, Reading
+from accprobe.audit.accumulators import Accumulator
+from accprobe.audit.kernels import Kernel, Reading
+from accprobe.isa.formats import FORMATS
+from accprobe.report.report import Tool
+from accprobe.sass.opcodes import parse
+from accprobe.sass.promotion import UNBOUNDED, Chain
 
 SCHEMA = 1
 NAMED = 3

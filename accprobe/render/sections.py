@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from accprobe import report
-from accprobe.features import OF_ALIGNMENT
-from accprobe.findings import Exchange as Seen
-from accprobe.formats import Format
-from accprobe.instructions import Instruction
-from accprobe.model import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum
-from accprobe.render.cells import word
+from accprobe.infer.findings import Exchange as Seen
+from accprobe.isa.formats import Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.features import OF_ALIGNMENT
+from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum
 from accprobe.render.hanging import GLUE
-from accprobe.report import Exchange, Row
+from accprobe.report import report
+from accprobe.report.report import Exchange, Row
+from accprobe.report.words import word
 
 WHY = {
     "order": "M and -M on two leaves, a unit on a third: a unit that is lost was added while M was still there",

@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from accprobe import units
-from accprobe.formats import FORMATS
-from accprobe.render.cells import register
-from accprobe.sweep.record import EffectiveBits, SweepRecord
+from accprobe.isa.formats import FORMATS
+from accprobe.report.sweeps import EffectiveBits, SweepRecord
+from accprobe.report.words import register
+from accprobe.sass import opcodes
 
 WIDE = 126
 """Columns from which predicted errors, registers, shared memory and stages are shown."""
@@ -151,13 +151,13 @@ def _ran_as(record: SweepRecord) -> Text:
     if not record.opcodes:
         ffma = counts.get("FFMA")
         return Text(f"{ffma}×FFMA" if ffma else "")
-    text = " + ".join(f"{counts[opcode]}×{units.stem(opcode)}" for opcode in record.opcodes)
+    text = " + ".join(f"{counts[opcode]}×{opcodes.stem(opcode)}" for opcode in record.opcodes)
     return Text(text, "bold magenta" if _is_converted(record) else "")
 
 
 def _is_converted(record: SweepRecord) -> bool:
     """Whether fp8 operands were converted for the f16 unit."""
-    return record.dtype in ("e4m3", "e5m2") and any(units.stem(opcode).endswith("HMMA") for opcode in record.opcodes)
+    return record.dtype in ("e4m3", "e5m2") and any(opcodes.stem(opcode).endswith("HMMA") for opcode in record.opcodes)
 
 
 def bits(found: EffectiveBits) -> str:
@@ -249,7 +249,7 @@ def _overflow(record: SweepRecord) -> str:
         return ""
     unit, add = record.unit_overflow, record.add_overflow
     return (
-        f"{' + '.join(map(units.stem, record.opcodes))}, no block overflows (that takes 131,072 products); summed on in the "
+        f"{' + '.join(map(opcodes.stem, record.opcodes))}, no block overflows (that takes 131,072 products); summed on in the "
         f"unit: right from {unit.smallest} to {unit.largest}, beyond: {unit.rule}; blocks added by ordinary adds: {add.rule}."
     )
 

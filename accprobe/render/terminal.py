@@ -15,10 +15,11 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from accprobe.plain import plain
-from accprobe.render.cells import Cells, Line, cells, is_converted, is_narrow, lines, meanings
+from accprobe.render.cells import Cells, Line, cells, lines, meanings
 from accprobe.render.patterns import patterns
-from accprobe.report import Report, Row, Status
+from accprobe.render.plain import plain
+from accprobe.report.report import Report, Row, Status
+from accprobe.report.words import is_converted, is_narrow
 
 FILE_COLUMNS = 160
 """Width where the output is no terminal and COLUMNS does not say."""

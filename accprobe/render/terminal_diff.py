@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from accprobe.diff import Diff, Verdict, generation
-from accprobe.headline import headline
+from accprobe.compare.diff import Diff, Verdict, generation
+from accprobe.compare.headline import headline
 from accprobe.render.changes import HEADINGS, ORDER, Entry, changed, meanings, names, sides, verdicts
 from accprobe.render.hanging import Hanging
 from accprobe.render.terminal import wrapped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accprobe.model import DotModel, FusedSum
+from accprobe.model.tree import DotModel, FusedSum
 from accprobe.render.sections import ranges
 from accprobe.render.svg import box, element, path, picture, text
 

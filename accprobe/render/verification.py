@@ -10,13 +10,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from accprobe import report
-from accprobe.findings import Exchange
-from accprobe.health import Checkup
-from accprobe.instructions import Instruction
+from accprobe.health.sms import Checkup
+from accprobe.infer.findings import Exchange
+from accprobe.isa.instructions import Instruction
 from accprobe.render.sections import mismatch
-from accprobe.vectors import Comparison
-from accprobe.verify import Counterexample, Verification
+from accprobe.report import report
+from accprobe.verify.random import Counterexample, Verification
+from accprobe.verify.vectors import Comparison
 
 SMS_NAMED = 20
 """SMs that differ, named on one line."""

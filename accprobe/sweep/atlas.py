@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel
 
-from accprobe import architectures
-from accprobe.model import DotModel, IntegerArithmetic
-from accprobe.records import STRICT
+from accprobe.isa import architectures
+from accprobe.model.tree import DotModel, IntegerArithmetic
+from accprobe.report.records import STRICT
 from accprobe.sweep import prediction
 from accprobe.sweep.compilation import compile_all
 from accprobe.sweep.configurations import Configuration

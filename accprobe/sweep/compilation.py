@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from accprobe import architectures, kernels, sass
+from accprobe.build import kernels
+from accprobe.build.kernels import Cubin
 from accprobe.errors import ToolMissing
-from accprobe.kernels import Cubin
-from accprobe.lowering import Lowering
+from accprobe.isa import architectures
+from accprobe.sass import lowering
+from accprobe.sass.lowering import Lowering
 from accprobe.sweep.configurations import Configuration
 
 INSTALL, REINSTALL = "pip install triton", "pip install --force-reinstall triton"
@@ -172,6 +174,6 @@ def _lowering(cubin: bytes, target: str) -> Lowering | None:
     path = kernels.cache_folder() / f"{digest}.cubin"
     kernels.write_by_rename(path, cubin)
     try:
-        return sass.lowering(Cubin(path, digest, target, None))
+        return lowering.lowering(Cubin(path, digest, target, None))
     except ToolMissing:
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.formats import FORMATS, Format
+from accprobe.isa.formats import FORMATS, Format
 
 MOST_WARPS = 32
 """Warps of the largest block of threads (CUDA C++ Programming Guide, "Compute Capabilities")."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe import kernels
+from accprobe.build import kernels
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.sweep.bench import Measured, Sample
 from accprobe.sweep.compilation import Compiled

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.formats import Bits, Format
+from accprobe.isa.formats import Bits, Format
+from accprobe.report.sweeps import OperandSet
 from accprobe.sweep.configurations import Dtype
-
-OperandSet = Literal["normal", "full-width", "uniform"]
 
 FLOAT_SETS: tuple[OperandSet, ...] = ("normal", "full-width")
 INTEGER_SETS: tuple[OperandSet, ...] = ("uniform",)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.report.sweeps import Overflow
 from accprobe.sweep.operands import Operands
-from accprobe.sweep.record import Overflow
 
 K = 135_168
 """Products of a sum: 132 · 1024, enough for 2^31 with products of 127 · -128 too."""

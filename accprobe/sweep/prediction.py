@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe import known_models, units
-from accprobe.formats import Bits, Format
-from accprobe.instructions import Instruction
-from accprobe.lowering import Lowering
-from accprobe.model import DotModel
+from accprobe.isa.formats import Bits, Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model import published as known_models
+from accprobe.model.tree import DotModel
+from accprobe.sass import opcodes
+from accprobe.sass.lowering import Lowering
 from accprobe.sweep import masks
 from accprobe.sweep.bench import Measured
 from accprobe.sweep.configurations import Configuration, Dtype
@@ -69,7 +70,7 @@ def _is(inst: Instruction, opcode: str, operand: str) -> bool:
     return (
         inst.a.name == inst.b.name == operand
         and inst.d.name in ("f32", "s32")
-        and units.relation(inst, opcode) == "native"
+        and opcodes.relation(inst, opcode) == "native"
         and inst.satfinite == (".SAT" in opcode)
         and (shown is None or inst.k == int(shown[1]))
     )

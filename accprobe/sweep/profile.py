@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from accprobe import ncu
+from accprobe.audit import ncu
 from accprobe.errors import DeviceError
+from accprobe.report.sweeps import Profile
 from accprobe.sweep.compilation import KERNEL, Compiled
 from accprobe.sweep.configurations import Configuration
-from accprobe.sweep.record import Profile
 
 SIZE = 512
 """M, N and K of the launch, where blocks are no larger: enough for every block-K that is usual, few enough to count at once."""

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from accprobe.devices import open_device
 from accprobe.devices.protocol import Device
 from accprobe.errors import AccprobeError, DeviceError
-from accprobe.report import Report
+from accprobe.report.report import Report
+from accprobe.report.sweeps import EffectiveBits, OperandSet, Overflow, Prediction, Profile, SweepRecord
 from accprobe.sweep import masks, overflow, prediction
 from accprobe.sweep.bench import Bench, Measured, Sample
 from accprobe.sweep.compilation import Compiled, compile_all, triton_version
 from accprobe.sweep.configurations import Configuration, Dtype, check_problem
-from accprobe.sweep.operands import Operands, OperandSet, draw, sets
+from accprobe.sweep.operands import Operands, draw, sets
 from accprobe.sweep.profile import profiles
-from accprobe.sweep.record import EffectiveBits, Overflow, Prediction, Profile, SweepRecord
 
 GPU_SIZE, SIMULATED_SIZE = 2048, 64
 """M and N where nothing else is asked for: enough to keep a GPU busy; few enough for a CPU to evaluate at once."""
@@ -52,7 +52,7 @@ def sweep(
     on_record: OnRecord = lambda _: None,
     profiled: bool = False,
 ) -> Report:
-    """The sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions; see `accprobe.sweep.record`.
+    """The sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions; see `accprobe.report.sweeps`.
 
     operand_sets: those of `operands.sets` that are wanted, none of them: all. on_record: called with the report so far.
     profiled: the profiler counts what each configuration executes, on a GPU, before they are swept.

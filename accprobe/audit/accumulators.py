@@ -1,0 +1,119 @@
+"""What accumulates behind a matrix opcode of an architecture: measured on a GPU, else as published, else unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from accprobe.errors import UnknownName
+from accprobe.isa import architectures
+from accprobe.isa.formats import FORMATS, Format
+from accprobe.model import published as known_models
+from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.report.report import Report, Row, recorded
+from accprobe.sass import opcodes
+from accprobe.sass.opcodes import Kind
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """bits: fraction bits of the running sum that a kernel can count on, None where the sum is an integer.
+
+    bound: "exact", or "at least". format: of the result. alignment_bits: F, None where the sum is exact.
+    wider: what the same opcode has with a wider result, where its name does not say which it is (fifth generation).
+    source: "measured on an NVIDIA H200 (report h200)", or who published it.
+    """
+
+    bits: int | None
+    bound: str
+    format: str
+    alignment_bits: int | None
+    source: str
+    wider: Accumulator | None = None
+
+    @property
+    def text(self) -> str:
+        """ "13 (e8m13)", "≥13 (e8m13)", "s32, exact", "23 (f32) or 10 (f16)"."""
+        if self.bits is None:
+            return f"{self.format}, exact"
+        d = FORMATS[self.format]
+        register = d.name if self.bits == d.mantissa_bits else f"e{d.exponent_bits}m{self.bits}"
+        either = f"{self.wider.text} or " if self.wider else ""
+        return f"{either}{'≥' if self.bound == 'at least' else ''}{self.bits} ({register})"
+
+
+_EXACT = "integers are added exactly, modulo 2^32"
+_EXACT_SATURATED = "integers are added exactly, and the sum is clamped"
+
+
+def accumulator(opcode: str, architecture: str) -> Accumulator | None:
+    """What accumulates behind a matrix opcode, None where it is not known. architecture: "sm_90" or "sm_90a"."""
+    matrix = opcodes.parse(opcode)
+    if matrix.is_integer:
+        return Accumulator(None, "exact", "s32", None, _EXACT_SATURATED if matrix.saturates else _EXACT)
+    if matrix.scaled:
+        return None
+    try:
+        name = architectures.get(architecture).name
+    except UnknownName:
+        return None
+    return _measured(name).get(matrix.kind) or _published(name).get(matrix.kind)
+
+
+@cache
+def _measured(architecture: str) -> dict[Kind, Accumulator]:
+    """From the recorded reports of GPUs of this architecture: rows whose own unit ran; of a kind, the one of fewest bits."""
+    found: dict[Kind, Accumulator] = {}
+    for name in recorded():
+        report = Report.load(name)
+        if report.device.kind != "cuda" or architectures.get(report.device.architecture).name != architecture:
+            continue
+        source = f"measured on {_article(report.device.name)} (report {name})"
+        for row in report.measured:
+            if (known := _of_row(row, source)) is not None:
+                _keep_fewest(found, opcodes.parse(row.opcodes[0]).kind, known)
+    return found
+
+
+def _of_row(row: Row, source: str) -> Accumulator | None:
+    inst, bits, f = row.instruction, row.findings.get("effective_bits"), row.findings.get("alignment_bits")
+    native = [opcodes.relation(inst, opcode) == "native" for opcode in row.opcodes]
+    if row.status != "confirmed" or native != [True] or bits is None or not isinstance(bits.value, int):
+        return None
+    bound = "exact" if bits.bound == "exact" else "at least"
+    alignment = f.value if f is not None and isinstance(f.value, int) else None
+    return Accumulator(bits.value, bound, inst.d.name, alignment, source)
+
+
+@cache
+def _published(architecture: str) -> dict[Kind, Accumulator]:
+    found: dict[Kind, Accumulator] = {}
+    for name, chip in known_models.CHIPS.items():
+        if architectures.get(chip.architecture).name != architecture:
+            continue
+        for inst, known in known_models.known_models(name).items():
+            if all(opcodes.relation(inst, opcode) == "native" for opcode in known.lowering.matrix) and not inst.is_integer:
+                source = known.source.removesuffix(f"; {known_models.MEASURED}")
+                _keep_fewest(found, opcodes.kind_of(inst), _of_model(known.model, inst.d, source))
+    return found
+
+
+def _of_model(model: DotModel, d: Format, source: str) -> Accumulator:
+    """The weakest link of the model's sums."""
+    sums = [node.arithmetic for node in model.root.nodes() if isinstance(node.arithmetic, FloatArithmetic)]
+    alignment = min((a.alignment_bits for a in sums if a.alignment_bits is not None), default=None)
+    bits = min(a.result_bits for a in sums)
+    return Accumulator(min(bits, alignment or bits), "exact", d.name, alignment, f"published: {source}")
+
+
+def _keep_fewest(found: dict[Kind, Accumulator], kind: Kind, known: Accumulator) -> None:
+    other = found.get(kind)
+    if other is None or other == known:
+        found[kind] = known
+        return
+    fewest, most = sorted((other, known), key=lambda a: a.bits or 0)
+    found[kind] = replace(fewest, wider=replace(most, wider=None)) if fewest.format != most.format else fewest
+
+
+def _article(name: str) -> str:
+    return f"an {name}" if name[:1] in "AEIOU" or name.startswith("NVIDIA") else f"a {name}"

@@ -1,0 +1,81 @@
+"""The atlas of lowerings: what the probe of each PTX instruction becomes on each architecture that has it. No GPU is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from accprobe.build import kernels, toolchain
+from accprobe.isa import architectures
+from accprobe.isa.instructions import Instruction, catalog
+from accprobe.sass import lowering
+
+SCHEMA = 1
+KIND = "lowering"
+
+Lowered = tuple[tuple[str, int], ...]
+"""(opcode, count) of all arithmetic that an instruction becomes."""
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """lowerings: instruction -> what it becomes -> the compile targets where it does.
+
+    targets: those compiled for; missing: those that this compiler compiles nothing for. Versions as the tools tell them.
+    """
+
+    compiler: str
+    disassembler: str
+    targets: tuple[str, ...]
+    lowerings: dict[str, dict[Lowered, tuple[str, ...]]]
+    missing: tuple[str, ...] = ()
+
+
+def draw(targets: Sequence[str] = (), jobs: int | None = None) -> Atlas:
+    """The atlas of these architectures, "sm_90" meaning all that "sm_90a" has; of every one that the compiler knows for none.
+
+    Raises ToolMissing without a compiler or disassembler, AccprobeError where the only target does not compile, UnknownName.
+    """
+    chosen = tuple(dict.fromkeys(architectures.get(t).target for t in targets)) or tuple(
+        a.target for a in architectures.ARCHITECTURES
+    )
+    drawn: dict[str, dict[Lowered, tuple[str, ...]]] = {}
+    compiled = []
+    for target in chosen:
+        probed = [inst for inst in catalog(target) if kernels.why_no_probe(inst) is None]
+        became = dict(_lowerings(probed, target, jobs))
+        if became:
+            compiled.append(target)
+        for name, sequence in became.items():
+            on = drawn.setdefault(name, {})
+            on[sequence] = (*on.get(sequence, ()), target)
+        if probed and not became and len(chosen) == 1:
+            kernels.compile(probed[0], target)
+    disassembler = toolchain.tool_version("nvdisasm") or "unknown"
+    missing = tuple(target for target in chosen if target not in compiled)
+    return Atlas(kernels.compiler_version(), disassembler, tuple(compiled), drawn, missing)
+
+
+def _lowerings(insts: Iterable[Instruction], target: str, jobs: int | None) -> Iterator[tuple[str, Lowered]]:
+    cubins = kernels.compile_all(insts, target, jobs)
+    lowering.prepare(cubins.values())
+    for inst, cubin in cubins.items():
+        yield inst.name, lowering.lowering(cubin).sequence
+
+
+def dumps(atlas: Atlas) -> str:
+    """The atlas as JSON, one instruction a line."""
+    head = {
+        "schema": SCHEMA,
+        "kind": KIND,
+        "compiler": f"NVRTC {atlas.compiler}",
+        "disassembler": f"nvdisasm {atlas.disassembler}",
+        "architectures": atlas.targets,
+    }
+    lines = [
+        f"  {json.dumps(name)}: {json.dumps([{'on': on, 'lowering': sequence} for sequence, on in became.items()])}"
+        for name, became in atlas.lowerings.items()
+    ]
+    body = ",\n".join(lines)
+    return f'{json.dumps(head)[:-1]},\n "lowerings": {{\n{body}\n }}}}\n'

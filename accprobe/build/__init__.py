@@ -1,0 +1,1 @@
+"""Source to cubin: probes, the compiler, its cache on disk, the toolchain and the driver."""

@@ -1,0 +1,71 @@
+"""What the NVIDIA driver library tells of the GPUs here: no package is needed, and asking takes a fraction of importing one."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from accprobe.build.kernels import INSTALL
+from accprobe.errors import DeviceError, UnknownName
+from accprobe.isa import architectures
+
+
+def gpu_count() -> int:
+    """GPUs that accprobe can use; 0, never an error, where there is none, no driver or no cupy."""
+    return 0 if why_no_gpu() else gpus()[0]
+
+
+def why_no_gpu() -> str | None:
+    """Why no GPU can be used, as a short clause, or None where one can."""
+    count, reason = gpus()
+    if count == 0:
+        return reason
+    if importlib.util.find_spec("cupy") is None:
+        return f"cupy is not installed: {INSTALL}"
+    return None
+
+
+@cache
+def gpus() -> tuple[int, str]:
+    """How many GPUs there are, and why none where there is none."""
+    try:
+        driver = _library()
+    except OSError:
+        return 0, "there is no NVIDIA driver"
+    if error := driver.cuInit(0):
+        return 0, f"the NVIDIA driver finds no GPU (cuInit: error {error})"
+    count = ctypes.c_int()
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    return count.value, "the NVIDIA driver finds no GPU"
+
+
+def architecture_of_first() -> str | None:
+    """The compile target of the first GPU, "sm_90a"; None where there is none, or none that accprobe knows."""
+    if gpus()[0] == 0:
+        return None
+    driver, device, number = _library(), ctypes.c_int(), ctypes.c_int()
+    driver.cuDeviceGet(ctypes.byref(device), 0)
+    found = []
+    for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, …_MINOR
+        driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
+        found.append(number.value)
+    try:
+        return architectures.from_compute_capability(*found).target
+    except UnknownName:
+        return None
+
+
+def uuid(index: int) -> str:
+    """The UUID of a GPU, asked of the driver library. Raises DeviceError."""
+    driver = _library()
+    handle, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    if error := driver.cuDeviceGet(ctypes.byref(handle), index) or driver.cuDeviceGetUuid_v2(found, handle):
+        raise DeviceError(f"the NVIDIA driver does not tell the UUID of cuda:{index} (error {error})")
+    return f"GPU-{UUID(bytes=bytes(found))}"
+
+
+def _library() -> Any:
+    return ctypes.CDLL("libcuda.so.1")

@@ -1,0 +1,1 @@
+"""Reports held against each other, and against requirements."""

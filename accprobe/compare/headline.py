@@ -1,0 +1,103 @@
+"""A comparison in a sentence: what changed first of all, from one generation to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from accprobe.compare.diff import Diff, Pair, generation, marked, shown
+from accprobe.compare.roles import Role, role
+from accprobe.isa.instructions import catalog
+from accprobe.model.features import IMPORTANCE, title
+from accprobe.report.report import Row
+from accprobe.report.words import value
+from accprobe.sass import opcodes
+
+WORDS = {"effective_bits": "accumulator", "alignment_bits": "alignment"}
+"""What readers call these; others have their titles."""
+
+MOST = 2
+"""Groups of operands that are named."""
+
+
+def headline(diff: Diff) -> str:
+    """ "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
+    told = [*_changes(diff), *_new(diff)]
+    if not told:
+        rest = ", ".join(f"{count} {verdict}" for verdict, count in sorted(diff.counts.items())) or "nothing to compare"
+        told = [rest if diff.counts["changed"] else f"no value differs: {rest}"]
+    marks = marked(mark for pair in diff.pairs for mark in pair.marks)
+    return f"{_sides(diff)}: {'; '.join(told)}{f' ({marks})' if marks else ''}"
+
+
+def _sides(diff: Diff) -> str:
+    generations = generation(diff.a), generation(diff.b)
+    names = generations if len(set(generations)) == 2 else (diff.a.device.name, diff.b.device.name)
+    return " → ".join(dict.fromkeys(names))
+
+
+def _changes(diff: Diff) -> list[str]:
+    """Of the features in which what is offered changed, the one that matters most, by operands."""
+    pairs = [pair for pair in diff.pairs if pair.verdict == "changed"]
+    for among in ([pair for pair in pairs if pair.offered], pairs):
+        for field in IMPORTANCE:
+            if groups := _groups(among, field):
+                more = [f"{len(groups) - MOST} more"] if len(groups) > MOST else []
+                return [*(_item(field, group) for group in groups[:MOST]), *more]
+    return []
+
+
+def _groups(pairs: Iterable[Pair], field: str) -> list[list[Pair]]:
+    """Pairs in which the field changed alike, most of them first; none of operands that were told."""
+    groups: dict[tuple[object, ...], list[Pair]] = {}
+    for pair in pairs:
+        if any(d.field == field and d.verdict == "changed" for d in pair.differences):
+            groups.setdefault((*pair.values(field), *pair.values("ran_as")), []).append(pair)
+    told: set[str] = set()
+    kept = []
+    for group in sorted(groups.values(), key=lambda group: (-len(group), group[0].role.d != "f32")):
+        operands = {pair.role.operands for pair in group}
+        if not operands <= told:
+            kept.append(group)
+        told |= operands
+    return kept
+
+
+def _item(field: str, group: Sequence[Pair]) -> str:
+    """ "FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
+    first = group[0]
+    operands = ", ".join(dict.fromkeys(pair.role.operands for pair in group))
+    opcodes = " → ".join(dict.fromkeys(first.values("ran_as")))
+    if field == "ran_as":
+        return f"{operands} {opcodes}"
+    a, b = (_plain(row, field) for row in (first.a, first.b) if row)
+    unit = " bits" if field.endswith("_bits") else ""
+    return f"{operands} {WORDS.get(field, title(field))} {a} → {b}{unit}, {opcodes}"
+
+
+def _plain(row: Row, field: str) -> str:
+    """The value; of bits without the name of the float that has as many."""
+    return value(row.findings[field], field) if field in row.findings else shown(row, field)
+
+
+def _new(diff: Diff) -> list[str]:
+    """Roles that the one has and the other's architecture has not."""
+    told = []
+    for verdict, report, other in (("only in A", diff.a, diff.b), ("only in B", diff.b, diff.a)):
+        known = {role(inst) for inst in catalog(other.device.architecture)}
+        alone = [pair for pair in diff.pairs if pair.verdict == verdict and pair.offered and pair.role not in known]
+        if alone:
+            told.append(f"only {generation(report)} has {', '.join(_briefly(alone))}")
+    return told
+
+
+def _briefly(pairs: Sequence[Pair]) -> Iterable[str]:
+    """ "FP8 → f32 (QGMMA, 13 bits)"."""
+    roles: dict[str, tuple[Role, Row]] = {}
+    for pair in pairs:
+        row = pair.a or pair.b
+        if row is not None:
+            roles.setdefault(str(pair.role), (pair.role, row))
+    for name, (_, row) in roles.items():
+        bits = _plain(row, "effective_bits")
+        ran = " + ".join(dict.fromkeys(map(opcodes.stem, row.opcodes)))
+        yield f"{name} ({ran}{f', {bits} bits' if bits else ''})"

@@ -1,0 +1,81 @@
+"""What an instruction is for: its operand and result formats. Each generation offers another instruction for the same role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from accprobe.isa.instructions import Family, Instruction
+from accprobe.report.report import Row
+
+NEWEST: tuple[Family, ...] = ("tcgen05", "wgmma", "mma.sync")
+"""Families, newest first: of those that an architecture has for a role, the first is what it offers."""
+
+CLASSES = {
+    "FP8": ("e4m3", "e5m2"),
+    "FP6": ("e3m2", "e2m3"),
+    "FP4": ("e2m1",),
+    "INT8": ("s8", "u8"),
+    "INT4": ("s4", "u4"),
+}
+"""Operand formats that readers know by one name; others go by their own."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """Formats of the operands and of the result, and what else changes the sum that is asked for; not its shape."""
+
+    a: str
+    b: str
+    c: str
+    d: str
+    satfinite: bool
+    sparse: bool
+    scaling: str
+    bit_op: str
+
+    @property
+    def operands(self) -> str:
+        """ "FP8", "F16", "FP8 × FP4"."""
+        return " × ".join(dict.fromkeys((_class(self.a), _class(self.b))))
+
+    def __str__(self) -> str:
+        """ "FP8 → f32", "sparse INT8 → s32 saturating"."""
+        addend = f"+ {self.c}" if self.c != self.d else ""
+        operands = ("sparse" * self.sparse, self.scaling, self.operands, self.bit_op, addend)
+        words = (*operands, "→", self.d, "saturating" * self.satfinite)
+        return " ".join(filter(None, words))
+
+
+def role(inst: Instruction) -> Role:
+    """The role of an instruction."""
+    scaling = f"{inst.kind} {inst.scale_block} × {inst.scale}" if inst.scale else ""
+    return Role(inst.a.name, inst.b.name, inst.c.name, inst.d.name, inst.satfinite, inst.sparse, scaling, inst.bit_op or "")
+
+
+def offered(rows: Iterable[Row]) -> dict[Role, list[Row]]:
+    """By role the rows of the newest family that has it."""
+    found: dict[Role, list[Row]] = {}
+    for row in rows:
+        found.setdefault(role(row.instruction), []).append(row)
+    return {wanted: _newest(alike) for wanted, alike in found.items()}
+
+
+def nearest_shape(inst: Instruction, rows: Iterable[Row]) -> Row:
+    """The row whose shape is nearest: its k first, then n, m, and where A comes from."""
+
+    def distance(row: Row) -> tuple[int, int, int, bool]:
+        other = row.instruction
+        registers = inst.a_registers != other.a_registers
+        return abs(inst.k - other.k), abs(inst.n - other.n), abs(inst.m - other.m), registers
+
+    return min(rows, key=distance)
+
+
+def _newest(rows: Sequence[Row]) -> list[Row]:
+    family = min((row.instruction.family for row in rows), key=NEWEST.index)
+    return [row for row in rows if row.instruction.family == family]
+
+
+def _class(name: str) -> str:
+    return next((known for known, members in CLASSES.items() if name in members), name.upper())

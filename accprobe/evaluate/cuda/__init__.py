@@ -1,0 +1,1 @@
+"""The evaluator on a GPU: CUDA C++ generated from a model."""

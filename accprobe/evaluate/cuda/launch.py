@@ -1,0 +1,118 @@
+"""The kernels of matrix products on one GPU, loaded and launched: the hardware's, the evaluator's, those that draw operands.
+
+Arrays are cupy's, row after row: A [rows, K], B [columns, K], C and D [rows, columns], bit patterns. Everything goes to the
+current stream of the current GPU, and nothing waits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from accprobe.build import kernels
+from accprobe.evaluate.cuda import source
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.operands import drawing
+
+MOST_FOUND = 4
+"""Mismatches of a batch that are kept."""
+
+THREADS = 256
+_TILES_OF_WARP = 8  # of product_mma_sync.cu
+_MOST_BLOCKS = 1 << 14
+_NOTHING = np.uint64(0)
+
+
+def _pointer(array: Any) -> np.uint64:
+    return _NOTHING if array is None else np.uint64(array.data.ptr)
+
+
+def sources(inst: Instruction, model: DotModel) -> list[tuple[str, str]]:
+    """(source, name) of the kernels by which a model is verified, the slowest to compile first."""
+    return [
+        (source.source(model, inst), evaluator_name(inst)),
+        (kernels.source(inst, kernels.Part.PRODUCT), inst.name),
+        (drawing.source(inst), f"the operands of {inst.name}"),
+    ]
+
+
+def evaluator_name(inst: Instruction) -> str:
+    """For messages."""
+    return f"the evaluator of {inst.name}"
+
+
+class Evaluator:
+    """A model's evaluator for a compile target. single: in float32 where the model allows it, for long chains."""
+
+    def __init__(self, cupy: Any, inst: Instruction, model: DotModel, target: str, single: bool = False) -> None:
+        cubin = kernels.compile_source(source.source(model, inst, single), target, evaluator_name(inst))
+        module = cupy.RawModule(path=str(cubin.path))
+        self._function = module.get_function("evaluate")
+        launch = cupy.zeros(4, np.uint32)
+        module.get_function("describe")((1,), (1,), (_pointer(launch),))
+        self._threads, self._shared, self._rows, self._columns = launch.get().tolist()
+        if self._shared:
+            self._function.max_dynamic_shared_size_bytes = self._shared
+
+    def evaluate(self, a: Any, b: Any, c: Any, d: Any, blocks: int = 1, promote: int = 0) -> None:
+        """d = what the model makes of a · b + c in a chain of `blocks`. C may be None; promote: see evaluator.cu."""
+        self._launch(a, b, c, d, blocks, promote, (None, None, None), 0)
+
+    def compare(self, a: Any, b: Any, c: Any, expected: Any, count: Any, found: Any) -> None:
+        """Adds to count [1] the results of one block that are not as in `expected`; the first of them go to found [n, 4].
+
+        Row, column, what was expected, what the model gives.
+        """
+        self._launch(a, b, c, None, 1, 0, (expected, count, found), len(found))
+
+    def _launch(
+        self, a: Any, b: Any, c: Any, d: Any, blocks: int, promote: int, differences: tuple[Any, Any, Any], most: int
+    ) -> None:
+        rows, columns = len(a), len(b)
+        grid = (-(-columns // self._columns), -(-rows // self._rows))
+        counts = (np.uint64(rows), np.uint64(columns), np.uint32(blocks), np.uint32(promote))
+        arguments = (*map(_pointer, (a, b, c, d)), *counts, *map(_pointer, differences), np.uint32(most))
+        self._function(grid, (self._threads,), arguments, shared_mem=self._shared)
+
+
+class Hardware:
+    """One instruction on matrix products of its own K."""
+
+    def __init__(self, cupy: Any, inst: Instruction, target: str) -> None:
+        cubin = kernels.compile_source(kernels.source(inst, kernels.Part.PRODUCT), target, inst.name)
+        self._function = cupy.RawModule(path=str(cubin.path)).get_function("product")
+        wide = inst.family == "wgmma"
+        self._columns = inst.n if wide else inst.n * _TILES_OF_WARP
+        self._rows = inst.m if wide else inst.m * kernels.BLOCK_THREADS // 32
+
+    def product(self, a: Any, b: Any, c: Any, d: Any) -> None:
+        """d = a · b + c, each element by one instruction."""
+        rows, columns = len(a), len(b)
+        grid = (-(-columns // self._columns), -(-rows // self._rows))
+        self._function(grid, (kernels.BLOCK_THREADS,), (*map(_pointer, (a, b, c, d)), np.uint32(rows), np.uint32(columns)))
+
+
+class Drawing:
+    """Random operands of an instruction."""
+
+    def __init__(self, cupy: Any, inst: Instruction, target: str, seed: int) -> None:
+        cubin = kernels.compile_source(drawing.source(inst), target, f"the operands of {inst.name}")
+        module = cupy.RawModule(path=str(cubin.path))
+        self._lines, self._addends = module.get_function("draw_lines"), module.get_function("draw_addends")
+        self._cupy, self._inst, self._key = cupy, inst, np.uint64(seed)
+        self._recipes: dict[drawing.Recipe, Any] = {}
+
+    def draw(self, recipe: drawing.Recipe, batch: int, a: Any, b: Any, c: Any) -> None:
+        """Fills a, b and c, or where c is None a and b. The same seed, recipe and batch (below 2^32) fill them alike."""
+        if recipe not in self._recipes:
+            self._recipes[recipe] = self._cupy.asarray(np.array(recipe.words(), np.int32))
+        rows, columns = len(a), len(b)
+        start = (_pointer(self._recipes[recipe]), self._key, np.uint32(batch))
+        sizes = (np.uint32(rows), np.uint32(columns))
+        blocks = -(-(rows + columns) * self._inst.k // THREADS)
+        self._lines((blocks,), (THREADS,), (*start, _pointer(a), _pointer(b), *sizes))
+        if c is not None:
+            blocks = min(-(-rows * columns // THREADS), _MOST_BLOCKS)
+            self._addends((blocks,), (THREADS,), (*start, _pointer(c), *sizes))

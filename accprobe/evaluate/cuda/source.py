@@ -1,0 +1,205 @@
+"""CUDA C++ that evaluates one `DotModel`: the model as types, above the device code of `accprobe.probes`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accprobe.build.kernels import device_code
+from accprobe.errors import AccprobeError
+from accprobe.isa.formats import Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, ProductExponent
+
+MOST_PRODUCTS = 64
+"""Products of one dot product that the tile has room for."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a model is evaluated.
+
+    tiled: rows and columns share what is decoded of their operands; otherwise each dot product is evaluated on its own, by the
+    rules. single: sums are held in float32 rather than float64; addends of an unusual size are then evaluated on their own.
+    """
+
+    tiled: bool
+    single: bool
+
+
+def source(model: DotModel, inst: Instruction, single: bool = False) -> str:
+    """The complete CUDA C++, also C++, of the evaluator of `model`. single: in float32 where the model allows it."""
+    check(model, inst)
+    parts = [device_code("evaluator.cuh"), device_code("evaluator_tile.cuh"), _model(model, inst, plan(model, inst, single))]
+    return "\n".join([*parts, device_code("evaluator.cu")])
+
+
+def check(model: DotModel, inst: Instruction) -> None:
+    """Raises AccprobeError where `model` cannot be evaluated for `inst`."""
+    if model.products != inst.k:
+        raise AccprobeError(f"{inst.name} has {inst.k} products, the model {model.products}")
+    if inst.scale is not None or inst.bit_op is not None:
+        raise AccprobeError(f"{inst.name}: block scales and single bits have no GPU evaluator")
+
+
+def can_promote(inst: Instruction) -> bool:
+    """Whether results are f32 or fit into it."""
+    return inst.d.is_float and inst.d.bits <= 32
+
+
+def plan(model: DotModel, inst: Instruction, single: bool = False) -> Plan:
+    """How `model` is evaluated; `single`: in float32 if that can be."""
+    nodes = list(model.root.nodes())
+    tiled = inst.k <= MOST_PRODUCTS and all(_tiles(node, inst) for node in nodes) and len(_alignment_rules(nodes)) <= 1
+    return Plan(tiled, inst.is_integer or (single and tiled and all(_fits_single(node, inst) for node in nodes)))
+
+
+def _alignment_rules(nodes: list[FusedSum]) -> set[tuple[ProductExponent, bool]]:
+    """The rules by which operands of aligned sums are decoded."""
+    found: set[tuple[ProductExponent, bool]] = set()
+    for node in nodes:
+        a = node.arithmetic
+        if node.products and isinstance(a, FloatArithmetic) and a.alignment_bits is not None:
+            found.add((a.product_exponent, a.zero_terms == "aligned"))
+    return found
+
+
+def _tiles(node: FusedSum, inst: Instruction) -> bool:
+    a = node.arithmetic
+    if len(node.children) > 2:
+        return False
+    if isinstance(a, IntegerArithmetic):
+        return len(node.products) << (inst.a.bits + inst.b.bits) <= 1 << 24
+    if a.alignment_bits is not None:
+        return a.alignment_bits + 2 + len(node.terms).bit_length() <= 51
+    if inst.a.name != "f64":
+        return len(node.terms) <= 2
+    plain = a.result_bits == 52 and a.result_rounding == "RNE" and a.overflow == "infinity" and a.zero_sign == "ieee"
+    plain = plain and a.subnormal_results == "kept" and a.underflow_sign == "kept"
+    return plain and len(node.terms) == 2 and len(node.products) <= 1
+
+
+def _fits_single(node: FusedSum, inst: Instruction) -> bool:
+    a = node.arithmetic
+    return (
+        isinstance(a, FloatArithmetic)
+        and a.alignment_bits is not None
+        and a.alignment_bits + 2 + len(node.terms).bit_length() <= 22
+        and a.alignment_rounding in ("truncate", "floor")
+        and (a.min_exponent is None or a.min_exponent <= -90)
+        and inst.a.storage_bits == 8
+        and a.result.name == inst.c.name == "f32"
+        and a.result_bits <= 21
+        and a.zero_sign == "positive"
+    )
+
+
+_CUTS = {"truncate": "TRUNCATE", "floor": "FLOOR", "nearest": "NEAREST", "sticky": "STICKY"}
+_EXPONENTS = {
+    "unnormalised": "UNNORMALISED",
+    "normalised operands": "NORMALISED_OPERANDS",
+    "normalised product": "NORMALISED_PRODUCT",
+}
+_SPECIALS = {"none": "NONE", "nan only": "NAN_ONLY", "ieee": "IEEE"}
+
+
+def _format(fmt: Format) -> str:
+    if fmt.is_integer:
+        return f"Integer<{fmt.bits}, {_true(fmt.signed)}, {fmt.storage_bits}>"
+    fields = (fmt.exponent_bits, fmt.mantissa_bits, fmt.bias, fmt.ignored_low_bits, fmt.storage_bits)
+    return f"Float<{', '.join(map(str, fields))}, Specials::{_SPECIALS[fmt.specials]}>"
+
+
+def _true(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _constants(**values: tuple[str, object]) -> str:
+    texts = {name: _true(value) if isinstance(value, bool) else str(value) for name, (_, value) in values.items()}
+    return "".join(f"    static constexpr {values[name][0]} {name} = {text};\n" for name, text in texts.items())
+
+
+def _rules(index: int, arithmetic: Arithmetic) -> str:
+    head = f"struct Rules{index} {{\n    using Result = {_format(arithmetic.result)};\n"
+    if isinstance(arithmetic, IntegerArithmetic):
+        constants = _constants(INTEGER=("bool", True), SATURATE=("bool", arithmetic.overflow == "saturate"))
+    else:
+        a, floor = arithmetic, arithmetic.min_exponent
+        payloads = a.nan_payload != "dropped"
+        constants = _constants(
+            INTEGER=("bool", False),
+            ALIGNMENT_BITS=("int", "EXACT" if a.alignment_bits is None else a.alignment_bits),
+            ALIGNMENT_ROUNDING=("Cut", f"Cut::{_CUTS[a.alignment_rounding]}"),
+            PRODUCT_EXPONENT=("Exponent", f"Exponent::{_EXPONENTS[a.product_exponent]}"),
+            ZEROS_ALIGNED=("bool", a.zero_terms == "aligned"),
+            MIN_EXPONENT=("int", "NOWHERE" if floor is None else floor),
+            RESULT_BITS=("int", a.result_bits),
+            RESULT_ROUNDING=("Round", f"Round::{a.result_rounding}"),
+            IEEE_ZERO=("bool", a.zero_sign == "ieee"),
+            POSITIVE_UNDERFLOW=("bool", a.underflow_sign == "positive"),
+            LARGEST_ON_OVERFLOW=("bool", a.overflow == "largest"),
+            FLUSHED_RESULTS=("bool", a.subnormal_results == "flushed"),
+            NOT_A_NUMBER=("u64", f"{a.nan:#x}ull"),
+            PAYLOADS=("bool", payloads),
+        )
+        letters = "".join(a.nan_payload.split()) if payloads else ""
+        constants += f'    static FN const char* payload_order() {{ return "{letters}"; }}\n'
+    return head + constants + "};\n"
+
+
+def _tree(node: FusedSum, model: DotModel, order: list[int]) -> str:
+    """The type of a sum; appends the k of its products to `order`, children's first."""
+    children = [_tree(child, model, order) for child in node.children]
+    first = len(order)
+    order += node.products
+    parts = [f"Rules{model.arithmetics.index(node.arithmetic)}", str(first), str(len(node.products)), _true(node.has_addend)]
+    return f"Sum<{', '.join([*parts, *children])}>"
+
+
+def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
+    order: list[int] = []
+    root = _tree(model.root, model, order)
+    position = [order.index(k) for k in range(inst.k)]
+    in_order = order == sorted(order)
+    nodes = list(model.root.nodes())
+    exponent, zeros_aligned = next(iter(_alignment_rules(nodes)), ("unnormalised", False))
+    floats = [a for a in model.arithmetics if isinstance(a, FloatArithmetic)]
+    aligned = [a for a in floats if a.alignment_bits is not None]
+    others = [fmt for fmt in (inst.c, *(a.result for a in model.arithmetics)) if fmt.is_float]
+    constants = _constants(
+        K=("int", inst.k),
+        FLUSH_OPERANDS=("bool", model.subnormal_operands == "flushed"),
+        FLUSH_ADDEND=("bool", model.subnormal_addend == "flushed"),
+        OTHERS_LOW=("int", min((fmt.min_exponent - fmt.mantissa_bits for fmt in others), default=0)),
+        OTHERS_HIGH=("int", max((fmt.max_exponent for fmt in others), default=0)),
+        TILTED=("bool", any(a.alignment_rounding == "truncate" for a in aligned)),
+        POWERS=("bool", bool(aligned) and exponent != "normalised product"),
+        PRODUCT_EXPONENT=("Exponent", f"Exponent::{_EXPONENTS[exponent]}"),
+        ZEROS_ALIGNED=("bool", zeros_aligned),
+        ADDEND_BITS=("int", max((a.alignment_bits or 0 for a in aligned), default=0) if how.single else 0),
+        CAN_PROMOTE=("bool", can_promote(inst)),
+        NAN_WINS=("bool", bool(floats) and all(a.nan_payload == "dropped" for a in floats)),
+        NOT_A_NUMBER=("u64", f"{model.root.arithmetic.nan:#x}ull" if isinstance(model.root.arithmetic, FloatArithmetic) else 0),
+    )
+    lines = [
+        f"// {model.order}",
+        *(_rules(i, arithmetic).rstrip() for i, arithmetic in enumerate(model.arithmetics)),
+        f"__constant__ const u16 ORDER[] = {{{', '.join(map(str, order))}}};",
+        "struct TheModel {",
+        *(f"    using {name} = {_format(fmt)};" for name, fmt in zip("ABCD", (inst.a, inst.b, inst.c, inst.d), strict=True)),
+        f"    using Root = {root};",
+        f"    using Real = {'float' if how.single else 'double'};",
+        f"    using Pattern = {'u64' if inst.d.bits == 64 else 'u32'};",
+        constants.rstrip(),
+        "    static FN const u16* order() { return ORDER; }",
+        f"    static constexpr FN int position(int k) {{ {_position(position, in_order)} }}",
+        "};",
+        f"#define TILED {int(how.tiled)}",
+        f"#define BLOCKS_AT_ONCE {3 if how.single else 2 if how.tiled else 1}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _position(position: list[int], in_order: bool) -> str:
+    if in_order:
+        return "return k;"
+    return f"constexpr u16 table[] = {{{', '.join(map(str, position))}}}; return table[k];"

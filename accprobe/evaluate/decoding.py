@@ -1,0 +1,94 @@
+"""Operands taken apart for the evaluation in numpy: bit patterns as float64 values, exponents and significands."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.evaluate.error_free import Floats, Integers
+from accprobe.isa.formats import Bits, Format
+from accprobe.model.tree import Subnormals
+
+NOTHING = -4096
+"""The exponent of a term that takes no part in the alignment; any below half of it says so."""
+
+
+class Significands(NamedTuple):
+    """Values, [n]: signed * 2^lowest, signed being an integer of 53 bits; 0 where they are not finite.
+
+    stand_in: the value where it is not finite, otherwise its sign.
+    """
+
+    signed: Floats
+    lowest: Integers
+    stand_in: Floats
+
+
+def values_of(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:
+    """The values, subnormals read so."""
+    if fmt.storage_bits > 16:
+        return _plain_value(patterns, fmt, subnormals)
+    return _values(fmt, subnormals).take(patterns.astype(np.intp), mode="clip")
+
+
+def exponents_of(
+    patterns: Bits, fmt: Format, subnormals: Subnormals, normalised: bool = False, counted: bool = False
+) -> NDArray[np.int16]:
+    """Each operand's exponent in the alignment: its own, or that of its leading bit.
+
+    Zeros, and what is read as zero, have NOTHING; but counted, their own exponent is that of the smallest normal number, and a
+    subnormal that is read as zero has that of its leading bit.
+    """
+    if fmt.storage_bits > 16:
+        return _plain_exponent(patterns, fmt, subnormals, normalised, counted)
+    return _exponents(fmt, subnormals, normalised, counted).take(patterns.astype(np.intp), mode="clip")
+
+
+@cache
+def _values(fmt: Format, subnormals: Subnormals) -> Floats:
+    """Of every code of a format of at most 16 bits."""
+    return _plain_value(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype), fmt, subnormals)
+
+
+@cache
+def _exponents(fmt: Format, subnormals: Subnormals, normalised: bool, counted: bool) -> NDArray[np.int16]:
+    """Of every code of a format of at most 16 bits."""
+    return _plain_exponent(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype), fmt, subnormals, normalised, counted)
+
+
+def _plain_value(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:
+    values = fmt.values(patterns)
+    if subnormals == "flushed":
+        values[np.abs(values) < 2.0**fmt.min_exponent] *= 0.0
+    return values
+
+
+def _plain_exponent(patterns: Bits, fmt: Format, subnormals: Subnormals, normalised: bool, counted: bool) -> NDArray[np.int16]:
+    values = _plain_value(patterns, fmt, "kept" if counted else subnormals)
+    exponents = leading(values)
+    if not normalised:
+        exponents = np.maximum(exponents, np.int16(fmt.min_exponent))
+        if not counted:
+            exponents[values == 0] = NOTHING
+    return exponents
+
+
+def leading(values: Floats) -> NDArray[np.int16]:
+    """floor(log2 |value|) of normal float64 numbers, NOTHING of 0."""
+    exponents = ((values.view(np.int64) >> 52) & 0x7FF).astype(np.int16) - np.int16(1023)
+    exponents[values == 0] = NOTHING
+    return exponents
+
+
+def significands(values: Floats) -> Significands:
+    """The values taken apart; [n]."""
+    bits = values.view(np.int64)
+    biased = (bits >> 52) & 0x7FF
+    subnormal, special = biased == 0, biased == 0x7FF
+    signed = (bits & ~(0x7FF << 52) | 1075 << 52).view(np.float64)
+    signed = np.where(subnormal, values * 2.0**1000 * 2.0**74, signed)
+    signed[special] = 0.0
+    return Significands(signed, np.where(subnormal, -1074, biased - 1075), np.where(special, values, np.sign(signed)))

@@ -1,0 +1,394 @@
+"""The evaluation of models in numpy, on dot products that are kept, with what several models have in common computed once.
+
+This is the reference. A fused sum with finite alignment bits is computed in float64, where every step is exact by
+construction: a product of two operands of at most 24 bits, a multiplication by a power of two, the cut to an integer, and a
+sum of integers that fits in 53 bits (`model.SUM_BITS`, checked when the model is made). The exact sum of two such terms, or of
+a product and an addend in f64, is two or three float64 numbers (`error_free`). Other exact sums go through integer
+limbs (`limbs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import reduce
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.evaluate import limbs, rounding
+from accprobe.evaluate.decoding import NOTHING, Significands, exponents_of, leading, significands, values_of
+from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two, rounded_to_odd, top_bits, two_product
+from accprobe.isa.formats import Bits, Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, ProductExponent, Subnormals, ZeroTerms
+
+CHUNK = 1 << 16
+"""Products evaluated at once: few enough for the arrays to stay in a core's cache."""
+
+ROOM = 6
+"""What an evaluation keeps, in multiples of its products, and eight more, as float64."""
+
+FAR = 250
+"""Of two terms, one whose last bit lies so much higher, or lower, could as well lie higher, or lower, still."""
+
+
+class Evaluation:
+    """Dot products on which one model after another is evaluated: a, b [N, K], c [N], bit patterns of the formats."""
+
+    def __init__(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:
+        step = max(1, CHUNK // inst.k)
+        self._parts = [slice(start, start + step) for start in range(0, len(c), step)]
+        self._chunks = [_Chunk(inst, a[part], b[part], c[part]) for part in self._parts]
+        self._inst, self._n = inst, len(c)
+
+    def is_of(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> bool:
+        """Whether these are the very dot products."""
+        of, formats = ((x.a, x.b, x.c, x.d, x.k) for x in (self._inst, inst))
+        return (
+            of == formats
+            and len(c) == self._n
+            and all(chunk.is_of(a[p], b[p], c[p]) for p, chunk in zip(self._parts, self._chunks, strict=True))
+        )
+
+    def of(self, model: DotModel) -> Bits:
+        """The model's results, [N]."""
+        d = np.empty(self._n, self._inst.d.dtype)
+        with np.errstate(all="ignore"):
+            for part, chunk in zip(self._parts, self._chunks, strict=True):
+                d[part] = chunk.sum(model.root, (model.subnormal_operands, model.subnormal_addend))
+        return d
+
+
+Reading = tuple[Subnormals, Subnormals]
+"""How subnormals of A and B, and of C, are read."""
+
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+class _Memory:
+    """What was computed; when it holds more than so many bytes, what was longest not used is forgotten."""
+
+    def __init__(self, room: int) -> None:
+        self._kept: dict[Hashable, Any] = {}
+        self._left = room
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        found: T | None = self._kept.pop(key, None)
+        if found is None:
+            found = make()
+            self._left -= _size(found)
+        self._kept[key] = found
+        while self._left < 0 and len(self._kept) > 1:
+            self._left += _size(self._kept.pop(next(iter(self._kept))))
+        return found
+
+
+def _size(arrays: tuple[Any, ...]) -> int:
+    return sum(_size(x) if isinstance(x, tuple) else x.nbytes for x in arrays)
+
+
+class _Other(NamedTuple):
+    """A term that is no product: bit patterns [n], how they are read, and what tells them from others."""
+
+    patterns: Bits
+    fmt: Format
+    subnormals: Subnormals
+    key: Hashable
+
+
+class _Decoded(NamedTuple):
+    """Values of terms, and their exponents in the alignment, [n]."""
+
+    values: Floats
+    exponents: NDArray[np.int16]
+
+
+class _Specials(NamedTuple):
+    """The rows whose terms are not all finite, and what becomes of their plain sums."""
+
+    rows: NDArray[np.intp]
+    naive: Floats
+
+
+class _Exact(NamedTuple):
+    """Sums before rounding, [n]: total * 2^exponent."""
+
+    total: Floats
+    exponent: Integers
+    specials: _Specials
+
+
+class _Wide(NamedTuple):
+    """Sums before rounding, [n]: (-1)^negative * magnitude * 2^exponent (see `limbs.Sum.total`)."""
+
+    negative: Truths
+    magnitude: Integers
+    exponent: Integers
+    specials: _Specials
+
+
+class _Factors(NamedTuple):
+    """A product, [n]: a * b * 2^lowest, of integers of 53 bits, and high + low = a * b; stand_in as in Significands."""
+
+    a: Floats
+    b: Floats
+    high: Floats
+    low: Floats
+    lowest: Integers
+    stand_in: Floats
+
+
+class _Chunk:
+    """A few dot products, a and b transposed to [K, n]."""
+
+    def __init__(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:
+        self._inst, self._c = inst, c.copy()
+        self._a, self._b = (np.array(x.T, order="C") for x in (a, b))
+        self._memory = _Memory(ROOM * 8 * (a.size + 8 * len(c)))
+
+    def is_of(self, a: Bits, b: Bits, c: Bits) -> bool:
+        return np.array_equal(c, self._c) and np.array_equal(a.T, self._a) and np.array_equal(b.T, self._b)
+
+    def sum(self, node: FusedSum, reading: Reading) -> Bits:
+        """The node's results, [n]."""
+        others = self._others(node, reading)
+        arithmetic = node.arithmetic
+        if isinstance(arithmetic, IntegerArithmetic):
+            return self._integer_sum(node, others, arithmetic)
+        key = node.products, reading[0], *(other.key for other in others)
+        add = self._wide_sum if arithmetic.result.name == "f64" else self._float_sum
+        return self._memory.get((arithmetic, key), lambda: (add(node, others, arithmetic, reading, key),))[0]
+
+    def _float_sum(
+        self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
+    ) -> Bits:
+        if arithmetic.alignment_bits is None:
+            exact = self._memory.get(("exact", key), lambda: self._exact_sum(node, others, reading))
+        else:
+            cut = (
+                arithmetic.alignment_bits,
+                arithmetic.alignment_rounding,
+                arithmetic.min_exponent,
+                arithmetic.product_exponent,
+                arithmetic.zero_terms,
+            )
+            exact = self._memory.get((*cut, key), lambda: self._aligned_sum(node, others, arithmetic, reading, key))
+        patterns = rounding.encode(exact.total, exact.exponent, arithmetic)
+        if arithmetic.zero_sign == "ieee":
+            negative = self._memory.get(("negative", key), lambda: self._all_negative(node, others))[0]
+            patterns[(exact.total == 0) & negative] = arithmetic.result.sign_bit
+        return _with_specials(patterns, exact.specials, arithmetic)
+
+    def _others(self, node: FusedSum, reading: Reading) -> list[_Other]:
+        found = []
+        for child in node.children:
+            patterns = self.sum(child, reading)
+            found.append(_Other(patterns, child.arithmetic.result, "kept", (child.arithmetic.result.name, patterns.tobytes())))
+        if node.has_addend:
+            found.append(_Other(self._c, self._inst.c, reading[1], reading[1]))
+        return found
+
+    def _operands(self, ks: tuple[int, ...]) -> tuple[Bits, Bits]:
+        whole = slice(ks[0], ks[-1] + 1) if ks == tuple(range(ks[0], ks[-1] + 1)) else list(ks)
+        return self._a[whole], self._b[whole]
+
+    def _integer_sum(self, node: FusedSum, others: list[_Other], arithmetic: IntegerArithmetic) -> Bits:
+        def products() -> tuple[Integers]:
+            a, b = self._operands(node.products)
+            return ((self._inst.a.integers(a) * self._inst.b.integers(b)).sum(axis=0),)
+
+        total = np.zeros(len(self._c), np.int64)
+        if node.products:
+            total += self._memory.get(node.products, products)[0]
+        for other in others:
+            total += other.fmt.integers(other.patterns)
+        result = arithmetic.result
+        if arithmetic.overflow == "saturate":
+            total = np.clip(total, -result.largest - 1, result.largest)
+        return total.astype(result.dtype)
+
+    def _aligned_sum(
+        self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
+    ) -> _Exact:
+        ks, n = node.products, len(self._c)
+        decoded = [self._decoded(other) for other in others]
+        terms, exponents = [term.values for term in decoded], [term.exponents for term in decoded]
+        sums = [*terms]
+        if ks:
+            products, of_products = self._products(ks, reading[0])
+            sums.append(of_products)
+            exponents.append(self._largest(ks, reading[0], arithmetic.product_exponent, arithmetic.zero_terms))
+            terms.append(products)
+        largest = reduce(np.maximum, exponents).astype(np.int64)
+        if arithmetic.min_exponent is not None:
+            largest = np.maximum(largest, arithmetic.min_exponent)
+        specials = self._memory.get(("specials", key), lambda: _specials(reduce(np.add, sums)))
+        largest[largest < NOTHING // 2] = 0
+        largest[specials.rows] = 0
+        assert arithmetic.alignment_bits is not None
+        exponent = largest - arithmetic.alignment_bits
+        scale, total = power_of_two(-exponent), np.zeros(n)
+        for term in terms:
+            cut = _cut(term * scale, arithmetic)
+            total += cut.sum(axis=0) if cut.ndim == 2 else cut
+        total[specials.rows] = 0.0
+        return _Exact(total, exponent, specials)
+
+    def _decoded(self, other: _Other) -> _Decoded:
+        def make() -> _Decoded:
+            values = values_of(other.patterns, other.fmt, other.subnormals)
+            exponents = np.maximum(leading(values), np.int16(other.fmt.min_exponent))
+            exponents[values == 0] = NOTHING
+            return _Decoded(values, exponents)
+
+        return self._memory.get(("decoded", other.key), make)
+
+    def _products(self, ks: tuple[int, ...], subnormals: Subnormals) -> tuple[Floats, Floats]:
+        """Values of the products [k, n], and their plain sum [n]."""
+
+        def make() -> tuple[Floats, Floats]:
+            a, b = self._operands(ks)
+            values = values_of(a, self._inst.a, subnormals) * values_of(b, self._inst.b, subnormals)
+            return values, values.sum(axis=0)
+
+        return self._memory.get(("products", ks, subnormals), make)
+
+    def _largest(
+        self, ks: tuple[int, ...], subnormals: Subnormals, rule: ProductExponent, zeros: ZeroTerms
+    ) -> NDArray[np.int16]:
+        """The largest exponent that takes part in the alignment, [n]."""
+
+        def make() -> tuple[NDArray[np.int16]]:
+            if rule == "normalised product":
+                exponents = leading(self._products(ks, subnormals)[0])
+            else:
+                a, b = (
+                    exponents_of(x, fmt, subnormals, rule == "normalised operands", zeros == "aligned")
+                    for x, fmt in zip(self._operands(ks), (self._inst.a, self._inst.b), strict=True)
+                )
+                exponents = a + b
+            return (exponents.max(axis=0),)
+
+        return self._memory.get(("largest", ks, subnormals, rule, zeros), make)[0]
+
+    def _all_negative(self, node: FusedSum, others: list[_Other]) -> tuple[Truths]:
+        negative = np.ones(len(self._c), bool)
+        if node.products:
+            a, b = self._operands(node.products)
+            signs = (a & a.dtype.type(self._inst.a.sign_bit) != 0) ^ (b & b.dtype.type(self._inst.b.sign_bit) != 0)
+            negative &= signs.all(axis=0)
+        for other in others:
+            negative &= other.patterns & other.fmt.dtype.type(other.fmt.sign_bit) != 0
+        return (negative,)
+
+    def _exact_sum(self, node: FusedSum, others: list[_Other], reading: Reading) -> _Exact:
+        narrow = "f64" not in (self._inst.a.name, *(other.fmt.name for other in others))
+        if narrow and len(node.terms) <= 2:
+            terms = [self._decoded(other).values for other in others]
+            terms += list(self._products(node.products, reading[0])[0]) if node.products else []
+            total = terms[0] if len(terms) == 1 else rounded_to_odd(*terms)
+            specials = _specials(total)
+            if len(specials.rows):
+                total = total.copy()
+                total[specials.rows] = 0.0
+            return _Exact(total, np.zeros(len(total), np.int64), specials)
+        negative, magnitude, exponent, specials = self._wide(node, others, reading)
+        total = rounding.with_sticky_bit(magnitude)
+        return _Exact(np.where(negative, -total, total), exponent + rounding.STICKY, specials)
+
+    def _wide(self, node: FusedSum, others: list[_Other], reading: Reading) -> _Wide:
+        """The exact sum, by floating-point numbers and their errors where it has two terms, otherwise by limbs."""
+        terms = [self._factors(k, reading[0]) for k in node.products]
+        addends = [significands(values_of(other.patterns, other.fmt, other.subnormals)) for other in others]
+        stand_ins = [x.stand_in for x in terms] + [x.stand_in for x in addends]
+        specials = _specials(sum(stand_ins, np.zeros(len(self._c))))
+        if len(terms) == len(addends) == 1:
+            return _Wide(*_product_and_addend(terms[0], addends[0]), specials)
+        total = limbs.Sum(len(self._c))
+        for term in terms:
+            a, b = (np.abs(x).astype(np.int64) for x in (term.a, term.b))
+            total.add_product(term.high < 0, a, b, term.lowest)
+        for addend in addends:
+            total.add(addend.signed < 0, np.abs(addend.signed).astype(np.int64), addend.lowest)
+        return _Wide(*total.total(), specials)
+
+    def _factors(self, k: int, subnormals: Subnormals) -> _Factors:
+        def make() -> _Factors:
+            a, b = (
+                significands(values_of(x[k], fmt, subnormals)) for x, fmt in ((self._a, self._inst.a), (self._b, self._inst.b))
+            )
+            high, low = two_product(a.signed, b.signed)
+            return _Factors(a.signed, b.signed, high, low, a.lowest + b.lowest, a.stand_in * b.stand_in)
+
+        return self._memory.get(("factors", k, subnormals), make)
+
+    def _wide_sum(
+        self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
+    ) -> Bits:
+        """An exact sum with a result in f64."""
+        negative, magnitude, exponent, specials = self._memory.get(("wide", key), lambda: self._wide(node, others, reading))
+        patterns = rounding.encode_wide(negative, magnitude, exponent, arithmetic)
+        if arithmetic.zero_sign == "ieee":
+            patterns[(magnitude == 0) & self._memory.get(("negative", key), lambda: self._all_negative(node, others))[0]] = (
+                arithmetic.result.sign_bit
+            )
+        patterns = _with_specials(patterns, specials, arithmetic)
+        rows = specials.rows[np.isnan(specials.naive)]
+        if arithmetic.nan_payload != "dropped" and len(rows):
+            operands = {
+                "a": [self._a[k] for k in node.products],
+                "b": [self._b[k] for k in node.products],
+                "c": [other.patterns for other in others],
+            }
+            in_turn = [x[rows] for letter in arithmetic.nan_payload.split() for x in operands[letter]]
+            patterns[rows] = _with_payloads(patterns[rows], in_turn, arithmetic.result)
+        return patterns
+
+
+def _cut(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:
+    """Terms in units of the last kept bit, cut to integers (in place)."""
+    match arithmetic.alignment_rounding:
+        case "truncate":
+            return np.trunc(aligned, out=aligned)
+        case "floor":
+            return np.floor(aligned, out=aligned)
+        case "nearest":
+            return np.rint(aligned, out=aligned)
+        case "sticky":
+            whole = np.trunc(aligned)
+            jammed = (whole != aligned) & (np.fmod(whole, 2.0) == 0)
+            whole[jammed] += np.copysign(1.0, aligned[jammed])
+            return whole
+
+
+def _specials(naive: Floats) -> _Specials:
+    rows = np.flatnonzero(~np.isfinite(naive))
+    return _Specials(rows, naive[rows])
+
+
+def _with_specials(patterns: Bits, specials: _Specials, arithmetic: FloatArithmetic) -> Bits:
+    """Infinities and NaNs put where the plain float64 sum of the terms has them."""
+    if len(specials.rows):
+        fmt = arithmetic.result
+        positive, sign = fmt.dtype.type(fmt.infinity or 0), fmt.dtype.type(fmt.sign_bit)
+        infinity = np.where(specials.naive > 0, positive, positive | sign)
+        patterns[specials.rows] = np.where(np.isnan(specials.naive), fmt.dtype.type(arithmetic.nan), infinity)
+    return patterns
+
+
+def _with_payloads(patterns: Bits, operands: list[Bits], fmt: Format) -> Bits:
+    """The first NaN operand of each row put in, made quiet."""
+    quiet = fmt.dtype.type(1 << (fmt.mantissa_bits - 1))
+    for operand in reversed(operands):
+        patterns = np.where(fmt.fields(operand).is_nan, operand | quiet, patterns)
+    return patterns
+
+
+def _product_and_addend(product: _Factors, addend: Significands) -> tuple[Truths, Integers, Integers]:
+    base = np.where(product.high == 0, addend.lowest, product.lowest)
+    apart = np.where(addend.signed == 0, 0, addend.lowest - base)
+    base = np.where(apart > FAR, addend.lowest - FAR, base)
+    scaled = addend.signed * power_of_two(np.minimum(np.maximum(apart, -FAR), FAR))
+    negative, magnitude, exponent = top_bits(product.high, product.low, scaled)
+    return negative, magnitude, exponent + base

@@ -1,0 +1,105 @@
+"""Rounding: an exact number times a power of two, to the bit pattern of a fused sum's result."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two
+from accprobe.isa.formats import Bits
+from accprobe.model.tree import FloatArithmetic, Rounding
+
+
+def bit_length(magnitude: Integers) -> Integers:
+    """Bits of each non-negative integer below 2^62; 0 for 0."""
+    length = (magnitude.astype(np.float64).view(np.int64) >> 52) - 1022
+    length -= (magnitude >> np.maximum(length - 1, 0)) == 0
+    return np.where(magnitude == 0, 0, length)
+
+
+STICKY = 7
+"""Bits that `with_sticky_bit` takes off."""
+
+
+def with_sticky_bit(magnitude: Integers) -> Floats:
+    """Integers of 60 bits, or 0, in 53 bits: the lower ones are or-ed into the last."""
+    sticky = magnitude & ((1 << STICKY) - 1) != 0
+    return np.asarray(magnitude >> STICKY | sticky, np.float64)
+
+
+def encode(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Bits:
+    """Bit patterns of total * 2^exponent, rounded as the arithmetic says, to any format but f64; all arrays [n].
+
+    total: of at most 53 bits; where bits were already dropped from it, its last bit must be a sticky one. A result below the
+    normal range is rounded to a multiple of 2^(min_exponent - result_bits), as in a format with result_bits fraction bits and
+    subnormals.
+    """
+    fmt, bits = arithmetic.result, arithmetic.result_bits
+    top = ((total.view(np.int64) >> 52) & 0x7FF) - 1023 + exponent
+    base = np.maximum(top, fmt.min_exponent)
+    rounded = _to_integer(arithmetic.result_rounding, total * power_of_two(exponent + bits - base))
+    kept = np.abs(rounded).astype(np.int64)
+    if arithmetic.subnormal_results == "flushed":
+        kept[kept < 1 << bits] = 0
+    patterns = ((base - fmt.min_exponent) << fmt.mantissa_bits) + (kept << (fmt.mantissa_bits - bits))
+    return _signed(patterns, total < 0, arithmetic)
+
+
+def _to_integer(rounding: Rounding, values: Floats) -> Floats:
+    match rounding:
+        case "RZ":
+            return np.trunc(values, out=values)
+        case "RU":
+            return np.ceil(values, out=values)
+        case "RD":
+            return np.floor(values, out=values)
+        case "RNE":
+            return np.rint(values, out=values)
+
+
+def _signed(patterns: Integers, negative: Truths, arithmetic: FloatArithmetic) -> Bits:
+    """Magnitudes with what the arithmetic makes of too large ones, and with their signs."""
+    fmt = arithmetic.result
+    assert fmt.infinity is not None
+    step = fmt.mantissa_bits - arithmetic.result_bits
+    most = fmt.infinity if arithmetic.overflow == "infinity" else fmt.largest >> step << step
+    patterns = np.minimum(patterns, most)
+    if arithmetic.underflow_sign == "positive":
+        negative = negative & (patterns != 0)
+    signs = negative.astype(fmt.dtype) << fmt.dtype.type(fmt.bits - 1)
+    return np.asarray(patterns.astype(fmt.dtype) | signs)
+
+
+def encode_wide(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic: FloatArithmetic) -> Bits:
+    """As `encode`, to any format, of (-1)^negative * magnitude * 2^exponent.
+
+    magnitude < 2^61; where bits were already dropped from it, its last bit must be a sticky one and lie below the rounding
+    position.
+    """
+    fmt, bits = arithmetic.result, arithmetic.result_bits
+    top = exponent + bit_length(magnitude) - 1
+    base = np.maximum(top, fmt.min_exponent)
+    drop = base - bits - exponent
+    down, up = np.minimum(np.maximum(drop, 0), 62), np.minimum(np.maximum(-drop, 0), 62)
+    kept = magnitude >> down << up
+    rest = magnitude & ((np.int64(1) << down) - 1)
+    kept += _increment(arithmetic.result_rounding, negative, kept, rest, drop)
+    kept[magnitude == 0] = 0
+    if arithmetic.subnormal_results == "flushed":
+        kept[kept < 1 << bits] = 0
+    patterns = ((base - fmt.min_exponent) << fmt.mantissa_bits) + (kept << (fmt.mantissa_bits - bits))
+    patterns[base > fmt.max_exponent] = fmt.infinity or 0
+    patterns[kept == 0] = 0
+    return _signed(patterns, negative, arithmetic)
+
+
+def _increment(rounding: Rounding, negative: Truths, kept: Integers, rest: Integers, drop: Integers) -> Truths:
+    match rounding:
+        case "RZ":
+            return np.zeros(kept.shape, bool)
+        case "RU":
+            return (rest > 0) & ~negative
+        case "RD":
+            return (rest > 0) & negative
+        case "RNE":
+            half = np.int64(1) << np.minimum(np.maximum(drop - 1, 0), 62)
+            return np.asarray((drop > 0) & (drop <= 62) & ((rest > half) | ((rest == half) & (kept & 1 == 1))))

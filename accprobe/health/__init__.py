@@ -1,0 +1,1 @@
+"""Whether a GPU computes what its model says, SM by SM."""

@@ -1,0 +1,61 @@
+"""The health of a GPU: the same dot products on every SM, each held against the model, so that an SM that differs is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.verify.random import Advance, Counterexample, batches, counterexample, silent
+
+
+@runtime_checkable
+class OnEverySm(Protocol):
+    """A device that can say on which SM a dot product was computed."""
+
+    def dot_on_every_sm(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Mapping[int, Bits]:
+        """As `Device.dot`, computed once on each SM: its number (PTX `%smid`) -> answers [N]."""
+
+
+@dataclass
+class Fault:
+    """What one SM got wrong: how many dot products, and the first."""
+
+    mismatches: int
+    first: Counterexample
+
+
+@dataclass
+class Checkup:
+    """dots: asked of each SM; sms: how many answered; faults: by SM."""
+
+    dots: int
+    sms: int = 0
+    faults: dict[int, Fault] = field(default_factory=dict)
+
+
+def check_every_sm(
+    device: OnEverySm, inst: Instruction, model: DotModel, dots: int, seed: int = 0, advance: Advance = silent
+) -> Checkup:
+    """Ask `dots` random dot products of each SM. Raises DeviceError where the device fails."""
+    done = Checkup(dots)
+    for kind, operands in batches(inst, dots, seed):
+        expected = model.evaluate(inst, *operands)
+        answers = device.dot_on_every_sm(inst, *operands)
+        done.sms = max(done.sms, len(answers))
+        wrong_ones = 0
+        for sm, got in answers.items():
+            wrong = np.flatnonzero(got != expected)
+            if not len(wrong):
+                continue
+            wrong_ones += len(wrong)
+            first = counterexample(operands, got, expected, int(wrong[0]), kind)
+            fault = done.faults.setdefault(sm, Fault(0, first))
+            fault.mismatches += len(wrong)
+        advance(len(expected) * len(answers), wrong_ones)
+    return done

@@ -1,0 +1,1 @@
+"""How the arithmetic of an instruction is found; a device is seen only through its protocol."""

@@ -1,0 +1,273 @@
+"""The contest: the inferred model against its rivals, and what it leaves of the findings.
+
+A rival is held against random operands of every kind, against everything that the experiments asked, and against operands made
+for where it may differ from the model (`separation`). One that explains all of it has survived. The device is asked
+all of those operands, so that the model meets them too. A feature is exact where no rival with another value of it survives;
+else the survivors' values are what is left of it. Where a neighbouring number survives, the next one is tried too; where
+several fields decide together, rivals that change them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import takewhile
+
+import numpy as np
+
+from accprobe.devices.protocol import Device, dot_expecting
+from accprobe.infer.answers import Answers
+from accprobe.infer.findings import Characterisation, Finding, Value, values
+from accprobe.infer.ladders import Floors, coarser, floors, further, widest
+from accprobe.infer.rivals import Rival, differing, groups, pairs, rivals
+from accprobe.infer.separation import Made, search_for
+from accprobe.infer.summary import effective, tree_in_words
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction
+from accprobe.model.features import OF_ALIGNMENT
+from accprobe.model.tree import DotModel
+from accprobe.operands.kinds import Operands, draw, joined, kinds
+from accprobe.verify.random import Counterexample, counterexample
+
+AT_ONCE = 600
+"""Dot products of those that an experiment asked at once that every rival meets, at most."""
+
+OF_A_KIND = 48
+"""Random dot products of each kind that every rival meets."""
+
+FEW, MANY = 1024, 4096
+"""Operands made for where a rival may differ from the model: first, and where those and all that was asked left it."""
+
+MORE = 12288
+"""Operands made last, for fields that show seldom."""
+
+SELDOM = ("result_bits", "result_rounding", "alignment_bits", *OF_ALIGNMENT)
+"""Fields that may show in one of thousands of dot products made for them."""
+
+MOST_WRONG = 20
+"""Dot products that contradict the model, of one set of operands, that are kept."""
+
+BESIDE = (0, 1, 2, 4, 7)
+"""Which of a row of rivals are tried too, from about the first on that is contradicted."""
+
+RARE = 2
+"""Rivals that few operands leave alike, the last of them, which may still differ in one dot product of thousands."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """How many rivals were tried, and those that explain everything seen as well as the inferred model.
+
+    wrong: the dot products asked to separate a rival from the model on which it is the model that is wrong.
+    """
+
+    tried: int
+    survived: tuple[Rival, ...]
+    wrong: tuple[Counterexample, ...] = ()
+
+
+def challenge(device: Device, inst: Instruction, result: Characterisation, seed: int = 0) -> Contest:
+    """Hold every rival of the inferred model against the device. Raises DeviceError where the device fails."""
+    if result.model is None:
+        return Contest(0, ())
+    arena = _Arena(device, inst, result.model, result.asked, seed)
+    survived = [rival for rival in rivals(result.model, result.findings) if arena.survives(rival)]
+    for rival in list(survived):
+        survived += _while_alike(list(further(result.model, rival)), arena)
+    for levels in floors(inst, result.model):
+        survived += _floors_left(levels, arena)
+    for rungs in coarser(result.model):
+        alike = len(_alike(rungs, arena))
+        _try_beside(rungs[max(alike - RARE, 0) :], arena)
+    left = {(field, value) for rival in survived for field, value in rival.changes}
+    for rival in (*pairs(result.model), *groups(result.model), *differing(result.model, result.others)):
+        if not left.issuperset(rival.changes) and arena.survives(rival):
+            survived.append(rival)
+            left |= set(rival.changes)
+    return Contest(arena.tried, tuple(survived), tuple(dict.fromkeys(arena.wrong)))
+
+
+def _while_alike(rungs: Sequence[Rival], arena: _Arena) -> Sequence[Rival]:
+    """Those up to the first that does not survive."""
+    alike = list(takewhile(arena.survives, rungs))
+    _try_beside(rungs[len(alike) + 1 :], arena)
+    return alike
+
+
+def _try_beside(rungs: Sequence[Rival], arena: _Arena) -> None:
+    """A few of the rivals: a model that is wrong most likely is so where one of them is not."""
+    for offset in BESIDE:
+        if offset < len(rungs):
+            arena.ask_about(rungs[offset])
+
+
+def _alike(rungs: Sequence[Rival], arena: _Arena) -> Sequence[Rival]:
+    """The first of the rivals that survive few operands, where after one that does not no other does: by bisection."""
+    low, high = 0, len(rungs)
+    while low < high:
+        middle = (low + high) // 2
+        if arena.survives(rungs[middle], thorough=False):
+            low = middle + 1
+        else:
+            high = middle
+    return rungs[:low]
+
+
+def _surely_alike(rungs: Sequence[Rival], arena: _Arena) -> Sequence[Rival]:
+    """As `_alike`, the last of them with all operands that can be looked for."""
+    alike = _alike(rungs, arena)
+    while alike and not arena.survives(alike[-1]):
+        alike = alike[:-1]
+    return alike
+
+
+def _floors_left(levels: Floors, arena: _Arena) -> list[Rival]:
+    """Without a floor every lower one is left too, so the highest stands for all."""
+    above = _surely_alike(levels.above, arena)
+    if levels.none is None:
+        return list(above[-1:])
+    if arena.survives(levels.none):
+        return [levels.none, *above[-1:]]
+    return [*above, *_surely_alike(levels.below, arena)]
+
+
+def _shows_seldom(rival: Rival) -> bool:
+    """Whether the rival differs in such a field."""
+    return any(field.removeprefix("add_") in SELDOM for field, _ in rival.changes)
+
+
+class _Arena:
+    """Where one model's rivals are tried."""
+
+    def __init__(
+        self, device: Device, inst: Instruction, model: DotModel, asked: list[tuple[Operands, Bits]], seed: int
+    ) -> None:
+        self._device, self._inst, self._model, self._seed = device, inst, model, seed
+        self._tried: set[tuple[object, ...]] = set()
+        self.wrong: list[Counterexample] = []
+        self._search = search_for(inst, model, seed)
+        self._known = asked
+        self._answered: dict[Made, Answers] = {}
+        self._of_field: dict[tuple[str, int], dict[Made, None]] = {}
+
+    @property
+    def tried(self) -> int:
+        """Rivals, each counted once."""
+        return len(self._tried)
+
+    def survives(self, rival: Rival, thorough: bool = True) -> bool:
+        """Whether nothing contradicts the rival. thorough: nor any of many more operands looked for."""
+        self._tried.add((rival.field, rival.value, rival.also))
+        return (
+            self._random.explained_by(rival.model)
+            and self._explains_made(rival, FEW, narrow=False)
+            and (not self._known or self._asked.explained_by(rival.model))
+            and (not thorough or self._explains_made(rival, MANY))
+            and (not thorough or not _shows_seldom(rival) or self._explains_made(rival, MORE))
+        )
+
+    def ask_about(self, rival: Rival) -> None:
+        """For the sake of the model, which may be wrong there, even where the rival is contradicted already."""
+        self._tried.add((rival.field, rival.value, rival.also))
+        self._made_for(rival, MANY)
+
+    def _explains_made(self, rival: Rival, n: int, narrow: bool = True) -> bool:
+        return all(answers.explained_by(rival.model) for answers in self._made_for(rival, n, narrow))
+
+    def _made_for(self, rival: Rival, n: int, narrow: bool = True) -> list[Answers]:
+        """Operands made for the fields in which it differs; the device is asked all of them, as the model may be wrong too.
+
+        A rival that differs in several fields meets those too that were made for one that differs in one of them alone.
+        """
+        fields = [field for field, _ in rival.changes]
+        made = self._search.made(rival.model, fields, n, narrow)
+        self._answered |= {key: self._ask(expected) for key, expected in made.items() if key not in self._answered}
+        keys = dict.fromkeys(made)
+        if len(fields) == 1:
+            self._of_field.setdefault((fields[0], n), {}).update(keys)
+        else:
+            for field in fields:
+                keys |= self._of_field.get((field, n), {})
+        return [self._answered[key] for key in keys]
+
+    @cached_property
+    def _random(self) -> Answers:
+        """Random dot products of every kind."""
+        rng = np.random.default_rng(self._seed)
+        operands = joined([draw(kind, self._inst, rng, OF_A_KIND) for kind in kinds(self._inst)])
+        return self._ask(Answers(self._inst, operands, self._model))
+
+    @cached_property
+    def _asked(self) -> Answers:
+        """What the experiments asked; of very many dot products at once, every so many."""
+        some = [slice(None, None, -(-len(d) // AT_ONCE)) for _, d in self._known]
+        operands = joined([Operands(*(x[part] for x in o)) for (o, _), part in zip(self._known, some, strict=True)])
+        d = np.concatenate([d[part] for (_, d), part in zip(self._known, some, strict=True)])
+        self._note_wrong(operands, d, self._model.evaluate(self._inst, *operands))
+        return Answers(self._inst, operands, d)
+
+    def _ask(self, expected: Answers) -> Answers:
+        """The same with the device's answers, where those are not the expected ones of the model."""
+        d = dot_expecting(self._device, self._inst, *expected.operands, lambda: expected.d)
+        if np.array_equal(d, expected.d):
+            return expected
+        self._note_wrong(expected.operands, d, expected.d)
+        return Answers(self._inst, expected.operands, d)
+
+    def _note_wrong(self, operands: Operands, d: Bits, expected: Bits) -> None:
+        """The first of the dot products that are not as the model has them."""
+        rows = np.flatnonzero(d != expected)[:MOST_WRONG].tolist()
+        self.wrong += [counterexample(operands, d, expected, row, "separating") for row in rows]
+
+
+def settled(findings: Mapping[str, Finding], contest: Contest, model: DotModel | None = None) -> dict[str, Finding]:
+    """The findings as the contest leaves them.
+
+    model: the one that was challenged, where nothing contradicted it. Features of which no other value survived are then
+    exactly as it has them.
+    """
+    left: dict[str, list[Value]] = {}
+    for rival in contest.survived:
+        for field, value in rival.changes:
+            if value not in left.setdefault(field, []):
+                left[field].append(value)
+    known, most = (values(model), widest(model)) if model else ({}, {})
+    changed = dict(findings)
+    for field in dict.fromkeys((*findings, *left)):
+        finding = findings.get(field, Finding(field, None))
+        if field in left:
+            changed[field] = _open(replace(finding, value=known.get(field, finding.value)), left[field], most)
+        elif field in known and finding.bound != "exact":
+            changed[field] = replace(finding, value=known[field], bound="exact", left=(), note="")
+    if "effective_bits" in changed:
+        changed["effective_bits"] = effective(changed)
+    if model:
+        changed |= tree_in_words(model, changed["order"]) | _alike_sums(model, changed)
+    return changed
+
+
+def _alike_sums(model: DotModel, findings: Mapping[str, Finding]) -> dict[str, Finding]:
+    """Whether the sums of a role are alike, where that was asked."""
+    changed = {}
+    for prefix in ("", "add_"):
+        finding = findings.get(f"{prefix}sums_alike")
+        if finding and finding.bound != "exact":
+            different = {node.arithmetic for node in model.root.nodes() if bool(node.products) != bool(prefix)}
+            value = "yes" if len(different) == 1 else "no"
+            changed[finding.feature] = replace(finding, value=value, bound="exact", note="")
+    return changed
+
+
+def _open(finding: Finding, others: list[Value], most: Mapping[str, int]) -> Finding:
+    """The finding with other values left beside its own; most: the most bits that features can have."""
+    note = finding.note or "these give the same bits on every operand tried"
+    everything = (finding.value, *others)
+    numbers = [value for value in everything if isinstance(value, int)]
+    if finding.feature in most and max(numbers) == most[finding.feature]:
+        return replace(finding, value=min(numbers), bound="at least", left=(), note=note)
+    if finding.feature.removeprefix("add_") == "min_exponent" and None in everything:
+        return replace(
+            finding, value=None, bound="undetermined", left=("none", *(f"at most {max(n)}" for n in [numbers] if n)), note=note
+        )
+    return replace(finding, bound="undetermined", left=tuple("none" if v is None else v for v in everything), note=note)

@@ -1,0 +1,117 @@
+"""The model while it is being inferred: the tree, and one arithmetic for sums of products and one for sums without any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Product, Subnormals, Term
+
+Tree = int | tuple["Tree", ...]
+"""A leaf (k, or K for C), or a node's children."""
+
+Role = Literal["sum", "add"]
+"""What a node adds: products (and more), or only results of other nodes and C."""
+
+
+class Slot(NamedTuple):
+    """A way into a node: a leaf, and whether the node takes it as a product, as C, or as the result of an inner sum."""
+
+    leaf: int
+    kind: Literal["product", "addend", "sum"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One inner node of the tree."""
+
+    role: Role
+    slots: tuple[Slot, ...]
+    depth: int
+    """Nodes between it and the result; 0 for the root."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Everything inferred so far."""
+
+    inst: Instruction
+    tree: Tree
+    sum: Arithmetic
+    add: Arithmetic
+    subnormal_operands: Subnormals = "kept"
+    subnormal_addend: Subnormals = "kept"
+
+    def model(self) -> DotModel:
+        root = self._build(self.tree)
+        assert isinstance(root, FusedSum)
+        return DotModel(root, self.subnormal_operands, self.subnormal_addend)
+
+    def nodes(self) -> list[Node]:
+        """All inner nodes, those nearest to the root first."""
+        found: list[Node] = []
+        self._walk(self.tree, 0, found)
+        return sorted(found, key=lambda node: node.depth)
+
+    def arithmetic(self, role: Role) -> FloatArithmetic:
+        arithmetic = self.sum if role == "sum" else self.add
+        assert isinstance(arithmetic, FloatArithmetic)
+        return arithmetic
+
+    def change(self, role: Role, **fields: object) -> Draft:
+        """The draft with fields of one role's arithmetic replaced."""
+        changed = replace(self.arithmetic(role), **fields)  # type: ignore[arg-type]
+        return replace(self, sum=changed) if role == "sum" else replace(self, add=changed)
+
+    def like(self, model: DotModel) -> Draft:
+        """The draft with the arithmetics of a model, of each role those of the sum nearest to the result."""
+        draft = replace(self, subnormal_operands=model.subnormal_operands, subnormal_addend=model.subnormal_addend)
+        for node in model.root.nodes():
+            draft = replace(draft, sum=node.arithmetic) if node.products else replace(draft, add=node.arithmetic)
+        return draft
+
+    def _build(self, tree: Tree) -> Term:
+        if isinstance(tree, int):
+            return Addend() if tree == self.inst.k else Product(tree)
+        children = sorted(tree, key=self._rank)
+        return FusedSum(tuple(self._build(t) for t in children), self.sum if role(tree, self.inst.k) == "sum" else self.add)
+
+    def _rank(self, tree: Tree) -> tuple[int, int]:
+        """Inner sums first, then C, then products: the order in which `model.chain` has them."""
+        if isinstance(tree, int):
+            return (1, 0) if tree == self.inst.k else (2, tree)
+        return 0, min(leaves(tree))
+
+    def _walk(self, tree: Tree, depth: int, found: list[Node]) -> None:
+        if isinstance(tree, int):
+            return
+        slots = tuple(self._slot(child) for child in tree)
+        found.append(Node(role(tree, self.inst.k), slots, depth))
+        for child in tree:
+            self._walk(child, depth + 1, found)
+
+    def _slot(self, child: Tree) -> Slot:
+        k = self.inst.k
+        if isinstance(child, int):
+            return Slot(child, "addend" if child == k else "product")
+        inside = leaves(child)
+        return Slot(k if k in inside else inside[0], "sum")
+
+
+def roles(draft: Draft) -> list[tuple[Role, str]]:
+    """The roles that the tree has, each with the prefix of its features' names."""
+    present = {node.role for node in draft.nodes()}
+    named: list[tuple[Role, str]] = [("sum", ""), ("add", "add_")]
+    return [(role, prefix) for role, prefix in named if role in present]
+
+
+def role(tree: Sequence[Tree], k: int) -> Role:
+    """A node that adds at least one product itself is a "sum"."""
+    return "sum" if any(isinstance(child, int) and child < k for child in tree) else "add"
+
+
+def leaves(tree: Tree) -> list[int]:
+    """All leaves of a tree, in its order."""
+    return [tree] if isinstance(tree, int) else [leaf for child in tree for leaf in leaves(child)]

@@ -1,0 +1,120 @@
+"""Integers: whether 32-bit sums wrap or saturate, how wide the sum is, and which products are added before which."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from typing import get_args
+
+import numpy as np
+
+from accprobe.infer.draft import Draft, Tree
+from accprobe.infer.elimination import EVIDENCE, eliminate
+from accprobe.infer.findings import Finding
+from accprobe.infer.workbench import Workbench
+from accprobe.model.tree import IntegerArithmetic, IntegerOverflow
+from accprobe.operands.kinds import Operands
+
+
+def integers(bench: Workbench) -> tuple[Draft, list[Finding]]:
+    """The model of an integer instruction.
+
+    Where sums wrap, every order gives the same bits, so the tree is written as one sum. Where they saturate, C = the
+    largest integer with +1 on leaf i and -1 on leaf j loses one exactly where i is added before j.
+    """
+    inst = bench.inst
+    everything: Tree = (bench.addend, *range(inst.k))
+    draft = Draft(inst, everything, IntegerArithmetic(inst.d, "wrap"), IntegerArithmetic(inst.d, "wrap"))
+    candidates = {o: _with(draft, IntegerArithmetic(inst.d, o)).model() for o in get_args(IntegerOverflow)}
+    overflow = eliminate(bench, "overflow", candidates, _edges(bench))
+    draft = _with(draft, IntegerArithmetic(inst.d, "saturate" if overflow.value == "saturate" else "wrap"))
+    note = "additions modulo 2^32 give the same bits in every order; written as one sum"
+    order = Finding("order", None, "undetermined", note=note)
+    if overflow.value == "saturate":
+        draft, order = _precedence(bench, draft)
+    width = _width(bench, draft)
+    return draft, [order, overflow, width]
+
+
+def _with(draft: Draft, arithmetic: IntegerArithmetic) -> Draft:
+    return replace(draft, sum=arithmetic, add=arithmetic)
+
+
+def _edges(bench: Workbench) -> Operands:
+    """C at both ends of its range, and one more or one less from the products."""
+    inst = bench.inst
+    units = [(1, 1), (1, -1)] if _negative(bench) else [(1, 1)]
+    operands = bench_zeros(bench, 3 * len(units) * 2)
+    largest = inst.c.largest
+    for i in range(len(operands.c)):
+        unit = units[i % len(units)]
+        _put(bench, operands, i, (i // len(units)) % inst.k, unit[0] * unit[1])
+        operands.c[i] = [largest, largest + 1, 0][i // len(units) % 3]
+    return operands
+
+
+def bench_zeros(bench: Workbench, n: int) -> Operands:
+    """n rows of zeros."""
+    inst = bench.inst
+    return Operands(np.zeros((n, inst.k), inst.a.dtype), np.zeros((n, inst.k), inst.b.dtype), np.zeros(n, inst.c.dtype))
+
+
+def _negative(bench: Workbench) -> bool:
+    return "signed" in (bench.inst.a.kind, bench.inst.b.kind)
+
+
+def _put(bench: Workbench, operands: Operands, row: int, leaf: int, sign: int) -> None:
+    """The product +1 or -1 on a leaf."""
+    a, b = bench.inst.a, bench.inst.b
+    minus_a, minus_b = (1 << a.bits) - 1, (1 << b.bits) - 1
+    negative_a = sign < 0 and a.kind == "signed"
+    operands.a[row, leaf] = minus_a if negative_a else 1
+    operands.b[row, leaf] = minus_b if sign < 0 and not negative_a else 1
+
+
+def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:
+    inst = bench.inst
+    if not _negative(bench):
+        note = "products of unsigned numbers only add up, so every order saturates alike; written as one sum"
+        return draft, Finding("order", None, "undetermined", note=note)
+    pairs = list(permutations(range(inst.k), 2))
+    operands = bench_zeros(bench, len(pairs))
+    operands.c[:] = inst.c.largest
+    for row, (i, j) in enumerate(pairs):
+        _put(bench, operands, row, i, 1)
+        _put(bench, operands, row, j, -1)
+    d = bench.ask(operands)
+    before = {pair for pair, answer in zip(pairs, d, strict=True) if int(answer) == inst.d.largest - 1}
+    rank = [sum((j, i) in before for j in range(inst.k)) for i in range(inst.k)]
+    tree: Tree = bench.addend
+    for level in sorted(set(rank)):
+        tree = (tree, *(k for k in range(inst.k) if rank[k] == level))
+    draft = replace(draft, tree=tree)
+    shown = bench.exchanges(operands, d, range(EVIDENCE))
+    if np.array_equal(draft.model().evaluate(inst, *operands), d):
+        return draft, Finding("order", None, evidence=shown)
+    return draft, Finding(
+        "order", None, "undetermined", note="no order of additions explains where sums saturate", evidence=shown
+    )
+
+
+def _width(bench: Workbench, draft: Draft) -> Finding:
+    """Sums up to the largest and down to the smallest integer of the result must be exact: that many bits are kept."""
+    inst = bench.inst
+    ends_a, ends_b = ([f.largest, f.largest + 1 if f.kind == "signed" else 0] for f in (inst.a, inst.b))
+    operands = bench_zeros(bench, 4 * inst.d.bits)
+    for i in range(len(operands.c)):
+        operands.a[i] = ends_a[i & 1]
+        operands.b[i] = ends_b[i >> 1 & 1]
+        operands.c[i] = (1 << (i // 4)) - 1
+    d = bench.ask(operands)
+    wrong = np.flatnonzero(d != draft.model().evaluate(inst, *operands))
+    if len(wrong):
+        return Finding(
+            "result_bits",
+            None,
+            "undetermined",
+            note="large sums differ from 32-bit ones",
+            evidence=bench.exchanges(operands, d, wrong[:EVIDENCE]),
+        )
+    return Finding("result_bits", inst.d.bits, evidence=bench.exchanges(operands, d, range(EVIDENCE)))

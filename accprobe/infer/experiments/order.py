@@ -1,0 +1,119 @@
+"""Order: which leaves are added together, and in which order the sums follow one another.
+
+After FPRev (Xie et al., USENIX ATC 2025), with C as one more leaf. Leaf i holds +M, leaf j holds -M and leaf l a unit so
+small that it is lost beside M. The unit survives where the pair has cancelled before the unit joins. FPRev counts the
+survivors of each pair; here each triple of leaves is asked in its three arrangements, because a sum that keeps many
+alignment bits does not lose the unit beside M although its rounded result would. Either way, "i and j meet before l" shows
+as: the unit survives on l, and on neither i nor j; all three alike mean that the three meet in one fused sum. Only triples
+with a common pivot are needed: they place every leaf along the pivot's way to the root, and tell which of the others hang
+together; those are sorted out in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+
+import numpy as np
+
+from accprobe.infer.draft import Tree
+from accprobe.infer.findings import Exchange, Finding
+from accprobe.infer.workbench import Row, Workbench, power
+
+EVIDENCE = 6
+RATIO = 120
+"""log2(M / unit) at most: more than any format's products need."""
+
+
+class _Contradiction(Exception):
+    """The answers are not those of any tree."""
+
+
+def order(bench: Workbench) -> tuple[Tree, Finding]:
+    """The summation tree. Where it cannot be told, one sum of everything, and a finding that says so."""
+    everything: Tree = (bench.addend, *range(bench.inst.k))
+    big, unit = _magnitudes(bench)
+    if big - unit <= bench.inst.d.mantissa_bits + 2:
+        note = f"products span only {big - unit} bits, too few for a unit to be lost beside a large one"
+        return everything, Finding("order", None, "undetermined", note=note)
+    search = _Search(bench, big, unit)
+    try:
+        tree = search.build([bench.addend, *range(bench.inst.k)])
+    except _Contradiction as contradiction:
+        return everything, Finding("order", None, "undetermined", note=str(contradiction), evidence=search.evidence)
+    return tree, Finding("order", None, evidence=search.evidence)
+
+
+def _magnitudes(bench: Workbench) -> tuple[int, int]:
+    """Exponents of M and of the unit: both are values of every leaf and of the result."""
+    products, addends, d = bench.product_exponents(), bench.addend_exponents(), bench.inst.d
+    high = min(products[-1], addends[-1], d.max_exponent)
+    low = max(products[0], addends[0], d.min_exponent)
+    if high - low > RATIO:
+        high = min(high, RATIO // 2)
+        low = max(low, high - RATIO)
+    return high, low
+
+
+class _Search:
+    def __init__(self, bench: Workbench, big: int, unit: int) -> None:
+        self.bench, self.big, self.unit = bench, big, unit
+        self.evidence: tuple[Exchange, ...] = ()
+
+    def build(self, leaves: list[int]) -> Tree:
+        if len(leaves) == 1:
+            return leaves[0]
+        if len(leaves) == 2:
+            return (leaves[0], leaves[1])
+        pivot, others = leaves[0], leaves[1:]
+        first_met = self._first_met(pivot, others)
+        below = {j: frozenset(x for x in others if x != j and first_met[frozenset((j, x))] == x) for j in others}
+        node: Tree = pivot
+        placed: frozenset[int] = frozenset()
+        for level in sorted(set(below.values()), key=len):
+            if level != placed:
+                raise _Contradiction(f"the sums on the way of leaf {pivot} to the result are not nested")
+            here = [j for j in others if below[j] == level]
+            groups = _groups(here, lambda j, x: first_met[frozenset((j, x))] == -1)
+            node = (node, *(self.build(group) for group in groups))
+            placed = placed | frozenset(here)
+        return node
+
+    def _first_met(self, pivot: int, others: list[int]) -> dict[frozenset[int], int]:
+        """For each pair: which meets the pivot first; -1 where the two meet each other first, -2 where all meet at once."""
+        pairs = list(combinations(others, 2))
+        big, minus, unit = power(self.big), -power(self.big), power(self.unit)
+        rows: list[Row] = []
+        for j, other in pairs:
+            rows += [
+                {pivot: big, j: minus, other: unit},
+                {pivot: big, other: minus, j: unit},
+                {j: big, other: minus, pivot: unit},
+            ]
+        operands = self.bench.rows(rows)
+        d = self.bench.ask(operands)
+        survived = (d == self.bench.result(unit)).reshape(-1, 3)
+        if not self.evidence:
+            shown = np.linspace(0, len(rows) - 1, EVIDENCE).astype(int)
+            self.evidence = self.bench.exchanges(operands, d, shown)
+        met: dict[frozenset[int], int] = {}
+        for (j, other), (with_j, with_other, apart) in zip(pairs, survived, strict=True):
+            answers = (bool(with_j), bool(with_other), bool(apart))
+            known = {(True, False, False): j, (False, True, False): other, (False, False, True): -1}
+            if answers not in known and len(set(answers)) != 1:
+                raise _Contradiction(f"leaves {pivot}, {j} and {other} cancel in two ways at once: no tree does that")
+            met[frozenset((j, other))] = known.get(answers, -2)
+        return met
+
+
+def _groups(leaves: list[int], together: Callable[[int, int], bool]) -> list[list[int]]:
+    groups: list[list[int]] = []
+    for leaf in leaves:
+        joined = [group for group in groups if any(together(leaf, other) for other in group)]
+        if len(joined) > 1 or (joined and not all(together(leaf, other) for other in joined[0])):
+            raise _Contradiction(f"leaf {leaf} belongs to two sums")
+        if joined:
+            joined[0].append(leaf)
+        else:
+            groups.append([leaf])
+    return groups

@@ -1,0 +1,75 @@
+"""Families of rows: the same sum with an ever smaller term, and how far down the device's answers come out as foretold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from accprobe.infer.draft import Slot
+from accprobe.infer.findings import Exchange, Finding
+from accprobe.infer.workbench import Dyadic, Row, Workbench
+from accprobe.model.tree import DotModel
+
+REACH = 70
+"""Bits below M that are tried at most."""
+WINDOW = 100
+"""Exponents beyond +-WINDOW are not used: no need to come near overflow or the smallest exponents."""
+
+Family = list[tuple[int, Row]]
+"""Rows by j, ascending."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Up to which j the rows of a family came out as foretold."""
+
+    bits: int
+    exact: bool
+    evidence: tuple[Exchange, ...]
+
+
+def span(bench: Workbench, slot: Slot) -> range:
+    """Exponents of the powers of two that can enter a sum by this slot."""
+    leaf = bench.addend_exponents() if slot.leaf == bench.addend else bench.product_exponents()
+    low, high = max(leaf[0], -WINDOW), min(leaf[-1], WINDOW)
+    if slot.kind == "sum":
+        results = bench.result_exponents()
+        low, high = max(low, results[0]), min(high, results[-1])
+    return range(low, high + 1)
+
+
+def limit(bench: Workbench, family: Family, model: DotModel | None = None) -> Limit:
+    """The last j up to which the device gives the exact sum (or what `model` foretells)."""
+    operands = bench.rows([row for _, row in family])
+    d = bench.ask(operands)
+    if model is None:
+        wrong = np.flatnonzero([_exact(bench, row) != int(answer) for (_, row), answer in zip(family, d, strict=True)])
+    else:
+        wrong = np.flatnonzero(d != model.evaluate(bench.inst, *operands))
+    if not len(wrong):
+        return Limit(family[-1][0], False, bench.exchanges(operands, d, [len(family) - 1]))
+    first = int(wrong[0])
+    return Limit(family[first][0] - 1, True, bench.exchanges(operands, d, [i for i in (first - 1, first) if i >= 0]))
+
+
+def _exact(bench: Workbench, row: Row) -> int | None:
+    """Bit pattern of the exact sum of a row, None where the result's format does not hold it."""
+    lowest = min(value.exponent for value in row.values())
+    total = sum(value.significand << (value.exponent - lowest) for value in row.values())
+    return bench.result(Dyadic(total, lowest))
+
+
+def agree(feature: str, limits: dict[str, Limit]) -> Finding:
+    """One number from several families: the exact ones must agree, and reach as far as every lower bound."""
+    if not limits:
+        return Finding(feature, 0, "at least", note="no operands reach below the largest term")
+    exact = {limit.bits for limit in limits.values() if limit.exact}
+    evidence = tuple(e for limit in limits.values() for e in limit.evidence)
+    reached = max((limit.bits for limit in limits.values() if not limit.exact), default=0)
+    if len(exact) > 1 or (exact and reached > min(exact)):
+        seen = ", ".join(f"{label}: {limit.bits}{'' if limit.exact else ' or more'}" for label, limit in limits.items())
+        return Finding(feature, min(exact), "undetermined", tuple(sorted(exact)), f"differs by term ({seen})", evidence)
+    if exact:
+        return Finding(feature, exact.pop(), evidence=evidence)
+    return Finding(feature, reached, "at least", note="no operand reaches further below the largest term", evidence=evidence)

@@ -1,0 +1,87 @@
+"""Subnormals: whether those of A, B and C are read, and whether the result may be one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product, takewhile
+from typing import get_args
+
+from accprobe.infer.draft import Draft, roles
+from accprobe.infer.elimination import eliminate
+from accprobe.infer.findings import Finding
+from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
+from accprobe.isa.formats import Format
+from accprobe.model.tree import Subnormals
+from accprobe.operands.kinds import Operands
+
+
+def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+    """All of it at once: each alone is ambiguous where an input can only be seen through the result."""
+    present = roles(draft)
+    features = ["subnormal_operands", "subnormal_addend", *(f"{prefix}subnormal_results" for _, prefix in present)]
+    choices: tuple[Subnormals, ...] = get_args(Subnormals)
+    drafts: dict[str, tuple[Draft, tuple[Subnormals, ...]]] = {}
+    for operands, addend, *results in product(choices, repeat=len(features)):
+        changed = replace(draft, subnormal_operands=operands, subnormal_addend=addend)
+        for (role, _), value in zip(present, results, strict=True):
+            changed = changed.change(role, subnormal_results=value)
+        combination = (operands, addend, *results)
+        drafts["/".join(combination)] = changed, combination
+    joint = eliminate(bench, "subnormals", {name: d.model() for name, (d, _) in drafts.items()}, _operands(bench))
+    explained = bool(joint.left) or joint.bound == "exact"
+    left = [drafts[str(name)][1] for name in joint.left or (joint.value,)]
+    findings = []
+    for i, feature in enumerate(features):
+        values = tuple(dict.fromkeys(combination[i] for combination in left))
+        if len(values) == 1 and explained:
+            findings.append(Finding(feature, values[0], evidence=joint.evidence))
+        else:
+            note = "no such subnormal can be made, or a lost input and a lost result look the same" if explained else joint.note
+            findings.append(Finding(feature, values[0], "undetermined", values, note, joint.evidence))
+    bench.subnormal_operands, bench.subnormal_addend = (f.value == "kept" and f.bound == "exact" for f in findings[:2])
+    bench.visible = _smallest_result(bench)
+    return drafts[str(joint.value)][0], findings
+
+
+def _smallest_result(bench: Workbench) -> int:
+    """Exponent of the smallest power of two that comes back exactly, as C alone and as a product alone.
+
+    Where one of them is lost earlier, by a sum that the other does not pass through, that one counts.
+    """
+    d = bench.inst.d
+    exponents = range(d.min_exponent, d.min_exponent - d.mantissa_bits - 1, -1)
+    reached: list[int] = [d.min_exponent]
+    lost: list[int] = []
+    for leaf in (bench.addend, 0):
+        rows = [(e, {leaf: power(e)}) for e in exponents if bench.holds(leaf, power(e))]
+        answers = bench.ask(bench.rows([row for _, row in rows]))
+        came_back = list(
+            takewhile(lambda pair: int(pair[1]) == bench.result(power(pair[0][0])), zip(rows, answers, strict=True))
+        )
+        smallest = min((e for (e, _), _ in came_back), default=d.min_exponent)
+        (lost if len(came_back) < len(rows) else reached).append(smallest)
+    return max(lost) if lost else min(reached)
+
+
+def _operands(bench: Workbench) -> Operands:
+    """Lone values: a subnormal of A, of B, of C; and normal terms whose sum is a subnormal result."""
+    inst, d = bench.inst, bench.inst.d
+    below = power(d.min_exponent - 1)
+    normal: list[Row] = [{0: below}, {0: power(d.min_exponent), bench.addend: Dyadic(-3, d.min_exponent - 1)}]
+    lowest = max(bench.product_exponents()[0], d.min_exponent)
+    for e, sign in product(range(lowest, lowest + inst.a.mantissa_bits + inst.b.mantissa_bits), (1, -1)):
+        left = Dyadic(sign * ((1 << (e - d.min_exponent + 1)) + 1), d.min_exponent - 1)
+        normal += [{0: left, leaf: Dyadic(-sign, e)} for leaf in (1, inst.k - 1, bench.addend) if leaf]
+    operands = bench.rows([{}] * 3 + [row for row in normal if bench.fits(row)])
+    operands.a[0, 0], operands.b[0, 0] = _largest_subnormal(inst.a), _large(inst.b, d)
+    operands.a[1, 0], operands.b[1, 0] = _large(inst.a, d), _largest_subnormal(inst.b)
+    operands.c[2] = _largest_subnormal(inst.c)
+    return operands
+
+
+def _largest_subnormal(fmt: Format) -> int:
+    return encode(fmt, power(fmt.min_exponent - 1)) or 0
+
+
+def _large(fmt: Format, d: Format) -> int:
+    return encode(fmt, power(min(fmt.max_exponent, d.max_exponent))) or 0

@@ -1,0 +1,67 @@
+"""What an experiment returns: a feature's value, how far it is known, and the exchanges with the device that show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.operands.kinds import Operands
+
+Bound = Literal["exact", "at least", "undetermined"]
+Value = int | str | None
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One dot product as the device answered it: bit patterns of A and B (K each), C and D."""
+
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    c: int
+    d: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One feature of an instruction.
+
+    value: the feature's value in the model's words. bound: "exact"; "at least" where the operand format or the data cannot
+    reach further; "undetermined" where several values explain everything seen (`left` lists them, `value` is one of them).
+    note: why, in one clause. evidence: the exchanges that decided it.
+    """
+
+    feature: str
+    value: Value
+    bound: Bound = "exact"
+    left: tuple[Value, ...] = ()
+    note: str = ""
+    evidence: tuple[Exchange, ...] = ()
+
+
+@dataclass
+class Characterisation:
+    """All findings of one instruction, and the model that they make up (None where no model fits)."""
+
+    instruction: Instruction
+    findings: dict[str, Finding] = field(default_factory=dict)
+    model: DotModel | None = None
+    unstable: int = 0
+    """How many dot products gave different bits when asked a second time."""
+    asked: list[tuple[Operands, Bits]] = field(default_factory=list)
+    """Everything that the device was asked and answered; a rival model is tried on it first."""
+    others: list[DotModel] = field(default_factory=list)
+    """Other models that explain the random dot products on which this one was chosen."""
+
+
+def values(model: DotModel) -> dict[str, Value]:
+    """Every field of a model, by the feature that it is found as."""
+    known: dict[str, Value] = {name: getattr(model, name) for name in ("subnormal_operands", "subnormal_addend")}
+    for node in model.root.nodes():
+        prefix = "" if node.products else "add_"
+        width = node.arithmetic.result.storage_bits // 4
+        for name, value in vars(node.arithmetic).items():
+            known[prefix + name] = f"0x{value:0{width}X}" if name == "nan" else value
+    return known

@@ -1,0 +1,42 @@
+"""What a model says of itself, as findings: no device is asked, so nothing is proved.
+
+Rules that no model has a field for (`carries`, `sums_alike`) are those of the evaluator, which keeps every carry.
+"""
+
+from __future__ import annotations
+
+from accprobe.infer.findings import Bound, Finding, Value, values
+from accprobe.infer.summary import effective, tree_in_words
+from accprobe.isa.instructions import Instruction
+from accprobe.model.features import ADD, OF_ALIGNMENT, finding_names
+from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic
+
+
+def stated(inst: Instruction, model: DotModel) -> dict[str, Finding]:
+    """The findings that `characterise` would have, did every feature of the model show through the instruction."""
+    if isinstance(model.root.arithmetic, IntegerArithmetic):
+        return _integer(inst, model, model.root.arithmetic)
+    exact = {prefix for prefix in ("", ADD) if values(model).get(f"{prefix}alignment_bits", 0) is None}
+    without = {f"{prefix}{name}" for prefix in exact for name in OF_ALIGNMENT}
+    known = {name: value for name, value in values(model).items() if name in finding_names() and name not in without}
+    findings = {name: Finding(name, value) for name, value in known.items()}
+    findings["carries"] = Finding("carries", "kept")
+    findings |= _alike(model)
+    findings["effective_bits"] = effective(findings)
+    return findings | tree_in_words(model, Finding("order", None))
+
+
+def _integer(inst: Instruction, model: DotModel, arithmetic: IntegerArithmetic) -> dict[str, Finding]:
+    """Where sums wrap, or only grow, no operands show in which order they are added."""
+    grows = inst.a.kind != "signed" and inst.b.kind != "signed"
+    bound: Bound = "undetermined" if arithmetic.overflow == "wrap" or grows else "exact"
+    values: dict[str, Value] = {"overflow": arithmetic.overflow, "result_bits": inst.d.bits}
+    return {name: Finding(name, value) for name, value in values.items()} | tree_in_words(model, Finding("order", None, bound))
+
+
+def _alike(model: DotModel) -> dict[str, Finding]:
+    """Whether sums of several places have one arithmetic, where there are several."""
+    sums = [node for node in model.root.nodes() if node.products and isinstance(node.arithmetic, FloatArithmetic)]
+    if len(sums) < 2:
+        return {}
+    return {"sums_alike": Finding("sums_alike", "yes" if len({node.arithmetic for node in sums}) == 1 else "no")}

@@ -1,0 +1,50 @@
+"""What follows from other findings: the order in words, and the bits that a running sum keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf
+
+from accprobe.infer.findings import Finding
+from accprobe.model.tree import DotModel, FusedSum
+
+
+def tree_in_words(model: DotModel, order: Finding) -> dict[str, Finding]:
+    """The order, and what follows from it: products a sum, and where C joins."""
+    counts = [len(node.products) for node in model.root.nodes() if node.products]
+    products = counts[0] if len(set(counts)) == 1 else "+".join(map(str, counts))
+    return {
+        "order": replace(order, value=model.order),
+        "products_per_sum": Finding("products_per_sum", products, order.bound, note=order.note),
+        "addend": Finding("addend", _addend(model.root), order.bound, note=order.note),
+    }
+
+
+def _addend(root: FusedSum) -> str:
+    """Where C joins, in words."""
+    path = [root]
+    while not path[-1].has_addend:
+        path.append(next(child for child in path[-1].children if any(node.has_addend for node in child.nodes())))
+    node, from_last = path[-1], len(path)
+    if not node.products:
+        return "own add, last" if from_last == 1 else "own add"
+    if from_last == 1:
+        return "last sum" if node.children else "the sum"
+    return f"sum {from_last} from the last" if node.children else "first sum"
+
+
+def effective(findings: Mapping[str, Finding]) -> Finding:
+    """Fraction bits that a running sum keeps: the fewer of alignment bits and result bits."""
+    alignment, result = findings["alignment_bits"], findings["result_bits"]
+    (least, most), (fewest, many) = _range(alignment), _range(result)
+    value, exact = min(least, fewest), min(least, fewest) == min(most, many)
+    evidence = alignment.evidence[:2] + result.evidence[:2]
+    return Finding("effective_bits", int(value), "exact" if exact else "at least", evidence=evidence)
+
+
+def _range(bits: Finding) -> tuple[float, float]:
+    """The fewest and the most bits that a finding leaves; an exact sum has as many as there are."""
+    left = bits.left if bits.bound == "undetermined" and bits.left else (bits.value,)
+    numbers = [float(value) if isinstance(value, int) else inf for value in left]
+    return min(numbers), inf if bits.bound == "at least" else max(numbers)

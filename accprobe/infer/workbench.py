@@ -1,0 +1,207 @@
+"""The workbench of the experiments: exact values put on the leaves of a dot product, and the device's answers.
+
+An experiment writes rows, each a mapping of leaves to exact dyadic numbers, and reads bit patterns back. Every question to a
+device that is not a pure function is asked twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from accprobe.devices.protocol import Device, dot_expecting
+from accprobe.infer.findings import Exchange
+from accprobe.isa.formats import Bits, Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.operands.kinds import Operands
+
+
+class Dyadic(NamedTuple):
+    """The exact number significand * 2^exponent."""
+
+    significand: int
+    exponent: int
+
+    def __neg__(self) -> Dyadic:
+        return Dyadic(-self.significand, self.exponent)
+
+
+def power(exponent: int) -> Dyadic:
+    return Dyadic(1, exponent)
+
+
+Row = Mapping[int, Dyadic]
+"""Leaf -> value: leaf k < K is the product a[k] * b[k], leaf K is C; leaves that are not named are zero."""
+
+
+class Workbench:
+    """One instruction on one device."""
+
+    def __init__(self, device: Device, inst: Instruction, known: Sequence[Exchange] = ()) -> None:
+        self.device, self.inst, self.known = device, inst, known
+        self.addend = inst.k
+        self.unstable = 0
+        self.subnormal_operands = False
+        """Whether products in rows may be made of subnormal operands; set once the device is known to keep them."""
+        self.subnormal_addend = False
+        """The same of C."""
+        self.visible: int | None = None
+        """Exponent of the smallest power of two that is known to come back when it is the only term."""
+        self.asked: list[tuple[Operands, Bits]] = []
+        self.others: list[DotModel] = []
+        """Models other than the one refined last that explain the random operands asked as well."""
+
+    def ask(self, operands: Operands, model: DotModel | None = None) -> Bits:
+        """The device's answers, [n]. model: what they are expected to be those of."""
+        if not len(operands.c):
+            return np.zeros(0, self.inst.d.dtype)
+        d = self._dot(operands, model)
+        if not self.device.pure:
+            again = self._dot(operands, model)
+            self.unstable += int((d != again).sum())
+        self.asked.append((operands, d))
+        return d
+
+    def _dot(self, operands: Operands, model: DotModel | None) -> Bits:
+        if model is None:
+            return self.device.dot(self.inst, *operands)
+        return dot_expecting(self.device, self.inst, *operands, lambda: model.evaluate(self.inst, *operands))
+
+    def rows(self, rows: Sequence[Row]) -> Operands:
+        """Operands of rows whose values all fit (see `fits`)."""
+        inst, factor, addend = self.inst, self._factor, _encoder(self.inst.c)
+        at: list[tuple[int, int, int, int]] = []
+        c = np.zeros(len(rows), inst.c.dtype)
+        for i, row in enumerate(rows):
+            for leaf, value in row.items():
+                if leaf == self.addend:
+                    pattern = addend(value)
+                    assert pattern is not None, f"{value} is no value of {inst.c}"
+                    c[i] = pattern
+                else:
+                    factors = factor(value)
+                    assert factors is not None, f"{value} is no product of {inst.a} and {inst.b}"
+                    at.append((i, leaf, *factors))
+        a, b = (np.zeros((len(rows), inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
+        if at:
+            row_of, leaf_of, a_of, b_of = zip(*at, strict=True)
+            a[row_of, leaf_of], b[row_of, leaf_of] = a_of, b_of
+        return Operands(a, b, c)
+
+    def fits(self, row: Row) -> bool:
+        """Whether every value of the row is a value of its leaf, made of normal numbers where it is a product."""
+        factor, addend = self._factor, _encoder(self.inst.c)
+        return all((addend if leaf == self.addend else factor)(value) is not None for leaf, value in row.items())
+
+    def holds(self, leaf: int, value: Dyadic) -> bool:
+        """Whether the leaf can have that value."""
+        return self.fits({leaf: value})
+
+    def result(self, value: Dyadic) -> int | None:
+        """Bit pattern of the value in the result's format, None where it has none."""
+        return encode(self.inst.d, value)
+
+    def known_operands(self) -> list[Operands]:
+        """Operands of the dot products that the model has to explain too: one set, or none."""
+        formats = (self.inst.a, self.inst.b, self.inst.c)
+        columns = list(zip(*((e.a, e.b, e.c) for e in self.known), strict=True))
+        return [Operands(*(np.array(x, fmt.dtype) for x, fmt in zip(columns, formats, strict=True)))] if columns else []
+
+    def exchanges(self, operands: Operands, d: Bits, which: Iterable[int]) -> tuple[Exchange, ...]:
+        """The rows `which` of what was asked and answered."""
+        a, b, c = operands
+        return tuple(Exchange(tuple(a[i].tolist()), tuple(b[i].tolist()), int(c[i]), int(d[i])) for i in which)
+
+    def product_exponents(self) -> range:
+        """Exponents of the powers of two that are products (of two normal numbers, unless `subnormal_operands`)."""
+        a, b = (_powers(fmt, self.subnormal_operands) for fmt in (self.inst.a, self.inst.b))
+        return range(a[0] + b[0], a[-1] + b[-1] + 1)
+
+    def addend_exponents(self) -> range:
+        """Exponents of the powers of two of C's format (normal ones, unless `subnormal_addend`)."""
+        return _powers(self.inst.c, self.subnormal_addend)
+
+    def result_exponents(self) -> range:
+        """Exponents of the powers of two that came back as they are, once asked (see `visible`); before, the normal ones."""
+        return range(self.inst.d.min_exponent if self.visible is None else self.visible, self.inst.d.max_exponent + 1)
+
+    def widest_result(self, alignment_bits: int) -> int:
+        """The most fraction bits that a result can have.
+
+        Subnormal results end as many bits below the smallest normal number, unless the alignment has cut them already.
+        """
+        below = self.inst.d.min_exponent - self.result_exponents()[0]
+        return below if below > alignment_bits else self.inst.d.mantissa_bits
+
+    @property
+    def _factor(self) -> Callable[[Dyadic], Factors]:
+        return _factors(self.inst.a, self.inst.b, self.subnormal_operands)
+
+
+def _powers(fmt: Format, subnormals: bool) -> range:
+    return range(fmt.min_exponent - (fmt.mantissa_bits if subnormals else 0), fmt.max_exponent + 1)
+
+
+def encode(fmt: Format, value: Dyadic) -> int | None:
+    """The bit pattern of a value, None where the format does not hold it."""
+    return _encoder(fmt)(value)
+
+
+@cache
+def _encoder(fmt: Format) -> Callable[[Dyadic], int | None]:
+    """`encode` to that format, each value once."""
+
+    @cache
+    def encoded(value: Dyadic) -> int | None:
+        pattern = fmt.try_encode(abs(value.significand), value.exponent)
+        if pattern is None:
+            return None
+        return pattern | (fmt.sign_bit if value.significand < 0 else 0)
+
+    return encoded
+
+
+LARGEST_FACTOR = 1 << 10
+
+
+Factors = tuple[int, int] | None
+"""Bit patterns of A and B whose product is a value."""
+
+
+@cache
+def _factors(a: Format, b: Format, subnormals: bool) -> Callable[[Dyadic], Factors]:
+    """What finds the numbers of A and B whose product is a value, exponents as even as can be; None where none is found.
+
+    Only normal numbers, unless `subnormals`. One factor's significand is at most LARGEST_FACTOR.
+    """
+    lowest_a = a.min_exponent - (a.mantissa_bits if subnormals else 0)
+    lowest_b = b.min_exponent - (b.mantissa_bits if subnormals else 0)
+
+    @cache
+    def factors(value: Dyadic) -> Factors:
+        significand = abs(value.significand)
+        if significand == 0:
+            return 0, 0
+        trailing = (significand & -significand).bit_length() - 1
+        exponent, significand = value.exponent + trailing, significand >> trailing
+        least = -(-significand // ((2 << b.mantissa_bits) - 1))
+        for sa in range(least | 1, min(significand, LARGEST_FACTOR, (2 << a.mantissa_bits) - 1) + 1, 2):
+            sb, rest = divmod(significand, sa)
+            if rest:
+                continue
+            la, lb = sa.bit_length() - 1, sb.bit_length() - 1
+            low = max(lowest_a - la, exponent - (b.max_exponent - lb))
+            high = min(a.max_exponent - la, exponent - (lowest_b - lb))
+            if low > high:
+                continue
+            ea = min(max((exponent + 1) // 2, low), high)
+            pa, pb = a.try_encode(sa, ea), b.try_encode(sb, exponent - ea)
+            if pa is not None and pb is not None:
+                return pa | (a.sign_bit if value.significand < 0 else 0), pb
+        return None
+
+    return factors

@@ -1,0 +1,1 @@
+"""What exists: number formats, architectures, and the matrix instructions that they have."""

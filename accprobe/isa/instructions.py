@@ -1,0 +1,319 @@
+"""What exists: matrix instructions, keyed by their PTX qualifier string, and the architectures that have them.
+
+A name is the PTX opcode without the qualifiers that do not change the arithmetic (`.sync.aligned` where implied, `.row.col`,
+`.block_scale` next to a block-scaled kind), in this order:
+
+    FAMILY .SHAPE [.satfinite] [.kind::KIND] [.scale_vec::NX] .D.A.B[.C] [.SCALE] [.OP.popc] [.rs]
+
+    mma.sync.m16n8k16.f32.f16.f16.f32                                      D, A, B, C
+    mma.sync.m16n8k32.satfinite.s32.s8.u8.s32                              integer, saturating
+    mma.sync.m16n8k256.s32.b1.b1.s32.xor.popc                              single-bit
+    mma.sync.m16n8k32.kind::f8f6f4.f32.e4m3.e2m1.f32                       mixed 8-, 6- and 4-bit
+    mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3 block-scaled
+    mma.sp.m16n8k32.f32.f16.f16.f32                                        2:4 sparse A; k counts logical products
+    wgmma.m64n8k32.f32.e4m3.e4m3, wgmma.sp.m64n8k64.f32.e4m3.e4m3          D, A, B; C is D
+    wgmma.m64n8k16.f32.f16.f16.rs                                          A from registers
+    tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e5m2                          D, A, B; C is D
+
+tcgen05 takes shape and types from its instruction descriptor, not from qualifiers; accprobe writes them where the other
+families have them. m256 is `.cta_group::2`, a smaller m `.cta_group::1`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from typing import Literal
+
+from accprobe.errors import UnknownName, nearest
+from accprobe.isa import architectures
+from accprobe.isa.formats import FORMATS, Format
+
+Family = Literal["mma.sync", "wgmma", "tcgen05"]
+Kind = Literal["f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"]
+BitOp = Literal["xor", "and"]
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One PTX matrix multiply-accumulate, D = A·B + C, of shape m x n x k.
+
+    name: the qualifier string, e.g. "mma.sync.m16n8k16.f32.f16.f16.f32" (D, A, B, C) or
+    "wgmma.m64n8k32.f32.e4m3.e4m3" (D, A, B; C is D). ".satfinite" follows the shape, as in PTX. A wgmma that takes A from
+    registers ends in ".rs" (PTX tells by the operand, not by a qualifier; the word is CUTLASS's).
+    k: products a dot product, of the logical (uncompressed) operands.
+    kind: the `.kind::` qualifier, where PTX has one.
+    scale, scale_block: the format of the block scales, and how many of the k products share one.
+    """
+
+    name: str
+    family: Family
+    m: int
+    n: int
+    k: int
+    d: Format
+    a: Format
+    b: Format
+    c: Format
+    satfinite: bool = False
+    sparse: bool = False
+    a_registers: bool = False
+    scale: Format | None = None
+    scale_block: int | None = None
+    bit_op: BitOp | None = None
+    kind: Kind | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_integer(self) -> bool:
+        return self.d.is_integer
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One line of a PTX ISA syntax table: every shape with every type combination.
+
+    shapes: "m16n8k8 m16n8k16"; types: "D A B" or "D A B C" a combination; on: compile targets.
+    """
+
+    family: Family
+    shapes: str
+    types: tuple[str, ...]
+    on: frozenset[str]
+    satfinite: tuple[bool, ...] = (False,)
+    sparse: bool = False
+    a_registers: tuple[bool, ...] = (False,)
+    kind: Kind | None = None
+    scale_vec: int | None = None
+    scale: str | None = None
+    bit_op: BitOp | None = None
+
+    def __iter__(self) -> Iterator[Instruction]:
+        for shape, types, saturate, registers in product(self.shapes.split(), self.types, self.satfinite, self.a_registers):
+            yield self._instruction(shape, types, saturate, registers)
+
+    def _instruction(self, shape: str, types: str, saturate: bool, registers: bool) -> Instruction:
+        formats = types.split()
+        d, a, b, c = (FORMATS[name] for name in (*formats, formats[0])[:4])
+        words = [
+            "mma.sp" if self.sparse and self.family == "mma.sync" else self.family + ".sp" * self.sparse,
+            shape,
+            "satfinite" * saturate,
+            f"kind::{self.kind}" if self.kind else "",
+            f"scale_vec::{self.scale_vec}X" if self.scale_vec else "",
+            *formats,
+            self.scale or "",
+            f"{self.bit_op}.popc" if self.bit_op else "",
+            "rs" * registers,
+        ]
+        m, n, k = _shape(shape)
+        return replace(
+            Instruction(".".join(filter(None, words)), self.family, m, n, k, d, a, b, c),
+            satfinite=saturate,
+            sparse=self.sparse,
+            a_registers=registers,
+            scale=FORMATS[self.scale] if self.scale else None,
+            scale_block=k // self.scale_vec if self.scale_vec else None,
+            bit_op=self.bit_op,
+            kind=self.kind,
+        )
+
+
+_FP8 = ("e4m3", "e5m2")
+_FP8_6_4 = (*_FP8, "e3m2", "e2m3", "e2m1")
+_INT8 = ("s8", "u8")
+_INT4 = ("s4", "u4")
+_EITHER = (False, True)
+_BLOCK_SCALED: tuple[tuple[Kind, int, str], ...] = (
+    ("mxf8f6f4", 1, "ue8m0"),
+    ("mxf4", 2, "ue8m0"),
+    ("mxf4nvf4", 2, "ue8m0"),
+    ("mxf4nvf4", 4, "ue8m0"),
+    ("mxf4nvf4", 4, "ue4m3"),
+)
+
+
+def _types(
+    accumulators: tuple[str, ...], multiplicands: tuple[str, ...], *, mixed: bool = True, c: bool = True
+) -> tuple[str, ...]:
+    """Each accumulator with each pair of multiplicands. mixed: A and B may differ; c: name C too, which is as D."""
+    pairs = product(multiplicands, repeat=2) if mixed else [(t, t) for t in multiplicands]
+    return tuple(f"{d} {a} {b}" + f" {d}" * c for (a, b), d in product(pairs, accumulators))
+
+
+def _since(first: str) -> frozenset[str]:
+    every = architectures.targets()
+    return frozenset(every[every.index(first) :])
+
+
+def _mma_sync() -> Iterator[_Table]:
+    """PTX ISA, "Warp Level Matrix Instructions", "Multiply-and-Accumulate Instruction: mma"."""
+    both = ("f32", "f16")
+    sm70, sm75, sm80, sm89, sm90 = map(_since, ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90"))
+    yield _Table("mma.sync", "m8n8k4", ("f16 f16 f16 f16", "f32 f16 f16 f16", "f32 f16 f16 f32"), sm70)
+    yield _Table("mma.sync", "m16n8k8", _types(both, ("f16",)), sm75)
+    yield _Table("mma.sync", "m16n8k16", _types(both, ("f16",)), sm80)
+    yield _Table("mma.sync", "m16n8k8 m16n8k16", _types(("f32",), ("bf16",)), sm80)
+    yield _Table("mma.sync", "m16n8k4 m16n8k8", _types(("f32",), ("tf32",)), sm80)
+    yield _Table("mma.sync", "m8n8k4", _types(("f64",), ("f64",)), sm80)
+    yield _Table("mma.sync", "m16n8k4 m16n8k8 m16n8k16", _types(("f64",), ("f64",)), sm90)
+    yield _Table("mma.sync", "m16n8k16 m16n8k32", _types(both, _FP8), sm89)
+    yield _Table("mma.sync", "m8n8k16", _types(("s32",), _INT8), sm75, _EITHER)
+    yield _Table("mma.sync", "m16n8k16 m16n8k32", _types(("s32",), _INT8), sm80, _EITHER)
+    yield _Table("mma.sync", "m8n8k32", _types(("s32",), _INT4), sm75, _EITHER)
+    yield _Table("mma.sync", "m16n8k32 m16n8k64", _types(("s32",), _INT4), sm80, _EITHER)
+    yield _Table("mma.sync", "m8n8k128", _types(("s32",), ("b1",)), sm75, bit_op="xor")
+    yield _Table("mma.sync", "m16n8k128 m16n8k256", _types(("s32",), ("b1",)), sm80, bit_op="xor")
+    yield _Table("mma.sync", "m8n8k128 m16n8k128 m16n8k256", _types(("s32",), ("b1",)), sm80, bit_op="and")
+
+
+def _mma_sp() -> Iterator[_Table]:
+    """PTX ISA, "Warp Level Matrix Instructions", "Multiply-and-Accumulate Instruction: mma.sp / mma.sp::ordered_metadata"."""
+    sm80, sm89 = map(_since, ("sm_80", "sm_89"))
+    yield _Table("mma.sync", "m16n8k16 m16n8k32", _types(("f32", "f16"), ("f16",)), sm80, sparse=True)
+    yield _Table("mma.sync", "m16n8k16 m16n8k32", _types(("f32",), ("bf16",)), sm80, sparse=True)
+    yield _Table("mma.sync", "m16n8k8 m16n8k16", _types(("f32",), ("tf32",)), sm80, sparse=True)
+    yield _Table("mma.sync", "m16n8k64", _types(("f32",), _FP8), sm89, sparse=True)
+    yield _Table("mma.sync", "m16n8k32 m16n8k64", _types(("s32",), _INT8), sm80, _EITHER, sparse=True)
+    yield _Table("mma.sync", "m16n8k64 m16n8k128", _types(("s32",), _INT4), sm80, _EITHER, sparse=True)
+
+
+def _mma_kinds() -> Iterator[_Table]:
+    """PTX ISA, "Block Scaling for mma.sync", and the `.kind` lines of mma and mma.sp.
+
+    ptxas takes `.kind::f8f6f4` with two fp8 operands for sm_100a … sm_110a too; the PTX ISA does not list it there.
+    """
+    on = frozenset({"sm_120a", "sm_121a"})
+    e2m1 = _types(("f32",), ("e2m1",))
+    for sparse, k in ((False, 32), (True, 64)):
+        mixed, fp4 = f"m16n8k{k}", f"m16n8k{2 * k}"
+        yield _Table("mma.sync", mixed, _types(("f32", "f16"), _FP8_6_4), on, sparse=sparse, kind="f8f6f4")
+        for kind, scale_vec, scale in _BLOCK_SCALED:
+            shape, types = (mixed, _types(("f32",), _FP8_6_4)) if kind == "mxf8f6f4" else (fp4, e2m1)
+            yield _Table("mma.sync", shape, types, on, sparse=sparse, kind=kind, scale_vec=scale_vec, scale=scale)
+
+
+def _wgmma() -> Iterator[_Table]:
+    """PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "wgmma.mma_async" and "wgmma.mma_async.sp"."""
+    on = frozenset({"sm_90a"})
+    for sparse, factor in ((False, 1), (True, 2)):
+        for k, accumulators, multiplicands, mixed, satfinite in (
+            (16, ("f32", "f16"), ("f16",), False, (False,)),
+            (16, ("f32",), ("bf16",), False, (False,)),
+            (8, ("f32",), ("tf32",), False, (False,)),
+            (32, ("f32", "f16"), _FP8, True, (False,)),
+            (32, ("s32",), _INT8, True, _EITHER),
+        ):
+            shapes = f"m64n8k{k * factor} m64n256k{k * factor}"
+            types = _types(accumulators, multiplicands, mixed=mixed, c=False)
+            yield _Table("wgmma", shapes, types, on, satfinite, sparse, _EITHER)
+    b1 = _types(("s32",), ("b1",), c=False)
+    yield _Table("wgmma", "m64n8k256 m64n256k256", b1, on, a_registers=_EITHER, bit_op="and")
+
+
+def _tcgen05() -> Iterator[_Table]:
+    """PTX ISA, "TensorCore 5th Generation Family Instructions", "Matrix Shape" and "Block Scaling"."""
+    on = frozenset({"sm_100a", "sm_101a", "sm_103a", "sm_110a"})
+    e2m1 = _types(("f32",), ("e2m1",), c=False)
+    f8f6f4 = _types(("f32", "f16"), _FP8_6_4, c=False)
+    for sparse, factor in ((False, 1), (True, 2)):
+
+        def shapes(k: int, factor: int = factor) -> str:
+            return f"m128n16k{k * factor} m256n256k{k * factor}"
+
+        f16 = ("f32 f16 f16", "f16 f16 f16", "f32 bf16 bf16")
+        int8 = _types(("s32",), _INT8, c=False)
+        yield _Table("tcgen05", shapes(16), f16, on, sparse=sparse, kind="f16")
+        yield _Table("tcgen05", shapes(8), ("f32 tf32 tf32",), on, sparse=sparse, kind="tf32")
+        yield _Table("tcgen05", shapes(32), f8f6f4, on, sparse=sparse, kind="f8f6f4")
+        yield _Table("tcgen05", shapes(32), int8, on - {"sm_103a"}, _EITHER, sparse=sparse, kind="i8")
+        for kind, scale_vec, scale in _BLOCK_SCALED:
+            k, types = (32, _types(("f32",), _FP8_6_4, c=False)) if kind == "mxf8f6f4" else (64, e2m1)
+            yield _Table("tcgen05", shapes(k), types, on, sparse=sparse, kind=kind, scale_vec=scale_vec, scale=scale)
+    for kind, scale_vec, scale in _BLOCK_SCALED[1:]:
+        k96 = "m128n16k96 m256n256k96"
+        yield _Table("tcgen05", k96, e2m1, frozenset({"sm_103a"}), kind=kind, scale_vec=scale_vec * 3 // 2, scale=scale)
+
+
+@cache
+def _known() -> dict[Instruction, frozenset[str]]:
+    """Every listed instruction, and the compile targets that have it."""
+    tables = (*_mma_sync(), *_mma_sp(), *_mma_kinds(), *_wgmma(), *_tcgen05())
+    return {instruction: table.on for table in tables for instruction in table}
+
+
+@cache
+def _by_name() -> dict[str, Instruction]:
+    return {instruction.name: instruction for instruction in _known()}
+
+
+def catalog(architecture: str) -> tuple[Instruction, ...]:
+    """Every matrix instruction of a compile target: "sm_90a" has wgmma, "sm_90" has not. Raises UnknownName.
+
+    Of the n that wgmma (8 to 256) and tcgen05 take, two stand for all; `parse` takes the others too.
+    """
+    if architecture not in architectures.targets():
+        architectures.get(architecture)
+    return tuple(instruction for instruction, on in _known().items() if architecture in on)
+
+
+def architectures_with(inst: Instruction) -> tuple[str, ...]:
+    """The compile targets that have `inst`, in order: ("sm_90a",)."""
+    on = _known()[_listed(inst.name) or inst]
+    return tuple(target for target in architectures.targets() if target in on)
+
+
+def parse(name: str) -> Instruction:
+    """The instruction of that name: accprobe's own, or the full PTX opcode. Raises UnknownName that names the nearest.
+
+    Every n that PTX has parses for wgmma, not only the two that are listed.
+    """
+    canonical = _canonical(name)
+    if canonical in _by_name():
+        return _by_name()[canonical]
+    listed = _listed(canonical)
+    if listed is None:
+        raise UnknownName(f"unknown instruction '{name}'; {nearest(canonical, _by_name())}")
+    return replace(listed, name=canonical, n=_shape(canonical)[1])
+
+
+def _canonical(name: str) -> str:
+    """`name` without the qualifiers that accprobe leaves out, and with the rest in accprobe's order."""
+    head, *words = name.strip().replace("sp::ordered_metadata", "sp").split(".")
+    shape = next(filter(_SHAPE.fullmatch, words), "")
+    if head == "mma" and "sync" in words and "sp" not in words:
+        head = "mma.sync"
+    layouts = [word for word in words if word in ("row", "col")]
+    if layouts == ["row", "col"] or shape == "m8n8k4":
+        words = [word for word in words if word not in layouts]
+    kind = next((word for word in words if word.startswith("kind::")), "")
+    scale_vec = next((word for word in words if word.startswith("scale_vec::")), _DEFAULT_SCALE_VEC.get(kind, ""))
+    in_order = ("sp" * ("sp" in words), shape, "satfinite" * ("satfinite" in words), kind, scale_vec)
+    first = [word for word in in_order if word]
+    rest = [word for word in words if word not in ("sync", "aligned", "mma_async", "block_scale", *first)]
+    return ".".join([head, *first, *rest])
+
+
+def _listed(name: str) -> Instruction | None:
+    """The listed wgmma that differs from `name` in n alone, where PTX has that n: steps of 8; for integers 16 above 24."""
+    if not name.startswith("wgmma.") or not _SHAPE.search(name):
+        return None
+    m, n, k = _shape(name)
+    listed = _by_name().get(name.replace(f"m{m}n{n}k{k}", f"m{m}n8k{k}"))
+    step = 16 if listed and listed.is_integer and n > 24 else 8
+    return listed if n in range(step, 257, step) else None
+
+
+# What `.scale_vec_size` is where it is left out (PTX ISA, "Block Scaling for mma.sync").
+_DEFAULT_SCALE_VEC = {"kind::mxf8f6f4": "scale_vec::1X", "kind::mxf4": "scale_vec::2X"}
+_SHAPE = re.compile(r"\bm([1-9]\d*)n([1-9]\d*)k([1-9]\d*)\b")
+
+
+def _shape(name: str) -> tuple[int, int, int]:
+    m, n, k = _SHAPE.findall(name)[0]
+    return int(m), int(n), int(k)

@@ -1,0 +1,1 @@
+"""What an instruction computes: summation trees, the fields of their arithmetic, and the models that are published."""

@@ -1,0 +1,201 @@
+"""Published models of the matrix units, per chip, each with its source.
+
+A chip is a table of units; a unit says how one fused sum of one group of operand formats is computed; a lowering says how
+a PTX instruction is made of the unit's sums. What the papers do not give is not made up: an instruction without a
+published model is missing here.
+
+Not from the papers but measured on an H200 (report h200), wherever an instruction there can show it: `underflow_sign`, which
+is assumed of the other chips' units too; `min_exponent` of the f16 unit's f16 results, taken over for Blackwell's; and what f64
+sums make of NaNs, taken over for every chip.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+from accprobe.errors import UnknownName, nearest
+from accprobe.isa import architectures
+from accprobe.isa.formats import FORMATS, Format
+from accprobe.isa.instructions import Instruction, catalog
+from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain
+from accprobe.sass.lowering import Lowering
+
+KHATTAK = "Khattak & Mikaitis, Accurate Models of NVIDIA Tensor Cores (TACO; MATLAB-tensor-core)"
+MMA_SIM = "Xie et al., MMA-Sim (arXiv 2511.10909)"
+FASI = "Fasi et al., Numerical Behavior of the NVIDIA Tensor Cores (PeerJ CS 2021)"
+DEEPSEEK = "DeepSeek-V3 (arXiv 2412.19437), SageAttention2 (arXiv 2411.10958)"
+PTX = "PTX ISA, mma and wgmma: .satfinite clamps, otherwise the accumulator wraps"
+
+MEASURED = "underflow_sign, min_exponent of f16 results and NaNs of f64 measured on an H200 (report h200)"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A matrix unit for some operand formats: products a fused sum, alignment bits, the smallest alignment exponent."""
+
+    products: int
+    alignment_bits: int
+    min_exponent: int | None
+    source: str
+    f32_bits: int = 23
+    f16_min_exponent: int | None = None
+    """The smallest alignment exponent where the result is f16, if it is another."""
+
+
+class Chip(NamedTuple):
+    """What is published of one chip.
+
+    units: operand format -> unit, of `mma.sync` (or of `wgmma` and `tcgen05` where `group_units` has the format).
+    converts_fp8: `mma.sync` of fp8 operands is lowered to two sums of the f16 unit, of the k whose k % 4 is 0 or 1 and of
+    the others, and a separate add of C.
+    """
+
+    title: str
+    architecture: str
+    units: dict[str, Unit]
+    group_units: dict[str, Unit]
+    converts_fp8: bool = False
+
+
+class KnownModel(NamedTuple):
+    """A published model, the opcodes that it is a model of, and where it is published."""
+
+    model: DotModel
+    lowering: Lowering
+    source: str
+
+
+_F16_VOLTA = Unit(4, 23, None, f"{KHATTAK}; {FASI}")
+_F16_AMPERE = Unit(8, 24, -132, f"{KHATTAK}; {MMA_SIM}")
+_TF32_AMPERE = Unit(4, 24, -132, f"{KHATTAK}; {MMA_SIM}")
+_FP8_ADA = Unit(16, 13, -132, f"{KHATTAK}; {MMA_SIM}; {DEEPSEEK}", f32_bits=13)
+_F16_HOPPER = Unit(16, 25, -133, f"{KHATTAK}; {MMA_SIM}", f16_min_exponent=-21)
+_TF32_HOPPER = Unit(8, 25, -133, f"{KHATTAK}; {MMA_SIM}")
+_FP8_HOPPER = Unit(32, 13, -133, f"{KHATTAK}; {MMA_SIM}; {DEEPSEEK}", f32_bits=13)
+_FP8_BLACKWELL = Unit(32, 25, -133, f"{KHATTAK}; {MMA_SIM}")
+
+_AMPERE = {"f16": _F16_AMPERE, "bf16": _F16_AMPERE, "tf32": _TF32_AMPERE}
+_HOPPER = {"f16": _F16_HOPPER, "bf16": _F16_HOPPER, "tf32": _TF32_HOPPER}
+_FP8 = ("e4m3", "e5m2")
+
+CHIPS: dict[str, Chip] = {
+    "v100": Chip("V100", "sm_70", {"f16": _F16_VOLTA}, {}),
+    "a100": Chip("A100", "sm_80", _AMPERE, {}),
+    "a2": Chip("A2", "sm_86", _AMPERE, {}),
+    "l40s": Chip("L40S", "sm_89", {**_AMPERE, **dict.fromkeys(_FP8, _FP8_ADA)}, {}),
+    "h100": Chip("H100", "sm_90a", _HOPPER, {**_HOPPER, **dict.fromkeys(_FP8, _FP8_HOPPER)}, converts_fp8=True),
+    "b200": Chip("B200", "sm_100a", _HOPPER, {**_HOPPER, **dict.fromkeys(_FP8, _FP8_BLACKWELL)}, converts_fp8=True),
+}
+ALIASES = {"ada": "l40s", "h200": "h100"}
+
+SIM = "sim:"
+"""What a chip's name begins with where a device or a report could be named too."""
+
+
+def names() -> tuple[str, ...]:
+    """Every name that `chip` and `sim:NAME` take."""
+    return (*CHIPS, *ALIASES)
+
+
+def chip(name: str) -> Chip:
+    """The chip of that name, "h100" or "sim:h100". Raises UnknownName with the known ones, written in the same way."""
+    bare = name.removeprefix(SIM)
+    key = ALIASES.get(bare.lower(), bare.lower())
+    if key not in CHIPS:
+        known = nearest(bare.lower(), names(), prefix=SIM if name.startswith(SIM) else "")
+        raise UnknownName(f"no published model of '{name}'; {known}")
+    return CHIPS[key]
+
+
+@cache
+def known_models(name: str) -> dict[Instruction, KnownModel]:
+    """Every published model of a chip, by instruction. Raises UnknownName."""
+    known = chip(name)
+    models = ((inst, _model(known, inst)) for inst in catalog(known.architecture))
+    return {inst: model for inst, model in models if model is not None}
+
+
+def _model(known: Chip, inst: Instruction) -> KnownModel | None:
+    if inst.sparse or inst.scale or inst.bit_op or inst.kind not in (None, "f16", "tf32", "f8f6f4"):
+        return None
+    if inst.is_integer:
+        return _integer(inst) if {inst.a.bits, inst.b.bits} == {8} else None
+    if inst.a.name == "f64":
+        arithmetic = FloatArithmetic(
+            FORMATS["f64"], 52, "RNE", None, zero_sign="ieee", nan=_nan(FORMATS["f64"]), nan_payload="b c a"
+        )
+        root = chain([[k] for k in range(inst.k)], arithmetic)
+        return KnownModel(DotModel(root), _lowering("DMMA"), f"{KHATTAK}; {FASI}; {MEASURED}")
+    if inst.family == "mma.sync" and known.converts_fp8 and {inst.a.name, inst.b.name} <= set(_FP8):
+        return _converted(known, inst)
+    unit = (known.units if inst.family == "mma.sync" else known.group_units).get(inst.a.name)
+    if unit is None or inst.b.name not in known.units | known.group_units or inst.k > 16 * unit.products:
+        return None
+    root = _chained(unit, inst.d, [range(inst.k)[i : i + unit.products] for i in range(0, inst.k, unit.products)])
+    return KnownModel(DotModel(root), _lowering(_opcode(known, inst)), f"{unit.source}; {MEASURED}")
+
+
+def _chained(unit: Unit, d: Format, groups: list[range]) -> FusedSum:
+    return chain(groups, _arithmetic(unit, d))
+
+
+def _arithmetic(unit: Unit, d: Format) -> FloatArithmetic:
+    bits, rounding = (d.mantissa_bits, "RNE") if d.name == "f16" else (unit.f32_bits, "RZ")
+    floor = unit.min_exponent
+    if d.name == "f16" and unit.f16_min_exponent is not None:
+        floor = unit.f16_min_exponent
+    return FloatArithmetic(
+        d,
+        bits,
+        rounding,  # type: ignore[arg-type]
+        unit.alignment_bits,
+        min_exponent=floor,
+        underflow_sign="positive",
+        nan=_nan(d),
+    )
+
+
+def _nan(d: Format) -> int:
+    """Khattak & Mikaitis: every NaN comes out as 0x7FFFFFFF (f16: 0x7FFF); f64: 0xFFF8…0 for an invalid operation, measured."""
+    return {"f16": 0x7FFF, "f64": 0xFFF8 << 48}.get(d.name, 0x7FFFFFFF)
+
+
+def _converted(known: Chip, inst: Instruction) -> KnownModel:
+    unit = known.units["f16"]
+    arithmetic = _arithmetic(unit, inst.d)
+    if {inst.a.name, inst.b.name} != {"e5m2"}:  # a subnormal e4m3 is a normal f16, a subnormal e5m2 stays one
+        arithmetic = replace(arithmetic, product_exponent="normalised operands")
+    add = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, zero_sign="ieee", nan=_nan(inst.d))
+    halves = [[k for k in range(inst.k) if (k % 4 < 2) == first] for first in (True, False)]
+    kind = "F16" if inst.d.name == "f16" else "F32"
+    shape = f"HMMA.168{inst.k // 2}.{kind}"
+    sequence = ((f"F2FP.F16.{inst.a.name.upper()}.UNPACK_B", 0), (shape, 2), ("HADD2" if kind == "F16" else "FADD", 0))
+    lowering = Lowering((shape,), tuple((op, count or inst.k // 4) for op, count in sequence), "known model")
+    source = f"{unit.source}; {MEASURED}; the lowering as ptxas 13 emits it"
+    return KnownModel(DotModel(chain(halves, arithmetic, "own add", add)), lowering, source)
+
+
+def _integer(inst: Instruction) -> KnownModel:
+    root = chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate" if inst.satfinite else "wrap"))
+    opcode = {"mma.sync": "IMMA", "wgmma": "IGMMA", "tcgen05": "UTCIMMA"}[inst.family]
+    return KnownModel(DotModel(root), _lowering(opcode), PTX)
+
+
+def _opcode(known: Chip, inst: Instruction) -> str:
+    fp8 = inst.a.name in _FP8
+    return {
+        "mma.sync": "QMMA" if fp8 else "HMMA",
+        "wgmma": "QGMMA" if fp8 else "HGMMA",
+        "tcgen05": "UTCQMMA" if fp8 else "UTCHMMA",
+    }[inst.family]
+
+
+def _lowering(opcode: str) -> Lowering:
+    return Lowering((opcode,), ((opcode, 1),), "known model")
+
+
+def architecture_of(name: str) -> str:
+    """The compile target of a chip, e.g. "sm_90a"."""
+    return architectures.get(chip(name).architecture).target

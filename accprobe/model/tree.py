@@ -1,0 +1,245 @@
+"""What an instruction computes: a summation tree whose inner nodes are fused sums.
+
+A `DotModel` is a pure description; `accprobe.evaluate` computes it, bit for bit. Every quirk of a chip is the value of a field
+here. Where the fields come from: Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores"; Xie et al., MMA-Sim (arXiv
+2511.10909); Fasi et al., "Numerical Behavior of the NVIDIA Tensor Cores" (PeerJ CS 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from accprobe.errors import AccprobeError
+from accprobe.isa.formats import Bits, Format
+from accprobe.isa.instructions import Instruction
+
+Rounding = Literal["RZ", "RNE", "RU", "RD"]
+AlignmentRounding = Literal["truncate", "floor", "nearest", "sticky"]
+ProductExponent = Literal["unnormalised", "normalised operands", "normalised product"]
+ZeroTerms = Literal["ignored", "aligned"]
+ZeroSign = Literal["positive", "ieee"]
+UnderflowSign = Literal["kept", "positive"]
+NanPayload = Literal["dropped", "a b c", "a c b", "b a c", "b c a", "c a b", "c b a"]
+Overflow = Literal["infinity", "largest"]
+Subnormals = Literal["kept", "flushed"]
+IntegerOverflow = Literal["wrap", "saturate"]
+AddendPlace = Literal["first", "last", "own add"]
+
+SUM_BITS = 53
+"""A fused sum must fit in this many bits, so that it is exact in float64: alignment_bits + 2 + log2(terms) at most."""
+
+
+@dataclass(frozen=True)
+class FloatArithmetic:
+    """How one floating-point fused sum is computed.
+
+    alignment_bits: F, fraction bits kept below the largest exponent (None: the sum is exact).
+    alignment_rounding: what happens to the bits below the cut; "truncate" and "sticky" (the cut bits are or-ed into the
+        last one) act on magnitudes, "floor" on two's complement, "nearest" rounds ties to even.
+    result: format of the result; result_bits: fraction bits kept in it (13 for e8m13 in f32); result_rounding: of the sum.
+    product_exponent: the exponent with which a product takes part in the search for the largest one: the sum of the
+        operands' exponents as encoded (a subnormal has the smallest normal exponent), the same after normalising the
+        operands, or the exponent of the product's leading bit.
+    min_exponent: terms are aligned no lower than this exponent (None: no floor).
+    zero_terms: whether the exponent of a product with a zero operand, a zero having that of the smallest normal number, counts
+        in the search for the largest one.
+    zero_sign: sign of a sum that is exactly zero: always positive, or negative where every term is negative (IEEE 754).
+    underflow_sign: sign of a sum that is not zero and becomes it by rounding: the sum's own, or always positive.
+    overflow: what a finite sum that is too large becomes. subnormal_results: whether results may be subnormal.
+    nan: bit pattern of a NaN result.
+    nan_payload: "dropped" where every NaN result is `nan`; else a NaN operand passes through, made quiet, and `nan` is what
+        an invalid operation gives. Of several NaN operands the first counts: "b c a" looks at those of B, then at C and
+        the results of inner sums, then at those of A.
+    """
+
+    result: Format
+    result_bits: int
+    result_rounding: Rounding
+    alignment_bits: int | None
+    alignment_rounding: AlignmentRounding = "truncate"
+    product_exponent: ProductExponent = "unnormalised"
+    min_exponent: int | None = None
+    zero_terms: ZeroTerms = "ignored"
+    zero_sign: ZeroSign = "positive"
+    underflow_sign: UnderflowSign = "kept"
+    overflow: Overflow = "infinity"
+    subnormal_results: Subnormals = "kept"
+    nan: int = 0x7FFFFFFF
+    nan_payload: NanPayload = "dropped"
+
+
+@dataclass(frozen=True)
+class IntegerArithmetic:
+    """How one integer fused sum is computed: exactly, then wrapped or saturated to the signed result format."""
+
+    result: Format
+    overflow: IntegerOverflow
+
+
+Arithmetic = FloatArithmetic | IntegerArithmetic
+
+
+@dataclass(frozen=True)
+class Product:
+    """The leaf a[k] * b[k]."""
+
+    k: int
+
+
+@dataclass(frozen=True)
+class Addend:
+    """The leaf C."""
+
+
+@dataclass(frozen=True)
+class FusedSum:
+    """One hardware addition of many terms: leaves and the results of other fused sums."""
+
+    terms: tuple[Term, ...]
+    arithmetic: Arithmetic
+
+    @cached_property
+    def products(self) -> tuple[int, ...]:
+        """k of the products that this sum adds itself."""
+        return tuple(t.k for t in self.terms if isinstance(t, Product))
+
+    @cached_property
+    def children(self) -> tuple[FusedSum, ...]:
+        return tuple(t for t in self.terms if isinstance(t, FusedSum))
+
+    @cached_property
+    def has_addend(self) -> bool:
+        return any(isinstance(t, Addend) for t in self.terms)
+
+    def nodes(self) -> Iterator[FusedSum]:
+        """This sum and all below it, children first."""
+        return iter(self._nodes)
+
+    @cached_property
+    def _nodes(self) -> tuple[FusedSum, ...]:
+        return *(node for child in self.children for node in child.nodes()), self
+
+    def map(self, change: Callable[[FusedSum], FusedSum]) -> FusedSum:
+        """The tree with `change` applied to every node, children first."""
+        terms = tuple(t.map(change) if isinstance(t, FusedSum) else t for t in self.terms)
+        return change(FusedSum(terms, self.arithmetic))
+
+
+Term = Product | Addend | FusedSum
+
+
+@dataclass(frozen=True)
+class DotModel:
+    """The arithmetic of one dot product: d = root(products of a and b, c).
+
+    subnormal_operands, subnormal_addend: whether subnormals of A and B, and of C, are read as they are or as zero.
+    """
+
+    root: FusedSum
+    subnormal_operands: Subnormals = "kept"
+    subnormal_addend: Subnormals = "kept"
+
+    def __post_init__(self) -> None:
+        for node in self.root.nodes():
+            _check(node)
+
+    @cached_property
+    def arithmetics(self) -> tuple[Arithmetic, ...]:
+        """The distinct arithmetics, in the order in which `order` numbers them."""
+        return tuple(dict.fromkeys(node.arithmetic for node in self.root.nodes()))
+
+    @cached_property
+    def order(self) -> str:
+        """The summation tree, compact: "[c 0-15]" is one fused sum of C and 16 products.
+
+        Inner sums are nested brackets; where the sums differ in arithmetic, "@i" after a bracket says which it has.
+        """
+        return _write(self.root, self.arithmetics)
+
+    @cached_property
+    def ks(self) -> tuple[int, ...]:
+        """k of all products, ascending."""
+        return tuple(sorted(k for node in self.root.nodes() for k in node.products))
+
+    @cached_property
+    def products(self) -> int:
+        return sum(len(node.products) for node in self.root.nodes())
+
+    def evaluate(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Bits:
+        """N dot products as this model has them: a, b [N, K], c [N] -> [N], bit patterns of the instruction's formats.
+
+        Raises AccprobeError where the shapes, types or the number of products do not fit the instruction.
+        """
+        from accprobe.evaluate.evaluator import evaluate
+
+        return evaluate(self, inst, a, b, c)
+
+    def with_arithmetic(self, change: Callable[[Arithmetic], Arithmetic]) -> DotModel:
+        """The same tree with `change` applied to each node's arithmetic."""
+        root = self.root.map(lambda node: FusedSum(node.terms, change(node.arithmetic)))
+        return DotModel(root, self.subnormal_operands, self.subnormal_addend)
+
+
+def fits(arithmetic: FloatArithmetic, terms: int) -> bool:
+    """Whether a sum of that many terms, aligned so, is exact in SUM_BITS bits."""
+    bits = arithmetic.alignment_bits
+    return bits is None or 0 <= bits <= SUM_BITS - 2 - terms.bit_length()
+
+
+def _check(node: FusedSum) -> None:
+    arithmetic = node.arithmetic
+    if not node.terms:
+        raise AccprobeError("a fused sum needs at least one term")
+    if isinstance(arithmetic, IntegerArithmetic):
+        return
+    if not 0 <= arithmetic.result_bits <= arithmetic.result.mantissa_bits:
+        raise AccprobeError(
+            f"result_bits is {arithmetic.result_bits}; {arithmetic.result} holds 0 to {arithmetic.result.mantissa_bits}"
+        )
+    if not fits(arithmetic, len(node.terms)):
+        most = SUM_BITS - 2 - len(node.terms).bit_length()
+        raise AccprobeError(
+            f"alignment_bits is {arithmetic.alignment_bits}; "
+            f"a fused sum of {len(node.terms)} terms takes 0 to {most}, or None for exact"
+        )
+
+
+def chain(
+    groups: list[list[int]] | list[range],
+    arithmetic: Arithmetic,
+    addend: AddendPlace = "first",
+    add: Arithmetic | None = None,
+) -> FusedSum:
+    """Fused sums one after another, each taking the one before as a term.
+
+    groups: the k of each sum's products, first sum first. addend: C is a term of the first sum, of the last sum, or of a
+    separate two-term sum with the arithmetic `add` after all others.
+    """
+    node: FusedSum | None = None
+    for i, group in enumerate(groups):
+        terms: list[Term] = [node] if node else []
+        if (addend == "first" and i == 0) or (addend == "last" and i == len(groups) - 1):
+            terms.append(Addend())
+        terms.extend(Product(k) for k in group)
+        node = FusedSum(tuple(terms), arithmetic)
+    if node is None:
+        raise AccprobeError("a chain needs at least one group of products")
+    return FusedSum((node, Addend()), add or arithmetic) if addend == "own add" else node
+
+
+def _write(node: FusedSum, arithmetics: tuple[Arithmetic, ...]) -> str:
+    parts = [_write(child, arithmetics) for child in node.children]
+    if node.has_addend:
+        parts.append("c")
+    products = sorted(node.products)
+    while products:
+        run = 1
+        while run < len(products) and products[run] == products[0] + run:
+            run += 1
+        parts.append(str(products[0]) if run == 1 else f"{products[0]}-{products[run - 1]}")
+        products = products[run:]
+    mark = f"@{arithmetics.index(node.arithmetic)}" if len(arithmetics) > 1 else ""
+    return f"[{' '.join(parts)}]{mark}"

@@ -1,0 +1,1 @@
+"""What is asked: operands of dot products, drawn at random or made for a purpose."""

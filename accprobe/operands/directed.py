@@ -1,0 +1,391 @@
+"""Operands made for the place where two models differ.
+
+One product leads, most often down to the half of the result's last place, so that the sum is a tie, or to the first bit that
+the alignment cuts; another may cancel it, exactly or nearly, so that low bits come to the top; a zero may meet a large number;
+and small terms lie about those two places, one of them twice with both signs. They meet in a sum in which the models differ.
+What is lost of the smallest terms may show in nothing but the sign of zero, so that some have one sign in all of the sums.
+Where the leading exponent lies is drawn from where the field is felt. After Berkeley TestFloat's weighted significands.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.isa.formats import Bits, Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, FusedSum, Product, Term
+from accprobe.operands.kinds import Exponents, Operands, floats
+
+FLOORS = (-126, -133, -149)
+"""Smallest alignment exponents that are looked about where neither model has one."""
+
+OF_ONE_SIGN = {"floor": 16, "underflow": 16}
+"""Places where one in so many dot products has terms of one sign alone."""
+
+OF_THE_LAST = 0.4
+"""Share of the dot products whose terms meet in the last of the sums: what is lost on the way to the result shows there."""
+
+
+class Felt(NamedTuple):
+    """Where two models' difference is felt: at results of some size (see PLACES), and in which sums, as `nodes` has them.
+
+    levels: exponents about which a floor is looked for. cuts: the alignment bits of the rival's sums, where they are others.
+    """
+
+    place: str
+    sums: tuple[int, ...]
+    levels: tuple[int, ...] = ()
+    cuts: tuple[int, ...] = ()
+
+    @property
+    def seed(self) -> tuple[int, ...]:
+        """Another one for every place."""
+        return int.from_bytes(self.place.encode()), *self.sums, *(level & 0xFFFF for level in self.levels), *self.cuts
+
+
+PLACES = {
+    "min_exponent": "floor",
+    "underflow_sign": "underflow",
+    "subnormal_results": "underflow",
+    "overflow": "overflow",
+    "product_exponent": "products",
+    "zero_terms": "products",
+}
+"""Fields that are felt at small or large results, at small terms, or beside odd products; the others, anywhere."""
+
+OF_RESULTS = ("result_bits", "result_rounding")
+"""Fields that are felt at small results alone where results of normal size keep all that the alignment does."""
+
+
+def felt(model: DotModel, rival: DotModel, field: str, narrow: bool) -> Felt:
+    """Where the field is felt in which the two models differ; narrow: in the very sums, and about the rival's cut."""
+    name = field.removeprefix("add_")
+    place = PLACES.get(name, "anywhere")
+    levels = (_levels(rival) or _levels(model) or FLOORS) if place == "floor" else ()
+    if narrow:
+        sums, cuts = _sums_that_differ(model, rival), tuple(sorted(_cuts(rival) - _cuts(model)))
+    else:
+        of_role = [bool(node.products) != field.startswith("add_") for node in model.root.nodes()]
+        sums, cuts = tuple(i for i, alike in enumerate(of_role) if alike) or tuple(range(len(of_role))), ()
+    nodes = [node for x in (model, rival) for i, node in enumerate(x.root.nodes()) if i in sums]
+    if name in OF_RESULTS and not any(map(_rounds, nodes)):
+        place = "underflow"
+    return Felt(place, sums, levels, cuts)
+
+
+def _rounds(node: FusedSum) -> bool:
+    """Whether a result of normal size may keep less than the alignment does; products lie below 4 times their exponents."""
+    x = node.arithmetic
+    if not isinstance(x, FloatArithmetic) or x.alignment_bits is None:
+        return True
+    return x.alignment_bits + 2 + len(node.terms).bit_length() > x.result_bits
+
+
+def _cuts(model: DotModel) -> set[int]:
+    sums = (x.alignment_bits for x in model.arithmetics if isinstance(x, FloatArithmetic))
+    return {bits for bits in sums if bits is not None}
+
+
+def _sums_that_differ(model: DotModel, rival: DotModel) -> tuple[int, ...]:
+    """Those of the model with another arithmetic than the rival's; all where the trees differ, or nothing else does."""
+    ours, theirs = list(model.root.nodes()), list(rival.root.nodes())
+    everywhere = tuple(range(len(ours)))
+    if len(ours) != len(theirs):
+        return everywhere
+    return tuple(i for i in everywhere if ours[i].arithmetic != theirs[i].arithmetic) or everywhere
+
+
+def _levels(model: DotModel) -> tuple[int, ...]:
+    floats_of = [x for x in model.arithmetics if isinstance(x, FloatArithmetic)]
+    return tuple(x.min_exponent for x in floats_of if x.min_exponent is not None)
+
+
+LEAD, OPPOSITE, NEARLY_OPPOSITE, ZERO = range(4)
+"""The product that leads, what cancels it, what nearly does, and a zero beside a large number."""
+
+SMALL = range(4, 9)
+"""Small products; after them, the last of them with the other sign."""
+
+SHARES = np.array([0.9, 0.4, 0.2, 0.3, *(0.4 for _ in SMALL), 0.4], np.float32)
+"""How often each term is there, where every one is drawn for itself (see `_there`)."""
+
+BY_SHARE = 0.2
+"""Share of such dot products; the others have one to three terms."""
+
+LIKE = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL, SMALL[-1]])
+"""Which term each has its factors from."""
+
+
+def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Generator, n: int) -> Operands:
+    """n dot products made for fields that are felt there, of a floating-point model."""
+    nodes = list(model.root.nodes())
+    which = np.where(rng.random(n) < OF_THE_LAST, place.sums[-1], rng.choice(np.array(place.sums), n))
+    kept, reach = _bits(nodes, which, place.cuts, rng)
+    centre, aligned = _exponents(inst, place, reach, rng, n)
+    half = np.maximum(centre - kept, inst.d.min_exponent - inst.d.mantissa_bits) - 1
+    exponents = np.empty((len(LIKE), n), np.int64)
+    exponents[:ZERO], exponents[ZERO] = centre, centre - reach
+    exponents[SMALL[0]] = half + rng.integers(-1, 2, n)
+    exponents[SMALL[1]] = centre - kept - _under(np.maximum(reach - kept, 0) + 8, rng)
+    exponents[SMALL[2:]] = aligned - reach + rng.integers(-2, 3, (3, n))
+    exponents[-1] = exponents[SMALL[-1]]
+    meet = _meeting(inst, nodes, which, rng)
+    leaves = _shuffled(meet, rng)
+    _lead_with_c(leaves, meet[:, inst.k] & (rng.random(n) < 0.4))
+    row, term, leaf = _places(leaves, rng)
+    bits = np.where(
+        term < ZERO, centre[row] - _last_bits(centre, aligned, kept, reach, half, rng)[row], rng.integers(1, 3, len(row))
+    )
+    odd = (term < ZERO) & (place.place == "products")
+    factors = _factors(inst, row, term, exponents[term, row], np.maximum(bits, 0), odd, rng)
+    a, b = (np.zeros((n, inst.k + 1), fmt.dtype) for fmt in (inst.a, inst.b))
+    a[rng.random(n) < 0.3] = inst.a.sign_bit
+    a[row, leaf], b[row, leaf] = factors
+    c_exponent = centre + rng.integers(-3, 4, n)
+    of_c, has_c = leaf == inst.k, np.zeros(n, bool)
+    has_c[row[of_c]] = True
+    c_exponent[row[of_c]] = exponents[term[of_c], row[of_c]]
+    c = _addends(inst.c, c_exponent, kept, aligned - reach, rng)
+    c[~has_c & (rng.random(n) < 0.7)] &= inst.c.dtype.type(inst.c.sign_bit)
+    a, b = np.ascontiguousarray(a[:, : inst.k]), np.ascontiguousarray(b[:, : inst.k])
+    if place.place in OF_ONE_SIGN:
+        last = slice(n - n // OF_ONE_SIGN[place.place], n)
+        ends = np.stack([aligned[last] - reach[last], half[last], aligned[last] - 1])
+        a[last], b[last], c[last] = _of_one_sign(inst, ends, meet[last, : inst.k], rng)
+        _cancel(inst, a[last], b[last], leaves[last], centre[last], rng)
+    return Operands(a, b, c)
+
+
+def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rng: np.random.Generator) -> Operands:
+    """Terms about one of the exponents [3, n] in every sum, or where they meet or do not, and zeros, all of one sign."""
+    n, shape = len(meet), meet.shape
+    which = rng.choice(3, n, p=(0.5, 0.2, 0.3))
+    together = ends[which, np.arange(n)] + np.where(which == 2, 0, rng.integers(-2, 3, n))
+    exponent = (together[:, None] - rng.integers(0, 3 - (which == 2)[:, None], shape)).ravel()
+    bits = np.where(which == 2, rng.integers(0, inst.b.mantissa_bits + 1, n), rng.integers(0, 2, n))
+    factors = _product(inst, exponent, np.repeat(bits, inst.k), np.zeros(n * inst.k, bool), rng)
+    a, b = ((x & x.dtype.type(fmt.sign_bit - 1)).reshape(shape) for x, fmt in zip(factors, (inst.a, inst.b), strict=True))
+    there, way = rng.random(shape) >= rng.choice((0.0, 0.5), n)[:, None], rng.random((n, 1))
+    a[~there | (meet & (way < 0.25)) | (~meet & (way > 0.75))] = 0
+    negative = rng.random(n) < 0.8
+    a[negative] |= a.dtype.type(inst.a.sign_bit)
+    return Operands(a, b, np.where(negative, inst.c.sign_bit, 0).astype(inst.c.dtype))
+
+
+def _cancel(inst: Instruction, a: Bits, b: Bits, leaves: Exponents, centre: Exponents, rng: np.random.Generator) -> None:
+    """Two products that meet, of half of the dot products, made to cancel, some of them nearly (in place)."""
+    first, second = leaves[:, 0], leaves[:, 1]
+    rows = np.flatnonzero((first < inst.k) & (second < inst.k) & (rng.random(len(centre)) < 0.5))
+    n, first, second = len(rows), first[rows], second[rows]
+    x, y = _product(inst, centre[rows], rng.integers(0, inst.b.mantissa_bits + 1, n), np.zeros(n, bool), rng)
+    a[rows, first], b[rows, first] = x, y
+    a[rows, second], b[rows, second] = x ^ x.dtype.type(inst.a.sign_bit), np.where(rng.random(n) < 0.5, y, _beside(inst, y))
+
+
+def _beside(inst: Instruction, b: Bits) -> Bits:
+    """Numbers that differ in the last bit, where that is no NaN."""
+    changed = b ^ inst.b.dtype.type(1 << inst.b.ignored_low_bits)
+    return np.asarray(np.where(inst.b.fields(changed).is_nan, b, changed))
+
+
+def _under(bound: Exponents, rng: np.random.Generator) -> Exponents:
+    """From 0 to below the bounds, which are small."""
+    return (rng.random(len(bound)) * bound).astype(np.int64)
+
+
+def _bits(
+    nodes: list[FusedSum], which: Exponents, cuts: tuple[int, ...], rng: np.random.Generator
+) -> tuple[Exponents, Exponents]:
+    """Fraction bits of the sum's result, and bits down to its cut or the rival's; anywhere below them where it has none."""
+    sums = [node.arithmetic for node in nodes if isinstance(node.arithmetic, FloatArithmetic)]
+    kept = np.array([x.result_bits for x in sums])[which]
+    cut = np.array([-1 if x.alignment_bits is None else x.alignment_bits for x in sums])[which]
+    if cuts:
+        cut = np.where(rng.random(len(which)) < 0.5, rng.choice(np.array(cuts), len(which)), cut)
+    anywhere = kept + _under(np.maximum(1, SUM_BITS - 6 - kept), rng)
+    return kept, np.where(cut < 0, anywhere, cut)
+
+
+def _last_bits(
+    centre: Exponents, aligned: Exponents, kept: Exponents, reach: Exponents, half: Exponents, rng: np.random.Generator
+) -> Exponents:
+    """Exponent of the last bit of the leading products: half of the result's last place, the first that is cut, or any."""
+    n, way = len(centre), rng.random(len(centre))
+    cut, any_bit = aligned - reach - rng.integers(0, 2, n), centre - 1 - _under(kept + 2, rng)
+    return np.where(way < 0.45, half, np.where(way < 0.7, cut, any_bit))
+
+
+def _meeting(inst: Instruction, nodes: list[FusedSum], which: Exponents, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Leaves that meet in that sum, [n, K + 1], K being C: one of each of its terms."""
+    own = np.zeros((len(nodes), inst.k + 1), bool)
+    inner = []
+    for i, node in enumerate(nodes):
+        below = [_below(term, inst.k) for term in node.terms]
+        own[i, [leaves[0] for leaves in below if len(leaves) == 1]] = True
+        inner += [(i, leaves) for leaves in below if len(leaves) > 1]
+    meet: NDArray[np.bool_] = own[which]
+    for i, leaves in inner:
+        rows = np.flatnonzero(which == i)
+        meet[rows, rng.choice(np.array(leaves), len(rows))] = True
+    return meet
+
+
+def _shuffled(first: NDArray[np.bool_], rng: np.random.Generator) -> Exponents:
+    """The columns of every row in random order, those marked before the others."""
+    width = first.shape[1]
+    bits = width.bit_length()
+    keys = np.frombuffer(rng.bytes(4 * first.size), np.uint32).reshape(first.shape) >> np.uint32(bits + 1) << np.uint32(bits)
+    keys |= np.arange(width, dtype=np.uint32)
+    keys |= (~first).astype(np.uint32) << np.uint32(31)
+    keys.sort(axis=1)
+    return (keys & np.uint32((1 << bits) - 1)).astype(np.int64)
+
+
+def _lead_with_c(leaves: Exponents, which: NDArray[np.bool_]) -> None:
+    """C put first in these dot products: it holds more bits than a product may (in place)."""
+    rows = np.flatnonzero(which)
+    place = np.argmax(leaves[rows] == leaves.shape[1] - 1, axis=1)
+    leaves[rows, 0], leaves[rows, place] = leaves[rows, place], leaves[rows, 0]
+
+
+def _below(term: Term, addend: int) -> list[int]:
+    if isinstance(term, FusedSum):
+        return [leaf for inner in term.terms for leaf in _below(inner, addend)]
+    return [term.k if isinstance(term, Product) else addend]
+
+
+def _there(n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Which terms are in a dot product, [n, terms]: each by its share; or the first with one or two; or one or two others."""
+    one, another = 1 << rng.integers(1, len(SHARES), (2, n), np.int8).astype(np.int16)
+    cancelling = 1 << rng.integers(1, 3, n, np.int8).astype(np.int16)
+    way = rng.integers(0, 4, n, np.int8)
+    terms = np.choose(way, [1 | one, 1 | cancelling, 1 | one | cancelling, one | another])
+    there: NDArray[np.bool_] = terms[:, None] >> np.arange(len(SHARES), dtype=np.int16) & 1 != 0
+    share = np.flatnonzero(rng.random(n) < BY_SHARE)
+    there[share] = rng.random((len(share), len(SHARES)), np.float32) < SHARES
+    return there
+
+
+def _places(leaves: Exponents, rng: np.random.Generator) -> tuple[Exponents, Exponents, Exponents]:
+    """Dot product, term and leaf of all that is there: the first term on the first leaf, the others in random order."""
+    there = _there(len(leaves), rng)
+    others = 1 + _shuffled(there[:, 1:], rng)[:, : leaves.shape[1] - 1]
+    count = np.minimum(there[:, 1:].sum(axis=1), others.shape[1])
+    led = np.flatnonzero(there[:, LEAD])
+    row = np.repeat(np.arange(len(leaves)), count)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    row_or_led = np.concatenate([row, led])
+    term = np.concatenate([others[row, place], np.full(len(led), LEAD)])
+    return row_or_led, term, leaves[row_or_led, np.concatenate([place + 1, np.zeros(len(led), np.int64)])]
+
+
+def _factors(
+    inst: Instruction,
+    row: Exponents,
+    term: Exponents,
+    exponent: Exponents,
+    bits: Exponents,
+    odd: NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> tuple[Bits, Bits]:
+    """Factors of the terms, those alike that belong together."""
+    a, b = _product(inst, exponent, bits, odd, rng)
+    place = np.arange(len(row))
+    first = np.full((row.max(initial=-1) + 1, len(LIKE)), -1)
+    first[row, term] = place
+    like = first[row, LIKE[term]]
+    like = np.where(like < 0, place, like)
+    a, b = a[like], b[like]
+    a[(term == OPPOSITE) | (term == NEARLY_OPPOSITE) | (term > SMALL[-1])] ^= inst.a.dtype.type(inst.a.sign_bit)
+    b = np.where(term == NEARLY_OPPOSITE, _beside(inst, b), b)
+    zero = np.flatnonzero(term == ZERO)
+    a[zero] = rng.integers(0, 2, len(zero)).astype(inst.a.dtype) * inst.a.dtype.type(inst.a.sign_bit)
+    b[zero] = floats(inst.b, rng, np.full(len(zero), inst.b.max_exponent))
+    return a, b
+
+
+def _product(
+    inst: Instruction, exponent: Exponents, bits: Exponents, odd: NDArray[np.bool_], rng: np.random.Generator
+) -> tuple[Bits, Bits]:
+    """Factors whose exponents sum to that, as far as they can; one of them is subnormal in a third of the cases.
+
+    bits: fraction bits of most products, which one factor has, or both share; the others have full width or none. odd: only
+    products whose exponent may be another than the sum of their factors'.
+    """
+    n, lowest, highest = len(exponent), inst.a.min_exponent, inst.a.max_exponent
+    ea = np.where(
+        rng.random(n) < np.where(odd, 0.6, 0.35),
+        rng.integers(lowest - inst.a.mantissa_bits, lowest, n),
+        rng.integers(lowest, highest + 1, n),
+    )
+    most = exponent - inst.b.min_exponent + np.where(rng.random(n) < 0.5, inst.b.mantissa_bits, 0)
+    ea = np.minimum(np.maximum(ea, exponent - inst.b.max_exponent), most)
+    if inst.a == inst.b:
+        ea = np.where(rng.random(n) < 0.5, exponent - ea, ea)
+    share = _under(bits + 1, rng)
+    rest = np.maximum(bits - share - rng.integers(0, 2, n), 0)
+    way = rng.integers(0, 6, n)
+    way[odd & (way < 2)] += 2
+    bits_a = np.where(way > 3, share, np.where(way == 2, bits, np.where(way == 0, inst.a.mantissa_bits, 0)))
+    bits_b = np.where(way > 3, rest, np.where(way == 3, bits, np.where(way == 0, inst.b.mantissa_bits, 0)))
+    return _numbers(inst.a, ea, bits_a, rng), _numbers(inst.b, exponent - ea, bits_b, rng)
+
+
+def _numbers(fmt: Format, exponent: Exponents, bits: Exponents, rng: np.random.Generator) -> Bits:
+    """Finite numbers 2^exponent * 1.f of random signs, f of so many bits, the last of them 1; of subnormals, what fits."""
+    n, m = len(exponent), fmt.mantissa_bits
+    bits, exponent = np.minimum(np.maximum(bits, 0), m), np.minimum(exponent, fmt.max_exponent)
+    random = rng.integers(0, 1 << (m + 1), n)
+    fraction = (random >> 1 >> (m - bits) | (bits > 0)) << (m - bits)
+    below = np.minimum(np.maximum(fmt.min_exponent - exponent, 0), m + 1)
+    magnitude = np.where(below > 0, (1 << m | fraction) >> below, (np.maximum(exponent + fmt.bias, 0) << m) | fraction)
+    magnitude = np.minimum(magnitude << fmt.ignored_low_bits, fmt.largest).astype(fmt.dtype)
+    return np.asarray(magnitude | (random & 1).astype(fmt.dtype) * fmt.dtype.type(fmt.sign_bit))
+
+
+def _addends(fmt: Format, exponent: Exponents, kept: Exponents, cut: Exponents, rng: np.random.Generator) -> Bits:
+    """Numbers of full width, powers of two, numbers of one bit more than is kept, or with their last bit about 2^cut."""
+    way = rng.integers(0, 4, len(exponent))
+    numbers = _numbers(fmt, exponent, np.choose(way, [fmt.mantissa_bits, 0, kept + 1, fmt.mantissa_bits]), rng)
+    gap = way == 3
+    last = cut[gap] + rng.integers(-2, 2, gap.sum())
+    numbers[gap] = _with_gap(fmt, numbers[gap], exponent[gap], kept[gap], last)
+    return numbers
+
+
+def _with_gap(fmt: Format, numbers: Bits, exponent: Exponents, kept: Exponents, last: Exponents) -> Bits:
+    """The numbers, of these exponents, with nothing between their first fraction bits and the bit 2^last, if there is one."""
+    m, exponent = fmt.mantissa_bits, np.maximum(exponent, fmt.min_exponent)
+    below = m - np.minimum(kept, m)
+    place = last - exponent + m
+    bit = np.where((place >= 0) & (place < below), 1 << np.clip(place, 0, m), 0)
+    below = below.astype(fmt.dtype)
+    return np.asarray(numbers >> below << below | bit.astype(fmt.dtype))
+
+
+def _exponents(
+    inst: Instruction, place: Felt, reach: Exponents, rng: np.random.Generator, n: int
+) -> tuple[Exponents, Exponents]:
+    """Leading exponents, and the exponents that terms are aligned to: the same, a floor above, or that of a subnormal's format.
+
+    Anywhere, or so that the last bit kept is about that of the smallest products; and where a field is felt elsewhere, most
+    about there.
+    """
+    low, high = inst.a.min_exponent + inst.b.min_exponent, inst.a.max_exponent + inst.b.max_exponent
+    lowest = low - inst.a.mantissa_bits - inst.b.mantissa_bits
+    above_lowest = np.clip(lowest + reach + rng.integers(-2, 10, n), low, high)
+    anywhere = np.where(rng.random(n) < 0.5, rng.integers(low, high + 1, n), above_lowest)
+    smallest = inst.d.min_exponent - rng.choice([0, inst.d.mantissa_bits], n)
+    there = rng.random(n) < 0.7
+    if place.place == "floor":
+        level = rng.choice(np.array(place.levels), n)
+        below = np.where(rng.random(n) < 0.7, level - rng.integers(0, 6, n), smallest + rng.integers(-3, 4, n))
+        centre = np.where(there, below, anywhere)
+        return centre, np.maximum(centre, level)
+    ends = {"underflow": smallest, "overflow": np.full(n, inst.d.max_exponent)}.get(place.place, anywhere)
+    centre = np.where(there, ends + rng.integers(-3, 4, n), anywhere)
+    above = rng.integers(0, inst.a.mantissa_bits + 1, n) * (rng.random(n) < 0.5)
+    return centre, centre + above * (place.place == "products")

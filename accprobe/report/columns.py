@@ -1,0 +1,84 @@
+"""A report as a flat table, for spreadsheets, data frames and requirements: a record an instruction, every value a scalar.
+
+A finding is three columns: `F`, `F_bound` and `F_left` ("a | b", the values left where it is undetermined). Where `F` is empty
+and `F_bound` is "exact", nothing is the value: `alignment_bits` keeps all bits, `min_exponent` has no floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accprobe.model.features import ADD, NUMBERS, finding_names
+from accprobe.report.report import Finding, Report, Row
+from accprobe.report.words import ran_as
+
+Scalar = int | float | str | bool | None
+Record = dict[str, Scalar]
+
+SEPARATOR = " | "
+"""Between the values of one column."""
+
+_NUMBERS = ("m", "n", "k", "dots", "mismatches", "rivals_tried", "rivals_left", "unstable", "seconds", *NUMBERS)
+
+
+def records(report: Report) -> Iterator[Record]:
+    """A record an instruction, skipped ones too; all have the same keys, in the same order, whatever the report."""
+    about: Record = {
+        "device": report.device.name,
+        "device_kind": report.device.kind,
+        "architecture": report.device.architecture,
+        "driver": report.environment.get("driver"),
+        "cuda": report.environment.get("cuda"),
+        "accprobe": report.tool.version,
+        "seed": report.seed,
+    }
+    for row in report.instructions:
+        yield about | record(row)
+
+
+def record(row: Row) -> Record:
+    """What a report says of one instruction."""
+    inst, done, rivals = row.instruction, row.verification, row.rivals
+    flat: Record = {
+        "name": row.name,
+        "family": inst.family,
+        "m": inst.m,
+        "n": inst.n,
+        "k": inst.k,
+        "d": inst.d.name,
+        "a": inst.a.name,
+        "b": inst.b.name,
+        "c": inst.c.name,
+        "satfinite": inst.satfinite,
+        "sparse": inst.sparse,
+        "scale": inst.scale.name if inst.scale else None,
+        "status": row.status,
+        "reason": row.reason or None,
+        "ran_as": ran_as(row) or None,
+        "opcodes": SEPARATOR.join(row.opcodes) or None,
+        "opcode_source": row.opcode_source,
+        "cubin_sha256": row.cubin_sha256,
+        "dots": done.dots if done else None,
+        "mismatches": done.mismatches if done else None,
+        "rivals_tried": rivals.tried if rivals else None,
+        "rivals_left": len(rivals.survived) if rivals else None,
+        "unstable": row.unstable if row.status != "skipped" else None,
+        "seconds": row.seconds,
+    }
+    for name in finding_names():
+        flat |= _finding(name, row.findings.get(name))
+    return flat
+
+
+def is_number(column: str) -> bool:
+    """Whether the values of a column of `record` are numbers; they are words else."""
+    return column.removeprefix(ADD) in _NUMBERS
+
+
+def _finding(name: str, finding: Finding | None) -> Record:
+    left = SEPARATOR.join(str(value) for value in finding.left) if finding else ""
+    return {
+        name: finding.value if finding else None,
+        f"{name}_bound": finding.bound if finding else None,
+        f"{name}_left": left or None,
+    }

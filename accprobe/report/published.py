@@ -1,0 +1,46 @@
+"""A report of published models: what is known of a chip that nobody has at hand. Nothing in it is measured or evaluated."""
+
+from __future__ import annotations
+
+from accprobe.infer.stated import stated
+from accprobe.isa.instructions import Instruction, catalog
+from accprobe.model.published import KnownModel, chip, known_models
+from accprobe.report.report import SCHEMA, DeviceRecord, Finding, Report, Row, Run, Tool, bound
+
+NOT_MEASURED = "a published model; nothing was measured"
+NO_MODEL = "no published model"
+
+
+def published(name: str) -> Report:
+    """The models of a chip ("h100" or "sim:h100") as a report: every row `unverified`, for nothing was tried on anything.
+
+    Raises UnknownName with the known chips.
+    """
+    known, models = chip(name), known_models(name)
+    return Report(
+        schema=SCHEMA,
+        tool=Tool.current(),
+        environment={},
+        seed=0,
+        device=DeviceRecord(kind="simulated", name=f"simulated {known.title}", architecture=known.architecture),
+        run=Run(jobs=0, seconds=0.0, selected=len(catalog(known.architecture))),
+        instructions=tuple(_row(inst, models.get(inst)) for inst in catalog(known.architecture)),
+    )
+
+
+def _row(inst: Instruction, known: KnownModel | None) -> Row:
+    if known is None:
+        return Row(name=inst.name, status="skipped", reason=NO_MODEL)
+    return Row(
+        name=inst.name,
+        status="unverified",
+        reason=NOT_MEASURED,
+        opcodes=known.lowering.matrix,
+        lowering=known.lowering.sequence,
+        opcode_source=known.lowering.source,
+        findings={
+            feature: Finding(value=finding.value, bound=bound(finding.bound), note=finding.note)
+            for feature, finding in stated(inst, known.model).items()
+        },
+        model=known.model,
+    )

@@ -1,0 +1,123 @@
+"""A swept configuration as the report has it."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, model_validator
+
+from accprobe.report.records import STRICT, Bound
+from accprobe.sass.lowering import OpcodeSource
+
+OperandSet = Literal["normal", "full-width", "uniform"]
+"""How operands of a sweep are drawn (`accprobe.sweep.operands`)."""
+
+
+class _Record(BaseModel):
+    model_config = STRICT
+
+
+class EffectiveBits(_Record):
+    """Fraction bits that a partial sum was seen to have: `exact`, or `at_least` where the operands need no more."""
+
+    value: int
+    bound: Bound
+
+
+class Prediction(_Record):
+    """What a model says of the same operands, on a sample of the elements, and with how many the device disagrees.
+
+    differ: elements, of all cuts together, whose bits differ.
+    """
+
+    source: str
+    elements: int
+    differ: int
+    relative_error: float
+    effective_bits: EffectiveBits | None = None
+
+
+class Overflow(_Record):
+    """Where 32-bit integer sums end.
+
+    largest, smallest: the outermost sums that came back right; rule: what explains all others.
+    """
+
+    largest: int
+    smallest: int
+    rule: Literal["wrap", "saturate", "neither"]
+
+
+class Profile(_Record):
+    """Executions of matrix opcodes that the profiler counted in one launch for M = N = K = size, and those to be expected: how
+    often the opcode stands in the cubin, times blocks along K, programs and warps.
+    """
+
+    size: int
+    executed: tuple[tuple[str, int], ...]
+    expected: tuple[tuple[str, int], ...]
+
+    @property
+    def agrees(self) -> bool:
+        return dict(self.executed) == dict(self.expected)
+
+
+class SweepRecord(_Record):
+    """One configuration of the kernel on one set of operands.
+
+    masks: (low bits masked, elements of the M × N that it changes); control: the same of the exact sums of the same operands,
+    on `control_elements` of them. errors: |C - exact| / |exact| with each mask, Frobenius norms; relative_error: without one.
+    reason: why nothing was measured, or what to bear in mind. unit_overflow: of sums that stay in the matrix unit's accumulator
+    from block to block; add_overflow: of those that an ordinary addition makes of the blocks' sums.
+    """
+
+    dtype: str
+    operands: OperandSet
+    block_k: int
+    num_warps: int
+    block_m: int
+    block_n: int
+    m: int
+    n: int
+    k: int
+    promote_every: int | None = None
+    rounded: bool = False
+    reason: str = ""
+    triton: str = ""
+    num_stages: int | None = None
+    registers: int | None = None
+    spills: int | None = None
+    shared_bytes: int | None = None
+    opcodes: tuple[str, ...] = ()
+    lowering: tuple[tuple[str, int], ...] = ()
+    opcode_source: OpcodeSource | None = None
+    cubin_sha256: str | None = None
+    profile: Profile | None = None
+    effective_bits: EffectiveBits | None = None
+    relative_error: float | None = None
+    tflops: float | None = None
+    masks: tuple[tuple[int, int], ...] = ()
+    errors: tuple[float, ...] = ()
+    control: tuple[tuple[int, int], ...] = ()
+    control_elements: int | None = None
+    prediction: Prediction | None = None
+    unit_overflow: Overflow | None = None
+    add_overflow: Overflow | None = None
+    compile_seconds: float | None = None
+    seconds: float | None = None
+
+    @property
+    def measured(self) -> bool:
+        return self.relative_error is not None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What was asked: two records of one key answer the same question."""
+        asked = (self.dtype, self.operands, self.block_k, self.num_warps, self.block_m, self.block_n, self.m, self.n, self.k)
+        return (*asked, self.promote_every, self.rounded)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.measured and not self.reason:
+            raise ValueError("reason: nothing was measured, yet there is no reason")
+        return self

@@ -1,0 +1,71 @@
+"""What a report says of an instruction, in words short enough for a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from accprobe.isa.formats import Format
+from accprobe.report.report import Finding, Row
+from accprobe.sass import opcodes
+
+
+def ran_as(row: Row) -> str:
+    """The lowering without modifiers: "F2FP + 2×HMMA + FADD"."""
+    return lowered(row.lowering)
+
+
+def lowered(sequence: Iterable[tuple[str, int]]) -> str:
+    """(opcode, count) without modifiers; counts of matrix opcodes alone, others go by registers."""
+    counts: dict[str, int] = {}
+    for opcode, count in sequence:
+        counts[opcodes.stem(opcode)] = counts.get(opcodes.stem(opcode), 0) + count
+    return " + ".join(f"{count}×{stem}" if opcodes.family(stem) and count > 1 else stem for stem, count in counts.items())
+
+
+def effective_bits(row: Row) -> str:
+    """ "13 (e8m13)": fraction bits of the running sum, and the float that has as many; "32 wrap" for an integer."""
+    d = row.instruction.d
+    if d.is_integer:
+        return " ".join(filter(None, (found(row, "result_bits"), found(row, "overflow"))))
+    bits = row.findings.get("effective_bits")
+    return f"{value(bits)} ({register(d, bits.value)})" if bits and isinstance(bits.value, int) else ""
+
+
+def register(d: Format, bits: int) -> str:
+    """The float with the exponent of `d` and that many fraction bits: "f32" for 23, "e8m13" for 13."""
+    return d.name if bits == d.mantissa_bits else f"e{d.exponent_bits}m{bits}"
+
+
+def found(row: Row, feature: str) -> str:
+    """The value of a finding, "" where there is none."""
+    return value(row.findings[feature], feature) if feature in row.findings else ""
+
+
+def value(finding: Finding, feature: str = "") -> str:
+    """ "13", "≥24" for a lower bound, "13?" where other values explain everything as well, "any" where every value does."""
+    text = word(finding.value, feature)
+    if finding.bound == "at_least":
+        return f"≥{text}"
+    if finding.bound == "undetermined":
+        return f"{text}?" if finding.left else "any"
+    return text
+
+
+def word(plain: int | str | None, feature: str = "") -> str:
+    """One value in words: no alignment bits are an exact sum."""
+    if plain is None:
+        return "exact" if feature.endswith("alignment_bits") else "none"
+    return str(plain)
+
+
+def is_narrow(row: Row) -> bool:
+    """Whether the running sum is known, and confirmed by a model that predicts it, to keep fewer bits than the result has."""
+    bits, d = row.findings.get("effective_bits"), row.instruction.d
+    if bits is None or row.verification is None or row.verification.mismatches:
+        return False
+    return bits.bound == "exact" and isinstance(bits.value, int) and bits.value < d.mantissa_bits
+
+
+def is_converted(row: Row) -> bool:
+    """Whether a unit of other formats did the work."""
+    return any(opcodes.relation(row.instruction, opcode) == "converted" for opcode in row.opcodes)

@@ -1,0 +1,276 @@
+"""Cubins wherever they are: a cubin, a fatbin, a library, executable or archive with some inside, PTX, a folder, a wheel.
+
+Device code is found by what it begins with, at any place of a file that is mapped, not read: a fatbin (a container of cubins
+and PTX, compressed or not) and cubins that stand alone. The container's layout is NVIDIA's own, in `fatbinary_section.h` of
+the CUDA toolkit and in what `cuobjdump --list-elf` shows of it: a header of 16 bytes (magic, version, its own size, bytes that
+follow), then entries, each with a header (kind, version, its size, payload bytes, …, architecture at byte 28). cuobjdump
+unpacks an entry.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from accprobe.build import toolchain
+from accprobe.errors import AccprobeError
+
+_FATBIN, _FATBIN_HEADER = b"\x50\xed\x55\xba", 16
+_ELF, _CUDA_MACHINE, _AMD_MACHINE = b"\x7fELF", 190, 224
+_PTX_ENTRY, _ELF_ENTRY = 1, 2
+_NO_BITS = 8
+"""Section type of what takes no room in the file."""
+_AMD_MARKS = (b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b".hip_fatbin")
+_PTX_START = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*\.version\s+\d", re.DOTALL)
+_PTX_TARGET = re.compile(rb"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
+_BINARIES = re.compile(r"\.(cubin|fatbin|so|o|a|ptx|pyd|dll|exe)(\.|$)|^[^.]+$")
+"""Names of files that may hold device code, among those of a folder or a wheel."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes start … stop of a file that hold one cubin, one entry of a fatbin, or PTX.
+
+    label: the file as the user knows it, "x.whl: a/b.so". architecture: "sm_90", "" where it is not known without reading it.
+    """
+
+    file: Path
+    label: str
+    kind: Literal["cubin", "fatbin", "ptx"]
+    start: int
+    stop: int
+    architecture: str = ""
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass
+class Found:
+    """What is in the files. ptx: PTX entries of fatbins, by architecture: the driver compiles those, no SASS is there.
+
+    problems: a sentence for each file that could not be read.
+    """
+
+    pieces: list[Piece] = field(default_factory=list)
+    ptx: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def find(paths: Iterable[Path], unpacked: Path, architectures: tuple[str, ...] = ()) -> Found:
+    """The device code of all files, of these architectures where some are given; what wheels hold goes to folder `unpacked`.
+
+    A named file that holds none, is cut short or is not NVIDIA's is a problem too.
+    """
+    found = Found()
+    for path in paths:
+        try:
+            if path.is_dir():
+                _in_folder(path, found)
+            elif zipfile.is_zipfile(path):
+                _in_wheel(path, unpacked, found)
+            else:
+                _in_file(path, str(path), found)
+        except AccprobeError as e:
+            found.problems.append(str(e))
+    found.pieces = [piece for piece in found.pieces if wanted(piece.architecture, architectures)]
+    return found
+
+
+def wanted(architecture: str, architectures: tuple[str, ...]) -> bool:
+    """Whether code for an architecture ("": not known yet) is asked for: none named is all, sm_90 and sm_90a are one."""
+    return not architectures or not architecture or architecture.rstrip("af") in {name.rstrip("af") for name in architectures}
+
+
+@contextmanager
+def cubin(piece: Piece, target: str | None = None) -> Iterator[Path]:
+    """The piece as a cubin file, for as long as the context lasts; PTX is assembled, for `target` or what it names itself.
+
+    Raises ToolMissing without cuobjdump (fatbins) or ptxas (PTX), ToolFailed where they cannot read it.
+    """
+    with tempfile.TemporaryDirectory(prefix="accprobe") as folder:
+        place = Path(folder)
+        if piece.kind == "cubin" and piece.size == piece.file.stat().st_size:
+            yield piece.file
+            return
+        content = _content(piece)
+        if piece.kind == "cubin":
+            (place / "found.cubin").write_bytes(content)
+        elif piece.kind == "ptx":
+            _assemble(piece, content, target, place)
+        else:
+            header = _FATBIN + struct.pack("<HHQ", 1, _FATBIN_HEADER, len(content))
+            (place / "entry.fatbin").write_bytes(header + content)
+            toolchain.run("cuobjdump", "--extract-elf", "all", "entry.fatbin", folder=place)
+        cubins = sorted(place.glob("*.cubin"))
+        if not cubins:
+            raise toolchain.ToolFailed(f"cuobjdump found no cubin in an entry of {piece.label}")
+        yield cubins[0]
+
+
+def _content(piece: Piece) -> bytes:
+    with piece.file.open("rb") as file:
+        file.seek(piece.start)
+        return file.read(piece.size)
+
+
+def _assemble(piece: Piece, content: bytes, target: str | None, place: Path) -> None:
+    named = _PTX_TARGET.search(content)
+    target = target or (named[1].decode() if named else None)
+    if target is None:
+        raise AccprobeError(f"{piece.label} does not say which architecture it is for: give --arch")
+    (place / "text.ptx").write_bytes(content.rstrip(b"\0"))
+    try:
+        toolchain.run("ptxas", f"--gpu-name={target}", "-o", "text.cubin", "text.ptx", folder=place)
+    except toolchain.ToolFailed as e:
+        raise AccprobeError(f"{piece.label} cannot be assembled for {target}: {e}") from None
+
+
+def _in_folder(folder: Path, found: Found) -> None:
+    """Caches of Triton and of torch-inductor keep the PTX beside the cubin that it became: then the cubin counts."""
+    before = len(found.pieces)
+    for path in sorted(folder.rglob("*")):
+        has_cubin = path.suffix == ".ptx" and path.with_suffix(".cubin").is_file()
+        if path.is_file() and _BINARIES.search(path.name) and not has_cubin:
+            _try(path, str(path), found)
+    if len(found.pieces) == before and not found.problems:
+        raise AccprobeError(f"{folder} has no file with device code in it")
+
+
+def _in_wheel(wheel: Path, unpacked: Path, found: Found) -> None:
+    before = len(found.pieces)
+    with zipfile.ZipFile(wheel) as archive:
+        for number, member in enumerate(archive.infolist()):
+            if not member.is_dir() and _BINARIES.search(Path(member.filename).name):
+                target = unpacked / f"{wheel.stem}.{number}"
+                with archive.open(member) as source, target.open("wb") as copy:
+                    while chunk := source.read(1 << 20):
+                        copy.write(chunk)
+                had = len(found.pieces)
+                _try(target, f"{wheel.name}: {member.filename}", found)
+                if len(found.pieces) == had:
+                    target.unlink()
+    if len(found.pieces) == before and not found.problems:
+        raise AccprobeError(f"{wheel} has no file with NVIDIA device code in it")
+
+
+def _try(path: Path, label: str, found: Found) -> None:
+    """As `_in_file`, of a file that nobody named: none there is nothing to tell, unless it is damaged."""
+    try:
+        _in_file(path, label, found)
+    except _NothingThere:
+        return
+    except AccprobeError as e:
+        found.problems.append(str(e))
+
+
+class _NothingThere(AccprobeError):
+    """The file is whole, and has no device code."""
+
+
+def _in_file(path: Path, label: str, found: Found) -> None:
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            if size == 0:
+                raise _NothingThere(f"{label} is empty")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                _scan(data, path, label, found)
+    except OSError as e:
+        raise AccprobeError(f"{label} cannot be read: {e.strerror}") from None
+
+
+def _scan(data: mmap.mmap, path: Path, label: str, found: Found) -> None:
+    pieces, ptx = len(found.pieces), sum(found.ptx.values())
+    if _PTX_START.match(data[: 1 << 16]):
+        found.pieces.append(Piece(path, label, "ptx", 0, len(data)))
+        return
+    if _machine(data, 0) == _AMD_MACHINE:
+        raise _NothingThere(f"{label} is an AMD code object; accprobe reads NVIDIA's cubins, fatbins and what holds them")
+    place = 0
+    while (place := _next(data, place)) >= 0:
+        if data[place : place + 4] == _ELF:
+            place = _cubin(data, place, path, label, found)
+        else:
+            place = _fatbin(data, place, path, label, found)
+    if len(found.pieces) > pieces:
+        return
+    if sum(found.ptx.values()) > ptx:
+        found.problems.append(
+            f"{label} holds no SASS, but PTX alone: `cuobjdump --extract-ptx all` takes it out, and it can be read"
+        )
+        return
+    if any(data.find(mark) >= 0 for mark in _AMD_MARKS):
+        raise _NothingThere(f"{label} holds AMD GPU code, and none of NVIDIA's")
+    raise _NothingThere(f"{label} holds no NVIDIA device code: it is no cubin, fatbin or PTX, nor has it any inside")
+
+
+def _next(data: mmap.mmap, place: int) -> int:
+    """Where the next fatbin or ELF file begins, -1 where there is none."""
+    found = [at for mark in (_FATBIN, _ELF) if (at := data.find(mark, place)) >= 0]
+    return min(found, default=-1)
+
+
+def _fatbin(data: mmap.mmap, start: int, path: Path, label: str, found: Found) -> int:
+    """The entries of the fatbin that begins at `start`, if one does; where to look on."""
+    _, version, header, size = _unpack("<IHHQ", data, start)
+    if (version, header) != (1, _FATBIN_HEADER):
+        return start + len(_FATBIN)
+    place, end = start + header, start + header + size
+    if end > len(data):
+        raise AccprobeError(f"{label} is cut short: a fatbin in it ends at byte {end:,}, the file at {len(data):,}")
+    while place < end:
+        kind, _, header, size = _unpack("<HHIQ", data, place)
+        architecture = f"sm_{_unpack('<I', data, place + 28)[0]}"
+        stop = place + header + size
+        if header < 32 or stop > end:
+            raise AccprobeError(f"{label} has a fatbin that is damaged, or of a kind that accprobe does not know")
+        if kind == _ELF_ENTRY:
+            found.pieces.append(Piece(path, label, "fatbin", place, stop, architecture))
+        elif kind == _PTX_ENTRY:
+            found.ptx[architecture] = found.ptx.get(architecture, 0) + 1
+        place = stop
+    return end
+
+
+def _cubin(data: mmap.mmap, start: int, path: Path, label: str, found: Found) -> int:
+    """The cubin that begins at `start`, if one does; where to look on."""
+    if _machine(data, start) != _CUDA_MACHINE:
+        return start + len(_ELF)
+    size = _elf_size(data, start)
+    if start + size > len(data):
+        whole = "is" if start == 0 else "has a cubin that is"
+        raise AccprobeError(f"{label} {whole} cut short: it ends at byte {start + size:,}, the file at {len(data):,}")
+    found.pieces.append(Piece(path, label, "cubin", start, len(data) if start == 0 else start + size))
+    return start + size
+
+
+def _machine(data: mmap.mmap, start: int) -> int:
+    is_elf = data[start : start + 5] == _ELF + b"\2"  # of 64 bits
+    return int(_unpack("<H", data, start + 18)[0]) if is_elf else 0
+
+
+def _elf_size(data: mmap.mmap, start: int) -> int:
+    """Bytes of an ELF file, from its header: the section headers, and what they and the program headers point at."""
+    program, sections = _unpack("<QQ", data, start + 32)
+    program_size, programs, section_size, count = _unpack("<HHHH", data, start + 54)
+    size = max(sections + section_size * count, program + program_size * programs)
+    if start + size <= len(data):
+        for i in range(count):
+            kind, offset, length = _unpack("<4xI16xQQ", data, start + sections + section_size * i)
+            size = max(size, offset + (0 if kind == _NO_BITS else length))
+    return size
+
+
+def _unpack(form: str, data: mmap.mmap, place: int) -> tuple[int, ...]:
+    """Numbers at a place; zeros behind the end of the file."""
+    return struct.unpack(form, data[place : place + struct.calcsize(form)].ljust(struct.calcsize(form), b"\0"))

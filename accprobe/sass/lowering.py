@@ -1,0 +1,69 @@
+"""What a PTX instruction became: the SASS that runs.
+
+A lowering is exact because of what the probes leave out: they move and compare bit patterns, and count, with opcodes that are
+none of the arithmetic ones that `accprobe.sass.reading` lists. So every one found in a probe belongs to the instruction it was
+compiled for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from accprobe.build.kernels import Cubin, write_by_rename
+from accprobe.errors import ToolMissing
+from accprobe.sass.opcodes import MATRIX
+from accprobe.sass.reading import functions
+
+OpcodeSource = Literal["nvdisasm", "ncu", "known model"]
+
+_SCHEMA = 1
+"""Of what is kept beside a cubin."""
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """The SASS that an instruction became, and where that was read.
+
+    sequence: (opcode, count) in order of first appearance, matrix opcodes, conversions and adds of C; no data movement.
+    matrix: the matrix opcodes alone, e.g. ("HMMA.16816.F32",); empty where nothing of the kind was found.
+    """
+
+    matrix: tuple[str, ...]
+    sequence: tuple[tuple[str, int], ...]
+    source: OpcodeSource
+    cubin_sha256: str | None = None
+
+
+def lowering(cubin: Cubin) -> Lowering:
+    """What the instruction of a probe became. Kept beside the cubin. Raises ToolMissing without a disassembler."""
+    kept = cubin.path.with_suffix(".sass.json")
+    sequence = _read(kept)
+    if sequence is None:
+        (function,) = functions(cubin.path)
+        sequence = function.arithmetic
+        write_by_rename(kept, json.dumps({"schema": _SCHEMA, "sequence": sequence}).encode())
+    matrix = tuple(opcode for opcode, _ in sequence if MATRIX.match(opcode))
+    return Lowering(matrix, sequence, "nvdisasm", cubin.sha256)
+
+
+def prepare(cubins: Iterable[Cubin]) -> None:
+    """Disassembles many probes at once, so that `lowering` finds them; without a disassembler, does nothing."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool, suppress(ToolMissing):
+        list(pool.map(lowering, cubins))
+
+
+def _read(path: Path) -> tuple[tuple[str, int], ...] | None:
+    try:
+        kept = json.loads(path.read_bytes())
+        if kept["schema"] != _SCHEMA:
+            return None
+        return tuple((str(opcode), int(count)) for opcode, count in kept["sequence"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,170 @@
+"""Matrix opcodes of SASS: what their names say of shape, types and sparsity, and which unit they put to work.
+
+NVIDIA documents none of this. It is read off what ptxas makes of PTX instructions whose shape and types are known; the tests
+hold it against the disassembly of every probe.
+
+    HMMA.16816.F32.BF16           m16n8k16, D f32, A and B bf16 (f16 where no format is named)
+    HMMA.SP.16832.F32             2:4 sparse, k counts logical products
+    IMMA.16832.S8.U8.SAT          D s32, saturating
+    QGMMA.64x128x32.F32.E4M3.E5M2 a warpgroup's
+    DMMA.8x8x4, DMMA.884          D, A and B f64
+    QMMA.SF.16832.F32.E4M3.E2M1.E8, OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X   block-scaled
+    UTCQMMA                       the fifth generation: shape and types are in a descriptor that is made at run time
+
+An opcode's stem is [UTC] LETTER [G] MMA: the letter is the unit, G a warpgroup's, UTC the fifth generation's, as in HMMA,
+QGMMA, UTCQMMA. A unit that is given operands of another's formats gets them converted first, then adds as it adds its own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import Family, Instruction
+
+MATRIX = re.compile(r"(?:UTC)?(?:[BDHIOQ]|HG|QG|IG|BG)MMA(?![A-Z])")
+"""Opcodes of matrix units: HMMA … (warp), HGMMA … (warpgroup), UTCHMMA … (fifth generation)."""
+
+_STEMS = "BMMA DMMA HMMA IMMA OMMA QMMA BGMMA HGMMA IGMMA QGMMA UTCHMMA UTCIMMA UTCOMMA UTCQMMA"
+STEMS = tuple(_STEMS.split())
+"""The opcodes without modifiers."""
+
+_UNIT = re.compile(r"(UTC)?([BDHIOQ])(G)?MMA(?![A-Z])")
+
+Kind = tuple[str, str, str, str, bool]
+"""What decides the arithmetic of an opcode, whatever its shape: stem, D, A, B, sparsity."""
+
+_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)|(8|16)8(\d+)")
+_LANES = {"mma.sync": 32, "wgmma": 128}
+_PACKED = {"b1": 1, "s4": 4, "u4": 4}
+
+
+@dataclass(frozen=True)
+class MatrixOpcode:
+    """One matrix opcode. m, n, k: its shape, 0 where the name does not say; d, a, b: names of formats, "" likewise."""
+
+    text: str
+    stem: str
+    m: int
+    n: int
+    k: int
+    d: str
+    a: str
+    b: str
+    sparse: bool
+    scaled: bool
+    saturates: bool
+
+    @property
+    def family(self) -> Family:
+        """The PTX family whose unit this is."""
+        return family(self.stem) or "mma.sync"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.d == "s32" or self.stem == "UTCIMMA"
+
+    @property
+    def kind(self) -> Kind:
+        return (self.stem, self.d, self.a, self.b, self.sparse)
+
+    @property
+    def accumulator_registers(self) -> int:
+        """32-bit registers a thread has of D and of C; 0 where the sum is in tensor memory."""
+        return self._registers(self.m * self.n, self.d)
+
+    @property
+    def a_registers(self) -> int:
+        """32-bit registers a thread has of A, where it is in registers."""
+        return self._registers(self.m * self.k // (1 + self.sparse), self.a)
+
+    @property
+    def b_registers(self) -> int:
+        return self._registers(self.n * self.k, self.b)
+
+    def _registers(self, elements: int, name: str) -> int:
+        if not elements or not name:
+            return 0
+        bits = 4 if self.stem == "OMMA" and name == "e2m1" else _PACKED.get(name, FORMATS[name].storage_bits)
+        return max(1, elements * bits // (32 * _LANES[self.family]))
+
+
+@cache
+def parse(text: str) -> MatrixOpcode:
+    """What the name of a matrix opcode says; `text` matches MATRIX."""
+    stem, *words = text.split(".")
+    shape = next(filter(None, map(_SHAPE.fullmatch, words)), None)
+    m, n, k = _shape(shape) if shape else (0, 0, 0)
+    named = [word.lower() for word in words if word.lower() in FORMATS]
+    d, a, b = _formats(stem, named) if shape else ("", "", "")
+    return MatrixOpcode(text, stem, m, n, k, d, a, b, "SP" in words, "SF" in words, "SAT" in words)
+
+
+def kind_of(inst: Instruction) -> Kind:
+    """The kind of the opcode that the unit of the instruction's own operand formats has."""
+    unit = letter({inst.a.name, inst.b.name})
+    stem = {"mma.sync": f"{unit}MMA", "wgmma": f"{unit}GMMA", "tcgen05": f"UTC{unit}MMA"}[inst.family]
+    types = ("", "", "") if inst.family == "tcgen05" else (inst.d.name, inst.a.name, inst.b.name)
+    return (stem, *types, inst.sparse)
+
+
+def _shape(found: re.Match[str]) -> tuple[int, int, int]:
+    if found[1]:
+        return int(found[1]), int(found[2]), int(found[3])
+    return int(found[4]), 8, int(found[5])
+
+
+def _formats(stem: str, named: list[str]) -> tuple[str, str, str]:
+    """D, A and B. The name of a unit's only format, or of its usual one, is left out."""
+    letter = stem.replace("G", "")[0]
+    if letter == "D":
+        return "f64", "f64", "f64"
+    if letter in "BI":
+        a, b = (*named, "b1", "b1")[:2] if letter == "B" else (*named, "s8", "s8")[:2]
+        return "s32", a, b
+    d, *rest = named or ["f32"]
+    a, b = (*rest, *rest, "f16", "f16")[:2] if len(rest) < 2 else rest[:2]
+    return d, a, b
+
+
+_NATIVE: dict[str, frozenset[str]] = {
+    "B": frozenset({"b1"}),
+    "D": frozenset({"f64"}),
+    "H": frozenset({"f16", "bf16", "tf32"}),
+    "I": frozenset({"s8", "u8", "s4", "u4"}),
+    "O": frozenset({"e2m1"}),
+    "Q": frozenset({"e4m3", "e5m2", "e3m2", "e2m3", "e2m1"}),
+}
+
+_FAMILIES: dict[tuple[bool, bool], Family] = {(False, False): "mma.sync", (False, True): "wgmma", (True, False): "tcgen05"}
+
+
+def letter(formats: set[str]) -> str:
+    """The letter of the first unit that takes all of these operand formats as they are."""
+    return next(letter for letter, native in _NATIVE.items() if formats <= native)
+
+
+def stem(opcode: str) -> str:
+    """The opcode without modifiers: "HMMA" of "HMMA.16816.F32"."""
+    return opcode.partition(".")[0]
+
+
+def family(opcode: str) -> Family | None:
+    """The PTX family whose unit the matrix opcode is, None where it is no matrix opcode."""
+    found = _UNIT.match(opcode)
+    return _FAMILIES.get((found[1] is not None, found[3] is not None)) if found else None
+
+
+def relation(inst: Instruction, opcode: str) -> Literal["native", "converted", "foreign"]:
+    """How the unit of a matrix opcode relates to the instruction that became it.
+
+    "native": the unit takes the operand formats; "converted": a unit of the instruction's family, but of other formats;
+    "foreign": a unit of another family, or no matrix unit.
+    """
+    found = _UNIT.match(opcode)
+    if not found or family(opcode) != inst.family:
+        return "foreign"
+    return "native" if {inst.a.name, inst.b.name} <= _NATIVE[found[2]] else "converted"

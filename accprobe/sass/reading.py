@@ -1,0 +1,111 @@
+"""SASS of a cubin, read with NVIDIA's disassembler: its functions, line by line."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from accprobe.build import toolchain
+from accprobe.sass.opcodes import MATRIX
+
+_CONVERSIONS = "F2F F2FP F2I F2IP I2F I2FP I2I I2IP FRND"
+_FLOATING = "FADD FADD2 FFMA FFMA2 FMUL FMUL2 HADD2 HFMA2 HMUL2 DADD DFMA DMUL"
+ARITHMETIC = frozenset(f"{_CONVERSIONS} {_FLOATING}".split())
+"""Opcodes, without modifiers, that convert or that add and multiply floating-point numbers."""
+
+CONVERSIONS = frozenset(_CONVERSIONS.split())
+
+_TARGET = re.compile(r"\s*\.target\s+(sm_\w+)")
+_FLAGS = re.compile(r"\s*\.headerflags\s.*?(EF_CUDA_ACCELERATORS )?EF_CUDA_SM(\d+)")
+"""Of the older ELF layout, which has no `.target`."""
+_SECTION = re.compile(r"\.text\.([^\s:]+):")
+_LABEL = re.compile(r"([.$\w]+):")
+_LINE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*)")
+_INSTRUCTION = re.compile(r"(?:\{\s*)?(?:(@!?U?P\w+)\s+)?([A-Z][A-Za-z0-9_.]*)\s*([^;]*)")
+_CONSTANT_MOVE = re.compile(r"-RZ, RZ,")
+
+
+class Line(NamedTuple):
+    """One instruction: its offset in bytes, its predicate ("@!P0") or "", the opcode with modifiers, and the operands' text."""
+
+    offset: int
+    guard: str
+    opcode: str
+    operands: str
+
+    @property
+    def stem(self) -> str:
+        return self.opcode.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function of a binary, in the order of its text.
+
+    architecture: "sm_90a", or "" where the disassembler does not say. labels: name -> index of the line that it stands before.
+    """
+
+    name: str
+    architecture: str
+    lines: tuple[Line, ...]
+    labels: dict[str, int]
+
+    @cached_property
+    def opcodes(self) -> tuple[str, ...]:
+        """Every opcode, but for constants that are loaded by HFMA2, as the compiler does where other units are busy."""
+        return tuple(line.opcode for line in self.lines if not _moves_constant(line))
+
+    @property
+    def matrix(self) -> tuple[str, ...]:
+        """The different matrix opcodes, with their modifiers, in order of first appearance."""
+        return tuple(dict.fromkeys(opcode for opcode in self.opcodes if MATRIX.match(opcode)))
+
+    @property
+    def arithmetic(self) -> tuple[tuple[str, int], ...]:
+        """(opcode, count) of matrix opcodes, conversions and floating-point arithmetic, in order of first appearance."""
+        kept = (o for o in self.opcodes if MATRIX.match(o) or o.split(".")[0] in ARITHMETIC)
+        return tuple(Counter(kept).items())
+
+
+def functions(path: Path) -> Iterator[Function]:
+    """Every function of a cubin, one after another. Raises ToolMissing without nvdisasm, ToolFailed where it cannot read it."""
+    with toolchain.output("nvdisasm", "--print-code", str(path)) as text:
+        yield from parse(text)
+
+
+def parse(text: Iterable[str]) -> Iterator[Function]:
+    """Functions in the lines that `nvdisasm --print-code` prints."""
+    architecture, name = "", ""
+    lines: list[Line] = []
+    labels: dict[str, int] = {}
+    for row in text:
+        if found := _LINE.match(row):
+            if line := read_line(int(found[1], 16), found[2]):
+                lines.append(line)
+        elif found := _SECTION.match(row):
+            if lines:
+                yield Function(name, architecture, tuple(lines), labels)
+            name, lines, labels = found[1], [], {}
+        elif found := _LABEL.match(row):
+            labels[found[1]] = len(lines)
+        elif found := _TARGET.match(row):
+            architecture = found[1]
+        elif found := _FLAGS.match(row):
+            architecture = f"sm_{found[2]}{'a' if found[1] else ''}"
+    if lines:
+        yield Function(name, architecture, tuple(lines), labels)
+
+
+def read_line(offset: int, text: str) -> Line | None:
+    """One instruction as a disassembler prints it, "@P0 FADD R1, R2, R3 ;"; None where there is none."""
+    found = _INSTRUCTION.match(text)
+    return Line(offset, found[1] or "", found[2], found[3].strip()) if found else None
+
+
+def _moves_constant(line: Line) -> bool:
+    return line.opcode.startswith("HFMA2") and _CONSTANT_MOVE.search(line.operands) is not None

@@ -1,0 +1,1 @@
+"""A whole device: every instruction characterised, challenged and verified."""

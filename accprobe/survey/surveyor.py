@@ -1,0 +1,207 @@
+"""The measurement of one instruction: characterised, challenged by rivals, verified against fresh random operands; its row."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accprobe.devices.protocol import Device
+from accprobe.devices.recorder import RecordedDevice
+from accprobe.devices.recording import Exchanges
+from accprobe.errors import AccprobeError, DeviceError, NotRecorded
+from accprobe.infer.characterise import characterise
+from accprobe.infer.contest import Contest, challenge, settled
+from accprobe.infer.findings import Characterisation
+from accprobe.isa.instructions import Instruction
+from accprobe.report import report
+from accprobe.report.report import Row, Status
+from accprobe.sass import opcodes
+from accprobe.sass.lowering import Lowering
+from accprobe.verify.random import Counterexample, Verification, verify
+
+RECONSIDERED = 5
+"""How often a model that rivals' operands contradict is looked for anew, at most."""
+
+Measured = tuple[Row, Exchanges]
+"""A row, and where the run is recorded every exchange that led to it."""
+
+
+class Surveyor:
+    """Measures one instruction after another on one device."""
+
+    def __init__(self, device: Device, record: bool = False) -> None:
+        self._recorded = RecordedDevice(device) if record else None
+        self._device = self._recorded or device
+        self._worked: Instruction | None = None
+
+    def measured(self, inst: Instruction, dots: int, seed: int) -> Measured:
+        row = self.row(inst, dots, seed)
+        return row, self._recorded.take() if self._recorded else {}
+
+    def row(self, inst: Instruction, dots: int, seed: int) -> Row:
+        """The row of `inst`, `unverified` where it fails.
+
+        Raises DeviceError where what worked before fails too, NotRecorded where a replay does not go on.
+        """
+        started = time.perf_counter()
+        lowering: Lowering | None = None
+        try:
+            lowering = self._device.lowering(inst)
+            row = self._row(inst, dots, seed)
+            self._worked = inst
+        except NotRecorded:
+            raise
+        except AccprobeError as e:
+            if isinstance(e, DeviceError) and self._worked:
+                self._ask_again(self._worked, e)
+            row = Row(name=inst.name, status="unverified", reason=str(e))
+        except Exception as e:  # a defect that one instruction shows must not cost the others their rows
+            row = Row(name=inst.name, status="unverified", reason=_defect(e))
+        return copied(row, inst, lowering).model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
+
+    def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
+        result, contest = settle(self._device, inst, seed)
+        if result.model is None:
+            reason = "no model explains what the device answered"
+            return Row(name=inst.name, status="unverified", reason=reason, **_known(result))
+        verification = verify(self._device, inst, result.model, dots, seed)
+        verification = _with_wrong(verification, contest.wrong)
+        return Row(
+            name=inst.name,
+            status="inferred",
+            model=result.model,
+            verification=_verification(inst, verification),
+            rivals=report.Rivals(
+                tried=contest.tried, survived=tuple(report.Rival(field=r.field, value=str(r)) for r in contest.survived)
+            ),
+            **_known(result),
+        )
+
+    def _ask_again(self, worked: Instruction, error: DeviceError) -> None:
+        a, b = (np.zeros((1, worked.k), fmt.dtype) for fmt in (worked.a, worked.b))
+        try:
+            self._device.dot(worked, a, b, np.zeros(1, worked.c.dtype))
+        except DeviceError:
+            raise DeviceError(f"{self._device.name} stopped working: {error}") from error
+
+
+def settle(device: Device, inst: Instruction, seed: int = 0) -> tuple[Characterisation, Contest]:
+    """What is inferred of an instruction, and how its rivals fared.
+
+    Where dot products that were looked for to refute a rival refute the model, it is inferred anew, so that it explains them;
+    not on a device that changes its mind.
+    """
+    result = characterise(device, inst)
+    contest = challenge(device, inst, result, seed)
+    known: list[Counterexample] = []
+    for again in range(1, RECONSIDERED + 1):
+        if not contest.wrong or result.unstable:
+            break
+        known += contest.wrong
+        result = characterise(device, inst, [wrong.exchange for wrong in known])
+        contest = challenge(device, inst, result, seed + again)
+    model = None if contest.wrong or result.unstable else result.model
+    return replace(result, findings=settled(result.findings, contest, model)), contest
+
+
+def _defect(error: Exception) -> str:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(where.filename).name}:{where.lineno}"
+    return f"a defect of accprobe, please report it: {type(error).__name__}: {error} ({place})"
+
+
+def copied(row: Row, inst: Instruction, lowering: Lowering | None) -> Row:
+    """The row of an instruction that is computed as `row` says, and became `lowering`."""
+    changes: dict[str, object] = {"name": inst.name, **_witness(lowering)}
+    if row.model is not None:
+        changes["status"], changes["reason"] = _verdict(inst, row, lowering)
+    return row.model_copy(update=changes)
+
+
+def counted(row: Row, executed: Lowering) -> Row:
+    """The row with the profiler's word for what ran; it is not verified where the disassembly says otherwise."""
+    if sorted(executed.sequence) == sorted(row.lowering):
+        return row.model_copy(update={"opcode_source": executed.source})
+    counted, read = (", ".join(f"{count}×{opcode}" for opcode, count in seen) for seen in (executed.sequence, row.lowering))
+    reason = f"the profiler counted {counted or 'nothing'}, the disassembly has {read or 'nothing'}"
+    return row.model_copy(update={"status": "unverified", "reason": reason})
+
+
+def _verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Status, str]:
+    if lowering is None:
+        return "unverified", "which opcode ran is not known: see `accprobe doctor`"
+    if not lowering.matrix or any(opcodes.relation(inst, opcode) == "foreign" for opcode in lowering.matrix):
+        ran = ", ".join(lowering.matrix) or "no matrix opcode"
+        return "unverified", f"{ran} ran, not an opcode of {inst.family}'s unit"
+    if row.unstable:
+        return "inferred", f"{row.unstable:,} dot products gave other bits when asked again"
+    if row.verification and not all(row.verification.kinds.values()):
+        return (
+            "inferred",
+            f"{row.verification.dots} random dot products are not enough for every kind of operands; give more --dots",
+        )
+    if row.verification and row.verification.mismatches:
+        return "inferred", f"{row.verification.mismatches:,} of {row.verification.dots:,} dot products differ from the model"
+    return "confirmed", ""
+
+
+def _witness(lowering: Lowering | None) -> dict[str, object]:
+    if lowering is None:
+        return {}
+    return {
+        "opcodes": lowering.matrix,
+        "lowering": lowering.sequence,
+        "opcode_source": lowering.source,
+        "cubin_sha256": lowering.cubin_sha256,
+    }
+
+
+def witnessed(row: Row) -> Lowering | None:
+    """What a row tells of its lowering."""
+    if row.opcode_source is None:
+        return None
+    return Lowering(row.opcodes, row.lowering, row.opcode_source, row.cubin_sha256)
+
+
+def _known(result: Characterisation) -> dict[str, Any]:
+    """Findings and their evidence."""
+    inst = result.instruction
+    found = {
+        name: report.Finding(value=f.value, bound=report.bound(f.bound), left=f.left, note=f.note)
+        for name, f in result.findings.items()
+    }
+    evidence = {name: tuple(report.exchange(inst, e) for e in f.evidence) for name, f in result.findings.items() if f.evidence}
+    return {"findings": found, "evidence": evidence, "unstable": result.unstable}
+
+
+def _verification(inst: Instruction, done: Verification) -> report.Verification:
+    return report.Verification(
+        dots=done.dots,
+        mismatches=done.mismatches,
+        seed=done.seed,
+        kinds=done.kinds,
+        counterexample=_counterexample(inst, done.counterexample) if done.counterexample else None,
+    )
+
+
+def _with_wrong(done: Verification, wrong: tuple[Counterexample, ...]) -> Verification:
+    """The verification with dot products that contradicted the model elsewhere."""
+    if not wrong:
+        return done
+    return replace(
+        done,
+        dots=done.dots + len(wrong),
+        mismatches=done.mismatches + len(wrong),
+        kinds=done.kinds | {wrong[0].kind: len(wrong)},
+        counterexample=done.counterexample or wrong[0],
+    )
+
+
+def _counterexample(inst: Instruction, first: Counterexample) -> report.Counterexample:
+    expected = f"{first.expected:0{inst.d.storage_bits // 4}x}"
+    return report.Counterexample(kind=first.kind, exchange=report.exchange(inst, first.exchange), expected=expected)

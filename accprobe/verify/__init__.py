@@ -1,0 +1,1 @@
+"""A model against a device, or against recorded results, bit for bit."""

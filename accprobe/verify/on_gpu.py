@@ -1,0 +1,122 @@
+"""A model against the hardware on one GPU: operands are drawn, multiplied, evaluated and compared there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from math import isqrt
+from typing import Any
+
+import numpy as np
+
+from accprobe.evaluate.cuda.launch import MOST_FOUND, Drawing, Evaluator, Hardware
+from accprobe.infer.findings import Exchange
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.operands.drawing import CODES, PAIRS_KIND, Recipe, pairs, recipes
+from accprobe.operands.kinds import PAIRS, has_pairs, kinds
+from accprobe.verify.random import Advance, Counterexample, Verification
+
+SIDE = 4096
+"""Most rows, and most columns, of a batch."""
+
+NARROW = 64
+"""Columns are a multiple of so many."""
+
+WAITED_FOR = 16
+"""Batches after which the host looks at what differs."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One matrix product: rows * columns dot products of a kind."""
+
+    number: int
+    kind: str
+    recipe: Recipe
+    rows: int
+    columns: int
+
+    @property
+    def dots(self) -> int:
+        return self.rows * self.columns
+
+
+def batches(inst: Instruction, dots: int, seed: int) -> Iterator[Batch]:
+    """At least `dots` dot products, spread evenly over all kinds, and all pairs of 8-bit codes where there are enough."""
+    number = 0
+    if has_pairs(inst) and dots >= 2 * PAIRS:
+        yield Batch(number, PAIRS_KIND, pairs(inst, seed), CODES, CODES)
+        number, dots = 1, dots - PAIRS
+    share = -(-dots // len(kinds(inst)))
+    columns = min(SIDE, -(-isqrt(share) // NARROW) * NARROW)
+    for kind, recipe in recipes(inst).items():
+        rows = -(-share // columns)
+        while rows:
+            some = min(rows, SIDE)
+            yield Batch(number, kind, recipe, some, columns)
+            rows -= some
+            number += 1
+
+
+class Bench:
+    """The kernels and the memory for one instruction and its model."""
+
+    def __init__(self, cupy: Any, inst: Instruction, model: DotModel, target: str, seed: int) -> None:
+        self._cupy, self._inst = cupy, inst
+        self._drawing = Drawing(cupy, inst, target, seed)
+        self.hardware = Hardware(cupy, inst, target)
+        self.evaluator = Evaluator(cupy, inst, model, target)
+        self._memory: tuple[Any, ...] = ()
+
+    def arrays(self, batch: Batch) -> tuple[Any, Any, Any, Any]:
+        """A, B, C and D of a batch, in memory that all batches share."""
+        inst, n = self._inst, batch.dots
+        sizes = (batch.rows * inst.k, batch.columns * inst.k, n, n)
+        formats = (inst.a, inst.b, inst.c, inst.d)
+        if not self._memory or any(len(memory) < size for memory, size in zip(self._memory, sizes, strict=True)):
+            self._memory = tuple(self._cupy.empty(size, f.dtype) for size, f in zip(sizes, formats, strict=True))
+        a, b, c, d = (memory[:size] for memory, size in zip(self._memory, sizes, strict=True))
+        return a.reshape(batch.rows, -1), b.reshape(batch.columns, -1), c.reshape(batch.rows, -1), d.reshape(batch.rows, -1)
+
+    def draw(self, batch: Batch) -> None:
+        """Fills A, B and C."""
+        self._drawing.draw(batch.recipe, batch.number, *self.arrays(batch)[:3])
+
+    def compare(self, batch: Batch, count: Any, found: Any) -> None:
+        """Adds what differs to count [1] and found [n, 4], on the GPU; does not wait."""
+        a, b, c, d = self.arrays(batch)
+        self.draw(batch)
+        self.hardware.product(a, b, c, d)
+        self.evaluator.compare(a, b, c, d, count, found)
+
+    def counterexample(self, batch: Batch, found: tuple[int, int, int, int]) -> Counterexample:
+        """One that `compare` found, its operands drawn again."""
+        row, column, got, expected = found
+        a, b, c, _ = self.arrays(batch)
+        self.draw(batch)
+        line_a, line_b, addend = (x.get() for x in (a[row], b[column], c[row, column]))
+        exchange = Exchange(tuple(line_a.tolist()), tuple(line_b.tolist()), int(addend), got)
+        return Counterexample(exchange, expected, batch.kind)
+
+
+def verify(cupy: Any, inst: Instruction, model: DotModel, target: str, dots: int, seed: int, advance: Advance) -> Verification:
+    """As `VerifiesInBulk.verify`, on the current GPU; `dots` is rounded up to whole batches."""
+    bench = Bench(cupy, inst, model, target, seed)
+    compared, counts, mismatches, first = 0, dict.fromkeys(kinds(inst), 0), 0, None
+    remaining = batches(inst, dots, seed)
+    while some := list(islice(remaining, WAITED_FOR)):
+        count = cupy.zeros((len(some), 1), np.uint64)
+        found = cupy.zeros((len(some), MOST_FOUND, 4), np.uint64)
+        for batch, its_count, its_found in zip(some, count, found, strict=True):
+            bench.compare(batch, its_count, its_found)
+        wrong = count.get()[:, 0].tolist()
+        for batch, differ, its_found in zip(some, wrong, found, strict=True):
+            counts[batch.kind] = counts.get(batch.kind, 0) + batch.dots
+            compared += batch.dots
+            mismatches += differ
+            if differ and first is None:
+                first = bench.counterexample(batch, tuple(its_found[0].get().tolist()))
+        advance(sum(batch.dots for batch in some), sum(wrong))
+    return Verification(compared, mismatches, seed, counts, first)

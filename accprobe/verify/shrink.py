@@ -1,0 +1,78 @@
+"""The smallest counterexample: of a dot product that a model gets wrong, the fewest products on which it still does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from accprobe.infer.findings import Exchange
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.operands.kinds import Operands
+from accprobe.verify.random import Counterexample
+
+MOST_TRIED = 1 << 14
+"""Choices of so many products are all tried, smallest first."""
+
+Ask = Callable[[Operands], Bits]
+"""What the device answers."""
+
+Choice = tuple[tuple[int, ...], bool]
+"""The products that are left, and whether C is."""
+
+
+def shrink(ask: Ask, inst: Instruction, model: DotModel, found: Counterexample) -> Counterexample | None:
+    """The same mismatch with the fewest products that are not 0 × 0, and C zero where it may be.
+
+    None where the device, asked again, does not differ from the model at all: the mismatch does not come back.
+    """
+    a, b = (np.array(x, fmt.dtype) for x, fmt in ((found.exchange.a, inst.a), (found.exchange.b, inst.b)))
+    whole = tuple(int(k) for k in np.flatnonzero((a != 0) | (b != 0)))
+
+    def tried(choices: Sequence[Choice]) -> list[tuple[Choice, Counterexample]]:
+        """Those of the choices on which the model is still wrong."""
+        operands = _rows(inst, a, b, found.exchange.c, choices)
+        got, expected = ask(operands), model.evaluate(inst, *operands)
+        still = []
+        for row in np.flatnonzero(got != expected).tolist():
+            x, y, z = (column[row] for column in operands)
+            exchange = Exchange(tuple(x.tolist()), tuple(y.tolist()), int(z), int(got[row]))
+            still.append((choices[row], Counterexample(exchange, int(expected[row]), found.kind)))
+        return still
+
+    best = tried([(whole, True)])
+    if not best:
+        return None
+    while fewer := tried(list(_without_one(best[0][0]))):
+        best = fewer
+    left = best[0][0]
+    for count in range(len(left[0]) + 1):
+        if comb(len(whole), count) > MOST_TRIED:
+            break
+        choices = [(ks, with_c) for with_c in (False, True) for ks in combinations(whole, count)]
+        if smaller := tried([choice for choice in choices if _size(choice) < _size(left)]):
+            return smaller[0][1]
+    return best[0][1]
+
+
+def _size(choice: Choice) -> tuple[int, bool]:
+    return len(choice[0]), choice[1]
+
+
+def _without_one(choice: Choice) -> Iterable[Choice]:
+    ks, with_c = choice
+    yield from ((ks[:i] + ks[i + 1 :], with_c) for i in range(len(ks)))
+    if with_c:
+        yield ks, False
+
+
+def _rows(inst: Instruction, a: Bits, b: Bits, c: int, choices: Sequence[Choice]) -> Operands:
+    keep = np.zeros((len(choices), inst.k), bool)
+    for row, (ks, _) in enumerate(choices):
+        keep[row, list(ks)] = True
+    addends = np.array([c if with_c else 0 for _, with_c in choices], inst.c.dtype)
+    return Operands(np.where(keep, a, a.dtype.type(0)), np.where(keep, b, b.dtype.type(0)), addends)

@@ -1,0 +1,277 @@
+"""The profiler's output is read, whatever the order of its columns; what it cannot do is told in one sentence."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from fakes import DENSE, WIDE, FakeDevice
+from golden import FOLDER
+
+from accprobe.audit import ncu
+from accprobe.build import toolchain
+from accprobe.cli import main
+from accprobe.devices import launches as child
+from accprobe.errors import AccprobeError, DeviceError
+from accprobe.isa.instructions import parse
+from accprobe.sass.lowering import Lowering
+from accprobe.survey.survey import survey
+
+GEMM = [
+    (".", "LDC R1, c[0x0][0x28]", 4, 128),
+    (".", "QGMMA.64x64x32.F32.E4M3.E4M3 R24, gdesc[UR8], RZ, !UPT", 40, 1280),
+    (".", "QGMMA.64x64x32.F32.E4M3.E4M3 R24, gdesc[UR8], R24, gsb0", 40, 1280),
+    *[(".", f"FADD R{72 + i}, R{24 + i}, R{72 + i}", 40, 1280) for i in range(32)],
+    (".", "@!P0 BRA 0x7f0000000010", 40, 1280),
+    (".", "@P1 HMMA.16816.F32 R4, R4, R8, RZ", 4, 0),
+    (".", "HFMA2.MMA R7, -RZ, RZ, 0, 5.9604644775390625e-08", 4, 128),
+    (".", "EXIT", 4, 128),
+]
+COLUMNS = ["Address", "Source", "# Samples", "Instructions Executed", "Predicated-On Thread Instructions Executed"]
+TURNED = ["#", "Predicated-On Thread Instructions Executed", "# Instructions Executed", "Source", "Address"]
+FEWER = ["Address", "Source", "inst_executed"]
+METRICS = [*FEWER, "thread_inst_executed_true"]
+
+
+def page(kernels: Iterable[tuple[str, list[tuple[str, str, int, int]]]], columns: list[str] = COLUMNS) -> str:
+    """What ncu prints: a row with the kernel's name, one with the columns, one an instruction."""
+    out = io.StringIO()
+    write = csv.writer(out, quoting=csv.QUOTE_ALL).writerow
+    print("==PROF== Connected to process 1", file=out)
+    for name, lines in kernels:
+        write(["Kernel Name", name])
+        write(columns)
+        for i, (_, text, executed, threads) in enumerate(lines):
+            cells = {
+                "Address": f"0x7f00000000{16 * i:02x}" if i < 16 else f"0x7f0000000{16 * i:03x}",
+                "Source": f"      {text}",
+            }
+            cells |= {"Instructions Executed": f"{executed:,}", "# Instructions Executed": str(executed)}
+            cells |= {
+                "inst_executed": str(executed),
+                "thread_inst_executed_true": str(threads),
+                "Predicated-On Thread Instructions Executed": str(threads),
+                "#": str(i),
+            }
+            write([cells.get(column, "0") for column in columns])
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, TURNED, METRICS, FEWER])
+def test_reads_a_page_in_any_order_of_columns(columns: list[str]) -> None:
+    one, two = ncu.parse(io.StringIO(page([("gemm(int, float)", GEMM), ("other", GEMM[:1])], columns)))
+    assert (one.function.name, two.function.name) == ("gemm(int, float)", "other")
+    expected = {"QGMMA.64x64x32.F32.E4M3.E4M3": 80} | ({"HMMA.16816.F32": 4} if columns is FEWER else {})
+    assert one.count() == expected
+    assert one.count("arithmetic") == expected | {"FADD": 40 * 32}
+    assert two.count() == {}
+    assert one.function.lines[1].offset == 0x7F0000000010
+
+
+def test_page_without_executions_is_told() -> None:
+    with pytest.raises(AccprobeError, match="did not count executed instructions; its columns are Address, Source, # Samples"):
+        list(ncu.parse(io.StringIO(page([("k", GEMM)], ["Address", "Source", "# Samples"]))))
+
+
+PAGES = Path(__file__).parents[1] / "pages"
+"""What Nsight Compute 2025.3.1 printed of `torch_gemms.py` on an H200: of two metrics, and of the section SourceCounters."""
+
+
+def real(name: str) -> str:
+    return gzip.decompress((PAGES / f"{name}.csv.gz").read_bytes()).decode()
+
+
+def test_reads_what_a_profiler_printed() -> None:
+    fast, slow, half = ncu.parse(io.StringIO(real("torch_gemms")))
+    for launch, name, opcode, count in (
+        (fast, "nvjet_sm90_qqtst_64x48_128x15_2x4_h_bz_TNT", "QGMMA.64x48x32.F32.E4M3.E4M3", 6144),
+        (slow, "nvjet_sm90_qqtst_64x48_128x15_2x4_h_bz_algo2_TNT", "QGMMA.64x48x32.F32.E4M3.E4M3", 6144),
+        (half, "nvjet_sm90_hsh_64x48_64x15_2x4_h_bz_NNT", "HGMMA.64x48x16.F32", 12288),
+    ):
+        assert (launch.function.name, launch.count()) == (name, {opcode: count})
+    assert [len(launch.executed) for launch in (fast, slow, half)] == [944, 1112, 896]
+    assert ["FADD" in launch.count("arithmetic") for launch in (fast, slow, half)] == [False, True, False]
+
+
+def test_metrics_are_counted_as_the_section_counts_them() -> None:
+    """But for loops that wait, and the ends behind them: those differ from run to run."""
+    pages = (ncu.parse(io.StringIO(real(name))) for name in ("torch_gemms", "torch_gemms_section"))
+    for mine, sections in zip(*pages, strict=True):
+        assert [line.opcode for line in mine.function.lines] == [line.opcode for line in sections.function.lines]
+        assert mine.count("arithmetic") == sections.count("arithmetic")
+        counts = zip(mine.function.lines, mine.executed, sections.executed, strict=True)
+        assert {line.stem for line, a, b in counts if a != b} <= {"SYNCS", "NANOSLEEP", "BRA", "EXIT"}
+
+
+@pytest.mark.parametrize("name", ["torch_gemms", "torch_gemms_section"])
+def test_nothing_private_is_in_a_page(name: str) -> None:
+    assert re.search(r"/(?:home|root|tmp|usr|work|mnt|opt|var)\b|\w@\w|GPU-[0-9a-f]|localhost", real(name)) is None
+
+
+Fake = Callable[[str, int], Path]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
+    """A profiler that runs nothing: it keeps its arguments, writes the log that it is told to, and ends with a status."""
+
+    def install(text: str, status: int = 0) -> Path:
+        (tmp_path / "page.csv").write_text(text)
+        program = tmp_path / "ncu"
+        program.write_text(
+            f"#!{sys.executable}\nimport json, shutil, sys\n"
+            f"json.dump(sys.argv[1:], open({str(tmp_path / 'arguments')!r}, 'w'))\n"
+            f"shutil.copy({str(tmp_path / 'page.csv')!r}, sys.argv[sys.argv.index('--log-file') + 1])\n"
+            f"sys.exit({status})\n"
+        )
+        program.chmod(0o755)
+        monkeypatch.setattr(toolchain, "find", lambda tool: program)
+        return tmp_path / "arguments"
+
+    return install
+
+
+def sass_ncu(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner(env={"COLUMNS": "120"}).invoke(main, ["sass", "--ncu", *arguments, "--", "python", "x.py", "--fast"])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_kernels_of_a_program(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = fake(page([("gemm", GEMM), ("fill", GEMM[:1]), ("gemm", GEMM)]), 0)
+    monkeypatch.setattr("accprobe.build.driver.architecture_of_first", lambda: "sm_90a")
+    status, printed, told = sass_ncu()
+    assert (status, told) == (0, "")
+    assert printed.splitlines() == [
+        "python x.py --fast",
+        "gemm  sm_90a, 2 launches",
+        *[line for line in printed.splitlines() if line.startswith("  QGMMA")],
+        "QGMMA sm_90a: measured on an NVIDIA H200 (report h200)",
+        "3 launches seen, 1 kernel executed matrix opcodes",
+    ]
+    (line,) = [line for line in printed.splitlines() if line.startswith("  QGMMA")]
+    expected = "QGMMA.64x64x32.F32.E4M3.E4M3 160 executed 13 (e8m13) 2 × k32, then promoted by FADD: 64 products"
+    assert line.split() == expected.split()
+    given = json.loads(arguments.read_text())
+    assert given[-3:] == ["python", "x.py", "--fast"]
+    assert given[given.index("--metrics") + 1] == "inst_executed,thread_inst_executed_true"
+
+
+def test_kernels_of_a_program_as_json(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(page([("gemm", GEMM), ("gemm", GEMM)]), 0)
+    monkeypatch.setattr("accprobe.build.driver.architecture_of_first", lambda: "sm_90a")
+    status, printed, _ = sass_ncu("--format", "json", "--forbid", "HMMA", "--require", "QGMMA")
+    (kernel,) = json.loads(printed)["kernels"]
+    assert status == 0
+    assert (kernel["launches"], kernel["executed"]) == (2, {"QGMMA.64x64x32.F32.E4M3.E4M3": 160})
+    assert kernel["opcodes"] == {"QGMMA.64x64x32.F32.E4M3.E4M3": 2}
+    status, printed, told = sass_ncu("--forbid", "QGMMA")
+    assert (status, told) == (1, "accprobe: gemm (sm_90a) has QGMMA.64x64x32.F32.E4M3.E4M3\n")
+
+
+@pytest.mark.parametrize("page", ["torch_gemms", "torch_gemms_section"])
+@pytest.mark.parametrize("columns", [80, 160])
+def test_whole_output_of_a_program_on_a_gpu(fake: Fake, monkeypatch: pytest.MonkeyPatch, columns: int, page: str) -> None:
+    fake(real(page), 0)
+    monkeypatch.setattr("accprobe.build.driver.architecture_of_first", lambda: "sm_90a")
+    command = ["sass", "--ncu", "--", "python3", "tests/programs/torch_gemms.py"]
+    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(main, command)
+    assert (result.exit_code, result.stderr) == (0, "")
+    shown = "".join(f"{line.rstrip()}\n" for line in result.stdout.splitlines())
+    assert max(map(len, shown.splitlines())) <= columns
+    assert shown == (FOLDER / f"sass-ncu-{columns}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "sentence"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", 1, "run as root, or load the nvidia module with"),
+        ("==ERROR== The application returned an error code (3).", 3, "the profiler failed: The application returned"),
+        ("", 9, "python ended with status 9 under the profiler"),
+        ("==PROF== nothing", 0, "python launched no kernel that the profiler could see"),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence(fake: Fake, text: str, status: int, sentence: str) -> None:
+    fake(text, status)
+    code, printed, told = sass_ncu()
+    assert (code, printed) == (2, "")
+    assert told.startswith("accprobe: ")
+    assert sentence in told
+    assert told.count("\n") == 1
+
+
+def test_without_the_profiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for cached in (toolchain.find, toolchain._candidates):
+        cached.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if os.path.exists("/usr/local/cuda/bin/ncu"):
+        pytest.skip("a toolkit is installed")
+    code, printed, told = sass_ncu()
+    assert (code, printed) == (2, "")
+    assert told == "accprobe: ncu was not found: install Nsight Compute: https://developer.nvidia.com/nsight-compute\n"
+
+
+def test_executed_adds_up_what_a_command_ran(fake: Fake) -> None:
+    arguments = fake(page([("a", GEMM), ("b", GEMM)]), 0)
+    assert ncu.executed(["python", "-m", "child"], "^matmul") == {"QGMMA.64x64x32.F32.E4M3.E4M3": 160}
+    given = json.loads(arguments.read_text())
+    assert given[given.index("--kernel-name") + 1] == "regex:^matmul"
+
+
+PROBE = [(".", "IMMA.16816.S8.S8 R4, R4.ROW, R8.COL, R4", 1, 32), (".", "EXIT", 4, 128)]
+GROUP = [(".", "IGMMA.64x8x32.S8.S8 R24, gdesc[UR8], R24, gsb0", 4, 128), (".", "EXIT", 4, 128)]
+
+
+def test_what_probes_executed_for_a_tile(fake: Fake) -> None:
+    arguments = fake(page([("probe", PROBE), ("probe", GROUP)]), 0)
+    insts = [parse(DENSE), parse("wgmma.m64n8k32.s32.s8.s8")]
+    found = ncu.lowerings("cuda:0", insts)
+    assert found[DENSE] == Lowering(("IMMA.16816.S8.S8",), (("IMMA.16816.S8.S8", 1),), "ncu")
+    assert found[insts[1].name].sequence == (("IGMMA.64x8x32.S8.S8", 1),)
+    assert json.loads(arguments.read_text())[-5:] == ["-m", "accprobe.devices.launches", "cuda:0", *(i.name for i in insts)]
+    with pytest.raises(DeviceError, match="saw 2 of 1 probes on cuda:0"):
+        ncu.lowerings("cuda:0", insts[:1])
+
+
+def test_child_launches_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[str] = []
+    device = FakeDevice(lambda inst, d: launched.append(inst.name) or d)  # type: ignore[func-returns-value]
+    monkeypatch.setattr(child, "open_device", lambda name: device)
+    child.main("cuda:0", [DENSE, WIDE])
+    assert launched == [DENSE, WIDE]
+
+
+def lowering(count: int) -> Lowering:
+    return Lowering(("IMMA.16816.S8.S8",), (("IMMA.16816.S8.S8", count),), "ncu")
+
+
+def test_survey_records_the_profiler_where_it_agrees() -> None:
+    found = survey(FakeDevice(), [DENSE, WIDE], 512, profiler=lambda insts: {DENSE: lowering(1), WIDE: lowering(2)})
+    agreed, other = found.instructions
+    assert (agreed.status, agreed.opcode_source, agreed.lowering) == ("confirmed", "ncu", (("IMMA.16816.S8.S8", 1),))
+    assert (other.status, other.opcode_source) == ("unverified", "nvdisasm")
+    assert other.reason == "the profiler counted 2×IMMA.16816.S8.S8, the disassembly has 1×IMMA.16816.S8.S8"
+
+
+def test_run_says_why_nothing_is_counted_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> dict[str, Lowering]:
+        raise AccprobeError("no permission")
+
+    monkeypatch.setattr(ncu, "lowerings", fails)
+    monkeypatch.setattr("accprobe.survey.survey.open_device", lambda _: FakeDevice())
+    result = CliRunner().invoke(main, ["run", "--device", "cuda:0", "--jobs", "1", "--select", DENSE, "--dots", "512", "--ncu"])
+    assert (result.exit_code, result.stderr) == (0, "accprobe: nothing is counted, the disassembly stands: no permission\n")
+
+
+def test_run_of_a_simulated_device_has_nothing_to_count() -> None:
+    result = CliRunner().invoke(main, ["run", "--device", "sim:h100", "--ncu"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "accprobe: --ncu needs a GPU: a simulated device executes nothing\n"

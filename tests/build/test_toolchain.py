@@ -1,0 +1,143 @@
+"""Toolchain: tools are found where they are installed, and the first that can read a file is used."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from accprobe.build import toolchain
+from accprobe.errors import ToolMissing
+
+
+@pytest.fixture(autouse=True)
+def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found is cached: forget it, before and after."""
+    for cached in (toolchain.find, toolchain._candidates):
+        cached.cache_clear()
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_after() -> object:
+    yield
+    toolchain.find.cache_clear()
+    toolchain._candidates.cache_clear()
+
+
+def program(folder: Path, script: str, name: str = "nvdisasm") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_toolkit_home_and_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    on_path = program(tmp_path / "path", "echo path")
+    at_home = program(tmp_path / "home" / "bin", "echo home")
+    monkeypatch.setenv("PATH", f"{on_path.parent}{os.pathsep}{os.environ['PATH']}")
+    assert toolchain.find("nvdisasm") == on_path
+    toolchain.find.cache_clear()
+    toolchain._candidates.cache_clear()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    assert toolchain.find("nvdisasm") == at_home
+
+
+def test_a_tool_that_cannot_read_the_file_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(tmp_path / "home" / "bin", "echo 'unknown ELF version' >&2; exit 1")
+    on_path = program(tmp_path / "path", 'echo "read $1"')
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", f"{on_path.parent}{os.pathsep}{os.environ['PATH']}")
+    assert toolchain.run("nvdisasm", "a.cubin") == "read a.cubin\n"
+
+
+def test_failure_and_absence_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if not Path("/usr/local/cuda/bin/nvdisasm").exists():
+        with pytest.raises(ToolMissing, match="pip install nvidia-cuda-nvdisasm"):
+            toolchain.find("nvdisasm")
+    program(tmp_path, "echo 'not a cubin' >&2; exit 3", "cuobjdump")
+    with pytest.raises(toolchain.ToolFailed, match="cuobjdump failed: not a cubin"):
+        toolchain.run("cuobjdump", "x")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "ptxas my k.ptx, line 9; error   : Unknown modifier\nptxas fatal   : Ptx assembly aborted due to errors",
+            "line 9: Unknown modifier",
+        ),
+        ("ptxas warning : old\nptxas error   : too much shared data\nptxas fatal   : aborted", "too much shared data"),
+        ("nvdisasm fatal   : it is no cubin", "it is no cubin"),
+        ("loading\nSegmentation fault", "Segmentation fault"),
+        ("", "exit status 3"),
+    ],
+)
+def test_first_error_is_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, reason: str) -> None:
+    program(tmp_path, f"cat >&2 <<END\n{said}\nEND\nexit 3", "ptxas")
+    monkeypatch.setattr(toolchain, "_candidates", lambda tool: [tmp_path / tool])
+    with pytest.raises(toolchain.ToolFailed) as caught:
+        toolchain.run("ptxas", "k.ptx")
+    assert str(caught.value) == f"ptxas failed: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("output", "version"),
+    [
+        ("Cuda compilation tools, release 13.0, V13.0.85", "13.0.85"),
+        ("Version 2025.3.1.0 (build 1)", "2025.3.1.0"),
+        ("?", "unknown"),
+    ],
+)
+def test_tool_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str, version: str) -> None:
+    program(tmp_path, f"echo '{output}'", "ncu")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert toolchain.tool_version("ncu") == version
+
+
+def test_inventory_has_an_install_line_for_all_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "_package", lambda *_: None)
+    items = {item.name: item for item in toolchain.inventory()}
+    assert {"driver", "GPU", "cupy", "cuda.core", "nvrtc", "nvdisasm", "cuobjdump", "ptxas", "ncu", "triton", "torch"} <= set(
+        items
+    )
+    assert not items["cupy"].found
+    assert all(item.install for item in items.values() if not item.found)
+
+
+def test_versions_hold_only_what_is_installed() -> None:
+    versions = toolchain.versions()
+    assert "python" in versions
+    assert all(versions.values())
+
+
+def test_order_is_pypi_then_triton_then_a_toolkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = {
+        "from PyPI": program(tmp_path / "nvidia" / "cu13" / "bin", "echo V13.5.1"),
+        "from Triton's wheel": program(tmp_path / "triton" / "backends" / "nvidia" / "bin", "echo V12.8.1"),
+        "from an installed toolkit": program(tmp_path / "home" / "bin", "echo V13.0.1"),
+    }
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+
+    class Spec:
+        def __init__(self, name: str) -> None:
+            self.submodule_search_locations = [str(tmp_path / name)]
+
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: Spec(name))
+    for words, path in found.items():
+        for cached in (toolchain.find, toolchain._candidates):
+            cached.cache_clear()
+        assert (toolchain.find("nvdisasm"), toolchain.origin("nvdisasm")) == (path, words)
+        path.unlink()
+
+
+def test_output_need_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(tmp_path, "seq 3")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with toolchain.output("nvdisasm") as text:
+        assert list(text) == ["1\n", "2\n", "3\n"]

@@ -1,0 +1,111 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import golden
+import pytest
+from click.testing import CliRunner, Result
+from fakes import fake_report, float_row
+
+from accprobe.cli import main
+
+WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
+QGMMA = {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}
+
+
+def diff(*arguments: str, columns: int = 160) -> Result:
+    return CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["diff", *arguments])
+
+
+def saved(folder: Path, name: str, *rows: dict[str, Any], **changes: Any) -> str:
+    path = folder / name
+    fake_report(*rows, **changes).save(path)
+    return str(path)
+
+
+@pytest.mark.parametrize("width", golden.WIDTHS)
+@pytest.mark.parametrize("name", golden.DIFFS)
+def test_whole_output(name: str, width: int) -> None:
+    shown = golden.printed(name, width)
+    assert shown == golden.file(name, width).read_text(encoding="utf-8"), "look at it, then: python tests/support/golden.py"
+    assert max(map(len, shown.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", golden.WIDTHS)
+def test_first_line_says_what_matters(width: int) -> None:
+    first = diff("h200", "sim:b200", columns=width).stdout.splitlines()[0]
+    assert first == "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA (B simulated)"
+
+
+def test_output_does_not_scroll_past() -> None:
+    assert all(len(golden.printed(name, 80).splitlines()) < 100 for name in golden.DIFFS)
+    assert len(golden.printed("h200-b200", 80).splitlines()) < 55
+
+
+def test_exit_zero() -> None:
+    assert diff("h200", "sim:b200", "--exit-zero").exit_code == 0
+
+
+def test_only_one_field() -> None:
+    result = diff("h200", "sim:b200", "--only", "effective_bits")
+    assert result.exit_code == 1
+    assert "13 (e8m13)" in result.stdout
+    assert "alignment" not in result.stdout
+    assert "HGMMA" not in result.stdout
+
+
+def test_only_a_field_that_is_the_same_finds_nothing(tmp_path: Path) -> None:
+    a = saved(tmp_path, "a.json", float_row(WGMMA, 13, QGMMA))
+    b = saved(tmp_path, "b.json", float_row(WGMMA, 23, QGMMA))
+    assert diff(a, b).exit_code == 1
+    assert diff(a, b, "--only", "result_rounding").exit_code == 0
+
+
+def test_unknown_field_names_the_nearest() -> None:
+    result = diff("h200", "h200", "--only", "efective_bits")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "there is no field 'efective_bits' to compare; did you mean effective_bits" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("sides", "reason"),
+    [
+        (("h200", "sim:z9"), "no published model of 'sim:z9'; did you mean sim:"),
+        (("h200", "nowhere.json"), "there is no file and no recorded report 'nowhere.json'"),
+    ],
+)
+def test_trouble_is_told(sides: tuple[str, str], reason: str) -> None:
+    result = diff(*sides)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert reason in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
+def test_every_form_starts_with_the_headline_and_marks_the_simulated_side(form: str) -> None:
+    shown = diff("h200", "sim:b200", "--format", form).stdout
+    assert "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA (B simulated)" in shown
+    if form == "markdown":
+        rows = [line for line in shown.splitlines() if re.match(r"\| (FP8|F16|only|same|undecided|changed)", line)]
+        assert len(rows) > 10
+        assert all("B simulated |" in line for line in rows)
+
+
+def test_json_has_every_pair_with_both_values() -> None:
+    data = json.loads(diff("h200", "sim:b200", "--format", "json").stdout)
+    assert data["headline"].startswith("Hopper → Blackwell")
+    assert sum(data["counts"].values()) == len(data["pairs"])
+    assert all(pair["marks"] == ["B simulated"] for pair in data["pairs"])
+    pair = next(pair for pair in data["pairs"] if pair["a"] == WGMMA)
+    assert (pair["by"], pair["b"], pair["verdict"]) == ("role", "tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3", "changed")
+    (bits,) = (field for field in pair["fields"] if field["field"] == "effective_bits")
+    assert (bits["a"]["value"], bits["b"]["value"]) == (13, 23)
+    assert "promoting" in bits["means"]
+    assert {pair["verdict"] for pair in data["pairs"]} == {"changed", "only in A", "only in B", "undecided", "same"}
+
+
+def test_all_has_one_entry_a_pair() -> None:
+    shown = diff("h200", "sim:b200", "--all").stdout
+    assert shown.count("QGMMA") >= 32
+    assert "same: mma.sync.m16n8k8.f32.bf16.bf16.f32 (B simulated)" in shown

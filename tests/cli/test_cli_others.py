@@ -1,0 +1,95 @@
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+import accprobe
+from accprobe.build import toolchain
+from accprobe.cli import main
+from accprobe.isa.instructions import catalog
+from accprobe.model.published import names
+from accprobe.report.report import recorded
+
+
+def test_list_of_instructions_has_them_all() -> None:
+    result = CliRunner().invoke(main, ["list", "--instructions", "sm_90a"])
+    assert result.exit_code == 0
+    assert [line.split("\t")[0] for line in result.stdout.splitlines()] == [inst.name for inst in catalog("sm_90a")]
+    assert "mma.sp.m16n8k16.f32.f16.f16.f32\tno probe yet" in result.stdout.splitlines()
+
+
+def test_list_of_a_target_without_its_suffix_says_so() -> None:
+    result = CliRunner().invoke(main, ["list", "--instructions", "sm_90"])
+    assert result.stderr == "accprobe: sm_90 is listed; sm_90a has more\n"
+
+
+def test_list_of_devices_has_every_simulated_one() -> None:
+    listed = CliRunner().invoke(main, ["list", "--devices"]).stdout
+    assert {line.split("\t")[0] for line in listed.splitlines()} >= {f"sim:{name}" for name in names()}
+
+
+def test_list_of_reports_says_what_is_in_each() -> None:
+    listed = CliRunner().invoke(main, ["list", "--reports"]).stdout
+    assert [line.split("\t")[0] for line in listed.splitlines()] == recorded()
+    assert "h200\trecorded report of NVIDIA H200, sm_90a, driver " in listed
+    assert listed.splitlines()[0].endswith(" confirmed")
+
+
+def test_list_of_an_unknown_architecture_is_told() -> None:
+    result = CliRunner().invoke(main, ["list", "--instructions", "sm_91"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("accprobe: unknown architecture 'sm_91'; did you mean sm_90")
+
+
+def test_doctor_names_what_is_missing_and_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [
+        toolchain.Item("nvdisasm", "showing which opcode ran", "13.0.85", "pip install x"),
+        toolchain.Item("triton", "sweeps", None, "pip install triton"),
+        toolchain.Item("GPU", "measuring", None, "`sim:` needs none"),
+    ]
+    monkeypatch.setattr(toolchain, "inventory", lambda: items)
+    result = CliRunner().invoke(main, ["doctor"])
+    assert result.exit_code == 0
+    rows = [line.split() for line in result.stdout.splitlines()[2:]]
+    assert rows == [
+        ["nvdisasm", "13.0.85", "showing", "which", "opcode", "ran"],
+        ["triton", "missing", "sweeps", "install:", "pip", "install", "triton"],
+        ["GPU", "missing", "measuring", "`sim:`", "needs", "none"],
+    ]
+
+
+@pytest.mark.parametrize("command", ["run", "sweep", "sass", "show", "diff", "check", "list", "doctor"])
+def test_help_has_an_example(command: str) -> None:
+    result = CliRunner().invoke(main, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"      accprobe {command}" in result.stdout or f"    accprobe {command}" in result.stdout
+
+
+def test_unknown_command_names_the_nearest() -> None:
+    result = CliRunner().invoke(main, ["rum"])
+    assert (result.exit_code, result.stderr) == (2, "accprobe: there is no command 'rum'; did you mean run?\n")
+
+
+def test_no_command_shows_the_help() -> None:
+    result = CliRunner().invoke(main, [])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Usage: ")
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(main, ["--version"]).stdout == f"accprobe {accprobe.__version__}\n"
+
+
+def test_help_imports_nothing_heavy_and_is_quick() -> None:
+    program = "import sys; from accprobe.cli import main\ntry: main(['--help'])\nexcept SystemExit: print(*sys.modules)"
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert time.perf_counter() - started < 2
+    assert not {"numpy", "pydantic", "rich", "jinja2", "cupy", "torch", "triton"} & set(done.stdout.split())
+
+
+def test_python_m_accprobe_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "accprobe", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"accprobe {accprobe.__version__}\n"

@@ -1,0 +1,279 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from fakes import DENSE, FakeDevice
+
+from accprobe.cli import main
+from accprobe.errors import DeviceError
+from accprobe.infer.contest import Contest
+from accprobe.report.report import Report
+from accprobe.survey import survey, surveyor
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    """The device that `cuda:0` is."""
+    fake = FakeDevice()
+    monkeypatch.setattr(survey, "open_device", lambda name: fake)
+    monkeypatch.setattr(surveyor, "challenge", lambda *_: Contest(7, ()))
+    return fake
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "120"}).invoke(
+        main, ["run", "--device", "cuda:0", "--jobs", "1", "--dots", "300", *arguments]
+    )
+
+
+def lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines()]
+
+
+WHOLE = """
+Fake GPU, sm_90a; compute capability 9.0, 3 SMs
+accprobe VERSION, seed 0; driver 1.2
+                                              effective  products           dots      rivals
+instruction                           ran as  bits       a sum     C joins  verified  left/tried  status
+───────────────────────────────────────────────────────────────────────────────────────────────────────────
+mma.sync.m16n8k{16,32}.s32.s8.s8.s32  IMMA    32 wrap    any       any      300       0/7         confirmed
+any: the bits are the same whatever it is, as those of integer sums that wrap are in every order.
+no probe yet: 1 of 3 instructions (`accprobe list --instructions sm_90a` names them)
+2 instructions measured in TIME s: 2 confirmed; 1 skipped; like ones share a line (1 line, --all has each)
+"""
+
+
+def test_whole_output(device: FakeDevice) -> None:
+    result = run()
+    shown = re.sub(r"\d+\.\d s:", "TIME s:", re.sub(r"(?m)^accprobe [^,]*,", "accprobe VERSION,", result.stdout))
+    assert lines(shown) == lines(WHOLE.strip("\n"))
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_json_on_standard_output_is_the_report(device: FakeDevice, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    result = run("--format", "json", "-o", str(path))
+    assert result.exit_code == 0
+    assert result.stdout == path.read_text()
+    assert Report.load(path).device.name == "Fake GPU"
+
+
+def test_a_report_that_is_there_is_kept_beside(device: FakeDevice, tmp_path: Path) -> None:
+    output = tmp_path / "report.json"
+    output.write_text("of last week")
+    assert run("-o", str(output)).exit_code == 0
+    assert (tmp_path / "report.json~").read_text() == "of last week"
+    assert Report.load(str(output)).measured
+
+
+def test_too_few_dots_for_every_kind_confirm_nothing(device: FakeDevice) -> None:
+    result = run("--dots", "2")
+    assert result.exit_code == 1
+    assert "2 random dot products are not enough for every kind of operands; give more --dots" in " ".join(
+        result.stdout.split()
+    )
+
+
+def test_the_help_names_the_most_workers() -> None:
+    assert f"at most {survey.MOST_JOBS}]" in " ".join(CliRunner().invoke(main, ["run", "--help"]).stdout.split())
+
+
+def test_row_that_is_not_confirmed_gives_status_1(device: FakeDevice) -> None:
+    device.opcodes = None
+    result = run()
+    assert result.exit_code == 1
+    assert "unverified: which opcode ran is not known: see `accprobe doctor`" in result.stdout
+
+
+def test_selecting_only_what_is_skipped_gives_status_2(device: FakeDevice) -> None:
+    result = run("--select", "mma.sp*")
+    assert result.exit_code == 2
+    assert result.stderr == "accprobe: none of the 1 instructions selected can be measured here: no probe yet\n"
+
+
+def test_dying_device_gives_status_2_and_keeps_what_was_measured(device: FakeDevice, tmp_path: Path) -> None:
+    def spoil(inst: object, d: object) -> object:
+        if str(inst) != DENSE or dead:
+            dead.append(True)
+            raise DeviceError("illegal address")
+        return d
+
+    dead: list[bool] = []
+    path = tmp_path / "r.json"
+    device.spoil = spoil  # type: ignore[assignment]
+    result = run("-o", str(path))
+    assert (result.exit_code, result.stderr) == (2, "accprobe: Fake GPU stopped working: illegal address\n")
+    assert [row.name for row in Report.load(path).measured] == [DENSE]
+
+
+def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice, tmp_path: Path) -> None:
+    def spoil(inst: object, d: object) -> object:
+        if str(inst) != DENSE:
+            raise KeyboardInterrupt
+        return d
+
+    path = tmp_path / "r.json"
+    device.spoil = spoil  # type: ignore[assignment]
+    result = run("-o", str(path))
+    assert (result.exit_code, result.stderr) == (130, f"accprobe: interrupted: {path} has 1 of 2 instructions\n")
+    assert [row.name for row in Report.load(path).measured] == [DENSE]
+    result = run()
+    assert (result.exit_code, result.stderr) == (
+        130,
+        "accprobe: interrupted: 1 of 2 instructions measured; with -o FILE they are kept\n",
+    )
+    assert "The run was cut short: 1 of 3 instructions are missing" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--select", "e9m9"], "unknown instruction 'e9m9'; "),
+        (["--select", "*e9m9*"], "'*e9m9*' selects no instruction of sm_90a; "),
+        (["-o", "/nonexistent/r.json"], "/nonexistent/r.json cannot be written: No such file or directory"),
+        (["-o", "/"], "/ cannot be written: it is a directory"),
+        (["--format", "xml"], "Invalid value for '--format': 'xml' is not one of 'terminal', 'json'"),
+        (["--dots", "0"], "Invalid value for '--dots': '0' is not a positive whole number"),
+        (["--divice", "x"], "No such option"),
+    ],
+)
+def test_bad_input_is_told_in_one_sentence(device: FakeDevice, arguments: list[str], sentence: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"accprobe: {sentence}")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_unwritable_folder_is_told_before_the_run(device: FakeDevice, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    result = run("-o", str(tmp_path / "r.json"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"accprobe: {tmp_path}/r.json cannot be written: Permission denied\n"
+
+
+def test_disk_that_fills_up_is_told(device: FakeDevice) -> None:
+    result = run("-o", "/dev/full")
+    assert (result.exit_code, result.stderr) == (2, "accprobe: /dev/full cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("device_name", "sentence"),
+    [
+        ("gpu", "unknown device 'gpu'; devices are auto, cuda:N, sim:NAME and replay:FILE (see `accprobe list --devices`)"),
+        ("cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),
+        ("sim:h1000", "no published model of 'sim:h1000'; did you mean sim:h100, sim:v100 or sim:h200?\n"),
+    ],
+)
+def test_unknown_device_is_told(device_name: str, sentence: str) -> None:
+    result = CliRunner().invoke(main, ["run", "--device", device_name])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"accprobe: {sentence}")
+
+
+def test_without_a_gpu_the_simulation_is_loud(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: "there is no NVIDIA driver")
+    monkeypatch.setattr("accprobe.build.driver.gpu_count", lambda: 0)
+    result = CliRunner().invoke(main, ["run", "--select", "mma.sync.m8n8k16.s32.s8.s8.s32", "--format", "json"])
+    assert result.stderr == "accprobe: SIMULATED: no GPU found (there is no NVIDIA driver); this is simulated H100\n"
+    device = json.loads(result.stdout)["device"]
+    assert (device["kind"], device["reason"]) == ("simulated", "there is no NVIDIA driver")
+
+
+def test_the_default_number_of_dots_is_the_survey_s() -> None:
+    (option,) = (parameter for parameter in main.commands["run"].params if parameter.name == "dots")
+    assert option.default == survey.DOTS
+
+
+@contextmanager
+def running(path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A run on two workers, of a group of its own, that has rows in the file; nothing of it is left where it fails."""
+    options = ["--device", "sim:h100", "--jobs", "2", "--dots", "300000", "-o", str(path)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-m", "accprobe", "run", *options]
+    with subprocess.Popen(command, **pipes, start_new_session=True, preexec_fn=heed_ctrl_c) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline and not (path.exists() and Report.load(path).measured):
+                time.sleep(0.05)
+            yield process
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+@pytest.mark.parametrize("to_the_group", [True, False], ids=["terminal", "one process"])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_end_the_workers_and_keep_what_was_measured(
+    tmp_path: Path, sent: signal.Signals, to_the_group: bool
+) -> None:
+    path = tmp_path / "r.json"
+    with running(path) as process:
+        (os.killpg if to_the_group else os.kill)(process.pid, sent)
+        stdout, stderr = process.communicate(timeout=30)
+    kept = Report.load(path)
+    assert len(kept.measured) > 0
+    assert len(kept.instructions) < kept.run.selected
+    skipped = len(kept.instructions) - len(kept.measured)
+    known = f"{len(kept.measured)} of {kept.run.selected - skipped} instructions"
+    assert stderr == f"accprobe: interrupted: {path} has {known}\n"
+    assert (process.returncode, stdout) == (130, "")
+    assert not alive_in_group(process.pid)
+
+
+def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    with running(path) as process:
+        process.kill()
+        process.wait()
+        alive = alive_in_group(process.pid)
+        if alive:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert not alive
+    assert Report.load(path).measured
+
+
+def heed_ctrl_c() -> None:
+    """A shell has commands in the background ignore it, and a process inherits that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def alive_in_group(group: int, patience: float = 5) -> bool:
+    """Whether a process of the group outlives the others for long."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_uuid_is_in_the_report_only_where_it_is_asked_for(
+    tmp_path: Path, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeDevice, "uuid", lambda self: "GPU-fake", raising=False)
+    path = tmp_path / "r.json"
+    assert run("-o", str(path)).exit_code == 0
+    assert "uuid" not in path.read_text()
+    assert run("-o", str(path), "--with-uuid").exit_code == 0
+    assert Report.load(path).device.facts["uuid"] == "GPU-fake"
+
+
+def test_device_without_a_uuid_is_told() -> None:
+    arguments = ["run", "--device", "sim:h100", "--select", "mma.sync.m8n8k4.f64*", "--with-uuid"]
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "accprobe: simulated H100 has no UUID; leave --with-uuid out\n"

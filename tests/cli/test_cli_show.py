@@ -1,0 +1,78 @@
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from fakes import fake_report
+
+from accprobe.cli import main
+from accprobe.report.report import Report
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    fake_report().save(tmp_path / "r.json")
+    return tmp_path / "r.json"
+
+
+def show(*arguments: str, **env: str) -> Result:
+    return CliRunner(env={"COLUMNS": "100", **env}).invoke(main, ["show", *arguments])
+
+
+def test_report_is_shown_as_a_table(path: Path) -> None:
+    result = show(str(path))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "13 (e8m13)" in result.stdout
+    assert "! The running sum keeps 13 (e8m13) of the 23 fraction bits of f32" in result.stdout
+
+
+def test_all_shows_each_instruction(path: Path) -> None:
+    assert "wgmma.m64n8k32.f32.e4m3.e4m3.rs" not in show(str(path)).stdout
+    assert "wgmma.m64n8k32.f32.e4m3.e4m3.rs" in show(str(path), "--all").stdout
+
+
+def test_one_instruction_is_shown_in_full(path: Path) -> None:
+    result = show(str(path), "wgmma.m64n8k32.f32.e4m3.e4m3")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("wgmma.m64n8k32.f32.e4m3.e4m3  confirmed\n")
+    assert "k 0: 0x38 (1) × 0x38 (1)" in result.stdout
+
+
+def test_glob_shows_several(path: Path) -> None:
+    result = show(str(path), "wgmma*")
+    assert [line for line in result.stdout.splitlines() if line.startswith("wgmma")] == [
+        "wgmma.m64n8k32.f32.e4m3.e4m3  confirmed",
+        "wgmma.m64n8k32.f32.e4m3.e4m3.rs  confirmed",
+    ]
+
+
+def test_json_is_the_report_again(path: Path) -> None:
+    assert show(str(path), "--format", "json").stdout == path.read_text()
+    one = Report.model_validate_json(show(str(path), "wgmma*.rs", "--format", "json").stdout)
+    assert [row.name for row in one.instructions] == ["wgmma.m64n8k32.f32.e4m3.e4m3.rs"]
+
+
+def test_unknown_instruction_is_told(path: Path) -> None:
+    result = show(str(path), "wgmma.m64n8k32.f32.e4m3.e4m4")
+    assert result.exit_code == 2
+    assert "has no instruction 'wgmma.m64n8k32.f32.e4m3.e4m4'; did you mean wgmma.m64n8k32.f32.e4m3.e4m3" in result.stderr
+
+
+def test_broken_report_is_told(path: Path) -> None:
+    path.write_text("{")
+    result = show(str(path))
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"accprobe: {path}: it is not JSON, or cut short")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["nowhere.json", "h2000000"])
+def test_missing_report_is_told(name: str) -> None:
+    result = show(name)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"accprobe: there is no file and no recorded report '{name}'")
+
+
+def test_colours_go_to_terminals_only_and_never_with_no_color(path: Path) -> None:
+    assert "\x1b[" not in show(str(path)).stdout
+    assert "\x1b[" in show(str(path), FORCE_COLOR="1").stdout
+    assert "\x1b[3" not in show(str(path), FORCE_COLOR="1", NO_COLOR="1").stdout

@@ -1,0 +1,278 @@
+"""`accprobe sweep`: whole commands on published models, what they write, and what they say of bad input."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from compiled import needs
+
+from accprobe.cli import main
+from accprobe.report.report import Report
+from accprobe.report.sweeps import SweepRecord
+from accprobe.sweep import compilation, sweeper
+
+pytest.importorskip("triton")
+needs("nvdisasm")
+
+SMALL = ("--device", "sim:h100", "--k", "512", "--m", "64", "--n", "64")
+
+
+def sweep(*arguments: str, width: int = 130) -> Result:
+    return CliRunner(env={"COLUMNS": str(width)}).invoke(main, ["sweep", *arguments])
+
+
+def recorded(**wanted: object) -> list[SweepRecord]:
+    """Sweeps in the report of the H200."""
+    every = (each for each in Report.load("h200").sweeps if each.promote_every is None)
+    return [each for each in every if all(getattr(each, key) == value for key, value in wanted.items())]
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """e4m3 over all block-Ks, as `accprobe sweep --device sim:h100` has it."""
+    path = tmp_path_factory.mktemp("sweep") / "report.json"
+    result = sweep("--device", "sim:h100", "--num-warps", "2,4", "-o", str(path))
+    assert (result.exit_code, result.stderr) == (0, "")
+    return Report.load(path)
+
+
+def test_simulation_concludes_what_the_h200_showed(simulated: Report) -> None:
+    assert simulated.device.kind == "simulated"
+    assert len(simulated.sweeps) == 20
+    for each in simulated.sweeps:
+        (measured,) = recorded(
+            dtype="e4m3", operands=each.operands, block_k=each.block_k, num_warps=each.num_warps, rounded=False
+        )
+        assert (each.opcodes, each.lowering) == (measured.opcodes, measured.lowering)
+        assert each.effective_bits is not None
+        assert measured.effective_bits is not None
+        if each.operands == "full-width" or each.num_warps == 4:
+            assert each.effective_bits == measured.effective_bits
+        else:
+            assert (each.effective_bits.bound, measured.effective_bits.bound) == ("at_least", "at_least")
+        assert each.relative_error == pytest.approx(measured.relative_error, rel=0.25)
+
+
+def test_recorded_sweeps_are_as_predicted() -> None:
+    found = [each.prediction for each in Report.load("h200").sweeps if each.prediction]
+    assert len(found) > 150
+    assert {each.differ for each in found} == {0}
+    full = [each for each in recorded(operands="full-width") if each.prediction]
+    assert len(full) > 70
+    assert all(each.prediction and each.effective_bits == each.prediction.effective_bits for each in full)
+
+
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2"])
+@pytest.mark.parametrize(("warps", "unit", "bits"), [(2, "HMMA", 23), (4, "QGMMA", 13), (8, "QGMMA", 13)])
+def test_h200_has_the_bits_of_the_unit_that_ran(dtype: str, warps: int, unit: str, bits: int) -> None:
+    found = recorded(dtype=dtype, num_warps=warps, operands="full-width")
+    assert [each.block_k for each in found] == [32, 64, 128, 256, 512]
+    for each in found:
+        assert each.opcodes[0].startswith(unit)
+        assert each.effective_bits is not None
+        assert (each.effective_bits.value, each.effective_bits.bound) == (bits, "exact")
+
+
+def test_whole_output_says_simulated_and_has_no_empty_column() -> None:
+    result = sweep(*SMALL, "--block-k", "32,128", "--num-warps", "2,4")
+    assert (result.exit_code, result.stderr) == (0, "")
+    text = re.sub(r"Triton [\d.]+", "Triton N", result.stdout)
+    assert text.startswith("SIMULATED: these are published models, nothing was measured\n")
+    shown = [line.rstrip() for line in text[text.index("Truncation") :].splitlines()]
+    assert shown == [
+        "Truncation-mask sweep: m 64, n 64, k 512, blocks of 64 × 64; masked bits are cut; Triton N",
+        "operand                            bits,       bits,       relative  shared",
+        "type     warps  block-K  ran as    normal      full-width     error     KiB  stages",
+        "─" * 83,
+        "e4m3         2       32  32×HMMA   ≥21         23 (f32)    3.74e-09       8       3",
+        "e4m3         2      128  128×HMMA  ≥23         23 (f32)    3.74e-09      32       3",
+        "e4m3         4       32  1×QGMMA   13 (e8m13)  13 (e8m13)  4.36e-05      16       3",
+        "e4m3         4      128  4×QGMMA   13 (e8m13)  13 (e8m13)  1.27e-04      48       3",
+        "Simulated: published models evaluated, nothing was measured.",
+        "! e4m3 with 2 warps at every block-K: operands are converted and multiplied by HMMA, not by fp8's own unit.",
+        "≥: exact sums of these operands would not have shown more either: the data is the limit.",
+    ]
+
+
+def test_integers_tell_how_they_overflow_once() -> None:
+    result = sweep(*SMALL, "--dtype", "int8", "--block-k", "32,128", "--num-warps", "2,4", width=300)
+    assert "int8 with 2 warps at every block-K: IMMA, no block overflows" in result.stdout
+    assert "beyond: saturate" in result.stdout
+    assert "int8 with 4 warps at every block-K: IGMMA, no block overflows" in result.stdout
+    assert result.stdout.count("beyond: wrap") == 1
+
+
+def test_promotion_lowers_the_error() -> None:
+    errors = []
+    for promoted in ((), ("--promote-every", "64"), ("--promote-every", "32")):
+        arguments = ("--block-k", "256", "--num-warps", "4", "--operands", "normal", "--format", "json")
+        (record,) = json.loads(sweep(*SMALL, *arguments, *promoted).stdout)["sweeps"]
+        errors.append(record["relative_error"])
+    assert errors == sorted(errors, reverse=True)
+    assert len(set(errors)) == 3
+
+
+def test_all_prints_every_count() -> None:
+    result = sweep(*SMALL, "--block-k", "64", "--num-warps", "4", "--all", "--operands", "full-width", width=300)
+    (line,) = [line for line in result.stdout.splitlines() if "masking 0 to 23 bits" in line]
+    counts = list(map(int, line.rpartition(": ")[2].split()))
+    assert len(counts) == 24
+    assert counts[:11] == [0] * 11
+    assert counts[11] > 0
+
+
+def test_report_keeps_other_sweeps_and_figures_are_drawn(tmp_path: Path) -> None:
+    path, figure = tmp_path / "report.json", tmp_path / "sweep.svg"
+    for block_k in ("32", "64", "64"):
+        arguments = ("--block-k", block_k, "--num-warps", "4", "--operands", "full-width", "-o", str(path))
+        assert sweep(*SMALL, *arguments, "--plot", str(figure)).exit_code == 0
+    assert [each.block_k for each in Report.load(path).sweeps] == [32, 64]
+    assert Path(f"{path}~").is_file()
+    assert figure.read_text().startswith("<?xml")
+    shown = CliRunner(env={"COLUMNS": "130"}).invoke(main, ["show", str(path)])
+    assert shown.exit_code == 0
+    assert "Simulated: published models evaluated" in shown.stdout
+    assert "13 (e8m13)" in shown.stdout
+    markdown = CliRunner().invoke(main, ["show", str(path), "--format", "markdown"]).stdout
+    assert "| e4m3 | 4 | 64 | 2×QGMMA |" in markdown
+    assert "Simulated: published models evaluated" in markdown
+
+
+def test_a_gpu_without_fp8_is_one_sentence() -> None:
+    result = sweep("--device", "sim:a100", "--block-k", "64", "--num-warps", "4")
+    assert result.exit_code == 2
+    assert "none of the configurations can be swept here: Triton" in result.stderr
+    assert "fp8e4nv not supported in this architecture" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "─" not in result.stdout  # no table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--block-k", "48"], "--block-k 48: Triton takes powers of two, here from 32 to 4096; give 32 or 64"),
+        (["--block-k", "16"], "--block-k 16: Triton takes powers of two, here from 32 to 4096; give 32"),
+        (["--num-warps", "3"], "--num-warps 3: Triton takes powers of two, here from 1 to 32; give 2 or 4"),
+        (["--block-m", "100"], "--block-m 100: Triton takes powers of two, here from 16 to 1024; give 64 or 128"),
+        (["--promote-every", "48"], "--promote-every 48 is no multiple of 32, the products of one QGMMA"),
+        (["--m", "100"], "--m 100 is no multiple of block-M 64; give 128"),
+        (["--k", "1000"], "--k 1000 is no multiple of block-K 32; give 1024"),
+        (["--plot", "x.pdf"], "x.pdf cannot be drawn: give a name that ends in .svg or .png"),
+        (["--ncu"], "a simulated device executes nothing that a profiler could count: leave --ncu out"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], told: str) -> None:
+    result = sweep("--device", "sim:h100", *arguments)
+    assert (result.exit_code, result.stderr) == (2, f"accprobe: {told}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--dtype", "fp9"], "there is no operand type 'fp9'; "),
+        (["--operands", "norml"], "there is no operand set 'norml'; did you mean normal"),
+        (["--compile-only", "--arch", "sm_91"], "sm_91"),
+        (["--compile-only", "-o", "x.json"], "--compile-only measures nothing that x.json could hold"),
+        (["--device", "sim:h1000"], "no published model of 'sim:h1000'; did you mean sim:h100"),
+        (["--block-k", "a"], "'a' is not a list of whole numbers, such as 32,64"),
+    ],
+)
+def test_unknown_names_are_told(arguments: list[str], told: str) -> None:
+    result = sweep("--device", "sim:h100", *arguments)
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            ModuleNotFoundError("No module named 'triton'", name="triton"),
+            "Triton is not installed, and the sweep's kernel is written in it: pip install triton",
+        ),
+        (
+            ModuleNotFoundError("No module named 'triton._C.libtriton'", name="triton._C.libtriton"),
+            "Triton is installed, but cannot be imported (No module named 'triton._C.libtriton'): "
+            "pip install --force-reinstall triton",
+        ),
+        (
+            RuntimeError("built for\nanother Python"),
+            "Triton is installed, but cannot be imported (built for another Python): pip install --force-reinstall triton",
+        ),
+    ],
+)
+@pytest.mark.parametrize("arguments", [["--device", "sim:h100"], ["--compile-only"]])
+def test_without_triton_the_line_that_installs_it_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, told: str, arguments: list[str]
+) -> None:
+    imported = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.partition(".")[0] == "triton":
+            raise error
+        return imported(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
+        monkeypatch.delitem(sys.modules, name)
+    result = sweep(*arguments)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"accprobe: {told}\n")
+
+
+def test_triton_that_misses_a_part_while_it_compiles_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def compile(*_: Any, **__: Any) -> None:
+        raise ImportError("libtriton: undefined symbol")
+
+    path = tmp_path / "report.json"
+    arguments = (*SMALL, "--block-k", "64,128", "--num-warps", "4", "-o", str(path))
+    assert sweep(*arguments).exit_code == 0
+    before = Report.load(path)
+    monkeypatch.setattr("triton.compiler.compile", compile)
+    result = sweep(*arguments)
+    told = "Triton is installed, but cannot be imported (libtriton: undefined symbol): pip install --force-reinstall triton"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"accprobe: {told}\n")
+    assert Report.load(path) == before
+
+
+def test_interrupted_keeps_what_was_swept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    records = sweeper.Sweeper.records
+
+    def two(self: sweeper.Sweeper, *rest: Any) -> Any:
+        found = records(self, *rest)
+        yield next(found)
+        yield next(found)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweeper.Sweeper, "records", two)
+    path = tmp_path / "report.json"
+    result = sweep(*SMALL, "--block-k", "64,128", "--num-warps", "4", "-o", str(path))
+    assert (result.exit_code, result.stderr) == (130, f"accprobe: interrupted: {path} has 2 sweeps\n")
+    assert len(Report.load(path).sweeps) == 2
+
+
+def test_a_configuration_too_large_for_shared_memory_has_its_reason() -> None:
+    result = sweep(*SMALL, "--dtype", "tf32", "--block-k", "64,512", "--num-warps", "4", width=200)
+    assert result.exit_code == 0
+    assert "tf32 with 4 warps at block-K 512: one block of A and B is 262,144 bytes, shared memory has 232,448" in result.stdout
+
+
+def test_compile_only_as_json_names_opcodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = sweep("--compile-only", "--arch", "sm_90", "--num-warps", "2,4", "--block-k", "32", "--format", "json")
+    assert result.exit_code == 0
+    two, four = json.loads(result.stdout)
+    assert two["opcodes"] == [["HMMA.16816.F32", 32]]
+    assert four["opcodes"] == [["QGMMA.64x64x32.F32.E4M3.E4M3", 1]]
+    assert four["accumulator"] == "13 (e8m13)"
+
+
+def test_reasons_of_triton_are_one_sentence() -> None:
+    assert compilation._said(ValueError("at 3:4:\n  code\nValueError('type fp8e4nv not supported')")) == (
+        "type fp8e4nv not supported"
+    )

@@ -1,0 +1,332 @@
+"""`accprobe verify`: against simulated devices, faulty ones among them, and against vectors written here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from hardware_vectors import VECTORS, needs_vectors
+
+from accprobe import devices
+from accprobe.cli import main
+from accprobe.devices.simulated import SimulatedDevice, simulated_device
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.published import known_models
+from accprobe.model.tree import DotModel
+from accprobe.operands.kinds import draw
+
+FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
+F16 = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
+MODELS = {inst: known_models("h100")[inst].model for inst in (FP8, F16)}
+
+
+def verify(*arguments: str, columns: int = 120) -> Result:
+    return CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["verify", *arguments])
+
+
+class Gpu(SimulatedDevice):
+    """What `cuda:0` is in these tests: a few SMs, one of which may compute another model."""
+
+    kind = "cuda"
+
+    def __init__(self, models: Mapping[Instruction, DotModel], sick: Mapping[Instruction, DotModel] | None = None) -> None:
+        super().__init__(models, "Fake GPU")
+        self._sick = SimulatedDevice(sick or models)
+
+    def dot_on_every_sm(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Mapping[int, Bits]:
+        return {sm: (self._sick if sm == 2 else self).dot(inst, a, b, c) for sm in range(4)}
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, SimulatedDevice]:
+    """The device that is opened, under "device"."""
+    opened: dict[str, SimulatedDevice] = {"device": Gpu(MODELS)}
+    monkeypatch.setattr(devices, "open_device", lambda name: opened["device"])
+    return opened
+
+
+def fewer_bits(inst: Instruction) -> DotModel:
+    return MODELS[inst].with_arithmetic(lambda has: replace(has, alignment_bits=has.alignment_bits - 1))
+
+
+WHOLE = """
+models of sim:h100 against Fake GPU, sm_90a
+instruction                          dots   differ    dots/s     MAC/s
+──────────────────────────────────────────────────────────────────────
+mma.sync.m16n8k16.f32.f16.f16.f32   3,000        0      RATE      RATE
+wgmma.m64n8k32.f32.e4m3.e4m3        3,000        0      RATE      RATE
+2 instructions, 6,000 dot products: 0 differ
+"""
+
+
+def test_whole_output(gpu: dict[str, SimulatedDevice]) -> None:
+    result = verify("sim:h100", "--device", "cuda:0", "--dots", "3e3")
+    shown = re.sub(r" +\d(\.\d)?e\+\d\d", "      RATE", result.stdout)
+    assert [line.rstrip() for line in shown.splitlines()] == WHOLE.strip("\n").splitlines()
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_planted_fault_is_found_and_shrunk(gpu: dict[str, SimulatedDevice]) -> None:
+    gpu["device"] = Gpu({FP8: fewer_bits(FP8), F16: MODELS[F16]})
+    result = verify("h200", "--device", "cuda:0", "--dots", "4000", "--format", "json")
+    assert result.exit_code == 1
+    right, wrong = json.loads(result.stdout)["verified"]
+    assert (right["name"], right["mismatches"]) == (F16.name, 0)
+    assert (wrong["name"], wrong["seed"], wrong["dots"]) == (FP8.name, 0, 4000)
+    assert 0 < wrong["mismatches"] < 4000
+    a, b, c, d = wrong["counterexample"]["exchange"]
+    patterns = [np.array([[int(x[i : i + 2], 16) for i in range(0, 64, 2)]], np.uint8) for x in (a, b)]
+    operands = (*patterns, np.array([int(c, 16)], np.uint32))
+    assert fewer_bits(FP8).evaluate(FP8, *operands)[0] == int(d, 16)
+    assert MODELS[FP8].evaluate(FP8, *operands)[0] == int(wrong["counterexample"]["expected"], 16) != int(d, 16)
+    products = int(((patterns[0] != 0) | (patterns[1] != 0)).sum())
+    assert products + (int(c, 16) != 0) <= 3
+    shown = verify("h200", "--device", "cuda:0", "--dots", "4000")
+    assert shown.exit_code == 1
+    line = next(line for line in shown.stdout.replace("\n", " ").split("! ") if line.startswith(FP8.name))
+    assert re.search(r"C 0x[0-9a-f]{8} \(\S+\) → 0x[0-9a-f]{8} \(\S+\), expected 0x[0-9a-f]{8} +\(\S+\)", line)
+    assert f"2 instructions, 8,000 dot products: {wrong['mismatches']:,} differ" in shown.stdout
+
+
+def test_pairs_of_codes_are_among_many_dots(gpu: dict[str, SimulatedDevice]) -> None:
+    options = ("sim:h100", "--device", "cuda:0", "--dots", "2e5", "--format", "json", "--select")
+    (fp8,) = json.loads(verify(*options, FP8.name).stdout)["verified"]
+    assert fp8["kinds"]["pairs"] == 65536
+    assert sum(fp8["kinds"].values()) == fp8["dots"] == 200_000
+    assert fp8["macs_per_second"] == pytest.approx(32 * fp8["dots_per_second"], abs=32)
+    (f16,) = json.loads(verify(*options, F16.name).stdout)["verified"]
+    assert "pairs" not in f16["kinds"]
+
+
+def test_a_mismatch_that_does_not_come_back_is_told(gpu: dict[str, SimulatedDevice]) -> None:
+    class Once(Gpu):
+        asked = 0
+
+        def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+            self.asked += 1
+            return super().dot(inst, a, b, c) ^ c.dtype.type(self.asked == 1)
+
+    gpu["device"] = Once({F16: MODELS[F16]})
+    result = verify("sim:h100", "--device", "cuda:0", "--dots", "500")
+    assert result.exit_code == 1
+    assert "asked again, the device did not differ" in result.stdout.replace("\n", " ")
+
+
+def test_interrupt_shows_what_was_compared(gpu: dict[str, SimulatedDevice]) -> None:
+    class Interrupted(Gpu):
+        def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+            if inst == FP8:
+                raise KeyboardInterrupt
+            return super().dot(inst, a, b, c)
+
+    gpu["device"] = Interrupted(MODELS)
+    result = verify("sim:h100", "--device", "cuda:0", "--dots", "500")
+    assert result.exit_code == 130
+    assert result.stderr == ("accprobe: interrupted after 1 of 2 instructions: 500 dot products were compared, 0 differ\n")
+    assert "1 instructions, 500 dot products: 0 differ" in result.stdout
+
+
+def test_a_device_that_verifies_by_itself_does(gpu: dict[str, SimulatedDevice]) -> None:
+    from accprobe.verify.random import Advance, Verification
+
+    prepared: list[Mapping[Instruction, DotModel]] = []
+
+    class Bulk(Gpu):
+        def prepare_to_verify(self, models: Mapping[Instruction, DotModel]) -> None:
+            prepared.append(models)
+
+        def verify(self, inst: Instruction, model: DotModel, dots: int, seed: int, advance: Advance) -> Verification:
+            assert model == MODELS[inst] == prepared[0][inst]
+            return Verification(dots, 0, seed, {"uniform": dots})
+
+    gpu["device"] = Bulk(MODELS)
+    result = verify("sim:h100", "--device", "cuda:0", "--dots", "1e13")
+    assert result.exit_code == 0
+    assert "2 instructions, 20,000,000,000,000 dot products: 0 differ" in result.stdout
+
+
+def test_the_sm_that_differs_is_named(gpu: dict[str, SimulatedDevice]) -> None:
+    healthy = verify("sim:h100", "--device", "cuda:0", "--every-sm", "--dots", "2e3")
+    assert healthy.exit_code == 0
+    assert "no SM differs" in healthy.stdout
+    gpu["device"] = Gpu(MODELS, MODELS | {FP8: fewer_bits(FP8)})
+    sick = verify("sim:h100", "--device", "cuda:0", "--every-sm", "--dots", "2e3")
+    assert sick.exit_code == 1
+    assert "\nSM 2 differs from the model\n" in sick.stdout
+    assert re.search(rf"! SM 2: \d+ differ, {re.escape(FP8.name)}: ", sick.stdout)
+    data = json.loads(verify("sim:h100", "--device", "x", "--every-sm", "--dots", "2e3", "--format", "json").stdout)
+    assert [(row["name"], row["sms"], list(row["faults"])) for row in data["checked"]] == [
+        (F16.name, 4, []),
+        (FP8.name, 4, ["2"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["h201", "--device", "sim:h100"],
+            "there is no file and no recorded report 'h201'; of the recorded",
+        ),
+        (["sim:h101", "--device", "sim:h100"], "no published model of 'sim:h101'; did you mean sim:h100"),
+        (["sim:all", "--device", "sim:h100"], "sim:all goes with --vectors; for a device, name one chip, such as sim:h100"),
+        (["sim:h100", "--device", "sim:h100", "--every-sm"], "--every-sm: simulated H100 does not say which SM computed what"),
+        (
+            ["sim:v100", "--device", "sim:h100", "--select", "wgmma*"],
+            "sim:v100 has no model of an instruction that simulated H100 can run",
+        ),
+        (["sim:h100", "--device", "sim:h100", "--dots", "0"], "Invalid value for '--dots': '0' is not a positive whole number"),
+        (["sim:h100", "--device", "sim:h100", "--dots", "1e-3"], "Invalid value for '--dots': '1e-3' is not a positive"),
+        (["sim:h100", "--device", "sim:h100", "--dots", "inf"], "Invalid value for '--dots': 'inf' is not a positive"),
+        (["sim:h100", "--device", "sim:h100", "--select", "wgma*"], "'wgma*' selects no instruction of sm_90a; "),
+        (["sim:h100", "--vectors", "x", "--every-sm"], "--vectors needs no device: leave out --device and --every-sm"),
+        (["sim:h100", "--vectors", "nowhere"], "nowhere is no folder; give one that has GPU/FORMAT/d_GPU_fp32.txt in it"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
+    result = verify(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"accprobe: {sentence}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_a_gpu_there_must_be_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: "there is no NVIDIA driver")
+    result = verify("h200")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "nothing to verify on: there is no NVIDIA driver; give --device sim:NAME, or --vectors DIR" in result.stderr
+
+
+def test_simulated_device_is_called_simulated() -> None:
+    result = verify("h200", "--device", "sim:h100", "--dots", "300", "--select", FP8.name)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("SIMULATED: the device is published models too, nothing was measured\n")
+
+
+def test_recorded_models_are_the_published_ones() -> None:
+    """Of every instruction of the H200's report, wherever few random operands can show a difference."""
+    result = verify("h200", "--device", "sim:h200", "--dots", "3000")
+    assert result.exit_code == 0, result.stdout
+    assert "132 instructions" in result.stdout
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    """Results that a simulated H100 gave, in the layout: f16 with f32 results, fp8 with f16 results."""
+    rng = np.random.default_rng(0)
+    for operand, name, result in (
+        ("fp16", "mma.sync.m16n8k16.f32.f16.f16.f32", "fp32"),
+        ("E4M3", "mma.sync.m16n8k32.f16.e4m3.e4m3.f16", "fp16"),
+    ):
+        inst = parse(name)
+        a, b, c = draw("normal", inst, rng, 40)
+        d = simulated_device("h100").dot(inst, a, b, c)
+        folder = tmp_path / "H100" / operand
+        folder.mkdir(parents=True)
+        for letter, fmt, x in (("a", inst.a, a), ("b", inst.b, b)):
+            lines = [" ".join(f"{p:08x}" for p in row) for row in fmt.values(x).astype(np.float32).view(np.uint32)]
+            (folder / f"{letter}_H100_{operand}.txt").write_text("\n".join(lines) + "\n")
+        for letter, x, suffix in (("c", c, "fp32"), ("d", d, result)):
+            wide = inst.c.values(x).astype(np.float32).view(np.uint32)
+            (folder / f"{letter}_H100_{suffix}.txt").write_text("\n".join(f"{p:032b}" for p in wide) + "\n")
+    return tmp_path
+
+
+def test_vectors_agree_and_the_reading_is_told(vectors: Path) -> None:
+    result = verify("sim:all", "--vectors", str(vectors))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "mma.sync.m16n8k32.f16.e4m3.e4m3.f16" in result.stdout
+    assert re.search(r"H100/E4M3 -> fp16: as wgmma.m64n8k32.f16.e4m3.e4m3 \d+ would differ", result.stdout)
+    assert result.stdout.endswith("2 sets of results, 80 dot products: 0 differ\n")
+
+
+def test_h200_report_explains_an_h100(vectors: Path) -> None:
+    assert verify("h200", "--vectors", str(vectors)).exit_code == 0
+    only = verify("h200", "--vectors", str(vectors), "--select", "*f16.f16*", "--format", "json")
+    (row,) = json.loads(only.stdout)["compared"]
+    assert (row["gpu"], row["operand"], row["result"], row["dots"], row["mismatches"]) == ("H100", "fp16", "fp32", 40, 0)
+
+
+def test_wrong_results_are_found(vectors: Path) -> None:
+    file = vectors / "H100" / "fp16" / "d_H100_fp32.txt"
+    lines = file.read_text().splitlines()
+    lines[7] = lines[7][:-1] + ("1" if lines[7][-1] == "0" else "0")
+    file.write_text("\n".join(lines) + "\n")
+    result = verify("sim:h100", "--vectors", str(vectors))
+    assert result.exit_code == 1
+    assert "80 dot products: 1 differ" in result.stdout
+    assert "! H100/fp16 -> fp32: k 0: 0x" in result.stdout
+    (wrong,) = [
+        row
+        for row in json.loads(verify("sim:h100", "--vectors", str(vectors), "--format", "json").stdout)["compared"]
+        if row["mismatches"]
+    ]
+    assert wrong["counterexample"]["exchange"][3] == f"{int(lines[7], 2):08x}"
+
+
+def spoil(path: Path, line: int, text: str) -> None:
+    lines = path.read_text().splitlines()
+    lines[line - 1] = text
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "sentence"),
+    [
+        ("a_H100_fp16.txt", None, "is missing"),
+        ("d_H100_fp32.txt", None, "d_H100_fp32.txt is missing"),
+        ("d_H100_fp32.txt", "d_H100_fp8.txt", "is not GPU/FORMAT/d_GPU_RESULT.txt with a known format and result"),
+        ("c_H100_fp32.txt", (3, "0102"), ":3: '0102' is no binary pattern of a float32"),
+        ("b_H100_fp16.txt", (2, "xyz"), ":2: 'xyz' is no hexadecimal pattern of a float32"),
+        ("b_H100_fp16.txt", (2, "3f800000"), ":2: 1 values, and 16 on the first line"),
+        ("a_H100_fp16.txt", (5, " ".join(["3f800001"] * 16)), ":5: 3f800001 is not a value of f16"),
+    ],
+)
+def test_damaged_vectors(vectors: Path, file: str, change: object, sentence: str) -> None:
+    path = vectors / "H100" / "fp16" / file
+    match change:
+        case None:
+            path.unlink()
+        case str():
+            path.rename(path.with_name(change))
+        case (int() as line, str() as text):
+            spoil(path, line, text)
+    result = verify("sim:all", "--vectors", str(vectors))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert sentence in result.stderr
+    assert str(path.parent) in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_lines_are_missing(vectors: Path) -> None:
+    file = vectors / "H100" / "fp16" / "c_H100_fp32.txt"
+    file.write_text("\n".join(file.read_text().splitlines()[:30]) + "\n")
+    result = verify("sim:all", "--vectors", str(vectors))
+    assert result.exit_code == 2
+    assert "the files have different numbers of values: a 40×16, b 40×16, c 30, d 40" in result.stderr
+
+
+def test_a_gpu_that_is_not_known(vectors: Path) -> None:
+    (vectors / "H100").rename(vectors / "K80")
+    for file in vectors.glob("*/*/*"):
+        file.rename(file.with_name(file.name.replace("H100", "K80")))
+    result = verify("sim:all", "--vectors", str(vectors))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no published model of 'K80'" in result.stderr
+    other = verify("sim:h100", "--vectors", str(vectors))
+    assert "has results of K80, none of which sim:h100 is about; sim:all takes them all" in other.stderr
+
+
+@needs_vectors
+def test_every_recorded_result_of_hardware() -> None:
+    result = verify("sim:all", "--vectors", str(VECTORS))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.endswith("22 sets of results, 110,000 dot products: 0 differ\n")
+    assert "as mma.sync.m16n8k32.f32.e4m3.e4m3.f32 5,000 would differ" in result.stdout

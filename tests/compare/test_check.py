@@ -1,0 +1,196 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from fakes import SPARSE, fake_report, float_row
+
+from accprobe.cli import main
+from accprobe.compare.requirements import NOTHING, check, read
+from accprobe.errors import RequirementError
+from accprobe.report.columns import is_number, record
+from accprobe.report.report import Report, recorded
+
+WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
+QGMMA = {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}
+
+
+def report(bits: int = 13, finding: dict[str, Any] | None = None, **changes: Any) -> Report:
+    row = float_row(WGMMA, bits, QGMMA, **changes)
+    if finding:
+        row["findings"]["effective_bits"] = finding
+    return fake_report(row, {"name": SPARSE, "status": "skipped", "reason": "no probe yet"})
+
+
+def found(what: Report, line: str) -> list[str]:
+    """What the instructions that break the line have instead."""
+    (outcome,) = check(what, [read(line)])
+    assert outcome.kept == (not outcome.breaches and outcome.matched > 0)
+    return [breach.found for breach in outcome.breaches]
+
+
+@pytest.mark.parametrize(
+    ("line", "breaches"),
+    [
+        ("wgmma.*.e4m3.*: effective_bits >= 13", []),
+        ("wgmma.*.e4m3.*:effective_bits>=13", []),
+        ("wgmma.*.e4m3.*: effective_bits >= 14", ["13"]),
+        ("*: effective_bits == 13", []),
+        ("*: effective_bits != 13", ["13"]),
+        ("*: effective_bits < 13", ["13"]),
+        ("*: result_rounding == RZ", []),
+        ("*: result_rounding == 'RNE'", ["RZ"]),
+        ("*: result_rounding != RNE", []),
+        ("*: ran_as == QGMMA", []),
+        ("*: ran_as == HGMMA", ["QGMMA"]),
+        ("*: status == confirmed", []),
+        ("*: dots >= 1000000", []),
+        ("*: mismatches == 0", []),
+        ("*: rivals_left <= 0", []),
+        ("*: opcode_source == nvdisasm", []),
+        ("*: add_result_bits >= 1", ["no value"]),
+        ("*: reason == x", ["no value"]),
+    ],
+)
+def test_line_is_kept_or_broken(line: str, breaches: list[str]) -> None:
+    assert found(report(), line) == breaches
+
+
+@pytest.mark.parametrize(
+    ("finding", "breaches"),
+    [
+        ({"value": 13, "bound": "at_least"}, []),
+        ({"value": 12, "bound": "at_least"}, ["≥12"]),
+        ({"value": 13, "bound": "undetermined", "left": [13, 14]}, []),
+        ({"value": 13, "bound": "undetermined", "left": [13, 12]}, ["13?, left: 13 or 12"]),
+        ({"value": 13, "bound": "undetermined"}, ["any"]),
+    ],
+)
+def test_value_counts_as_it_is_known(finding: dict[str, Any], breaches: list[str]) -> None:
+    assert found(report(finding=finding), "*: effective_bits >= 13") == breaches
+
+
+def test_lower_bound_is_no_equality() -> None:
+    assert found(report(finding={"value": 13, "bound": "at_least"}), "*: effective_bits == 13") == ["≥13"]
+
+
+def test_value_that_is_not_confirmed_breaks() -> None:
+    what = report(status="inferred", reason="3 of 100 dot products differ from the model")
+    assert found(what, "*: effective_bits >= 13") == ["13, inferred: 3 of 100 dot products differ from the model"]
+    assert found(what, "*: status == inferred") == []
+
+
+def test_requirement_that_matches_nothing_is_broken() -> None:
+    for line in ("tcgen05.*: effective_bits >= 13", "mma.sp.*: effective_bits >= 13"):
+        (outcome,) = check(report(), [read(line)])
+        assert (outcome.matched, outcome.breaches, outcome.kept) == (0, (), False)
+
+
+def test_colons_of_names_are_no_separators() -> None:
+    requirement = read("tcgen05.*.kind::f8f6f4.*: effective_bits >= 23")
+    assert (requirement.glob, requirement.field, requirement.wanted) == ("tcgen05.*.kind::f8f6f4.*", "effective_bits", 23)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("", "write it as 'GLOB: FIELD OPERATOR VALUE'"),
+        ("wgmma.*", "write it as"),
+        ("wgmma.*: effective_bits", "write it as"),
+        ("wgmma.*: effective_bits => 13", "write it as"),
+        ("wgmma.*: effective_bits >=", "write it as"),
+        ("wgmma.*: efective_bits >= 13", "there is no field 'efective_bits'; did you mean effective_bits"),
+        ("wgmma.*: effective_bits >= RZ", "'>=' needs a whole number, not 'RZ'"),
+        ("wgmma.*: result_rounding >= RZ", "the values of 'result_rounding' are words, which know == and != alone"),
+        ("wgmma.*: status < 3", "the values of 'status' are words, which know == and != alone"),
+        ("wgmma.*: add_overflow > 3", "the values of 'add_overflow' are words, which know == and != alone"),
+    ],
+)
+def test_line_that_cannot_be_read_is_told(line: str, reason: str) -> None:
+    with pytest.raises(RequirementError) as caught:
+        read(line)
+    assert str(caught.value).startswith(f"requirement '{line}': ")
+    assert reason in str(caught.value)
+
+
+def test_numbers_and_words_are_told_apart_as_recorded_reports_have_them() -> None:
+    for name in recorded():
+        for row in Report.load(name).measured:
+            for column, known in record(row).items():
+                if known is not None:
+                    assert is_number(column) == (type(known) in (int, float)), column
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "100"}).invoke(main, ["check", *arguments])
+
+
+def test_whole_output_and_exit_status() -> None:
+    kept, broken = "wgmma.*.f32.e4m3.*: effective_bits >= 13", "wgmma.*.e4m3.e4m3: effective_bits >= 13"
+    result = run("h200", "--require", kept)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [line.rstrip() for line in result.stdout.splitlines()] == [f"kept    {kept}  (8 of 8 instructions are so)"]
+    result = run("h200", "--require", kept, "--require", broken, "--require", "tcgen05.*: status == confirmed")
+    assert result.exit_code == 1
+    assert [line.rstrip() for line in result.stdout.splitlines()] == [
+        f"kept    {kept}  (8 of 8 instructions are so)",
+        f"BROKEN  {broken}  (2 of 4 instructions are so)",
+        "  found 10: wgmma.m64n{8,256}k32.f16.e4m3.e4m3",
+        f"BROKEN  tcgen05.*: status == confirmed  ({NOTHING})",
+    ]
+
+
+@pytest.mark.parametrize("operator", ["<", "<=", ">", ">="])
+def test_words_are_not_ordered(operator: str) -> None:
+    line = f"*: result_rounding {operator} 13"
+    result = run("h200", "--require", "*: effective_bits >= 1", "--require", line)
+    told = f"accprobe: requirement '{line}': the values of 'result_rounding' are words, which know == and != alone\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", told)
+
+
+def test_lines_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "require.toml"
+    path.write_text('require = [\n  "wgmma.*.f32.e4m3.*: effective_bits >= 13",\n  "*: status == confirmed",\n]\n')
+    assert run("h200", "--file", str(path)).exit_code == 0
+    path.write_text('require = ["wgmma.*.f32.e4m3.*: effective_bits >= 23"]')
+    result = run("h200", "--file", str(path))
+    assert result.exit_code == 1
+    assert "found 13: wgmma.m64n{8,256}k32.f32.e4m3.{e4m3,e5m2}{,.rs}" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("require = [", "it is not TOML"),
+        ("\xff", "it is not TOML"),
+        ("requires = []", "there is no key 'requires'; the list is called require"),
+        ("", "require must be a list of lines"),
+        ("require = []", "require must be a list of lines"),
+        ("require = 'x'", "require must be a list of lines"),
+        ("require = [1]", "require must be a list of lines"),
+        ("require = ['x']", "requirement 'x': write it as"),
+    ],
+)
+def test_file_that_cannot_be_read_is_told(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "require.toml"
+    path.write_text(text, encoding="latin-1")
+    result = run("h200", "--file", str(path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert reason in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_missing_file_and_nothing_to_check_are_told(tmp_path: Path) -> None:
+    assert "nowhere.toml cannot be read: No such file" in run("h200", "--file", str(tmp_path / "nowhere.toml")).stderr
+    result = run("h200")
+    assert (result.exit_code, result.stderr) == (2, "accprobe: there is nothing to check: give --require LINE or --file TOML\n")
+
+
+def test_simulated_report_is_announced(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    fake_report(
+        float_row(WGMMA, 13, QGMMA), device={"kind": "simulated", "name": "simulated H100", "architecture": "sm_90a"}
+    ).save(path)
+    result = run(str(path), "--require", "*: effective_bits >= 13")
+    assert result.exit_code == 0
+    assert result.stderr == f"accprobe: SIMULATED: {path} is of published models, nothing was measured\n"

@@ -1,0 +1,224 @@
+"""Two reports compared: every verdict, by name and by role, on reports in which one thing was changed on purpose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import HMMA_OF_FP8, SPARSE, fake_report, float_row
+
+from accprobe.compare.diff import Diff, Pair, diff
+from accprobe.compare.headline import headline
+from accprobe.compare.meaning import UNKNOWN, meaning
+from accprobe.errors import UnknownName
+from accprobe.model.features import FEATURES, finding_names
+from accprobe.render.changes import changed, verdicts
+from accprobe.report.published import published
+from accprobe.report.report import Report
+
+WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
+TCGEN05 = "tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3"
+MMA = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32"
+QGMMA = {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}
+BLACKWELL = {"kind": "cuda", "name": "Other GPU", "architecture": "sm_100a"}
+ADA = {"kind": "cuda", "name": "Old GPU", "architecture": "sm_89"}
+
+
+def one(name: str = WGMMA, bits: int = 13, opcodes: dict[str, int] | None = None, **findings: Any) -> Report:
+    """A report of one instruction; `findings` are values, or whole findings."""
+    row = float_row(name, bits, opcodes or QGMMA)
+    for feature, value in findings.items():
+        row["findings"][feature] = value if isinstance(value, dict) else {"value": value, "bound": "exact"}
+    return fake_report(row)
+
+
+def only_pair(found: Diff) -> Pair:
+    (pair,) = found.pairs
+    return pair
+
+
+def test_a_report_and_itself_are_the_same() -> None:
+    report = Report.load("h200")
+    found = diff(report, report)
+    assert (found.differs, dict(found.counts)) == (False, {"same": len(report.measured)})
+    assert found.environment == ()
+
+
+def test_turned_round_everything_is_turned_round() -> None:
+    there, back = (diff(*sides) for sides in ((published("a100"), published("h100")), (published("h100"), published("a100"))))
+    other = {"only in A": "only in B", "only in B": "only in A"}
+    assert {other.get(verdict, verdict): count for verdict, count in there.counts.items()} == dict(back.counts)
+
+
+@pytest.mark.parametrize("feature", [name for name in finding_names() if name not in ("order", "effective_bits")])
+def test_every_feature_that_changes_is_found_with_both_values_and_a_meaning(feature: str) -> None:
+    before, after = (7, 5) if feature.endswith("_bits") else ("before", "after")
+    pair = only_pair(diff(one(**{feature: before}), one(**{feature: after})))
+    assert pair.verdict == "changed"
+    (difference,) = pair.differences
+    assert (difference.field, difference.a, difference.b) == (feature, str(before), str(after))
+    assert difference.means.endswith(".")
+    assert difference.means != UNKNOWN
+
+
+def test_a_feature_that_is_not_known_is_compared_too() -> None:
+    pair = only_pair(diff(one(new_feature=1), one(new_feature=2)))
+    assert [(d.field, d.means) for d in pair.differences] == [("new_feature", UNKNOWN)]
+    assert headline(diff(one(new_feature=1), one(new_feature=2))) == "Fake GPU: 1 changed"
+
+
+UNDETERMINED = {"value": "kept", "bound": "undetermined", "left": ["kept", "flushed"]}
+
+
+@pytest.mark.parametrize(
+    ("feature", "a", "b", "verdict"),
+    [
+        ("subnormal_results", UNDETERMINED, "flushed", "undecided"),
+        ("subnormal_results", UNDETERMINED, UNDETERMINED, "same"),
+        ("subnormal_results", UNDETERMINED, "lost", "changed"),
+        ("products_per_sum", {"value": 32, "bound": "undetermined"}, 8, "undecided"),
+        ("alignment_bits", {"value": 24, "bound": "at_least"}, 25, "undecided"),
+        ("alignment_bits", {"value": 24, "bound": "at_least"}, 23, "changed"),
+        ("alignment_bits", {"value": 24, "bound": "at_least"}, {"value": None, "bound": "exact"}, "undecided"),
+        ("alignment_bits", 25, {"value": None, "bound": "exact"}, "changed"),
+        ("min_exponent", {"value": None, "bound": "undetermined", "left": ["none", "at most -126"]}, -133, "undecided"),
+        ("min_exponent", {"value": None, "bound": "undetermined", "left": ["none", "at most -126"]}, -21, "changed"),
+        ("min_exponent", {"value": None, "bound": "undetermined", "left": ["none", "any"]}, -21, "undecided"),
+    ],
+)
+def test_what_is_not_certain_differs_only_where_no_value_is_possible_on_both(
+    feature: str, a: Any, b: Any, verdict: str
+) -> None:
+    for first, second in ((a, b), (b, a)):
+        assert only_pair(diff(one(**{feature: first}), one(**{feature: second}))).verdict == verdict
+
+
+def test_undecided_alone_does_not_count_as_a_difference() -> None:
+    found = diff(one(subnormal_results=UNDETERMINED), one(subnormal_results="kept"))
+    assert (found.differs, found.counts["undecided"]) == (False, 1)
+    assert headline(found) == "Fake GPU: no value differs: 1 undecided"
+
+
+def test_another_opcode_is_a_change_and_modifiers_are_not() -> None:
+    assert only_pair(diff(one(), one(opcodes={"HGMMA.64x8x32": 1}))).values("ran_as") == ("QGMMA", "HGMMA")
+    assert only_pair(diff(one(), one(opcodes={"QGMMA.64x8x32.OTHER": 1}))).verdict == "same"
+
+
+def test_what_one_side_does_not_know_is_undecided() -> None:
+    failed = {"name": WGMMA, "status": "unverified", "reason": "it failed"}
+    simulated = {"kind": "simulated", "name": "simulated GPU", "architecture": "sm_90a"}
+    pair = only_pair(diff(fake_report(failed), fake_report(float_row(WGMMA, 13, QGMMA), device=simulated)))
+    assert pair.verdict == "undecided"
+    assert {"ran_as", "effective_bits", "order"} <= {d.field for d in pair.differences}
+    assert {d.a for d in pair.differences} == {"not known"}
+
+
+def test_what_means_nothing_on_one_side_is_no_difference() -> None:
+    exact = one(alignment_bits={"value": None, "bound": "exact"}, sums_alike="yes", add_result_bits=23)
+    exact = fake_report(
+        *(
+            row.model_dump(mode="json", exclude_defaults=True)
+            | {"findings": {k: f.model_dump(mode="json") for k, f in row.findings.items() if k != "alignment_rounding"}}
+            for row in exact.instructions
+        )
+    )
+    pair = only_pair(diff(exact, one()))
+    assert [d.field for d in pair.differences] == ["alignment_bits"]
+
+
+def test_generations_are_matched_by_role() -> None:
+    found = diff(
+        fake_report(float_row(WGMMA, 13, QGMMA)), fake_report(float_row(TCGEN05, 23, {"UTCQMMA": 1}), device=BLACKWELL)
+    )
+    pair = only_pair(found)
+    assert pair.a is not None
+    assert pair.b is not None
+    assert (pair.by, str(pair.role), pair.a.name, pair.b.name) == ("role", "FP8 → f32", WGMMA, TCGEN05)
+    assert headline(found) == "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"
+    (bits,) = (d for d in pair.differences if d.field == "effective_bits")
+    assert "promoting partial sums to another f32 register, every 128 products or so, no longer buys bits" in bits.means
+
+
+def test_fewer_bits_ask_for_promotion() -> None:
+    pair = only_pair(diff(one(bits=23), one(bits=13)))
+    assert "loses 10 bits: add partial sums to an f32 register of their own" in pair.differences[0].means
+
+
+def test_ada_to_hopper_compares_what_each_offers_and_the_name_that_both_have() -> None:
+    a = fake_report(float_row(MMA, 13, {"QMMA.16832.F32.E4M3.E4M3": 1}), device=ADA)
+    b = fake_report(float_row(MMA, 23, HMMA_OF_FP8), float_row(WGMMA, 13, QGMMA))
+    pairs = {pair.by: pair for pair in diff(a, b).pairs}
+    assert [(by, pair.offered) for by, pair in pairs.items()] == [("role", True), ("name", False)]
+    assert pairs["role"].values("ran_as") == ("QMMA", "QGMMA")
+    assert pairs["name"].values("effective_bits") == ("13 (e8m13)", "23 (f32)")
+
+
+def test_instruction_of_one_side_alone_says_why() -> None:
+    both = fake_report(float_row(WGMMA, 13, QGMMA), float_row(MMA, 23, HMMA_OF_FP8))
+    (same, alone) = diff(both, fake_report(float_row(WGMMA, 13, QGMMA))).pairs
+    assert same.verdict == "same"
+    assert (alone.verdict, alone.note) == ("only in A", "not in the report of B, though sm_90a has it")
+    old = {"kind": "cuda", "name": "Old GPU", "architecture": "sm_80"}
+    (missing,) = diff(
+        fake_report(float_row(MMA, 13, QGMMA)), fake_report({"name": SPARSE, "status": "skipped"}, device=old)
+    ).pairs
+    assert missing.note == "sm_80 has no such instruction"
+
+
+def test_skipped_is_not_measured() -> None:
+    skipped = fake_report({"name": WGMMA, "status": "skipped", "reason": "no probe yet"})
+    pair = only_pair(diff(one(), skipped))
+    assert (pair.verdict, pair.note) == ("only in A", "B did not measure it: no probe yet")
+    found = diff(skipped, skipped)
+    assert (found.pairs, found.unmeasured) == ((), 1)
+
+
+@pytest.mark.parametrize("status", ["inferred", "unverified"])
+def test_weaker_proof_is_a_change_and_marked(status: str) -> None:
+    row = float_row(WGMMA, 13, QGMMA, status=status, reason="3 differ")
+    pair = only_pair(diff(one(), fake_report(row)))
+    assert [(d.field, d.a, d.b) for d in pair.differences] == [("status", "confirmed", status)]
+    assert pair.marks == (f"B {status}",)
+    found = diff(one(), fake_report(row))
+    assert headline(found) == f"Fake GPU: FP8 status confirmed → {status}, QGMMA (B {status})"
+
+
+def test_simulated_side_is_marked_everywhere_and_its_status_is_no_change() -> None:
+    found = diff(Report.load("h200"), published("h100"))
+    assert {pair.marks for pair in found.pairs} == {("B simulated",)}
+    assert not any(d.field in ("status", "unstable") for pair in found.pairs for d in pair.differences)
+    assert found.environment == ()
+    assert all(told.marks == "B simulated" for told in verdicts(found))
+
+
+def test_the_models_of_the_h200_are_those_of_its_report() -> None:
+    assert diff(Report.load("h200"), published("h200")).counts["changed"] == 0
+
+
+def test_environment_is_told_apart() -> None:
+    a, b = one(), one().model_copy(update={"environment": {"driver": "1.3", "triton": "3.9"}})
+    found = diff(a, b)
+    assert [(change.what, change.a, change.b) for change in found.environment] == [
+        ("driver", "1.2", "1.3"),
+        ("triton", "", "3.9"),
+    ]
+    assert not found.differs
+
+
+def test_only_takes_fields_that_exist() -> None:
+    with pytest.raises(UnknownName, match="there is no field 'bits'"):
+        diff(one(), one(), ["bits"])
+
+
+def test_like_changes_are_one_entry() -> None:
+    names = [WGMMA, f"{WGMMA}.rs", WGMMA.replace("n8", "n256")]
+    a, b = (fake_report(*(float_row(name, bits, QGMMA) for name in names)) for bits in (13, 23))
+    (entry,) = changed(diff(a, b))
+    assert len(entry.pairs) == 3
+    assert [field.name for field in entry.fields][:1] == ["effective_bits"]
+    assert len(changed(diff(a, b), expand=True)) == 3
+
+
+def test_every_feature_has_a_meaning_of_its_own() -> None:
+    a, b = one().instructions[0], one(bits=23).instructions[0]
+    assert len({meaning(field, a, b) for field in FEATURES}) >= len(FEATURES) - 1

@@ -1,0 +1,58 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accprobe.compare.possible import OPERATORS, holds, overlap, possible
+from accprobe.report.report import Finding
+
+exact = st.builds(Finding, value=st.integers(0, 40), bound=st.just("exact"))
+at_least = st.builds(Finding, value=st.integers(0, 40), bound=st.just("at_least"))
+several = st.lists(st.integers(0, 40), min_size=2).map(
+    lambda left: Finding(value=left[0], bound="undetermined", left=tuple(left))
+)
+findings = exact | at_least | several
+FEATURE = "alignment_bits"
+
+
+def members(finding: Finding) -> set[int]:
+    """Every value possible up to 100, counted one by one."""
+    if finding.bound == "at_least":
+        assert isinstance(finding.value, int)
+        return set(range(finding.value, 101))
+    return {value for value in finding.left or (finding.value,) if isinstance(value, int)}
+
+
+@given(findings, findings)
+def test_two_overlap_where_they_share_a_member(a: Finding, b: Finding) -> None:
+    assert overlap(possible(a, FEATURE), possible(b, FEATURE)) == bool(members(a) & members(b))
+
+
+@given(findings, st.sampled_from(sorted(OPERATORS)), st.integers(0, 40))
+def test_operator_holds_where_it_holds_of_every_member(finding: Finding, operator: str, wanted: int) -> None:
+    every = all(eval(f"{value} {operator} {wanted}") for value in members(finding))
+    assert holds(possible(finding, FEATURE), operator, wanted) == every
+
+
+@pytest.mark.parametrize(
+    ("finding", "feature", "operator", "wanted", "expected"),
+    [
+        ({"value": None, "bound": "exact"}, "alignment_bits", ">=", 1000, True),
+        ({"value": None, "bound": "exact"}, "add_alignment_bits", ">=", 1000, True),
+        ({"value": None, "bound": "exact"}, "min_exponent", "<=", -1000, True),
+        ({"value": None, "bound": "exact"}, "overflow", "==", "none", True),
+        ({"value": "RZ", "bound": "exact"}, "result_rounding", "==", "RZ", True),
+        ({"value": "RZ", "bound": "exact"}, "result_rounding", "!=", "RNE", True),
+        ({"value": "RZ", "bound": "exact"}, "result_rounding", ">=", 3, False),
+        ({"value": 13, "bound": "exact"}, "effective_bits", "==", "RZ", False),
+        ({"value": "a", "bound": "undetermined", "left": ("a", "b")}, "overflow", "!=", "c", True),
+        ({"value": "a", "bound": "undetermined", "left": ("a", "b")}, "overflow", "==", "a", False),
+        ({"value": 32, "bound": "undetermined"}, "products_per_sum", "==", 32, False),
+        ({"value": 32, "bound": "undetermined"}, "products_per_sum", ">=", 0, False),
+    ],
+)
+def test_words_and_what_no_number_stands_for(
+    finding: dict[str, Any], feature: str, operator: str, wanted: int | str, expected: bool
+) -> None:
+    assert holds(possible(Finding(**finding), feature), operator, wanted) is expected

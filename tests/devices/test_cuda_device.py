@@ -1,0 +1,164 @@
+"""The CUDA device: what can be said without a GPU, and exact sums on every instruction of the GPU that is here."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accprobe.build import driver, kernels
+from accprobe.devices import cuda, open_device
+from accprobe.errors import DeviceError, ToolMissing
+from accprobe.isa.formats import Bits, Format
+from accprobe.isa.instructions import Instruction
+
+NO_GPU = driver.why_no_gpu()
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+    """Sets what the driver answers."""
+    answer: list[object] = [0, "there is no NVIDIA driver"]
+    monkeypatch.setattr(driver, "gpus", lambda: tuple(answer))
+    return answer
+
+
+def test_no_driver(told: list[object]) -> None:
+    assert driver.gpu_count() == 0
+    assert driver.why_no_gpu() == "there is no NVIDIA driver"
+    with pytest.raises(DeviceError, match=r"cuda:0 cannot be opened: there is no NVIDIA driver"):
+        open_device("cuda:0")
+
+
+def test_no_cupy(told: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    told[:] = 1, ""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert driver.gpu_count() == 0
+    assert "pip install 'accprobe[cuda13]'" in str(driver.why_no_gpu())
+    with pytest.raises(ToolMissing, match="pip install"):
+        open_device("cuda:0")
+
+
+@pytest.mark.parametrize(("count", "known"), [(1, "cuda:0 alone"), (4, "cuda:0 to cuda:3")])
+def test_gpu_that_is_not_here(told: list[object], count: int, known: str) -> None:
+    told[:] = count, ""
+    with pytest.raises(DeviceError, match=f"there is no cuda:7; this machine has {known}"):
+        open_device("cuda:7")
+
+
+class FakeDriver:
+    """Answers as libcuda does."""
+
+    def __init__(self, error: int = 0) -> None:
+        self.error = error
+
+    def cuDeviceGet(self, handle: Any, index: int) -> int:  # noqa: N802
+        handle._obj.value = index
+        return 0
+
+    def cuDeviceGetUuid_v2(self, found: Any, handle: Any) -> int:  # noqa: N802
+        found[:] = range(handle.value, handle.value + 16)
+        return self.error
+
+
+def test_uuid_is_as_nvidia_smi_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_library", FakeDriver)
+    assert driver.uuid(0) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert driver.uuid(1) == "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
+
+
+def test_driver_that_tells_no_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_library", lambda: FakeDriver(801))
+    with pytest.raises(DeviceError, match=r"does not tell the UUID of cuda:0 \(error 801\)"):
+        driver.uuid(0)
+
+
+def small_integers(random: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> tuple[Bits, np.ndarray]:
+    """(bit patterns, values) of integers from -2 to 2, or from 0 to 2."""
+    values = random.integers(-2 if fmt.signed else 0, 3, shape)
+    return encode(fmt, values), values
+
+
+def encode(fmt: Format, values: np.ndarray) -> Bits:
+    if fmt.is_integer:
+        return (values & ((1 << fmt.bits) - 1)).astype(fmt.dtype)
+    assert fmt.ml_dtype is not None
+    return values.astype(fmt.ml_dtype).view(fmt.dtype)
+
+
+@pytest.fixture(scope="module")
+def gpu() -> cuda.CudaDevice:
+    device = cuda.CudaDevice(0)
+    device.prepare(device.instructions())
+    return device
+
+
+def runnable(device: cuda.CudaDevice) -> list[Instruction]:
+    return [inst for inst in device.instructions() if device.why_not(inst) is None]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(NO_GPU is not None, reason=str(NO_GPU))
+class TestGpu:
+    def test_exact_sums_at_every_placement(self, gpu: cuda.CudaDevice) -> None:
+        random = np.random.default_rng(1)
+        wrong = []
+        for inst in runnable(gpu):
+            count = 3 * kernels.problems(inst) + 1
+            a, a_values = small_integers(random, inst.a, (count, inst.k))
+            b, b_values = small_integers(random, inst.b, (count, inst.k))
+            c, c_values = small_integers(random, inst.c, (count,))
+            expected = encode(inst.d, (a_values * b_values).sum(1) + c_values)
+            places = range(gpu.placements(inst))
+            wrong += [(inst.name, p) for p in places if not np.array_equal(gpu.dot(inst, a, b, c, p), expected)]
+        assert wrong == []
+
+    def test_random_bits_do_not_depend_on_the_placement(self, gpu: cuda.CudaDevice) -> None:
+        random = np.random.default_rng(2)
+        moved = []
+        for inst in runnable(gpu):
+            operands = [
+                random.integers(0, np.iinfo(fmt.dtype).max, shape, fmt.dtype, endpoint=True)
+                for fmt, shape in ((inst.a, (200, inst.k)), (inst.b, (200, inst.k)), (inst.c, (200,)))
+            ]
+            first = gpu.dot(inst, *operands)
+            last = gpu.dot(inst, *operands, gpu.placements(inst) - 1)
+            if not np.array_equal(first, last):
+                moved.append(inst.name)
+        assert moved == []
+
+    def test_chunks_and_resident_operands_give_the_same_bits(
+        self, gpu: cuda.CudaDevice, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import cupy
+
+        random = np.random.default_rng(3)
+        inst = runnable(gpu)[0]
+        a, _ = small_integers(random, inst.a, (1000, inst.k))
+        b, _ = small_integers(random, inst.b, (1000, inst.k))
+        c, _ = small_integers(random, inst.c, (1000,))
+        whole = gpu.dot(inst, a, b, c)
+        np.testing.assert_array_equal(gpu.dot_on_gpu(inst, *(cupy.asarray(x) for x in (a, b, c))).get(), whole)
+        monkeypatch.setattr(cuda, "CHUNK_BYTES", 4000)
+        np.testing.assert_array_equal(gpu.dot(inst, a, b, c), whole)
+
+    def test_uuid_is_one(self, gpu: cuda.CudaDevice) -> None:
+        assert re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", gpu.uuid())
+        assert gpu.uuid() not in str(gpu.describe())
+
+    def test_says_what_it_is(self, gpu: cuda.CudaDevice) -> None:
+        assert gpu.describe()["sm_count"]
+        assert {"driver", "cuda", "cupy", "python"} <= set(gpu.environment())
+        assert all(gpu.lowering(inst) for inst in runnable(gpu)[:3])
+
+    def test_wrong_operands(self, gpu: cuda.CudaDevice) -> None:
+        inst = runnable(gpu)[0]
+        a, c = np.zeros((2, inst.k), inst.a.dtype), np.zeros(2, inst.c.dtype)
+        with pytest.raises(DeviceError, match="b is "):
+            gpu.dot(inst, a, a[:1], c)

@@ -1,0 +1,325 @@
+"""A run is recorded and played back: the same report, without the device."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from fakes import DENSE, SPARSE, WIDE, FakeDevice
+from telling import told
+
+from accprobe.cli import main
+from accprobe.devices import Device, open_device, recording
+from accprobe.devices.recorder import RecordedDevice
+from accprobe.devices.recording import Recording
+from accprobe.devices.replay import ReplayDevice
+from accprobe.devices.simulated import SimulatedDevice, simulated_device
+from accprobe.errors import DeviceError, NotRecorded, RecordingError
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.published import known_models
+from accprobe.report.report import Report
+from accprobe.survey import survey
+
+SOME = ["wgmma.m64n8k32.f32.e4m3.e4m3*", "mma.sync.m16n8k16.f16.f16.f16.f16", "mma.sync.m8n8k4.f64*", "mma.sync*k32.s32.s8.u8*"]
+FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
+
+
+class Unlike(SimulatedDevice):
+    """A simulated GPU whose instructions are no pure functions, as a real one's are not known to be."""
+
+    kind = "cuda"
+    pure = False
+
+    def __init__(self) -> None:
+        known = known_models("h100")
+        lowerings = {inst: entry.lowering for inst, entry in known.items()}
+        super().__init__({inst: entry.model for inst, entry in known.items()}, "Fake GPU", "sm_90a", lowerings)
+
+    def identity(self, inst: Instruction) -> None:
+        return None
+
+    def describe(self) -> dict[str, object]:
+        return {"sm_count": 3}
+
+    def placements(self, inst: Instruction) -> int:
+        return 5
+
+
+def recorded(device: Device, path: Path, select: list[str] = SOME, dots: int = 700, seed: int = 4) -> Report:
+    return survey.survey(device, select, dots, seed, record=path)
+
+
+def replayed(path: Path, jobs: int = 1, **asked: int) -> Report:
+    return survey.survey(f"replay:{path}", jobs=jobs, **{"dots": 700, "seed": 4, **asked})
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("device", [Unlike, lambda: simulated_device("h100")], ids=["gpu", "simulated"])
+def test_replay_gives_the_same_report(device: Callable[[], Device], jobs: int, tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+    first = recorded(device(), path)
+    assert len(first.measured) == 5
+    assert {row.status for row in first.measured} == {"confirmed"}
+    again = replayed(path, jobs)
+    assert told(again) == told(first)
+    assert again.device.kind == ("replay" if first.device.kind == "cuda" else "simulated")
+
+
+def test_same_answers_are_the_same_file(tmp_path: Path) -> None:
+    for name in "ab":
+        recorded(Unlike(), tmp_path / name, [FP8.name])
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_verification_is_kept_as_digests(tmp_path: Path) -> None:
+    """A hundred times the dot products add next to nothing."""
+    for name, dots in (("few", 300), ("many", 30_000)):
+        recorded(Unlike(), tmp_path / name, [FP8.name], dots)
+    few, many = ((tmp_path / name).stat().st_size for name in ("few", "many"))
+    assert many < few + 300
+
+
+class Faulty(Unlike):
+    """Wrong on random dot products whose C is negative, and on every seventh question another time it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[bytes] = set()
+
+    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+        d = super().dot(inst, a, b, c)
+        key = recording.question(inst, placement, a, b, c)
+        if key in self.seen and key[0] % 7 == 0:
+            d = d ^ d.dtype.type(1)
+        self.seen.add(key)
+        if len(c) > 20 and a.any(axis=1).all():
+            d[c >> 31 == 1] ^= 4
+        return d
+
+
+def test_faults_are_replayed_too(tmp_path: Path) -> None:
+    """Answers that change when asked again, and those that differ from the model."""
+    path = tmp_path / "r.npz"
+    first = recorded(Faulty(), path, [FP8.name])
+    (row,) = first.measured
+    assert row.status == "inferred"
+    assert row.unstable
+    assert row.verification is not None
+    assert 0 < row.verification.mismatches < row.verification.dots
+    assert row.verification.counterexample is not None
+    assert told(replayed(path)) == told(first)
+
+
+def test_what_the_device_cannot_measure_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+    first = recorded(FakeDevice(), path, [])
+    assert [row.status for row in first.instructions] == ["skipped", "confirmed", "confirmed"]
+    again = replayed(path)
+    assert [row.name for row in again.instructions] == [SPARSE, DENSE, WIDE]
+    assert told(again) == told(first)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "recording.npz"
+    recorded(Unlike(), path, [FP8.name])
+    return path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "120"}).invoke(main, ["run", "--jobs", "1", *arguments])
+
+
+def test_command_line_records_and_replays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r.npz"
+    with monkeypatch.context() as patched:
+        patched.setattr(survey, "open_device", lambda _: Unlike())
+        first = run("--device", "cuda:0", "--select", FP8.name, "--dots", "300", "--record", str(path))
+    assert first.exit_code == 0
+    again = run("--device", f"replay:{path}", "--dots", "300")
+    assert (again.exit_code, again.stderr) == (0, "")
+    assert again.stdout.startswith("REPLAYED from a recording: nothing was measured now\nFake GPU, sm_90a; 3 SMs\n")
+    assert "1 instructions replayed in" in again.stdout
+
+
+@pytest.mark.parametrize("options", [("--dots", "701", "--seed", "4"), ("--dots", "700", "--seed", "5")])
+def test_other_options_were_not_recorded(file: Path, options: tuple[str, ...]) -> None:
+    result = run("--device", f"replay:{file}", *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"accprobe: {file} does not hold an answer that this run asks for, of {FP8.name}: it answers what"
+        " `accprobe run --dots 700 --seed 4` of accprobe 0.1.0 asked; give the same options, or record again\n"
+    )
+
+
+def test_workers_end_with_the_same_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+    recorded(Unlike(), path)
+    with pytest.raises(NotRecorded, match="does not hold an answer that this run asks for"):
+        replayed(path, jobs=2, seed=5)
+
+
+def test_an_instruction_that_is_not_in_it_is_skipped(file: Path) -> None:
+    result = run("--device", f"replay:{file}", "--select", "wgmma.m64n8k16.f32.f16.f16")
+    assert result.exit_code == 2
+    assert result.stderr == "accprobe: none of the 1 instructions selected can be measured here: not in the recording\n"
+
+
+def test_a_run_cut_short_keeps_what_was_finished(tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+
+    def stop(report: Report) -> None:
+        if report.measured:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        survey.survey(Unlike(), SOME, 700, 4, on_row=stop, record=path)
+    again = replayed(path)
+    assert len(again.measured) == 1
+    assert {row.reason for row in again.instructions if row.status == "skipped"} == {"not in the recording"}
+
+
+def test_other_expectations_are_refused(file: Path) -> None:
+    """Answers that were kept as a digest come back for the model that was confirmed, and for no other."""
+    device = ReplayDevice(file)
+    keys = [key for key, kept in device._recording.exchanges.items() if not recording.is_in_full(kept[0])]
+    assert keys
+    unlike = Unlike()
+    asked: list[tuple[Bits, Bits, Bits, int]] = []
+
+    class Asking(Unlike):
+        def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+            if recording.question(inst, placement, a, b, c) in keys:
+                asked.append((a, b, c, placement))
+            return super().dot(inst, a, b, c)
+
+    survey.survey(Asking(), [FP8.name], 700, 4)
+    a, b, c, place = asked[0]
+    d = unlike.dot(FP8, a, b, c)
+    np.testing.assert_array_equal(device.dot_expecting(FP8, a, b, c, lambda: d, place), d)
+    with pytest.raises(NotRecorded, match="differ from another model's, not the answers"):
+        device.dot_expecting(FP8, a, b, c, lambda: d ^ np.uint32(1), place)
+    with pytest.raises(NotRecorded):
+        device.dot(FP8, a, b, c, place)
+
+
+def test_recorded_device_is_its_device() -> None:
+    inner = Unlike()
+    device = RecordedDevice(inner)
+    assert (device.kind, device.name, device.architecture, device.pure) == ("cuda", "Fake GPU", "sm_90a", False)
+    assert device.describe() == inner.describe()
+    assert device.environment() == inner.environment()
+    assert list(device.instructions()) == list(inner.instructions())
+    assert device.why_not(FP8) is None
+    assert device.lowering(FP8) == inner.lowering(FP8)
+    assert device.placements(FP8) == 5
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (
+            lambda raw: raw[: len(raw) // 2],
+            "no recording that `accprobe run --record` wrote, or not all: it is cut short",
+        ),
+        (lambda raw: raw[:-1000], "it is cut short"),
+        (lambda raw: b"", "it is another kind of file"),
+        (lambda raw: b'{"schema": 1}', "it is another kind of file"),
+        (lambda raw: raw[:2000] + b"????" + raw[2004:], "is damaged, or no recording"),
+        (lambda raw: archive({"x": np.zeros(1)}), "is no recording that `accprobe run --record` wrote, but another archive"),
+        (lambda raw: changed(raw, header=b'{"accprobe recording": 9}'), "reads recordings of version 1, the file has 9"),
+        (
+            lambda raw: changed(raw, header=b'{"accprobe recording": 1, "instructions": []}'),
+            "is damaged, or no recording",
+        ),
+        (lambda raw: changed(raw, answers=b"\0\0"), "is damaged, or no recording"),
+    ],
+)
+def test_damaged_files(file: Path, spoil: Callable[[bytes], bytes], reason: str) -> None:
+    file.write_bytes(spoil(file.read_bytes()))
+    result = run("--device", f"replay:{file}")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"accprobe: {file}")
+    assert reason in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def archive(arrays: dict[str, np.ndarray]) -> bytes:
+    return recording._packed(arrays)
+
+
+def changed(raw: bytes, **arrays: bytes) -> bytes:
+    with np.load(io.BytesIO(raw)) as file:
+        kept = {name: file[name] for name in file.files}
+    return archive(kept | {name: np.frombuffer(data, np.uint8) for name, data in arrays.items()})
+
+
+def test_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="none cannot be read: No such file or directory"):
+        open_device(f"replay:{tmp_path / 'none'}")
+
+
+def test_recording_cannot_be_written(tmp_path: Path) -> None:
+    result = run("--device", "sim:h100", "--record", str(tmp_path / "no" / "file"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "cannot be written: No such file or directory" in result.stderr
+
+
+def test_recording_that_cannot_be_written_after_all(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(RecordingError, match=r"folder cannot be written: Is a directory"):
+        recorded(FakeDevice(), tmp_path / "folder", [])
+
+
+def test_numpy_reads_the_file(file: Path) -> None:
+    assert zipfile.is_zipfile(file)
+    with np.load(file, allow_pickle=False) as arrays:
+        header = json.loads(arrays["header"].tobytes())
+    assert header["name"] == "Fake GPU"
+    assert header["asked"] == "--dots 700 --seed 4"
+    assert "path" not in header
+    loaded = Recording.load(file)
+    assert loaded.instructions[FP8.name].lowering == Unlike().lowering(FP8)
+
+
+def test_a_device_that_stops_is_no_replay_that_ends(tmp_path: Path) -> None:
+    """What a launch raises is recorded nowhere; the rows before it are."""
+
+    class Stops(Unlike):
+        def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+            if inst != FP8 and inst.k == 32:
+                raise DeviceError("the launch failed")
+            return super().dot(inst, a, b, c)
+
+    path = tmp_path / "r.npz"
+    report = recorded(Stops(), path, [FP8.name, "mma.sync.m16n8k32.s32.s8.u8.s32"])
+    assert sorted(row.status for row in report.measured) == ["confirmed", "unverified"]
+    with pytest.raises(NotRecorded):
+        replayed(path)
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    node = tmp_path / "node"
+    node.symlink_to("/dev/full")
+    result = run("--device", "sim:h100", "--select", FP8.name, "--dots", "300", "--record", str(node))
+    assert (result.exit_code, result.stderr) == (2, f"accprobe: {node} cannot be written: No space left on device\n")
+    assert node.is_symlink()
+    assert not node.is_file()
+
+
+def test_report_and_recording_go_to_two_files(tmp_path: Path) -> None:
+    same = str(tmp_path / "same")
+    result = run("--device", "sim:h100", "--select", FP8.name, "-o", same, "--record", same)
+    assert (result.exit_code, result.stderr) == (2, "accprobe: -o and --record name the same file; give two\n")
+
+
+def test_replay_needs_a_file() -> None:
+    result = run("--device", "replay:")
+    assert (result.exit_code, result.stderr) == (2, "accprobe: 'replay:' names no recording; give replay:FILE\n")

@@ -1,0 +1,107 @@
+"""Devices that evaluate models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from planted import instruction
+
+from accprobe.devices import open_device
+from accprobe.devices.simulated import SimulatedDevice, simulated_device
+from accprobe.errors import UnknownName
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import catalog, parse
+from accprobe.model.published import CHIPS, known_models, names
+from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.operands.kinds import draw
+from accprobe.sass.lowering import Lowering
+
+FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
+MODEL = DotModel(chain([range(32)], FloatArithmetic(FORMATS["f32"], 13, "RZ", 13)))
+OTHER = DotModel(chain([range(32)], FloatArithmetic(FORMATS["f32"], 13, "RZ", 12)))
+
+
+def test_dot_is_the_model() -> None:
+    device = SimulatedDevice({FP8: MODEL})
+    operands = draw("near", FP8, np.random.default_rng(0), 50)
+    assert np.array_equal(device.dot(FP8, *operands), MODEL.evaluate(FP8, *operands))
+    assert not np.array_equal(device.dot(FP8, *operands), OTHER.evaluate(FP8, *operands))
+    assert device.model(FP8) == MODEL
+
+
+def test_operands_are_left_as_they_are() -> None:
+    operands = draw("special", FP8, np.random.default_rng(0), 50)
+    before = [x.copy() for x in operands]
+    SimulatedDevice({FP8: MODEL}).dot(FP8, *operands)
+    assert all(np.array_equal(x, y) for x, y in zip(before, operands, strict=True))
+
+
+def test_placement_changes_nothing() -> None:
+    device = SimulatedDevice({FP8: MODEL})
+    operands = draw("near", FP8, np.random.default_rng(0), 50)
+    assert device.placements(FP8) >= 1
+    assert np.array_equal(device.dot(FP8, *operands, placement=0), device.dot(FP8, *operands, placement=3))
+
+
+def test_what_it_has_no_model_of() -> None:
+    device = SimulatedDevice({FP8: MODEL})
+    absent = parse("wgmma.m64n8k32.f32.e5m2.e5m2")
+    assert device.why_not(FP8) is None
+    assert device.why_not(absent) == "no model yet"
+    assert absent in device.instructions()
+    assert device.lowering(FP8) is None
+
+
+def test_instruction_of_no_architecture_is_listed() -> None:
+    planted = instruction(32, "f32", "e4m3", "e4m3", "f32")
+    device = SimulatedDevice({planted: MODEL, FP8: MODEL}, architecture="sm_90a")
+    listed = list(device.instructions())
+    assert listed == [*catalog("sm_90a"), planted]
+    assert len(set(listed)) == len(listed)
+
+
+def test_same_function_same_identity() -> None:
+    registers, mixed = parse("wgmma.m64n8k32.f32.e4m3.e4m3.rs"), parse("wgmma.m64n8k32.f32.e4m3.e5m2")
+    device = SimulatedDevice({FP8: MODEL, registers: MODEL, mixed: MODEL})
+    assert device.identity(FP8) == device.identity(registers)
+    assert device.identity(FP8) != device.identity(mixed)
+    changed = SimulatedDevice({FP8: MODEL, registers: OTHER})
+    assert changed.identity(FP8) != changed.identity(registers)
+    assert hash(changed.identity(FP8)) == hash(device.identity(FP8))
+
+
+def test_facts() -> None:
+    lowering = Lowering(("QGMMA",), (("QGMMA", 1),), "known model")
+    device = SimulatedDevice({FP8: MODEL}, "my chip", "sm_89", {FP8: lowering})
+    assert (device.kind, device.pure, device.name, device.architecture) == ("simulated", True, "my chip", "sm_89")
+    assert device.lowering(FP8) == lowering
+    assert device.describe() == {}
+    assert set(device.environment()) == {"python", "numpy"}
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_device_of_a_published_chip(name: str) -> None:
+    device = open_device(f"sim:{name}")
+    assert device.kind == "simulated"
+    assert device.name == f"simulated {CHIPS[name].title}"
+    assert device.architecture == CHIPS[name].architecture
+    known = known_models(name)
+    assert {inst for inst in device.instructions() if device.why_not(inst) is None} == set(known)
+    inst, entry = next(iter(known.items()))
+    assert device.lowering(inst) == entry.lowering
+    operands = draw("wide", inst, np.random.default_rng(0), 5)
+    assert np.array_equal(device.dot(inst, *operands), entry.model.evaluate(inst, *operands))
+
+
+def test_unknown_chip() -> None:
+    with pytest.raises(UnknownName, match=r"no published model of 'h10'; did you mean .*h100"):
+        simulated_device("h10")
+
+
+@pytest.mark.parametrize("wrong", ["sim:", "sim:zzzzzz"])
+def test_unknown_device_gives_the_names_as_they_are_typed(wrong: str) -> None:
+    known = [f"sim:{name}" for name in names()]
+    with pytest.raises(UnknownName) as error:
+        open_device(wrong)
+    assert str(error.value) == f"no published model of '{wrong}'; did you mean {', '.join(known[:-1])} or {known[-1]}?"
+    assert all(open_device(name).kind == "simulated" for name in known)

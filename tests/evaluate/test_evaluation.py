@@ -1,0 +1,124 @@
+"""Models evaluated one after another on the same dot products, against each evaluated alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted import Planted, float_models, integer_models
+
+from accprobe.evaluate import evaluator
+from accprobe.evaluate import reference as evaluation
+from accprobe.evaluate.reference import Evaluation
+from accprobe.infer.answers import FEW, Answers, spread
+from accprobe.infer.findings import Finding
+from accprobe.infer.ladders import coarser, floors
+from accprobe.infer.rivals import groups, pairs, rivals
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.published import known_models
+from accprobe.model.tree import DotModel
+from accprobe.operands.directed import Felt, directed
+from accprobe.operands.kinds import Operands, draw, joined, kinds
+
+ONE_ROUND = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "mma.sync.m16n8k8.f64.f64.f64.f64", "wgmma.m64n8k32.f16.e5m2.e5m2"
+
+
+def every_kind(inst: Instruction, seed: int, n: int) -> Operands:
+    rng = np.random.default_rng(seed)
+    return joined([draw(kind, inst, rng, n) for kind in kinds(inst)])
+
+
+def telling(inst: Instruction, model: DotModel, seed: int, n: int) -> Operands:
+    """Random operands of every kind, and such as are made for fields that show seldom."""
+    rng = np.random.default_rng(seed)
+    sums = tuple(range(len(list(model.root.nodes()))))
+    places = (Felt("anywhere", sums), Felt("products", sums), Felt("floor", sums, (-12, -126)))
+    return joined([every_kind(inst, seed, n), *(directed(inst, model, place, rng, 16 * n) for place in places)])
+
+
+def relatives(inst: Instruction, model: DotModel) -> Iterator[DotModel]:
+    """The model, those that differ from it in a field or several, and the model again."""
+    yield model
+    for rival in (*rivals(model, {"order": Finding("order", "")}), *pairs(model), *groups(model)):
+        yield rival.model
+    for rungs in coarser(model):
+        yield from (rival.model for rival in rungs[:3])
+    for levels in floors(inst, model):
+        yield from (rival.model for rival in (*levels.above[:400:20], *levels.below[:3], *filter(None, [levels.none])))
+    yield model
+
+
+def assert_alike(inst: Instruction, models: list[DotModel], operands: Operands) -> None:
+    together = Evaluation(inst, *operands)
+    for model in models:
+        np.testing.assert_array_equal(together.of(model), Evaluation(inst, *operands).of(model), str(model))
+
+
+@pytest.mark.parametrize("room", [evaluation.ROOM, 0], ids=["as it is", "without room"])
+@pytest.mark.parametrize("name", ONE_ROUND)
+def test_rivals_of_known_models(name: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is remembered, or forgotten at once."""
+    monkeypatch.setattr(evaluation, "ROOM", room)
+    inst = parse(name)
+    model = known_models("h100")[inst].model
+    assert_alike(inst, list(relatives(inst, model)), telling(inst, model, 0, 12))
+
+
+@settings(max_examples=60, deadline=None)
+@given(float_models() | integer_models(), st.integers(0, 2**32 - 1), st.randoms(use_true_random=False))
+def test_rivals_of_planted_models_in_any_order(planted: Planted, seed: int, random) -> None:  # type: ignore[no-untyped-def]
+    inst, models = planted.instruction, list(relatives(planted.instruction, planted.model))
+    operands = every_kind(inst, seed, 8) if inst.is_integer else telling(inst, planted.model, seed, 4)
+    assert_alike(inst, random.sample(models, min(len(models), 25)), operands)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    inst = parse(ONE_ROUND[0])
+    operands = every_kind(inst, 0, 40)
+    together = Evaluation(inst, *operands)
+    for model in relatives(inst, known_models("h100")[inst].model):
+        together.of(model)
+    for chunk in together._chunks:
+        held = sum(evaluation._size(value) for value in chunk._memory._kept.values())
+        assert 0 < held <= evaluation.ROOM * 8 * (chunk._a.size + 8 * len(chunk._c))
+
+
+def test_operands_that_change_are_others() -> None:
+    """What was computed for the last operands is of use for the very same ones alone, whichever arrays hold them."""
+    inst, other = parse(ONE_ROUND[0]), parse("wgmma.m64n8k32.f32.e4m3.e4m3")
+    models = {i: known_models("h100")[i].model for i in (inst, other)}
+    a, b, c = every_kind(inst, 0, 20)
+
+    def alone(i: Instruction) -> Bits:
+        return evaluator.with_numpy(models[i], i, a, b, c)
+
+    first = models[inst].evaluate(inst, a, b, c)
+    np.testing.assert_array_equal(first, alone(inst))
+    np.testing.assert_array_equal(models[other].evaluate(other, a.copy(), b, c), alone(other))
+    for x in (a, b, c):
+        x ^= x.dtype.type(1 << (8 * x.itemsize - 1))
+        np.testing.assert_array_equal(models[inst].evaluate(inst, a, b, c), alone(inst))
+    assert (models[inst].evaluate(inst, a, b, c) != first).any()
+    np.testing.assert_array_equal(models[inst].evaluate(inst, a[:7], b[:7], c[:7]), alone(inst)[:7])
+
+
+def test_answers_that_are_not_a_models() -> None:
+    inst = parse(ONE_ROUND[0])
+    model = known_models("h100")[inst].model
+    operands = every_kind(inst, 1, 30)
+    right = Answers(inst, operands, model)
+    assert len(right) == len(operands.c)
+    np.testing.assert_array_equal(right.d, evaluator.evaluate(model, inst, *operands))
+    assert right.explained_by(model)
+    d = right.d.copy()
+    unseen = next(i for i in range(len(d)) if i not in spread(np.arange(len(d)), FEW))
+    d[unseen] ^= 1
+    wrong = Answers(inst, operands, d)
+    assert wrong.wrong(model).tolist() == [unseen]
+    assert not wrong.explained_by(model)
+    assert wrong.some(np.array([0, unseen])).wrong(model).tolist() == [1]
+    assert wrong.some(np.delete(np.arange(len(d)), unseen)).explained_by(model)

@@ -1,0 +1,258 @@
+"""The evaluator for GPUs, without one: compiled for the CPU it gives the bits of numpy's, and NVRTC compiles it."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import needs
+from planted import instruction
+
+from accprobe.build import kernels
+from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.evaluate import evaluator
+from accprobe.evaluate.cuda.source import can_promote, plan, source
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.operands.kinds import draw, kinds
+from accprobe.report.models import named_models
+from accprobe.sass.reading import Function, Line, functions
+
+ON_HOST = Path(__file__).parents[1] / "support" / "evaluator_on_host.h"
+FLAGS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC")
+ROWS, COLUMNS = 21, 19
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+
+QGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
+TF32 = "mma.sync.m16n8k8.f32.tf32.tf32.f32"
+F64 = "mma.sync.m16n8k8.f64.f64.f64.f64"
+INT8 = "mma.sync.m16n8k32.satfinite.s32.s8.u8.s32"
+SPLIT = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32"
+
+
+class Job(ctypes.Structure):
+    """`Job` of evaluator.cu."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in "abcd"),
+        *((name, ctypes.c_uint64) for name in ("rows", "columns")),
+        *((name, ctypes.c_uint32) for name in ("blocks", "promote")),
+    )
+
+
+class Differences(ctypes.Structure):
+    """`Differences` of evaluator.cu."""
+
+    _fields_ = (*((name, ctypes.c_void_p) for name in ("expected", "count", "found")), ("most", ctypes.c_uint32))
+
+
+def recorded(name: str, **changes: Any) -> tuple[Instruction, DotModel]:
+    """The H200's model of an instruction, some fields of every arithmetic that has them changed."""
+    inst = parse(name)
+    model = named_models("h200")[inst]
+    return inst, model.with_arithmetic(lambda has: replace(has, **changes)) if changes else model
+
+
+def planted(d: str, operand: str, k: int, size: int, **changes: Any) -> tuple[Instruction, DotModel]:
+    """A model of no hardware: a chain of sums of `size` products, every other rule as given."""
+    inst = instruction(k, d, operand, operand, d)
+    summing = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", **{"alignment_bits": 20, **changes})
+    return inst, DotModel(chain([list(range(i, k, k // size)) for i in range(k // size)], summing))
+
+
+CASES = {
+    "QGMMA": recorded(QGMMA),
+    "sticky": recorded(QGMMA, alignment_rounding="sticky"),
+    "normalised product": recorded(QGMMA, product_exponent="normalised product"),
+    "two sums and an add": recorded(SPLIT),
+    "f16 results": recorded("wgmma.m64n8k32.f16.e5m2.e4m3"),
+    "tf32": recorded(TF32),
+    "f64": recorded(F64),
+    "integers": recorded(INT8),
+    "planted": planted("f32", "bf16", 16, 4, product_exponent="normalised operands", zero_sign="ieee", overflow="largest"),
+    "zeros aligned": planted("f32", "f16", 8, 8, subnormal_results="flushed", zero_terms="aligned", min_exponent=-100),
+    "one by one": planted("f32", "e5m2", 4, 4, alignment_bits=None),
+}
+SINGLE = ("QGMMA", "normalised product", "integers")
+PROMOTED = ("QGMMA", "f16 results", "tf32")
+
+
+@cache
+def compiled(name: str, single: bool = False) -> ctypes.CDLL:
+    """The evaluator of a case for the CPU."""
+    inst, model = CASES[name]
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "evaluator.cpp"
+        place.write_text(f"{source(model, inst, single)}\n{ON_HOST.read_text()}")
+        made = place.with_suffix(".so")
+        built = subprocess.run(["g++", *FLAGS, "-o", made, place], capture_output=True, text=True)
+        assert built.returncode == 0, built.stderr
+        return ctypes.CDLL(str(made))
+
+
+def run(library: ctypes.CDLL, inst: Instruction, a: Bits, b: Bits, c: Bits | None, blocks: int = 1, promote: int = 0) -> Bits:
+    """a [M, blocks * K], b [N, blocks * K], c [M, N] -> [M, N]."""
+    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    d = np.full((len(a), len(b)), 0x55, np.uint32 if promote else inst.d.dtype)
+    pointers = [None if x is None else x.ctypes.data for x in (a, b, c, d)]
+    job = Job(*pointers, len(a), len(b), blocks, promote)
+    library.evaluate_on_host(ctypes.byref(job), ctypes.byref(Differences()))
+    return d
+
+
+def reference(inst: Instruction, model: DotModel, a: Bits, b: Bits, c: Bits) -> Bits:
+    """One block of the same."""
+    rows, columns = np.repeat(a, len(b), 0), np.tile(b, (len(a), 1))
+    return evaluator.with_numpy(model, inst, rows, columns, np.ascontiguousarray(c.reshape(-1))).reshape(len(a), len(b))
+
+
+def matrices(kind: str, inst: Instruction, seed: int, blocks: int = 1) -> tuple[Bits, Bits, Bits]:
+    """a [ROWS, blocks * K], b [COLUMNS, blocks * K], c [ROWS, COLUMNS]."""
+    random = np.random.default_rng(seed)
+    a = np.hstack([draw(kind, inst, random, ROWS).a for _ in range(blocks)])
+    b = np.hstack([draw(kind, inst, random, COLUMNS).b for _ in range(blocks)])
+    return a, b, draw(kind, inst, random, ROWS * COLUMNS).c.reshape(ROWS, COLUMNS)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "single"), [*((name, False) for name in CASES), *((name, True) for name in SINGLE)])
+def test_bits_are_those_of_numpy(name: str, single: bool) -> None:
+    """Of every kind of operands, special values too, in matrices that fill no tile."""
+    inst, model = CASES[name]
+    library = compiled(name, single)
+    for seed, kind in enumerate(kinds(inst)):
+        a, b, c = matrices(kind, inst, seed)
+        np.testing.assert_array_equal(run(library, inst, a, b, c), reference(inst, model, a, b, c), err_msg=kind)
+        zero = np.zeros_like(c)
+        np.testing.assert_array_equal(run(library, inst, a, b, None), reference(inst, model, a, b, zero), err_msg=kind)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", CASES)
+def test_chains(name: str) -> None:
+    inst, model = CASES[name]
+    library = compiled(name, name in SINGLE)
+    blocks = 5
+    for seed, kind in enumerate(("uniform", "extreme") if inst.is_integer else ("normal", "cancelling", "huge", "special")):
+        a, b, c = matrices(kind, inst, seed, blocks)
+        expected = c
+        for k in range(0, a.shape[1], inst.k):
+            expected = reference(inst, model, a[:, k : k + inst.k], b[:, k : k + inst.k], expected)
+        np.testing.assert_array_equal(run(library, inst, a, b, c, blocks), expected, err_msg=kind)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", PROMOTED)
+def test_promoted_chains(name: str) -> None:
+    """Two blocks, then the one that is left, each added to a float32 sum."""
+    inst, model = CASES[name]
+    library = compiled(name, name in SINGLE)
+    for seed, kind in enumerate(("normal", "special")):
+        a, b, _ = matrices(kind, inst, seed, 3)
+        total = draw("normal", parse(QGMMA), np.random.default_rng(seed), ROWS * COLUMNS).c.reshape(ROWS, COLUMNS)
+        got = run(library, inst, a, b, total, 3, 2)
+        for first, end in ((0, 2), (2, 3)):
+            running = np.zeros((ROWS, COLUMNS), inst.c.dtype)
+            for k in range(first * inst.k, end * inst.k, inst.k):
+                running = reference(inst, model, a[:, k : k + inst.k], b[:, k : k + inst.k], running)
+            with np.errstate(all="ignore"):
+                values = total.view(np.float32) + inst.d.values(running).astype(np.float32)
+            total = np.where(np.isnan(values), np.uint32(0x7FFFFFFF), values.view(np.uint32))
+        np.testing.assert_array_equal(got, total, err_msg=kind)
+
+
+@needs_compiler
+def test_differences_are_counted_and_the_first_are_kept() -> None:
+    inst, model = CASES["QGMMA"]
+    library = compiled("QGMMA")
+    a, b, c = matrices("normal", inst, 0)
+    expected = reference(inst, model, a, b, c)
+    right = expected.copy()
+    wrong = [(0, 0), (3, 18), (20, 5)]
+    for row, column in wrong:
+        expected[row, column] ^= 1
+    count, found = np.zeros(1, np.uint64), np.zeros((2, 4), np.uint64)
+    job = Job(a.ctypes.data, b.ctypes.data, c.ctypes.data, None, ROWS, COLUMNS, 1, 0)
+    differences = Differences(expected.ctypes.data, count.ctypes.data, found.ctypes.data, len(found))
+    library.evaluate_on_host(ctypes.byref(job), ctypes.byref(differences))
+    assert count[0] == 3
+    for row, column, got, pattern in found.tolist():
+        assert (row, column) in wrong
+        assert (got, pattern) == (expected[row, column], right[row, column])
+
+
+def test_what_is_held_in_float32_and_what_is_tiled() -> None:
+    for name, (inst, model) in CASES.items():
+        assert plan(model, inst).single == inst.is_integer
+        assert plan(model, inst, single=True).single == (name in SINGLE)
+        assert plan(model, inst).tiled == (name != "one by one")
+
+
+def test_what_has_no_evaluator_says_so() -> None:
+    inst, model = CASES["QGMMA"]
+    with pytest.raises(AccprobeError, match="has 8 products, the model 32"):
+        source(model, parse(TF32))
+    assert not can_promote(parse(F64))
+    assert not can_promote(parse(INT8))
+    assert can_promote(inst)
+
+
+@pytest.fixture(scope="module")
+def cubins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path_factory.mktemp("cubins")))
+        yield
+
+
+def cubin(name: str, target: str, single: bool) -> kernels.Cubin:
+    inst, model = CASES[name]
+    try:
+        return kernels.compile_source(source(model, inst, single), target, name)
+    except ToolMissing as e:
+        pytest.skip(str(e))
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "single"),
+    [
+        ("tf32", "sm_80", False),
+        ("QGMMA", "sm_89", True),
+        ("one by one", "sm_90a", False),
+        ("integers", "sm_100a", False),
+        ("f64", "sm_120a", False),
+    ],
+)
+def test_compiles_for_every_architecture(cubins: None, name: str, target: str, single: bool) -> None:
+    needs("nvdisasm")
+    made = list(functions(cubin(name, target, single).path))
+    assert {function.name for function in made} >= {"evaluate", "describe"}
+    assert {function.architecture for function in made} == {target}
+
+
+def innermost_loops(function: Function) -> list[tuple[Line, ...]]:
+    """Whatever a jump back leads to, but for what has another such loop in it."""
+    targets = [(found[0], i) for i, line in enumerate(function.lines) if (found := re.search(r"\.L_\w+", line.operands))]
+    loops = [(function.labels[label], end) for label, end in targets if function.labels.get(label, end) < end]
+    inner = [(a, z) for a, z in loops if not any((a, z) != (b, y) and a <= b and y <= z for b, y in loops)]
+    return [function.lines[a : z + 1] for a, z in inner]
+
+
+def test_a_product_costs_one_fused_multiply_add(cubins: None) -> None:
+    """QGMMA in float32: of a loop over k, 16 products a load of four operands, little is anything else."""
+    needs("nvdisasm")
+    function = {found.name: found for found in functions(cubin("QGMMA", "sm_90a", True).path)}["evaluate"]
+    (opcodes,) = [found for loop in innermost_loops(function) if (found := Counter(line.stem for line in loop))["FFMA"]]
+    assert opcodes["FFMA"] == 16 * opcodes["LDS"] > 0
+    assert opcodes["FFMA"] > 0.9 * opcodes.total()

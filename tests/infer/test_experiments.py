@@ -1,0 +1,158 @@
+"""Planted features must be found again, on devices that have nothing published about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, given, settings
+from planted import Planted, float_models, instruction, integer_models
+from separating import separating
+
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.infer.characterise import characterise
+from accprobe.infer.findings import Finding
+from accprobe.infer.rivals import Rival
+from accprobe.infer.separation import Search
+from accprobe.isa.formats import FORMATS, Bits
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, chain
+from accprobe.survey.surveyor import settle
+from accprobe.verify.random import verify
+
+FORTY = settings(max_examples=40, deadline=None, phases=[Phase.generate])
+"""Draws that are always the same; with `--hypothesis-profile=fresh`, others each time."""
+
+
+def outcome(planted: Planted) -> dict[str, Finding]:
+    """The findings as a report has them. No operand may contradict the model, nor a value that the findings leave open."""
+    inst = planted.instruction
+    device = SimulatedDevice({inst: planted.model})
+    result, contest = settle(device, inst)
+    assert result.model is not None
+    assert not contest.wrong
+    verification = verify(device, inst, result.model, dots=4000, seed=11)
+    assert not verification.mismatches, verification.counterexample
+    assert_cannot_be_told(planted, contest.survived)
+    for finding in result.findings.values():
+        assert finding.bound != "undetermined" or finding.left or finding.feature in OF_THE_TREE, finding
+    return result.findings
+
+
+def assert_cannot_be_told(planted: Planted, survived: Iterable[Rival]) -> None:
+    """Fresh operands, made for the fields in which they differ, do not tell the survivors from the truth either."""
+    for rival in survived:
+        search = Search(planted.instruction, planted.model, seed=2026)
+        fields = [field for field, _ in rival.changes]
+        assert separating(search, rival.model, fields) is None, f"{rival.field} {rival}"
+
+
+OF_THE_TREE = ("order", "products_per_sum", "addend")
+"""Features that need no values left: where no order shows, any is."""
+
+
+def arithmetics(model: DotModel) -> dict[str, tuple[Arithmetic, int]]:
+    """The planted arithmetic of each role and the terms of its longest sum, by the prefix of its findings."""
+    found: dict[str, tuple[Arithmetic, int]] = {}
+    for node in model.root.nodes():
+        prefix = "" if node.products else "add_"
+        found[prefix] = node.arithmetic, max(len(node.terms), found.get(prefix, (None, 0))[1])
+    return found
+
+
+def assert_true(findings: dict[str, Finding], planted: Planted) -> None:
+    """Nothing said to be exact is wrong, and every lower bound and every list of values left holds."""
+    for prefix, (arithmetic, terms) in arithmetics(planted.model).items():
+        for name, value in vars(arithmetic).items():
+            finding = findings.get(prefix + name)
+            if finding is None or (name in ("alignment_bits", "alignment_rounding") and terms < 3):
+                continue  # of two terms it is seen through the rounding alone: other pairs of values are the same function
+            shown = f"0x{value:0{arithmetic.result.storage_bits // 4}X}" if name == "nan" else value
+            assert_holds(finding, shown)
+    for name in ("subnormal_operands", "subnormal_addend"):
+        assert_holds(findings[name], getattr(planted.model, name))
+    if findings["order"].bound == "exact":
+        assert findings["order"].value == planted.model.order
+
+
+def assert_holds(finding: Finding, planted: object) -> None:
+    if finding.bound == "exact":
+        assert finding.value == planted, finding
+    elif finding.bound == "at least":
+        assert finding.value <= planted, finding
+    elif len(finding.left) > 1:
+        most = [int(left.removeprefix("at most ")) for left in finding.left if str(left).startswith("at most ")]
+        below = planted is None or "any" in finding.left or any(planted <= level for level in most)
+        least = [int(left.removesuffix(" or more")) for left in finding.left if str(left).endswith(" or more")]
+        above = any(planted is None or planted >= bits for bits in least)
+        assert planted in finding.left or above or (finding.feature.removeprefix("add_") == "min_exponent" and below), finding
+
+
+@FORTY
+@given(float_models(plain=True))
+def test_sums_bits_and_roundings(planted: Planted) -> None:
+    """Trees, F from 4 to 40, every cut and rounding."""
+    assert_true(outcome(planted), planted)
+
+
+@FORTY
+@given(float_models())
+def test_any_features(planted: Planted) -> None:
+    """The rules of exponents, zeros, subnormals and overflow too."""
+    assert_true(outcome(planted), planted)
+
+
+@pytest.mark.parametrize("field", ["alignment_bits", "result_bits", "result_rounding", "alignment_rounding"])
+def test_another_value_is_another_answer(field: str) -> None:
+    """Each rule of inference answers differently when the planted feature changes: nothing published is typed in."""
+    inst = instruction(32, "f32", "e4m3", "e4m3", "f32")
+    hopper = FloatArithmetic(FORMATS["f32"], 13, "RZ", 13)
+    values = {
+        "alignment_bits": [9, 13, 14, 22, 25],
+        "result_bits": [7, 10, 13],
+        "result_rounding": ["RZ", "RNE", "RU", "RD"],
+        "alignment_rounding": ["truncate", "floor", "nearest", "sticky"],
+    }
+    for value in values[field]:
+        model = DotModel(chain([range(32)], replace(hopper, **{field: value})))
+        assert characterise(SimulatedDevice({inst: model}), inst).findings[field].value == value
+
+
+@FORTY
+@given(integer_models())
+def test_integers(planted: Planted) -> None:
+    findings = outcome(planted)
+    assert findings["overflow"].value == planted.model.root.arithmetic.overflow
+    assert findings["result_bits"].value == 32
+
+
+class Flaky(SimulatedDevice):
+    """A device that flips a bit of the first answer of every third call."""
+
+    pure = False
+    calls = 0
+
+    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+        d = super().dot(inst, a, b, c, placement)
+        self.calls += 1
+        d[0] ^= self.calls % 3 == 0
+        return d
+
+
+def test_a_device_that_changes_its_mind_is_found_out() -> None:
+    inst = instruction(8, "f32", "f16", "f16", "f32")
+    model = DotModel(chain([range(8)], FloatArithmetic(FORMATS["f32"], 23, "RZ", 24)))
+    assert characterise(SimulatedDevice({inst: model}), inst).unstable == 0
+    assert characterise(Flaky({inst: model}), inst).unstable > 0
+
+
+def test_results_that_only_c_can_reach_limit_nothing() -> None:
+    """Sums that flush subnormals, and a separate add of C that keeps them: products show less than C does."""
+    inst = instruction(16, "f16", "e5m2", "e5m2", "f16")
+    nan = 0x7FFF
+    flushing = FloatArithmetic(FORMATS["f16"], 6, "RD", 36, "nearest", subnormal_results="flushed", nan=nan)
+    add = FloatArithmetic(FORMATS["f16"], 10, "RNE", None, zero_sign="ieee", nan=nan)
+    planted = Planted(inst, DotModel(chain([range(8), range(8, 16)], flushing, "own add", add)))
+    findings = characterise(SimulatedDevice({inst: planted.model}), inst).findings
+    assert_holds(findings["alignment_bits"], 36)

@@ -1,0 +1,136 @@
+"""Rivals: every model but one respect, and which of them a device contradicts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given, settings
+from planted import Planted, float_models, integer_models
+from usual import CONVERTED, F16, F64, FP8, KNOWN, S32, TWO_SUMS, found
+
+from accprobe.infer.findings import Finding
+from accprobe.infer.rivals import Rival, in_all, rivals
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain
+
+
+def differences(one: FusedSum, other: FusedSum) -> set[str]:
+    """Fields that differ in any two sums in the same place; "order" where the trees differ."""
+    shapes = [[(node.products, node.has_addend, len(node.terms)) for node in root.nodes()] for root in (one, other)]
+    if shapes[0] != shapes[1]:
+        return {"order"}
+    changed: set[str] = set()
+    for x, y in zip(one.nodes(), other.nodes(), strict=True):
+        assert type(x.arithmetic) is type(y.arithmetic)
+        changed |= {f.name for f in fields(x.arithmetic) if getattr(x.arithmetic, f.name) != getattr(y.arithmetic, f.name)}
+    return changed
+
+
+def assert_well_formed(model: DotModel, findings: dict[str, Finding]) -> None:
+    every = list(rivals(model, findings))
+    assert model not in [rival.model for rival in every]
+    assert len({rival.model for rival in every}) == len(every)
+    assert len({(rival.field, rival.value) for rival in every}) == len(every)
+    assert all(rival.model.products == model.products for rival in every)
+
+
+@settings(max_examples=60, deadline=None)
+@given(float_models() | integer_models())
+def test_none_twice_and_never_the_model(planted: Planted) -> None:
+    model = planted.model
+    every = list(rivals(model, found(model)))
+    assert model not in [rival.model for rival in every]
+    assert len({rival.model for rival in every}) == len(every)
+    assert all(rival.model.products == model.products for rival in every)
+
+
+@pytest.mark.parametrize("inst", KNOWN, ids=str)
+def test_rivals_of_published_models(inst: Instruction) -> None:
+    assert_well_formed(KNOWN[inst], found(KNOWN[inst]))
+
+
+@pytest.mark.parametrize("inst", [FP8, F16], ids=str)
+def test_a_rival_differs_in_the_one_respect_that_it_names(inst: Instruction) -> None:
+    model = KNOWN[inst]
+    for rival in rivals(model, found(model)):
+        operands = {
+            name for name in ("subnormal_operands", "subnormal_addend") if getattr(rival.model, name) != getattr(model, name)
+        }
+        sums = differences(rival.model.root, model.root)
+        assert operands | sums == {rival.field}
+
+
+def test_fields_and_values_that_are_tried() -> None:
+    tried = Counter(rival.field for rival in rivals(KNOWN[FP8], found(KNOWN[FP8])))
+    counted = {f.name for f in fields(FloatArithmetic)} - {"result"}
+    assert set(tried) | {"nan_payload", "min_exponent"} == counted | {"order", "subnormal_operands", "subnormal_addend"}
+    values = {field: {r.value for r in rivals(KNOWN[FP8], found(KNOWN[FP8])) if r.field == field} for field in tried}
+    assert values["alignment_bits"] == {"12", "14"}
+    assert values["result_bits"] == {"12", "14"}
+    assert values["result_rounding"] == {"RNE", "RU", "RD"}
+    assert values["alignment_rounding"] == {"floor", "nearest", "sticky"}
+    assert values["product_exponent"] == {"normalised operands", "normalised product"}
+    assert values["nan"] == {"0xFFFFFFFF", "0x7FC00000"}
+    assert {"[[0-31] c]"} <= {order.replace("@0", "").replace("@1", "") for order in values["order"]}
+    assert {"[[c 0-15] 16-31]", f"[[c {' '.join(map(str, range(0, 32, 2)))}] {' '.join(map(str, range(1, 32, 2)))}]"} <= values[
+        "order"
+    ]
+
+
+def test_each_sum_is_changed_alone_too() -> None:
+    alone = [r for r in rivals(TWO_SUMS, found(TWO_SUMS)) if " in " in r.value]
+    assert {r.field for r in alone} == {"alignment_bits", "alignment_rounding", "result_bits", "result_rounding"}
+    for rival in alone:
+        first, second = rival.model.root.nodes()
+        assert first.arithmetic != second.arithmetic
+        changed = first if first.arithmetic != TWO_SUMS.root.arithmetic else second
+        assert rival.value.endswith(f"in the sum with product {changed.products[0]}")
+
+
+def test_the_separate_add_is_changed_by_itself() -> None:
+    model = KNOWN[CONVERTED]
+    *halves, add = model.root.nodes()
+    by_field: dict[str, list[Rival]] = {}
+    for rival in rivals(model, found(model)):
+        by_field.setdefault(rival.field, []).append(rival)
+    for rival in by_field["add_result_rounding"]:
+        assert differences(rival.model.root, model.root) == {"result_rounding"}
+        assert rival.model.root.children[0] == add.children[0]
+    for rival in by_field["alignment_bits"]:
+        assert rival.model.root.arithmetic == add.arithmetic
+        assert halves[0].arithmetic.alignment_bits == 25
+    assert "add_alignment_bits" not in by_field, "an exact sum has no alignment to change"
+    assert "add_product_exponent" not in by_field
+
+
+def test_an_exact_sum_has_no_alignment_to_change() -> None:
+    tried = {rival.field for rival in rivals(KNOWN[F64], found(KNOWN[F64]))}
+    assert {"result_rounding", "order"} <= tried
+    assert not tried & {"alignment_bits", "alignment_rounding", "min_exponent", "product_exponent"}
+
+
+def test_orders_whose_sums_would_not_be_exact_are_left_out() -> None:
+    """Sixty-six terms of 45 bits do not fit in a float64, thirty-four do."""
+    arithmetic = FloatArithmetic(FORMATS["f32"], 23, "RZ", SUM_BITS - 2 - 6)
+    model = DotModel(chain([range(i, i + 16) for i in range(0, 64, 16)], arithmetic))
+    orders = [rival.model for rival in rivals(model, found(model)) if rival.field == "order"]
+    assert max(len(node.products) for order in orders for node in order.root.nodes()) == 32
+
+
+def test_a_change_in_all_sums() -> None:
+    old = TWO_SUMS.root.arithmetic
+    new = replace(old, result_bits=5)
+    assert in_all(TWO_SUMS, old, new).arithmetics == (new,)
+    assert in_all(TWO_SUMS, new, old) == TWO_SUMS
+
+
+def test_integer_orders_that_are_the_same_function_are_not_tried() -> None:
+    model = DotModel(chain([range(32)], IntegerArithmetic(S32, "wrap")))
+    tried = [rival.field for rival in rivals(model, found(model, order="undetermined"))]
+    assert tried == ["overflow"]
+    exact = [rival for rival in rivals(model, found(model)) if rival.field == "order"]
+    assert exact
+    assert all(next(rival.model.root.nodes()).has_addend for rival in exact)

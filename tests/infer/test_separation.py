@@ -1,0 +1,221 @@
+"""Operands on which two models differ are found where there are some, and random ones do not reach them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted import Planted, float_models, instruction, pairwise
+from separating import separating
+
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.infer import contest
+from accprobe.infer.answers import Answers
+from accprobe.infer.contest import MANY, challenge
+from accprobe.infer.findings import Characterisation, Finding
+from accprobe.infer.rivals import Rival
+from accprobe.infer.separation import Search
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.published import known_models
+from accprobe.model.tree import (
+    Addend,
+    AlignmentRounding,
+    Arithmetic,
+    DotModel,
+    FloatArithmetic,
+    FusedSum,
+    IntegerArithmetic,
+    Product,
+    Rounding,
+    chain,
+)
+from accprobe.operands.directed import OF_ONE_SIGN, Felt, directed
+from accprobe.operands.kinds import draw, joined, kinds
+from accprobe.survey.surveyor import _with_wrong
+from accprobe.verify.random import Verification
+
+E5M2 = parse("mma.sync.m16n8k32.f16.e5m2.e5m2.f16")
+F16 = parse("wgmma.m64n8k16.f32.f16.f16")
+
+
+def changed(model: DotModel, **fields: object) -> DotModel:
+    """With fields of its aligned sums changed."""
+
+    def change(has: Arithmetic) -> Arithmetic:
+        aligned = isinstance(has, FloatArithmetic) and has.alignment_bits is not None
+        return replace(has, **fields) if aligned else has
+
+    return model.with_arithmetic(change)
+
+
+def model_of(inst: Instruction) -> DotModel:
+    return known_models("h100")[inst].model
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_random_operands_do_not_reach(seed: int) -> None:
+    """A product of a subnormal shows its exponent in f16 results only where it cancels, and a tiny product is left."""
+    model = model_of(E5M2)
+    rival = changed(model, product_exponent="normalised operands")
+    rng = np.random.default_rng(seed)
+    usual = joined([draw(kind, E5M2, rng, 512) for kind in kinds(E5M2)])
+    np.testing.assert_array_equal(model.evaluate(E5M2, *usual), rival.evaluate(E5M2, *usual))
+    found = separating(Search(E5M2, model, seed), rival, ["product_exponent"], MANY)
+    assert found is not None
+    assert (found.d == model.evaluate(E5M2, *found.operands)).all()
+    assert (found.d != rival.evaluate(E5M2, *found.operands)).all()
+
+
+def test_the_rival_is_contradicted_by_the_device() -> None:
+    model = model_of(E5M2)
+    findings = {"order": Finding("order", model.order)}
+    for truth in ("unnormalised", "normalised operands"):
+        device = SimulatedDevice({E5M2: changed(model, product_exponent=truth)})
+        inferred = Characterisation(E5M2, findings, changed(model, product_exponent=truth))
+        survivors = challenge(device, E5M2, inferred).survived
+        assert not [rival for rival in survivors if rival.field == "product_exponent"]
+
+
+def test_a_model_that_is_wrong_where_a_rival_is_right_is_no_confirmed_one() -> None:
+    """The inferred model normalises operands, the device does not, and only separating operands tell."""
+    right = model_of(E5M2)
+    wrong = changed(right, product_exponent="normalised operands")
+    result = challenge(SimulatedDevice({E5M2: right}), E5M2, Characterisation(E5M2, {"order": Finding("order", "")}, wrong))
+    assert result.wrong
+    for found in result.wrong:
+        a, b = np.array([found.exchange.a], np.uint8), np.array([found.exchange.b], np.uint8)
+        c = np.array([found.exchange.c], np.uint16)
+        assert right.evaluate(E5M2, a, b, c) == found.exchange.d != found.expected == wrong.evaluate(E5M2, a, b, c)
+    done = _with_wrong(Verification(100, 0, 0, {"uniform": 100}), result.wrong)
+    assert done.dots - 100 == done.mismatches == done.kinds["separating"] == len(result.wrong)
+    assert done.counterexample == result.wrong[0]
+
+
+FIELDS = [
+    {"alignment_bits": 24},
+    {"alignment_bits": 26},
+    *({"alignment_rounding": rule} for rule in get_args(AlignmentRounding)[1:]),
+    {"result_bits": 22},
+    {"result_rounding": "RNE"},
+    {"product_exponent": "normalised product"},
+    {"product_exponent": "normalised operands"},
+    {"zero_terms": "aligned"},
+    {"min_exponent": -130},
+    {"subnormal_results": "flushed"},
+    {"overflow": "largest"},
+]
+
+
+@pytest.mark.parametrize("fields", FIELDS, ids=str)
+def test_every_field_is_found_by_what_is_made_for_it(fields: dict[str, object]) -> None:
+    """Of bf16 products, which reach everything but another NaN: random operands have those."""
+    inst = parse("wgmma.m64n8k16.f32.bf16.bf16")
+    model = changed(model_of(inst), min_exponent=-129)
+    rival = changed(model, **fields)
+    found = separating(Search(inst, model), rival, list(fields))
+    assert found is not None
+    assert len(found)
+    assert (found.d == model.evaluate(inst, *found.operands)).all()
+    assert (found.d != rival.evaluate(inst, *found.operands)).all()
+
+
+def test_a_floor_that_the_sign_of_zero_alone_shows() -> None:
+    """Two sums, added exactly: what a floor takes from products too small for any result is the sign of the zero."""
+    inst, f32 = instruction(8, "f32", "bf16", "bf16", "f32"), FORMATS["f32"]
+    summing = FloatArithmetic(f32, 13, "RNE", 40, min_exponent=-150)
+    add = FloatArithmetic(f32, 23, "RNE", None, zero_sign="ieee")
+    model = DotModel(pairwise([FusedSum(tuple(map(Product, half)), summing) for half in (range(4), range(4, 8))], add))
+    found = separating(Search(inst, model), changed(model, min_exponent=-159), ["min_exponent"])
+    assert found is not None
+    other = changed(model, min_exponent=-159).evaluate(inst, *found.operands)
+    assert (found.d ^ other == f32.sign_bit).all()
+    assert (found.d & ~np.uint32(f32.sign_bit) == 0).all()
+
+
+def test_a_rival_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made for both, too few of the operands are for the one that tells."""
+    model = model_of(E5M2)
+    other = changed(model, product_exponent="normalised operands")
+    both = Rival("product_exponent", "normalised operands", other, (("zero_sign", "ieee"),))
+    made, harmless = Search.made, Answers(E5M2, draw("close", E5M2, np.random.default_rng(0), 9), model)
+
+    def made_for_one(search: Search, rival: DotModel, fields: list[str], *how: Any) -> dict[Any, Answers]:
+        return {(None, 9): harmless} if len(fields) > 1 else made(search, rival, fields, *how)
+
+    monkeypatch.setattr(Search, "made", made_for_one)
+    for name in ("rivals", "floors", "coarser", "groups"):
+        monkeypatch.setattr(contest, name, lambda *_: ())
+    monkeypatch.setattr(contest, "pairs", lambda _: [both])
+    inferred = Characterisation(E5M2, {"order": Finding("order", model.order)}, model)
+    device = SimulatedDevice({E5M2: model})
+    assert challenge(device, E5M2, inferred).survived == (both,)
+    monkeypatch.setattr(contest, "rivals", lambda *_: [replace(both, also=())])
+    assert challenge(device, E5M2, inferred).survived == ()
+
+
+def test_a_rounding_of_small_results_alone() -> None:
+    """Sums that are aligned to 8 bits round to 23 where results are subnormal, and nowhere else."""
+    inst = instruction(16, "f32", "tf32", "tf32", "f32")
+    down = FloatArithmetic(FORMATS["f32"], 23, "RD", 8)
+
+    def model_with(rounding: Rounding) -> DotModel:
+        """With that rounding in the second of four sums."""
+        root = FusedSum((Addend(), *map(Product, range(4))), down)
+        for i in range(1, 4):
+            mode = replace(down, result_rounding=rounding if i == 1 else "RD")
+            root = FusedSum((root, *map(Product, range(4 * i, 4 * i + 4))), mode)
+        return DotModel(root)
+
+    model = model_with("RD")
+    assert separating(Search(inst, model), model_with("RNE"), ["result_rounding"], MANY) is not None
+
+
+def test_c_may_have_a_gap_before_its_last_bit() -> None:
+    """So that a bit which the alignment cuts is all that decides a rounding."""
+    inst = instruction(16, "f32", "f16", "f16", "f32")
+    model = DotModel(chain([range(16)], FloatArithmetic(FORMATS["f32"], 2, "RU", 22, "floor")))
+    fraction = directed(inst, model, Felt("anywhere", (0,)), np.random.default_rng(0), 4096).c & np.uint32((1 << 21) - 1)
+    assert ((fraction != 0) & (fraction < 16)).mean() > 0.03
+
+
+def test_the_same_function_has_no_such_operands() -> None:
+    """Products of e4m3 end nine bits above the cut: no exponent of theirs can show."""
+    inst = parse("mma.sync.m16n8k32.f32.e4m3.e4m3.f32")
+    model = model_of(inst)
+    assert separating(Search(inst, model), changed(model, product_exponent="unnormalised"), ["product_exponent"]) is None
+    assert separating(Search(inst, model), model, ["alignment_bits"]) is None
+
+
+def test_same_seed_same_operands() -> None:
+    model = model_of(F16)
+    rival = changed(model, alignment_bits=24)
+    first, again, other = (separating(Search(F16, model, seed), rival, ["alignment_bits"]) for seed in (1, 1, 2))
+    assert first is not None
+    assert again is not None
+    assert other is not None
+    np.testing.assert_array_equal(first.operands.a, again.operands.a)
+    assert not np.array_equal(first.operands.a, other.operands.a)
+
+
+def test_integers() -> None:
+    inst = instruction(32, "s32", "s8", "s8", "s32")
+    wraps, saturates = (DotModel(chain([range(32)], IntegerArithmetic(FORMATS["s32"], rule))) for rule in ("wrap", "saturate"))
+    assert separating(Search(inst, wraps), saturates, ["overflow"]) is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(float_models(), st.sampled_from(["anywhere", "products", "floor", "underflow", "overflow"]), st.integers(0, 99))
+def test_directed_operands_fit_any_instruction(planted: Planted, name: str, seed: int) -> None:
+    inst = planted.instruction
+    place = Felt(name, tuple(range(len(list(planted.model.root.nodes())))), (-126,))
+    operands = directed(inst, planted.model, place, np.random.default_rng(seed), 50)
+    assert [x.dtype for x in operands] == [inst.a.dtype, inst.b.dtype, inst.c.dtype]
+    assert operands.a.shape == operands.b.shape == (50, inst.k)
+    crowded = ((inst.a.values(operands.a) != 0) & (inst.b.values(operands.b) != 0)).sum(axis=1) > 9
+    assert crowded.sum() <= (50 // OF_ONE_SIGN[name] if name in OF_ONE_SIGN else 0)
+    assert len(planted.model.evaluate(inst, *operands)) == 50

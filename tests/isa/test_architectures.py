@@ -1,0 +1,67 @@
+"""Architecture look-ups by name, by compile target and by compute capability."""
+
+from __future__ import annotations
+
+import pytest
+
+from accprobe.errors import UnknownName
+from accprobe.isa import architectures
+from accprobe.isa.architectures import ARCHITECTURES, Architecture
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=str)
+def test_look_ups_agree(architecture: Architecture) -> None:
+    assert architectures.get(architecture.name) is architecture
+    assert architectures.get(architecture.target) is architecture
+    assert architectures.from_compute_capability(*architecture.compute_capability) is architecture
+    assert architecture.name == "sm_{}{}".format(*architecture.compute_capability)
+
+
+def test_names_and_products_are_unique() -> None:
+    assert len(set(architectures.targets())) == len(architectures.targets())
+    products = [product for architecture in ARCHITECTURES for product in architecture.products]
+    assert len(set(products)) == len(products)
+
+
+@pytest.mark.parametrize(
+    ("name", "generation", "target", "product"),
+    [
+        ("sm_70", "Volta", "sm_70", "V100"),
+        ("sm_75", "Turing", "sm_75", "T4"),
+        ("sm_80", "Ampere", "sm_80", "A100"),
+        ("sm_86", "Ampere", "sm_86", "RTX 3090"),
+        ("sm_89", "Ada", "sm_89", "L40S"),
+        ("sm_90", "Hopper", "sm_90a", "H200"),
+        ("sm_100", "Blackwell", "sm_100a", "B200"),
+        ("sm_103", "Blackwell", "sm_103a", "B300"),
+        ("sm_120", "Blackwell", "sm_120a", "RTX 5090"),
+        ("sm_121", "Blackwell", "sm_121a", "DGX Spark (GB10)"),
+    ],
+)
+def test_what_an_architecture_is(name: str, generation: str, target: str, product: str) -> None:
+    architecture = architectures.get(name)
+    assert (architecture.generation, architecture.target) == (generation, target)
+    assert product in architecture.products
+
+
+def test_targets_have_the_suffix_from_hopper_on() -> None:
+    assert architectures.get("sm_89").targets == ("sm_89",)
+    assert architectures.get("sm_90").targets == ("sm_90", "sm_90a")
+
+
+@pytest.mark.parametrize("name", ["sm_89a", "sm_99", "hopper", ""])
+def test_unknown_names_are_refused(name: str) -> None:
+    with pytest.raises(UnknownName, match=rf"^unknown architecture '{name}'; "):
+        architectures.get(name)
+
+
+def test_a_slip_names_the_nearest() -> None:
+    with pytest.raises(UnknownName, match=r"did you mean sm_90a\b"):
+        architectures.get("sm90a")
+
+
+def test_unknown_compute_capability() -> None:
+    with pytest.raises(
+        UnknownName, match=r"^no known architecture has compute capability 6\.1; accprobe knows sm_70 to sm_121$"
+    ):
+        architectures.from_compute_capability(6, 1)

@@ -1,0 +1,199 @@
+"""Every code of every format of at most 16 bits, against ml_dtypes; random patterns of the wider ones, against numpy."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accprobe.errors import AccprobeError, UnknownName
+from accprobe.isa import formats
+from accprobe.isa.formats import FORMATS, Format
+
+FLOATS = [f for f in FORMATS.values() if f.is_float]
+SMALL = [f for f in FLOATS if f.storage_bits <= 16]
+WIDE = [f for f in FLOATS if f.storage_bits > 16]
+INTEGERS = [f for f in FORMATS.values() if f.is_integer]
+
+
+def codes(fmt: Format) -> np.ndarray:
+    return np.arange(1 << fmt.bits, dtype=fmt.dtype)
+
+
+def edges(fmt: Format) -> np.ndarray:
+    """Patterns around every boundary of a wide format, both signs, and random ones."""
+    unit = 1 << fmt.ignored_low_bits
+    hidden = 1 << (fmt.mantissa_bits + fmt.ignored_low_bits)
+    positive = [0, unit, hidden - unit, hidden, hidden + unit, fmt.largest - unit, fmt.largest]
+    positive += [fmt.infinity, fmt.infinity + unit, fmt.infinity + hidden // 2, fmt.sign_bit - 1]
+    random = np.random.default_rng(1).integers(0, 1 << fmt.storage_bits, 100_000, fmt.dtype)
+    subnormal = random & fmt.dtype.type(fmt.sign_bit | (hidden - 1))
+    return np.concatenate(
+        [np.array(positive, fmt.dtype), np.array([p | fmt.sign_bit for p in positive], fmt.dtype), random, subnormal]
+    )
+
+
+def reconstruct(fmt: Format, patterns: np.ndarray) -> np.ndarray:
+    """The values as float64, put together from the fields alone: independent of `Format.values`."""
+    fields = fmt.fields(patterns)
+    finite = ~(fields.is_inf | fields.is_nan)
+    magnitude = np.ldexp((fields.significand * finite).astype(np.float64), fields.exponent - fmt.mantissa_bits)
+    value = np.where(fields.negative, -magnitude, magnitude)
+    value[fields.is_inf] = np.where(fields.negative, -np.inf, np.inf)[fields.is_inf]
+    value[fields.is_nan] = np.nan
+    return value
+
+
+def reference(fmt: Format, patterns: np.ndarray) -> np.ndarray:
+    """The values as float64, from ml_dtypes or numpy."""
+    kept = patterns & fmt.dtype.type((1 << fmt.storage_bits) - (1 << fmt.ignored_low_bits))
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        return kept.view(fmt.ml_dtype).astype(np.float64)
+
+
+@pytest.mark.parametrize("fmt", SMALL, ids=str)
+def test_fields_of_every_code_are_its_value(fmt: Format) -> None:
+    got, want = reconstruct(fmt, codes(fmt)), reference(fmt, codes(fmt))
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got[~np.isnan(got)]), np.signbit(want[~np.isnan(want)]))
+    np.testing.assert_array_equal(fmt.values(codes(fmt)), want)
+
+
+@pytest.mark.parametrize("fmt", WIDE, ids=str)
+def test_fields_of_wide_patterns_are_their_values(fmt: Format) -> None:
+    patterns = edges(fmt)
+    got, want = reconstruct(fmt, patterns), reference(fmt, patterns)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got[~np.isnan(got)]), np.signbit(want[~np.isnan(want)]))
+    np.testing.assert_array_equal(fmt.values(patterns), want)
+
+
+@pytest.mark.parametrize("fmt", FLOATS, ids=str)
+def test_encode_is_the_inverse_of_fields(fmt: Format) -> None:
+    unused = fmt.dtype.type((1 << fmt.ignored_low_bits) - 1)
+    patterns = codes(fmt) if fmt in SMALL else edges(fmt)[:3000] & ~unused
+    fields = fmt.fields(patterns)
+    finite = ~(fields.is_nan | fields.is_inf)
+    for pattern, negative, significand, exponent in zip(
+        *(column[finite].tolist() for column in (patterns, fields.negative, fields.significand, fields.exponent)), strict=True
+    ):
+        assert fmt.encode(negative, significand, exponent - fmt.mantissa_bits) == pattern
+        assert fmt.encode(negative, significand << 5, exponent - fmt.mantissa_bits - 5) == pattern
+
+
+@pytest.mark.parametrize("fmt", FLOATS, ids=str)
+def test_what_a_format_does_not_hold_has_no_pattern(fmt: Format) -> None:
+    fields = fmt.fields(np.array([fmt.largest], fmt.dtype))
+    top, exponent = int(fields.significand[0]), int(fields.exponent[0]) - fmt.mantissa_bits
+    assert fmt.try_encode(top, exponent) == fmt.largest
+    assert fmt.try_encode(top + 1, exponent) is None
+    assert fmt.try_encode(2 * top + 1, exponent - 1) is None
+    assert fmt.try_encode((1 << (fmt.mantissa_bits + 1)) + 1, fmt.min_exponent) is None
+    assert fmt.try_encode(1, fmt.min_exponent - fmt.mantissa_bits - 1) is None
+    with pytest.raises(AccprobeError, match=rf"^{top + 1} \* 2\^{exponent} is not a value of {fmt.name}$"):
+        fmt.encode(False, top + 1, exponent)
+
+
+@pytest.mark.parametrize("fmt", SMALL, ids=str)
+def test_limits_are_those_of_ml_dtypes(fmt: Format) -> None:
+    info = ml_dtypes.finfo(fmt.ml_dtype)
+    assert fmt.values(np.array([fmt.largest], fmt.dtype))[0] == float(info.max)
+    assert 2.0**fmt.min_exponent == float(info.smallest_normal)
+    assert 2.0**fmt.max_exponent <= float(info.max) < 2.0 ** (fmt.max_exponent + 1)
+    fields = fmt.fields(codes(fmt))
+    assert np.flatnonzero(fields.is_inf & ~fields.negative).tolist() == ([] if fmt.infinity is None else [fmt.infinity])
+
+
+@pytest.mark.parametrize("name", ["f32", "f64"])
+def test_limits_are_those_of_numpy(name: str) -> None:
+    fmt = FORMATS[name]
+    info = np.finfo(fmt.ml_dtype)
+    assert fmt.values(np.array([fmt.largest], fmt.dtype))[0] == info.max
+    assert fmt.values(np.array([fmt.infinity], fmt.dtype))[0] == np.inf
+    assert (fmt.min_exponent, fmt.max_exponent + 1, fmt.mantissa_bits) == (info.minexp, info.maxexp, info.nmant)
+
+
+def test_tf32_is_f32_without_its_low_13_bits() -> None:
+    tf32, f32 = FORMATS["tf32"], FORMATS["f32"]
+    assert (tf32.largest, tf32.infinity, tf32.sign_bit) == (0x7F7FE000, f32.infinity, f32.sign_bit)
+    assert (tf32.min_exponent, tf32.max_exponent) == (f32.min_exponent, f32.max_exponent)
+    dirty = np.array([0x3F801FFF, 0x7F801FFF, 0x00001FFF], np.uint32)
+    assert tf32.values(dirty).tolist() == [1.0, np.inf, 0.0]
+    assert tf32.fields(dirty).is_inf.tolist() == [False, True, False]
+
+
+@given(st.floats(width=32))
+def test_f32_fields_of_any_float(value: float) -> None:
+    pattern = np.array([value], np.float32).view(np.uint32)
+    np.testing.assert_array_equal(reconstruct(FORMATS["f32"], pattern), [value])
+
+
+@given(st.floats())
+def test_f64_fields_of_any_float(value: float) -> None:
+    pattern = np.array([value], np.float64).view(np.uint64)
+    np.testing.assert_array_equal(reconstruct(FORMATS["f64"], pattern), [value])
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_try_encode_holds_a_float_exactly_or_not_at_all(value: float) -> None:
+    numerator, denominator = abs(value).as_integer_ratio()
+    exponent = 1 - denominator.bit_length()
+    for fmt in FLOATS:
+        if fmt.kind == "float":
+            pattern = fmt.try_encode(numerator, exponent)
+            with np.errstate(all="ignore"):
+                rounded = float(np.float64(abs(value)).astype(fmt.ml_dtype))
+            held = rounded == abs(value) and (fmt.name != "tf32" or np.float32(rounded).view(np.uint32) & 0x1FFF == 0)
+            assert (pattern is not None) == held
+            assert pattern is None or fmt.values(np.array([pattern], fmt.dtype))[0] == abs(value)
+
+
+@pytest.mark.parametrize("name", ["ue8m0", "ue4m3"])
+def test_scales_have_no_sign(name: str) -> None:
+    fmt = FORMATS[name]
+    assert fmt.sign_bit == 0
+    assert not fmt.fields(np.arange(256, dtype=np.uint8)).negative.any()
+    with pytest.raises(AccprobeError, match=rf"^-1 \* 2\^0 is not a value of {name}$"):
+        fmt.encode(True, 1, 0)
+
+
+def test_ue8m0_has_no_zero() -> None:
+    assert FORMATS["ue8m0"].try_encode(0, 0) is None
+    assert FORMATS["ue8m0"].try_encode(1, -127) == 0
+    assert FORMATS["ue4m3"].try_encode(0, 0) == 0
+
+
+@pytest.mark.parametrize("fmt", [f for f in SMALL if f.bits < f.storage_bits and f.kind == "float"], ids=str)
+def test_bits_above_a_narrow_format_are_ignored(fmt: Format) -> None:
+    dirty = codes(fmt) | np.uint8(0xFF << fmt.bits & 0xFF)
+    for got, want in zip(fmt.fields(dirty), fmt.fields(codes(fmt)), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("fmt", [f for f in INTEGERS if f.bits <= 8], ids=str)
+def test_integers_of_every_code(fmt: Format) -> None:
+    want = [c - (1 << fmt.bits) if fmt.kind == "signed" and c >> (fmt.bits - 1) else c for c in range(1 << fmt.bits)]
+    assert fmt.integers(codes(fmt)).tolist() == want
+    assert fmt.values(codes(fmt)).tolist() == want
+    assert fmt.integers(np.array([fmt.largest], fmt.dtype))[0] == max(want)
+
+
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_s32(value: int) -> None:
+    fmt = FORMATS["s32"]
+    assert fmt.integers(np.array([value & 0xFFFFFFFF], np.uint32)).tolist() == [value]
+    assert fmt.values(np.array([value & 0xFFFFFFFF], np.uint32)).tolist() == [value]
+
+
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=str)
+def test_get(fmt: Format) -> None:
+    assert formats.get(fmt.name) is fmt
+    assert fmt.dtype.itemsize * 8 == fmt.storage_bits
+    assert fmt.is_float != fmt.is_integer
+
+
+def test_unknown_format_names_the_nearest() -> None:
+    with pytest.raises(UnknownName, match=r"^unknown format 'e4m4'; did you mean .*\be4m3\b.*\?$"):
+        formats.get("e4m4")

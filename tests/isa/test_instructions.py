@@ -1,0 +1,267 @@
+"""The catalog of matrix instructions: names, required rows, and what the compiler says about them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from accprobe.errors import UnknownName
+from accprobe.isa import architectures
+from accprobe.isa.instructions import Instruction, architectures_with, catalog, parse
+
+TARGETS = architectures.targets()
+EVERY = {inst.name: inst for target in TARGETS for inst in catalog(target)}
+FP8 = "(e4m3|e5m2)"
+INT8 = "(s8|u8)"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_name_parses_to_its_instruction(target: str) -> None:
+    listed = catalog(target)
+    assert listed
+    assert len({inst.name for inst in listed}) == len(listed)
+    for inst in listed:
+        assert parse(inst.name) == inst
+        assert target in architectures_with(inst)
+
+
+def test_names_say_what_the_fields_are() -> None:
+    for inst in EVERY.values():
+        words = inst.name.split(".")
+        assert f"m{inst.m}n{inst.n}k{inst.k}" in words
+        assert ".".join(f.name for f in (inst.d, inst.a, inst.b)) in inst.name
+        assert ("sp" in words, "satfinite" in words, "rs" in words) == (inst.sparse, inst.satfinite, inst.a_registers)
+        assert ("popc" in words) == (inst.bit_op is not None) == (inst.a.kind == "bit")
+        assert (inst.scale is None) == (inst.scale_block is None) == ("scale_vec" not in inst.name)
+        assert inst.kind is None or f"kind::{inst.kind}" in words
+        assert inst.c == inst.d or inst.name == "mma.sync.m8n8k4.f32.f16.f16.f16"
+        assert inst.is_integer == (inst.d.name == "s32") == inst.a.is_integer
+
+
+def ptx(inst: Instruction) -> str:
+    """The opcode as PTX spells it."""
+    words = inst.name.split(".")
+    shape = words.index(f"m{inst.m}n{inst.n}k{inst.k}")
+    if inst.family == "wgmma":
+        head = "wgmma.mma_async" + ".sp" * inst.sparse + ".sync.aligned"
+        return ".".join([head, *(word for word in words[shape:] if word != "rs")])
+    head = ("mma.sp::ordered_metadata" if inst.sparse else "mma") + ".sync.aligned"
+    tail = ".".join(words[shape + 1 :])
+    if inst.scale:
+        tail = re.sub(r"(kind::\w+)", r"\1.block_scale", tail)
+    return f"{head}.{words[shape]}.row.col.{tail}"
+
+
+def test_full_ptx_spelling_parses() -> None:
+    for inst in EVERY.values():
+        if inst.family != "tcgen05":
+            assert parse(ptx(inst)) == parse(inst.name.removesuffix(".rs"))
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "mma.sync.m16n8k16.f32.f16.f16.f32"),
+        ("mma.sync.aligned.m8n8k4.col.row.f32.f16.f16.f32", "mma.sync.m8n8k4.f32.f16.f16.f32"),
+        ("mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc", "mma.sync.m8n8k128.s32.b1.b1.s32.xor.popc"),
+        ("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "mma.sp.m16n8k32.f32.f16.f16.f32"),
+        ("wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3", "wgmma.m64n8k32.f32.e4m3.e4m3"),
+        (" wgmma.m64n8k32.satfinite.s32.s8.u8\n", "wgmma.m64n8k32.satfinite.s32.s8.u8"),
+        (
+            "mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.e5m2.e5m2.f32.ue8m0",
+            "mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.e5m2.e5m2.f32.ue8m0",
+        ),
+        (
+            "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0",
+            "mma.sync.m16n8k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0",
+        ),
+    ],
+)
+def test_spellings(spelling: str, name: str) -> None:
+    assert parse(spelling).name == name
+
+
+def test_wgmma_parses_every_n_that_ptx_has() -> None:
+    asked = [1, 4, *range(8, 272, 4), 512]
+    float_n = [n for n in asked if parses(f"wgmma.m64n{n}k16.f32.f16.f16")]
+    integer_n = [n for n in asked if parses(f"wgmma.m64n{n}k32.s32.s8.u8.rs")]
+    assert float_n == list(range(8, 257, 8))
+    assert integer_n == [8, 16, 24, *range(32, 257, 16)]
+    inst = parse("wgmma.m64n48k32.f32.e4m3.e5m2")
+    assert inst == replace(parse("wgmma.m64n8k32.f32.e4m3.e5m2"), name="wgmma.m64n48k32.f32.e4m3.e5m2", n=48)
+    assert inst not in catalog("sm_90a")
+    assert architectures_with(inst) == ("sm_90a",)
+
+
+def parses(name: str) -> bool:
+    try:
+        return parse(name).name == name
+    except UnknownName:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("mma.sync.m16n8k16.f32.f16.f16", "mma.sync.m16n8k16.f32.f16.f16.f32"),
+        ("wgmma.m64n8k32.f32.e4m3", "wgmma.m64n8k32.f32.e4m3.e4m3"),
+        ("mma.m16n8k16.f32.f16.f16.f32", "mma.sync.m16n8k16.f32.f16.f16.f32"),
+        ("mma.sync.aligned.m16n8k16.col.row.f32.f16.f16.f32", "mma.sync.m16n8k16.f32.f16.f16.f32"),
+        ("wgmma.m64n08k32.f32.e4m3.e4m3", "wgmma.m64n8k32.f32.e4m3.e4m3"),
+        ("mma.sync..m16n8k16.f32.f16.f16.f32", "mma.sync.m16n8k16.f32.f16.f16.f32"),
+        ("wgmma.m64n40k32.s32.s8.s8", "wgmma.m64n8k32.s32.s8.s8"),
+    ],
+)
+def test_unknown_name_is_one_sentence_with_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(UnknownName, match=rf"^unknown instruction '{re.escape(name)}'; did you mean .*\?$") as caught:
+        parse(name)
+    assert near in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", ".", "mma", "m16n8k16", "nonsense"])
+def test_nonsense_is_refused(name: str) -> None:
+    with pytest.raises(UnknownName, match=rf"^unknown instruction '{re.escape(name)}'; "):
+        parse(name)
+
+
+def test_unknown_architecture() -> None:
+    with pytest.raises(UnknownName, match=r"^unknown architecture 'sm_91'; did you mean "):
+        catalog("sm_91")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [
+        (r"mma\.sync\.m16n8k(8|16)\.(f32\.f16\.f16\.f32|f16\.f16\.f16\.f16)", 4),
+        (r"mma\.sync\.m16n8k(8|16)\.f32\.bf16\.bf16\.f32", 2),
+        (r"mma\.sync\.m16n8k(4|8)\.f32\.tf32\.tf32\.f32", 2),
+        (r"mma\.sync\.(m8n8k4|m16n8k4|m16n8k8|m16n8k16)\.f64\.f64\.f64\.f64", 4),
+        (rf"mma\.sync\.m16n8k(16|32)\.(f32|f16)\.{FP8}\.{FP8}\.\2", 16),
+        (rf"mma\.sync\.(m8n8k16|m16n8k16|m16n8k32)(\.satfinite)?\.s32\.{INT8}\.{INT8}\.s32", 24),
+        (r"wgmma\.m64n(8|256)k16\.(f32|f16)\.f16\.f16(\.rs)?", 8),
+        (r"wgmma\.m64n(8|256)k16\.f32\.bf16\.bf16(\.rs)?", 4),
+        (r"wgmma\.m64n(8|256)k8\.f32\.tf32\.tf32(\.rs)?", 4),
+        (rf"wgmma\.m64n(8|256)k32\.(f32|f16)\.{FP8}\.{FP8}(\.rs)?", 32),
+        (rf"wgmma\.m64n(8|256)k32(\.satfinite)?\.s32\.{INT8}\.{INT8}(\.rs)?", 32),
+    ],
+)
+def test_hopper_has_every_required_row(pattern: str, count: int) -> None:
+    assert len([inst for inst in catalog("sm_90a") if re.fullmatch(pattern, inst.name)]) == count
+
+
+def families(target: str) -> set[str]:
+    return {inst.family for inst in catalog(target)}
+
+
+def test_families_of_an_architecture() -> None:
+    assert families("sm_90") == families("sm_100") == families("sm_120a") == {"mma.sync"}
+    assert families("sm_90a") == {"mma.sync", "wgmma"}
+    assert families("sm_100a") == families("sm_103a") == families("sm_110a") == {"mma.sync", "tcgen05"}
+    assert {inst.a.name for inst in catalog("sm_70")} == {"f16"}
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "missing"),
+    [
+        ("mma.sync.m8n8k4.f32.f16.f16.f32", "sm_70", set()),
+        ("mma.sync.m16n8k8.f16.f16.f16.f16", "sm_75", set()),
+        ("mma.sync.m8n8k4.f64.f64.f64.f64", "sm_80", set()),
+        ("mma.sync.m16n8k8.f64.f64.f64.f64", "sm_90", set()),
+        ("mma.sync.m16n8k32.f32.e4m3.e5m2.f32", "sm_89", set()),
+        ("tcgen05.m128n16k32.kind::i8.s32.s8.u8", "sm_100a", {"sm_103a"}),
+        ("tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3", "sm_100a", set()),
+    ],
+)
+def test_first_architecture(name: str, first: str, missing: set[str]) -> None:
+    later = TARGETS[TARGETS.index(first) :]
+    if name.startswith("tcgen05"):
+        later = tuple(t for t in later if re.fullmatch(r"sm_1[01]\da", t))
+    assert architectures_with(parse(name)) == tuple(t for t in later if t not in missing)
+
+
+def test_scale_blocks() -> None:
+    blocks = {(inst.kind, inst.scale.name, inst.scale_block) for inst in catalog("sm_120a") if inst.scale and not inst.sparse}
+    assert blocks == {
+        ("mxf8f6f4", "ue8m0", 32),
+        ("mxf4", "ue8m0", 32),
+        ("mxf4nvf4", "ue8m0", 32),
+        ("mxf4nvf4", "ue8m0", 16),
+        ("mxf4nvf4", "ue4m3", 16),
+    }
+
+
+def kernel(inst: Instruction) -> str:
+    """CUDA C++ that runs `inst` on whatever is in memory: enough to ask the compiler whether it exists."""
+    wgmma = inst.family == "wgmma"
+    lanes = 128 if wgmma else 32
+    asm_type, c_type = {"f32": ("f", "float"), "f64": ("d", "double"), "s32": ("r", "int"), "f16": ("r", "unsigned")}[
+        inst.d.name
+    ]
+
+    def registers(elements: int, width: int) -> int:
+        return elements * width // (lanes * (64 if inst.d.name == "f64" else 32))
+
+    container = 8 if inst.kind == "f8f6f4" else inst.a.storage_bits if inst.a.name == "tf32" else inst.a.bits
+    d_count = registers(inst.m * inst.n, inst.d.bits)
+    number = iter(range(1000))
+
+    def operand(count: int) -> str:
+        return "{" + ",".join(f"%{next(number)}" for _ in range(count)) + "}"
+
+    def inputs(count: int, constraint: str, kind: str) -> Iterator[str]:
+        return (f'"{constraint}"((({kind} *)in)[{i}])' for i in range(count))
+
+    if wgmma:
+        operands = [operand(d_count), "%" + str(next(number)), "%" + str(next(number)), "1"]
+        operands += [] if inst.is_integer else ["1", "1"]
+        operands += ["0", "0"] if inst.a.name in ("f16", "bf16") else []
+        values, output = list(inputs(2, "l", "unsigned long long")), "+"
+    else:
+        ab = ("d", "double") if inst.a.name == "f64" else ("r", "unsigned")
+        a_count = registers(inst.m * inst.k, container) // (2 if inst.sparse else 1)
+        b_count = registers(inst.n * inst.k, container)
+        operands = [operand(d_count), operand(a_count), operand(b_count), operand(d_count)]
+        values = [*inputs(a_count + b_count, *ab), *inputs(d_count, asm_type, c_type)]
+        output = "="
+        if inst.sparse:
+            operands += ["%" + str(next(number)), "0"]
+            values += inputs(1, "r", "unsigned")
+    outputs = ",".join(f'"{output}{asm_type}"(d[{i}])' for i in range(d_count))
+    asm = f'asm volatile("{ptx(inst)} {", ".join(operands)};" : {outputs} : {",".join(values)});'
+    return f'extern "C" __global__ void k(void *in, {c_type} *out) {{ {c_type} d[{d_count}] = {{}}; {asm} out[0] = d[0]; }}'
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mma.sync.m16n8k8.f32.f16.f16.f32",
+        "mma.sync.m16n8k16.f16.f16.f16.f16",
+        "mma.sync.m16n8k8.f32.tf32.tf32.f32",
+        "mma.sync.m8n8k4.f64.f64.f64.f64",
+        "mma.sync.m16n8k16.f64.f64.f64.f64",
+        "mma.sync.m16n8k16.f16.e4m3.e5m2.f16",
+        "mma.sync.m8n8k16.satfinite.s32.s8.u8.s32",
+        "mma.sync.m16n8k32.s32.u4.s4.s32",
+        "mma.sync.m16n8k256.s32.b1.b1.s32.and.popc",
+        "mma.sync.m16n8k32.kind::f8f6f4.f16.e3m2.e2m1.f16",
+        "mma.sp.m16n8k64.f32.e5m2.e4m3.f32",
+        "wgmma.m64n8k32.satfinite.s32.u8.s8",
+        "wgmma.m64n256k16.f16.f16.f16",
+    ],
+)
+def test_compiles_exactly_where_the_catalog_has_it(name: str) -> None:
+    core = pytest.importorskip("cuda.core", reason="cuda.core compiles the kernels (pip install cuda-core nvidia-cuda-nvrtc)")
+    inst = parse(name)
+    source = kernel(inst)
+    asked = ["sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120", "sm_120a"]
+    compiled = []
+    for target in asked:
+        try:
+            core.Program(source, "c++", core.ProgramOptions(arch=target)).compile("cubin")
+            compiled.append(target)
+        except Exception as error:
+            print(target, error)
+    assert compiled == [target for target in asked if target in architectures_with(inst)]

@@ -1,0 +1,210 @@
+"""The published models: against recorded results of real matrix units, where those are on this disk, and by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hardware_vectors import VECTORS, needs_vectors
+
+from accprobe.errors import UnknownName
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import catalog, parse
+from accprobe.model.published import CHIPS, MEASURED, architecture_of, chip, known_models, names
+from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic
+from accprobe.operands.kinds import draw, kinds
+from accprobe.report.report import Report
+from accprobe.verify.vectors import Recorded, compare, find, published
+
+SETS = find(VECTORS) if (VECTORS / "H100").is_dir() else []
+IN_F32 = [recorded for recorded in SETS if recorded.result == "fp32"]
+
+
+def mismatches(recorded: Recorded, change: Callable[[Arithmetic], Arithmetic]) -> int:
+    """Of the model that explains most, with its arithmetic changed."""
+    known = {inst: model.with_arithmetic(change) for inst, model in published(recorded.gpu).items()}
+    return compare(recorded, lambda _: known).mismatches
+
+
+@needs_vectors
+def test_every_file_of_results_is_found() -> None:
+    assert len(SETS) == 22
+    assert {recorded.gpu for recorded in SETS} == {"V100", "A2", "Ada", "H100"}
+    assert sum(recorded.result == "fp16" for recorded in SETS) == 8
+
+
+@needs_vectors
+@pytest.mark.parametrize("recorded", SETS, ids=lambda recorded: recorded.name)
+def test_models_agree_with_real_hardware(recorded: Recorded) -> None:
+    done = compare(recorded)
+    assert (done.dots, done.mismatches, done.first) == (5000, 0, None)
+    group = recorded.gpu == "H100" and recorded.operand in ("E4M3", "E5M2") and recorded.result == "fp32"
+    assert (done.reading.inst.family, done.reading.without_c) == (("wgmma", True) if group else ("mma.sync", False))
+    assert all(count > 1000 for _, count in done.others)
+
+
+@needs_vectors
+@pytest.mark.parametrize("change", [-1, 1])
+@pytest.mark.parametrize("recorded", IN_F32, ids=lambda recorded: recorded.name)
+def test_vectors_contradict_other_alignment_bits(recorded: Recorded, change: int) -> None:
+    def changed(arithmetic: Arithmetic) -> Arithmetic:
+        bits = getattr(arithmetic, "alignment_bits", None)
+        return arithmetic if bits is None else replace(arithmetic, alignment_bits=bits + change)
+
+    assert mismatches(recorded, changed) > 0
+
+
+@needs_vectors
+@pytest.mark.parametrize(
+    "field", [{"result_rounding": "RNE"}, {"alignment_rounding": "floor"}, {"product_exponent": "normalised product"}]
+)
+def test_vectors_contradict_other_rules(field: dict[str, object]) -> None:
+    (recorded,) = [x for x in IN_F32 if (x.gpu, x.operand) == ("H100", "bf16")]
+    assert mismatches(recorded, lambda has: replace(has, **field) if isinstance(has, FloatArithmetic) else has) > 0
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_every_model_evaluates(name: str) -> None:
+    rng = np.random.default_rng(0)
+    models = known_models(name)
+    assert models
+    for inst, known in models.items():
+        for kind in kinds(inst):
+            d = known.model.evaluate(inst, *draw(kind, inst, rng, 10))
+            assert d.dtype == inst.d.dtype
+            assert d.shape == (10,)
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_every_model_has_a_source_and_an_opcode(name: str) -> None:
+    for inst, known in known_models(name).items():
+        assert inst in catalog(chip(name).architecture)
+        assert any(word in known.source for word in ("Khattak", "PTX ISA"))
+        assert known.lowering.source == "known model"
+        assert known.lowering.matrix
+        assert set(known.lowering.matrix) <= {opcode for opcode, _ in known.lowering.sequence}
+        assert known.lowering.cubin_sha256 is None
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_no_model_of_what_is_not_published(name: str) -> None:
+    for inst in known_models(name):
+        assert not inst.sparse
+        assert not inst.scale
+        assert not inst.bit_op
+        assert {inst.a.bits, inst.b.bits} <= {8, 16, 19, 64}
+        assert inst.kind in (None, "f16", "tf32", "f8f6f4")
+
+
+def test_what_is_not_published_exists() -> None:
+    """The catalogs have what the test above looks for."""
+    missing = [inst for name in CHIPS for inst in catalog(chip(name).architecture) if inst not in known_models(name)]
+    assert any(inst.sparse for inst in missing)
+    assert any(inst.scale for inst in missing)
+    assert any(inst.bit_op for inst in missing)
+    assert any(inst.a.bits == 4 and inst.is_integer for inst in missing)
+
+
+@pytest.mark.parametrize(
+    ("chip_name", "inst", "opcode", "order"),
+    [
+        ("v100", "mma.sync.m8n8k4.f32.f16.f16.f32", "HMMA", "[c 0-3]"),
+        ("a100", "mma.sync.m16n8k16.f32.bf16.bf16.f32", "HMMA", "[[c 0-7] 8-15]"),
+        ("l40s", "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "QMMA", "[[c 0-15] 16-31]"),
+        ("h100", "wgmma.m64n8k32.f32.e4m3.e5m2", "QGMMA", "[c 0-31]"),
+        ("h100", "wgmma.m64n8k8.f32.tf32.tf32", "HGMMA", "[c 0-7]"),
+        ("h100", "mma.sync.m8n8k4.f64.f64.f64.f64", "DMMA", "[[[[c 0] 1] 2] 3]"),
+        ("h100", "wgmma.m64n8k32.s32.s8.s8", "IGMMA", "[c 0-31]"),
+        ("h100", "mma.sync.m16n8k32.s32.s8.u8.s32", "IMMA", "[c 0-31]"),
+    ],
+)
+def test_orders_and_opcodes(chip_name: str, inst: str, opcode: str, order: str) -> None:
+    known = known_models(chip_name)[parse(inst)]
+    assert known.lowering.sequence == ((opcode, 1),)
+    assert known.model.order == order
+
+
+@pytest.mark.parametrize(("result", "add"), [("f32", "FADD"), ("f16", "HADD2")])
+def test_fp8_on_the_f16_unit(result: str, add: str) -> None:
+    """fp8 `mma.sync` on Hopper: converted to f16, two sums of the f16 unit, and C added by itself at the end."""
+    known = known_models("h100")[parse(f"mma.sync.m16n8k32.{result}.e4m3.e4m3.{result}")]
+    assert known.lowering.matrix == (f"HMMA.16816.{result.upper()}",)
+    assert dict(known.lowering.sequence)[known.lowering.matrix[0]] == 2
+    assert add in dict(known.lowering.sequence)
+    first, second, last = known.model.root.nodes()
+    assert first.products == tuple(k for k in range(32) if k % 4 < 2)
+    assert second.products == tuple(k for k in range(32) if k % 4 >= 2)
+    assert (first.has_addend, second.has_addend, last.has_addend) == (False, False, True)
+    assert first.arithmetic.alignment_bits == 25
+    assert first.arithmetic.product_exponent == "normalised operands"
+    assert last.arithmetic.alignment_bits is None
+    assert last.arithmetic.result_rounding == "RNE"
+
+
+def test_subnormal_e5m2_stays_one_as_f16() -> None:
+    """As an H200 has it: the model of its report and the published one give the same bits."""
+    row = next(row for row in Report.load("h200").instructions if row.name == "mma.sync.m16n8k16.f32.e5m2.e5m2.f32")
+    inst, rng = row.instruction, np.random.default_rng(0)
+    a, b = (rng.integers(0, 4, (4096, inst.k), np.uint8) for _ in "ab")
+    a[:, 1], b[:, 0] = rng.integers(0x10, 0x60, (2, 4096), np.uint8)
+    c = np.zeros(len(a), np.uint32)
+    assert row.model is not None
+    np.testing.assert_array_equal(known_models("h200")[inst].model.evaluate(inst, a, b, c), row.model.evaluate(inst, a, b, c))
+
+
+def test_fp8_on_a_unit_of_its_own() -> None:
+    (node,) = known_models("h100")[parse("wgmma.m64n8k32.f32.e4m3.e4m3")].model.root.nodes()
+    assert node.arithmetic.alignment_bits == node.arithmetic.result_bits == 13
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_sign_of_underflow_is_from_a_measurement(name: str) -> None:
+    """Of the matrix units' sums alone: a separate add and f64 keep the sign, as IEEE 754 has it."""
+    for known in known_models(name).values():
+        for arithmetic in known.model.arithmetics:
+            if isinstance(arithmetic, FloatArithmetic):
+                aligned = arithmetic.alignment_bits is not None
+                assert arithmetic.underflow_sign == ("positive" if aligned else "kept")
+                assert MEASURED in known.source or not aligned
+
+
+def test_negative_sum_too_small_for_f16_is_positive_zero() -> None:
+    inst = parse("mma.sync.m16n8k8.f16.f16.f16.f16")
+    a = np.zeros((1, 8), np.uint16)
+    b = np.zeros((1, 8), np.uint16)
+    a[0, 0], b[0, 0] = 0x8001, 0x0001
+    assert known_models("h100")[inst].model.evaluate(inst, a, b, np.zeros(1, np.uint16)) == 0
+
+
+def test_integers_saturate_where_the_name_says_so() -> None:
+    for name, overflow in (("s32.s8.s8.s32", "wrap"), ("satfinite.s32.s8.s8.s32", "saturate")):
+        known = known_models("a100")[parse(f"mma.sync.m16n8k32.{name}")]
+        assert known.model.arithmetics == (IntegerArithmetic(FORMATS["s32"], overflow),)
+
+
+@pytest.mark.parametrize(("alias", "name"), [("ada", "l40s"), ("h200", "h100"), ("H100", "h100"), ("Ada", "l40s")])
+def test_aliases(alias: str, name: str) -> None:
+    assert chip(alias) is CHIPS[name]
+    assert known_models(alias) == known_models(name)
+
+
+def test_names() -> None:
+    assert set(names()) == {*CHIPS, "ada", "h200"}
+    assert architecture_of("h100") == "sm_90a"
+
+
+@pytest.mark.parametrize(("wrong", "near"), [("h1000", "h100"), ("v10", "v100"), ("l40", "l40s"), ("b20", "b200")])
+def test_unknown_name_gives_near_ones(wrong: str, near: str) -> None:
+    with pytest.raises(UnknownName) as error:
+        known_models(wrong)
+    assert f"no published model of '{wrong}'" in str(error.value)
+    assert near in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_name_near_nothing_gives_all() -> None:
+    with pytest.raises(UnknownName) as error:
+        chip("zzzzzz")
+    assert all(name in str(error.value) for name in names())

@@ -1,0 +1,341 @@
+"""Orders and models written and read back, and everything that is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from planted import Planted, float_models, integer_models
+
+from accprobe.errors import AccprobeError
+from accprobe.isa.formats import FORMATS
+from accprobe.model.notation import from_json, parse_order, to_json
+from accprobe.model.tree import (
+    SUM_BITS,
+    Addend,
+    DotModel,
+    FloatArithmetic,
+    FusedSum,
+    IntegerArithmetic,
+    Product,
+    chain,
+)
+
+F32, F16, S32 = FORMATS["f32"], FORMATS["f16"], FORMATS["s32"]
+FP8 = FloatArithmetic(F32, 13, "RZ", 13)
+ADD = FloatArithmetic(F32, 23, "RNE", None)
+WRAP = IntegerArithmetic(S32, "wrap")
+
+
+@settings(deadline=None)
+@given(float_models() | integer_models())
+def test_order_is_read_as_it_was_written(planted: Planted) -> None:
+    model = planted.model
+    root = parse_order(model.order, model.arithmetics)
+    assert DotModel(root).order == model.order
+    assert root == model.root
+
+
+@settings(deadline=None)
+@given(float_models() | integer_models())
+def test_model_is_read_as_it_was_written(planted: Planted) -> None:
+    assert from_json(json.loads(json.dumps(to_json(planted.model)))) == planted.model
+
+
+@settings(deadline=None)
+@given(float_models())
+def test_another_model_is_another_text(planted: Planted) -> None:
+    changed = planted.model.with_arithmetic(lambda a: FloatArithmetic(a.result, 3, "RZ", a.alignment_bits))
+    assert to_json(changed) != to_json(planted.model)
+
+
+@pytest.mark.parametrize(
+    ("model", "order"),
+    [
+        (chain([range(16)], FP8), "[c 0-15]"),
+        (chain([range(4)], FP8, "own add"), "[[0-3] c]"),
+        (chain([range(4)], FP8, "own add", ADD), "[[0-3]@0 c]@1"),
+        (chain([[0, 1, 4, 5], [2, 3, 6, 7]], FP8), "[[c 0-1 4-5] 2-3 6-7]"),
+        (chain([[0], [1]], FP8), "[[c 0] 1]"),
+        (FusedSum((FusedSum((Product(0),), FP8), FusedSum((Product(1),), FP8), Addend()), ADD), "[[0]@0 [1]@0 c]@1"),
+    ],
+)
+def test_notation(model: FusedSum, order: str) -> None:
+    assert DotModel(model).order == order
+    assert parse_order(order, DotModel(model).arithmetics) == model
+
+
+def test_spaces_do_not_matter() -> None:
+    assert parse_order(" [ [c  0-3 ]@0\n4 5-7]@1 ", (FP8, ADD)) == parse_order("[[c 0-3]@0 4-7]@1", (FP8, ADD))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "expected a sum in brackets"),
+        ("c 0-3", "'c' stands outside of the brackets"),
+        ("]", "']' stands outside of the brackets"),
+        ("[c 0-3", "a ']' is missing at the end"),
+        ("[[c 0-3] 4", "a ']' is missing at the end"),
+        ("[c 0-3]]", "']' stands outside of the brackets"),
+        ("[c 0-3] 4", "'4' stands outside of the brackets"),
+        ("[c 0-3][4]", "'[' stands outside of the brackets"),
+        ("[]", "a sum has no terms"),
+        ("[c [] 0]", "a sum has no terms"),
+        ("[c x]", "'x' is not 'c', a product or a range of products"),
+        ("[c 0-]", "'0-' is not 'c', a product or a range of products"),
+        ("[c -1]", "'-1' is not 'c', a product or a range of products"),
+        ("[c 0-1-2]", "'0-1-2' is not 'c', a product or a range of products"),
+        ("[c 0,1]", "'0,1' is not 'c', a product or a range of products"),
+        ("[c ²]", "'²' is not 'c', a product or a range of products"),
+        ("[c 0-٣]", "'0-٣' is not 'c', a product or a range of products"),
+        ("[c 3-0]", "the range '3-0' is the wrong way round"),
+        ("[c 0-3 2]", "product 2 is there twice"),
+        ("[[c 0-3] 3-5]", "product 3 is there twice"),
+        ("[[c 0] c 1]", "c is there twice"),
+        ("[c 1-3]", "product 0 is missing"),
+        ("[c 0-3 6]", "product 4 is missing"),
+        ("[c 0-1024]", "'0-1024' is beyond product 1023"),
+        ("[c 0-999999999]", "'0-999999999' is beyond product 1023"),
+        ("[c 0-1000000000000]", "'0-1000000000000' is not"),
+        ("[c 0]@", "expected a number after '@' at '@'"),
+        ("[c 0]@x", "expected a number after '@' at '@x'"),
+        ("[c 0]@-1", "expected a number after '@' at '@-1'"),
+        ("[c 0]@1", "there is no arithmetic 1"),
+        ("[" * 129, "more than 128 sums within sums"),
+    ],
+)
+def test_orders_that_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(AccprobeError) as error:
+        parse_order(text, (FP8,))
+    assert str(error.value).startswith("order '")
+    assert reason in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["9" * 10_000, "[" * 10_000, "[c " + "9" * 10_000 + "]", "x" * 10_000, "[c 0]@" + "9" * 10_000]
+)
+def test_message_about_a_long_order_is_short(text: str) -> None:
+    with pytest.raises(AccprobeError) as error:
+        parse_order(text, (FP8,))
+    assert len(str(error.value)) < 250
+
+
+def test_longest_order_is_read() -> None:
+    model = DotModel(chain([[k] for k in range(128)], FP8))
+    assert from_json(to_json(model)) == model
+
+
+def good() -> dict[str, Any]:
+    return json.loads(json.dumps(to_json(DotModel(chain([range(4)], FP8, "own add", ADD)))))
+
+
+def with_arithmetic(**changes: object) -> dict[str, Any]:
+    data = good()
+    data["arithmetics"][1] |= changes
+    return data
+
+
+def without(key: str) -> dict[str, Any]:
+    data = good()
+    data["arithmetics"][1].pop(key)
+    return data
+
+
+def test_good_is_good() -> None:
+    assert from_json(good()).order == "[[0-3]@0 c]@1"
+
+
+@pytest.mark.parametrize("data", [None, 3, "x", [], [1], True])
+def test_model_that_is_not_an_object(data: object) -> None:
+    with pytest.raises(AccprobeError, match="model: expected an object, not '"):
+        from_json(data)
+
+
+@pytest.mark.parametrize("key", ["order", "arithmetics", "subnormal_operands", "subnormal_addend"])
+def test_missing_key(key: str) -> None:
+    data = good()
+    del data[key]
+    with pytest.raises(AccprobeError, match=rf"^model\.{key} is missing$"):
+        from_json(data)
+
+
+@pytest.mark.parametrize("key", ["result_bits", "result_rounding", "alignment_bits"])
+def test_missing_key_of_an_arithmetic(key: str) -> None:
+    with pytest.raises(AccprobeError, match=rf"^arithmetics\[1\]\.{key} is missing$"):
+        from_json(without(key))
+
+
+def test_key_with_a_usual_value_may_be_left_out() -> None:
+    assert from_json(without("underflow_sign")) == from_json(good())
+    assert from_json(without("nan")) == from_json(good())
+
+
+def test_usual_nan_has_the_width_of_the_result() -> None:
+    data = to_json(DotModel(chain([range(4)], FloatArithmetic(F16, 10, "RNE", 20, nan=0x7FFF))))
+    del data["arithmetics"][0]["nan"]  # type: ignore[index]
+    assert from_json(data).root.arithmetic.nan == 0x7FFF
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ({**good(), "extra": 1}, "model: there is no key 'extra'"),
+        ({**good(), 3: 1}, "model: there is no key '3'"),
+        ({**good(), "order": None}, "order: expected a text"),
+        ({**good(), "order": 7}, "order: expected a text"),
+        ({**good(), "order": "[[0-3]@0 c]@2"}, "there is no arithmetic 2"),
+        ({**good(), "arithmetics": None}, "arithmetics: expected a list"),
+        ({**good(), "arithmetics": {}}, "arithmetics: expected a list"),
+        ({**good(), "arithmetics": []}, "there is no arithmetic 0"),
+        ({**good(), "arithmetics": [3]}, "arithmetics[0]: expected an object, not '3'"),
+        ({**good(), "arithmetics": [good()["arithmetics"][0], None]}, "arithmetics[1]: expected an object, not 'None'"),
+        ({**good(), "subnormal_operands": "lost"}, "subnormal_operands: 'lost' is not one of kept, flushed"),
+        ({**good(), "subnormal_addend": None}, "subnormal_addend: 'None' is not one of kept, flushed"),
+        ({**good(), "subnormal_addend": ["kept"]}, "subnormal_addend: '['kept']' is not one of kept, flushed"),
+        (with_arithmetic(extra=1), "arithmetics[1]: there is no key 'extra'"),
+        (with_arithmetic(result=32), "arithmetics[1].result: expected the name of a format"),
+        (with_arithmetic(result="f33"), "unknown format 'f33'"),
+        (with_arithmetic(result="e4m3"), "arithmetics[1].result: 'e4m3' is not one of f16, bf16, f32, f64, s32"),
+        (with_arithmetic(result="tf32"), "arithmetics[1].result: 'tf32' is not one of"),
+        (with_arithmetic(result="s32"), "arithmetics[1]: there is no key 'alignment_bits'"),
+        (with_arithmetic(result_bits="13"), "arithmetics[1].result_bits: '13' is not a whole number"),
+        (with_arithmetic(result_bits=13.0), "arithmetics[1].result_bits: '13.0' is not a whole number"),
+        (with_arithmetic(result_bits=True), "arithmetics[1].result_bits: 'True' is not a whole number"),
+        (with_arithmetic(result_bits=None), "arithmetics[1].result_bits: 'None' is not a whole number from 0 to 52"),
+        (with_arithmetic(result_bits=24), "result_bits is 24; f32 holds 0 to 23"),
+        (with_arithmetic(alignment_bits=[1]), "arithmetics[1].alignment_bits: '[1]' is not a whole number"),
+        (with_arithmetic(alignment_bits=-1), "arithmetics[1].alignment_bits: '-1' is not a whole number from 0 to 53, or null"),
+        (with_arithmetic(alignment_bits=53), "alignment_bits is 53; a fused sum of 2 terms takes 0 to 49"),
+        (with_arithmetic(min_exponent=10**9), "arithmetics[1].min_exponent: '1000000000' is not a whole number"),
+        (with_arithmetic(nan="0x7FFF"), "arithmetics[1].nan: '0x7FFF' is not a whole number"),
+        (with_arithmetic(nan=1 << 32), "arithmetics[1].nan: 4294967296 is not a bit pattern of f32"),
+        (with_arithmetic(nan=-1), "arithmetics[1].nan: '-1' is not a whole number"),
+        (with_arithmetic(overflow="wrap"), "arithmetics[1].overflow: 'wrap' is not one of infinity, largest"),
+        *(
+            (with_arithmetic(**{key: value}), f"arithmetics[1].{key}: '{value}' is not one of ")
+            for key in (
+                "result_rounding",
+                "alignment_rounding",
+                "product_exponent",
+                "zero_terms",
+                "zero_sign",
+                "underflow_sign",
+                "overflow",
+                "subnormal_results",
+            )
+            for value in ("other", None, 1, {})
+        ),
+    ],
+)
+def test_models_that_are_refused(data: dict[str, Any], reason: str) -> None:
+    with pytest.raises(AccprobeError) as error:
+        from_json(data)
+    assert reason in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"overflow": "infinity"}, "arithmetics[0].overflow: 'infinity' is not one of wrap, saturate"),
+        ({"result": "u8"}, "arithmetics[0].result: 'u8' is not one of"),
+        ({"nan": 1}, "arithmetics[0]: there is no key 'nan'"),
+    ],
+)
+def test_integer_models_that_are_refused(change: dict[str, object], reason: str) -> None:
+    data = to_json(DotModel(chain([range(4)], WRAP)))
+    data["arithmetics"][0] |= change  # type: ignore[index]
+    with pytest.raises(AccprobeError) as error:
+        from_json(data)
+    assert reason in str(error.value)
+
+
+@pytest.mark.parametrize("value", [None, 1, 1.5, "x", [], {}, True, [[]], {"a": 1}, -(10**400)])
+@pytest.mark.parametrize("key", [*good(), *(("arithmetics", key) for key in good()["arithmetics"][0])])
+def test_a_wrong_type_anywhere_is_one_sentence(key: str | tuple[str, str], value: object) -> None:
+    data = good()
+    if isinstance(key, str):
+        data[key] = value
+    else:
+        data[key[0]][0][key[1]] = value
+    message = refusal(data)
+    if message is None:
+        assert isinstance(key, tuple)
+        assert value is None or isinstance(value, int)
+    else:
+        assert 10 < len(message) < 200
+
+
+def refusal(data: dict[str, Any]) -> str | None:
+    try:
+        from_json(data)
+    except AccprobeError as error:
+        return str(error)
+    return None
+
+
+def test_chain_puts_c_where_it_was_told() -> None:
+    first, last, own = (chain([[0, 1], [2, 3]], FP8, place, ADD) for place in ("first", "last", "own add"))
+    assert DotModel(first).order == "[[c 0-1] 2-3]"
+    assert DotModel(last).order == "[[0-1] c 2-3]"
+    assert DotModel(own).order == "[[[0-1]@0 2-3]@0 c]@1"
+    assert own.arithmetic == ADD
+    assert all(node.arithmetic == FP8 for node in own.children[0].nodes())
+
+
+def test_own_add_is_the_sum_s_arithmetic_where_no_other_is_given() -> None:
+    assert chain([[0]], FP8, "own add").arithmetic == FP8
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_one_group_holds_c_in_both_places(place: Any) -> None:
+    assert chain([range(4)], FP8, place) == FusedSum((Addend(), *map(Product, range(4))), FP8)
+
+
+def test_chain_without_groups() -> None:
+    with pytest.raises(AccprobeError, match="at least one group"):
+        chain([], FP8)
+
+
+def test_sum_without_terms() -> None:
+    with pytest.raises(AccprobeError, match="at least one term"):
+        DotModel(FusedSum((), FP8))
+
+
+@pytest.mark.parametrize("terms", [1, 3, 4, 16, 33, 65])
+def test_most_alignment_bits(terms: int) -> None:
+    """The largest sum stays an exact float64: terms below 2^(bits + 2), as many as there are."""
+    most = SUM_BITS - 2 - terms.bit_length()
+    products = [range(terms - 1)] if terms > 1 else [range(0)]
+    DotModel(chain(products, FloatArithmetic(F32, 23, "RZ", most)))
+    DotModel(chain(products, FloatArithmetic(F32, 23, "RZ", 0)))
+    assert terms * 2 ** (most + 2) <= 2**SUM_BITS
+    for bits in (most + 1, -1):
+        with pytest.raises(AccprobeError, match=f"alignment_bits is {bits}; a fused sum of {terms} terms takes 0 to {most}"):
+            DotModel(chain(products, FloatArithmetic(F32, 23, "RZ", bits)))
+
+
+@pytest.mark.parametrize(("result", "bits"), [("f32", 24), ("f32", -1), ("f16", 11), ("f64", 53), ("bf16", 8)])
+def test_result_bits_beyond_the_result(result: str, bits: int) -> None:
+    fmt = FORMATS[result]
+    with pytest.raises(AccprobeError, match=f"result_bits is {bits}; {result} holds 0 to {fmt.mantissa_bits}"):
+        DotModel(chain([range(4)], FloatArithmetic(fmt, bits, "RZ", None)))
+    DotModel(chain([range(4)], FloatArithmetic(fmt, fmt.mantissa_bits, "RZ", None)))
+
+
+def test_checks_reach_inner_sums() -> None:
+    inner = FusedSum((Product(0),), FloatArithmetic(F32, 24, "RZ", 13))
+    with pytest.raises(AccprobeError, match="result_bits is 24"):
+        DotModel(FusedSum((inner, Addend()), ADD))
+
+
+def test_tree_of_sums() -> None:
+    model = DotModel(chain([[0, 1], [2, 3]], FP8, "own add", ADD))
+    assert model.products == 4
+    assert model.arithmetics == (FP8, ADD)
+    assert [node.products for node in model.root.nodes()] == [(0, 1), (2, 3), ()]
+    assert [node.has_addend for node in model.root.nodes()] == [False, False, True]
+    assert model.with_arithmetic(lambda a: FP8 if a == ADD else a).arithmetics == (FP8,)

@@ -1,0 +1,262 @@
+"""Random operands: shapes, and that every kind is what its name says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from accprobe.isa.formats import Format
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.operands.kinds import FLOAT_KINDS, INTEGER_KINDS, Operands, draw, joined, kinds
+
+FLOATS = {
+    "f16": "mma.sync.m16n8k16.f32.f16.f16.f32",
+    "f16 results": "mma.sync.m16n8k16.f16.f16.f16.f16",
+    "bf16": "mma.sync.m16n8k16.f32.bf16.bf16.f32",
+    "tf32": "mma.sync.m16n8k8.f32.tf32.tf32.f32",
+    "e4m3": "wgmma.m64n8k32.f32.e4m3.e4m3",
+    "e5m2": "wgmma.m64n8k32.f16.e5m2.e5m2",
+    "e5m2 e4m3": "wgmma.m64n8k32.f32.e5m2.e4m3",
+    "f64": "mma.sync.m8n8k4.f64.f64.f64.f64",
+}
+INTEGERS = {"s8": "mma.sync.m16n8k32.s32.s8.s8.s32", "u8 s8": "mma.sync.m16n8k32.s32.u8.s8.s32"}
+N = 400
+FINITE = tuple(kind for kind in FLOAT_KINDS if kind not in ("uniform", "special"))
+
+floats = pytest.mark.parametrize("inst", [parse(name) for name in FLOATS.values()], ids=FLOATS)
+integers = pytest.mark.parametrize("inst", [parse(name) for name in INTEGERS.values()], ids=INTEGERS)
+everything = pytest.mark.parametrize(
+    ("inst", "kind"),
+    [(inst, kind) for name in (*FLOATS.values(), *INTEGERS.values()) for inst in [parse(name)] for kind in kinds(inst)],
+)
+
+
+def some(kind: str, inst: Instruction, seed: int = 1, n: int = N) -> Operands:
+    return draw(kind, inst, np.random.default_rng(seed), n)
+
+
+def columns(operands: Operands, inst: Instruction) -> Iterator[tuple[np.ndarray, Format]]:
+    return zip(operands, (inst.a, inst.b, inst.c), strict=True)
+
+
+def products(operands: Operands, inst: Instruction) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return inst.a.values(operands.a) * inst.b.values(operands.b)
+
+
+def sums(operands: Operands, inst: Instruction) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return products(operands, inst).sum(axis=1) + inst.c.values(operands.c)
+
+
+def exponents(values: np.ndarray) -> np.ndarray:
+    """floor(log2 |value|) of those that are finite and not zero."""
+    return np.frexp(values[np.isfinite(values) & (values != 0)])[1] - 1
+
+
+@everything
+def test_shapes_and_types(inst: Instruction, kind: str) -> None:
+    for n in (0, 1, 7):
+        a, b, c = some(kind, inst, n=n)
+        assert (a.shape, b.shape, c.shape) == ((n, inst.k), (n, inst.k), (n,))
+        assert (a.dtype, b.dtype, c.dtype) == (inst.a.dtype, inst.b.dtype, inst.c.dtype)
+
+
+@everything
+def test_seed_decides(inst: Instruction, kind: str) -> None:
+    first, again, other = some(kind, inst), some(kind, inst), some(kind, inst, seed=2)
+    assert all(np.array_equal(x, y) for x, y in zip(first, again, strict=True))
+    assert not any(np.array_equal(x, y) for x, y in zip(first, other, strict=True))
+
+
+@everything
+def test_operands_may_be_written_to(inst: Instruction, kind: str) -> None:
+    assert all(x.flags.writeable for x in some(kind, inst))
+
+
+@everything
+def test_patterns_fit_the_format(inst: Instruction, kind: str) -> None:
+    for patterns, fmt in columns(some(kind, inst), inst):
+        assert int(patterns.max()) < 1 << (fmt.storage_bits if fmt.ignored_low_bits else fmt.bits)
+
+
+@floats
+@pytest.mark.parametrize("kind", FINITE)
+def test_finite_kinds_are_finite(inst: Instruction, kind: str) -> None:
+    for patterns, fmt in columns(some(kind, inst, n=4000), inst):
+        assert np.isfinite(fmt.values(patterns)).all()
+
+
+@floats
+def test_both_signs_everywhere(inst: Instruction) -> None:
+    for kind in kinds(inst):
+        for patterns, fmt in columns(some(kind, inst), inst):
+            assert 0.3 < (patterns & fmt.dtype.type(fmt.sign_bit) != 0).mean() < 0.7, kind
+
+
+@floats
+def test_uniform_covers_all_patterns(inst: Instruction) -> None:
+    for patterns, fmt in columns(some("uniform", inst, n=4000), inst):
+        low = fmt.ignored_low_bits
+        assert all(0.4 < ((patterns >> fmt.dtype.type(bit)) & 1).mean() < 0.6 for bit in range(low, low + fmt.bits))
+        if fmt.bits <= 8:
+            assert len(np.unique(patterns)) == 1 << fmt.bits
+
+
+@floats
+def test_normal_values_have_unit_variance(inst: Instruction) -> None:
+    for patterns, fmt in columns(some("normal", inst, n=2000), inst):
+        assert abs(fmt.values(patterns).std() - 1) < 0.1
+
+
+@floats
+def test_wide_has_every_exponent_and_subnormals(inst: Instruction) -> None:
+    for patterns, fmt in columns(some("wide", inst, n=40_000 if inst.a.name == "f64" else 8000), inst):
+        fields = fmt.fields(patterns)
+        assert (fields.significand < 1 << fmt.mantissa_bits).any()
+        assert set(fields.exponent.flat) == set(range(fmt.min_exponent, fmt.max_exponent + 1))
+
+
+@floats
+def test_near_products_are_near_one_another(inst: Instruction) -> None:
+    operands = some("near", inst)
+    spread = [np.ptp(exponents(row)) for row in products(operands, inst) if (row != 0).any()]
+    assert np.median(spread) <= 16
+    assert np.ptp(exponents(products(operands, inst))) > 20
+
+
+@floats
+def test_close_values_are_normal_and_around_one(inst: Instruction) -> None:
+    for patterns, fmt in columns(some("close", inst), inst):
+        assert set(exponents(fmt.values(patterns))) == {-1, 0, 1}
+        assert (patterns & fmt.dtype.type(1 << fmt.ignored_low_bits)).any()
+
+
+@floats
+def test_staggered_products_are_far_apart(inst: Instruction) -> None:
+    values = products(some("staggered", inst), inst)
+    apart = [np.ptp(exponents(row)) for row in values if np.count_nonzero(row) > 1]
+    assert np.median(apart) >= (10 if inst.k <= 4 or inst.a.bits == 8 else 15)
+    assert np.max(apart) <= 64
+
+
+@floats
+def test_cancelling_sums_are_small(inst: Instruction) -> None:
+    operands = some("cancelling", inst)
+    largest = np.abs(products(operands, inst)).max(axis=1)
+    lone = (operands.c & inst.c.dtype.type(~inst.c.sign_bit & ((1 << inst.c.bits) - 1))) == 0
+    assert 0.3 < lone.mean() < 0.7
+    small = np.abs(sums(operands, inst))[lone] < 2.0**-3 * largest[lone]
+    assert small.mean() > 0.3
+    assert (sums(operands, inst)[lone] != 0).mean() > 0.1
+    other = some("near", inst)
+    usual = np.abs(sums(other, inst)) < 2.0**-3 * np.abs(products(other, inst)).max(axis=1)
+    assert usual.mean() < small.mean() / 2
+
+
+@floats
+def test_tiny_reaches_where_the_result_ends(inst: Instruction) -> None:
+    operands = some("tiny", inst, n=2000)
+    values = exponents(products(operands, inst))
+    lowest = inst.a.min_exponent - inst.a.mantissa_bits + inst.b.min_exponent - inst.b.mantissa_bits
+    assert values.min() <= max(lowest, inst.d.min_exponent - inst.d.mantissa_bits) + 6
+    c = inst.c.fields(operands.c)
+    subnormal = (c.significand < 1 << inst.c.mantissa_bits) & (c.significand > 0)
+    assert 0.3 < subnormal.mean() < 0.8
+    assert (c.significand == 0).any()
+    assert (subnormal & (c.significand < 8)).any()
+
+
+def test_tiny_bf16_products_are_below_the_smallest_normal_result() -> None:
+    inst = parse(FLOATS["bf16"])
+    values = np.abs(products(some("tiny", inst), inst))
+    assert ((values > 0) & (values < 2.0**-126)).mean() > 0.2
+    assert ((values > 0) & (values < 2.0**-149)).any()
+    assert (values >= 2.0**-126).any()
+
+
+@floats
+def test_huge_sums_lie_on_both_sides_of_the_largest(inst: Instruction) -> None:
+    values = np.abs(sums(some("huge", inst, n=2000), inst))
+    if inst.a.max_exponent + inst.b.max_exponent < inst.d.max_exponent:
+        assert exponents(values).max() >= inst.a.max_exponent + inst.b.max_exponent
+        return
+    largest = inst.d.values(np.array([inst.d.largest], inst.d.dtype))[0]
+    assert 0.03 < (values > largest).mean() < 0.97
+
+
+@floats
+def test_sparse_is_mostly_zeros_of_both_signs(inst: Instruction) -> None:
+    for patterns, fmt in columns(some("sparse", inst, n=1000), inst):
+        zero = fmt.values(patterns) == 0
+        assert 0.7 < zero.mean() < 0.95
+        negative = patterns & fmt.dtype.type(fmt.sign_bit) != 0
+        assert 0.3 < negative[zero].mean() < 0.7
+
+
+@floats
+def test_special_has_what_the_format_has(inst: Instruction) -> None:
+    for patterns, fmt in columns(some("special", inst, n=2000), inst):
+        fields = fmt.fields(patterns)
+        assert fields.is_nan.any() == (fmt.specials != "none")
+        assert fields.is_inf.any() == (fmt.specials == "ieee")
+        assert (fields.significand == 0).any()
+        magnitude = patterns & fmt.dtype.type(~fmt.sign_bit & ((1 << fmt.storage_bits) - 1))
+        assert (magnitude == fmt.largest).any()
+        assert np.isfinite(fmt.values(patterns)).mean() > 0.7
+        if fmt.specials == "ieee":
+            assert len(np.unique(magnitude[fields.is_nan])) > 1
+
+
+@floats
+def test_special_leaves_some_dot_products_finite(inst: Instruction) -> None:
+    values = sums(some("special", inst, n=1000), inst)
+    assert np.isfinite(values).any()
+    assert np.isnan(values).any()
+
+
+def test_tf32_low_bits_are_random_too() -> None:
+    """The unit must ignore them, so they must not be zero."""
+    inst = parse(FLOATS["tf32"])
+    for kind in ("uniform", "wide", "near", "close", "tiny"):
+        assert all(((some(kind, inst).a >> np.uint32(bit)) & 1).any() for bit in range(13)), kind
+
+
+@integers
+@pytest.mark.parametrize("kind", ["extreme", "edge"])
+def test_integer_sums_overflow(inst: Instruction, kind: str) -> None:
+    operands = some(kind, inst, n=4000)
+    total = (inst.a.integers(operands.a) * inst.b.integers(operands.b)).sum(axis=1) + inst.c.integers(operands.c)
+    assert (total > 2**31 - 1).any()
+    assert (total < -(2**31)).any()
+    assert ((total >= -(2**31)) & (total < 2**31)).any()
+
+
+@integers
+def test_extreme_integers_are_the_ends(inst: Instruction) -> None:
+    operands = some("extreme", inst)
+    for patterns, fmt in ((operands.a, inst.a), (operands.b, inst.b)):
+        ends = {-128, 127, 0, 1, -1} if fmt.kind == "signed" else {0, 1, 255}
+        assert set(fmt.integers(patterns).flat) == ends
+
+
+@integers
+def test_uniform_integers_cover_all_patterns(inst: Instruction) -> None:
+    operands = some("uniform", inst)
+    assert len(np.unique(operands.a)) == len(np.unique(operands.b)) == 256
+
+
+def test_joined() -> None:
+    inst = parse(FLOATS["e4m3"])
+    one, two = some("wide", inst, n=3), some("near", inst, n=2)
+    both = joined([one, two])
+    assert np.array_equal(both.a[3:], two.a)
+    assert np.array_equal(both.b[:3], one.b)
+    assert np.array_equal(both.c, np.concatenate([one.c, two.c]))
+
+
+def test_kinds() -> None:
+    assert kinds(parse(FLOATS["f64"])) is FLOAT_KINDS
+    assert kinds(parse(INTEGERS["s8"])) is INTEGER_KINDS

@@ -1,0 +1,305 @@
+"""The HTML: whole in itself, inert whatever is in the report, and as a browser has it where one is installed."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fakes import fake_report, float_row
+
+from accprobe.cli import main
+from accprobe.compare.diff import diff
+from accprobe.render.glossary import GLOSSARY
+from accprobe.render.html import diff_page, report_page
+from accprobe.report.published import published
+from accprobe.report.report import Report
+
+WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}</style></title>"
+AXE = os.environ.get("ACCPROBE_AXE", "")
+"""axe.min.js of the npm package axe-core, which finds faults that keep people from reading a page."""
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and the text outside of scripts and styles."""
+
+    VOID = ("meta", "input", "br", "rect", "circle", "path")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not {"script", "style"} & set(self.open):
+            self.words.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def h200() -> str:
+    result = CliRunner().invoke(main, ["show", "h200", "--format", "html", "--no-plots"])
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def page(h200: str) -> Page:
+    return Page(h200)
+
+
+def evil_report() -> Report:
+    """Every free text of a report is hostile."""
+    row = float_row(WGMMA, 13, {"QGMMA" + EVIL: 1}, status="inferred", reason=EVIL, cubin_sha256=EVIL)
+    row["findings"]["carries"] = {"value": EVIL, "bound": "undetermined", "left": [EVIL, "b"], "note": EVIL}
+    row["findings"][EVIL] = {"value": EVIL, "bound": "exact"}
+    row["rivals"] = {"tried": 1, "survived": [{"field": EVIL, "value": EVIL}]}
+    row["verification"] = {"dots": 10, "mismatches": 0, "seed": 0, "kinds": {EVIL: 10}}
+    row["evidence"][EVIL] = row["evidence"]["alignment_bits"]
+    skipped = {"name": f"{WGMMA}.rs", "status": "skipped", "reason": EVIL}
+    device = {"kind": "simulated", "name": EVIL, "architecture": "sm_90a", "reason": EVIL, "facts": {EVIL: EVIL}}
+    tool = {"version": EVIL, "commit": EVIL}
+    return fake_report(row, skipped, device=device, tool=tool, environment={EVIL: EVIL, "driver": EVIL})
+
+
+def tags(text: str) -> list[tuple[str, frozenset[str]]]:
+    """The page's tags with the names of their attributes."""
+    return [(tag, frozenset(attributes)) for tag, attributes in Page(text).tags]
+
+
+@pytest.mark.parametrize("make", [report_page, lambda report: diff_page(diff(report, fake_report()))])
+def test_hostile_report_is_inert(make: Any) -> None:
+    text = make(evil_report())
+    shown = Page(text)
+    assert [tag for tag, _ in shown.tags].count("script") == 1
+    assert not shown.all("img")
+    assert not any(key.startswith("on") for _, attributes in shown.tags for key in attributes)
+    assert "49" not in re.findall(r"\{\{.*?\}\}|\b49\b", text)
+    assert EVIL in " ".join(shown.words)
+    assert EVIL not in text
+
+
+@pytest.mark.parametrize("form", ["markdown", "terminal"])
+def test_hostile_report_is_no_markup_elsewhere(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "r.json"
+    evil_report().save(path)
+    for arguments in (["show", str(path)], ["show", str(path), WGMMA], ["diff", str(path), "h200"]):
+        result = CliRunner().invoke(main, [*arguments, "--format", form])
+        assert result.exit_code in (0, 1), result.output
+        if form == "markdown":
+            assert not re.search(
+                r"(?<!\\)<(script|img)", "\n".join(re.sub("`[^`]*`", "", x) for x in result.stdout.split("\n"))
+            )
+
+
+def test_page_loads_nothing(h200: str, page: Page) -> None:
+    assert not any({"src", "srcset", "data", "action", "poster"} & attributes.keys() for _, attributes in page.tags)
+    assert all((link["href"] or "").startswith("#") for link in page.all("a"))
+    assert not page.all("link")
+    assert not re.search(r"https?://|url\((?!#)|@import|fetch\(|XMLHttpRequest|WebSocket|import\(", h200)
+    policy = next(meta["content"] for meta in page.all("meta") if "http-equiv" in meta)
+    assert policy is not None
+    assert re.fullmatch(r"default-src 'none'; style-src 'sha256-\S+'; script-src 'sha256-\S+'", policy)
+
+
+def test_every_link_leads_somewhere_and_no_id_is_twice(page: Page) -> None:
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {link["href"] for link in page.all("a")} <= {f"#{one}" for one in ids}
+
+
+def test_every_measured_instruction_has_a_line_and_a_section(h200: str, page: Page) -> None:
+    report = Report.load("h200")
+    assert [one["data-name"] for one in page.all("details") if "data-name" in one] == [row.name for row in report.measured]
+    assert len(page.all("svg")) >= 2 * len(report.measured)
+    assert all(one["role"] == "img" and one["aria-label"] for one in page.all("svg"))
+    words = " ".join(page.words)
+    for row in report.measured[::10]:
+        for opcode, _ in row.lowering:
+            assert opcode in words
+    assert h200.count("<tr>") >= len(report.measured)
+
+
+def test_evidence_is_there_with_hex_and_value(page: Page) -> None:
+    words = " ".join(page.words)
+    assert "k 0: 0x48 (4) × 0x40 (2); k 31: 0xf8 (-2^8) × 0x78 (2^8); C 0x47800000 (2^16) → 0x41000000 (2^3)" in words
+    assert "0 of 1,000,000 random dot products differ from the model, seed 0" in words
+
+
+def test_reader_learns_how_to_reproduce_it(page: Page) -> None:
+    words = "".join(page.words)
+    assert "accprobe run --device cuda:0 --dots 1000000 --seed 0 -o report.json" in words
+    for version in Report.load("h200").environment.values():
+        assert version in words
+
+
+def test_command_that_reproduces_it_parses(page: Page) -> None:
+    (line,) = (line for line in "".join(page.words).splitlines() if line.startswith("accprobe run"))
+    main.commands["run"].make_context("run", line.split()[2:])
+
+
+def test_some_instructions_are_reproduced_by_name() -> None:
+    text = report_page(fake_report(float_row(WGMMA, 13, {"QGMMA": 1})))
+    assert f"accprobe run --device cuda:0 --dots 10000000 --seed 0 --select {WGMMA} -o report.json" in text
+
+
+def test_simulated_report_says_so_and_names_its_device() -> None:
+    device = {"kind": "simulated", "name": "simulated H100", "architecture": "sm_90a"}
+    text = report_page(fake_report(device=device))
+    assert "<strong>SIMULATED</strong>: these are published models, nothing was measured." in text
+    assert "--device sim:h100 " in text
+    assert "accprobe run" not in report_page(published("v100"))
+
+
+def test_what_is_not_confirmed_is_told_with_its_reason() -> None:
+    row = float_row(WGMMA, 13, {"QGMMA": 1}, status="inferred", reason="3 differ")
+    assert f'<span class="inferred">inferred</span>: 3 differ: {WGMMA}</p>' in report_page(fake_report(row))
+
+
+def test_glossary_has_every_heading_and_status(page: Page) -> None:
+    words = " ".join(page.words)
+    assert all(word in words for word in GLOSSARY)
+    assert {"confirmed", "inferred", "unverified", "rival", "effective bits", "summation tree", "evidence"} <= set(GLOSSARY)
+
+
+def test_sweeps_are_shown_where_there_are_some() -> None:
+    report = fake_report()
+    assert 'id="sweeps"' not in report_page(report)
+    sweep = {"dtype": "e4m3", "operands": "normal", "block_k": 128, "num_warps": 4, "block_m": 64, "block_n": 64}
+    sweep |= {"m": 64, "n": 64, "k": 4096, "opcodes": ["QGMMA.64x64x32"], "lowering": [["QGMMA.64x64x32", 4]], "reason": "why"}
+    sweep |= {"effective_bits": {"value": 13, "bound": "at_least"}, "relative_error": 0.25}
+    report = fake_report(sweeps=[sweep])
+    shown = Page(report_page(report, figures=['<svg role="img" aria-label="sweep"></svg>']))
+    words = " ".join(shown.words)
+    assert {"≥13", "128", "4096,", "4×QGMMA", "2.50e-01", "why"} <= set(words.split())
+    assert "TFLOP/s" not in words
+    assert {"role": "img", "aria-label": "sweep"} in shown.all("svg")
+
+
+def test_comparison_has_the_headline_and_marks_every_row() -> None:
+    text = diff_page(diff(Report.load("h200"), published("b200")))
+    shown = Page(text)
+    assert "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA (B simulated)" in " ".join(shown.words)
+    rows = re.findall(r"<tr><th scope=\"row\">.*?</tr>", text, re.DOTALL)
+    assert len(rows) > 10
+    assert all("B simulated" in row for row in rows)
+
+
+def browsed(path: Path, script: str) -> dict[str, Any]:
+    """What a headless Chromium finds in the page after the script, which may use `seen` and must return an object."""
+    text = path.read_text(encoding="utf-8")
+    probe = (
+        "<script>const seen = [];"
+        "addEventListener('error', (e) => seen.push(e.message)); console.error = (m) => seen.push(m);"
+        "addEventListener('securitypolicyviolation', (e) => seen.push(e.violatedDirective));</script>"
+    )
+    ask = f"(async () => {{ {script} }})().then((found) => {{ document.body.dataset.found = JSON.stringify(found); }})"
+    policy = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+    path.write_text(policy.sub(probe, text, count=1).replace("</body>", f"<script>{ask}</script></body>"), encoding="utf-8")
+    assert CHROMIUM is not None
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=60000",
+        "--dump-dom",
+        path.as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    found = re.search(r'data-found="([^"]*)"', done.stdout)
+    assert found is not None, done.stderr[-2000:]
+    return dict(json.loads(html.unescape(found[1])))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_browser_sorts_filters_and_opens(tmp_path: Path, h200: str) -> None:
+    path = tmp_path / "h200.html"
+    path.write_text(h200, encoding="utf-8")
+    found = browsed(
+        path,
+        """
+        const table = document.querySelector("#rows"), button = table.tHead.rows[0].cells[2].querySelector("button");
+        const bits = () => [...table.tBodies[0].rows].map((row) => parseInt(row.cells[2].textContent));
+        button.click(); const up = bits(); button.click(); const down = bits();
+        const input = document.querySelector("input"); input.value = "wgmma f32 e4m3.e4m3";
+        input.dispatchEvent(new Event("input"));
+        const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[0].textContent.trim());
+        const sections = [...document.querySelectorAll("details.instruction")].filter((one) => !one.hidden);
+        document.querySelector(".tools button").click();
+        return { up, down, rows, sections: sections.map((one) => one.dataset.name), open: sections.every((one) => one.open),
+                 sort: table.tHead.rows[0].cells[2].getAttribute("aria-sort"), seen,
+                 count: document.querySelector("output").textContent,
+                 requests: performance.getEntriesByType("resource").length };
+        """,
+    )
+    assert found["up"] == sorted(found["up"])
+    assert found["down"] == sorted(found["up"], reverse=True)
+    assert len(found["up"]) == len(Report.load("h200").measured)
+    assert found["sort"] == "descending"
+    assert (
+        set(found["rows"])
+        == set(found["sections"])
+        == {f"wgmma.m64n{n}k32.f32.e4m3.e4m3{rs}" for n in (8, 256) for rs in ("", ".rs")}
+    )
+    assert found["open"] is True
+    assert found["count"].startswith("4 of ")
+    assert (found["seen"], found["requests"]) == ([], 0)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_browser_runs_nothing_of_a_hostile_report(tmp_path: Path) -> None:
+    path = tmp_path / "evil.html"
+    path.write_text(report_page(evil_report()).replace("alert(", "document.body.append(666, "), encoding="utf-8")
+    found = browsed(path, "return { ran: document.body.lastChild.data === '666', images: document.images.length, seen };")
+    assert found == {"ran": False, "images": 0, "seen": []}
+
+
+@pytest.mark.skipif(
+    CHROMIUM is None or not AXE, reason="needs chromium, and ACCPROBE_AXE that names axe.min.js of npm's axe-core"
+)
+@pytest.mark.parametrize("what", ["report", "comparison"])
+def test_axe_finds_no_fault(tmp_path: Path, what: str) -> None:
+    report = Report.load("h200")
+    path = tmp_path / "page.html"
+    text = report_page(report) if what == "report" else diff_page(diff(report, published("b200")))
+    path.write_text(text, encoding="utf-8")
+    shutil.copyfile(AXE, tmp_path / "axe.js")
+    found = browsed(
+        path,
+        """
+        const script = document.createElement("script");
+        script.src = "axe.js";
+        await new Promise((loaded) => { script.onload = loaded; document.body.append(script); });
+        for (const one of [...document.querySelectorAll("details.instruction")].slice(0, 140).filter((_, i) => i % 10 === 0)) {
+          one.open = true;
+        }
+        const faults = await axe.run(document, { resultTypes: ["violations"] });
+        return { faults: faults.violations.map((one) => `${one.impact} ${one.id}: ${one.nodes[0].html.slice(0, 80)}`) };
+        """,
+    )
+    assert found == {"faults": []}

@@ -1,0 +1,117 @@
+"""Nothing that a report, a binary or a profiler says steers the terminal that it is shown on."""
+
+from __future__ import annotations
+
+import io
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from fakes import fake_report, float_row
+from rich.text import Text
+
+from accprobe.audit import kernels as witness
+from accprobe.cli import main
+from accprobe.cli.output import tell
+from accprobe.errors import AccprobeError
+from accprobe.render.plain import plain
+from accprobe.sass import reading
+from accprobe.sass.binaries import Piece
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2Jk\x08\r\x9b31mer\x7fnel\u202ecod\u2066"
+STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def test_what_steers_is_shown_as_a_picture() -> None:
+    assert plain(HOSTILE) == "␛]0;owned␇␛[2Jk␈␍\ufffd31mer␡nel\ufffdcod\ufffd"
+    assert plain("k\tn\nä × ⊗ ≥ …") == "k\tn\nä × ⊗ ≥ …"
+
+
+def test_every_control_character_is_one() -> None:
+    everything = "".join(map(chr, range(0x3000)))
+    left = [c for c in plain(everything) if unicodedata.category(c) == "Cc" or unicodedata.bidirectional(c) in BIDI]
+    assert left == ["\t", "\n"]
+
+
+BIDI = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    """A report with such characters wherever it has text."""
+    row = float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA.64x8x32.F32.E4M3.E4M3": 1})
+    row["reason"], row["status"] = HOSTILE, "unverified"
+    row["lowering"], row["opcodes"] = [[f"HMMA.{HOSTILE}", 1]], [f"HMMA.{HOSTILE}"]
+    for finding in row["findings"].values():
+        finding["note"] = HOSTILE
+    made = fake_report(row)
+    device = made.device.model_copy(update={"name": HOSTILE, "facts": {HOSTILE: HOSTILE}})
+    path = tmp_path / "hostile.json"
+    made.model_copy(update={"device": device, "environment": {HOSTILE: HOSTILE}}).save(path)
+    return path
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html", "json", "csv", "jsonl"])
+@pytest.mark.parametrize("rows", [[], ["*"]], ids=["table", "in full"])
+@pytest.mark.parametrize("columns", ["80", "160"])
+def test_show(report: Path, form: str, rows: list[str], columns: str) -> None:
+    result = CliRunner(env={"COLUMNS": columns}).invoke(main, ["show", str(report), *rows, "--format", form])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "owned" in result.stdout
+    assert STEERS.search(result.stdout) is None
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html", "json"])
+def test_diff(report: Path, form: str) -> None:
+    result = CliRunner().invoke(main, ["diff", str(report), "h200", "--format", form])
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert "owned" in result.stdout
+    assert STEERS.search(result.stdout) is None
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "json"])
+def test_kernels(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    name = HOSTILE.replace("\r", "")
+    text = [f".text.{name}:\n", "        /*0000*/                   HMMA.16816.F32 R4, R4, R8, R4 ;\n"]
+
+    def read(piece: Piece, target: str | None) -> tuple[list[witness.Kernel], dict[str, int], str]:
+        (function,) = reading.parse(text)
+        return [witness.witness(function, HOSTILE)], {"sm_90a": 1}, HOSTILE
+
+    monkeypatch.setattr(witness, "_read", read)
+    monkeypatch.setattr(
+        "accprobe.sass.binaries.find", lambda *_: witness.binaries.Found([Piece(Path("k"), HOSTILE, "cubin", 0, 1)])
+    )
+    result = CliRunner().invoke(main, ["sass", "k", "--jobs", "1", "--format", form, "--forbid", "HMMA"])
+    assert result.exit_code == 1
+    assert "HMMA.16816.F32" in result.stdout
+    assert "owned" in result.stdout
+    assert "owned" in result.stderr
+    assert STEERS.search(result.stdout) is None
+    assert STEERS.search(result.stderr) is None
+
+
+def test_errors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(HOSTILE)
+    assert STEERS.search(capsys.readouterr().err) is None
+
+    def fails(*_: object) -> None:
+        raise AccprobeError(HOSTILE)
+
+    monkeypatch.setattr("accprobe.report.report.Report.load", fails)
+    result = CliRunner().invoke(main, ["show", "x"])
+    assert (result.exit_code, STEERS.search(result.stderr)) == (2, None)
+    assert "owned" in result.stderr
+
+
+def test_colours_of_accprobe_itself_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    from accprobe.render.terminal import PlainConsole
+
+    out = io.StringIO()
+    PlainConsole(file=out, force_terminal=True, color_system="standard", width=80).print(Text(f"x{HOSTILE}", "red"))
+    assert out.getvalue().startswith("\x1b[31mx")
+    assert out.getvalue().endswith("\x1b[0m\n")
+    assert "owned" in out.getvalue()
+    assert out.getvalue().count("\x1b") == 2

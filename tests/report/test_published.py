@@ -1,0 +1,67 @@
+"""Published models as a report: what a model states is what the experiments find of it."""
+
+import pytest
+
+from accprobe.devices.simulated import simulated_device
+from accprobe.errors import UnknownName
+from accprobe.infer.characterise import characterise
+from accprobe.infer.stated import stated
+from accprobe.isa.instructions import catalog
+from accprobe.model.published import CHIPS, known_models
+from accprobe.report.published import NOT_MEASURED, published
+from accprobe.report.report import Report
+
+ROWS = Report.load("h200").measured
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_model_of_a_measured_row_states_what_was_found(row: object) -> None:
+    assert hasattr(row, "model")
+    found = stated(row.instruction, row.model)  # type: ignore[attr-defined]
+    for feature, finding in row.findings.items():  # type: ignore[attr-defined]
+        assert feature in found
+        if finding.bound == "exact":
+            assert found[feature].value == finding.value, feature
+
+
+CHARACTERISED = [
+    ("b200", "tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3"),
+    ("a100", "mma.sync.m16n8k16.f32.f16.f16.f32"),
+    ("l40s", "mma.sync.m16n8k32.f16.e5m2.e5m2.f16"),
+    ("h100", "mma.sync.m16n8k16.f32.e4m3.e4m3.f32"),
+    ("h100", "mma.sync.m8n8k16.satfinite.s32.u8.u8.s32"),
+    ("h100", "mma.sync.m8n8k16.satfinite.s32.s8.u8.s32"),
+    ("h100", "mma.sync.m8n8k16.s32.s8.u8.s32"),
+    ("h100", "mma.sync.m8n8k4.f64.f64.f64.f64"),
+]
+
+
+@pytest.mark.parametrize(("chip", "name"), CHARACTERISED)
+def test_experiments_find_what_is_stated(chip: str, name: str) -> None:
+    device = simulated_device(chip)
+    inst = next(inst for inst in catalog(CHIPS[chip].architecture) if inst.name == name)
+    result, said = characterise(device, inst), stated(inst, device.model(inst))
+    assert result.findings.keys() <= said.keys()
+    for feature, finding in result.findings.items():
+        if finding.bound == "exact":
+            assert (feature, said[feature].value, said[feature].bound) == (feature, finding.value, "exact")
+        if not inst.is_integer or finding.bound != "undetermined":
+            continue
+        assert (feature, said[feature].value, said[feature].bound) == (feature, finding.value, "undetermined")
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_every_model_is_there_and_nothing_looks_measured(chip: str) -> None:
+    report = published(chip)
+    assert [row.instruction for row in report.measured] == list(known_models(chip))
+    assert report.device.kind == "simulated"
+    assert {(row.status, row.reason, row.opcode_source) for row in report.measured} == {
+        ("unverified", NOT_MEASURED, "known model")
+    }
+    assert not any(row.verification or row.rivals or row.evidence for row in report.instructions)
+    assert Report.model_validate_json(report.dumps()) == report
+
+
+def test_unknown_chip_names_the_known_ones() -> None:
+    with pytest.raises(UnknownName, match="no published model of 'h20'; did you mean h200"):
+        published("h20")

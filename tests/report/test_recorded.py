@@ -1,0 +1,210 @@
+"""The reports that come with accprobe: they hold what their device answered, and their models say the same, bit for bit."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from accprobe.build import kernels
+from accprobe.cli import main
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import catalog
+from accprobe.model.published import known_models
+from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.report.report import Report, Row, patterns
+from accprobe.sass import opcodes
+
+FILE = Path(__file__).parents[2] / "reports" / "h200.json"
+TEXT = FILE.read_text(encoding="utf-8")
+REPORT = Report.load("h200")
+ROWS = {row.name: row for row in REPORT.instructions}
+PROBED = [inst.name for inst in catalog("sm_90a") if kernels.why_no_probe(inst) is None]
+
+MOST_BYTES = 2 << 20
+C_OF_SAGE = 0x404073FF
+"""3.0070798 (SageAttention2): it comes back as it is where the sum keeps 23 fraction bits."""
+
+PRIVATE = {
+    "a path": r"(?<![\w.])/(?:home|root|tmp|usr|work|mnt|opt|var)\b|[A-Za-z]:\\\\",
+    "a UUID": r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}|GPU-[0-9a-fA-F]{8}",
+    "a bus address": r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9]\b",
+    "an IP address": r"\b(?:10|127|172|192)\.\d+\.\d+\.\d+\b",
+    "a host name": r"hostname|localhost|\.local\b|\bip-\d+-\d+|\w@\w",
+}
+
+
+def model_of(row: Row) -> DotModel:
+    assert row.model is not None
+    return row.model
+
+
+def answer(name: str, c: int) -> int:
+    """What the report's model of an instruction has for A = B = 0 and this C."""
+    inst = ROWS[name].instruction
+    a, b = (np.zeros((1, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
+    return int(model_of(ROWS[name]).evaluate(inst, a, b, np.array([c], inst.c.dtype))[0])
+
+
+def shown(row: Row) -> tuple[Bits, Bits, Bits, Bits]:
+    """Every exchange of the evidence: A, B, C, D."""
+    inst = row.instruction
+    seen = [patterns(inst, exchange) for exchange in dict.fromkeys(x for some in row.evidence.values() for x in some)]
+    a, b = np.array([x.a for x in seen], inst.a.dtype), np.array([x.b for x in seen], inst.b.dtype)
+    return a, b, np.array([x.c for x in seen], inst.c.dtype), np.array([x.d for x in seen], inst.d.dtype)
+
+
+def test_every_recorded_report_is_tested_here() -> None:
+    assert sorted(path.name for path in FILE.parent.glob("*.json")) == [FILE.name, "lowering.json"]
+
+
+def test_it_is_of_a_gpu() -> None:
+    assert (REPORT.device.kind, REPORT.device.architecture, REPORT.device.reason) == ("cuda", "sm_90a", "")
+    assert "simulated" not in TEXT
+    assert {row.opcode_source for row in REPORT.measured} in ({"nvdisasm"}, {"ncu"})
+    assert all(row.cubin_sha256 for row in REPORT.measured)
+
+
+def test_every_instruction_is_in_it_and_every_probed_one_is_measured() -> None:
+    assert list(ROWS) == [inst.name for inst in catalog("sm_90a")]
+    assert [row.name for row in REPORT.measured] == PROBED
+    assert {row.reason for row in REPORT.instructions if row.status == "skipped"} == {"no probe yet"}
+    assert len(ROWS) == REPORT.run.selected
+
+
+@pytest.mark.parametrize("name", PROBED)
+def test_row_is_confirmed_by_a_million_dot_products(name: str) -> None:
+    row = ROWS[name]
+    assert (row.status, row.reason, row.unstable) == ("confirmed", "", 0)
+    done = row.verification
+    assert done is not None
+    assert done.dots >= 10**6
+    assert (done.mismatches, done.counterexample) == (0, None)
+    assert sum(done.kinds.values()) == done.dots
+    assert min(done.kinds.values()) >= 10**4
+    expected = {"extreme", "edge"} if row.instruction.is_integer else {"special", "tiny", "huge", "cancelling"}
+    assert expected | {"uniform"} <= set(done.kinds)
+    assert row.rivals is not None
+    assert row.rivals.tried >= 1
+
+
+@pytest.mark.parametrize("name", PROBED)
+def test_what_a_rival_leaves_open_is_undetermined(name: str) -> None:
+    row = ROWS[name]
+    assert row.rivals is not None
+    for rival in row.rivals.survived:
+        finding = row.findings[rival.field]
+        assert finding.bound == "undetermined", rival
+        assert len(finding.left) >= 2, rival
+
+
+@pytest.mark.parametrize("name", PROBED)
+def test_model_gives_every_answer_of_the_evidence(name: str) -> None:
+    row = ROWS[name]
+    if not row.evidence:
+        assert row.instruction.is_integer
+        return
+    a, b, c, d = shown(row)
+    np.testing.assert_array_equal(model_of(row).evaluate(row.instruction, a, b, c), d)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_known_model_gives_every_answer_of_the_evidence(name: str) -> None:
+    """What `sim:h200` computes is what the H200 answered."""
+    row = ROWS[name]
+    if row.evidence:
+        a, b, c, d = shown(row)
+        model = known_models("h200")[row.instruction].model
+        np.testing.assert_array_equal(model.evaluate(row.instruction, a, b, c), d)
+
+
+def aligned(has: FloatArithmetic, more: int) -> FloatArithmetic:
+    return has if has.alignment_bits is None else replace(has, alignment_bits=has.alignment_bits + more)
+
+
+NEIGHBOURS: dict[str, Callable[[FloatArithmetic], FloatArithmetic]] = {
+    "a bit more aligned": lambda has: aligned(has, 1),
+    "a bit less aligned": lambda has: aligned(has, -1),
+    "a bit less in results": lambda has: replace(has, result_bits=has.result_bits - 1),
+    "rounded otherwise": lambda has: replace(has, result_rounding="RNE" if has.result_rounding == "RZ" else "RZ"),
+}
+
+
+@pytest.mark.parametrize("change", NEIGHBOURS.values(), ids=NEIGHBOURS)
+def test_evidence_contradicts_a_model_that_is_a_little_different(change: Callable[[FloatArithmetic], FloatArithmetic]) -> None:
+    for row in REPORT.measured:
+        if row.instruction.is_integer:
+            continue
+        model = model_of(row)
+        other = model.with_arithmetic(lambda has: change(has) if isinstance(has, FloatArithmetic) else has)
+        if other != model:
+            a, b, c, d = shown(row)
+            assert (other.evaluate(row.instruction, a, b, c) != d).any(), row.name
+
+
+def test_evidence_is_there_for_every_float() -> None:
+    floats = [row for row in REPORT.measured if not row.instruction.is_integer]
+    assert floats
+    assert all({"order", "result_bits", "nan"} <= set(row.evidence) for row in floats)
+
+
+FP8_WGMMA = [name for name in PROBED if re.fullmatch(r"wgmma\..*\.f32\.e[45]m[32]\.e[45]m[32](\.rs)?", name)]
+FP8_MMA = [name for name in PROBED if re.fullmatch(r"mma\.sync\..*\.f32\.e[45]m[32]\.e[45]m[32]\.f32", name)]
+
+
+@pytest.mark.parametrize("name", FP8_WGMMA)
+def test_wgmma_of_fp8_keeps_13_bits(name: str) -> None:
+    row = ROWS[name]
+    assert {opcodes.stem(opcode) for opcode in row.opcodes} == {"QGMMA"}
+    bits = row.findings["effective_bits"]
+    assert (bits.value, bits.bound) == (13, "exact")
+    assert answer(name, C_OF_SAGE) == 0x40407000
+
+
+@pytest.mark.parametrize("name", FP8_MMA)
+def test_mma_sync_of_fp8_is_the_f16_unit_and_an_own_add_of_c(name: str) -> None:
+    row = ROWS[name]
+    assert {opcodes.stem(opcode) for opcode in row.opcodes} == {"HMMA"}
+    assert not any(opcode.startswith(("QMMA", "QGMMA")) for opcode, _ in row.lowering)
+    assert "FADD" in dict(row.lowering)
+    assert str(row.findings["addend"].value).startswith("own add")
+    assert row.model is not None
+    assert row.model.root.has_addend
+    assert row.model.root.products == ()
+    assert answer(name, C_OF_SAGE) == C_OF_SAGE
+
+
+def test_fp8_rows_are_all_there() -> None:
+    assert len(FP8_WGMMA) >= 16
+    assert len(FP8_MMA) >= 8
+
+
+@pytest.mark.parametrize("what", PRIVATE)
+def test_nothing_private_is_in_it(what: str) -> None:
+    found = re.search(PRIVATE[what], TEXT)
+    assert found is None, f"{what}: {found}"
+
+
+def test_file_is_small_and_as_the_writer_has_it() -> None:
+    assert FILE.stat().st_size < MOST_BYTES
+    assert REPORT.dumps() == TEXT
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_show_prints_it(width: int) -> None:
+    result = CliRunner(env={"COLUMNS": str(width)}).invoke(main, ["show", "h200"])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("NVIDIA H200, sm_90a")
+    assert "13 (e8m13)" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= width
+
+
+@pytest.mark.parametrize("name", PROBED[:: len(PROBED) // 16])
+def test_show_prints_a_row(name: str) -> None:
+    result = CliRunner(env={"COLUMNS": "100"}).invoke(main, ["show", "h200", name])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"{name}  {ROWS[name].status}")
+    assert max(map(len, result.stdout.splitlines())) <= 100

@@ -1,0 +1,95 @@
+"""The flat forms, read by other people's modules."""
+
+import csv
+import importlib.util
+import io
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fakes import fake_report, float_row
+
+from accprobe.cli import main
+from accprobe.report.columns import records
+from accprobe.report.report import Report
+
+REPORT = Report.load("h200")
+ONE = "wgmma.m64n8k32.f32.e4m3.e4m3"
+
+
+def show(form: str, *arguments: str) -> str:
+    result = CliRunner().invoke(main, ["show", "h200", *arguments, "--format", form])
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def csv_rows() -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(show("csv"))))
+
+
+@pytest.fixture(scope="module")
+def json_rows() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in show("jsonl").splitlines()]
+
+
+def test_both_have_every_instruction_and_the_same_values(
+    csv_rows: list[dict[str, str]], json_rows: list[dict[str, Any]]
+) -> None:
+    assert [row["name"] for row in json_rows] == [row.name for row in REPORT.instructions]
+    assert csv_rows == [{key: "" if value is None else str(value) for key, value in row.items()} for row in json_rows]
+
+
+def test_every_value_is_a_scalar_and_every_line_has_the_same_keys(json_rows: list[dict[str, Any]]) -> None:
+    assert len({tuple(row) for row in json_rows}) == 1
+    assert all(isinstance(value, int | float | str | None) for row in json_rows for value in row.values())
+
+
+def test_values_are_those_of_the_report(json_rows: list[dict[str, Any]]) -> None:
+    row = next(row for row in json_rows if row["name"] == ONE)
+    assert (row["device"], row["architecture"], row["driver"]) == ("NVIDIA H200", "sm_90a", REPORT.environment["driver"])
+    assert (row["family"], row["k"], row["a"], row["ran_as"]) == ("wgmma", 32, "e4m3", "QGMMA")
+    assert (row["effective_bits"], row["effective_bits_bound"], row["effective_bits_left"]) == (13, "exact", None)
+    assert (row["overflow"], row["overflow_bound"], row["overflow_left"]) == ("infinity", "undetermined", "infinity | largest")
+    assert (row["dots"], row["mismatches"]) == (1_000_000, 0)
+
+
+def test_exact_sums_are_told_from_what_is_not_known(json_rows: list[dict[str, Any]]) -> None:
+    rows = {row["name"]: row for row in json_rows}
+    exact, skipped = rows["mma.sync.m8n8k4.f64.f64.f64.f64"], rows["mma.sp.m16n8k16.f32.f16.f16.f32"]
+    assert (exact["alignment_bits"], exact["alignment_bits_bound"]) == (None, "exact")
+    assert (skipped["alignment_bits"], skipped["alignment_bits_bound"]) == (None, None)
+
+
+def test_every_finding_of_the_report_has_its_column(json_rows: list[dict[str, Any]]) -> None:
+    assert {name for row in REPORT.measured for name in row.findings} <= set(json_rows[0])
+
+
+def test_columns_do_not_depend_on_the_report() -> None:
+    assert list(next(records(fake_report()))) == list(next(records(REPORT)))
+
+
+def test_a_glob_selects_rows() -> None:
+    assert len(show("csv", "wgmma.m*.f32.e4m3.e4m3").splitlines()) == 1 + 2
+
+
+def test_commas_quotes_and_line_ends_survive() -> None:
+    from accprobe.render.rows import comma_separated
+
+    name = 'GPU, the "best"\nof all'
+    report = fake_report(float_row(ONE, 13, {"QGMMA": 1}), device={"kind": "cuda", "name": name, "architecture": "sm_90a"})
+    (row,) = csv.DictReader(io.StringIO(comma_separated(report)))
+    assert row["device"] == name
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="pandas is not installed")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_pandas_reads_them() -> None:
+    import pandas
+
+    lines, commas = pandas.read_json(io.StringIO(show("jsonl")), lines=True), pandas.read_csv(io.StringIO(show("csv")))
+    for frame in (lines, commas):
+        kept = frame[(frame.family == "wgmma") & (frame.a == "e4m3") & (frame.d == "f32")].dropna(subset=["effective_bits"])
+        assert (kept.effective_bits == 13).all()
+        assert len(kept) == 8

@@ -1,0 +1,228 @@
+"""Device code in files of every kind: made here, by the compiler, the assembler and the linker, or byte by byte."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+from compiled import needs
+
+from accprobe.audit.kernels import Kernel, Reading
+from accprobe.audit.kernels import kernels as read
+from accprobe.build import kernels, toolchain
+from accprobe.isa.instructions import parse
+from accprobe.sass import binaries
+from accprobe.sass.binaries import Found, find
+
+ADA, HOPPER = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "wgmma.m64n8k32.f32.e4m3.e4m3"
+
+
+@pytest.fixture
+def cubins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, bytes]:
+    """Probes for two architectures."""
+    needs("nvdisasm", "cuobjdump")
+    pytest.importorskip("cuda.core", exc_type=ImportError)
+    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "cache"))
+    made = {target: kernels.compile(parse(name), target) for target, name in (("sm_89", ADA), ("sm_90a", HOPPER))}
+    return {target: cubin.path.read_bytes() for target, cubin in made.items()}
+
+
+def fatbin(entries: dict[str, bytes], ptx: str = "") -> bytes:
+    """A container as `fatbinary` writes it, its entries not compressed."""
+    body = b"".join(entry(2, int(target[3:5]), content) for target, content in entries.items())
+    if ptx:
+        body += entry(1, 90, ptx.encode() + b"\0")
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+
+
+def entry(kind: int, architecture: int, content: bytes) -> bytes:
+    content += bytes(-len(content) % 8)
+    flags = 0x11  # 64 bits, of Linux
+    header = struct.pack("<HHIQIIHHIIIQQQ", kind, 0x101, 64, len(content), 0, 0, 8, 1, architecture, 0, 0, flags, 0, 0)
+    return header + content
+
+
+def both(path: Path, **options: object) -> tuple[list[Kernel], Reading]:
+    reading = Reading()
+    return list(read([path], reading=reading, **options)), reading  # type: ignore[arg-type]
+
+
+def opcodes(found: list[Kernel]) -> dict[str, list[str]]:
+    return {kernel.architecture: [opcode for opcode, _ in kernel.matrix] for kernel in found}
+
+
+BOTH = {"sm_89": ["QMMA.16832.F32.E4M3.E4M3"], "sm_90a": ["QGMMA.64x8x32.F32.E4M3.E4M3"]}
+
+
+def test_fatbin_with_two_architectures(cubins: dict[str, bytes], tmp_path: Path) -> None:
+    path = tmp_path / "two.fatbin"
+    path.write_bytes(fatbin(cubins, ptx=".version 8.0"))
+    found, reading = both(path)
+    assert opcodes(found) == BOTH
+    assert (dict(reading.functions), reading.ptx, reading.problems) == ({"sm_89": 1, "sm_90a": 1}, {"sm_90": 1}, [])
+    assert opcodes(both(path, targets=("sm_90a",))[0]) == {"sm_90a": BOTH["sm_90a"]}
+
+
+def test_two_processes_read_the_same(cubins: dict[str, bytes], tmp_path: Path) -> None:
+    path = tmp_path / "two.fatbin"
+    path.write_bytes(fatbin(cubins))
+    assert both(path, jobs=2)[0] == both(path, jobs=1)[0]
+
+
+def test_fatbin_of_nvidias_own_tool(cubins: dict[str, bytes], tmp_path: Path) -> None:
+    tool = shutil.which("fatbinary")
+    if tool is None:
+        pytest.skip("fatbinary is not installed")
+    command = [tool, "-64", "--create=made.fatbin", "--compress-mode=size"]
+    for target, content in cubins.items():
+        (tmp_path / f"{target}.cubin").write_bytes(content)
+        command.append(f"--image3=kind=elf,sm={target[3:]},file={target}.cubin")
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert (tmp_path / "made.fatbin").stat().st_size < sum(map(len, cubins.values()))
+    assert opcodes(both(tmp_path / "made.fatbin")[0]) == BOTH
+
+
+def library(folder: Path, content: bytes, section: str = ".nv_fatbin") -> Path:
+    """A shared library with those bytes in a section."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    (folder / "content.bin").write_bytes(content)
+    (folder / "x.S").write_text(f'.section {section},"a"\n.balign 8\n.incbin "content.bin"\n')
+    (folder / "y.c").write_text("int answer(void) { return 42; }\n")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", "libx.so", "x.S", "y.c"], cwd=folder, check=True)
+    return folder / "libx.so"
+
+
+def test_shared_library_with_a_fatbin(cubins: dict[str, bytes], tmp_path: Path) -> None:
+    path = library(tmp_path, fatbin({"sm_89": cubins["sm_89"]}) + fatbin({"sm_90a": cubins["sm_90a"]}))
+    found, _ = both(path)
+    assert opcodes(found) == BOTH
+    assert {kernel.file for kernel in found} == {str(path)}
+
+
+def test_shared_library_with_bare_cubins(cubins: dict[str, bytes], tmp_path: Path) -> None:
+    path = library(tmp_path, cubins["sm_89"] + bytes(100) + cubins["sm_90a"], ".rodata.cubins")
+    assert opcodes(both(path)[0]) == BOTH
+
+
+def test_wheel_and_folder(cubins: dict[str, bytes], tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("x/libx.so", b"header" + fatbin(cubins))
+        wheel.writestr("x/__init__.py", "")
+        wheel.writestr("x/data.so", "no code")
+    found, _ = both(tmp_path / "x-1.0-py3-none-any.whl")
+    assert opcodes(found) == BOTH
+    assert {kernel.file for kernel in found} == {"x-1.0-py3-none-any.whl: x/libx.so"}
+    cache = tmp_path / "triton" / "ABC"
+    cache.mkdir(parents=True)
+    (cache / "k.cubin").write_bytes(cubins["sm_90a"])
+    (cache / "k.ptx").write_text(".version 8.0\n.target sm_90a\nbroken")
+    (cache / "k.json").write_text("{}")
+    found, reading = both(tmp_path / "triton")
+    assert opcodes(found) == {"sm_90a": BOTH["sm_90a"]}
+    assert reading.problems == []
+
+
+PTX = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 p) {
+    .reg .b32 r<8>; .reg .f32 f<5>; .reg .b64 a;
+    ld.param.u64 a, [p];
+    ld.global.u32 r1, [a]; ld.global.u32 r2, [a+4]; ld.global.f32 f1, [a+8];
+    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {f1,f2,f3,f4}, {r1,r2,r1,r2}, {r1,r2}, {f1,f1,f1,f1};
+    st.global.f32 [a], f1;
+    ret;
+}
+"""
+
+
+def test_ptx_is_assembled_for_what_it_names_or_for_what_is_asked(tmp_path: Path) -> None:
+    needs("nvdisasm", "ptxas")
+    (tmp_path / "k.ptx").write_text(PTX)
+    assert opcodes(both(tmp_path / "k.ptx")[0]) == {"sm_80": ["HMMA.16816.F32"]}
+    asked = both(tmp_path / "k.ptx", targets=("sm_86", "sm_90a"))[0]
+    assert opcodes(asked) == {target: ["HMMA.16816.F32"] for target in ("sm_86", "sm_90a")}
+
+
+def test_ptx_that_does_not_assemble(tmp_path: Path) -> None:
+    needs("ptxas")
+    (tmp_path / "k.ptx").write_text(PTX.replace("mma.sync", "mma.stink"))
+    reason = r"k\.ptx cannot be assembled for sm_80: ptxas failed: line 9: Unknown modifier '\.stink'"
+    with pytest.raises(binaries.AccprobeError, match=reason):
+        both(tmp_path / "k.ptx")
+
+
+def problems(path: Path) -> list[str]:
+    found: Found = find([path], path.parent)
+    assert found.pieces == []
+    return found.problems
+
+
+def elf(machine: int) -> bytes:
+    return b"\x7fELF\x02\x01" + bytes(12) + struct.pack("<H", machine) + bytes(44)
+
+
+def test_what_is_not_read_is_told_in_one_sentence(tmp_path: Path) -> None:
+    def written(name: str, content: bytes) -> Path:
+        (tmp_path / name).write_bytes(content)
+        return tmp_path / name
+
+    assert problems(written("notes.txt", b"no code"))[0].endswith(
+        "notes.txt holds no NVIDIA device code: it is no cubin, fatbin or PTX, nor has it any inside"
+    )
+    assert problems(written("empty", b""))[0].endswith("empty is empty")
+    assert problems(written("amd.co", elf(224)))[0].endswith(
+        "amd.co is an AMD code object; accprobe reads NVIDIA's cubins, fatbins and what holds them"
+    )
+    assert problems(written("libamd.so", elf(62) + b"__CLANG_OFFLOAD_BUNDLE__"))[0].endswith(
+        "libamd.so holds AMD GPU code, and none of NVIDIA's"
+    )
+    assert problems(tmp_path / "absent.cubin")[0].endswith("absent.cubin cannot be read: No such file or directory")
+    assert "holds no SASS, but PTX alone" in problems(written("p.fatbin", fatbin({}, ptx=PTX)))[0]
+    damaged = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 80) + struct.pack("<HHIQ", 2, 0x101, 64, 500) + bytes(64)
+    assert "has a fatbin that is damaged" in problems(written("d.fatbin", damaged))[0]
+
+
+def test_files_that_are_cut_short(cubins: dict[str, bytes], tmp_path: Path) -> None:
+    whole = cubins["sm_90a"]
+    for size in (64, 1000, len(whole) - 100):
+        (tmp_path / "x.cubin").write_bytes(whole[:size])
+        (problem,) = problems(tmp_path / "x.cubin")
+        assert f"x.cubin is cut short: it ends at byte {len(whole):,}, the file at {size:,}" in problem or size == 64
+        assert "is cut short" in problem
+    packed = fatbin(cubins)
+    (tmp_path / "x.fatbin").write_bytes(packed[:-50])
+    assert f"a fatbin in it ends at byte {len(packed):,}" in problems(tmp_path / "x.fatbin")[0]
+
+
+def test_architecture_that_the_disassembler_does_not_know(cubins: dict[str, bytes], tmp_path: Path) -> None:
+    """The others of the file are read all the same; alone it is an error."""
+    unknown = bytearray(cubins["sm_90a"])
+    (flags,) = struct.unpack_from("<I", unknown, 48)
+    shift = 8 if unknown[8] >= 8 else 0  # of newer ELFs the architecture is in the second byte
+    struct.pack_into("<I", unknown, 48, flags & ~(0xFF << shift) | 200 << shift)
+    (tmp_path / "x.fatbin").write_bytes(fatbin({"sm_89": cubins["sm_89"], "sm_20": bytes(unknown)}))
+    found, reading = both(tmp_path / "x.fatbin")
+    assert opcodes(found) == {"sm_89": BOTH["sm_89"]}
+    assert len(reading.problems) == 1
+    assert "x.fatbin, sm_20 cannot be read: " in reading.problems[0]
+    (tmp_path / "x.cubin").write_bytes(unknown)
+    with pytest.raises(binaries.AccprobeError, match=r"x\.cubin cannot be read: nvdisasm failed: "):
+        both(tmp_path / "x.cubin")
+
+
+def test_missing_tool_is_told(cubins: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(tool: str) -> list[Path]:
+        raise binaries.toolchain.ToolMissing(f"{tool} was not found")
+
+    (tmp_path / "x.fatbin").write_bytes(fatbin(cubins))
+    monkeypatch.setattr(toolchain, "_candidates", missing)
+    with pytest.raises(toolchain.ToolMissing, match="cuobjdump was not found"):
+        both(tmp_path / "x.fatbin")

@@ -1,0 +1,162 @@
+"""SASS: the lowering of a probe is that of its instruction, and nothing of the probe around it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from accprobe.build import kernels, toolchain
+from accprobe.errors import ToolMissing
+from accprobe.isa.instructions import parse
+from accprobe.sass import lowering, opcodes, reading
+
+
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def _tools() -> None:
+    pytest.importorskip("cuda.core", exc_type=ImportError)
+    try:
+        toolchain.find("nvdisasm")
+    except ToolMissing as e:
+        pytest.skip(str(e))
+
+
+def unpack(e4m3: int, e5m2: int = 0) -> list[tuple[str, int]]:
+    return [(f"F2FP.F16.{name}.UNPACK_B", n) for name, n in (("E4M3", e4m3), ("E5M2", e5m2)) if n]
+
+
+LOWERINGS: list[tuple[str, str, list[tuple[str, int]]]] = [
+    ("sm_75", "mma.sync.m16n8k8.f32.f16.f16.f32", [("HMMA.1688.F32", 1)]),
+    ("sm_80", "mma.sync.m16n8k16.f32.bf16.bf16.f32", [("HMMA.16816.F32.BF16", 1)]),
+    ("sm_80", "mma.sync.m8n8k4.f64.f64.f64.f64", [("DMMA.884", 1)]),
+    ("sm_86", "mma.sync.m16n8k8.f32.tf32.tf32.f32", [("HMMA.1688.F32.TF32", 1)]),
+    ("sm_89", "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", [("QMMA.16832.F32.E4M3.E4M3", 1)]),
+    ("sm_89", "mma.sync.m16n8k16.f16.e5m2.e4m3.f16", [("QMMA.16816.F16.E5M2.E4M3", 1)]),
+    ("sm_90a", "mma.sync.m16n8k8.f16.f16.f16.f16", [("HMMA.1688.F16", 1)]),
+    ("sm_90a", "mma.sync.m16n8k16.f32.f16.f16.f32", [("HMMA.16816.F32", 1)]),
+    ("sm_90a", "mma.sync.m16n8k4.f32.tf32.tf32.f32", [("HMMA.1684.F32.TF32", 1)]),
+    ("sm_90a", "mma.sync.m16n8k16.f64.f64.f64.f64", [("DMMA.16x8x16", 1)]),
+    ("sm_90a", "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", [*unpack(12), ("HMMA.16816.F32", 2), ("FADD", 4)]),
+    ("sm_90a", "mma.sync.m16n8k32.f16.e4m3.e5m2.f16", [*unpack(8, 4), ("HMMA.16816.F16", 2), ("HADD2", 2)]),
+    ("sm_90a", "mma.sync.m16n8k16.f32.e5m2.e5m2.f32", [*unpack(0, 6), ("HMMA.1688.F32", 2), ("FADD", 4)]),
+    ("sm_90a", "mma.sync.m16n8k32.satfinite.s32.s8.u8.s32", [("IMMA.16832.S8.U8.SAT", 1)]),
+    ("sm_90a", "wgmma.m64n8k16.f32.f16.f16", [("HGMMA.64x8x16.F32", 1)]),
+    ("sm_90a", "wgmma.m64n8k16.f16.f16.f16.rs", [("HGMMA.64x8x16.F16", 1)]),
+    ("sm_90a", "wgmma.m64n256k16.f32.bf16.bf16", [("HGMMA.64x256x16.F32.BF16", 1)]),
+    ("sm_90a", "wgmma.m64n8k8.f32.tf32.tf32.rs", [("HGMMA.64x8x8.F32.TF32", 1)]),
+    ("sm_90a", "wgmma.m64n8k32.f32.e4m3.e4m3", [("QGMMA.64x8x32.F32.E4M3.E4M3", 1)]),
+    ("sm_90a", "wgmma.m64n256k32.f16.e5m2.e4m3.rs", [("QGMMA.64x256x32.F16.E5M2.E4M3", 1)]),
+    ("sm_90a", "wgmma.m64n8k32.satfinite.s32.s8.u8", [("IGMMA.64x8x32.S8.U8.SAT", 1)]),
+    ("sm_100a", "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", [*unpack(12), ("HMMA.16816.F32", 2), ("FADD", 4)]),
+    ("sm_103a", "mma.sync.m16n8k8.f64.f64.f64.f64", [("DMMA.8x8x4", 4)]),
+    ("sm_120a", "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", [("QMMA.16832.F32.E4M3.E4M3", 1)]),
+    ("sm_120a", "mma.sync.m16n8k32.kind::f8f6f4.f16.e5m2.e4m3.f16", [("QMMA.16832.F16.E5M2.E4M3", 1)]),
+]
+
+
+@pytest.mark.usefixtures("_tools")
+@pytest.mark.parametrize(("target", "name", "expected"), LOWERINGS, ids=[f"{t}-{n}" for t, n, _ in LOWERINGS])
+def test_lowering(target: str, name: str, expected: list[tuple[str, int]]) -> None:
+    cubin = kernels.compile(parse(name), target)
+    found = lowering.lowering(cubin)
+    assert sorted(found.sequence) == sorted(expected)
+    assert found.matrix == tuple(opcode for opcode, _ in found.sequence if "MMA" in opcode)
+    assert (found.source, found.cubin_sha256) == ("nvdisasm", cubin.sha256)
+
+
+WARP_TARGETS = ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"]
+BARE_PROBES = {
+    "mma.sync.m16n8k8.f16.f16.f16.f16": WARP_TARGETS,
+    "mma.sync.m16n8k32.f32.e4m3.e4m3.f32": WARP_TARGETS,
+    "mma.sync.m16n8k16.f64.f64.f64.f64": WARP_TARGETS,
+    "mma.sync.m8n8k16.s32.s8.s8.s32": WARP_TARGETS,
+    "wgmma.m64n8k16.f16.f16.f16": ["sm_90a"],
+    "wgmma.m64n256k32.f32.e4m3.e4m3.rs": ["sm_90a"],
+}
+
+
+@pytest.mark.usefixtures("_tools")
+@pytest.mark.parametrize(("name", "target"), [(name, target) for name, on in BARE_PROBES.items() for target in on])
+def test_probe_without_its_instruction_has_no_arithmetic(name: str, target: str) -> None:
+    inst = parse(name)
+    d_from = "d[0] += (Word)a + (Word)b" if inst.family == "wgmma" else "for (auto& r : d) r = c[0] ^ a[0] ^ b[0]"
+    d_from = d_from.replace("(Word)a", "a[0]") if inst.a_registers else d_from
+    code, changed = re.subn(r"(#define MULTIPLY\([^)]*\)).*", rf"\1 {d_from}", kernels.source(inst))
+    assert changed == 1
+    (function,) = list(reading.functions(kernels.compile_source(code, target, "the bare probe").path))
+    assert function.opcodes
+    assert function.arithmetic == ()
+
+
+@pytest.mark.usefixtures("_tools")
+def test_lowering_is_kept_beside_the_cubin(monkeypatch: pytest.MonkeyPatch) -> None:
+    cubin = kernels.compile(parse("mma.sync.m8n8k16.s32.s8.s8.s32"), "sm_90a")
+    lowering.prepare([cubin])
+    with monkeypatch.context() as patch:
+        patch.setattr(toolchain, "output", lambda *_: pytest.fail("disassembled twice"))
+        assert lowering.lowering(cubin).matrix == ("IMMA.8816.S8.S8",)
+    cubin.path.with_suffix(".sass.json").write_text('{"schema": 0}')
+    assert lowering.lowering(cubin).matrix == ("IMMA.8816.S8.S8",)
+
+
+def test_without_a_disassembler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def missing(*_: object) -> str:
+        raise ToolMissing("nvdisasm was not found")
+
+    monkeypatch.setattr(toolchain, "output", missing)
+    path = tmp_path / "x.cubin"
+    path.write_bytes(b"\x7fELF" + bytes(14) + (190).to_bytes(2, "little"))
+    cubin = kernels.Cubin(path, "0" * 64, "sm_90a", None)
+    lowering.prepare([cubin])
+    with pytest.raises(ToolMissing):
+        lowering.lowering(cubin)
+
+
+NVDISASM = """
+	.target	sm_90a
+//--------------------- .text.one --------------------------
+one:
+.text.one:
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0010*/              @!P0 HMMA.16816.F32 R4, R4, R18, RZ ;
+        /*0020*/              @!UPT UIADD3 URZ, URZ, URZ, URZ ;
+        /*0030*/                   HFMA2.MMA R7, -RZ, RZ, 0, 5.9604644775390625e-08 ;
+        /*0040*/                   HFMA2 R7, R2, R3, R4 ;
+        /*0050*/              @P1  DMMA.8x8x4 R8, R2.reuse, R4, R8 ;
+        /*0060*/                   HMMA.16816.F32 R4, R4, R18, RZ ;
+        /*0070*/                   NOP;
+.text.two:
+        /*0000*/                   EXIT ;
+        /*0010*/                   UTCQMMA gdesc[UR4], gdesc[UR6], tmem[UR10], tmem[UR12], idesc[UR13], UPT ;
+"""
+
+
+def test_reads_nvdisasm() -> None:
+    one, two = reading.parse(NVDISASM.splitlines(keepends=True))
+    assert (one.name, one.architecture, two.name) == ("one", "sm_90a", "two")
+    assert one.arithmetic == (("HMMA.16816.F32", 2), ("HFMA2", 1), ("DMMA.8x8x4", 1))
+    assert one.matrix == ("HMMA.16816.F32", "DMMA.8x8x4")
+    assert two.matrix == ("UTCQMMA",)
+    assert one.opcodes[-1] == "NOP"
+    assert one.lines[1] == (0x10, "@!P0", "HMMA.16816.F32", "R4, R4, R18, RZ")
+    assert one.labels == {}
+
+
+WARP_OPCODES = ["HMMA.1", "IMMA.1", "BMMA.1", "DMMA.1", "QMMA.1", "OMMA.1"]
+GROUP_OPCODES = ["HGMMA.1", "QGMMA.1", "IGMMA.1", "BGMMA.1", "UTCHMMA", "UTCQMMA", "UTCOMMA.2CTA", "UTCIMMA"]
+
+
+@pytest.mark.parametrize("opcode", WARP_OPCODES + GROUP_OPCODES)
+def test_matrix_opcodes(opcode: str) -> None:
+    assert opcodes.MATRIX.match(opcode)
+
+
+@pytest.mark.parametrize("opcode", ["HFMA2.MMA", "FADD", "WARPGROUP.ARRIVE", "UTCBAR", "UTCCP", "IMAD"])
+def test_other_opcodes(opcode: str) -> None:
+    assert not opcodes.MATRIX.match(opcode)

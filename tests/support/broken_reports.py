@@ -1,0 +1,59 @@
+"""Reports that cannot be read, and what is said of each."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fakes import report_data
+
+
+def changed(path: str, value: Any) -> str:
+    data = report_data()
+    *parents, last = path.split(".")
+    place: Any = data
+    for key in parents:
+        place = place[int(key)] if key.isdecimal() else place[key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return json.dumps(data)
+
+
+BROKEN = {
+    "truncated": (json.dumps(report_data())[:300], "it is not JSON, or cut short (EOF while parsing"),
+    "empty": ("", "it is not JSON, or cut short"),
+    "binary": ("\x7fELF\x00", "it is not JSON, or cut short"),
+    "nested too deeply": ("[" * 100_000, "it is not an accprobe report: it is nested too deeply"),
+    "no object": ("[1, 2]", "it is not an accprobe report"),
+    "another tool's": ('{"devices": [], "version": "1"}', "it is not an accprobe report, but another JSON file"),
+    "newer schema": (changed("schema", 2), "schema: this accprobe reads schema 1, the file has 2"),
+    "schema of another type": (changed("schema", "one"), "schema: this accprobe reads schema 1, the file has 'one'"),
+    "field missing": (changed("device.name", None), "device.name: the key is missing"),
+    "unknown key": (changed("device.host", "me"), "device.host: there is no such key in schema 1"),
+    "wrong type": (changed("seed", "0"), "seed: input should be a valid integer; it is '0'"),
+    "a float for an integer": (changed("seed", 0.5), "seed: "),
+    "unknown status": (changed("instructions.1.status", "ok"), "instructions.1.status: input should be 'confirmed'"),
+    "unknown instruction": (changed("instructions.1.name", "wgmma.m64n8k33.f32"), "instructions.1: name: unknown instruction"),
+    "an instruction twice": (
+        changed("instructions.2.name", "wgmma.m64n8k32.f32.e4m3.e4m3.rs"),
+        "instructions: wgmma.m64n8k32.f32.e4m3.e4m3.rs is there twice",
+    ),
+    "nothing verified": (
+        changed("instructions.1.verification.dots", 0),
+        "instructions.1: status: 'confirmed', yet no opcode is named or random dot products are missing or differ",
+    ),
+    "less than none": (changed("instructions.1.rivals.tried", -1), "instructions.1.rivals.tried: input should be greater"),
+    "no model": (changed("instructions.1.model", None), "instructions.1: status: 'confirmed', yet there is no model"),
+    "broken model": (changed("instructions.1.model.order", "[c 0-"), "instructions.1.model: order"),
+    "model of another kind": (changed("instructions.1.model.arithmetics", 3), "instructions.1.model: arithmetics"),
+    "evidence is no hex": (
+        changed("instructions.1.evidence.alignment_bits", [["zz", "00", "00", "00"]]),
+        "instructions.1.evidence.alignment_bits.0.0: ",
+    ),
+    "evidence too short": (
+        changed("instructions.1.evidence.alignment_bits", [["00", "00", "00", "00"]]),
+        "instructions.1: evidence: an exchange of mma.sync.m16n8k32.f32.e4m3.e4m3.f32 has 64, 64, 8, 8 hex digits",
+    ),
+}

@@ -1,0 +1,138 @@
+"""A device made of numpy integers, and reports made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.report.report import Report
+from accprobe.sass.lowering import Lowering
+
+DENSE = "mma.sync.m16n8k16.s32.s8.s8.s32"
+WIDE = "mma.sync.m16n8k32.s32.s8.s8.s32"
+SPARSE = "mma.sp.m16n8k32.s32.s8.s8.s32"
+
+Spoil = Callable[[Instruction, Bits], Bits]
+
+
+class FakeDevice:
+    """Integer sums that wrap, computed by numpy; `spoil` may change the answers or raise."""
+
+    kind = "cuda"
+    pure = False
+    name = "Fake GPU"
+    architecture = "sm_90a"
+
+    def __init__(self, spoil: Spoil = lambda _, d: d, opcodes: tuple[str, ...] | None = ("IMMA.16816.S8.S8",)) -> None:
+        self.spoil, self.opcodes = spoil, opcodes
+
+    def describe(self) -> dict[str, object]:
+        return {"compute_capability": "9.0", "sm_count": 3}
+
+    def environment(self) -> dict[str, str]:
+        return {"driver": "1.2"}
+
+    def instructions(self) -> Sequence[Instruction]:
+        return [parse(name) for name in (SPARSE, DENSE, WIDE)]
+
+    def why_not(self, inst: Instruction) -> str | None:
+        return "no probe yet" if inst.sparse else None
+
+    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+        total = c.astype(np.uint32).view(np.int32) + (inst.a.integers(a) * inst.b.integers(b)).sum(axis=1)
+        return self.spoil(inst, total.astype(np.int64).astype(np.uint32))
+
+    def placements(self, inst: Instruction) -> int:
+        return 1
+
+    def lowering(self, inst: Instruction) -> Lowering | None:
+        if self.opcodes is None:
+            return None
+        return Lowering(self.opcodes, tuple((opcode, 1) for opcode in self.opcodes), "nvdisasm", "ab" * 32)
+
+
+def float_row(name: str, bits: int, sequence: dict[str, int], **changes: Any) -> dict[str, Any]:
+    """A confirmed row of a floating-point instruction, as JSON values."""
+    inst = parse(name)
+    order = f"[c 0-{inst.k - 1}]"
+    arithmetic = {
+        "result": inst.d.name,
+        "result_bits": bits,
+        "result_rounding": "RZ",
+        "alignment_bits": bits,
+        "alignment_rounding": "truncate",
+        "product_exponent": "unnormalised",
+        "min_exponent": None,
+        "zero_terms": "ignored",
+        "zero_sign": "positive",
+        "underflow_sign": "kept",
+        "overflow": "infinity",
+        "subnormal_results": "kept",
+        "nan": 0x7FFF if inst.d.bits == 16 else 0x7FFFFFFF,
+    }
+    values = {
+        "order": order,
+        "addend": "first sum",
+        "products_per_sum": inst.k,
+        "alignment_bits": bits,
+        "alignment_rounding": "truncate",
+        "result_bits": bits,
+        "result_rounding": "RZ",
+        "effective_bits": bits,
+    }
+    a, c, d = (fmt.storage_bits // 4 for fmt in (inst.a, inst.c, inst.d))
+    one = f"{inst.a.encode(False, 1, 0):0{a}x}"
+    zeros = "0" * a * (inst.k - 1)
+    return {
+        "name": name,
+        "status": "confirmed",
+        "opcodes": [opcode for opcode in sequence if "MMA" in opcode],
+        "lowering": [[opcode, count] for opcode, count in sequence.items()],
+        "opcode_source": "nvdisasm",
+        "cubin_sha256": "ab" * 32,
+        "findings": {feature: {"value": value, "bound": "exact"} for feature, value in values.items()},
+        "model": {
+            "order": order,
+            "arithmetics": [arithmetic],
+            "subnormal_operands": "kept",
+            "subnormal_addend": "kept",
+        },
+        "verification": {"dots": 10_000_000, "mismatches": 0, "seed": 0, "kinds": {"uniform": 10_000_000}},
+        "rivals": {"tried": 40},
+        "seconds": 0.5,
+        "evidence": {"alignment_bits": [[one + zeros, one + zeros, "0" * c, "3f800000"[:d].ljust(d, "0")]]},
+        **changes,
+    }
+
+
+HMMA_OF_FP8 = {"F2FP.F16.E4M3.UNPACK_B": 12, "HMMA.16816.F32": 2, "FADD": 4}
+
+
+def report_data(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A report, as JSON values; by default of a GPU whose wgmma keeps 13 bits and whose mma.sync of fp8 runs as HMMA."""
+    rows = rows or (
+        {"name": SPARSE, "status": "skipped", "reason": "no probe yet"},
+        float_row("mma.sync.m16n8k32.f32.e4m3.e4m3.f32", 23, HMMA_OF_FP8),
+        float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}),
+        float_row("wgmma.m64n8k32.f32.e4m3.e4m3.rs", 13, {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}),
+    )
+    return {
+        "schema": 1,
+        "tool": {"version": "0.1.0"},
+        "environment": {"driver": "1.2"},
+        "seed": 0,
+        "device": {"kind": "cuda", "name": "Fake GPU", "architecture": "sm_90a", "facts": {"sm_count": 3}},
+        "run": {"jobs": 1, "seconds": 1.5, "selected": len(rows)},
+        "instructions": list(rows),
+        **changes,
+    }
+
+
+def fake_report(*rows: dict[str, Any], **changes: Any) -> Report:
+    import json
+
+    return Report.model_validate_json(json.dumps(report_data(*rows, **changes)))

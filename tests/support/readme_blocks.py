@@ -1,0 +1,338 @@
+"""The parts of the README that other files know better: `python tests/support/readme_blocks.py` writes them again.
+
+Each stands between `<!-- NAME: from SOURCE -->` and `<!-- end -->`; `test_readme.py` checks that writing changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from accprobe.build.kernels import why_no_probe
+from accprobe.cli import main
+from accprobe.isa.architectures import ARCHITECTURES
+from accprobe.isa.instructions import catalog
+from accprobe.render.cells import cells
+from accprobe.render.sweeps import Cells, header, problems, table
+from accprobe.report.report import Report, Row, recorded
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+COLUMNS = 120
+EVERY_MODEL = 1e12
+"""Multiply-accumulates a second that the GPU evaluator is to reach whatever the model."""
+
+ONE = "wgmma.m64n8k32.f32.e4m3.e4m3"
+EXCERPT = (
+    r"mma\.sync\.m16n8k16\.f32\.f16\.f16\.f32 ",
+    r"mma\.sync\.m16n8k\S*32\S*\.f32\.\{?e4m3",
+    r"wgmma\.\S*k16\.f32\.f16",
+    r"wgmma\.\S*k32\.f32\.\{?e4m3",
+    r"wgmma\.\S*k32\.f16\.\{?e4m3",
+)
+"""The lines of the table that the README shows."""
+
+_BLOCK = re.compile(r"(<!-- (\w+): from [^\n]+ -->\n)(.*?)(<!-- end -->\n)", re.DOTALL)
+
+
+def shown(*arguments: str) -> list[str]:
+    """What `accprobe show` prints."""
+    return _printed("show", *arguments)
+
+
+def _printed(*arguments: str, status: int = 0) -> list[str]:
+    """What a command prints, without spaces at line ends."""
+    result = CliRunner(env={"COLUMNS": str(COLUMNS)}).invoke(main, arguments)
+    assert result.exit_code == status, result.stderr
+    return [line.rstrip() for line in result.stdout.splitlines()]
+
+
+def excerpt() -> str:
+    """Some lines of the table of the H200, with its heading and what it tells a reader below."""
+    printed = shown("h200")
+    rule = next(i for i, line in enumerate(printed) if line.startswith("──"))
+    chosen = [printed[0], "…", *printed[rule - 2 : rule + 1]]
+    rows: list[list[str]] = []
+    for line in printed[rule + 1 : next(i for i, line in enumerate(printed) if line.startswith(("Left out", "!")))]:
+        if line.startswith("  ") and rows:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    for row in rows:
+        name = "".join(line.split()[0] for line in row if line.strip()) + " "
+        if any(re.match(pattern, name) for pattern in EXCERPT):
+            chosen += row
+    notes = printed.index(next(line for line in printed if line.startswith("!")))
+    for line in printed[notes:]:
+        if line.startswith(("any:", "?:", "≥:", "Undetermined")):
+            break
+        chosen.append(line)
+    summary = next(i for i, line in enumerate(printed) if "instructions measured in" in line)
+    return _code([*chosen, "…", printed[summary]])
+
+
+def detail() -> str:
+    """Of one instruction in full: what ran, the tree, and two of its features with what proves them."""
+    printed = shown("h200", ONE)
+    chosen = [
+        printed[0],
+        *_section(printed, "ran as"),
+        *_section(printed, "summation tree"),
+        *_section(printed, "verification"),
+    ]
+    evidence = _section(printed, "evidence")
+    chosen += evidence[:2]
+    for feature in ("alignment_bits", "result_bits"):
+        start = next(i for i, line in enumerate(evidence) if line.startswith(f"  {feature}"))
+        chosen += evidence[start : start + 3]
+    return _code([*chosen, "    …"])
+
+
+def measured() -> str:
+    """Where the table of findings comes from, and what says which opcodes ran."""
+    rows = Report.load("h200").measured
+    dots = min(row.verification.dots for row in rows if row.verification)
+    counted = all(row.opcode_source == "ncu" for row in rows)
+    return (
+        "Every instruction that has a probe, shapes taken together; the numbers are those of `reports/h200.json`, which\n"
+        f"`accprobe run --device cuda:0{' --ncu' * counted} --dots {dots} -o reports/h200.json` wrote."
+        + (
+            f" The profiler counted what each of\nthe {len(rows)} executed, and it is what the disassembly has."
+            if counted
+            else ""
+        )
+        + "\n"
+    )
+
+
+def profiled() -> str:
+    """What a program of PyTorch's executed."""
+    shown = (ROOT / "tests" / "golden" / "sass-ncu-160.txt").read_text(encoding="utf-8").splitlines()
+    return _code([f"$ accprobe sass --ncu -- {shown[0]}", *shown])
+
+
+def library() -> str:
+    """A library of many kernels: what is in it, time and memory."""
+    data = json.loads((RESULTS / "sass.json").read_text(encoding="utf-8"))
+    (told,) = data["results"]
+    return (
+        f"`{told['command']}`, {told['state']}, finds {told['kernels']:,} kernels with matrix opcodes"
+        f" among {told['functions']:,} functions\nin {told['seconds']:.0f} s on {data['host']['cpu_cores']} CPU cores,"
+        f" in {told['peak_mib']} MiB of memory for all processes together.\n"
+    )
+
+
+def found() -> str:
+    """One line for all instructions that have one arithmetic, whatever their shape."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in Report.load("h200").measured:
+        inst, told = row.instruction, cells(row)
+        family = f"`{inst.family}`{' `.satfinite`' if inst.satfinite else ''}"
+        key = (family, inst.d.name, told.ran_as, told.effective_bits, told.alignment_bits, told.alignment_rounding)
+        addend = "" if inst.is_integer else told.addend
+        groups.setdefault((*key, told.result_rounding, addend, told.status), []).append(row)
+    header = (
+        "instruction",
+        "A, B",
+        "D",
+        "rows",
+        "ran as",
+        "effective bits",
+        "F",
+        "bits below F",
+        "result",
+        "products a sum",
+        "C",
+    )
+    table = []
+    for (family, d, ran_as, effective, f, cut, rounding, addend, status), rows in groups.items():
+        operands = ", ".join(dict.fromkeys(fmt.name for row in rows for fmt in (row.instruction.a, row.instruction.b)))
+        products = ", ".join(dict.fromkeys(map(_products, rows)))
+        flag = "" if status == "confirmed" else f" ({status})"
+        table.append((f"{family}{flag}", operands, d, len(rows), ran_as, effective, f, cut, rounding, products, addend))
+    return _table(header, table)
+
+
+def _products(row: Row) -> str:
+    """Products a sum, in terms of the instruction's K where they grow with it."""
+    told, k = cells(row).products_per_sum, row.instruction.k
+    return {str(k): "K", str(k // 2): "K/2"}.get(told, told) if told != "1" else told
+
+
+def speed() -> str:
+    """Every benchmark result that is recorded."""
+    table = []
+    for path in sorted(RESULTS.glob("*.json")):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        place = data["host"].get("device") or f"{data['host']['cpu_cores']} CPU cores"
+        for result in data["results"]:
+            command = f"`{result['command']}`" + (f", {result['state']}" if result["state"] else "")
+            table.append((command, place, f"{result['seconds']:.2f} s", f"{result['limit']:g} s"))
+    return _table(("command", "on", "took", "limit"), table)
+
+
+def evaluators() -> str:
+    """Rates of the evaluators and of their peers, on the same dot products in one run."""
+    data = json.loads((RESULTS / "evaluators" / "cpu.json").read_text(encoding="utf-8"))
+    table = [
+        (f"`{r['instruction']}`", r["with"], f"{r['macs_per_second']:.2g}", f"{r['ratio']:g}", r["differ"])
+        for r in data["results"]
+    ]
+    return _table(("instruction", "evaluated with", "multiply-accumulates/s", "times numpy", "dots that differ"), table)
+
+
+def evaluators_on_gpus() -> str:
+    """Of each model, in chains and alone, what an H200 reached; its ceilings, mmaemu, and what stayed below the limit."""
+    data = _on_gpu()
+    table, below = [], []
+    for chain, dots in zip(data["chains"], data["dots"], strict=True):
+        changed = "".join(f", {field}: {value}" for field, value in (chain["changed"] or {}).items())
+        name = f"`{chain['instruction']}`{changed}"
+        rates = [f"{way['macs_per_second']:.3g}, {way['sums_in']}" for way in (chain, dots)]
+        table.append((name, *rates, chain["differ"] + dots["differ"]))
+        for way, how in ((chain, "in chains"), (dots, "alone")):
+            below += [f"{name} {how}"] if way["macs_per_second"] < EVERY_MODEL else []
+    ceilings, peer = data["ceilings"], data["chains"][0]["mmaemu"]
+    told = (
+        f"The GPU's own ceilings in the same run: {ceilings['ffma']:.3g} float32 and {ceilings['dfma']:.3g} float64 fused"
+        f" multiply-adds, {ceilings['integer']:.3g} integer instructions a second. "
+    )
+    if "missing" not in peer:
+        told += (
+            f"mmaemu on the operands of the first chain: {peer['macs_per_second']:.3g},"
+            f" {peer['differ']} differ; accprobe is {data['chains'][0]['ratio_to_mmaemu']:.2f} times as fast. "
+        )
+    told = textwrap.fill(f"{told}Below {EVERY_MODEL:.0e}: {', '.join(below) or 'none'}.", 128, break_on_hyphens=False) + "\n"
+    header = ("model", "in chains", "alone", "that differ")
+    return f"{_table(header, table)}\n{told}"
+
+
+def verified_on_gpus() -> str:
+    """Dot products of an H200 held against its models in the benchmark."""
+    table = [
+        (f"`{r['instruction']}`", f"{r['dots']:,}", r["mismatches"], f"{r['dots_per_second']:.2g}")
+        for r in _on_gpu()["verified"]
+    ]
+    return _table(("instruction", "dot products", "that differ", "a second"), table)
+
+
+def verified_rows() -> str:
+    """What `accprobe verify` said of all rows of the recorded report, where that is recorded."""
+    path = RESULTS / "verified" / "h200.json"
+    if not path.exists():
+        return ""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    rows = data["verified"]
+    dots, wrong = sum(row["dots"] for row in rows), sum(row["mismatches"] for row in rows)
+    return (
+        f"`accprobe verify {data['models']} --device cuda:0 --dots 1e9` on an {data['device']['name']}:"
+        f" {len(rows)} instructions, {dots:,} dot products,\n{wrong:,} differ.\n"
+    )
+
+
+def _on_gpu() -> Any:
+    return json.loads((RESULTS / "evaluators" / "h200.json").read_text(encoding="utf-8"))
+
+
+def coverage() -> str:
+    """By architecture: instructions, those with a probe, and the devices of the recorded reports."""
+    measured: dict[str, list[str]] = {}
+    for report in map(Report.load, recorded()):
+        if report.device.kind == "cuda":
+            measured.setdefault(report.device.architecture, []).append(report.device.name)
+    alike: dict[tuple[object, ...], list[str]] = {}
+    for known in ARCHITECTURES:
+        every = catalog(known.target)
+        probed = sum(why_no_probe(inst) is None for inst in every)
+        ran = ", ".join(measured.get(known.target, [])) or "nothing"
+        alike.setdefault((known.generation, len(every), probed, ran), []).append(known.target)
+    table = [(f"{generation}: {', '.join(targets)}", *told) for (generation, *told), targets in alike.items()]
+    return _table(("architecture", "instructions", "with a probe", "measured"), table)
+
+
+def _section(lines: list[str], heading: str) -> list[str]:
+    """An empty line, the heading and what is below it."""
+    start = next(i for i, line in enumerate(lines) if line.startswith(heading))
+    length = next((i for i, line in enumerate(lines[start:]) if not line), len(lines))
+    return ["", *lines[start : start + length]]
+
+
+def _code(lines: Iterable[str]) -> str:
+    return "\n".join(["```", *lines, "```", ""])
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in lines)
+
+
+def diff() -> str:
+    """A comparison without its long tail: headline, what each generation offers, what it means."""
+    printed = _printed("diff", "h200", "sim:b200", status=1)
+    start = next(i for i, line in enumerate(printed) if line.startswith("only in"))
+    end = printed.index("What it means for a kernel")
+    return _code([*printed[:start], "…", "", *printed[end:]])
+
+
+def check() -> str:
+    """A check in which something is broken."""
+    lines = ("wgmma.*.f32.e4m3.*: effective_bits >= 13", "wgmma.*.e4m3.*: effective_bits >= 13")
+    printed = _printed("check", "h200", *(word for line in lines for word in ("--require", line)), status=1)
+    command = " \\\n    ".join(f"--require '{line}'" for line in lines)
+    return _code([f"$ accprobe check h200 {command}", *printed])
+
+
+def sweep() -> str:
+    """e4m3 and f16 at three block-Ks, without what a kernel takes."""
+    report = Report.load("h200")
+    chosen = [
+        each
+        for each in report.sweeps
+        if each.promote_every is None
+        and each.dtype in ("e4m3", "f16")
+        and each.num_warps < 8
+        and each.block_k in (32, 128, 512)
+    ]
+    ((_, lines),) = problems(chosen)
+    fields, rows = table(lines, Cells._fields[: Cells._fields.index("registers")])
+    return _table([header(field) for field in fields], ([cell.plain for cell in row] for row in rows))
+
+
+BLOCKS = {
+    "sweep": sweep,
+    "excerpt": excerpt,
+    "diff": diff,
+    "check": check,
+    "measured": measured,
+    "found": found,
+    "profiled": profiled,
+    "library": library,
+    "detail": detail,
+    "speed": speed,
+    "evaluators": evaluators,
+    "evaluators_on_gpus": evaluators_on_gpus,
+    "verified_on_gpus": verified_on_gpus,
+    "verified_rows": verified_rows,
+    "coverage": coverage,
+}
+
+
+def written(text: str) -> str:
+    """The README with every block as its source has it now."""
+    return _BLOCK.sub(lambda match: match[1] + BLOCKS[match[2]]() + match[4], text)
+
+
+def names(text: str) -> list[str]:
+    """The blocks that are there."""
+    return [match[2] for match in _BLOCK.finditer(text)]
+
+
+if __name__ == "__main__":
+    README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,190 @@
+"""A second evaluator, slow and written another way: `fractions.Fraction`, one dot product at a time, formats by formula."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
+
+from accprobe.isa.formats import Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product
+
+
+class Number(NamedTuple):
+    """A decoded operand: kind is "nan", "inf" or "finite"; exponent is the one encoded."""
+
+    kind: str
+    negative: bool
+    value: Fraction
+    exponent: int
+
+
+def decode(fmt: Format, pattern: int) -> Number:
+    pattern >>= fmt.ignored_low_bits
+    fraction = pattern % 2**fmt.mantissa_bits
+    biased = pattern // 2**fmt.mantissa_bits % 2**fmt.exponent_bits
+    negative = pattern // 2 ** (fmt.mantissa_bits + fmt.exponent_bits) % 2 == 1
+    all_ones = biased == 2**fmt.exponent_bits - 1
+    if fmt.specials == "ieee" and all_ones:
+        return Number("nan" if fraction else "inf", negative, Fraction(0), 0)
+    if fmt.specials == "nan only" and all_ones and fraction == 2**fmt.mantissa_bits - 1:
+        return Number("nan", negative, Fraction(0), 0)
+    exponent = max(biased, 1) - fmt.bias
+    hidden = 1 if biased else 0
+    magnitude = (hidden + Fraction(fraction, 2**fmt.mantissa_bits)) * Fraction(2) ** exponent
+    return Number("finite", negative, -magnitude if negative else magnitude, exponent)
+
+
+def log2_floor(value: Fraction) -> int:
+    value = abs(value)
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    return exponent if value >= Fraction(2) ** exponent else exponent - 1
+
+
+def to_integer(value: Fraction, mode: str) -> int:
+    below = value.numerator // value.denominator
+    rest = value - below
+    if rest == 0:
+        return below
+    if mode in ("floor", "RD"):
+        return below
+    if mode == "RU":
+        return below + 1
+    if mode in ("truncate", "RZ"):
+        return below if value > 0 else below + 1
+    if mode in ("nearest", "RNE"):
+        if rest != Fraction(1, 2):
+            return below + (rest > Fraction(1, 2))
+        return below + below % 2
+    assert mode == "sticky"
+    toward_zero = below if value > 0 else below + 1
+    if toward_zero % 2:
+        return toward_zero
+    return toward_zero + (1 if value > 0 else -1)
+
+
+def flushed(number: Number, fmt: Format, rule: str) -> Number:
+    if rule == "flushed" and number.kind == "finite" and abs(number.value) < Fraction(2) ** fmt.min_exponent:
+        return number._replace(value=Fraction(0))
+    return number
+
+
+class Term(NamedTuple):
+    kind: str
+    negative: bool
+    value: Fraction
+    exponent: int | None
+
+
+def product_term(x: Number, y: Number, arithmetic: FloatArithmetic) -> Term:
+    negative = x.negative != y.negative
+    if "nan" in (x.kind, y.kind):
+        return Term("nan", negative, Fraction(0), None)
+    if "inf" in (x.kind, y.kind):
+        zero = (x.kind == "finite" and x.value == 0) or (y.kind == "finite" and y.value == 0)
+        return Term("nan" if zero else "inf", negative, Fraction(0), None)
+    value = x.value * y.value
+    if value == 0:
+        counted = arithmetic.zero_terms == "aligned" and arithmetic.product_exponent == "unnormalised"
+        return Term("finite", negative, value, x.exponent + y.exponent if counted else None)
+    exponent = {
+        "unnormalised": x.exponent + y.exponent,
+        "normalised operands": log2_floor(x.value) + log2_floor(y.value),
+        "normalised product": log2_floor(value),
+    }[arithmetic.product_exponent]
+    return Term("finite", negative, value, exponent)
+
+
+def evaluate_one(model: DotModel, inst: Instruction, a: list[int], b: list[int], c: int) -> int:
+    return _node(model, inst, model.root, a, b, c)
+
+
+def _node(model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b: list[int], c: int) -> int:
+    arithmetic = node.arithmetic
+    if isinstance(arithmetic, IntegerArithmetic):
+        return _integer(model, inst, node, a, b, c)
+    terms, others = [], []
+    for term in node.terms:
+        if isinstance(term, Product):
+            x = flushed(decode(inst.a, a[term.k]), inst.a, model.subnormal_operands)
+            y = flushed(decode(inst.b, b[term.k]), inst.b, model.subnormal_operands)
+            terms.append(product_term(x, y, arithmetic))
+            continue
+        pattern = c if isinstance(term, Addend) else _node(model, inst, term, a, b, c)
+        if isinstance(term, Addend):
+            number = flushed(decode(inst.c, pattern), inst.c, model.subnormal_addend)
+        else:
+            number = decode(term.arithmetic.result, pattern)
+        exponent = number.exponent if number.value else None
+        others.append(pattern)
+        terms.append(Term(number.kind, number.negative, number.value, exponent))
+    if arithmetic.nan_payload != "dropped":
+        ks = [term.k for term in node.terms if isinstance(term, Product)]
+        operands = {"a": [a[k] for k in ks], "b": [b[k] for k in ks], "c": others}
+        for letter in arithmetic.nan_payload.split():
+            for pattern in operands[letter]:
+                if decode(inst.c, pattern).kind == "nan":
+                    return pattern | 1 << (inst.c.mantissa_bits - 1)
+    return _add(terms, arithmetic)
+
+
+def _add(terms: list[Term], arithmetic: FloatArithmetic) -> int:
+    fmt = arithmetic.result
+    infinities = {term.negative for term in terms if term.kind == "inf"}
+    if any(term.kind == "nan" for term in terms) or len(infinities) == 2:
+        return arithmetic.nan
+    if infinities:
+        return fmt.infinity | (fmt.sign_bit if infinities.pop() else 0)
+    if arithmetic.alignment_bits is None:
+        total = sum((term.value for term in terms), Fraction(0))
+    else:
+        exponents = [term.exponent for term in terms if term.exponent is not None]
+        if arithmetic.min_exponent is not None:
+            exponents.append(arithmetic.min_exponent)
+        unit = Fraction(2) ** (max(exponents, default=0) - arithmetic.alignment_bits)
+        total = sum((to_integer(term.value / unit, arithmetic.alignment_rounding) * unit for term in terms), Fraction(0))
+    if total == 0:
+        negative = arithmetic.zero_sign == "ieee" and all(term.negative for term in terms)
+        return fmt.sign_bit if negative else 0
+    return _round(total, arithmetic)
+
+
+def _round(total: Fraction, arithmetic: FloatArithmetic) -> int:
+    fmt = arithmetic.result
+    quantum = Fraction(2) ** (max(log2_floor(total), fmt.min_exponent) - arithmetic.result_bits)
+    rounded = to_integer(total / quantum, arithmetic.result_rounding) * quantum
+    sign = fmt.sign_bit if total < 0 else 0
+    zero = sign if arithmetic.underflow_sign == "kept" else 0
+    rounded = abs(rounded)
+    if arithmetic.subnormal_results == "flushed" and rounded < Fraction(2) ** fmt.min_exponent:
+        return zero
+    if rounded >= Fraction(2) ** (fmt.max_exponent + 1):
+        if arithmetic.overflow == "infinity":
+            return fmt.infinity | sign
+        rounded = (2 - Fraction(1, 2**arithmetic.result_bits)) * Fraction(2) ** fmt.max_exponent
+    if rounded == 0:
+        return zero
+    exponent = max(log2_floor(rounded), fmt.min_exponent)
+    significand = rounded / Fraction(2) ** (exponent - fmt.mantissa_bits)
+    assert significand.denominator == 1
+    normal = significand >= 2**fmt.mantissa_bits
+    biased = exponent + fmt.bias if normal else 0
+    return sign | biased * 2**fmt.mantissa_bits | int(significand) % 2**fmt.mantissa_bits
+
+
+def _integer(model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b: list[int], c: int) -> int:
+    def signed(fmt: Format, pattern: int) -> int:
+        return pattern - 2**fmt.bits if fmt.kind == "signed" and pattern >= 2 ** (fmt.bits - 1) else pattern
+
+    total = 0
+    for term in node.terms:
+        if isinstance(term, Product):
+            total += signed(inst.a, a[term.k]) * signed(inst.b, b[term.k])
+        elif isinstance(term, Addend):
+            total += signed(inst.c, c)
+        else:
+            total += signed(term.arithmetic.result, _node(model, inst, term, a, b, c))
+    fmt = node.arithmetic.result
+    if node.arithmetic.overflow == "saturate":
+        total = max(-(2 ** (fmt.bits - 1)), min(2 ** (fmt.bits - 1) - 1, total))
+    return total % 2**fmt.bits

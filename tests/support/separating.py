@@ -1,0 +1,18 @@
+"""Dot products on which a rival is not the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from accprobe.infer.answers import Answers
+from accprobe.infer.separation import Search
+from accprobe.model.tree import DotModel
+
+
+def separating(search: Search, rival: DotModel, fields: Sequence[str], n: int = 1024) -> Answers | None:
+    """Some of n made for each of the fields in which they differ, and the model's answers; None where none is among them."""
+    for answers in search.made(rival, fields, n).values():
+        differ = answers.wrong(rival)
+        if len(differ):
+            return answers.some(differ)
+    return None

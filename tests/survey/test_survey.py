@@ -1,0 +1,234 @@
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import DENSE, SPARSE, WIDE, FakeDevice
+
+from accprobe.errors import AccprobeError, DeviceError, UnknownName
+from accprobe.infer import contest
+from accprobe.infer.contest import Contest
+from accprobe.infer.findings import Finding
+from accprobe.infer.rivals import Rival
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.report.report import Report, Row
+from accprobe.survey import surveyor
+from accprobe.survey.survey import matching, survey
+from accprobe.verify.random import Verification
+
+
+@pytest.fixture(autouse=True)
+def _no_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rivals have their own tests; here each row has none left unless a test says so."""
+    monkeypatch.setattr(surveyor, "challenge", lambda *_: Contest(7, ()))
+
+
+def row_of(report: Report, name: str) -> Row:
+    return next(row for row in report.instructions if row.name == name)
+
+
+def test_device_is_surveyed_in_the_order_of_its_catalog() -> None:
+    report = survey(FakeDevice(), dots=500, seed=3)
+    assert [(row.name, row.status, row.reason) for row in report.instructions] == [
+        (SPARSE, "skipped", "no probe yet"),
+        (DENSE, "confirmed", ""),
+        (WIDE, "confirmed", ""),
+    ]
+    assert (report.device.kind, report.device.name, report.device.architecture) == ("cuda", "Fake GPU", "sm_90a")
+    assert report.device.facts == {"compute_capability": "9.0", "sm_count": 3}
+    assert (report.seed, report.environment, report.run.selected) == (3, {"driver": "1.2"}, 3)
+
+
+def test_row_holds_what_was_found_and_what_shows_it() -> None:
+    row = row_of(survey(FakeDevice(), dots=500), DENSE)
+    assert (row.opcodes, row.opcode_source, row.cubin_sha256) == (("IMMA.16816.S8.S8",), "nvdisasm", "ab" * 32)
+    assert row.findings["overflow"].value == "wrap"
+    assert row.findings["overflow"].bound == "exact"
+    assert row.evidence["overflow"]
+    assert row.model is not None
+    assert (row.verification.dots, row.verification.mismatches) == (500, 0) if row.verification else False
+    assert (row.rivals.tried, row.rivals.survived) == (7, ()) if row.rivals else False
+
+
+def test_model_that_mispredicts_is_inferred_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = FakeDevice()
+
+    def verify(*arguments: Any) -> Verification:
+        device.spoil = lambda _, d: d ^ np.uint32(1)
+        return rest(*arguments)
+
+    rest = surveyor.verify
+    monkeypatch.setattr(surveyor, "verify", verify)
+    row = row_of(survey(device, [DENSE], dots=100), DENSE)
+    assert (row.status, row.reason) == ("inferred", "100 of 100 dot products differ from the model")
+    assert row.verification is not None
+    first = row.verification.counterexample
+    assert first is not None
+    assert int(first.expected, 16) ^ int(first.exchange[3], 16) == 1
+
+
+@pytest.mark.parametrize(
+    ("opcodes", "reason"),
+    [
+        (None, "which opcode ran is not known: see `accprobe doctor`"),
+        ((), "no matrix opcode ran, not an opcode of mma.sync's unit"),
+        (("IGMMA.64x8x32.S8.S8",), "IGMMA.64x8x32.S8.S8 ran, not an opcode of mma.sync's unit"),
+    ],
+)
+def test_without_the_expected_opcode_a_row_is_unverified(opcodes: tuple[str, ...] | None, reason: str) -> None:
+    row = row_of(survey(FakeDevice(opcodes=opcodes), [DENSE], dots=100), DENSE)
+    assert (row.status, row.reason) == ("unverified", reason)
+
+
+def test_answers_that_change_are_never_confirmed() -> None:
+    calls = itertools.count()
+    device = FakeDevice(lambda _, d: d + np.uint32(next(calls) == 1))
+    row = row_of(survey(device, [DENSE], dots=100), DENSE)
+    assert row.unstable > 0
+    assert row.status == "inferred"
+    assert row.reason.endswith("dot products gave other bits when asked again")
+
+
+def test_surviving_rivals_make_their_field_undetermined(monkeypatch: pytest.MonkeyPatch) -> None:
+    def challenge(device: object, inst: Instruction, result: surveyor.Characterisation, seed: int) -> Contest:
+        assert result.model is not None
+        rivals = [("overflow", "saturate"), ("result_bits", "31"), ("result_bits", "30"), ("unheard_of", "x")]
+        return Contest(9, tuple(Rival(field, value, result.model) for field, value in rivals))
+
+    monkeypatch.setattr(surveyor, "challenge", challenge)
+    row = row_of(survey(FakeDevice(), [DENSE], dots=100), DENSE)
+    assert row.status == "confirmed"
+    found = {feature: (f.value, f.bound, f.left) for feature, f in row.findings.items() if f.bound == "undetermined" and f.left}
+    assert found == {
+        "overflow": ("wrap", "undetermined", ("wrap", "saturate")),
+        "result_bits": (32, "undetermined", (32, 31, 30)),
+        "unheard_of": (None, "undetermined", ("none", "x")),
+    }
+
+
+def failing(error: Exception, *names: str) -> Callable[[Instruction, Bits], Bits]:
+    def spoil(inst: Instruction, d: Bits) -> Bits:
+        if inst.name in names:
+            raise error
+        return d
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (AccprobeError("does not compile"), "does not compile"),
+        (DeviceError("launch failed"), "launch failed"),
+        (ValueError("oops"), "a defect of accprobe, please report it: ValueError: oops (test_survey.py:"),
+    ],
+)
+def test_failing_row_is_unverified_and_the_run_goes_on(error: Exception, reason: str) -> None:
+    report = survey(FakeDevice(failing(error, DENSE)), dots=100)
+    assert row_of(report, DENSE).status == "unverified"
+    assert row_of(report, DENSE).reason.startswith(reason)
+    assert row_of(report, DENSE).opcodes == ("IMMA.16816.S8.S8",)
+    assert row_of(report, WIDE).status == "confirmed"
+
+
+def test_device_that_stops_working_ends_the_run_after_what_was_measured() -> None:
+    seen: list[Report] = []
+    device = FakeDevice()
+
+    def spoil(inst: Instruction, d: Bits) -> Bits:
+        if inst.name == WIDE or any(row.name == DENSE for row in seen[-1].measured):
+            raise DeviceError("illegal address")
+        return d
+
+    device.spoil = spoil
+    with pytest.raises(DeviceError, match="Fake GPU stopped working: illegal address"):
+        survey(device, dots=100, on_row=seen.append)
+    assert [row.name for row in seen[-1].measured] == [DENSE]
+
+
+def test_each_row_is_handed_over_as_it_is_finished() -> None:
+    seen: list[Report] = []
+    survey(FakeDevice(), dots=100, on_row=seen.append)
+    assert [[row.name for row in report.instructions] for report in seen] == [[SPARSE], [SPARSE, DENSE], [SPARSE, DENSE, WIDE]]
+    assert {report.run.selected for report in seen} == {3}
+
+
+def test_device_is_told_beforehand_what_will_run() -> None:
+    class Prepared(FakeDevice):
+        told: list[str]
+
+        def prepare(self, insts: list[Instruction]) -> None:
+            self.told = [inst.name for inst in insts]
+
+    device = Prepared()
+    survey(device, dots=100)
+    assert device.told == [DENSE, WIDE]
+
+
+def test_instructions_of_one_function_are_measured_once() -> None:
+    class Twins(FakeDevice):
+        def identity(self, inst: Instruction) -> int:
+            return 1
+
+        def instructions(self) -> list[Instruction]:
+            return [parse(DENSE), parse(DENSE.replace("m16n8k16", "m8n8k16"))]
+
+    asked: set[str] = set()
+    device = Twins(lambda inst, d: asked.add(inst.name) or d)
+    report = survey(device, dots=100)
+    assert asked == {DENSE}
+    first, second = report.instructions
+    assert second == first.model_copy(update={"name": DENSE.replace("m16n8k16", "m8n8k16")})
+
+
+def test_selection_is_a_union_in_catalog_order() -> None:
+    report = survey(FakeDevice(), [WIDE, "mma.sync.*k16*"], dots=100)
+    assert [row.name for row in report.instructions] == [DENSE, WIDE]
+
+
+def test_full_ptx_opcode_selects() -> None:
+    names = ["wgmma.m64n8k32.f32.e4m3.e4m3"]
+    assert matching(names, "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3") == names
+    assert matching(names, "nonsense") == []
+
+
+def test_instruction_that_the_catalog_leaves_out_can_be_named() -> None:
+    named = "wgmma.m64n128k32.s32.s8.s8"
+    row = row_of(survey(FakeDevice(opcodes=("IGMMA.64x128x32.S8.S8",)), [named], dots=100), named)
+    assert row.status == "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("glob", "sentence"),
+    [
+        ("mma.sync.*e9m9*", r"'mma.sync.\*e9m9\*' selects no instruction of sm_90a; did you mean "),
+        ("mma.sync.m16n8k17.s32", "unknown instruction 'mma.sync.m16n8k17.s32'; did you mean "),
+        (
+            "tcgen05.m128n16k16.kind::f16.f32.f16.f16",
+            "sm_90a has no tcgen05.m128n16k16.kind::f16.f32.f16.f16; it is of sm_100a",
+        ),
+    ],
+)
+def test_selecting_nothing_is_told(glob: str, sentence: str) -> None:
+    with pytest.raises(UnknownName, match=sentence):
+        survey(FakeDevice(), [DENSE, glob])
+
+
+def test_worker_processes_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surveyor, "challenge", contest.challenge)
+    select = ["wgmma.m64n8k32*.s32.*"]
+    alone = survey("sim:h100", select, dots=200, jobs=1)
+    spread = survey("sim:h100", select, dots=200, jobs=2)
+    assert spread.run.jobs == 2
+    assert [row.model_copy(update={"seconds": None}) for row in spread.instructions] == [
+        row.model_copy(update={"seconds": None}) for row in alone.instructions
+    ]
+
+
+def test_undetermined_without_values_left_stays_as_it_was() -> None:
+    known = surveyor._known(
+        surveyor.Characterisation(parse(DENSE), {"order": Finding("order", None, "undetermined", note="any")})
+    )
+    assert known["findings"]["order"].left == ()

@@ -1,0 +1,110 @@
+"""A counterexample is made as small as it can be, and stays one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from planted import Planted, float_models, instruction
+
+from accprobe.isa.formats import FORMATS, Bits
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, IntegerArithmetic, chain
+from accprobe.operands.kinds import Operands, draw, joined, kinds
+from accprobe.verify.random import Counterexample, counterexample
+from accprobe.verify.shrink import shrink
+
+BF16 = instruction(16, "f32", "bf16", "bf16", "f32")
+MODEL = DotModel(chain([range(16)], FloatArithmetic(FORMATS["f32"], 23, "RZ", 25)))
+
+
+def first_difference(inst: Instruction, one: DotModel, other: DotModel, seed: int = 0) -> Counterexample | None:
+    """What `one` answers where `other` expects something else."""
+    rng = np.random.default_rng(seed)
+    operands = joined([draw(kind, inst, rng, 200) for kind in kinds(inst)])
+    got, expected = one.evaluate(inst, *operands), other.evaluate(inst, *operands)
+    wrong = np.flatnonzero(got != expected)
+    return counterexample(operands, got, expected, int(wrong[0]), "any") if len(wrong) else None
+
+
+def assert_minimal(inst: Instruction, device: DotModel, model: DotModel, small: Counterexample) -> int:
+    """It is a counterexample, and without any of its products it is none. Gives the number of products."""
+    a, b = np.array([small.exchange.a], inst.a.dtype), np.array([small.exchange.b], inst.b.dtype)
+    c = np.array([small.exchange.c], inst.c.dtype)
+    assert device.evaluate(inst, a, b, c)[0] == small.exchange.d
+    assert model.evaluate(inst, a, b, c)[0] == small.expected != small.exchange.d
+    products = np.flatnonzero((a[0] != 0) | (b[0] != 0))
+    for k in products:
+        fewer = [np.where(np.arange(inst.k) == k, x.dtype.type(0), x) for x in (a, b)]
+        assert device.evaluate(inst, *fewer, c) == model.evaluate(inst, *fewer, c)
+    return len(products)
+
+
+@settings(max_examples=60, deadline=None)
+@given(float_models(), st.sampled_from(["alignment_bits", "result_bits", "result_rounding", "nan"]), st.integers(0, 99))
+def test_any_planted_fault_is_shrunk(planted: Planted, field: str, seed: int) -> None:
+    values: dict[str, object] = {"alignment_bits": 4, "result_bits": 5, "result_rounding": "RNE", "nan": 0x7C01}
+
+    def changed(arithmetic: Arithmetic) -> Arithmetic:
+        return arithmetic if getattr(arithmetic, field, None) is None else replace(arithmetic, **{field: values[field]})
+
+    inst, device = planted.instruction, planted.model.with_arithmetic(changed)
+    found = first_difference(inst, device, planted.model, seed)
+    assume(found is not None)
+    assert found is not None
+    small = shrink(lambda operands: device.evaluate(inst, *operands), inst, planted.model, found)
+    assert small is not None
+    assert_minimal(inst, device, planted.model, small)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"alignment_bits": 24}, {"result_rounding": "RNE"}, {"result_bits": 22}, {"nan": 0x7FC00000}], ids=str
+)
+def test_no_choice_of_fewer_products_shows_it(fields: dict[str, object]) -> None:
+    """All 2^17 choices of the 16 products and C are tried."""
+    device = MODEL.with_arithmetic(lambda has: replace(has, **fields))
+    found = first_difference(BF16, device, MODEL)
+    assert found is not None
+    small = shrink(lambda operands: device.evaluate(BF16, *operands), BF16, MODEL, found)
+    assert small is not None
+    choices = np.arange(1 << 17)
+    bits = (choices[:, None] >> np.arange(17)) & 1 == 1
+    a, b = (np.where(bits[:, :16], np.array(x, np.uint16), np.uint16(0)) for x in (found.exchange.a, found.exchange.b))
+    c = np.where(bits[:, 16], np.uint32(found.exchange.c), np.uint32(0))
+    wrong = device.evaluate(BF16, a, b, c) != MODEL.evaluate(BF16, a, b, c)
+    fewest = ((a != 0) | (b != 0)).sum(axis=1)[wrong].min()
+    assert assert_minimal(BF16, device, MODEL, small) == fewest
+
+
+def test_integers_too() -> None:
+    inst = instruction(32, "s32", "s8", "u8", "s32")
+    wraps, saturates = (DotModel(chain([range(32)], IntegerArithmetic(FORMATS["s32"], rule))) for rule in ("wrap", "saturate"))
+    found = first_difference(inst, wraps, saturates)
+    assert found is not None
+    small = shrink(lambda operands: wraps.evaluate(inst, *operands), inst, saturates, found)
+    assert small is not None
+    assert assert_minimal(inst, wraps, saturates, small) == 1
+
+
+def test_a_mismatch_that_does_not_come_back() -> None:
+    found = first_difference(BF16, MODEL.with_arithmetic(lambda has: replace(has, result_bits=22)), MODEL)
+    assert found is not None
+    assert shrink(lambda operands: MODEL.evaluate(BF16, *operands), BF16, MODEL, found) is None
+
+
+def test_few_questions_are_asked() -> None:
+    """Each is a launch."""
+    device = MODEL.with_arithmetic(lambda has: replace(has, alignment_bits=24))
+    asked = []
+
+    def ask(operands: Operands) -> Bits:
+        asked.append(len(operands.c))
+        return device.evaluate(BF16, *operands)
+
+    found = first_difference(BF16, device, MODEL)
+    assert found is not None
+    shrink(ask, BF16, MODEL, found)
+    assert len(asked) <= 1 + 16 + 4

@@ -1,0 +1,184 @@
+"""Model against device on random operands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted import instruction
+
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.errors import AccprobeError
+from accprobe.isa.formats import FORMATS, Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.published import known_models
+from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
+from accprobe.operands.kinds import draw, kinds
+from accprobe.verify import random as module
+from accprobe.verify.random import Verification, verify
+
+BF16 = parse("mma.sync.m16n8k16.f32.bf16.bf16.f32")
+FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
+INT8 = instruction(32, "s32", "s8", "s8", "s32")
+HOPPER = {inst: known_models("h100")[inst].model for inst in (BF16, FP8)}
+HOPPER[INT8] = DotModel(chain([range(32)], IntegerArithmetic(FORMATS["s32"], "wrap")))
+
+
+def changed(inst: Instruction, **fields: object) -> DotModel:
+    return HOPPER[inst].with_arithmetic(lambda arithmetic: replace(arithmetic, **fields))
+
+
+def against(model: DotModel, inst: Instruction, dots: int = 4000, seed: int = 0) -> Verification:
+    """The device computes `model`; it is held against Hopper's."""
+    return verify(SimulatedDevice({inst: model}), inst, HOPPER[inst], dots, seed)
+
+
+@pytest.mark.parametrize("inst", HOPPER, ids=str)
+def test_a_model_agrees_with_itself(inst: Instruction) -> None:
+    result = against(HOPPER[inst], inst, 3000, seed=7)
+    assert (result.dots, result.mismatches, result.seed) == (3000, 0, 7)
+    assert result.counterexample is None
+
+
+@pytest.mark.parametrize(
+    ("inst", "fields"),
+    [
+        (BF16, {"alignment_bits": 24}),
+        (BF16, {"alignment_bits": 26}),
+        (BF16, {"alignment_rounding": "floor"}),
+        (BF16, {"alignment_rounding": "sticky"}),
+        (BF16, {"result_rounding": "RNE"}),
+        (BF16, {"result_rounding": "RD"}),
+        (BF16, {"result_bits": 22}),
+        (BF16, {"product_exponent": "normalised product"}),
+        (BF16, {"min_exponent": -126}),
+        (BF16, {"zero_terms": "aligned"}),
+        (BF16, {"underflow_sign": "kept"}),
+        (BF16, {"overflow": "largest"}),
+        (BF16, {"subnormal_results": "flushed"}),
+        (BF16, {"nan": 0x7FC00000}),
+        (FP8, {"alignment_bits": 12}),
+        (FP8, {"alignment_bits": 14}),
+        (FP8, {"result_bits": 14}),
+        (FP8, {"result_rounding": "RU"}),
+        (INT8, {"overflow": "saturate"}),
+    ],
+    ids=str,
+)
+def test_one_changed_field_is_caught(inst: Instruction, fields: dict[str, object]) -> None:
+    device = changed(inst, **fields)
+    result = against(device, inst)
+    assert 0 < result.mismatches < result.dots
+    assert_true(result, inst, device)
+
+
+@pytest.mark.parametrize(("inst", "field"), [(FP8, "subnormal_operands"), (BF16, "subnormal_addend")], ids=str)
+def test_flushed_subnormals_are_caught(inst: Instruction, field: str) -> None:
+    device = replace(HOPPER[inst], **{field: "flushed"})
+    assert_true(against(device, inst), inst, device)
+
+
+@pytest.mark.parametrize("groups", [[range(8), range(8, 16)], [range(0, 16, 2), range(1, 16, 2)]], ids=["runs", "turns"])
+def test_another_order_is_caught(groups: list[range]) -> None:
+    device = DotModel(chain(groups, HOPPER[BF16].root.arithmetic))
+    assert_true(against(device, BF16), BF16, device)
+
+
+def assert_true(result: Verification, inst: Instruction, device: DotModel) -> None:
+    """Both give the words of the counterexample when they are asked again."""
+    assert result.counterexample is not None
+    found = result.counterexample.exchange
+    operands = (
+        np.array([found.a], inst.a.dtype),
+        np.array([found.b], inst.b.dtype),
+        np.array([found.c], inst.c.dtype),
+    )
+    assert device.evaluate(inst, *operands).tolist() == [found.d]
+    assert HOPPER[inst].evaluate(inst, *operands).tolist() == [result.counterexample.expected]
+    assert found.d != result.counterexample.expected
+    assert result.counterexample.kind in kinds(inst)
+
+
+@pytest.mark.parametrize("dots", [0, 1, 5, 11, 12, 1000, 4001])
+@pytest.mark.parametrize("inst", [BF16, INT8], ids=str)
+def test_counts_of_kinds_add_up(inst: Instruction, dots: int) -> None:
+    result = against(HOPPER[inst], inst, dots)
+    assert sum(result.kinds.values()) == result.dots == dots
+    assert list(result.kinds) == list(kinds(inst))
+    assert dots < len(result.kinds) or min(result.kinds.values()) == dots // len(result.kinds)
+
+
+def test_fewer_than_no_dot_products_are_refused() -> None:
+    with pytest.raises(AccprobeError, match="dots is -5"):
+        against(HOPPER[BF16], BF16, -5)
+
+
+def test_every_dot_product_is_asked_and_every_mismatch_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a kind needs several batches."""
+    monkeypatch.setattr(module, "BATCH", 64)
+    device = Spoiled()
+    result = verify(device, BF16, HOPPER[BF16], 3000, 5)
+    assert sum(device.asked) == result.dots == 3000
+    assert max(device.asked) == 64
+    assert result.mismatches == 3000
+    assert device.places == [batch % 3 for batch in range(len(device.asked))]
+
+
+class Spoiled(SimulatedDevice):
+    """Every answer has its lowest bit turned."""
+
+    def __init__(self) -> None:
+        super().__init__(HOPPER)
+        self.asked: list[int] = []
+        self.places: list[int] = []
+        self.rows: list[bytes] = []
+
+    def placements(self, inst: Instruction) -> int:
+        return 3
+
+    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+        self.asked.append(len(c))
+        self.places.append(placement)
+        self.rows += [row.tobytes() for row in a]
+        return super().dot(inst, a, b, c) ^ inst.d.dtype.type(1)
+
+
+def test_batches_are_not_the_same_operands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 64)
+    device = Spoiled()
+    verify(device, BF16, HOPPER[BF16], 2000)
+    assert len(set(device.rows)) > 1900
+
+
+def test_first_mismatch_is_the_first() -> None:
+    result = verify(Spoiled(), BF16, HOPPER[BF16], 100, seed=3)
+    assert result.counterexample is not None
+    first = draw("uniform", BF16, np.random.default_rng([3, 0, 0]), result.kinds["uniform"])
+    assert result.counterexample.kind == "uniform"
+    assert result.counterexample.exchange.a == tuple(first.a[0].tolist())
+    assert result.counterexample.exchange.c == int(first.c[0])
+
+
+def test_seed_decides() -> None:
+    device = changed(BF16, result_rounding="RNE")
+    first, again, other = (against(device, BF16, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first.counterexample != other.counterexample
+
+
+def test_seed_and_dots_have_defaults() -> None:
+    result = verify(SimulatedDevice(HOPPER), FP8, HOPPER[FP8])
+    assert (result.dots, result.seed, result.mismatches) == (1 << 14, 0, 0)
+
+
+def test_rare_mistakes_are_counted_exactly() -> None:
+    """A device that is wrong on NaN alone: the count is that of the NaNs."""
+    model = HOPPER[FP8]
+    wrong = model.with_arithmetic(lambda a: replace(a, nan=0x7FC00000) if isinstance(a, FloatArithmetic) else a)
+    result = verify(SimulatedDevice({FP8: wrong}), FP8, model, 2200, seed=9)
+    nans = 0
+    for index, (kind, count) in enumerate(result.kinds.items()):
+        d = model.evaluate(FP8, *draw(kind, FP8, np.random.default_rng([9, index, 0]), count))
+        nans += int((d == 0x7FFFFFFF).sum())
+    assert result.mismatches == nans > 0
