@@ -22,9 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel
+from accprobe.operands.request import Request
 from accprobe.report.models import named_models
 
 TILE = 1 << 16
@@ -103,7 +105,7 @@ def _tile(inst: Instruction, model: DotModel, a: Bits, b: Bits, c: Bits, promote
     for k in range(0, a.shape[1], inst.k):
         block_a = np.repeat(a[:, k : k + inst.k], n, axis=0)
         block_b = np.tile(b[:, k : k + inst.k], (m, 1))
-        running = model.evaluate(inst, block_a, block_b, running)
+        running = evaluate(model, inst, Request(block_a, block_b, running))
         end = k + inst.k
         if promote_every is not None and (end % promote_every == 0 or end == a.shape[1]):
             total = _added(total, running, inst.d)

@@ -28,6 +28,7 @@ from accprobe.evaluate import evaluator
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel
+from accprobe.operands.request import Request
 from accprobe.report.models import named_models
 
 LIMIT = 1e8
@@ -67,12 +68,12 @@ def own(inst: Instruction, model: DotModel, a: np.ndarray, b: np.ndarray) -> Ite
     every_a = np.repeat(a.view(inst.a.dtype), len(b), axis=0)
     every_b = np.tile(b.view(inst.b.dtype), (len(a), 1))
     c, shape = np.zeros(len(every_a), inst.c.dtype), (len(a), len(b))
-    yield "numpy", lambda: evaluator.with_numpy(model, inst, every_a, every_b, c).reshape(shape)
+    yield "numpy", lambda: evaluator.with_numpy(model, inst, Request(every_a, every_b, c)).reshape(shape)
     try:
         from accprobe.evaluate import compiled as fast_evaluator
     except ImportError:
         return
-    yield "numba", lambda: fast_evaluator.evaluate(model, inst, every_a, every_b, c).reshape(shape)
+    yield "numba", lambda: fast_evaluator.evaluate(model, inst, Request(every_a, every_b, c)).reshape(shape)
 
 
 def peers(inst: Instruction, a: np.ndarray, b: np.ndarray) -> Iterator[tuple[str, Answer]]:

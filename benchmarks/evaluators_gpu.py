@@ -30,10 +30,13 @@ from accprobe.build import kernels
 from accprobe.devices.cuda import CudaDevice
 from accprobe.evaluate.cuda.launch import Drawing, Evaluator
 from accprobe.evaluate.cuda.source import plan, source
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import recipes
+from accprobe.operands.request import Request
 from accprobe.report.models import named_models
+from accprobe.verify.bulk import prepare
 
 QGMMA = "wgmma.m64n256k32.f32.e4m3.e4m3"
 PEER = 6.6e12
@@ -116,7 +119,7 @@ class Bench:
         evaluator = Evaluator(self.cupy, inst, model, self.device.architecture, single)
         a, b, c = self.operands(inst, side, blocks)
         d = self.cupy.empty((side, side), inst.d.dtype)
-        elapsed = self.seconds(lambda: evaluator.evaluate(a, b, c, d, blocks))
+        elapsed = self.seconds(lambda: evaluator.evaluate(a, b, Request(c, d, blocks)))
         differ = int((d[:CORNER, :CORNER].get() != corner(inst, model, a, b, c)).sum())
         how = plan(model, inst, single)
         held = ("float32" if how.single else "float64") if how.tiled else "integers"
@@ -129,7 +132,8 @@ def corner(inst: Instruction, model: DotModel, a: Any, b: Any, c: Any) -> Any:
     x, y = a[:CORNER].get(), b[:CORNER].get()
     d = np.zeros(CORNER * CORNER, inst.c.dtype) if c is None else c[:CORNER, :CORNER].get().reshape(-1)
     for k in range(0, x.shape[1], inst.k):
-        d = model.evaluate(inst, np.repeat(x[:, k : k + inst.k], CORNER, 0), np.tile(y[:, k : k + inst.k], (CORNER, 1)), d)
+        block = np.repeat(x[:, k : k + inst.k], CORNER, 0), np.tile(y[:, k : k + inst.k], (CORNER, 1))
+        d = evaluate(model, inst, Request(*block, d))
     return d.reshape(CORNER, CORNER)
 
 
@@ -163,7 +167,7 @@ def measured(bench: Bench, dots: int) -> dict[str, Any]:
         planted.append((qgmma, model, field))
     every = [*((inst, model, None) for inst, model in models.items()), *planted]
     chains = [(source(model, inst, single=True), inst.name) for inst, model, _ in every]
-    bench.device.prepare_to_verify(models)
+    prepare(bench.device, models)
     kernels.fill_cache(chains, bench.device.architecture)
     for inst, model, field in every:
         about = {"instruction": inst.name, "changed": PLANTED[field] if field else None}

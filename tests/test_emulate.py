@@ -14,6 +14,7 @@ from accprobe.evaluate import evaluator
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import parse
 from accprobe.operands.kinds import draw
+from accprobe.operands.request import Request
 from accprobe.report.report import Report, patterns
 
 FP8 = "h200:wgmma.m64n8k32.f32.e4m3.e4m3"
@@ -58,7 +59,7 @@ def written_out(name: str, a: Bits, b: Bits, c: Bits, promote_every: int | None)
             total = c[i, j].view(np.float32) if promote_every else None
             for k in range(0, a.shape[1], inst.k):
                 block = a[i : i + 1, k : k + inst.k], np.ascontiguousarray(b[k : k + inst.k, j : j + 1].T)
-                running = evaluator.with_numpy(model, inst, *block, running)
+                running = evaluator.with_numpy(model, inst, Request(*block, running))
                 if promote_every and (k + inst.k) % promote_every == 0:
                     total += np.float32(inst.d.values(running)[0])
                     running = np.zeros(1, inst.c.dtype)

@@ -14,12 +14,14 @@ from accprobe import emulate
 from accprobe.build import driver
 from accprobe.cli import main
 from accprobe.devices import cuda
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import parse
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic
+from accprobe.operands.request import Request
 from accprobe.report.models import named_models
 from accprobe.report.report import Report
+from accprobe.verify.bulk import verify_in_bulk
 from accprobe.verify.on_gpu import Bench, batches
-from accprobe.verify.random import verify_in_bulk
 from accprobe.verify.shrink import shrink
 
 NO_GPU = driver.why_no_gpu()
@@ -73,9 +75,9 @@ def test_evaluator_and_products_are_those_of_the_slow_ones(gpu: cuda.CudaDevice,
         random = np.random.default_rng(batch.number)
         rows, columns = random.integers(0, batch.rows, 500), random.integers(0, batch.columns, 500)
         x, y, z, got = a.get()[rows], b.get()[columns], c.get()[rows, columns], d.get()[rows, columns]
-        np.testing.assert_array_equal(got, gpu.dot(inst, x, y, z), err_msg=batch.kind)
+        np.testing.assert_array_equal(got, gpu.dot(inst, Request(x, y, z)), err_msg=batch.kind)
         bench.evaluator.evaluate(a, b, c, d)
-        np.testing.assert_array_equal(d.get()[rows, columns], model.evaluate(inst, x, y, z), err_msg=batch.kind)
+        np.testing.assert_array_equal(d.get()[rows, columns], evaluate(model, inst, Request(x, y, z)), err_msg=batch.kind)
 
 
 def wrong(model: DotModel) -> DotModel:
@@ -96,7 +98,7 @@ def test_planted_faults_are_found_and_shrunk(gpu: cuda.CudaDevice, name: str) ->
     done = verify_in_bulk(gpu, inst, model, 10**6)
     assert done.mismatches
     assert done.counterexample
-    smallest = shrink(lambda operands: gpu.dot(inst, *operands), inst, model, done.counterexample)
+    smallest = shrink(lambda operands: gpu.dot(inst, operands), inst, model, done.counterexample)
     assert smallest is not None
     terms = sum(x != 0 or y != 0 for x, y in zip(smallest.exchange.a, smallest.exchange.b, strict=True)) + (
         smallest.exchange.c != 0
@@ -122,9 +124,9 @@ def test_every_sm_answers_alike(gpu: cuda.CudaDevice) -> None:
         inst = parse(name)
         a, b = (random.integers(0, 1 << fmt.bits, (1000, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
         c = random.integers(0, 1 << 32, 1000, np.uint32)
-        answers = gpu.dot_on_every_sm(inst, a, b, c)
+        answers = gpu.dot_on_every_sm(inst, Request(a, b, c))
         assert len(answers) == gpu.describe()["sm_count"]
-        expected = gpu.dot(inst, a, b, c)
+        expected = gpu.dot(inst, Request(a, b, c))
         assert all(np.array_equal(got, expected) for got in answers.values())
 
 

@@ -82,12 +82,11 @@ def verify(
 
 def _against_device(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:
     from accprobe.render.verification import Verified, verified, verified_data
-    from accprobe.verify.random import VerifiesInBulk, verify_in_bulk
+    from accprobe.verify.bulk import prepare, verify_in_bulk
     from accprobe.verify.shrink import shrink
 
     device, chosen = _opened(models, name, select)
-    if isinstance(device, VerifiesInBulk):
-        device.prepare_to_verify(chosen)
+    prepare(device, chosen)
     rows: list[Verified] = []
 
     def measure(advance: Advance) -> None:
@@ -96,7 +95,7 @@ def _against_device(models: str, name: str | None, select: tuple[str, ...], dots
             done = verify_in_bulk(device, inst, model, dots, seed, advance)
             seconds = time.perf_counter() - started
             found = done.counterexample
-            smallest = shrink(lambda ops, inst=inst: device.dot(inst, *ops), inst, model, found) if found else None  # type: ignore[misc]
+            smallest = shrink(lambda ops, inst=inst: device.dot(inst, ops), inst, model, found) if found else None  # type: ignore[misc]
             rows.append(Verified(inst, done, seconds, smallest))
 
     seen = _measured(measure, len(chosen) * dots, device)
@@ -107,7 +106,8 @@ def _against_device(models: str, name: str | None, select: tuple[str, ...], dots
 
 
 def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:
-    from accprobe.health.sms import OnEverySm, check_every_sm
+    from accprobe.devices.protocol import OnEverySm
+    from accprobe.health.sms import check_every_sm
     from accprobe.render.verification import CheckedUp, checked_up, checked_up_data
 
     device, chosen = _opened(models, name, select)
@@ -174,8 +174,9 @@ def _models_for(models: str) -> tuple[Callable[[str], Mapping[Instruction, DotMo
 def _opened(models: str, name: str | None, select: tuple[str, ...]) -> tuple[Device, dict[Instruction, DotModel]]:
     """The device, and the models of what it has and is selected. Raises AccprobeError where that is nothing."""
     from accprobe.devices import open_device
+    from accprobe.devices.protocol import Prepares
     from accprobe.report.models import named_models
-    from accprobe.survey.survey import Prepares, selected
+    from accprobe.survey.survey import selected
 
     if models == "sim:all":
         raise AccprobeError("sim:all goes with --vectors; for a device, name one chip, such as sim:h100")

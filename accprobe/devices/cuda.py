@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +12,11 @@ from accprobe.build import driver, kernels, toolchain
 from accprobe.devices.protocol import DeviceKind
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.isa import architectures
-from accprobe.isa.formats import Bits, Format
+from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, catalog
-from accprobe.model.tree import DotModel
+from accprobe.operands.request import Request
 from accprobe.sass import lowering
 from accprobe.sass.lowering import Lowering
-
-if TYPE_CHECKING:
-    from accprobe.verify.random import Advance, Verification
 
 CHUNK_BYTES = 64 << 20
 """Operands that one launch of `dot` takes; more go in several launches, so that device memory stays bounded."""
@@ -54,7 +51,7 @@ class CudaDevice:
         self._functions: dict[str, Any] = {}
         self._cubins: dict[str, kernels.Cubin] = {}
         self._lowerings: dict[str, Lowering | None] = {}
-        with self._guard("cannot be opened"):
+        with self.lend("cannot be opened"):
             self._properties: dict[str, Any] = cupy.cuda.runtime.getDeviceProperties(index)
             self._operands = _Staging(cupy)
             self._results = _Staging(cupy)
@@ -106,70 +103,40 @@ class CudaDevice:
                 self._lowerings[inst.name] = None
         return self._lowerings[inst.name]
 
-    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
-        """As `Device.dot`. Raises DeviceError also where operands have the wrong shape or type."""
-        count = len(c)
-        for name, array, fmt, shape in _expected(inst, a, b, c):
-            if array.dtype != fmt.dtype or array.shape != shape:
-                raise DeviceError(f"{inst.name}: {name} is {array.dtype}{array.shape}, not {fmt.dtype}{shape}")
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        """As `Device.dot`. Raises AccprobeError where the operands are not the instruction's."""
+        request.check(inst)
+        count = len(request)
         d = np.empty(count, inst.d.dtype)
         row_bytes = (inst.k * (inst.a.storage_bits + inst.b.storage_bits) + inst.c.storage_bits) // 8
         step = max(1, CHUNK_BYTES // row_bytes)
-        with self._guard(f"failed to run {inst.name}"):
+        with self.lend(f"failed to run {inst.name}"):
             function = self._function(inst)
             for start in range(0, count, step):
                 rows = slice(start, start + step)
-                self._run(inst, function, (a[rows], b[rows], c[rows]), d[rows], placement)
+                self._run(inst, function, request[rows], d[rows], placement)
         return d
 
-    def dot_on_gpu(self, inst: Instruction, a: Any, b: Any, c: Any, placement: int = 0) -> Any:
-        """As `dot`, of C-contiguous cupy arrays on this GPU, without a copy; for verification in bulk."""
-        cupy = self._cupy
-        for name, array, fmt, shape in _expected(inst, a, b, c):
-            if array.dtype != fmt.dtype or array.shape != shape or not array.flags.c_contiguous:
-                raise DeviceError(f"{inst.name}: {name} is {array.dtype}{array.shape}, not a contiguous {fmt.dtype}{shape}")
-        count = len(c)
-        with self._guard(f"failed to run {inst.name}"):
-            results = cupy.empty(_ALIGNMENT + count * inst.d.dtype.itemsize, np.uint8)
-            pointers = [array.data.ptr for array in (a, b, c)]
-            self._launch(inst, self._function(inst), pointers, results.data.ptr, results.nbytes, count, placement)
-            self._check_stored(inst, results[:8].view(np.uint64).get()[0], count)
-        return results[_ALIGNMENT:].view(inst.d.dtype)
-
-    def verify(self, inst: Instruction, model: DotModel, dots: int, seed: int, advance: Advance) -> Verification:
-        """As `VerifiesInBulk.verify`: all on the GPU, only mismatches come back; `dots` is rounded up to whole batches."""
-        from accprobe.verify.on_gpu import verify
-
-        with self._guard(f"failed to verify {inst.name}"):
-            return verify(self._cupy, inst, model, self.architecture, dots, seed, advance)
-
-    def prepare_to_verify(self, models: Mapping[Instruction, DotModel]) -> None:
-        """Compiles what `verify` needs for many models at once."""
-        from accprobe.evaluate.cuda.launch import sources
-
-        each = [sources(inst, model) for inst, model in models.items()]
-        kernels.fill_cache([kernel for kind in zip(*each, strict=True) for kernel in kind], self.architecture)
-
-    def dot_on_every_sm(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> dict[int, Bits]:
+    def dot_on_every_sm(self, inst: Instruction, request: Request) -> dict[int, Bits]:
         """As `OnEverySm.dot_on_every_sm`. Raises DeviceError where an SM does not answer."""
         from accprobe.devices.every_sm import dot_on_every_sm
 
-        with self._guard(f"failed to run {inst.name} on every SM"):
-            return dot_on_every_sm(self._cupy, inst, self.architecture, self._properties["multiProcessorCount"], (a, b, c))
+        with self.lend(f"failed to run {inst.name} on every SM") as cupy:
+            return dot_on_every_sm(cupy, inst, self.architecture, self._properties["multiProcessorCount"], request)
 
-    def _run(self, inst: Instruction, function: Any, operands: tuple[Bits, Bits, Bits], d: Bits, placement: int) -> None:
+    def _run(self, inst: Instruction, function: Any, request: Request, d: Bits, placement: int) -> None:
         runtime, stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream()
         offsets = [0]
-        for operand in operands:
+        for operand in request.columns:
             offsets.append(offsets[-1] + -(-operand.nbytes // _ALIGNMENT) * _ALIGNMENT)
         self._operands.reserve(offsets[-1])
         self._results.reserve(_ALIGNMENT + d.nbytes)
-        for operand, offset in zip(operands, offsets, strict=False):
+        for operand, offset in zip(request.columns, offsets, strict=False):
             staged = self._operands.host[offset : offset + operand.nbytes].view(operand.dtype)
             np.copyto(staged.reshape(operand.shape), operand)
         device, results, size = self._operands.device, self._results.device, _ALIGNMENT + d.nbytes
         runtime.memcpyAsync(device, self._operands.host_pointer, offsets[-1], runtime.memcpyHostToDevice, stream.ptr)
-        pointers = [device + offset for offset in offsets[:3]]
+        pointers = [device + offset for offset in offsets[:-1]]
         self._launch(inst, function, pointers, results, size, len(d), placement)
         runtime.memcpyAsync(self._results.host_pointer, results, size, runtime.memcpyDeviceToHost, stream.ptr)
         stream.synchronize()
@@ -205,21 +172,16 @@ class CudaDevice:
         return self._cubins[inst.name]
 
     @contextmanager
-    def _guard(self, what: str) -> Iterator[None]:
-        """Makes this the current GPU; turns errors of CUDA into DeviceError."""
+    def lend(self, what: str) -> Iterator[Any]:
+        """As `OnGpu.lend`."""
         cuda = self._cupy.cuda
         try:
             with cuda.Device(self._index):
-                yield
+                yield self._cupy
         except AccprobeError:
             raise
         except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError, cuda.memory.OutOfMemoryError) as e:
             raise DeviceError(f"cuda:{self._index} {what}: {e}") from e
-
-
-def _expected(inst: Instruction, a: Any, b: Any, c: Any) -> list[tuple[str, Any, Format, tuple[int, ...]]]:
-    count = len(c)
-    return [("a", a, inst.a, (count, inst.k)), ("b", b, inst.b, (count, inst.k)), ("c", c, inst.c, (count,))]
 
 
 class _Staging:

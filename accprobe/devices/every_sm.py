@@ -11,7 +11,7 @@ from accprobe.build import kernels
 from accprobe.errors import DeviceError
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
-from accprobe.operands.kinds import Operands
+from accprobe.operands.request import Request
 
 CLAIMABLE = 4096
 """As in tile.cuh."""
@@ -21,13 +21,11 @@ LAUNCHES = 8
 """Tries after which an SM that got no block counts as one that does not answer."""
 
 
-def dot_on_every_sm(
-    cupy: Any, inst: Instruction, target: str, sms: int, operands: Operands | tuple[Bits, ...]
-) -> dict[int, Bits]:
+def dot_on_every_sm(cupy: Any, inst: Instruction, target: str, sms: int, request: Request) -> dict[int, Bits]:
     """Answers [N] by SM number. Raises DeviceError where fewer than `sms` answer, or one does not answer everything."""
     function = _loaded(cupy, inst, target)
-    on_gpu = [cupy.asarray(np.ascontiguousarray(x)) for x in operands]
-    count = len(operands[2])
+    on_gpu = [cupy.asarray(np.ascontiguousarray(x)) for x in request.columns]
+    count = len(request)
     results = cupy.zeros((sms, count), inst.d.dtype)
     stored = cupy.zeros(1, np.uint64)
     claims = cupy.zeros(sms + 1 + CLAIMABLE, np.uint32)

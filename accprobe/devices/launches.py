@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import sys
 
-import numpy as np
-
 from accprobe.devices import open_device
 from accprobe.devices.protocol import Device
 from accprobe.isa.instructions import Instruction, parse
+from accprobe.operands.request import Request
 
 
 def launch(device: Device, inst: Instruction) -> None:
     """One dot product of zeros: one tile, in one launch."""
-    a, b = (np.zeros((1, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
-    device.dot(inst, a, b, np.zeros(1, inst.c.dtype))
+    device.dot(inst, Request.zeros(inst, 1))
 
 
 def main(name: str, instructions: list[str]) -> None:

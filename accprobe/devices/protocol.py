@@ -1,12 +1,17 @@
-"""The protocol that every device speaks: bit patterns, never floats, cross it."""
+"""The protocols that devices speak: one that every device does, and what some can do besides.
+
+Bit patterns, never floats, cross them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
+from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
 DeviceKind = Literal["cuda", "simulated", "replay"]
@@ -35,11 +40,10 @@ class Device(Protocol):
     def why_not(self, inst: Instruction) -> str | None:
         """Why this device cannot run `inst`, as a short clause ("no probe yet"), or None where it can."""
 
-    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
-        """N independent dot products d = a · b + c.
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        """The answers to N independent dot products, [N], bit patterns of D's format.
 
-        a, b: [N, K] unsigned bit patterns of the instruction's A and B formats; c: [N] of its C format; returns [N] of its
-        D format. `placement` moves the problems to other places in the tile; the bits must not depend on it.
+        `placement` moves the problems to other places in the tile; the bits must not depend on it.
         Raises DeviceError where the launch fails.
         """
 
@@ -54,16 +58,53 @@ class Device(Protocol):
 class Expecting(Protocol):
     """A device that can do with less where the asker knows what to expect: a recorded or a replayed one."""
 
-    def dot_expecting(
-        self, inst: Instruction, a: Bits, b: Bits, c: Bits, expected: Callable[[], Bits], placement: int = 0
-    ) -> Bits:
+    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
         """As `Device.dot`; `expected` gives what a model has."""
 
 
+@runtime_checkable
+class Prepares(Protocol):
+    """A device that is faster where it is told beforehand what it will run."""
+
+    def prepare(self, insts: Iterable[Instruction]) -> None: ...
+
+
+@runtime_checkable
+class Identifies(Protocol):
+    """A device that knows which instructions are computed by the very same function: those of equal identity."""
+
+    def identity(self, inst: Instruction) -> Hashable: ...
+
+
+@runtime_checkable
+class HasUuid(Protocol):
+    """A device that is one board of many, and can say which."""
+
+    def uuid(self) -> str: ...
+
+
+@runtime_checkable
+class OnEverySm(Protocol):
+    """A device that can say on which SM a dot product was computed."""
+
+    def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int, Bits]:
+        """As `Device.dot`, computed once on each SM: its number (PTX `%smid`) -> answers [N]."""
+
+
+@runtime_checkable
+class OnGpu(Protocol):
+    """A device that lends its GPU: models can be evaluated beside the hardware, and compared there."""
+
+    architecture: str
+
+    def lend(self, what: str) -> AbstractContextManager[Any]:
+        """Inside, this is the current GPU, and cupy is what one gets. Errors of CUDA become DeviceError: "cuda:0 WHAT: …"."""
+
+
 def dot_expecting(
-    device: Device, inst: Instruction, a: Bits, b: Bits, c: Bits, expected: Callable[[], Bits], placement: int = 0
+    device: Device, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0
 ) -> Bits:
     """As `Device.dot`, of dot products whose answers a model predicts."""
     if isinstance(device, Expecting):
-        return device.dot_expecting(inst, a, b, c, expected, placement)
-    return device.dot(inst, a, b, c, placement)
+        return device.dot_expecting(inst, request, expected, placement)
+    return device.dot(inst, request, placement)

@@ -8,6 +8,7 @@ from accprobe.devices.protocol import Device
 from accprobe.devices.recording import Exchanges, by_difference, in_full, question
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
+from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
 
@@ -24,16 +25,14 @@ class RecordedDevice:
         taken, self._exchanges, self._asked = self._exchanges, {}, {}
         return taken
 
-    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
-        d = self._device.dot(inst, a, b, c, placement)
-        self._note(question(inst, placement, a, b, c), in_full(d))
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        d = self._device.dot(inst, request, placement)
+        self._note(question(inst, request, placement), in_full(d))
         return d
 
-    def dot_expecting(
-        self, inst: Instruction, a: Bits, b: Bits, c: Bits, expected: Callable[[], Bits], placement: int = 0
-    ) -> Bits:
-        d = self._device.dot(inst, a, b, c, placement)
-        self._note(question(inst, placement, a, b, c), by_difference(d, expected()))
+    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
+        d = self._device.dot(inst, request, placement)
+        self._note(question(inst, request, placement), by_difference(d, expected()))
         return d
 
     def _note(self, key: bytes, kept: bytes) -> None:

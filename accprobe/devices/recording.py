@@ -26,6 +26,7 @@ from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import RecordingError
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
+from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
 VERSION = 1
@@ -37,11 +38,11 @@ Exchanges = dict[bytes, list[bytes]]
 _IN_FULL, _BY_DIFFERENCE = b"\0", b"\1"
 
 
-def question(inst: Instruction, placement: int, a: Bits, b: Bits, c: Bits) -> bytes:
+def question(inst: Instruction, request: Request, placement: int) -> bytes:
     """The digest by which a question is known."""
     digest = blake2b(f"{inst.name} {placement} ".encode(), digest_size=8)
-    for operand in (a, b, c):
-        digest.update(np.ascontiguousarray(operand).data)
+    for column in request.columns:
+        digest.update(np.ascontiguousarray(column).data)
     return digest.digest()
 
 

@@ -13,6 +13,7 @@ from accprobe.devices.recording import Facts, Recording
 from accprobe.errors import NotRecorded
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
+from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
 
@@ -57,18 +58,16 @@ class ReplayDevice:
     def lowering(self, inst: Instruction) -> Lowering | None:
         return self._facts(inst).lowering
 
-    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         """As recorded. Raises NotRecorded where this was not asked then, or asked by one who knew what to expect."""
-        kept = self._kept(inst, recording.question(inst, placement, a, b, c))
+        kept = self._kept(inst, recording.question(inst, request, placement))
         if not recording.is_in_full(kept):
             raise self._not_recorded(inst)
         return recording.read_in_full(kept, inst.d.dtype)
 
-    def dot_expecting(
-        self, inst: Instruction, a: Bits, b: Bits, c: Bits, expected: Callable[[], Bits], placement: int = 0
-    ) -> Bits:
+    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
         """As recorded. Raises NotRecorded where this was not asked then, or something else was expected."""
-        kept = self._kept(inst, recording.question(inst, placement, a, b, c))
+        kept = self._kept(inst, recording.question(inst, request, placement))
         if recording.is_in_full(kept):
             return recording.read_in_full(kept, inst.d.dtype)
         d = recording.read_by_difference(kept, np.asarray(expected()))

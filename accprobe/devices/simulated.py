@@ -7,9 +7,11 @@ from importlib.metadata import version
 from platform import python_version
 
 from accprobe.devices.protocol import DeviceKind
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.tree import DotModel
+from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
 
@@ -49,9 +51,9 @@ class SimulatedDevice:
         """Two instructions with the same identity are computed by the same function."""
         return self._models[inst], inst.a, inst.b, inst.c, inst.d, inst.k
 
-    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
-        """a, b [N, K], c [N] -> [N]; there is no tile, so every placement is the same."""
-        return self._models[inst].evaluate(inst, a, b, c)
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        """As `Device.dot`; there is no tile, so every placement is the same."""
+        return evaluate(self._models[inst], inst, request)
 
     def placements(self, inst: Instruction) -> int:
         return 1

@@ -24,6 +24,7 @@ from accprobe.evaluate.flat import OTHERS, A, B
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
+from accprobe.operands.request import Request
 
 CHUNK = 1 << 14
 """Products evaluated at once by one thread: few enough for the arrays to stay in a core's cache."""
@@ -40,9 +41,10 @@ NEVER = -(1 << 40)
 """Below every exponent."""
 
 
-def evaluate(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Bits:
-    """N dot products of operands that fit the instruction: a, b [N, K], c [N] -> d [N]; uses every core."""
+def evaluate(model: DotModel, inst: Instruction, request: Request) -> Bits:
+    """N dot products of operands that fit the instruction -> [N]; uses every core."""
     described = flat.flatten(model, inst)
+    a, b, c = request.a, request.b, request.c
     d = np.empty(len(c), np.int64)
     rows = max(1, CHUNK // inst.k)
 

@@ -22,6 +22,7 @@ from accprobe.evaluate.reference import CHUNK, Evaluation
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.operands.request import Request
 
 STEP = 1 << 20
 """Products after which a long evaluation looks again at which implementation to go on with."""
@@ -32,56 +33,60 @@ KEPT = 1 << 18
 LOADING, COMPILING = 2.0, 10.0
 """Seconds that the compiled evaluator takes to load, and the first time on a machine to compile."""
 
-Implementation = Callable[[DotModel, Instruction, Bits, Bits, Bits], Bits]
+Implementation = Callable[[DotModel, Instruction, Request], Bits]
 
 
-def evaluate(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Bits:
-    """N dot products: a, b [N, K], c [N] -> d [N]; see `DotModel.evaluate`."""
-    _check_operands(inst, a, b, c)
+def evaluate(model: DotModel, inst: Instruction, request: Request) -> Bits:
+    """N dot products as the model has them -> [N], bit patterns of D's format.
+
+    Raises AccprobeError where the shapes, types or the number of products do not fit the instruction.
+    """
+    request.check(inst)
     _check_model(model, inst)
-    if a.size <= KEPT:
-        return _latest.of(model, inst, a, b, c)
-    d = np.empty(len(c), inst.d.dtype)
+    if request.a.size <= KEPT:
+        return _latest.of(model, inst, request)
+    n = len(request)
+    d = np.empty(n, inst.d.dtype)
     start = 0
-    while start < len(c):
+    while start < n:
         compiled = _choice.compiled()
-        part = slice(start, len(c) if compiled else start + max(1, STEP // inst.k))
+        part = slice(start, n if compiled else start + max(1, STEP // inst.k))
         if compiled:
-            d[part] = compiled(model, inst, a[part], b[part], c[part])
+            d[part] = compiled(model, inst, request[part])
         else:
             with _choice.numpy():
-                d[part] = with_numpy(model, inst, a[part], b[part], c[part])
+                d[part] = with_numpy(model, inst, request[part])
         start = part.stop
     return d
 
 
-def with_numpy(model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Bits:
+def with_numpy(model: DotModel, inst: Instruction, request: Request) -> Bits:
     """As `evaluate`, of operands that fit, and in numpy whatever is installed."""
-    d = np.empty(len(c), inst.d.dtype)
+    d = np.empty(len(request), inst.d.dtype)
     step = max(1, CHUNK // inst.k)
-    for start in range(0, len(c), step):
+    for start in range(0, len(request), step):
         part = slice(start, start + step)
-        d[part] = Evaluation(inst, a[part], b[part], c[part]).of(model)
+        d[part] = Evaluation(inst, request[part]).of(model)
     return d
 
 
 class Trial:
     """Operands that many models are tried on."""
 
-    def __init__(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:
-        _check_operands(inst, a, b, c)
-        self._inst, self._operands = inst, (a, b, c)
+    def __init__(self, inst: Instruction, request: Request) -> None:
+        request.check(inst)
+        self._inst, self._request = inst, request
 
     @cached_property
     def _evaluation(self) -> Evaluation:
-        return _latest.evaluation(self._inst, *self._operands)
+        return _latest.evaluation(self._inst, self._request)
 
     def of(self, model: DotModel) -> Bits:
         """The model's results, as `evaluate` gives them."""
         _check_model(model, self._inst)
         compiled = _choice.compiled()
         if compiled:
-            return compiled(model, self._inst, *self._operands)
+            return compiled(model, self._inst, self._request)
         with _choice.numpy():
             return self._evaluation.of(model)
 
@@ -92,17 +97,17 @@ class _Latest(threading.local):
     def __init__(self) -> None:
         self._evaluation: Evaluation | None = None
 
-    def evaluation(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Evaluation:
-        if self._evaluation is None or not self._evaluation.is_of(inst, a, b, c):
-            self._evaluation = Evaluation(inst, a, b, c)
+    def evaluation(self, inst: Instruction, request: Request) -> Evaluation:
+        if self._evaluation is None or not self._evaluation.is_of(inst, request):
+            self._evaluation = Evaluation(inst, request)
         return self._evaluation
 
-    def of(self, model: DotModel, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Bits:
+    def of(self, model: DotModel, inst: Instruction, request: Request) -> Bits:
         compiled = _choice.compiled()
         if compiled:
-            return compiled(model, inst, a, b, c)
+            return compiled(model, inst, request)
         with _choice.numpy():
-            return self.evaluation(inst, a, b, c).of(model)
+            return self.evaluation(inst, request).of(model)
 
 
 class _Choice:
@@ -139,16 +144,6 @@ def _is_on_disk() -> bool:
 
 _choice = _Choice()
 _latest = _Latest()
-
-
-def _check_operands(inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:
-    for name, array, fmt, shape in (
-        ("a", a, inst.a, (len(c), inst.k)),
-        ("b", b, inst.b, (len(c), inst.k)),
-        ("c", c, inst.c, (len(c),)),
-    ):
-        if array.dtype != fmt.dtype or array.shape != shape:
-            raise AccprobeError(f"{inst.name}: {name} is {array.dtype}{list(array.shape)}, expected {fmt.dtype}{list(shape)}")
 
 
 def _check_model(model: DotModel, inst: Instruction) -> None:

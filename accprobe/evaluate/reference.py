@@ -22,6 +22,7 @@ from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two,
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, ProductExponent, Subnormals, ZeroTerms
+from accprobe.operands.request import Request
 
 CHUNK = 1 << 16
 """Products evaluated at once: few enough for the arrays to stay in a core's cache."""
@@ -34,21 +35,21 @@ FAR = 250
 
 
 class Evaluation:
-    """Dot products on which one model after another is evaluated: a, b [N, K], c [N], bit patterns of the formats."""
+    """Dot products on which one model after another is evaluated."""
 
-    def __init__(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:
+    def __init__(self, inst: Instruction, request: Request) -> None:
         step = max(1, CHUNK // inst.k)
-        self._parts = [slice(start, start + step) for start in range(0, len(c), step)]
-        self._chunks = [_Chunk(inst, a[part], b[part], c[part]) for part in self._parts]
-        self._inst, self._n = inst, len(c)
+        self._parts = [slice(start, start + step) for start in range(0, len(request), step)]
+        self._chunks = [_Chunk(inst, request[part]) for part in self._parts]
+        self._inst, self._n = inst, len(request)
 
-    def is_of(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> bool:
+    def is_of(self, inst: Instruction, request: Request) -> bool:
         """Whether these are the very dot products."""
         of, formats = ((x.a, x.b, x.c, x.d, x.k) for x in (self._inst, inst))
         return (
             of == formats
-            and len(c) == self._n
-            and all(chunk.is_of(a[p], b[p], c[p]) for p, chunk in zip(self._parts, self._chunks, strict=True))
+            and len(request) == self._n
+            and all(chunk.is_of(request[part]) for part, chunk in zip(self._parts, self._chunks, strict=True))
         )
 
     def of(self, model: DotModel) -> Bits:
@@ -142,13 +143,14 @@ class _Factors(NamedTuple):
 class _Chunk:
     """A few dot products, a and b transposed to [K, n]."""
 
-    def __init__(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> None:
-        self._inst, self._c = inst, c.copy()
-        self._a, self._b = (np.array(x.T, order="C") for x in (a, b))
-        self._memory = _Memory(ROOM * 8 * (a.size + 8 * len(c)))
+    def __init__(self, inst: Instruction, request: Request) -> None:
+        self._inst, self._c = inst, request.c.copy()
+        self._a, self._b = (np.array(x.T, order="C") for x in (request.a, request.b))
+        self._memory = _Memory(ROOM * 8 * (request.a.size + 8 * len(request)))
 
-    def is_of(self, a: Bits, b: Bits, c: Bits) -> bool:
-        return np.array_equal(c, self._c) and np.array_equal(a.T, self._a) and np.array_equal(b.T, self._b)
+    def is_of(self, request: Request) -> bool:
+        same = zip((request.c, request.a.T, request.b.T), (self._c, self._a, self._b), strict=True)
+        return all(np.array_equal(x, y) for x, y in same)
 
     def sum(self, node: FusedSum, reading: Reading) -> Bits:
         """The node's results, [n]."""

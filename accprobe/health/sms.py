@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from accprobe.isa.formats import Bits
+from accprobe.devices.protocol import OnEverySm
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.findings import Counterexample, counterexample
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.verify.random import Advance, Counterexample, batches, counterexample, silent
-
-
-@runtime_checkable
-class OnEverySm(Protocol):
-    """A device that can say on which SM a dot product was computed."""
-
-    def dot_on_every_sm(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Mapping[int, Bits]:
-        """As `Device.dot`, computed once on each SM: its number (PTX `%smid`) -> answers [N]."""
+from accprobe.verify.outcome import Advance, silent
+from accprobe.verify.random import batches
 
 
 @dataclass
@@ -45,8 +38,8 @@ def check_every_sm(
     """Ask `dots` random dot products of each SM. Raises DeviceError where the device fails."""
     done = Checkup(dots)
     for kind, operands in batches(inst, dots, seed):
-        expected = model.evaluate(inst, *operands)
-        answers = device.dot_on_every_sm(inst, *operands)
+        expected = evaluate(model, inst, operands)
+        answers = device.dot_on_every_sm(inst, operands)
         done.sms = max(done.sms, len(answers))
         wrong_ones = 0
         for sm, got in answers.items():

@@ -11,7 +11,7 @@ from accprobe.evaluate.evaluator import Trial
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.operands.kinds import Operands
+from accprobe.operands.request import Request
 
 FEW = 60
 """Answers that are enough to refute most models."""
@@ -25,7 +25,7 @@ Which = NDArray[np.intp]
 class Answers:
     """Dot products of an instruction, and the answers `d` [N] of a device, or of a model."""
 
-    def __init__(self, inst: Instruction, operands: Operands, d: Bits | DotModel) -> None:
+    def __init__(self, inst: Instruction, operands: Request, d: Bits | DotModel) -> None:
         self.operands, self._inst = operands, inst
         self.d: Bits = self._trial.of(d) if isinstance(d, DotModel) else d
 
@@ -42,11 +42,11 @@ class Answers:
 
     def some(self, which: Which) -> Answers:
         """Those alone."""
-        return Answers(self._inst, Operands(*(x[which] for x in self.operands)), self.d[which])
+        return Answers(self._inst, self.operands[which], self.d[which])
 
     @cached_property
     def _trial(self) -> Trial:
-        return Trial(self._inst, *self.operands)
+        return Trial(self._inst, self.operands)
 
     @cached_property
     def _few(self) -> Answers:

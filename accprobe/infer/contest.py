@@ -17,8 +17,9 @@ from itertools import takewhile
 import numpy as np
 
 from accprobe.devices.protocol import Device, dot_expecting
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.answers import Answers
-from accprobe.infer.findings import Characterisation, Finding, Value, values
+from accprobe.infer.findings import Characterisation, Counterexample, Finding, Value, counterexample, values
 from accprobe.infer.ladders import Floors, coarser, floors, further, widest
 from accprobe.infer.rivals import Rival, differing, groups, pairs, rivals
 from accprobe.infer.separation import Made, search_for
@@ -27,8 +28,8 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import OF_ALIGNMENT
 from accprobe.model.tree import DotModel
-from accprobe.operands.kinds import Operands, draw, joined, kinds
-from accprobe.verify.random import Counterexample, counterexample
+from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request, joined
 
 AT_ONCE = 600
 """Dot products of those that an experiment asked at once that every rival meets, at most."""
@@ -141,7 +142,7 @@ class _Arena:
     """Where one model's rivals are tried."""
 
     def __init__(
-        self, device: Device, inst: Instruction, model: DotModel, asked: list[tuple[Operands, Bits]], seed: int
+        self, device: Device, inst: Instruction, model: DotModel, asked: list[tuple[Request, Bits]], seed: int
     ) -> None:
         self._device, self._inst, self._model, self._seed = device, inst, model, seed
         self._tried: set[tuple[object, ...]] = set()
@@ -202,20 +203,20 @@ class _Arena:
     def _asked(self) -> Answers:
         """What the experiments asked; of very many dot products at once, every so many."""
         some = [slice(None, None, -(-len(d) // AT_ONCE)) for _, d in self._known]
-        operands = joined([Operands(*(x[part] for x in o)) for (o, _), part in zip(self._known, some, strict=True)])
+        operands = joined([asked[part] for (asked, _), part in zip(self._known, some, strict=True)])
         d = np.concatenate([d[part] for (_, d), part in zip(self._known, some, strict=True)])
-        self._note_wrong(operands, d, self._model.evaluate(self._inst, *operands))
+        self._note_wrong(operands, d, evaluate(self._model, self._inst, operands))
         return Answers(self._inst, operands, d)
 
     def _ask(self, expected: Answers) -> Answers:
         """The same with the device's answers, where those are not the expected ones of the model."""
-        d = dot_expecting(self._device, self._inst, *expected.operands, lambda: expected.d)
+        d = dot_expecting(self._device, self._inst, expected.operands, lambda: expected.d)
         if np.array_equal(d, expected.d):
             return expected
         self._note_wrong(expected.operands, d, expected.d)
         return Answers(self._inst, expected.operands, d)
 
-    def _note_wrong(self, operands: Operands, d: Bits, expected: Bits) -> None:
+    def _note_wrong(self, operands: Request, d: Bits, expected: Bits) -> None:
         """The first of the dot products that are not as the model has them."""
         rows = np.flatnonzero(d != expected)[:MOST_WRONG].tolist()
         self.wrong += [counterexample(operands, d, expected, row, "separating") for row in rows]

@@ -6,17 +6,18 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import Exchange, Finding, Value
 from accprobe.infer.workbench import Row, Workbench
 from accprobe.isa.formats import Bits
 from accprobe.model.tree import DotModel
-from accprobe.operands.kinds import Operands
+from accprobe.operands.request import Request
 
 EVIDENCE = 4
 
 
 def eliminate(
-    bench: Workbench, feature: str, candidates: Mapping[Value, DotModel], operands: Operands, note: str = ""
+    bench: Workbench, feature: str, candidates: Mapping[Value, DotModel], operands: Request, note: str = ""
 ) -> Finding:
     """The candidate that explains the device's answers to `operands`.
 
@@ -24,7 +25,7 @@ def eliminate(
     that no candidate explains the answers. The evidence are rows on which the candidates differ.
     """
     d = bench.ask(operands)
-    predictions = {value: model.evaluate(bench.inst, *operands) for value, model in candidates.items()}
+    predictions = {value: evaluate(model, bench.inst, operands) for value, model in candidates.items()}
     left = tuple(value for value, predicted in predictions.items() if np.array_equal(predicted, d))
     evidence = _telling(bench, operands, d, list(predictions.values()))
     if len(left) == 1:
@@ -39,12 +40,12 @@ def eliminate(
     )
 
 
-def fitting(bench: Workbench, rows: Iterable[Row]) -> Operands:
+def fitting(bench: Workbench, rows: Iterable[Row]) -> Request:
     """Operands of those rows whose values the formats hold."""
     return bench.rows([row for row in rows if bench.fits(row)])
 
 
-def _telling(bench: Workbench, operands: Operands, d: Bits, predictions: list[Bits]) -> tuple[Exchange, ...]:
+def _telling(bench: Workbench, operands: Request, d: Bits, predictions: list[Bits]) -> tuple[Exchange, ...]:
     if not len(d):
         return ()
     stacked = np.stack(predictions)

@@ -8,7 +8,7 @@ from typing import Literal
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.operands.kinds import Operands
+from accprobe.operands.request import Request
 
 Bound = Literal["exact", "at least", "undetermined"]
 Value = int | str | None
@@ -22,6 +22,21 @@ class Exchange:
     b: tuple[int, ...]
     c: int
     d: int
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """A dot product that the model gets wrong: what the device was asked and answered, and what the model expects."""
+
+    exchange: Exchange
+    expected: int
+    kind: str
+
+
+def counterexample(request: Request, got: Bits, expected: Bits, row: int, kind: str) -> Counterexample:
+    """One row of what was asked, answered and expected. kind: of operands."""
+    a, b, c = (column[row].tolist() for column in request.columns)
+    return Counterexample(Exchange(tuple(a), tuple(b), c, int(got[row])), int(expected[row]), kind)
 
 
 @dataclass(frozen=True)
@@ -50,7 +65,7 @@ class Characterisation:
     model: DotModel | None = None
     unstable: int = 0
     """How many dot products gave different bits when asked a second time."""
-    asked: list[tuple[Operands, Bits]] = field(default_factory=list)
+    asked: list[tuple[Request, Bits]] = field(default_factory=list)
     """Everything that the device was asked and answered; a rival model is tried on it first."""
     others: list[DotModel] = field(default_factory=list)
     """Other models that explain the random dot products on which this one was chosen."""

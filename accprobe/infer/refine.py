@@ -12,6 +12,7 @@ from typing import get_args
 
 import numpy as np
 
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.answers import Answers
 from accprobe.infer.draft import Draft, Role
 from accprobe.infer.elimination import eliminate
@@ -21,7 +22,8 @@ from accprobe.infer.search import improvements, neighbours
 from accprobe.infer.workbench import Workbench
 from accprobe.model.features import OF_ALIGNMENT
 from accprobe.model.tree import DotModel, FloatArithmetic, ProductExponent, Rounding
-from accprobe.operands.kinds import Operands, draw, joined, kinds
+from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import joined
 
 SEED = 20_25
 DENSE = 1500
@@ -83,10 +85,10 @@ def refine(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> t
         rng = np.random.default_rng([SEED, turn])
         operands = joined([draw(kind, inst, rng, each) for kind in kinds(inst)])
         d = bench.ask(operands, model)
-        wrong = np.flatnonzero(model.evaluate(inst, *operands) != d)
+        wrong = np.flatnonzero(evaluate(model, inst, operands) != d)
         if len(wrong):
             kept = np.unique(np.concatenate([np.arange(0, len(d), -(-len(d) // MOST)), wrong[:MOST]]))
-            pool.append((Operands(operands.a[kept], operands.b[kept], operands.c[kept]), d[kept]))
+            pool.append((operands[kept], d[kept]))
         if pool:
             answers = Answers(inst, joined([o for o, _ in pool]), np.concatenate([d for _, d in pool]))
             thorough = turn >= THOROUGH and not bench.unstable

@@ -16,7 +16,8 @@ from accprobe.infer.answers import Answers
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.directed import Felt, directed, felt
-from accprobe.operands.kinds import Operands, draw, joined, kinds
+from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request, joined
 
 Made = tuple[Felt | None, int]
 """For what operands were made, and how many of them."""
@@ -44,7 +45,7 @@ class Search:
             self._tried[place, n] = Answers(self._inst, operands, self._model)
         return self._tried[place, n]
 
-    def _random(self, rng: np.random.Generator, n: int) -> Operands:
+    def _random(self, rng: np.random.Generator, n: int) -> Request:
         names = list(kinds(self._inst))
         return joined([draw(kind, self._inst, rng, -(-n // len(names))) for kind in names])
 

@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.devices.protocol import Device, dot_expecting
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import Exchange
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.operands.kinds import Operands
+from accprobe.operands.request import Request
 
 
 class Dyadic(NamedTuple):
@@ -51,13 +52,13 @@ class Workbench:
         """The same of C."""
         self.visible: int | None = None
         """Exponent of the smallest power of two that is known to come back when it is the only term."""
-        self.asked: list[tuple[Operands, Bits]] = []
+        self.asked: list[tuple[Request, Bits]] = []
         self.others: list[DotModel] = []
         """Models other than the one refined last that explain the random operands asked as well."""
 
-    def ask(self, operands: Operands, model: DotModel | None = None) -> Bits:
+    def ask(self, operands: Request, model: DotModel | None = None) -> Bits:
         """The device's answers, [n]. model: what they are expected to be those of."""
-        if not len(operands.c):
+        if not len(operands):
             return np.zeros(0, self.inst.d.dtype)
         d = self._dot(operands, model)
         if not self.device.pure:
@@ -66,12 +67,12 @@ class Workbench:
         self.asked.append((operands, d))
         return d
 
-    def _dot(self, operands: Operands, model: DotModel | None) -> Bits:
+    def _dot(self, operands: Request, model: DotModel | None) -> Bits:
         if model is None:
-            return self.device.dot(self.inst, *operands)
-        return dot_expecting(self.device, self.inst, *operands, lambda: model.evaluate(self.inst, *operands))
+            return self.device.dot(self.inst, operands)
+        return dot_expecting(self.device, self.inst, operands, lambda: evaluate(model, self.inst, operands))
 
-    def rows(self, rows: Sequence[Row]) -> Operands:
+    def rows(self, rows: Sequence[Row]) -> Request:
         """Operands of rows whose values all fit (see `fits`)."""
         inst, factor, addend = self.inst, self._factor, _encoder(self.inst.c)
         at: list[tuple[int, int, int, int]] = []
@@ -90,7 +91,7 @@ class Workbench:
         if at:
             row_of, leaf_of, a_of, b_of = zip(*at, strict=True)
             a[row_of, leaf_of], b[row_of, leaf_of] = a_of, b_of
-        return Operands(a, b, c)
+        return Request(a, b, c)
 
     def fits(self, row: Row) -> bool:
         """Whether every value of the row is a value of its leaf, made of normal numbers where it is a product."""
@@ -105,15 +106,15 @@ class Workbench:
         """Bit pattern of the value in the result's format, None where it has none."""
         return encode(self.inst.d, value)
 
-    def known_operands(self) -> list[Operands]:
+    def known_operands(self) -> list[Request]:
         """Operands of the dot products that the model has to explain too: one set, or none."""
         formats = (self.inst.a, self.inst.b, self.inst.c)
         columns = list(zip(*((e.a, e.b, e.c) for e in self.known), strict=True))
-        return [Operands(*(np.array(x, fmt.dtype) for x, fmt in zip(columns, formats, strict=True)))] if columns else []
+        return [Request(*(np.array(x, fmt.dtype) for x, fmt in zip(columns, formats, strict=True)))] if columns else []
 
-    def exchanges(self, operands: Operands, d: Bits, which: Iterable[int]) -> tuple[Exchange, ...]:
+    def exchanges(self, operands: Request, d: Bits, which: Iterable[int]) -> tuple[Exchange, ...]:
         """The rows `which` of what was asked and answered."""
-        a, b, c = operands
+        a, b, c = operands.columns
         return tuple(Exchange(tuple(a[i].tolist()), tuple(b[i].tolist()), int(c[i]), int(d[i])) for i in which)
 
     def product_exponents(self) -> range:

@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from accprobe.errors import AccprobeError
-from accprobe.isa.formats import Bits, Format
-from accprobe.isa.instructions import Instruction
+from accprobe.isa.formats import Format
 
 Rounding = Literal["RZ", "RNE", "RU", "RD"]
 AlignmentRounding = Literal["truncate", "floor", "nearest", "sticky"]
@@ -167,15 +166,6 @@ class DotModel:
     @cached_property
     def products(self) -> int:
         return sum(len(node.products) for node in self.root.nodes())
-
-    def evaluate(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Bits:
-        """N dot products as this model has them: a, b [N, K], c [N] -> [N], bit patterns of the instruction's formats.
-
-        Raises AccprobeError where the shapes, types or the number of products do not fit the instruction.
-        """
-        from accprobe.evaluate.evaluator import evaluate
-
-        return evaluate(self, inst, a, b, c)
 
     def with_arithmetic(self, change: Callable[[Arithmetic], Arithmetic]) -> DotModel:
         """The same tree with `change` applied to each node's arithmetic."""

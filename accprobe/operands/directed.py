@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, FusedSum, Product, Term
-from accprobe.operands.kinds import Exponents, Operands, floats
+from accprobe.operands.kinds import Exponents, floats
+from accprobe.operands.request import Request
 
 FLOORS = (-126, -133, -149)
 """Smallest alignment exponents that are looked about where neither model has one."""
@@ -119,7 +120,7 @@ LIKE = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL, SMALL[-1]])
 """Which term each has its factors from."""
 
 
-def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Generator, n: int) -> Operands:
+def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Generator, n: int) -> Request:
     """n dot products made for fields that are felt there, of a floating-point model."""
     nodes = list(model.root.nodes())
     which = np.where(rng.random(n) < OF_THE_LAST, place.sums[-1], rng.choice(np.array(place.sums), n))
@@ -154,12 +155,13 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
     if place.place in OF_ONE_SIGN:
         last = slice(n - n // OF_ONE_SIGN[place.place], n)
         ends = np.stack([aligned[last] - reach[last], half[last], aligned[last] - 1])
-        a[last], b[last], c[last] = _of_one_sign(inst, ends, meet[last, : inst.k], rng)
+        of_one_sign = _of_one_sign(inst, ends, meet[last, : inst.k], rng)
+        a[last], b[last], c[last] = of_one_sign.columns
         _cancel(inst, a[last], b[last], leaves[last], centre[last], rng)
-    return Operands(a, b, c)
+    return Request(a, b, c)
 
 
-def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rng: np.random.Generator) -> Operands:
+def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rng: np.random.Generator) -> Request:
     """Terms about one of the exponents [3, n] in every sum, or where they meet or do not, and zeros, all of one sign."""
     n, shape = len(meet), meet.shape
     which = rng.choice(3, n, p=(0.5, 0.2, 0.3))
@@ -172,7 +174,7 @@ def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rn
     a[~there | (meet & (way < 0.25)) | (~meet & (way > 0.75))] = 0
     negative = rng.random(n) < 0.8
     a[negative] |= a.dtype.type(inst.a.sign_bit)
-    return Operands(a, b, np.where(negative, inst.c.sign_bit, 0).astype(inst.c.dtype))
+    return Request(a, b, np.where(negative, inst.c.sign_bit, 0).astype(inst.c.dtype))
 
 
 def _cancel(inst: Instruction, a: Bits, b: Bits, leaves: Exponents, centre: Exponents, rng: np.random.Generator) -> None:

@@ -7,31 +7,18 @@ DESIGN's list, after Berkeley TestFloat's: boundary exponents crossed with rando
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
+from accprobe.operands.request import Request
 
 Exponents = NDArray[np.int64]
 
 
-class Operands(NamedTuple):
-    """Bit patterns of n dot products: a, b [n, K], c [n]."""
-
-    a: Bits
-    b: Bits
-    c: Bits
-
-
-def joined(parts: list[Operands]) -> Operands:
-    """Several sets of operands as one."""
-    return Operands(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-
-def draw(kind: str, inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+def draw(kind: str, inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """n dot products of one kind (see `kinds`)."""
     return kinds(inst)[kind](inst, rng, n)
 
@@ -45,7 +32,7 @@ def has_pairs(inst: Instruction) -> bool:
     return inst.a.bits == inst.b.bits == 8
 
 
-def pairs(inst: Instruction, rng: np.random.Generator) -> Operands:
+def pairs(inst: Instruction, rng: np.random.Generator) -> Request:
     """Every pair of 8-bit codes once, as the one product that is not 0 × 0, somewhere, beside zero or any C."""
     a, b = (np.zeros((PAIRS, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
     rows, codes = np.arange(PAIRS), np.arange(PAIRS, dtype=np.uint16)
@@ -53,10 +40,10 @@ def pairs(inst: Instruction, rng: np.random.Generator) -> Operands:
     a[rows, k], b[rows, k] = (codes >> 8).astype(np.uint8), (codes & 0xFF).astype(np.uint8)
     c = _uniform(inst, rng, PAIRS).c
     c[rng.random(PAIRS) < 0.5] = 0
-    return Operands(a, b, c)
+    return Request(a, b, c)
 
 
-def kinds(inst: Instruction) -> dict[str, Callable[[Instruction, np.random.Generator, int], Operands]]:
+def kinds(inst: Instruction) -> dict[str, Callable[[Instruction, np.random.Generator, int], Request]]:
     """The operand kinds that an instruction has, by name."""
     return INTEGER_KINDS if inst.is_integer else FLOAT_KINDS
 
@@ -78,13 +65,13 @@ def floats(fmt: Format, rng: np.random.Generator, exponent: Exponents) -> Bits:
     return np.asarray(np.where(special, patterns ^ fmt.dtype.type(1 << low), patterns))
 
 
-def _uniform(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
-    return Operands(_patterns(inst.a, rng, (n, inst.k)), _patterns(inst.b, rng, (n, inst.k)), _patterns(inst.c, rng, (n,)))
+def _uniform(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+    return Request(_patterns(inst.a, rng, (n, inst.k)), _patterns(inst.b, rng, (n, inst.k)), _patterns(inst.c, rng, (n,)))
 
 
-def _normal(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+def _normal(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Standard-normal values, C too."""
-    return Operands(*(_rounded(f, rng.standard_normal(s, np.float32)) for f, s in _shapes(inst, n)))
+    return Request(*(_rounded(f, rng.standard_normal(s, np.float32)) for f, s in _shapes(inst, n)))
 
 
 def _rounded(fmt: Format, values: NDArray[np.float32]) -> Bits:
@@ -96,40 +83,41 @@ def _shapes(inst: Instruction, n: int) -> list[tuple[Format, tuple[int, ...]]]:
     return [(inst.a, (n, inst.k)), (inst.b, (n, inst.k)), (inst.c, (n,))]
 
 
-def _wide(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+def _wide(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Every finite exponent of each format equally often, subnormals and zeros among them."""
-    return Operands(*(floats(f, rng, rng.integers(f.min_exponent - 1, f.max_exponent + 1, s)) for f, s in _shapes(inst, n)))
+    return Request(*(floats(f, rng, rng.integers(f.min_exponent - 1, f.max_exponent + 1, s)) for f, s in _shapes(inst, n)))
 
 
-def _around(inst: Instruction, rng: np.random.Generator, n: int, centre: Exponents, spread: int) -> Operands:
+def _around(inst: Instruction, rng: np.random.Generator, n: int, centre: Exponents, spread: int) -> Request:
     """Products whose exponents lie within `spread` of each dot product's centre, and C within 2 * spread of it."""
     half = centre[:, None] // 2
     ea = np.clip(half, inst.a.min_exponent, inst.a.max_exponent) + rng.integers(-3, 4, (n, inst.k))
     eb = centre[:, None] - ea + rng.integers(-spread, spread + 1, (n, inst.k))
     ec = centre + rng.integers(-2 * spread, 2 * spread + 1, n)
-    return Operands(floats(inst.a, rng, ea), floats(inst.b, rng, eb), floats(inst.c, rng, ec))
+    return Request(floats(inst.a, rng, ea), floats(inst.b, rng, eb), floats(inst.c, rng, ec))
 
 
-def _near(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+def _near(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Products and C close together, anywhere in the range that the result has."""
     low = max(inst.a.min_exponent + inst.b.min_exponent, inst.d.min_exponent - inst.d.mantissa_bits - 12)
     high = min(inst.a.max_exponent + inst.b.max_exponent, inst.d.max_exponent)
     return _around(inst, rng, n, rng.integers(low, high + 1, n), 6)
 
 
-def _staggered(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+def _staggered(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Products and C up to 30 bits apart, so that the cut of the alignment decides the last bits."""
     return _around(inst, rng, n, rng.integers(-6, 7, n), 15)
 
 
-def _close(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+def _close(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Normal numbers of full width whose products lie within a few bits of one another, and C too."""
-    return Operands(*(floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n)))
+    return Request(*(floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n)))
 
 
-def _cancelling(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+def _cancelling(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Products in pairs that cancel but for a few, in random places, so that low bits come to the top."""
-    a, b, c = _around(inst, rng, n, rng.integers(-4, 5, n), 8)
+    around = _around(inst, rng, n, rng.integers(-4, 5, n), 8)
+    a, b, c = around.a, around.b, around.c
     half = inst.k // 2
     a[:, half : 2 * half] = a[:, :half] ^ inst.a.dtype.type(inst.a.sign_bit)
     b[:, half : 2 * half] = b[:, :half]
@@ -138,14 +126,15 @@ def _cancelling(inst: Instruction, rng: np.random.Generator, n: int) -> Operands
     order = rng.permuted(np.broadcast_to(np.arange(inst.k), (n, inst.k)), axis=1)
     lone = rng.random(n) < 0.5
     c = np.where(lone, c & inst.c.dtype.type(inst.c.sign_bit), c)
-    return Operands(np.take_along_axis(a, order, 1), np.take_along_axis(b, order, 1), c)
+    return Request(np.take_along_axis(a, order, 1), np.take_along_axis(b, order, 1), c)
 
 
-def _tiny(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+def _tiny(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Subnormals, and products around the smallest exponent at which the result and the alignment end."""
     lowest = max(inst.a.min_exponent + inst.b.min_exponent - 4, inst.d.min_exponent - inst.d.mantissa_bits - 14)
     centre = rng.integers(lowest, lowest + 36, n)
-    a, b, c = _around(inst, rng, n, centre, 5)
+    around = _around(inst, rng, n, centre, 5)
+    a, b, c = around.a, around.b, around.c
     lone = rng.random(n) < 0.5
     small = np.full((n, inst.k), inst.a.min_exponent - 1)
     other = centre[:, None] - small + rng.integers(-2, 6, small.shape)
@@ -156,27 +145,29 @@ def _tiny(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     few_bits = subnormal & inst.c.dtype.type(inst.c.sign_bit | 7)
     zero = subnormal & inst.c.dtype.type(inst.c.sign_bit)
     choice = rng.integers(0, 4, n)
-    return Operands(a, b, np.choose(choice, [c, subnormal, few_bits, zero]))
+    return Request(a, b, np.choose(choice, [c, subnormal, few_bits, zero]))
 
 
-def _huge(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+def _huge(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Sums around the largest finite result."""
     top = min(inst.d.max_exponent, inst.a.max_exponent + inst.b.max_exponent)
     return _around(inst, rng, n, rng.integers(top - 8, top + 2, n), 4)
 
 
-def _sparse(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+def _sparse(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Mostly zeros of both signs."""
     wide = _wide(inst, rng, n)
-    masks = [rng.random(x.shape) < 0.8 for x in wide]
+    masks = [rng.random(x.shape) < 0.8 for x in wide.columns]
     formats = (inst.a, inst.b, inst.c)
-    return Operands(*(np.where(m, x & f.dtype.type(f.sign_bit), x) for x, m, f in zip(wide, masks, formats, strict=True)))
+    return Request(
+        *(np.where(m, x & f.dtype.type(f.sign_bit), x) for x, m, f in zip(wide.columns, masks, formats, strict=True))
+    )
 
 
-def _special(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+def _special(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Normal values with a few infinities, NaNs of any payload, zeros and largest numbers among them."""
     operands = _normal(inst, rng, n)
-    for x, fmt in zip(operands, (inst.a, inst.b, inst.c), strict=True):
+    for x, fmt in zip(operands.columns, (inst.a, inst.b, inst.c), strict=True):
         special = [0, fmt.largest, fmt.encode(False, 1, fmt.min_exponent)]
         if fmt.infinity is not None:
             low = fmt.ignored_low_bits
@@ -191,13 +182,13 @@ def _special(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
     return operands
 
 
-def _extreme(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+def _extreme(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """The largest and smallest integers, and C close to where a 32-bit sum overflows."""
     a, b = (rng.choice(_ends(f), (n, inst.k)) for f in (inst.a, inst.b))
     edge = rng.choice(np.array([0, 1 << 31], np.int64), n)
     room = np.int64(inst.k << (inst.a.bits + inst.b.bits - 1)) >> rng.integers(0, 12, n)
     c = (edge + rng.integers(-room, room + 1)) & 0xFFFFFFFF
-    return Operands(a, b, c.astype(inst.c.dtype))
+    return Request(a, b, c.astype(inst.c.dtype))
 
 
 def _ends(fmt: Format) -> Bits:
@@ -205,13 +196,13 @@ def _ends(fmt: Format) -> Bits:
     return np.array([lowest, fmt.largest, 0, 1, (1 << fmt.bits) - 1], fmt.dtype)
 
 
-def _edge(inst: Instruction, rng: np.random.Generator, n: int) -> Operands:
+def _edge(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Random products, and C close to where a 32-bit sum overflows."""
-    a, b, _ = _uniform(inst, rng, n)
-    return Operands(a, b, _extreme(inst, rng, n).c)
+    uniform = _uniform(inst, rng, n)
+    return Request(uniform.a, uniform.b, _extreme(inst, rng, n).c)
 
 
-FLOAT_KINDS: dict[str, Callable[[Instruction, np.random.Generator, int], Operands]] = {
+FLOAT_KINDS: dict[str, Callable[[Instruction, np.random.Generator, int], Request]] = {
     "uniform": _uniform,
     "normal": _normal,
     "wide": _wide,
@@ -224,7 +215,7 @@ FLOAT_KINDS: dict[str, Callable[[Instruction, np.random.Generator, int], Operand
     "sparse": _sparse,
     "special": _special,
 }
-INTEGER_KINDS: dict[str, Callable[[Instruction, np.random.Generator, int], Operands]] = {
+INTEGER_KINDS: dict[str, Callable[[Instruction, np.random.Generator, int], Request]] = {
     "uniform": _uniform,
     "extreme": _extreme,
     "edge": _edge,

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe.health.sms import Checkup
-from accprobe.infer.findings import Exchange
+from accprobe.infer.findings import Counterexample, Exchange
 from accprobe.isa.instructions import Instruction
 from accprobe.render.sections import mismatch
 from accprobe.report import report
-from accprobe.verify.random import Counterexample, Verification
+from accprobe.verify.outcome import Verification
 from accprobe.verify.vectors import Comparison
 
 SMS_NAMED = 20

@@ -15,10 +15,9 @@ from fnmatch import fnmatchcase
 from functools import cache
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from accprobe.devices import open_device
-from accprobe.devices.protocol import Device
+from accprobe.devices.protocol import Device, HasUuid, Identifies, Prepares
 from accprobe.devices.recording import Exchanges, Recording
 from accprobe.errors import DeviceError, RecordingError, UnknownName, nearest
 from accprobe.evaluate.cores import share_cores
@@ -38,27 +37,6 @@ POLL = 0.02
 OnRow = Callable[[Report], None]
 Profiler = Callable[[Sequence[Instruction]], Mapping[str, Lowering]]
 """Tells what instructions executed, by name: `ncu.lowerings` of a device."""
-
-
-@runtime_checkable
-class Prepares(Protocol):
-    """A device that is faster where it is told beforehand what it will run."""
-
-    def prepare(self, insts: Iterable[Instruction]) -> None: ...
-
-
-@runtime_checkable
-class Identifies(Protocol):
-    """A device that knows which instructions are computed by the very same function: those of equal identity."""
-
-    def identity(self, inst: Instruction) -> Hashable: ...
-
-
-@runtime_checkable
-class HasUuid(Protocol):
-    """A device that is one board of many, and can say which."""
-
-    def uuid(self) -> str: ...
 
 
 def survey(

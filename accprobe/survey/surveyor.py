@@ -8,21 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from accprobe.devices.protocol import Device
 from accprobe.devices.recorder import RecordedDevice
 from accprobe.devices.recording import Exchanges
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
 from accprobe.infer.characterise import characterise
 from accprobe.infer.contest import Contest, challenge, settled
-from accprobe.infer.findings import Characterisation
+from accprobe.infer.findings import Characterisation, Counterexample
 from accprobe.isa.instructions import Instruction
+from accprobe.operands.request import Request
 from accprobe.report import report
 from accprobe.report.report import Row, Status
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import Lowering
-from accprobe.verify.random import Counterexample, Verification, verify
+from accprobe.verify.outcome import Verification
+from accprobe.verify.random import verify
 
 RECONSIDERED = 5
 """How often a model that rivals' operands contradict is looked for anew, at most."""
@@ -83,9 +83,8 @@ class Surveyor:
         )
 
     def _ask_again(self, worked: Instruction, error: DeviceError) -> None:
-        a, b = (np.zeros((1, worked.k), fmt.dtype) for fmt in (worked.a, worked.b))
         try:
-            self._device.dot(worked, a, b, np.zeros(1, worked.c.dtype))
+            self._device.dot(worked, Request.zeros(worked, 1))
         except DeviceError:
             raise DeviceError(f"{self._device.name} stopped working: {error}") from error
 

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model import published as known_models
 from accprobe.model.tree import DotModel
+from accprobe.operands.request import Request
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import Lowering
 from accprobe.sweep import masks
@@ -125,7 +127,7 @@ def partials(config: Configuration, found: Chain, operands: Operands) -> Iterato
     promoted: Totals | None = None
     interval = _promotion(config, found)
     for k, count in _steps(found, block_k):
-        total = found.model.evaluate(found.instruction, a[:, k], b[:, k], total)
+        total = evaluate(found.model, found.instruction, Request(a[:, k], b[:, k], total))
         if interval and (count % interval == 0 or count == block_k):
             promoted = total.view(kind) if promoted is None else promoted + total.view(kind)
             total = zero

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import isqrt
@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.evaluate.cuda.launch import MOST_FOUND, Drawing, Evaluator, Hardware
-from accprobe.infer.findings import Exchange
+from accprobe.build import kernels
+from accprobe.devices.protocol import OnGpu
+from accprobe.evaluate.cuda.launch import MOST_FOUND, Drawing, Evaluator, Hardware, sources
+from accprobe.infer.findings import Counterexample, Exchange
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import CODES, PAIRS_KIND, Recipe, pairs, recipes
 from accprobe.operands.kinds import PAIRS, has_pairs, kinds
-from accprobe.verify.random import Advance, Counterexample, Verification
+from accprobe.verify.outcome import Advance, Verification
 
 SIDE = 4096
 """Most rows, and most columns, of a batch."""
@@ -64,7 +66,7 @@ class Bench:
     """The kernels and the memory for one instruction and its model."""
 
     def __init__(self, cupy: Any, inst: Instruction, model: DotModel, target: str, seed: int) -> None:
-        self._cupy, self._inst = cupy, inst
+        self._cupy, self.inst = cupy, inst
         self._drawing = Drawing(cupy, inst, target, seed)
         self.hardware = Hardware(cupy, inst, target)
         self.evaluator = Evaluator(cupy, inst, model, target)
@@ -72,7 +74,7 @@ class Bench:
 
     def arrays(self, batch: Batch) -> tuple[Any, Any, Any, Any]:
         """A, B, C and D of a batch, in memory that all batches share."""
-        inst, n = self._inst, batch.dots
+        inst, n = self.inst, batch.dots
         sizes = (batch.rows * inst.k, batch.columns * inst.k, n, n)
         formats = (inst.a, inst.b, inst.c, inst.d)
         if not self._memory or any(len(memory) < size for memory, size in zip(self._memory, sizes, strict=True)):
@@ -101,11 +103,23 @@ class Bench:
         return Counterexample(exchange, expected, batch.kind)
 
 
-def verify(cupy: Any, inst: Instruction, model: DotModel, target: str, dots: int, seed: int, advance: Advance) -> Verification:
-    """As `VerifiesInBulk.verify`, on the current GPU; `dots` is rounded up to whole batches."""
-    bench = Bench(cupy, inst, model, target, seed)
-    compared, counts, mismatches, first = 0, dict.fromkeys(kinds(inst), 0), 0, None
-    remaining = batches(inst, dots, seed)
+def prepare(device: OnGpu, models: Mapping[Instruction, DotModel]) -> None:
+    """Compiles what `verify` needs for many models at once."""
+    each = [sources(inst, model) for inst, model in models.items()]
+    kernels.fill_cache([kernel for kind in zip(*each, strict=True) for kernel in kind], device.architecture)
+
+
+def verify(device: OnGpu, inst: Instruction, model: DotModel, dots: int, seed: int, advance: Advance) -> Verification:
+    """The model against `dots` dot products, rounded up to whole batches; only mismatches leave the GPU.
+
+    Raises DeviceError where the GPU fails.
+    """
+    with device.lend(f"failed to verify {inst.name}") as cupy:
+        return _verified(cupy, Bench(cupy, inst, model, device.architecture, seed), batches(inst, dots, seed), seed, advance)
+
+
+def _verified(cupy: Any, bench: Bench, remaining: Iterator[Batch], seed: int, advance: Advance) -> Verification:
+    compared, counts, mismatches, first = 0, dict.fromkeys(kinds(bench.inst), 0), 0, None
     while some := list(islice(remaining, WAITED_FOR)):
         count = cupy.zeros((len(some), 1), np.uint64)
         found = cupy.zeros((len(some), MOST_FOUND, 4), np.uint64)

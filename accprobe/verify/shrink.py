@@ -8,17 +8,17 @@ from math import comb
 
 import numpy as np
 
-from accprobe.infer.findings import Exchange
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.findings import Counterexample, Exchange
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.operands.kinds import Operands
-from accprobe.verify.random import Counterexample
+from accprobe.operands.request import Request
 
 MOST_TRIED = 1 << 14
 """Choices of so many products are all tried, smallest first."""
 
-Ask = Callable[[Operands], Bits]
+Ask = Callable[[Request], Bits]
 """What the device answers."""
 
 Choice = tuple[tuple[int, ...], bool]
@@ -36,10 +36,10 @@ def shrink(ask: Ask, inst: Instruction, model: DotModel, found: Counterexample) 
     def tried(choices: Sequence[Choice]) -> list[tuple[Choice, Counterexample]]:
         """Those of the choices on which the model is still wrong."""
         operands = _rows(inst, a, b, found.exchange.c, choices)
-        got, expected = ask(operands), model.evaluate(inst, *operands)
+        got, expected = ask(operands), evaluate(model, inst, operands)
         still = []
         for row in np.flatnonzero(got != expected).tolist():
-            x, y, z = (column[row] for column in operands)
+            x, y, z = (column[row] for column in operands.columns)
             exchange = Exchange(tuple(x.tolist()), tuple(y.tolist()), int(z), int(got[row]))
             still.append((choices[row], Counterexample(exchange, int(expected[row]), found.kind)))
         return still
@@ -70,9 +70,9 @@ def _without_one(choice: Choice) -> Iterable[Choice]:
         yield ks, False
 
 
-def _rows(inst: Instruction, a: Bits, b: Bits, c: int, choices: Sequence[Choice]) -> Operands:
+def _rows(inst: Instruction, a: Bits, b: Bits, c: int, choices: Sequence[Choice]) -> Request:
     keep = np.zeros((len(choices), inst.k), bool)
     for row, (ks, _) in enumerate(choices):
         keep[row, list(ks)] = True
     addends = np.array([c if with_c else 0 for _, with_c in choices], inst.c.dtype)
-    return Operands(np.where(keep, a, a.dtype.type(0)), np.where(keep, b, b.dtype.type(0)), addends)
+    return Request(np.where(keep, a, a.dtype.type(0)), np.where(keep, b, b.dtype.type(0)), addends)

@@ -18,12 +18,13 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.errors import UnknownName, VectorsError
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import Exchange
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.published import chip, known_models
 from accprobe.model.tree import DotModel
-from accprobe.operands.kinds import Operands
+from accprobe.operands.request import Request
 
 OPERANDS = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
 RESULTS = {"fp32": "f32", "fp16": "f16"}
@@ -133,7 +134,7 @@ def compare(recorded: Recorded, models: Models = published) -> Comparison:
     tried = []
     for reading in readings(recorded, dots.a.shape[1], known):
         operands = _operands(recorded, dots, reading)
-        got = known[reading.inst].evaluate(reading.inst, *operands)
+        got = evaluate(known[reading.inst], reading.inst, operands)
         wrong = np.flatnonzero(_widened(got, reading.inst.d) != dots.d)
         tried.append((len(wrong), reading, operands, got, wrong))
     if not tried:
@@ -143,7 +144,7 @@ def compare(recorded: Recorded, models: Models = published) -> Comparison:
     first = None
     if count:
         row = int(wrong[0])
-        a, b, c = operands
+        a, b, c = operands.columns
         d = int(_narrowed(dots.d[row : row + 1], best.inst.d)[0])
         first = Mismatch(Exchange(tuple(a[row].tolist()), tuple(b[row].tolist()), int(c[row]), d), int(got[row]))
     others = tuple((reading, n) for n, reading, *_ in tried if reading != best)
@@ -182,7 +183,7 @@ def same_chip(one: str, other: str) -> bool:
         return False
 
 
-def _operands(recorded: Recorded, dots: Dots, reading: Reading) -> Operands:
+def _operands(recorded: Recorded, dots: Dots, reading: Reading) -> Request:
     inst = reading.inst
     a, b = _narrowed(dots.a, inst.a), _narrowed(dots.b, inst.b)
     for name, narrow, wide, fmt in (("a", a, dots.a, inst.a), ("b", b, dots.b, inst.b)):
@@ -192,7 +193,7 @@ def _operands(recorded: Recorded, dots: Dots, reading: Reading) -> Operands:
             file = recorded.folder / f"{name}_{recorded.gpu}_{recorded.operand}.txt"
             raise VectorsError(f"{file}:{line + 1}: {wide[line, place]:08x} is not a value of {fmt}")
     c = _narrowed(dots.c, inst.c)
-    return Operands(a, b, np.zeros_like(c) if reading.without_c else c)
+    return Request(a, b, np.zeros_like(c) if reading.without_c else c)
 
 
 def _narrowed(patterns: Bits, fmt: Format) -> Bits:

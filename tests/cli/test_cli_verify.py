@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +16,17 @@ from hardware_vectors import VECTORS, needs_vectors
 
 from accprobe import devices
 from accprobe.cli import main
+from accprobe.devices.protocol import Device
 from accprobe.devices.simulated import SimulatedDevice, simulated_device
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel
 from accprobe.operands.kinds import draw
+from accprobe.operands.request import Request
+from accprobe.verify import on_gpu
+from accprobe.verify.outcome import Advance, Verification
 
 FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
 F16 = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
@@ -40,8 +46,8 @@ class Gpu(SimulatedDevice):
         super().__init__(models, "Fake GPU")
         self._sick = SimulatedDevice(sick or models)
 
-    def dot_on_every_sm(self, inst: Instruction, a: Bits, b: Bits, c: Bits) -> Mapping[int, Bits]:
-        return {sm: (self._sick if sm == 2 else self).dot(inst, a, b, c) for sm in range(4)}
+    def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int, Bits]:
+        return {sm: (self._sick if sm == 2 else self).dot(inst, request) for sm in range(4)}
 
 
 @pytest.fixture
@@ -83,9 +89,9 @@ def test_planted_fault_is_found_and_shrunk(gpu: dict[str, SimulatedDevice]) -> N
     assert 0 < wrong["mismatches"] < 4000
     a, b, c, d = wrong["counterexample"]["exchange"]
     patterns = [np.array([[int(x[i : i + 2], 16) for i in range(0, 64, 2)]], np.uint8) for x in (a, b)]
-    operands = (*patterns, np.array([int(c, 16)], np.uint32))
-    assert fewer_bits(FP8).evaluate(FP8, *operands)[0] == int(d, 16)
-    assert MODELS[FP8].evaluate(FP8, *operands)[0] == int(wrong["counterexample"]["expected"], 16) != int(d, 16)
+    operands = Request(*patterns, np.array([int(c, 16)], np.uint32))
+    assert evaluate(fewer_bits(FP8), FP8, operands)[0] == int(d, 16)
+    assert evaluate(MODELS[FP8], FP8, operands)[0] == int(wrong["counterexample"]["expected"], 16) != int(d, 16)
     products = int(((patterns[0] != 0) | (patterns[1] != 0)).sum())
     assert products + (int(c, 16) != 0) <= 3
     shown = verify("h200", "--device", "cuda:0", "--dots", "4000")
@@ -109,9 +115,9 @@ def test_a_mismatch_that_does_not_come_back_is_told(gpu: dict[str, SimulatedDevi
     class Once(Gpu):
         asked = 0
 
-        def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+        def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
             self.asked += 1
-            return super().dot(inst, a, b, c) ^ c.dtype.type(self.asked == 1)
+            return super().dot(inst, request) ^ inst.d.dtype.type(self.asked == 1)
 
     gpu["device"] = Once({F16: MODELS[F16]})
     result = verify("sim:h100", "--device", "cuda:0", "--dots", "500")
@@ -121,10 +127,10 @@ def test_a_mismatch_that_does_not_come_back_is_told(gpu: dict[str, SimulatedDevi
 
 def test_interrupt_shows_what_was_compared(gpu: dict[str, SimulatedDevice]) -> None:
     class Interrupted(Gpu):
-        def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+        def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
             if inst == FP8:
                 raise KeyboardInterrupt
-            return super().dot(inst, a, b, c)
+            return super().dot(inst, request)
 
     gpu["device"] = Interrupted(MODELS)
     result = verify("sim:h100", "--device", "cuda:0", "--dots", "500")
@@ -133,20 +139,23 @@ def test_interrupt_shows_what_was_compared(gpu: dict[str, SimulatedDevice]) -> N
     assert "1 instructions, 500 dot products: 0 differ" in result.stdout
 
 
-def test_a_device_that_verifies_by_itself_does(gpu: dict[str, SimulatedDevice]) -> None:
-    from accprobe.verify.random import Advance, Verification
-
+def test_on_a_device_that_lends_its_gpu_verification_runs_there(
+    gpu: dict[str, SimulatedDevice], monkeypatch: pytest.MonkeyPatch
+) -> None:
     prepared: list[Mapping[Instruction, DotModel]] = []
 
-    class Bulk(Gpu):
-        def prepare_to_verify(self, models: Mapping[Instruction, DotModel]) -> None:
-            prepared.append(models)
+    class Lends(Gpu):
+        def lend(self, what: str) -> AbstractContextManager[None]:
+            return nullcontext()
 
-        def verify(self, inst: Instruction, model: DotModel, dots: int, seed: int, advance: Advance) -> Verification:
-            assert model == MODELS[inst] == prepared[0][inst]
-            return Verification(dots, 0, seed, {"uniform": dots})
+    def verified(device: Device, inst: Instruction, model: DotModel, dots: int, seed: int, advance: Advance) -> Verification:
+        assert device is gpu["device"]
+        assert model == MODELS[inst] == prepared[0][inst]
+        return Verification(dots, 0, seed, {"uniform": dots})
 
-    gpu["device"] = Bulk(MODELS)
+    monkeypatch.setattr(on_gpu, "prepare", lambda _, models: prepared.append(models))
+    monkeypatch.setattr(on_gpu, "verify", verified)
+    gpu["device"] = Lends(MODELS)
     result = verify("sim:h100", "--device", "cuda:0", "--dots", "1e13")
     assert result.exit_code == 0
     assert "2 instructions, 20,000,000,000,000 dot products: 0 differ" in result.stdout
@@ -226,8 +235,9 @@ def vectors(tmp_path: Path) -> Path:
         ("E4M3", "mma.sync.m16n8k32.f16.e4m3.e4m3.f16", "fp16"),
     ):
         inst = parse(name)
-        a, b, c = draw("normal", inst, rng, 40)
-        d = simulated_device("h100").dot(inst, a, b, c)
+        request = draw("normal", inst, rng, 40)
+        a, b, c = request.columns
+        d = simulated_device("h100").dot(inst, request)
         folder = tmp_path / "H100" / operand
         folder.mkdir(parents=True)
         for letter, fmt, x in (("a", inst.a, a), ("b", inst.b, b)):

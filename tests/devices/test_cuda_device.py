@@ -13,9 +13,10 @@ import pytest
 
 from accprobe.build import driver, kernels
 from accprobe.devices import cuda, open_device
-from accprobe.errors import DeviceError, ToolMissing
+from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
+from accprobe.operands.request import Request
 
 NO_GPU = driver.why_no_gpu()
 
@@ -116,37 +117,32 @@ class TestGpu:
             c, c_values = small_integers(random, inst.c, (count,))
             expected = encode(inst.d, (a_values * b_values).sum(1) + c_values)
             places = range(gpu.placements(inst))
-            wrong += [(inst.name, p) for p in places if not np.array_equal(gpu.dot(inst, a, b, c, p), expected)]
+            wrong += [(inst.name, p) for p in places if not np.array_equal(gpu.dot(inst, Request(a, b, c), p), expected)]
         assert wrong == []
 
     def test_random_bits_do_not_depend_on_the_placement(self, gpu: cuda.CudaDevice) -> None:
         random = np.random.default_rng(2)
         moved = []
         for inst in runnable(gpu):
-            operands = [
+            columns = [
                 random.integers(0, np.iinfo(fmt.dtype).max, shape, fmt.dtype, endpoint=True)
                 for fmt, shape in ((inst.a, (200, inst.k)), (inst.b, (200, inst.k)), (inst.c, (200,)))
             ]
-            first = gpu.dot(inst, *operands)
-            last = gpu.dot(inst, *operands, gpu.placements(inst) - 1)
+            request = Request(*columns)
+            first, last = gpu.dot(inst, request), gpu.dot(inst, request, gpu.placements(inst) - 1)
             if not np.array_equal(first, last):
                 moved.append(inst.name)
         assert moved == []
 
-    def test_chunks_and_resident_operands_give_the_same_bits(
-        self, gpu: cuda.CudaDevice, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        import cupy
-
+    def test_chunks_give_the_same_bits(self, gpu: cuda.CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
         random = np.random.default_rng(3)
         inst = runnable(gpu)[0]
         a, _ = small_integers(random, inst.a, (1000, inst.k))
         b, _ = small_integers(random, inst.b, (1000, inst.k))
         c, _ = small_integers(random, inst.c, (1000,))
-        whole = gpu.dot(inst, a, b, c)
-        np.testing.assert_array_equal(gpu.dot_on_gpu(inst, *(cupy.asarray(x) for x in (a, b, c))).get(), whole)
+        whole = gpu.dot(inst, Request(a, b, c))
         monkeypatch.setattr(cuda, "CHUNK_BYTES", 4000)
-        np.testing.assert_array_equal(gpu.dot(inst, a, b, c), whole)
+        np.testing.assert_array_equal(gpu.dot(inst, Request(a, b, c)), whole)
 
     def test_uuid_is_one(self, gpu: cuda.CudaDevice) -> None:
         assert re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", gpu.uuid())
@@ -160,5 +156,5 @@ class TestGpu:
     def test_wrong_operands(self, gpu: cuda.CudaDevice) -> None:
         inst = runnable(gpu)[0]
         a, c = np.zeros((2, inst.k), inst.a.dtype), np.zeros(2, inst.c.dtype)
-        with pytest.raises(DeviceError, match="b is "):
-            gpu.dot(inst, a, a[:1], c)
+        with pytest.raises(AccprobeError, match="b is "):
+            gpu.dot(inst, Request(a, a[:1], c))

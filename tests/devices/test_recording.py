@@ -24,6 +24,7 @@ from accprobe.errors import DeviceError, NotRecorded, RecordingError
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
+from accprobe.operands.request import Request
 from accprobe.report.report import Report
 from accprobe.survey import survey
 
@@ -93,14 +94,14 @@ class Faulty(Unlike):
         super().__init__()
         self.seen: set[bytes] = set()
 
-    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
-        d = super().dot(inst, a, b, c)
-        key = recording.question(inst, placement, a, b, c)
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        d = super().dot(inst, request)
+        key = recording.question(inst, request, placement)
         if key in self.seen and key[0] % 7 == 0:
             d = d ^ d.dtype.type(1)
         self.seen.add(key)
-        if len(c) > 20 and a.any(axis=1).all():
-            d[c >> 31 == 1] ^= 4
+        if len(request) > 20 and request.a.any(axis=1).all():
+            d[request.c >> 31 == 1] ^= 4
         return d
 
 
@@ -192,22 +193,22 @@ def test_other_expectations_are_refused(file: Path) -> None:
     keys = [key for key, kept in device._recording.exchanges.items() if not recording.is_in_full(kept[0])]
     assert keys
     unlike = Unlike()
-    asked: list[tuple[Bits, Bits, Bits, int]] = []
+    asked: list[tuple[Request, int]] = []
 
     class Asking(Unlike):
-        def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
-            if recording.question(inst, placement, a, b, c) in keys:
-                asked.append((a, b, c, placement))
-            return super().dot(inst, a, b, c)
+        def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+            if recording.question(inst, request, placement) in keys:
+                asked.append((request, placement))
+            return super().dot(inst, request)
 
     survey.survey(Asking(), [FP8.name], 700, 4)
-    a, b, c, place = asked[0]
-    d = unlike.dot(FP8, a, b, c)
-    np.testing.assert_array_equal(device.dot_expecting(FP8, a, b, c, lambda: d, place), d)
+    request, place = asked[0]
+    d = unlike.dot(FP8, request)
+    np.testing.assert_array_equal(device.dot_expecting(FP8, request, lambda: d, place), d)
     with pytest.raises(NotRecorded, match="differ from another model's, not the answers"):
-        device.dot_expecting(FP8, a, b, c, lambda: d ^ np.uint32(1), place)
+        device.dot_expecting(FP8, request, lambda: d ^ np.uint32(1), place)
     with pytest.raises(NotRecorded):
-        device.dot(FP8, a, b, c, place)
+        device.dot(FP8, request, place)
 
 
 def test_recorded_device_is_its_device() -> None:
@@ -293,10 +294,10 @@ def test_a_device_that_stops_is_no_replay_that_ends(tmp_path: Path) -> None:
     """What a launch raises is recorded nowhere; the rows before it are."""
 
     class Stops(Unlike):
-        def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
+        def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
             if inst != FP8 and inst.k == 32:
                 raise DeviceError("the launch failed")
-            return super().dot(inst, a, b, c)
+            return super().dot(inst, request)
 
     path = tmp_path / "r.npz"
     report = recorded(Stops(), path, [FP8.name, "mma.sync.m16n8k32.s32.s8.u8.s32"])

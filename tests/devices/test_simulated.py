@@ -9,6 +9,7 @@ from planted import instruction
 from accprobe.devices import open_device
 from accprobe.devices.simulated import SimulatedDevice, simulated_device
 from accprobe.errors import UnknownName
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import catalog, parse
 from accprobe.model.published import CHIPS, known_models, names
@@ -24,23 +25,23 @@ OTHER = DotModel(chain([range(32)], FloatArithmetic(FORMATS["f32"], 13, "RZ", 12
 def test_dot_is_the_model() -> None:
     device = SimulatedDevice({FP8: MODEL})
     operands = draw("near", FP8, np.random.default_rng(0), 50)
-    assert np.array_equal(device.dot(FP8, *operands), MODEL.evaluate(FP8, *operands))
-    assert not np.array_equal(device.dot(FP8, *operands), OTHER.evaluate(FP8, *operands))
+    assert np.array_equal(device.dot(FP8, operands), evaluate(MODEL, FP8, operands))
+    assert not np.array_equal(device.dot(FP8, operands), evaluate(OTHER, FP8, operands))
     assert device.model(FP8) == MODEL
 
 
 def test_operands_are_left_as_they_are() -> None:
     operands = draw("special", FP8, np.random.default_rng(0), 50)
-    before = [x.copy() for x in operands]
-    SimulatedDevice({FP8: MODEL}).dot(FP8, *operands)
-    assert all(np.array_equal(x, y) for x, y in zip(before, operands, strict=True))
+    before = [x.copy() for x in operands.columns]
+    SimulatedDevice({FP8: MODEL}).dot(FP8, operands)
+    assert all(np.array_equal(x, y) for x, y in zip(before, operands.columns, strict=True))
 
 
 def test_placement_changes_nothing() -> None:
     device = SimulatedDevice({FP8: MODEL})
     operands = draw("near", FP8, np.random.default_rng(0), 50)
     assert device.placements(FP8) >= 1
-    assert np.array_equal(device.dot(FP8, *operands, placement=0), device.dot(FP8, *operands, placement=3))
+    assert np.array_equal(device.dot(FP8, operands, placement=0), device.dot(FP8, operands, placement=3))
 
 
 def test_what_it_has_no_model_of() -> None:
@@ -90,7 +91,7 @@ def test_device_of_a_published_chip(name: str) -> None:
     inst, entry = next(iter(known.items()))
     assert device.lowering(inst) == entry.lowering
     operands = draw("wide", inst, np.random.default_rng(0), 5)
-    assert np.array_equal(device.dot(inst, *operands), entry.model.evaluate(inst, *operands))
+    assert np.array_equal(device.dot(inst, operands), evaluate(entry.model, inst, operands))
 
 
 def test_unknown_chip() -> None:

@@ -12,6 +12,7 @@ from planted import Planted, float_models, integer_models
 
 from accprobe.evaluate import evaluator
 from accprobe.evaluate import reference as evaluation
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.reference import Evaluation
 from accprobe.infer.answers import FEW, Answers, spread
 from accprobe.infer.findings import Finding
@@ -22,17 +23,18 @@ from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel
 from accprobe.operands.directed import Felt, directed
-from accprobe.operands.kinds import Operands, draw, joined, kinds
+from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request, joined
 
 ONE_ROUND = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "mma.sync.m16n8k8.f64.f64.f64.f64", "wgmma.m64n8k32.f16.e5m2.e5m2"
 
 
-def every_kind(inst: Instruction, seed: int, n: int) -> Operands:
+def every_kind(inst: Instruction, seed: int, n: int) -> Request:
     rng = np.random.default_rng(seed)
     return joined([draw(kind, inst, rng, n) for kind in kinds(inst)])
 
 
-def telling(inst: Instruction, model: DotModel, seed: int, n: int) -> Operands:
+def telling(inst: Instruction, model: DotModel, seed: int, n: int) -> Request:
     """Random operands of every kind, and such as are made for fields that show seldom."""
     rng = np.random.default_rng(seed)
     sums = tuple(range(len(list(model.root.nodes()))))
@@ -52,10 +54,10 @@ def relatives(inst: Instruction, model: DotModel) -> Iterator[DotModel]:
     yield model
 
 
-def assert_alike(inst: Instruction, models: list[DotModel], operands: Operands) -> None:
-    together = Evaluation(inst, *operands)
+def assert_alike(inst: Instruction, models: list[DotModel], operands: Request) -> None:
+    together = Evaluation(inst, operands)
     for model in models:
-        np.testing.assert_array_equal(together.of(model), Evaluation(inst, *operands).of(model), str(model))
+        np.testing.assert_array_equal(together.of(model), Evaluation(inst, operands).of(model), str(model))
 
 
 @pytest.mark.parametrize("room", [evaluation.ROOM, 0], ids=["as it is", "without room"])
@@ -79,7 +81,7 @@ def test_rivals_of_planted_models_in_any_order(planted: Planted, seed: int, rand
 def test_what_is_remembered_is_bounded() -> None:
     inst = parse(ONE_ROUND[0])
     operands = every_kind(inst, 0, 40)
-    together = Evaluation(inst, *operands)
+    together = Evaluation(inst, operands)
     for model in relatives(inst, known_models("h100")[inst].model):
         together.of(model)
     for chunk in together._chunks:
@@ -91,19 +93,19 @@ def test_operands_that_change_are_others() -> None:
     """What was computed for the last operands is of use for the very same ones alone, whichever arrays hold them."""
     inst, other = parse(ONE_ROUND[0]), parse("wgmma.m64n8k32.f32.e4m3.e4m3")
     models = {i: known_models("h100")[i].model for i in (inst, other)}
-    a, b, c = every_kind(inst, 0, 20)
+    a, b, c = every_kind(inst, 0, 20).columns
 
     def alone(i: Instruction) -> Bits:
-        return evaluator.with_numpy(models[i], i, a, b, c)
+        return evaluator.with_numpy(models[i], i, Request(a, b, c))
 
-    first = models[inst].evaluate(inst, a, b, c)
+    first = evaluate(models[inst], inst, Request(a, b, c))
     np.testing.assert_array_equal(first, alone(inst))
-    np.testing.assert_array_equal(models[other].evaluate(other, a.copy(), b, c), alone(other))
+    np.testing.assert_array_equal(evaluate(models[other], other, Request(a.copy(), b, c)), alone(other))
     for x in (a, b, c):
         x ^= x.dtype.type(1 << (8 * x.itemsize - 1))
-        np.testing.assert_array_equal(models[inst].evaluate(inst, a, b, c), alone(inst))
-    assert (models[inst].evaluate(inst, a, b, c) != first).any()
-    np.testing.assert_array_equal(models[inst].evaluate(inst, a[:7], b[:7], c[:7]), alone(inst)[:7])
+        np.testing.assert_array_equal(evaluate(models[inst], inst, Request(a, b, c)), alone(inst))
+    assert (evaluate(models[inst], inst, Request(a, b, c)) != first).any()
+    np.testing.assert_array_equal(evaluate(models[inst], inst, Request(a[:7], b[:7], c[:7])), alone(inst)[:7])
 
 
 def test_answers_that_are_not_a_models() -> None:
@@ -112,7 +114,7 @@ def test_answers_that_are_not_a_models() -> None:
     operands = every_kind(inst, 1, 30)
     right = Answers(inst, operands, model)
     assert len(right) == len(operands.c)
-    np.testing.assert_array_equal(right.d, evaluator.evaluate(model, inst, *operands))
+    np.testing.assert_array_equal(right.d, evaluator.evaluate(model, inst, operands))
     assert right.explained_by(model)
     d = right.d.copy()
     unseen = next(i for i in range(len(d)) if i not in spread(np.arange(len(d)), FEW))

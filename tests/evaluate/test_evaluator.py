@@ -15,10 +15,12 @@ from reference import evaluate_one
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate import evaluator
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import parse
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, NanPayload, chain
-from accprobe.operands.kinds import Operands, draw, kinds
+from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request
 
 E4M3 = instruction(32, "f32", "e4m3", "e4m3", "f32")
 HOPPER_FP8 = DotModel(chain([range(32)], FloatArithmetic(FORMATS["f32"], 13, "RZ", 13, min_exponent=-133)))
@@ -31,9 +33,9 @@ if importlib.util.find_spec("numba"):
     IMPLEMENTATIONS["numba"] = fast_evaluator.evaluate
 
 
-def assert_agrees(planted: Planted, operands: Operands) -> None:
+def assert_agrees(planted: Planted, operands: Request) -> None:
     inst, model = planted.instruction, planted.model
-    answers = {name: evaluate(model, inst, *operands) for name, evaluate in IMPLEMENTATIONS.items()}
+    answers = {name: evaluate(model, inst, operands) for name, evaluate in IMPLEMENTATIONS.items()}
     for i in range(len(operands.c)):
         a, b, c = operands.a[i].tolist(), operands.b[i].tolist(), int(operands.c[i])
         slow = evaluate_one(model, inst, a, b, c)
@@ -84,9 +86,9 @@ def test_exact_sums(operand: str, result: str, rounding: str, size: int) -> None
 def test_all_pairs_of_8_bit_codes() -> None:
     """All 65,536 products of two e4m3 codes, each beside C = 1."""
     a, b = (x.reshape(-1).astype(np.uint8) for x in np.meshgrid(np.arange(256), np.arange(256)))
-    operands = Operands(*(np.zeros((len(a), 32), np.uint8) for _ in range(2)), np.full(len(a), 0x3F800000, np.uint32))
+    operands = Request(*(np.zeros((len(a), 32), np.uint8) for _ in range(2)), np.full(len(a), 0x3F800000, np.uint32))
     operands.a[:, 5], operands.b[:, 5] = a, b
-    d = HOPPER_FP8.evaluate(E4M3, *operands)
+    d = evaluate(HOPPER_FP8, E4M3, operands)
     values = FORMATS["e4m3"].values(a) * FORMATS["e4m3"].values(b)
     unit = 2.0 ** (np.maximum(np.floor(np.log2(np.maximum(np.abs(values), 2.0**-30))), 0) - 13)
     exponents = FORMATS["e4m3"].fields(a).exponent + FORMATS["e4m3"].fields(b).exponent
@@ -101,19 +103,19 @@ def test_all_pairs_of_8_bit_codes() -> None:
 
 def test_published_example() -> None:
     zero = np.zeros((1, 32), np.uint8)
-    assert HOPPER_FP8.evaluate(E4M3, zero, zero, np.array([0x404073FF], np.uint32))[0] == 0x40407000
+    assert evaluate(HOPPER_FP8, E4M3, Request(zero, zero, np.array([0x404073FF], np.uint32)))[0] == 0x40407000
 
 
 def test_no_rows() -> None:
     nothing = np.zeros((0, 32), np.uint8)
-    assert HOPPER_FP8.evaluate(E4M3, nothing, nothing, np.zeros(0, np.uint32)).shape == (0,)
+    assert evaluate(HOPPER_FP8, E4M3, Request(nothing, nothing, np.zeros(0, np.uint32))).shape == (0,)
 
 
 def test_chunks_do_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
     operands = draw("near", E4M3, np.random.default_rng(3), 500)
-    whole = HOPPER_FP8.evaluate(E4M3, *operands)
+    whole = evaluate(HOPPER_FP8, E4M3, operands)
     monkeypatch.setattr("accprobe.evaluate.evaluator.CHUNK", 7 * 32)
-    assert np.array_equal(whole, HOPPER_FP8.evaluate(E4M3, *operands))
+    assert np.array_equal(whole, evaluate(HOPPER_FP8, E4M3, operands))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_chunks_do_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_operands_that_do_not_fit(a: np.ndarray, c: np.ndarray, reason: str) -> None:
     with pytest.raises(AccprobeError) as error:
-        HOPPER_FP8.evaluate(E4M3, a, np.zeros((1, 32), np.uint8), c)
+        evaluate(HOPPER_FP8, E4M3, Request(a, np.zeros((1, 32), np.uint8), c))
     assert reason in str(error.value)
 
 
@@ -134,7 +136,7 @@ def test_a_model_of_another_k() -> None:
     short = DotModel(chain([range(16)], IntegerArithmetic(FORMATS["s32"], "wrap")))
     inst = instruction(32, "s32", "s8", "s8", "s32")
     with pytest.raises(AccprobeError, match="has 32 products, the model 16"):
-        short.evaluate(inst, *draw("uniform", inst, np.random.default_rng(0), 1))
+        evaluate(short, inst, draw("uniform", inst, np.random.default_rng(0), 1))
 
 
 @pytest.mark.parametrize("ks", [range(1, 33), [0] * 32, [*range(31), 99]], ids=["shifted", "one again and again", "far"])
@@ -143,4 +145,4 @@ def test_every_product_is_in_a_model_once(ks: Sequence[int]) -> None:
     model = DotModel(chain([list(ks)], FloatArithmetic(FORMATS["f32"], 13, "RZ", 13)))
     zeros = np.zeros((1, 32), np.uint8)
     with pytest.raises(AccprobeError, match="products 0 to 31, each once"):
-        model.evaluate(inst, zeros, zeros, np.zeros(1, np.uint32))
+        evaluate(model, inst, Request(zeros, zeros, np.zeros(1, np.uint32)))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from planted import Planted, float_models, instruction, integer_models
 
 from accprobe.evaluate import evaluator
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.reference import Evaluation
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction
@@ -29,14 +30,15 @@ from accprobe.model.tree import (
     ZeroTerms,
     chain,
 )
-from accprobe.operands.kinds import Operands, draw, joined, kinds
+from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request, joined
 
 fast_evaluator = pytest.importorskip("accprobe.evaluate.compiled", reason="numba is not installed")
 
 
-def assert_agrees(inst: Instruction, model: DotModel, operands: Operands) -> None:
-    expected = evaluator.with_numpy(model, inst, *operands)
-    got = fast_evaluator.evaluate(model, inst, *operands)
+def assert_agrees(inst: Instruction, model: DotModel, operands: Request) -> None:
+    expected = evaluator.with_numpy(model, inst, operands)
+    got = fast_evaluator.evaluate(model, inst, operands)
     assert got.dtype == expected.dtype
     wrong = np.flatnonzero(got != expected)
     if len(wrong):
@@ -44,7 +46,7 @@ def assert_agrees(inst: Instruction, model: DotModel, operands: Operands) -> Non
         pytest.fail(f"{model} a={a} b={b} c={c:#x}: {got[wrong[0]]:#x}, numpy {expected[wrong[0]]:#x}")
 
 
-def every_kind(inst: Instruction, seed: int, n: int) -> Operands:
+def every_kind(inst: Instruction, seed: int, n: int) -> Request:
     rng = np.random.default_rng(seed)
     return joined([draw(kind, inst, rng, n) for kind in kinds(inst)])
 
@@ -122,9 +124,9 @@ def test_every_triple_of_special_values(operand: str, zero_sign: str, flushed: b
     inst = instruction(4, "f32", operand, operand, "f32")
     values = [np.array(specials(fmt), fmt.dtype) for fmt in (inst.a, inst.b, inst.c)]
     a, b, c = (x.reshape(-1) for x in np.meshgrid(*values))
-    operands = Operands(*(np.zeros((len(c), 4), inst.a.dtype) for _ in range(2)), c)
+    operands = Request(*(np.zeros((len(c), 4), inst.a.dtype) for _ in range(2)), c)
     operands.a[:, 1], operands.b[:, 1] = a, b
-    opposite = Operands(operands.a.copy(), operands.b.copy(), c)
+    opposite = Request(operands.a.copy(), operands.b.copy(), c)
     opposite.a[:, 3], opposite.b[:, 3] = a[::-1], b
     kept = "flushed" if flushed else "kept"
     arithmetic = FloatArithmetic(FORMATS["f32"], 23, "RZ", alignment_bits, zero_sign=zero_sign, subnormal_results=kept)
@@ -136,7 +138,7 @@ def test_every_triple_of_special_values(operand: str, zero_sign: str, flushed: b
 def test_all_pairs_of_8_bit_codes() -> None:
     inst = instruction(32, "f32", "e4m3", "e5m2", "f32")
     a, b = (x.reshape(-1).astype(np.uint8) for x in np.meshgrid(np.arange(256), np.arange(256)))
-    operands = Operands(*(np.zeros((len(a), 32), np.uint8) for _ in range(2)), np.full(len(a), 0x3F800000, np.uint32))
+    operands = Request(*(np.zeros((len(a), 32), np.uint8) for _ in range(2)), np.full(len(a), 0x3F800000, np.uint32))
     operands.a[:, 5], operands.b[:, 5] = a, b
     model = DotModel(chain([range(32)], FloatArithmetic(FORMATS["f32"], 13, "RZ", 13, min_exponent=-133)))
     assert_agrees(inst, model, operands)
@@ -156,19 +158,19 @@ def test_many_dot_products_are_shared_among_threads(monkeypatch: pytest.MonkeyPa
 def test_layout_of_the_operands_does_not_matter() -> None:
     inst = instruction(8, "f32", "bf16", "bf16", "f32")
     model = DotModel(chain([range(0, 8, 2), range(1, 8, 2)], FloatArithmetic(FORMATS["f32"], 23, "RZ", 24)))
-    a, b, c = every_kind(inst, 6, 30)
-    expected = fast_evaluator.evaluate(model, inst, a, b, c)
+    a, b, c = every_kind(inst, 6, 30).columns
+    expected = fast_evaluator.evaluate(model, inst, Request(a, b, c))
     turned = [np.asfortranarray(x) for x in (a, b)]
-    np.testing.assert_array_equal(fast_evaluator.evaluate(model, inst, *turned, np.repeat(c, 2)[::2]), expected)
+    np.testing.assert_array_equal(fast_evaluator.evaluate(model, inst, Request(*turned, np.repeat(c, 2)[::2])), expected)
     read_only = [np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape) for x in (a, b, c)]
-    np.testing.assert_array_equal(fast_evaluator.evaluate(model, inst, *read_only), expected)
+    np.testing.assert_array_equal(fast_evaluator.evaluate(model, inst, Request(*read_only)), expected)
 
 
 def test_no_dot_products() -> None:
     inst = instruction(8, "s32", "s8", "s8", "s32")
     model = DotModel(chain([range(8)], IntegerArithmetic(FORMATS["s32"], "wrap")))
     nothing = np.zeros((0, 8), np.uint8)
-    assert len(fast_evaluator.evaluate(model, inst, nothing, nothing, np.zeros(0, np.uint32))) == 0
+    assert len(fast_evaluator.evaluate(model, inst, Request(nothing, nothing, np.zeros(0, np.uint32)))) == 0
 
 
 class Patient:
@@ -184,9 +186,9 @@ class Patient:
         monkeypatch.setattr(evaluator, "_choice", self.choice)
 
     def _noting(self, name: str, evaluate: evaluator.Implementation) -> evaluator.Implementation:
-        def noting(model, inst, a, b, c):  # type: ignore[no-untyped-def]
-            self.asked.append((name, len(c)))
-            return evaluate(model, inst, a, b, c)
+        def noting(model: DotModel, inst: Instruction, request: Request) -> Bits:
+            self.asked.append((name, len(request)))
+            return evaluate(model, inst, request)
 
         return noting
 
@@ -199,16 +201,16 @@ def test_numpy_evaluates_until_compiled_code_pays(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(evaluator, "STEP", 800)
     patient = Patient(monkeypatch, 1e-9)
     operands = every_kind(INST, 0, 20)
-    expected = Evaluation(INST, *operands).of(MODEL)
-    np.testing.assert_array_equal(MODEL.evaluate(INST, *operands), expected)
+    expected = Evaluation(INST, operands).of(MODEL)
+    np.testing.assert_array_equal(evaluate(MODEL, INST, operands), expected)
     assert patient.asked == [("numpy", 100), ("numba", 120)]
-    MODEL.evaluate(INST, *operands)
+    evaluate(MODEL, INST, operands)
     assert patient.asked[2:] == [("numba", 220)]
 
 
 def test_little_work_never_loads_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     patient = Patient(monkeypatch, 1e9)
-    MODEL.evaluate(INST, *every_kind(INST, 0, 20))
+    evaluate(MODEL, INST, every_kind(INST, 0, 20))
     assert patient.asked == [("numpy", 220)]
 
 
@@ -223,11 +225,12 @@ import numpy as np
 from accprobe.evaluate import evaluator
 from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
+from accprobe.operands.request import Request
 evaluator._choice._patience = 0.0
 evaluator.STEP, evaluator.KEPT = 1000, 0
 inst = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
 zeros = np.zeros((100, 32), np.uint8)
-d = known_models("h100")[inst].model.evaluate(inst, zeros, zeros, np.full(100, 0x404073FF, np.uint32))
+d = evaluator.evaluate(known_models("h100")[inst].model, inst, Request(zeros, zeros, np.full(100, 0x404073FF, np.uint32)))
 assert (d == 0x40407000).all()
 print("accprobe.evaluate.compiled" in sys.modules)
 """
@@ -244,11 +247,12 @@ import numpy as np
 from accprobe.evaluate import evaluator
 from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
+from accprobe.operands.request import Request
 evaluator._choice._patience = 0.0
 evaluator.STEP, evaluator.KEPT = 1000, 0
 inst = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
 zeros = np.zeros((100, 32), np.uint8)
-d = known_models("h100")[inst].model.evaluate(inst, zeros, zeros, np.full(100, 0x404073FF, np.uint32))
+d = evaluator.evaluate(known_models("h100")[inst].model, inst, Request(zeros, zeros, np.full(100, 0x404073FF, np.uint32)))
 assert (d == 0x40407000).all()
 print("accprobe.evaluate.compiled" in sys.modules)
 """

@@ -27,6 +27,7 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request
 from accprobe.report.models import named_models
 from accprobe.sass.reading import Function, Line, functions
 
@@ -115,7 +116,9 @@ def run(library: ctypes.CDLL, inst: Instruction, a: Bits, b: Bits, c: Bits | Non
 def reference(inst: Instruction, model: DotModel, a: Bits, b: Bits, c: Bits) -> Bits:
     """One block of the same."""
     rows, columns = np.repeat(a, len(b), 0), np.tile(b, (len(a), 1))
-    return evaluator.with_numpy(model, inst, rows, columns, np.ascontiguousarray(c.reshape(-1))).reshape(len(a), len(b))
+    return evaluator.with_numpy(model, inst, Request(rows, columns, np.ascontiguousarray(c.reshape(-1)))).reshape(
+        len(a), len(b)
+    )
 
 
 def matrices(kind: str, inst: Instruction, seed: int, blocks: int = 1) -> tuple[Bits, Bits, Bits]:

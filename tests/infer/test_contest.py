@@ -10,17 +10,18 @@ from planted import instruction
 from usual import F16, FP8, INT8, KNOWN, S32, TWO_SUMS, found
 
 from accprobe.devices.simulated import SimulatedDevice
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.contest import Contest, challenge, settled
 from accprobe.infer.findings import Characterisation, Finding
 from accprobe.infer.rivals import Rival, groups, pairs, rivals
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
-from accprobe.operands.kinds import Operands
+from accprobe.operands.request import Request
 from accprobe.survey.surveyor import settle
 
 
-def contest(inst: Instruction, model: DotModel, asked: list[tuple[Operands, Bits]] | None = None, **bounds: str) -> Contest:
+def contest(inst: Instruction, model: DotModel, asked: list[tuple[Request, Bits]] | None = None, **bounds: str) -> Contest:
     """The rivals of the model that the device computes."""
     result = Characterisation(inst, found(model, **bounds), model, asked=asked or [])
     return challenge(SimulatedDevice({inst: model}), inst, result)
@@ -62,8 +63,8 @@ def test_a_rival_that_nothing_can_tell_apart_survives() -> None:
 def test_a_survivor_explains_all_that_was_asked() -> None:
     """One exchange that the experiments had is enough to contradict a rival that all other operands leave."""
     survivor = next(rival for rival in contest(FP8, KNOWN[FP8]).survived if rival.field == "overflow")
-    operands = Operands(np.zeros((1, 32), np.uint8), np.zeros((1, 32), np.uint8), np.array([1], np.uint32))
-    asked = [(operands, survivor.model.evaluate(FP8, *operands) ^ np.uint32(1))]
+    operands = Request(np.zeros((1, 32), np.uint8), np.zeros((1, 32), np.uint8), np.array([1], np.uint32))
+    asked = [(operands, evaluate(survivor.model, FP8, operands) ^ np.uint32(1))]
     assert "overflow" not in [rival.field for rival in contest(FP8, KNOWN[FP8], asked).survived]
 
 

@@ -18,6 +18,7 @@ from accprobe.infer.separation import Search
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, chain
+from accprobe.operands.request import Request
 from accprobe.survey.surveyor import settle
 from accprobe.verify.random import verify
 
@@ -133,8 +134,8 @@ class Flaky(SimulatedDevice):
     pure = False
     calls = 0
 
-    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
-        d = super().dot(inst, a, b, c, placement)
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        d = super().dot(inst, request, placement)
         self.calls += 1
         d[0] ^= self.calls % 3 == 0
         return d

@@ -13,6 +13,7 @@ from planted import Planted, float_models, instruction, pairwise
 from separating import separating
 
 from accprobe.devices.simulated import SimulatedDevice
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer import contest
 from accprobe.infer.answers import Answers
 from accprobe.infer.contest import MANY, challenge
@@ -35,9 +36,10 @@ from accprobe.model.tree import (
     chain,
 )
 from accprobe.operands.directed import OF_ONE_SIGN, Felt, directed
-from accprobe.operands.kinds import draw, joined, kinds
+from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request, joined
 from accprobe.survey.surveyor import _with_wrong
-from accprobe.verify.random import Verification
+from accprobe.verify.outcome import Verification
 
 E5M2 = parse("mma.sync.m16n8k32.f16.e5m2.e5m2.f16")
 F16 = parse("wgmma.m64n8k16.f32.f16.f16")
@@ -64,11 +66,11 @@ def test_what_random_operands_do_not_reach(seed: int) -> None:
     rival = changed(model, product_exponent="normalised operands")
     rng = np.random.default_rng(seed)
     usual = joined([draw(kind, E5M2, rng, 512) for kind in kinds(E5M2)])
-    np.testing.assert_array_equal(model.evaluate(E5M2, *usual), rival.evaluate(E5M2, *usual))
+    np.testing.assert_array_equal(evaluate(model, E5M2, usual), evaluate(rival, E5M2, usual))
     found = separating(Search(E5M2, model, seed), rival, ["product_exponent"], MANY)
     assert found is not None
-    assert (found.d == model.evaluate(E5M2, *found.operands)).all()
-    assert (found.d != rival.evaluate(E5M2, *found.operands)).all()
+    assert (found.d == evaluate(model, E5M2, found.operands)).all()
+    assert (found.d != evaluate(rival, E5M2, found.operands)).all()
 
 
 def test_the_rival_is_contradicted_by_the_device() -> None:
@@ -90,7 +92,12 @@ def test_a_model_that_is_wrong_where_a_rival_is_right_is_no_confirmed_one() -> N
     for found in result.wrong:
         a, b = np.array([found.exchange.a], np.uint8), np.array([found.exchange.b], np.uint8)
         c = np.array([found.exchange.c], np.uint16)
-        assert right.evaluate(E5M2, a, b, c) == found.exchange.d != found.expected == wrong.evaluate(E5M2, a, b, c)
+        assert (
+            evaluate(right, E5M2, Request(a, b, c))
+            == found.exchange.d
+            != found.expected
+            == evaluate(wrong, E5M2, Request(a, b, c))
+        )
     done = _with_wrong(Verification(100, 0, 0, {"uniform": 100}), result.wrong)
     assert done.dots - 100 == done.mismatches == done.kinds["separating"] == len(result.wrong)
     assert done.counterexample == result.wrong[0]
@@ -120,8 +127,8 @@ def test_every_field_is_found_by_what_is_made_for_it(fields: dict[str, object]) 
     found = separating(Search(inst, model), rival, list(fields))
     assert found is not None
     assert len(found)
-    assert (found.d == model.evaluate(inst, *found.operands)).all()
-    assert (found.d != rival.evaluate(inst, *found.operands)).all()
+    assert (found.d == evaluate(model, inst, found.operands)).all()
+    assert (found.d != evaluate(rival, inst, found.operands)).all()
 
 
 def test_a_floor_that_the_sign_of_zero_alone_shows() -> None:
@@ -132,7 +139,7 @@ def test_a_floor_that_the_sign_of_zero_alone_shows() -> None:
     model = DotModel(pairwise([FusedSum(tuple(map(Product, half)), summing) for half in (range(4), range(4, 8))], add))
     found = separating(Search(inst, model), changed(model, min_exponent=-159), ["min_exponent"])
     assert found is not None
-    other = changed(model, min_exponent=-159).evaluate(inst, *found.operands)
+    other = evaluate(changed(model, min_exponent=-159), inst, found.operands)
     assert (found.d ^ other == f32.sign_bit).all()
     assert (found.d & ~np.uint32(f32.sign_bit) == 0).all()
 
@@ -214,8 +221,8 @@ def test_directed_operands_fit_any_instruction(planted: Planted, name: str, seed
     inst = planted.instruction
     place = Felt(name, tuple(range(len(list(planted.model.root.nodes())))), (-126,))
     operands = directed(inst, planted.model, place, np.random.default_rng(seed), 50)
-    assert [x.dtype for x in operands] == [inst.a.dtype, inst.b.dtype, inst.c.dtype]
+    assert [x.dtype for x in operands.columns] == [inst.a.dtype, inst.b.dtype, inst.c.dtype]
     assert operands.a.shape == operands.b.shape == (50, inst.k)
     crowded = ((inst.a.values(operands.a) != 0) & (inst.b.values(operands.b) != 0)).sum(axis=1) > 9
     assert crowded.sum() <= (50 // OF_ONE_SIGN[name] if name in OF_ONE_SIGN else 0)
-    assert len(planted.model.evaluate(inst, *operands)) == 50
+    assert len(evaluate(planted.model, inst, operands)) == 50

@@ -10,11 +10,13 @@ import pytest
 from hardware_vectors import VECTORS, needs_vectors
 
 from accprobe.errors import UnknownName
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import catalog, parse
 from accprobe.model.published import CHIPS, MEASURED, architecture_of, chip, known_models, names
 from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic
 from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request
 from accprobe.report.report import Report
 from accprobe.verify.vectors import Recorded, compare, find, published
 
@@ -72,7 +74,7 @@ def test_every_model_evaluates(name: str) -> None:
     assert models
     for inst, known in models.items():
         for kind in kinds(inst):
-            d = known.model.evaluate(inst, *draw(kind, inst, rng, 10))
+            d = evaluate(known.model, inst, draw(kind, inst, rng, 10))
             assert d.dtype == inst.d.dtype
             assert d.shape == (10,)
 
@@ -151,7 +153,9 @@ def test_subnormal_e5m2_stays_one_as_f16() -> None:
     a[:, 1], b[:, 0] = rng.integers(0x10, 0x60, (2, 4096), np.uint8)
     c = np.zeros(len(a), np.uint32)
     assert row.model is not None
-    np.testing.assert_array_equal(known_models("h200")[inst].model.evaluate(inst, a, b, c), row.model.evaluate(inst, a, b, c))
+    np.testing.assert_array_equal(
+        evaluate(known_models("h200")[inst].model, inst, Request(a, b, c)), evaluate(row.model, inst, Request(a, b, c))
+    )
 
 
 def test_fp8_on_a_unit_of_its_own() -> None:
@@ -175,7 +179,7 @@ def test_negative_sum_too_small_for_f16_is_positive_zero() -> None:
     a = np.zeros((1, 8), np.uint16)
     b = np.zeros((1, 8), np.uint16)
     a[0, 0], b[0, 0] = 0x8001, 0x0001
-    assert known_models("h100")[inst].model.evaluate(inst, a, b, np.zeros(1, np.uint16)) == 0
+    assert evaluate(known_models("h100")[inst].model, inst, Request(a, b, np.zeros(1, np.uint16))) == 0
 
 
 def test_integers_saturate_where_the_name_says_so() -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands import drawing
-from accprobe.operands.kinds import Operands, kinds
+from accprobe.operands.kinds import kinds
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 
@@ -25,7 +26,16 @@ TF32 = "mma.sync.m16n8k8.f32.tf32.tf32.f32"
 F64 = "mma.sync.m16n8k8.f64.f64.f64.f64"
 INT8 = "mma.sync.m16n8k32.s32.s8.u8.s32"
 
-Draw = Callable[..., Operands]
+
+class Drawn(NamedTuple):
+    """Operands of a matrix product: a [rows, K], b [columns, K], c [rows, columns]."""
+
+    a: Bits
+    b: Bits
+    c: Bits
+
+
+Draw = Callable[..., Drawn]
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +66,14 @@ extern "C" void run(const Recipe* r, u64 key, u32 batch, AElement* a, BElement* 
     assert built.returncode == 0, built.stderr
     library = ctypes.CDLL(str(path.with_suffix(".so")))
 
-    def draw(recipe: drawing.Recipe, rows: int, columns: int, seed: int = 0, batch: int = 0) -> Operands:
+    def draw(recipe: drawing.Recipe, rows: int, columns: int, seed: int = 0, batch: int = 0) -> Drawn:
         words = np.array(recipe.words(), np.int32)
         a, b = np.zeros((rows, inst.k), inst.a.dtype), np.zeros((columns, inst.k), inst.b.dtype)
         c = np.zeros((rows, columns), inst.c.dtype)
         pointers = (ctypes.c_void_p(x.ctypes.data) for x in (a, b, c))
         start = (ctypes.c_void_p(words.ctypes.data), ctypes.c_uint64(seed), ctypes.c_uint32(batch))
         library.run(*start, *pointers, ctypes.c_uint32(rows), ctypes.c_uint32(columns))
-        return Operands(a, b, c)
+        return Drawn(a, b, c)
 
     return draw
 

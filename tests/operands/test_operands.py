@@ -9,7 +9,8 @@ import pytest
 
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.operands.kinds import FLOAT_KINDS, INTEGER_KINDS, Operands, draw, joined, kinds
+from accprobe.operands.kinds import FLOAT_KINDS, INTEGER_KINDS, draw, kinds
+from accprobe.operands.request import Request, joined
 
 FLOATS = {
     "f16": "mma.sync.m16n8k16.f32.f16.f16.f32",
@@ -33,20 +34,20 @@ everything = pytest.mark.parametrize(
 )
 
 
-def some(kind: str, inst: Instruction, seed: int = 1, n: int = N) -> Operands:
+def some(kind: str, inst: Instruction, seed: int = 1, n: int = N) -> Request:
     return draw(kind, inst, np.random.default_rng(seed), n)
 
 
-def columns(operands: Operands, inst: Instruction) -> Iterator[tuple[np.ndarray, Format]]:
-    return zip(operands, (inst.a, inst.b, inst.c), strict=True)
+def columns(operands: Request, inst: Instruction) -> Iterator[tuple[np.ndarray, Format]]:
+    return zip(operands.columns, (inst.a, inst.b, inst.c), strict=True)
 
 
-def products(operands: Operands, inst: Instruction) -> np.ndarray:
+def products(operands: Request, inst: Instruction) -> np.ndarray:
     with np.errstate(all="ignore"):
         return inst.a.values(operands.a) * inst.b.values(operands.b)
 
 
-def sums(operands: Operands, inst: Instruction) -> np.ndarray:
+def sums(operands: Request, inst: Instruction) -> np.ndarray:
     with np.errstate(all="ignore"):
         return products(operands, inst).sum(axis=1) + inst.c.values(operands.c)
 
@@ -59,7 +60,7 @@ def exponents(values: np.ndarray) -> np.ndarray:
 @everything
 def test_shapes_and_types(inst: Instruction, kind: str) -> None:
     for n in (0, 1, 7):
-        a, b, c = some(kind, inst, n=n)
+        a, b, c = some(kind, inst, n=n).columns
         assert (a.shape, b.shape, c.shape) == ((n, inst.k), (n, inst.k), (n,))
         assert (a.dtype, b.dtype, c.dtype) == (inst.a.dtype, inst.b.dtype, inst.c.dtype)
 
@@ -67,13 +68,13 @@ def test_shapes_and_types(inst: Instruction, kind: str) -> None:
 @everything
 def test_seed_decides(inst: Instruction, kind: str) -> None:
     first, again, other = some(kind, inst), some(kind, inst), some(kind, inst, seed=2)
-    assert all(np.array_equal(x, y) for x, y in zip(first, again, strict=True))
-    assert not any(np.array_equal(x, y) for x, y in zip(first, other, strict=True))
+    assert all(np.array_equal(x, y) for x, y in zip(first.columns, again.columns, strict=True))
+    assert not any(np.array_equal(x, y) for x, y in zip(first.columns, other.columns, strict=True))
 
 
 @everything
 def test_operands_may_be_written_to(inst: Instruction, kind: str) -> None:
-    assert all(x.flags.writeable for x in some(kind, inst))
+    assert all(x.flags.writeable for x in some(kind, inst).columns)
 
 
 @everything

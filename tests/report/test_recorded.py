@@ -11,10 +11,12 @@ from click.testing import CliRunner
 
 from accprobe.build import kernels
 from accprobe.cli import main
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.operands.request import Request
 from accprobe.report.report import Report, Row, patterns
 from accprobe.sass import opcodes
 
@@ -46,7 +48,7 @@ def answer(name: str, c: int) -> int:
     """What the report's model of an instruction has for A = B = 0 and this C."""
     inst = ROWS[name].instruction
     a, b = (np.zeros((1, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
-    return int(model_of(ROWS[name]).evaluate(inst, a, b, np.array([c], inst.c.dtype))[0])
+    return int(evaluate(model_of(ROWS[name]), inst, Request(a, b, np.array([c], inst.c.dtype)))[0])
 
 
 def shown(row: Row) -> tuple[Bits, Bits, Bits, Bits]:
@@ -108,7 +110,7 @@ def test_model_gives_every_answer_of_the_evidence(name: str) -> None:
         assert row.instruction.is_integer
         return
     a, b, c, d = shown(row)
-    np.testing.assert_array_equal(model_of(row).evaluate(row.instruction, a, b, c), d)
+    np.testing.assert_array_equal(evaluate(model_of(row), row.instruction, Request(a, b, c)), d)
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -118,7 +120,7 @@ def test_known_model_gives_every_answer_of_the_evidence(name: str) -> None:
     if row.evidence:
         a, b, c, d = shown(row)
         model = known_models("h200")[row.instruction].model
-        np.testing.assert_array_equal(model.evaluate(row.instruction, a, b, c), d)
+        np.testing.assert_array_equal(evaluate(model, row.instruction, Request(a, b, c)), d)
 
 
 def aligned(has: FloatArithmetic, more: int) -> FloatArithmetic:
@@ -142,7 +144,7 @@ def test_evidence_contradicts_a_model_that_is_a_little_different(change: Callabl
         other = model.with_arithmetic(lambda has: change(has) if isinstance(has, FloatArithmetic) else has)
         if other != model:
             a, b, c, d = shown(row)
-            assert (other.evaluate(row.instruction, a, b, c) != d).any(), row.name
+            assert (evaluate(other, row.instruction, Request(a, b, c)) != d).any(), row.name
 
 
 def test_evidence_is_there_for_every_float() -> None:

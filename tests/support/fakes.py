@@ -9,6 +9,7 @@ import numpy as np
 
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
+from accprobe.operands.request import Request
 from accprobe.report.report import Report
 from accprobe.sass.lowering import Lowering
 
@@ -42,8 +43,9 @@ class FakeDevice:
     def why_not(self, inst: Instruction) -> str | None:
         return "no probe yet" if inst.sparse else None
 
-    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
-        total = c.astype(np.uint32).view(np.int32) + (inst.a.integers(a) * inst.b.integers(b)).sum(axis=1)
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        products = inst.a.integers(request.a) * inst.b.integers(request.b)
+        total = request.c.astype(np.uint32).view(np.int32) + products.sum(axis=1)
         return self.spoil(inst, total.astype(np.int64).astype(np.uint32))
 
     def placements(self, inst: Instruction) -> int:

@@ -14,7 +14,8 @@ from accprobe.model.tree import DotModel
 from accprobe.report.report import Report
 from accprobe.survey import surveyor
 from accprobe.survey.survey import survey
-from accprobe.verify.random import Verification, verify
+from accprobe.verify.outcome import Verification
+from accprobe.verify.random import verify
 
 FILE = Path(__file__).parents[1] / "recordings" / "h200.npz"
 MOST_BYTES = 2 << 20

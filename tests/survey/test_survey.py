@@ -16,7 +16,7 @@ from accprobe.isa.instructions import Instruction, parse
 from accprobe.report.report import Report, Row
 from accprobe.survey import surveyor
 from accprobe.survey.survey import matching, survey
-from accprobe.verify.random import Verification
+from accprobe.verify.outcome import Verification
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from planted import Planted, float_models, instruction
 
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.findings import Counterexample, counterexample
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, IntegerArithmetic, chain
-from accprobe.operands.kinds import Operands, draw, joined, kinds
-from accprobe.verify.random import Counterexample, counterexample
+from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request, joined
 from accprobe.verify.shrink import shrink
 
 BF16 = instruction(16, "f32", "bf16", "bf16", "f32")
@@ -25,7 +27,7 @@ def first_difference(inst: Instruction, one: DotModel, other: DotModel, seed: in
     """What `one` answers where `other` expects something else."""
     rng = np.random.default_rng(seed)
     operands = joined([draw(kind, inst, rng, 200) for kind in kinds(inst)])
-    got, expected = one.evaluate(inst, *operands), other.evaluate(inst, *operands)
+    got, expected = evaluate(one, inst, operands), evaluate(other, inst, operands)
     wrong = np.flatnonzero(got != expected)
     return counterexample(operands, got, expected, int(wrong[0]), "any") if len(wrong) else None
 
@@ -34,12 +36,12 @@ def assert_minimal(inst: Instruction, device: DotModel, model: DotModel, small: 
     """It is a counterexample, and without any of its products it is none. Gives the number of products."""
     a, b = np.array([small.exchange.a], inst.a.dtype), np.array([small.exchange.b], inst.b.dtype)
     c = np.array([small.exchange.c], inst.c.dtype)
-    assert device.evaluate(inst, a, b, c)[0] == small.exchange.d
-    assert model.evaluate(inst, a, b, c)[0] == small.expected != small.exchange.d
+    assert evaluate(device, inst, Request(a, b, c))[0] == small.exchange.d
+    assert evaluate(model, inst, Request(a, b, c))[0] == small.expected != small.exchange.d
     products = np.flatnonzero((a[0] != 0) | (b[0] != 0))
     for k in products:
         fewer = [np.where(np.arange(inst.k) == k, x.dtype.type(0), x) for x in (a, b)]
-        assert device.evaluate(inst, *fewer, c) == model.evaluate(inst, *fewer, c)
+        assert evaluate(device, inst, Request(*fewer, c)) == evaluate(model, inst, Request(*fewer, c))
     return len(products)
 
 
@@ -55,7 +57,7 @@ def test_any_planted_fault_is_shrunk(planted: Planted, field: str, seed: int) ->
     found = first_difference(inst, device, planted.model, seed)
     assume(found is not None)
     assert found is not None
-    small = shrink(lambda operands: device.evaluate(inst, *operands), inst, planted.model, found)
+    small = shrink(lambda operands: evaluate(device, inst, operands), inst, planted.model, found)
     assert small is not None
     assert_minimal(inst, device, planted.model, small)
 
@@ -68,13 +70,13 @@ def test_no_choice_of_fewer_products_shows_it(fields: dict[str, object]) -> None
     device = MODEL.with_arithmetic(lambda has: replace(has, **fields))
     found = first_difference(BF16, device, MODEL)
     assert found is not None
-    small = shrink(lambda operands: device.evaluate(BF16, *operands), BF16, MODEL, found)
+    small = shrink(lambda operands: evaluate(device, BF16, operands), BF16, MODEL, found)
     assert small is not None
     choices = np.arange(1 << 17)
     bits = (choices[:, None] >> np.arange(17)) & 1 == 1
     a, b = (np.where(bits[:, :16], np.array(x, np.uint16), np.uint16(0)) for x in (found.exchange.a, found.exchange.b))
     c = np.where(bits[:, 16], np.uint32(found.exchange.c), np.uint32(0))
-    wrong = device.evaluate(BF16, a, b, c) != MODEL.evaluate(BF16, a, b, c)
+    wrong = evaluate(device, BF16, Request(a, b, c)) != evaluate(MODEL, BF16, Request(a, b, c))
     fewest = ((a != 0) | (b != 0)).sum(axis=1)[wrong].min()
     assert assert_minimal(BF16, device, MODEL, small) == fewest
 
@@ -84,7 +86,7 @@ def test_integers_too() -> None:
     wraps, saturates = (DotModel(chain([range(32)], IntegerArithmetic(FORMATS["s32"], rule))) for rule in ("wrap", "saturate"))
     found = first_difference(inst, wraps, saturates)
     assert found is not None
-    small = shrink(lambda operands: wraps.evaluate(inst, *operands), inst, saturates, found)
+    small = shrink(lambda operands: evaluate(wraps, inst, operands), inst, saturates, found)
     assert small is not None
     assert assert_minimal(inst, wraps, saturates, small) == 1
 
@@ -92,7 +94,7 @@ def test_integers_too() -> None:
 def test_a_mismatch_that_does_not_come_back() -> None:
     found = first_difference(BF16, MODEL.with_arithmetic(lambda has: replace(has, result_bits=22)), MODEL)
     assert found is not None
-    assert shrink(lambda operands: MODEL.evaluate(BF16, *operands), BF16, MODEL, found) is None
+    assert shrink(lambda operands: evaluate(MODEL, BF16, operands), BF16, MODEL, found) is None
 
 
 def test_few_questions_are_asked() -> None:
@@ -100,9 +102,9 @@ def test_few_questions_are_asked() -> None:
     device = MODEL.with_arithmetic(lambda has: replace(has, alignment_bits=24))
     asked = []
 
-    def ask(operands: Operands) -> Bits:
+    def ask(operands: Request) -> Bits:
         asked.append(len(operands.c))
-        return device.evaluate(BF16, *operands)
+        return evaluate(device, BF16, operands)
 
     found = first_difference(BF16, device, MODEL)
     assert found is not None

@@ -10,13 +10,16 @@ from planted import instruction
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.errors import AccprobeError
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
 from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request
 from accprobe.verify import random as module
-from accprobe.verify.random import Verification, verify
+from accprobe.verify.outcome import Verification
+from accprobe.verify.random import verify
 
 BF16 = parse("mma.sync.m16n8k16.f32.bf16.bf16.f32")
 FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
@@ -89,13 +92,13 @@ def assert_true(result: Verification, inst: Instruction, device: DotModel) -> No
     """Both give the words of the counterexample when they are asked again."""
     assert result.counterexample is not None
     found = result.counterexample.exchange
-    operands = (
+    operands = Request(
         np.array([found.a], inst.a.dtype),
         np.array([found.b], inst.b.dtype),
         np.array([found.c], inst.c.dtype),
     )
-    assert device.evaluate(inst, *operands).tolist() == [found.d]
-    assert HOPPER[inst].evaluate(inst, *operands).tolist() == [result.counterexample.expected]
+    assert evaluate(device, inst, operands).tolist() == [found.d]
+    assert evaluate(HOPPER[inst], inst, operands).tolist() == [result.counterexample.expected]
     assert found.d != result.counterexample.expected
     assert result.counterexample.kind in kinds(inst)
 
@@ -137,11 +140,11 @@ class Spoiled(SimulatedDevice):
     def placements(self, inst: Instruction) -> int:
         return 3
 
-    def dot(self, inst: Instruction, a: Bits, b: Bits, c: Bits, placement: int = 0) -> Bits:
-        self.asked.append(len(c))
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        self.asked.append(len(request))
         self.places.append(placement)
-        self.rows += [row.tobytes() for row in a]
-        return super().dot(inst, a, b, c) ^ inst.d.dtype.type(1)
+        self.rows += [row.tobytes() for row in request.a]
+        return super().dot(inst, request) ^ inst.d.dtype.type(1)
 
 
 def test_batches_are_not_the_same_operands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +182,6 @@ def test_rare_mistakes_are_counted_exactly() -> None:
     result = verify(SimulatedDevice({FP8: wrong}), FP8, model, 2200, seed=9)
     nans = 0
     for index, (kind, count) in enumerate(result.kinds.items()):
-        d = model.evaluate(FP8, *draw(kind, FP8, np.random.default_rng([9, index, 0]), count))
+        d = evaluate(model, FP8, draw(kind, FP8, np.random.default_rng([9, index, 0]), count))
         nans += int((d == 0x7FFFFFFF).sum())
     assert result.mismatches == nans > 0

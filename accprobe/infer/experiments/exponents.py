@@ -7,13 +7,14 @@ from typing import get_args
 
 import numpy as np
 
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft
 from accprobe.infer.elimination import eliminate
 from accprobe.infer.findings import Finding
 from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.isa.formats import Format
 from accprobe.model.tree import ProductExponent, ZeroTerms
-from accprobe.operands.kinds import Operands
+from accprobe.operands.request import Request
 
 Codes = tuple[int, int]
 """A bit pattern of A and one of B."""
@@ -36,7 +37,7 @@ def largest_exponent(bench: Workbench, draft: Draft) -> tuple[Draft, list[Findin
     return draft.change("sum", zero_terms=zeros.value), [rule, zeros]
 
 
-def _misleading_products(bench: Workbench, draft: Draft, f: int) -> Operands:
+def _misleading_products(bench: Workbench, draft: Draft, f: int) -> Request:
     """Products whose factors' exponents do not add up to their own: 1.5 * 1.5 is 2.25, and a subnormal times a large number.
 
     Each stands beside its negative, or alone, and a small t at the last place that one rule keeps and another cuts.
@@ -85,7 +86,7 @@ def _inside(fmt: Format, exponent: int) -> int:
     return min(exponent, top if fmt.try_encode(3, top - 1) is not None else top - 1)
 
 
-def _zero_products(bench: Workbench, draft: Draft, f: int) -> Operands:
+def _zero_products(bench: Workbench, draft: Draft, f: int) -> Request:
     """A zero times a large number on one leaf, and a small number alone on another of the same sum."""
     inst = bench.inst
     node = next(node for node in draft.nodes() if node.role == "sum")
@@ -125,9 +126,9 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     d = bench.ask(operands)
 
     def explains(level: int) -> bool:
-        return np.array_equal(_at(draft, level).model().evaluate(bench.inst, *operands), d)
+        return np.array_equal(evaluate(_at(draft, level).model(), bench.inst, operands), d)
 
-    wrong = np.flatnonzero(_at(draft, None).model().evaluate(bench.inst, *operands) != d)
+    wrong = np.flatnonzero(evaluate(_at(draft, None).model(), bench.inst, operands) != d)
     if len(wrong):
         level = max(lowest[i] for i in wrong) + 1 + f
         evidence = bench.exchanges(operands, d, wrong[:2])

@@ -8,12 +8,13 @@ from typing import get_args
 
 import numpy as np
 
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.elimination import EVIDENCE, eliminate
 from accprobe.infer.findings import Finding
 from accprobe.infer.workbench import Workbench
 from accprobe.model.tree import IntegerArithmetic, IntegerOverflow
-from accprobe.operands.kinds import Operands
+from accprobe.operands.request import Request
 
 
 def integers(bench: Workbench) -> tuple[Draft, list[Finding]]:
@@ -40,11 +41,11 @@ def _with(draft: Draft, arithmetic: IntegerArithmetic) -> Draft:
     return replace(draft, sum=arithmetic, add=arithmetic)
 
 
-def _edges(bench: Workbench) -> Operands:
+def _edges(bench: Workbench) -> Request:
     """C at both ends of its range, and one more or one less from the products."""
     inst = bench.inst
     units = [(1, 1), (1, -1)] if _negative(bench) else [(1, 1)]
-    operands = bench_zeros(bench, 3 * len(units) * 2)
+    operands = Request.zeros(inst, 3 * len(units) * 2)
     largest = inst.c.largest
     for i in range(len(operands.c)):
         unit = units[i % len(units)]
@@ -53,17 +54,11 @@ def _edges(bench: Workbench) -> Operands:
     return operands
 
 
-def bench_zeros(bench: Workbench, n: int) -> Operands:
-    """n rows of zeros."""
-    inst = bench.inst
-    return Operands(np.zeros((n, inst.k), inst.a.dtype), np.zeros((n, inst.k), inst.b.dtype), np.zeros(n, inst.c.dtype))
-
-
 def _negative(bench: Workbench) -> bool:
     return "signed" in (bench.inst.a.kind, bench.inst.b.kind)
 
 
-def _put(bench: Workbench, operands: Operands, row: int, leaf: int, sign: int) -> None:
+def _put(bench: Workbench, operands: Request, row: int, leaf: int, sign: int) -> None:
     """The product +1 or -1 on a leaf."""
     a, b = bench.inst.a, bench.inst.b
     minus_a, minus_b = (1 << a.bits) - 1, (1 << b.bits) - 1
@@ -78,7 +73,7 @@ def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:
         note = "products of unsigned numbers only add up, so every order saturates alike; written as one sum"
         return draft, Finding("order", None, "undetermined", note=note)
     pairs = list(permutations(range(inst.k), 2))
-    operands = bench_zeros(bench, len(pairs))
+    operands = Request.zeros(inst, len(pairs))
     operands.c[:] = inst.c.largest
     for row, (i, j) in enumerate(pairs):
         _put(bench, operands, row, i, 1)
@@ -91,7 +86,7 @@ def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:
         tree = (tree, *(k for k in range(inst.k) if rank[k] == level))
     draft = replace(draft, tree=tree)
     shown = bench.exchanges(operands, d, range(EVIDENCE))
-    if np.array_equal(draft.model().evaluate(inst, *operands), d):
+    if np.array_equal(evaluate(draft.model(), inst, operands), d):
         return draft, Finding("order", None, evidence=shown)
     return draft, Finding(
         "order", None, "undetermined", note="no order of additions explains where sums saturate", evidence=shown
@@ -102,13 +97,13 @@ def _width(bench: Workbench, draft: Draft) -> Finding:
     """Sums up to the largest and down to the smallest integer of the result must be exact: that many bits are kept."""
     inst = bench.inst
     ends_a, ends_b = ([f.largest, f.largest + 1 if f.kind == "signed" else 0] for f in (inst.a, inst.b))
-    operands = bench_zeros(bench, 4 * inst.d.bits)
+    operands = Request.zeros(inst, 4 * inst.d.bits)
     for i in range(len(operands.c)):
         operands.a[i] = ends_a[i & 1]
         operands.b[i] = ends_b[i >> 1 & 1]
         operands.c[i] = (1 << (i // 4)) - 1
     d = bench.ask(operands)
-    wrong = np.flatnonzero(d != draft.model().evaluate(inst, *operands))
+    wrong = np.flatnonzero(d != evaluate(draft.model(), inst, operands))
     if len(wrong):
         return Finding(
             "result_bits",

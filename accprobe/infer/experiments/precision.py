@@ -14,6 +14,7 @@ from typing import get_args
 
 import numpy as np
 
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Node, Role, Slot
 from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
 from accprobe.infer.experiments.series import REACH, Family, agree, limit, span
@@ -93,7 +94,7 @@ def _alike(bench: Workbench, draft: Draft, role: Role, others: list[Node]) -> Fi
     )
     operands = fitting(bench, rows)
     d = bench.ask(operands)
-    wrong = np.flatnonzero(d != draft.model().evaluate(bench.inst, *operands))
+    wrong = np.flatnonzero(d != evaluate(draft.model(), bench.inst, operands))
     if not len(wrong):
         return Finding("sums_alike", "yes", evidence=bench.exchanges(operands, d, range(min(EVIDENCE, len(d)))))
     evidence = bench.exchanges(operands, d, wrong[:EVIDENCE])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Slot
 from accprobe.infer.findings import Exchange, Finding
 from accprobe.infer.workbench import Dyadic, Row, Workbench
@@ -46,7 +47,7 @@ def limit(bench: Workbench, family: Family, model: DotModel | None = None) -> Li
     if model is None:
         wrong = np.flatnonzero([_exact(bench, row) != int(answer) for (_, row), answer in zip(family, d, strict=True)])
     else:
-        wrong = np.flatnonzero(d != model.evaluate(bench.inst, *operands))
+        wrong = np.flatnonzero(d != evaluate(model, bench.inst, operands))
     if not len(wrong):
         return Limit(family[-1][0], False, bench.exchanges(operands, d, [len(family) - 1]))
     first = int(wrong[0])

@@ -9,13 +9,14 @@ from typing import get_args
 
 import numpy as np
 
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Role, roles
 from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
 from accprobe.infer.findings import Finding, Value
 from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.isa.formats import Format
 from accprobe.model.tree import DotModel, NanPayload, Overflow, Subnormals, UnderflowSign, ZeroSign
-from accprobe.operands.kinds import Operands, joined
+from accprobe.operands.request import Request, joined
 
 
 def specials(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
@@ -45,7 +46,7 @@ def nan(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     return draft.change("sum", nan_payload=payload.value), [pattern, payload]
 
 
-def _invalid(bench: Workbench) -> Operands:
+def _invalid(bench: Workbench) -> Request:
     """Invalid operations first (Inf * 0, Inf - Inf), then NaN operands."""
     inst = bench.inst
     one_a, one_b = (encode(f, power(0)) or 0 for f in (inst.a, inst.b))
@@ -66,7 +67,7 @@ def _invalid(bench: Workbench) -> Operands:
     return operands
 
 
-def _rival_nans(bench: Workbench) -> Operands:
+def _rival_nans(bench: Workbench) -> Request:
     """NaNs of different payloads on two or three of a product's factors and C."""
     inst = bench.inst
     operands = bench.rows([{}] * (7 * inst.k))
@@ -148,7 +149,7 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     return drafts[str(joint.value)][0], findings
 
 
-def _zeros(bench: Workbench) -> Operands:
+def _zeros(bench: Workbench) -> Request:
     """Zeros of both signs on every leaf, and terms that cancel."""
     inst = bench.inst
     one = encode(inst.b, power(0)) or 0
@@ -161,7 +162,7 @@ def _zeros(bench: Workbench) -> Operands:
     return operands
 
 
-def _underflowing(bench: Workbench, draft: Draft) -> Operands:
+def _underflowing(bench: Workbench, draft: Draft) -> Request:
     """Products and C of both signs around the smallest result and below, alone and all at once, beside zeros of both signs."""
     lowest = bench.result_exponents()[0]
     last = next(slot.leaf for node in draft.nodes() for slot in node.slots if slot.kind == "product")
@@ -172,13 +173,13 @@ def _underflowing(bench: Workbench, draft: Draft) -> Operands:
     for e in range(max(bench.product_exponents()[0], lowest - 40), lowest):
         rows.append({leaf: Dyadic(-1, e) for leaf in range(bench.inst.k)})
     operands = fitting(bench, rows)
-    negative = Operands(
+    negative = Request(
         operands.a, operands.b, np.where(operands.c == 0, bench.inst.c.sign_bit, operands.c).astype(bench.inst.c.dtype)
     )
     return joined([operands, negative])
 
 
-def _subnormal_addends(bench: Workbench) -> Operands:
+def _subnormal_addends(bench: Workbench) -> Request:
     """The smallest and the largest subnormal C, of both signs, beside products that are all zeros of one sign."""
     fmt = bench.inst.c
     operands = bench.rows([{}] * 8)
@@ -202,7 +203,7 @@ def carries(bench: Workbench, model: DotModel) -> Finding:
         operands.b[: len(rows)][used] = b
     operands.c[len(rows) :] = encode(inst.c, power(0)) or 0
     d = bench.ask(operands)
-    wrong = np.flatnonzero(d != model.evaluate(inst, *operands))
+    wrong = np.flatnonzero(d != evaluate(model, inst, operands))
     if not len(wrong):
         return Finding("carries", "kept", evidence=bench.exchanges(operands, d, [2 * inst.k - 2, 4 * inst.k - 2]))
     return Finding(

@@ -12,7 +12,7 @@ from accprobe.infer.findings import Finding
 from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.isa.formats import Format
 from accprobe.model.tree import Subnormals
-from accprobe.operands.kinds import Operands
+from accprobe.operands.request import Request
 
 
 def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
@@ -63,7 +63,7 @@ def _smallest_result(bench: Workbench) -> int:
     return max(lost) if lost else min(reached)
 
 
-def _operands(bench: Workbench) -> Operands:
+def _operands(bench: Workbench) -> Request:
     """Lone values: a subnormal of A, of B, of C; and normal terms whose sum is a subnormal result."""
     inst, d = bench.inst, bench.inst.d
     below = power(d.min_exponent - 1)

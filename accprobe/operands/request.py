@@ -1,0 +1,81 @@
+"""What is asked of a device, or of a model: independent dot products of one instruction, as bit patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.errors import AccprobeError
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction
+
+Rows = slice | list[int] | NDArray[np.intp] | NDArray[np.bool_]
+"""Some of the dot products: where they stand, or of each whether it is meant."""
+
+GROUP = 4
+"""Products of a sparse A of which two are stored (PTX ISA, "Sparse matrix storage": 2:4)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """N dot products d = a · b + c, unsigned bit patterns of the instruction's formats.
+
+    a, b: [N, K]; c: [N]. Of a sparse A, the products that it leaves out are not stored: a is [N, K / 2] then.
+    metadata: which of each group of A are stored, [N, K / GROUP], a code of 4 bits in a byte; None where A is dense.
+    scales_a, scales_b: the block scales, [N, K / scale_block] each; None where there are none.
+    """
+
+    a: Bits
+    b: Bits
+    c: Bits
+    metadata: Bits | None = None
+    scales_a: Bits | None = None
+    scales_b: Bits | None = None
+
+    @classmethod
+    def zeros(cls, inst: Instruction, n: int) -> Request:
+        """n dot products of zeros, of an instruction without metadata and scales."""
+        a, b = (np.zeros((n, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
+        return cls(a, b, np.zeros(n, inst.c.dtype))
+
+    def __len__(self) -> int:
+        return len(self.c)
+
+    def __getitem__(self, rows: Rows) -> Request:
+        return replace(self, **{name: column[rows] for name, column in self._named().items()})
+
+    @property
+    def columns(self) -> tuple[Bits, ...]:
+        """The arrays that are there: a, b, c, then metadata and scales."""
+        return tuple(self._named().values())
+
+    def check(self, inst: Instruction) -> None:
+        """Raises AccprobeError where types or shapes are not the instruction's."""
+        stored = inst.k // 2 if inst.sparse else inst.k
+        wanted = {"a": (inst.a.dtype, stored), "b": (inst.b.dtype, inst.k), "c": (inst.c.dtype, None)}
+        if inst.sparse:
+            wanted["metadata"] = np.dtype(np.uint8), inst.k // GROUP
+        if inst.scale is not None and inst.scale_block is not None:
+            wanted |= dict.fromkeys(("scales_a", "scales_b"), (inst.scale.dtype, inst.k // inst.scale_block))
+        known = self._named()
+        for name in dict.fromkeys((*wanted, *known)):
+            if name not in known:
+                raise AccprobeError(f"{inst.name}: {name} is missing")
+            if name not in wanted:
+                raise AccprobeError(f"{inst.name}: {name} is given, and the instruction has none")
+            column, (dtype, width) = known[name], wanted[name]
+            shape = (len(self),) if width is None else (len(self), width)
+            if column.dtype != dtype or column.shape != shape:
+                raise AccprobeError(f"{inst.name}: {name} is {column.dtype}{list(column.shape)}, expected {dtype}{list(shape)}")
+
+    def _named(self) -> dict[str, Bits]:
+        return {field.name: column for field in fields(self) if (column := getattr(self, field.name)) is not None}
+
+
+def joined(parts: Sequence[Request]) -> Request:
+    """Several requests of one instruction as one."""
+    each = [part._named() for part in parts]
+    return replace(parts[0], **{name: np.concatenate([columns[name] for columns in each]) for name in each[0]})

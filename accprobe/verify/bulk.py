@@ -1,0 +1,31 @@
+"""Verification of many dot products: on the device itself where it lends its GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from accprobe.devices.protocol import Device, OnGpu
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.operands.kinds import PAIRS, has_pairs
+from accprobe.verify import random
+from accprobe.verify.outcome import Advance, Verification, silent
+
+
+def prepare(device: Device, models: Mapping[Instruction, DotModel]) -> None:
+    """What can be done for many at once, such as compiling; `verify_in_bulk` does what is missing."""
+    if isinstance(device, OnGpu):
+        from accprobe.verify import on_gpu
+
+        on_gpu.prepare(device, models)
+
+
+def verify_in_bulk(
+    device: Device, inst: Instruction, model: DotModel, dots: int, seed: int = 0, advance: Advance = silent
+) -> Verification:
+    """As `random.verify`, with all pairs of codes where the formats have 8 bits; `dots` may be rounded up."""
+    if isinstance(device, OnGpu):
+        from accprobe.verify import on_gpu
+
+        return on_gpu.verify(device, inst, model, dots, seed, advance)
+    return random.verify(device, inst, model, dots, seed, has_pairs(inst) and dots >= 2 * PAIRS, advance)
