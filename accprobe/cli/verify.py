@@ -58,8 +58,9 @@ def verify(
 ) -> None:
     """Hold models against a GPU, or against recorded results.
 
-    They are those of a REPORT, a file or the name of a recorded one, or published ones, and every bit counts. Against a GPU it is a check of that GPU and its driver; with --vectors DIR, of the models: the name of each GPU there says
-    which are meant (sim:all: those of every GPU).
+    They are those of a REPORT, a file or the name of a recorded one, or published ones, and every bit counts. Against a GPU
+    it is a check of that GPU and its driver; with --vectors DIR, of the models: the name of each GPU there says which are
+    meant (sim:all: those of every GPU).
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for --vectors and sim: devices.
 

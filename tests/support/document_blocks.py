@@ -44,6 +44,7 @@ EXCERPT = (
 """The lines of the table that a page shows."""
 
 BLOCK = re.compile(r"(<!-- (\w+): from [^\n]+ -->\n)(.*?)(<!-- end -->\n)", re.DOTALL)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def shown(*arguments: str) -> list[str]:
@@ -107,8 +108,8 @@ def drift() -> str:
         for each in data["relative_error"]
     ]
     told = (
-        f"`{data['command']}`: {data['outputs']} sums of K = {data['k']} products of e4m3 values between 0 and 1, computed by the"
-        f" H200's measured model (`{data['like']}`), held against the exact sums:"
+        f"`{data['command']}`: {data['outputs']} sums of K = {data['k']} products of e4m3 values between 0 and 1, computed by"
+        f" the H200's measured model (`{data['like']}`), held against the exact sums:"
     )
     return f"{textwrap.fill(told, 128, break_on_hyphens=False)}\n\n{_table(('promoted', 'low by, on average'), rows)}"
 
