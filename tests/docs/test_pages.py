@@ -17,7 +17,7 @@ from accprobe.cli import main
 
 README = ROOT / "README.md"
 ALL = (*PAGES, ROOT / "CONTRIBUTING.md")
-MOST_LINES = 150
+MOST_LINES = 145
 """Of the README: one page to start from."""
 
 every_page = pytest.mark.parametrize("page", ALL, ids=lambda page: page.stem)
@@ -107,14 +107,9 @@ def test_every_block_is_on_some_page() -> None:
     assert {name for page in PAGES for name in document_blocks.names(text(page))} == set(document_blocks.BLOCKS)
 
 
-def test_every_page_is_reached_from_the_first() -> None:
-    reached, waiting = {README}, [README]
-    while waiting:
-        page = waiting.pop()
-        linked = {(page.parent / path).resolve() for path in re.findall(r"\]\(([\w./]+\.md)", text(page))}
-        waiting += linked - reached
-        reached |= linked
-    assert set(ALL) <= reached
+def test_first_page_leads_to_every_other() -> None:
+    linked = {(ROOT / path).resolve() for path in re.findall(r"\]\(([\w./]+\.md)", text(README))}
+    assert linked == {*ALL, ROOT / "CHANGELOG.md"} - {README}
 
 
 def test_first_page_is_one_page_with_the_two_commands() -> None:

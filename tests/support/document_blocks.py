@@ -60,10 +60,10 @@ def _printed(*arguments: str, status: int = 0) -> list[str]:
 
 
 def excerpt() -> str:
-    """Some lines of the table of the H200, with its heading and what it tells a reader below."""
+    """Some lines of the table of the H200, and what it tells a reader below."""
     printed = shown("h200")
     rule = next(i for i, line in enumerate(printed) if line.startswith("──"))
-    chosen = [printed[0], "…", *printed[rule - 2 : rule + 1]]
+    chosen = printed[rule - 2 : rule + 1]
     rows: list[list[str]] = []
     for line in printed[rule + 1 : next(i for i, line in enumerate(printed) if line.startswith(("Left out", "!")))]:
         if line.startswith("  ") and rows:
@@ -186,7 +186,7 @@ def triton_cache() -> str:
             folder.mkdir(parents=True)
             (folder / "gemm.cubin").write_bytes(triton_dot(90, warps, imprecise, loop=True)["cubin"])
         printed = _printed("sass", "cache")
-    return _code(["$ accprobe sass cache", *printed])
+    return _code(printed)
 
 
 def profiled() -> str:
