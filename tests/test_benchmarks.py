@@ -1,33 +1,25 @@
-import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import document_blocks
+import numpy as np
 import pytest
-import readme_blocks
+from benchmark import loaded
 
 from accprobe import emulate
 from accprobe.isa.instructions import parse
 from accprobe.report.report import Report
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-RESULTS = sorted(readme_blocks.RESULTS.glob("*.json"))
+SPEED = (document_blocks.ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+RESULTS = sorted(document_blocks.RESULTS.glob("*.json"))
 
 
 @pytest.fixture
 def commands() -> ModuleType:
     return loaded("commands")
-
-
-def loaded(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, readme_blocks.ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_a_gpu_is_measured_with_an_empty_cache_and_again_with_that_cache(
@@ -63,7 +55,7 @@ def test_slower_than_the_limit_is_a_failure(commands: ModuleType, monkeypatch: p
 
 
 def test_recorded_rates_of_evaluators_are_within_the_limits() -> None:
-    data = json.loads((readme_blocks.RESULTS / "evaluators" / "cpu.json").read_text(encoding="utf-8"))
+    data = json.loads((document_blocks.RESULTS / "evaluators" / "cpu.json").read_text(encoding="utf-8"))
     limited = [result for result in data["results"] if result["limit"]]
     assert {result["instruction"] for result in limited} == {"wgmma.m64n8k32.f32.e4m3.e4m3", "wgmma.m64n8k16.f32.f16.f16"}
     assert all(result["macs_per_second"] >= result["limit"] for result in limited)
@@ -72,7 +64,7 @@ def test_recorded_rates_of_evaluators_are_within_the_limits() -> None:
 
 
 def test_recorded_rates_of_evaluators_on_a_gpu_are_within_the_limits() -> None:
-    data = json.loads((readme_blocks.RESULTS / "evaluators" / "h200.json").read_text(encoding="utf-8"))
+    data = json.loads((document_blocks.RESULTS / "evaluators" / "h200.json").read_text(encoding="utf-8"))
     assert data["host"]["device"] == "NVIDIA H200"
     assert loaded("evaluators_gpu").failures(data) == []
     assert all(row["dots"] >= 10**10 for row in data["verified"])
@@ -80,7 +72,7 @@ def test_recorded_rates_of_evaluators_on_a_gpu_are_within_the_limits() -> None:
 
 
 def test_recorded_verification_is_of_a_gpu_and_of_every_row() -> None:
-    path = readme_blocks.RESULTS / "verified" / "h200.json"
+    path = document_blocks.RESULTS / "verified" / "h200.json"
     if not path.exists():
         pytest.skip("not recorded")
     data = json.loads(path.read_text(encoding="utf-8"))
@@ -91,7 +83,7 @@ def test_recorded_verification_is_of_a_gpu_and_of_every_row() -> None:
 
 def test_what_a_gpu_falls_short_of_is_told() -> None:
     benchmark = loaded("evaluators_gpu")
-    path = readme_blocks.RESULTS / "evaluators" / "h200.json"
+    path = document_blocks.RESULTS / "evaluators" / "h200.json"
     for key, change, sentence in (
         ("chains", {"differ": 3}, "wgmma.m64n256k32.f32.e4m3.e4m3: 3 differ"),
         ("chains", {"macs_per_second": 6e12}, "wgmma.m64n256k32.f32.e4m3.e4m3: not above 6.6e+12 MAC/s"),
@@ -144,6 +136,15 @@ def test_a_slow_peer_gets_the_first_rows_and_columns(monkeypatch: pytest.MonkeyP
 def test_recorded_results_above_a_limit_are_told(path: Path) -> None:
     data = json.loads(path.read_text(encoding="utf-8"))
     assert data["results"]
-    told = next(line for line in README.splitlines() if line.startswith("Above its limit"))
+    told = next(line for line in SPEED.splitlines() if line.startswith("Above its limit"))
     named = [result for result in data["results"] if f"`{result['command']}`, {result['state'] or 'no GPU'}" in told]
     assert named == [result for result in data["results"] if result["seconds"] > result["limit"]]
+
+
+def test_recorded_drift_is_what_the_model_gives() -> None:
+    data = json.loads((document_blocks.RESULTS / "drift" / "h200.json").read_text(encoding="utf-8"))
+    benchmark = loaded("drift")
+    assert (data["like"], data["k"], data["outputs"]) == (benchmark.LIKE, benchmark.K, benchmark.SIDE**2)
+    for recorded, found in zip(data["relative_error"], benchmark.drift(), strict=True):
+        assert recorded.pop("promote_every") == found.pop("promote_every")
+        np.testing.assert_allclose(list(recorded.values()), list(found.values()), rtol=1e-9)

@@ -24,10 +24,13 @@ BROKEN = 1
     help="A file with a list of such lines: require = [...]; may be given again.",
 )
 def check(report: str, require: tuple[str, ...], files: tuple[Path, ...]) -> None:
-    """Check a REPORT, a file or the name of a recorded one, against requirements on its instructions.
+    """Check a report against a project's requirements.
 
-    A field is a column of `accprobe show REPORT --format csv`. A value that is not known well enough breaks a requirement,
-    and so does one that is not confirmed; a requirement that no measured instruction matches is broken too.
+    REPORT is a file or the name of a recorded one. A field is a column of `accprobe show REPORT --format csv`. A value that
+    is not known well enough breaks a requirement, and so does one that is not confirmed; a requirement that no measured
+    instruction matches is broken too.
+
+    Needs: nothing.
 
     Exit status: 0 every requirement is kept, 1 some is broken, 2 trouble.
 

@@ -29,9 +29,12 @@ DIFFERENT = 1
 )
 @click.option("--all", "expand", is_flag=True, help="One entry an instruction, like ones too.")
 def diff(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expand: bool) -> None:
-    """Compare two reports: each a file, the name of a recorded one, or sim:NAME for published models.
+    """Compare two reports, or a report and published models.
 
-    Instructions are compared by name, and by role where the generations offer different ones for the same operands.
+    A and B are each a file, the name of a recorded report, or sim:NAME for published models. Instructions are compared by
+    name, and by role where the generations offer different ones for the same operands.
+
+    Needs: nothing.
 
     Exit status: 0 nothing differs, 1 something does, 2 trouble. What is undecided does not count as a difference.
 

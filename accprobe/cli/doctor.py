@@ -7,7 +7,11 @@ import click
 
 @click.command()
 def doctor() -> None:
-    """Show what accprobe can use on this machine and how to install what is missing.
+    """Show what of the toolchain is here, and how to get the rest.
+
+    Needs: nothing.
+
+    Exit status: 0.
 
     \b
     Example:

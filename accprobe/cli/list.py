@@ -14,7 +14,13 @@ from accprobe.cli.output import tell
 @click.option("--devices", is_flag=True, help="The devices that `run` takes.")
 @click.option("--reports", is_flag=True, help="The recorded reports that `show` knows by name.")
 def list_(instructions: str | None, devices: bool, reports: bool) -> None:
-    """List what accprobe knows, one name a line; a tab and a remark may follow. Without an option: devices and reports.
+    """List instructions, devices and recorded reports.
+
+    One name a line; a tab and a remark may follow. Without an option: devices and reports.
+
+    Needs: nothing.
+
+    Exit status: 0; 2 trouble.
 
     \b
     Example:

@@ -63,7 +63,13 @@ def run(
     expand: bool,
     with_uuid: bool,
 ) -> None:
-    """Measure every matrix instruction of a GPU: characterise it, verify the result bit for bit, try to refute it.
+    """Measure, bit for bit, every matrix instruction of a GPU.
+
+    Each is characterised, the model that was found is verified on fresh random dot products, and rivals try to refute it.
+    Instructions that have no probe yet are skipped, and do not count. What was measured before an interruption is in the file
+    that -o names.
+
+    Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices.
 
     Exit status: 0 every instruction is confirmed, 1 some is not, 2 nothing could be measured, 130 interrupted
     by Ctrl-C or SIGTERM.

@@ -53,11 +53,15 @@ def sass(
     form: str,
     expand: bool,
 ) -> None:
-    """Show the matrix instructions in cubins, fatbins, libraries, executables, PTX, wheels, and caches of Triton and inductor.
+    """Show which matrix instruction really runs, in any binary.
 
-    Of each kernel: matrix opcodes, conversions that feed them, fraction bits of the accumulator and how they are known, and
-    after how many instructions a sum is promoted: added to other registers. Without FILE, --arch shows what accprobe's own
-    probes become: the atlas of PTX instructions and opcodes.
+    That is: cubins, fatbins, libraries, executables, PTX, wheels, and caches of Triton and inductor. Of each kernel: matrix
+    opcodes, conversions that feed them, fraction bits of the accumulator and how they are known, and after how many
+    instructions a sum is promoted: added to other registers. Without FILE, --arch shows what accprobe's own probes become:
+    the atlas of PTX instructions and opcodes.
+
+    Needs: extra sass; for PTX, ptxas too, which extra sweep brings; extra cuda13 or cuda12 for the atlas; Nsight Compute
+    for --ncu.
 
     Exit status: 0; 1 a kernel falls short of --fail-below, --require or --forbid; 2 something could not be read.
 

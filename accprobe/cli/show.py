@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
 @click.option("--plots/--no-plots", default=True, help="In HTML: whether the sweeps are drawn, which takes seconds.")
 def show(report: str, instruction: str | None, form: str, expand: bool, plots: bool) -> None:
-    """Show a REPORT, a file or the name of a recorded one; with INSTRUCTION, a name or glob, everything about those.
+    """Show a report: a table, or one instruction in full.
+
+    REPORT is a file or the name of a recorded one; with INSTRUCTION, a name or glob, everything about those is shown.
+
+    Needs: nothing; extra plots for the drawings of sweeps in HTML, which are left out without it.
+
+    Exit status: 0; 2 trouble.
 
     \b
     Examples:

@@ -97,12 +97,15 @@ def sweep(
     compile_only: bool,
     arch: list[str],
 ) -> None:
-    """Sweep a mask over the partial sums of a Triton GEMM: the most low bits that can be cleared without any change tell how
-    many the unit computed; the same masks on exact sums tell whether the operands could have shown more.
+    """Tell how many bits a Triton GEMM's partial sums have.
+
+    A mask is swept over them: the most low bits that can be cleared without any change tell how many the unit computed; the
+    same masks on exact sums tell whether the operands could have shown more.
+
+    Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices and --compile-only; extra plots for --plot.
 
     Exit status: 0 all that ran is as the published model of its opcode has it, or has none; 1 some is not, or executes
-    other opcodes than its cubin has; 2 nothing could be
-    measured; 130 interrupted.
+    other opcodes than its cubin has; 2 nothing could be measured; 130 interrupted.
 
     \b
     Examples:

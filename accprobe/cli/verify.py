@@ -56,10 +56,13 @@ def verify(
     every_sm: bool,
     form: str,
 ) -> None:
-    """Hold models against hardware, bit for bit: those of a REPORT (a file, or the name of a recorded one) or published ones.
+    """Hold models against a GPU, or against recorded results.
 
-    Against a GPU it is a check of that GPU and its driver; with --vectors DIR, of the models: the name of each GPU there says
-    which are meant (sim:all: those of every GPU).
+    They are those of a REPORT, a file or the name of a recorded one, or published ones, and every bit counts. Against a GPU
+    it is a check of that GPU and its driver; with --vectors DIR, of the models: the name of each GPU there says which are
+    meant (sim:all: those of every GPU).
+
+    Needs: extra cuda13 or cuda12 on a GPU; nothing for --vectors and sim: devices.
 
     Exit status: 0 nothing differs, 1 something does, 2 it could not be done, 130 interrupted.
 

@@ -5,7 +5,7 @@
 the layout does not say is which instruction ran: where several may have, each is tried, and the one that explains most is
 told with what the others leave unexplained.
 
-Source: F. A. Khattak and M. Mikaitis, MATLAB-tensor-core (BSD 2-clause).
+Source: F. A. Khattak and M. Mikaitis, https://github.com/north-numerical-computing/MATLAB-tensor-core (BSD 2-clause).
 """
 
 from __future__ import annotations

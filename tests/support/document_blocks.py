@@ -1,29 +1,35 @@
-"""The parts of the README that other files know better: `python tests/support/readme_blocks.py` writes them again.
+"""The parts of README.md and docs/ that other files know better: `python tests/support/document_blocks.py` writes them again.
 
-Each stands between `<!-- NAME: from SOURCE -->` and `<!-- end -->`; `test_readme.py` checks that writing changes nothing.
+Each stands between `<!-- NAME: from SOURCE -->` and `<!-- end -->`; `tests/docs` checks that writing changes nothing.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import textwrap
+import tomllib
 from collections.abc import Iterable, Sequence
+from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import click
 from click.testing import CliRunner
+from compiled import triton_dot
 
 from accprobe.build.kernels import why_no_probe
 from accprobe.cli import main
-from accprobe.isa.architectures import ARCHITECTURES
+from accprobe.isa.architectures import ARCHITECTURES, get
 from accprobe.isa.instructions import catalog
 from accprobe.render.cells import cells
 from accprobe.render.sweeps import Cells, header, problems, table
 from accprobe.report.report import Report, Row, recorded
 
 ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 RESULTS = ROOT / "benchmarks" / "results"
 COLUMNS = 120
 EVERY_MODEL = 1e12
@@ -31,15 +37,14 @@ EVERY_MODEL = 1e12
 
 ONE = "wgmma.m64n8k32.f32.e4m3.e4m3"
 EXCERPT = (
-    r"mma\.sync\.m16n8k16\.f32\.f16\.f16\.f32 ",
     r"mma\.sync\.m16n8k\S*32\S*\.f32\.\{?e4m3",
     r"wgmma\.\S*k16\.f32\.f16",
     r"wgmma\.\S*k32\.f32\.\{?e4m3",
-    r"wgmma\.\S*k32\.f16\.\{?e4m3",
 )
-"""The lines of the table that the README shows."""
+"""The lines of the table that a page shows."""
 
-_BLOCK = re.compile(r"(<!-- (\w+): from [^\n]+ -->\n)(.*?)(<!-- end -->\n)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (\w+): from [^\n]+ -->\n)(.*?)(<!-- end -->\n)", re.DOTALL)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def shown(*arguments: str) -> list[str]:
@@ -55,10 +60,10 @@ def _printed(*arguments: str, status: int = 0) -> list[str]:
 
 
 def excerpt() -> str:
-    """Some lines of the table of the H200, with its heading and what it tells a reader below."""
+    """Some lines of the table of the H200, and what it tells a reader below."""
     printed = shown("h200")
     rule = next(i for i, line in enumerate(printed) if line.startswith("──"))
-    chosen = [printed[0], "…", *printed[rule - 2 : rule + 1]]
+    chosen = printed[rule - 2 : rule + 1]
     rows: list[list[str]] = []
     for line in printed[rule + 1 : next(i for i, line in enumerate(printed) if line.startswith(("Left out", "!")))]:
         if line.startswith("  ") and rows:
@@ -95,6 +100,66 @@ def detail() -> str:
     return _code([*chosen, "    …"])
 
 
+def drift() -> str:
+    """How far sums of one sign are from exact ones, by promotion."""
+    data = json.loads((RESULTS / "drift" / "h200.json").read_text(encoding="utf-8"))
+    rows = [
+        (f"every {each['promote_every']} products" if each["promote_every"] else "never", f"{-100 * each['mean']:.2g} %")
+        for each in data["relative_error"]
+    ]
+    told = (
+        f"`{data['command']}`: {data['outputs']} sums of K = {data['k']} products of e4m3 values between 0 and 1, computed by"
+        f" the H200's measured model (`{data['like']}`), held against the exact sums:"
+    )
+    return f"{textwrap.fill(told, 128, break_on_hyphens=False)}\n\n{_table(('promoted', 'low by, on average'), rows)}"
+
+
+def rooms() -> str:
+    """The rooms of the package as floors of a house, from the layers that import-linter holds."""
+    contracts = _project()["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    floors = [[name.strip().removeprefix("accprobe.") for name in layer.split("|")] for layer in layers]
+    left, right = max(len(name) for floor in floors for name in floor), COLUMNS - 20
+    lines = []
+    for floor in floors:
+        lines.append("─" * (left + right + 2))
+        for name in floor:
+            holds = textwrap.wrap(_holds(name), right)
+            lines += [f"{word:<{left}}  {text}" for word, text in zip([name, *[""] * len(holds)], holds, strict=False)]
+    return _code([*lines, lines[0]])
+
+
+def _holds(name: str) -> str:
+    """The first sentence of a room's docstring, or of a module's that stands alone."""
+    path = ROOT / "accprobe" / name
+    source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+    told = ast.get_docstring(ast.parse(source)) or ""
+    return " ".join(re.split(r"\.\s", told + " ")[0].split())
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def commands() -> str:
+    """Of every command what it does, which extras it needs, and its exit status, as its help has them."""
+    rows = []
+    for name, command in main.commands.items():
+        told = paragraphs(command)
+        rows.append((f"[`{name}`](#{name})", told[0], *(told_of(told, label) for label in ("Needs", "Exit status"))))
+    return _table(("command", "does", "needs", "exit status"), rows)
+
+
+def paragraphs(command: click.Command) -> list[str]:
+    """The paragraphs of a command's help, each on one line."""
+    return [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", command.help or "")]
+
+
+def told_of(told: Sequence[str], label: str) -> str:
+    """The paragraph that begins with a label."""
+    return next(text.removeprefix(f"{label}: ").removesuffix(".") for text in told if text.startswith(f"{label}: "))
+
+
 def measured() -> str:
     """Where the table of findings comes from, and what says which opcodes ran."""
     rows = Report.load("h200").measured
@@ -110,6 +175,18 @@ def measured() -> str:
         )
         + "\n"
     )
+
+
+def triton_cache() -> str:
+    """What is said of a cache with an fp8 GEMM of Triton's, promoted and not, and on two warps."""
+    kernels = {"promoted": (4, 128), "two_warps": (2, None), "unpromoted": (4, None)}
+    with TemporaryDirectory() as empty, chdir(empty):
+        for name, (warps, imprecise) in kernels.items():
+            folder = Path("cache", name)
+            folder.mkdir(parents=True)
+            (folder / "gemm.cubin").write_bytes(triton_dot(90, warps, imprecise, loop=True)["cubin"])
+        printed = _printed("sass", "cache")
+    return _code(printed)
 
 
 def profiled() -> str:
@@ -241,6 +318,20 @@ def _on_gpu() -> Any:
     return json.loads((RESULTS / "evaluators" / "h200.json").read_text(encoding="utf-8"))
 
 
+def ran() -> str:
+    """On which hardware it has run, and on which it never has."""
+    reports = [report for report in map(Report.load, recorded()) if report.device.kind == "cuda"]
+    generations = dict.fromkeys(known.generation for known in ARCHITECTURES)
+    told = []
+    for report in reports:
+        device, generation = report.device, get(report.device.architecture).generation
+        generations.pop(generation)
+        counts = f"{len(report.measured)} of its {len(report.instructions)} instructions"
+        told.append(f"On an {device.name} ({generation}, {device.architecture}): {counts}; the others have no probe yet.")
+    told.append(f"Never on {', '.join(generations)}.")
+    return textwrap.fill(" ".join(told), 128, break_on_hyphens=False) + "\n"
+
+
 def coverage() -> str:
     """By architecture: instructions, those with a probe, and the devices of the recorded reports."""
     measured: dict[str, list[str]] = {}
@@ -271,6 +362,11 @@ def _code(lines: Iterable[str]) -> str:
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in lines)
+
+
+def headline() -> str:
+    """What a comparison says first."""
+    return _code(_printed("diff", "h200", "sim:b200", status=1)[:3])
 
 
 def diff() -> str:
@@ -306,6 +402,12 @@ def sweep() -> str:
 
 
 BLOCKS = {
+    "drift": drift,
+    "ran": ran,
+    "triton_cache": triton_cache,
+    "headline": headline,
+    "rooms": rooms,
+    "commands": commands,
     "sweep": sweep,
     "excerpt": excerpt,
     "diff": diff,
@@ -325,14 +427,15 @@ BLOCKS = {
 
 
 def written(text: str) -> str:
-    """The README with every block as its source has it now."""
-    return _BLOCK.sub(lambda match: match[1] + BLOCKS[match[2]]() + match[4], text)
+    """A page with every block as its source has it now."""
+    return BLOCK.sub(lambda match: match[1] + BLOCKS[match[2]]() + match[4], text)
 
 
 def names(text: str) -> list[str]:
     """The blocks that are there."""
-    return [match[2] for match in _BLOCK.finditer(text)]
+    return [match[2] for match in BLOCK.finditer(text)]
 
 
 if __name__ == "__main__":
-    README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")

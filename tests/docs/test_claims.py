@@ -1,0 +1,227 @@
+"""What the pages say is in the reports, in the package, and in the results of benchmarks."""
+
+import re
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import click
+import document_blocks
+import numpy as np
+import pytest
+from benchmark import loaded
+from click.testing import CliRunner
+from document_blocks import FENCE, PAGES, ROOT
+
+from accprobe.build import kernels
+from accprobe.cli import main
+from accprobe.compare.diff import Verdict
+from accprobe.compare.possible import OPERATORS
+from accprobe.isa.instructions import catalog
+from accprobe.operands.kinds import PAIRS, draw
+from accprobe.render.terminal import HEADERS
+from accprobe.report.report import SCHEMA, Report, Row
+from accprobe.report.words import register
+from accprobe.verify import vectors
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+REPORT = Report.load("h200")
+ROWS = {row.name: row for row in REPORT.instructions}
+LARGE = re.compile(r"(?<![\w.^])\d+(?:[.,]\d+)+|\b\d{3,}\b|\d+(?=\s?(?:%|s\b|MiB|GiB))")
+"""Numbers as measurements are written. Those of bits, of formats and of places in a tile are smaller."""
+
+WGMMA = ROWS["wgmma.m64n8k32.f32.e4m3.e4m3"]
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def section(name: str, heading: str) -> str:
+    return page(name).partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def first_cells(text: str) -> list[str]:
+    """Of each line of the tables, what stands first."""
+    return re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE)
+
+
+def bits(row: Row, feature: str) -> int:
+    found = row.findings[feature].value
+    assert isinstance(found, int)
+    return found
+
+
+def test_schema_and_keys_are_the_report_s() -> None:
+    text = page("report")
+    assert f"schema {SCHEMA}" in text
+    lines = [line for line in text.partition("`--format` of")[0].splitlines() if line.startswith("| `")]
+    keys = set(re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in lines)))
+    assert keys <= set(Row.model_fields)
+
+
+def test_table_of_findings_has_every_row_once_and_all_are_confirmed() -> None:
+    lines = [line.split(" | ") for line in document_blocks.found().splitlines()[2:]]
+    assert sum(int(line[3]) for line in lines) == len(REPORT.measured)
+    assert "(unverified)" not in page("numbers")
+    assert "(inferred)" not in page("numbers")
+
+
+def test_what_is_said_of_fp8_is_in_the_report() -> None:
+    assert "leave 13 fraction bits" in " ".join(section("numbers", "What was found on an H200").split())
+    assert "keeps 13 of the 23 fraction bits" in " ".join(README.split())
+    for row in REPORT.measured:
+        inst = row.instruction
+        if inst.a.bits != 8 or inst.is_integer:
+            continue
+        assert row.model is not None
+        if inst.family == "wgmma":
+            assert row.opcodes[0].startswith("QGMMA")
+            assert inst.d.name != "f32" or bits(row, "effective_bits") == 13
+            continue
+        assert row.findings["add_result_rounding"].value == "RNE"
+        outer, inner = row.model.root, row.model.root.children[0]
+        assert (outer.products, outer.has_addend) == ((), True)
+        assert {k % 4 for k in inner.products} == {2, 3}
+        assert {k % 4 for k in inner.children[0].products} == {0, 1}
+        assert len(inner.products) == len(inner.children[0].products) == inst.k // 2
+
+
+def test_what_is_said_of_other_floats_is_in_the_report() -> None:
+    assert (
+        "aligned to 25 fraction bits; the sum is then cut to the 23 of f32, toward zero, or rounded to\n  the 10 of f16"
+        in page("numbers")
+    )
+    for row in REPORT.measured:
+        inst = row.instruction
+        if inst.a.name in ("f16", "bf16", "tf32"):
+            assert bits(row, "alignment_bits") == 25
+            expected = {"f32": (23, "RZ"), "f16": (10, "RNE")}[inst.d.name]
+            assert (row.findings["result_bits"].value, row.findings["result_rounding"].value) == expected
+
+
+def test_ways_of_counting_are_those_of_the_report() -> None:
+    counted = [
+        int(line.split("|")[1]) for line in section("numbers", "13, 14, 22, 25?").splitlines() if re.match(r"\| \d", line)
+    ]
+    kept, exponent = bits(WGMMA, "effective_bits"), WGMMA.instruction.d.exponent_bits
+    other = bits(ROWS["wgmma.m64n8k16.f32.f16.f16"], "alignment_bits")
+    assert counted == [kept, kept + 1, kept + 1 + exponent, other]
+    assert register(WGMMA.instruction.d, kept) in section("numbers", "13, 14, 22, 25?")
+
+
+def test_detail_is_explained_as_it_is() -> None:
+    first, second, third, fourth = (line for line in document_blocks.detail().splitlines() if line.startswith("    k "))
+    assert all("(2^16)" in line or "(2^8) × 0x78 (2^8)" in line for line in (first, second, third, fourth))
+    assert "k 0: 0x48 (4) × 0x40 (2)" in first
+    assert first.endswith("(2^3)")
+    assert "k 0: 0x40 (2) × 0x40 (2)" in second
+    assert second.endswith("→ 0x00000000 (0)")
+    assert third.endswith("C 0x41000000 (2^3) → 0x47800400 (65544)")
+    assert fourth.endswith("C 0x40800000 (4) → 0x47800000 (2^16)")
+    assert "13 bits below" in section("inference", "One instruction in full")
+    assert 16 - 3 == bits(WGMMA, "alignment_bits") == bits(WGMMA, "result_bits")
+
+
+def test_columns_are_those_of_the_table() -> None:
+    columns = {"instruction", *(header.replace("\n", " ") for header in HEADERS)}
+    told = first_cells(section("report", "How to read the table").partition("| status | means |")[0])
+    assert told[:1] == ["column"]
+    assert set(told[1:]) == columns
+    assert set(first_cells(README.partition("## How to read the table")[2])[1:]) < columns
+
+
+def test_limits_name_what_has_no_probe() -> None:
+    for inst in catalog("sm_120a") + catalog("sm_100a"):
+        if inst.family == "tcgen05" or inst.sparse or inst.scale is not None or min(inst.a.bits, inst.b.bits) < 8:
+            assert kernels.why_no_probe(inst)
+    assert {inst.n for inst in catalog("sm_90a") if inst.family == "wgmma"} == {8, 256}
+
+
+def test_extras_are_those_of_the_package() -> None:
+    extras = set(PROJECT["optional-dependencies"])
+    assert {name.strip("`") for name in first_cells(section("commands", "Extras"))[1:]} == extras
+    named = re.findall(r'-e "\.\[([\w,]+)\]"', "".join(path.read_text(encoding="utf-8") for path in PAGES))
+    assert {extra for names in named for extra in names.split(",")} <= extras
+
+
+@pytest.mark.parametrize("command", main.commands.values(), ids=lambda command: command.name)
+def test_help_says_which_extras_a_command_needs(command: click.Command) -> None:
+    needs = document_blocks.told_of(document_blocks.paragraphs(command), "Needs")
+    named = {extra for two in re.findall(r"extra (\w+)(?: or (\w+))?", needs) for extra in two if extra}
+    assert named <= set(PROJECT["optional-dependencies"])
+    assert named or needs == "nothing"
+
+
+def test_commands_have_a_section_each() -> None:
+    assert set(re.findall(r"^## ([a-z]+)$", page("commands"), re.MULTILINE)) == set(main.commands)
+
+
+def test_summaries_fit_a_terminal() -> None:
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["--help"]).stdout
+    for name, command in main.commands.items():
+        assert f"  {name:<8}{document_blocks.paragraphs(command)[0]}\n" in shown
+
+
+def test_numbers_in_sentences_are_those_of_their_sources() -> None:
+    """Every number that is written as a measurement is, outside of what is generated and of commands."""
+    gpu = loaded("evaluators_gpu")
+    (side,) = re.findall(r"^GEMM = (\d+)$", (ROOT / "tests" / "test_gpu.py").read_text(encoding="utf-8"), re.MULTILINE)
+    sources = {
+        "README": {"3.11": PROJECT["requires-python"].removeprefix(">=")},
+        "commands": {"2.11": REPORT.environment["torch"].removesuffix(".0")},
+        "inference": {"1.5": 3 / 2},
+        "library": {"65791.9375": 256 * 256 + 4095 * 0.0625, "4096": side, "128": loaded("drift").PROMOTIONS[-1]},
+        "limits": {"256": max(inst.n for inst in catalog("sm_90a"))},
+        "numbers": {"128": loaded("drift").PROMOTIONS[-1]},
+        "speed": {"8192": gpu.SIDE, "4096": gpu.DEPTH, "16384": gpu.DOTS_SIDE},
+        "sweep": {"2048": {side for sweep in REPORT.sweeps for side in (sweep.m, sweep.n, sweep.k)}.pop()},
+        "verification": {"65,536": f"{PAIRS:,}", "132": REPORT.device.facts["sm_count"]},
+    }
+    for path in PAGES:
+        text = FENCE.sub("", document_blocks.BLOCK.sub("", path.read_text(encoding="utf-8")))
+        told = set(LARGE.findall(re.sub(r"`[^`]+`|\]\([^)]+\)|arXiv \S+|CS 20\d\d|0x\w+", "", text)))
+        source = sources.get(path.stem, {})
+        assert told == set(source), path.name
+        assert all(number == str(value) for number, value in source.items()), path.name
+
+
+def test_a_bit_too_few_predicts_most_random_dot_products() -> None:
+    """Why rivals: agreement on random operands is weak evidence."""
+    row = ROWS["wgmma.m64n8k16.f32.bf16.bf16"]
+    assert row.model is not None
+    inst, narrow = row.instruction, row.model.with_arithmetic(lambda each: replace(each, alignment_bits=24))
+    asked = draw("normal", inst, np.random.default_rng(0), 10_000)
+    same = (row.model.evaluate(inst, *asked) == narrow.evaluate(inst, *asked)).mean()
+    assert 0.8 < same < 1
+
+
+def test_address_of_the_recorded_results_is_on_the_pages_and_in_the_source() -> None:
+    address = "https://github.com/north-numerical-computing/MATLAB-tensor-core"
+    assert all(address in text for text in (page("inference"), page("verification"), vectors.__doc__ or ""))
+
+
+def test_comparison_is_the_one_that_it_says_it_is() -> None:
+    assert document_blocks.diff().splitlines()[1] == (
+        "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA (B simulated)"
+    )
+    told = set(first_cells(section("commands", "diff"))) - {"verdict"}
+    assert {word for words in told for word in words.split(", ")} == set(get_args(Verdict))
+
+
+def test_gate_of_a_ci_job_works(tmp_path: Path) -> None:
+    (requirements,) = re.findall(r"^```toml\n(.*?)^```", page("commands"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "require.toml").write_text(requirements, encoding="utf-8")
+    arguments = ["check", "h200", "--file", str(tmp_path / "require.toml")]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    for operator in OPERATORS:
+        assert f"`{operator}`" in section("commands", "check")
+
+
+def test_forms_are_those_of_show() -> None:
+    (form,) = (option for option in main.commands["show"].params if option.name == "form")
+    assert isinstance(form.type, click.Choice)
+    told = re.findall(r"^\| `(\w+)` \|", page("report").partition("`--format` of `show`")[2], re.MULTILINE)
+    assert sorted(told) == sorted(form.type.choices)

@@ -1,0 +1,124 @@
+"""What holds of every page: what it shows exists, runs or parses, links lead somewhere, and measured numbers have a source."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import re
+import shlex
+from pathlib import Path
+
+import click
+import document_blocks
+import pytest
+from document_blocks import FENCE, PAGES, ROOT
+
+from accprobe.cli import main
+
+README = ROOT / "README.md"
+ALL = (*PAGES, ROOT / "CONTRIBUTING.md")
+MOST_LINES = 145
+"""Of the README: one page to start from."""
+
+every_page = pytest.mark.parametrize("page", ALL, ids=lambda page: page.stem)
+
+
+def text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [body for language, body in FENCE.findall(text(page)) if language in languages]
+
+
+def inline(page: Path) -> list[str]:
+    """What sentences and tables that are not generated have in backticks."""
+    written = FENCE.sub("", document_blocks.BLOCK.sub("", text(page)))
+    return re.findall(r"`([^`]+)`", re.sub(r"(?<!\n)\n(?!\n)", " ", written))
+
+
+def shell(page: Path) -> list[str]:
+    """Commands in blocks, and in sentences."""
+    lines = [command for line in "".join(blocks(page, "sh")).splitlines() for command in line.split(" && ")]
+    jobs = re.findall(r"run: (.+)", "".join(blocks(page, "yaml")))
+    return [*lines, *jobs, *inline(page)]
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text(page)), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@every_page
+def test_command_that_is_shown_exists_with_these_options(page: Path) -> None:
+    for line in shell(page):
+        words = shlex.split(line.partition(" > ")[0], comments=True) if line.startswith("accprobe ") else []
+        if len(words) < 2 or words[1].startswith("-"):
+            continue
+        _, name, *arguments = words
+        assert name in main.commands, line
+        if arguments:
+            with click.Context(main, info_name="accprobe") as parent:
+                main.commands[name].make_context(name, arguments, parent=parent)
+
+
+@every_page
+def test_option_that_is_named_exists(page: Path) -> None:
+    known = {name for command in (main, *main.commands.values()) for option in command.params for name in option.opts}
+    named = {word.split()[0].split("=")[0] for word in inline(page) if word.startswith("--")}
+    assert named <= known | {"--help"}
+
+
+@every_page
+def test_file_and_name_that_is_mentioned_exists(page: Path) -> None:
+    for word in [*inline(page), *shell(page)]:
+        for path in re.findall(r"(?:^|\s)((?:accprobe|benchmarks|docs|probes|reports|scripts|tests)/[\w./-]*)", word):
+            assert (ROOT / path).exists(), path
+        if re.fullmatch(r"accprobe(\.\w+)+", word):
+            assert pkgutil.resolve_name(word)
+
+
+@every_page
+def test_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", FENCE.sub("", text(page))):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        goal = (page.parent / path).resolve() if path else page
+        assert goal.is_file(), target
+        assert not anchor or anchor in anchors(goal), target
+
+
+@every_page
+def test_example_runs_and_prints_what_the_page_says(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for match in re.finditer(r"^```python\n(.*?)^```\n\nIt prints ((?:`[^`]+`(?: and )?)+)", text(page), re.M | re.S):
+        exec(compile(match[1], page.name, "exec"), {})
+        assert capsys.readouterr().out.splitlines() == re.findall(r"`([^`]+)`", match[2])
+    assert len(blocks(page, "python")) == len(re.findall(r"^```\n\nIt prints ", text(page), re.M))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_block_is_as_its_source_has_it(page: Path) -> None:
+    assert document_blocks.written(text(page)) == text(page), "write it again: python tests/support/document_blocks.py"
+    assert text(page).count("<!-- ") == 2 * len(document_blocks.names(text(page)))
+
+
+def test_every_block_is_on_some_page() -> None:
+    assert {name for page in PAGES for name in document_blocks.names(text(page))} == set(document_blocks.BLOCKS)
+
+
+def test_first_page_leads_to_every_other() -> None:
+    linked = {(ROOT / path).resolve() for path in re.findall(r"\]\(([\w./]+\.md)", text(README))}
+    assert linked == {*ALL, ROOT / "CHANGELOG.md"} - {README}
+
+
+def test_first_page_is_one_page_with_the_two_commands() -> None:
+    assert len(text(README).splitlines()) <= MOST_LINES
+    assert "python3 -m pip install -e . && accprobe run\n" in blocks(README, "sh")
+    assert 'python3 -m pip install -e ".[test]" && python3 -m pytest\n' in blocks(README, "sh")
+
+
+def test_scripts_can_be_run() -> None:
+    scripts = [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]
+    assert len(scripts) == 4
+    assert all(os.access(script, os.X_OK) for script in scripts)
