@@ -17,7 +17,7 @@ from planted import Planted, float_models, instruction, integer_models
 from accprobe.evaluate import evaluator
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.reference import Evaluation
-from accprobe.isa.formats import FORMATS, Format
+from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.published import CHIPS, known_models
 from accprobe.model.tree import (
