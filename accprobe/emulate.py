@@ -16,26 +16,38 @@ CUTLASS and DeepGEMM do with fp8. Epilogues, scales and split K are not part of 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Protocol, TypeGuard, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.evaluate.evaluator import evaluate
+from accprobe.evaluate import chains
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel
-from accprobe.operands.request import Request
 from accprobe.report.models import named_models
 
-TILE = 1 << 16
-"""Results computed at once."""
 
-F32_NAN = 0x7FFFFFFF
-"""What a float32 add of the GPU makes of NaNs (PTX ISA, add: NaN results are canonical)."""
+class Tensor(Protocol):
+    """What is used of a torch tensor, so that torch need not be here."""
+
+    @property
+    def device(self) -> Any: ...
+    @property
+    def dtype(self) -> Any: ...
+    def detach(self) -> Any: ...
 
 
+T = TypeVar("T", bound=Tensor)
+
+
+@overload
+def matmul(
+    a: NDArray[Any], b: NDArray[Any], c: NDArray[Any] | None = None, like: str = ..., promote_every: int | None = ...
+) -> NDArray[Any]: ...
+@overload
+def matmul(a: T, b: T, c: T | None = None, like: str = ..., promote_every: int | None = ...) -> T: ...
 def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | None = None) -> Any:
     """D = A·B + C as the instruction `like` computes it, bit for bit: a [M, K], b [K, N], c [M, N] or None for zero -> [M, N].
 
@@ -68,7 +80,9 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     start = np.zeros(shape, result.dtype) if c is None else _patterns(c, result, "c")
     if start.shape != shape:
         raise AccprobeError(f"c is {list(start.shape)}, not {list(shape)}")
-    d = _product(inst, model, patterns_a, np.ascontiguousarray(patterns_b.T), start, promote_every)
+    fill = ((0, 0), (0, -patterns_a.shape[1] % inst.k))
+    lines = np.pad(patterns_a, fill), np.pad(np.ascontiguousarray(patterns_b.T), fill)
+    d = chains.product(chains.in_order(inst, model, promote_every), *lines, start)
     values: NDArray[Any] = d.view(_type(result))
     return _torch().from_numpy(values) if _is_tensor(a) else values
 
@@ -82,42 +96,6 @@ def _named(like: str) -> tuple[Instruction, DotModel]:
     if inst not in models:
         raise UnknownName(f"{source} has no model of {inst.name}; {nearest(inst.name, [known.name for known in models])}")
     return inst, models[inst]
-
-
-def _product(inst: Instruction, model: DotModel, a: Bits, b: Bits, c: Bits, promote_every: int | None) -> Bits:
-    """a [M, K], b [N, K], c [M, N], bit patterns -> [M, N]."""
-    fill = -a.shape[1] % inst.k
-    a, b = (np.pad(x, ((0, 0), (0, fill))) for x in (a, b))
-    d = c.copy()
-    rows = max(1, TILE // max(1, len(b)))
-    columns = min(len(b), TILE)
-    for top in range(0, len(a), rows):
-        for left in range(0, len(b), columns):
-            tile = (slice(top, top + rows), slice(left, left + columns))
-            d[tile] = _tile(inst, model, a[tile[0]], b[tile[1]], c[tile], promote_every)
-    return d
-
-
-def _tile(inst: Instruction, model: DotModel, a: Bits, b: Bits, c: Bits, promote_every: int | None) -> Bits:
-    m, n = len(a), len(b)
-    running = c.reshape(-1) if promote_every is None else np.zeros(m * n, inst.c.dtype)
-    total = c.reshape(-1)
-    for k in range(0, a.shape[1], inst.k):
-        block_a = np.repeat(a[:, k : k + inst.k], n, axis=0)
-        block_b = np.tile(b[:, k : k + inst.k], (m, 1))
-        running = evaluate(model, inst, Request(block_a, block_b, running))
-        end = k + inst.k
-        if promote_every is not None and (end % promote_every == 0 or end == a.shape[1]):
-            total = _added(total, running, inst.d)
-            running = np.zeros(m * n, inst.c.dtype)
-    return (running if promote_every is None else total).reshape(m, n)
-
-
-def _added(total: Bits, running: Bits, fmt: Format) -> Bits:
-    """A float32 add of the GPU: rounded to nearest, subnormals kept."""
-    with np.errstate(all="ignore"):
-        values = total.view(np.float32) + fmt.values(running).astype(np.float32)
-    return np.where(np.isnan(values), np.uint32(F32_NAN), values.view(np.uint32))
 
 
 def _patterns(x: Any, fmt: Format, name: str) -> Bits:
@@ -153,11 +131,11 @@ def _from_torch(x: Any, name: str) -> NDArray[Any]:
     return np.asarray(plain.view(_type(fmt)))
 
 
-def _on_gpu(x: Any) -> bool:
+def _on_gpu(x: NDArray[Any] | Tensor) -> bool:
     return _is_tensor(x) and x.device.type == "cuda"
 
 
-def _is_tensor(x: Any) -> bool:
+def _is_tensor(x: NDArray[Any] | Tensor) -> TypeGuard[Tensor]:
     return type(x).__module__.partition(".")[0] == "torch"
 
 

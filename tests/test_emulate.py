@@ -10,7 +10,7 @@ import pytest
 
 from accprobe import emulate
 from accprobe.errors import AccprobeError, ReportError, UnknownName
-from accprobe.evaluate import evaluator
+from accprobe.evaluate import chains, evaluator
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import parse
 from accprobe.operands.kinds import draw
@@ -115,7 +115,7 @@ def test_tiles_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, c = operands(FP8.removeprefix("h200:"), 9, 7, 2, "uniform")
     whole = bits(emulate.matmul(a, b, c, like=FP8))
     for tile in (1, 3, 20):
-        monkeypatch.setattr(emulate, "TILE", tile)
+        monkeypatch.setattr(chains, "TILE", tile)
         np.testing.assert_array_equal(bits(emulate.matmul(a, b, c, like=FP8)), whole)
 
 

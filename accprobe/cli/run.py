@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from accprobe.isa.instructions import Instruction
     from accprobe.report.report import Report
     from accprobe.sass.lowering import Lowering
-    from accprobe.survey.survey import Profiler
+    from accprobe.survey.run import Profiler
 
 NOT_CONFIRMED = 1
 COULD_NOT = 2
@@ -85,7 +85,7 @@ def run(
         if output and record.resolve() == output.resolve():
             raise click.UsageError("-o and --record name the same file; give two")
         check_writable(record)
-    from accprobe.survey.survey import survey
+    from accprobe.survey.run import survey
 
     profiler = _profiler(device) if ncu else None
     latest: list[Report] = []

@@ -102,7 +102,7 @@ def _targets(arch: str | None) -> tuple[str, ...]:
 
 def _read(paths: list[Path], targets: tuple[str, ...], jobs: int | None) -> tuple[list[Kernel], Reading]:
     from accprobe.audit.kernels import Reading, kernels
-    from accprobe.survey.survey import default_jobs
+    from accprobe.survey.workers import default_jobs
 
     reading = Reading()
     with progress("looking for device code") as show:

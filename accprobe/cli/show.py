@@ -46,7 +46,7 @@ def show(report: str, instruction: str | None, form: str, expand: bool, plots: b
 
     loaded = Report.load(report)
     if instruction is not None:
-        from accprobe.survey.survey import matching
+        from accprobe.survey.selection import matching
 
         names = [row.name for row in loaded.instructions]
         chosen = set(matching(names, instruction))

@@ -133,7 +133,7 @@ def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: i
 
 def _against_vectors(models: str, folder: Path, select: tuple[str, ...], form: str) -> None:
     from accprobe.render.verification import compared, compared_data
-    from accprobe.survey.survey import matching
+    from accprobe.survey.selection import matching
     from accprobe.verify.vectors import compare, find
 
     every = find(folder)
@@ -179,7 +179,7 @@ def _opened(models: str, name: str | None, select: tuple[str, ...]) -> tuple[Dev
     from accprobe.devices import open_device
     from accprobe.devices.protocol import Prepares
     from accprobe.report.models import named_models
-    from accprobe.survey.survey import selected
+    from accprobe.survey.selection import selected
 
     if models == "sim:all":
         raise AccprobeError("sim:all goes with --vectors; for a device, name one chip, such as sim:h100")

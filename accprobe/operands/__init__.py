@@ -1,1 +1,5 @@
 """What is asked: operands of dot products, drawn at random or made for a purpose."""
+
+from accprobe.operands.request import Request
+
+__all__ = ["Request"]

@@ -43,7 +43,7 @@ def atlas(names: Sequence[str], configurations: Sequence[Configuration]) -> Iter
     for target in targets(names):
         for compiled in compile_all(configurations, target):
             config, lowering = compiled.configuration, compiled.lowering
-            chain = prediction.chain(target, config.dtype, lowering) if lowering else None
+            lowered = prediction.chain(target, config.dtype, lowering) if lowering else None
             counts = dict(lowering.sequence) if lowering else {}
             yield Entry(
                 architecture=architectures.get(target).name,
@@ -51,8 +51,8 @@ def atlas(names: Sequence[str], configurations: Sequence[Configuration]) -> Iter
                 block_k=config.block_k,
                 num_warps=config.num_warps,
                 opcodes=tuple((opcode, counts[opcode]) for opcode in lowering.matrix) if lowering else (),
-                accumulator=accumulator(chain.model) if chain else "",
-                source=chain.source if chain else "",
+                accumulator=accumulator(lowered.chain.model) if lowered else "",
+                source=lowered.source if lowered else "",
                 reason=compiled.reason or ("" if lowering and lowering.matrix else "no matrix instruction"),
             )
 

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.evaluator import evaluate
+from accprobe.evaluate.chains import Chain, product
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model import published as known_models
-from accprobe.model.tree import DotModel
-from accprobe.operands.request import Request
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import Lowering
 from accprobe.sweep import masks
@@ -34,26 +32,19 @@ _K = re.compile(r"\.(?:\d+x\d+x|168)(\d+)\b")
 
 
 @dataclass(frozen=True)
-class Chain:
+class Lowered:
     """How a unit adds the products of a block.
 
-    groups: the k of each instruction in turn, which repeat along the block. converted: operands become the instruction's
-    format first. source: where the model is published.
+    converted: operands become the instruction's format first. source: where the model is published.
     """
 
-    instruction: Instruction
-    model: DotModel
-    groups: tuple[tuple[int, ...], ...]
+    chain: Chain
     converted: bool
     source: str
 
-    @property
-    def period(self) -> int:
-        return sum(map(len, self.groups))
-
 
 @cache
-def chain(target: str, dtype: Dtype, lowering: Lowering) -> Chain | None:
+def chain(target: str, dtype: Dtype, lowering: Lowering) -> Lowered | None:
     """The chain of the matrix opcode that ran, None where no model of it is published."""
     chip = next((name for name, each in known_models.CHIPS.items() if each.architecture == target), None)
     if chip is None or len(lowering.matrix) != 1:
@@ -63,7 +54,7 @@ def chain(target: str, dtype: Dtype, lowering: Lowering) -> Chain | None:
         for inst, known in known_models.known_models(chip).items():
             if _is(inst, opcode, operand):
                 converted = operand != dtype.format.name
-                return Chain(inst, known.model, _groups(inst, converted), converted, known.source)
+                return Lowered(Chain(inst, known.model, _groups(inst, converted)), converted, known.source)
     return None
 
 
@@ -85,7 +76,7 @@ def _groups(inst: Instruction, converted: bool) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(k for k in range(2 * inst.k) if k // 2 % 2 == odd) for odd in (0, 1))
 
 
-def predict(config: Configuration, found: Chain, operands: Operands, cuts: Sequence[int]) -> Measured:
+def predict(config: Configuration, found: Lowered, operands: Operands, cuts: Sequence[int]) -> Measured:
     """What the kernel makes of these operands, all elements sampled."""
     of_cuts = masks.totals(partials(config, found, operands), cuts, config.rounded)
     a, b = (_values(x, config.dtype.format) for x in operands)
@@ -111,27 +102,17 @@ def _values(patterns: Bits, fmt: Format) -> NDArray[np.float64]:
     return fmt.integers(patterns).astype(np.float64) if fmt.is_integer else fmt.values(patterns)
 
 
-def partials(config: Configuration, found: Chain, operands: Operands) -> Iterator[Totals]:
+def partials(config: Configuration, found: Lowered, operands: Operands) -> Iterator[Totals]:
     """The sum of each block, or of all where the blocks are chained, [M, N] in f32 or s32: of every row of A with each of B.
 
     Blocks that start from zero do not depend on one another: one evaluation has an instruction of all of them.
     """
-    m, n = len(operands.a), len(operands.b)
     block_k = operands.a.shape[1] if config.chained else config.block_k
     a, b = (_blocks(_converted(x, config.dtype.format, found), block_k) for x in operands)
-    shape = (len(a), m, n, block_k)
-    a = np.broadcast_to(a[:, :, None], shape).reshape(-1, block_k)
-    b = np.broadcast_to(b[:, None], shape).reshape(-1, block_k)
+    chain = replace(found.chain, promote_every=_promotion(config, found.chain))
+    zeros = np.zeros((len(a), a.shape[1], b.shape[1]), chain.instruction.c.dtype)
     kind: type[np.int32] | type[np.float32] = np.int32 if config.dtype.is_integer else np.float32
-    total = zero = np.zeros(len(a), found.instruction.c.dtype)
-    promoted: Totals | None = None
-    interval = _promotion(config, found)
-    for k, count in _steps(found, block_k):
-        total = evaluate(found.model, found.instruction, Request(a[:, k], b[:, k], total))
-        if interval and (count % interval == 0 or count == block_k):
-            promoted = total.view(kind) if promoted is None else promoted + total.view(kind)
-            total = zero
-    yield from (total.view(kind) if promoted is None else promoted).reshape(shape[:-1])
+    yield from product(chain, a, b, zeros).view(kind)
 
 
 def _blocks(rows: NDArray[Any], block_k: int) -> NDArray[Any]:
@@ -139,24 +120,14 @@ def _blocks(rows: NDArray[Any], block_k: int) -> NDArray[Any]:
     return rows.reshape(len(rows), -1, block_k).swapaxes(0, 1)
 
 
-def _converted(patterns: Bits, fmt: Format, found: Chain) -> Bits:
+def _converted(patterns: Bits, fmt: Format, found: Lowered) -> Bits:
     if not found.converted:
         return patterns
     return fmt.values(patterns).astype(np.float16).view(np.uint16)
 
 
-def _steps(found: Chain, block_k: int) -> Iterator[tuple[slice | list[int], int]]:
-    """The k of each instruction of a block, and how many products of the block are then added."""
-    count = 0
-    for period in range(0, block_k, found.period):
-        for group in found.groups:
-            count += len(group)
-            whole = slice(period, period + len(group))
-            yield whole if len(found.groups) == 1 else [period + k for k in group], count
-
-
-def _promotion(config: Configuration, found: Chain) -> int | None:
+def _promotion(config: Configuration, chain: Chain) -> int | None:
     """Products after which `tl.dot` promotes. Only a Hopper's fp8 unit is lowered so, in whole instructions."""
-    if config.promote_every is None or found.instruction.family != "wgmma" or config.dtype.format.storage_bits != 8:
+    if config.promote_every is None or chain.instruction.family != "wgmma" or config.dtype.format.storage_bits != 8:
         return None
-    return None if config.dtype.is_integer else -(-config.promote_every // found.period) * found.period
+    return None if config.dtype.is_integer else -(-config.promote_every // chain.period) * chain.period

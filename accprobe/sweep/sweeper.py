@@ -196,7 +196,7 @@ class Sweeper:
             )
         return found
 
-    def _chain(self, compiled: Compiled) -> prediction.Chain | None:
+    def _chain(self, compiled: Compiled) -> prediction.Lowered | None:
         lowering = compiled.lowering
         return prediction.chain(self._target, compiled.configuration.dtype, lowering) if lowering else None
 
@@ -224,7 +224,7 @@ class Sweeper:
         partials = prediction.exact_partials(config, self._sampled(config, kind))
         return masks.changed(masks.totals(partials, masks.CUTS, config.rounded))
 
-    def _predicted(self, config: Configuration, chain: prediction.Chain, kind: OperandSet) -> Measured:
+    def _predicted(self, config: Configuration, chain: prediction.Lowered, kind: OperandSet) -> Measured:
         return prediction.predict(config, chain, self._sampled(config, kind), _cuts(config))
 
 

@@ -24,7 +24,7 @@ from accprobe.devices import launches as child
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.isa.instructions import parse
 from accprobe.sass.lowering import Lowering
-from accprobe.survey.survey import survey
+from accprobe.survey.run import survey
 
 GEMM = [
     (".", "LDC R1, c[0x0][0x28]", 4, 128),
@@ -266,7 +266,7 @@ def test_run_says_why_nothing_is_counted_and_goes_on(monkeypatch: pytest.MonkeyP
         raise AccprobeError("no permission")
 
     monkeypatch.setattr(ncu, "lowerings", fails)
-    monkeypatch.setattr("accprobe.survey.survey.open_device", lambda _: FakeDevice())
+    monkeypatch.setattr("accprobe.survey.run.open_device", lambda _: FakeDevice())
     result = CliRunner().invoke(main, ["run", "--device", "cuda:0", "--jobs", "1", "--select", DENSE, "--dots", "512", "--ncu"])
     assert (result.exit_code, result.stderr) == (0, "accprobe: nothing is counted, the disassembly stands: no permission\n")
 

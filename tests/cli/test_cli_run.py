@@ -18,14 +18,15 @@ from accprobe.cli import main
 from accprobe.errors import DeviceError
 from accprobe.infer.contest import Contest
 from accprobe.report.report import Report
-from accprobe.survey import survey, surveyor
+from accprobe.survey import run as survey_run
+from accprobe.survey import surveyor, workers
 
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """The device that `cuda:0` is."""
     fake = FakeDevice()
-    monkeypatch.setattr(survey, "open_device", lambda name: fake)
+    monkeypatch.setattr(survey_run, "open_device", lambda name: fake)
     monkeypatch.setattr(surveyor, "challenge", lambda *_: Contest(7, ()))
     return fake
 
@@ -85,7 +86,7 @@ def test_too_few_dots_for_every_kind_confirm_nothing(device: FakeDevice) -> None
 
 
 def test_the_help_names_the_most_workers() -> None:
-    assert f"at most {survey.MOST_JOBS}]" in " ".join(CliRunner().invoke(main, ["run", "--help"]).stdout.split())
+    assert f"at most {workers.MOST_JOBS}]" in " ".join(CliRunner().invoke(main, ["run", "--help"]).stdout.split())
 
 
 def test_row_that_is_not_confirmed_gives_status_1(device: FakeDevice) -> None:
@@ -193,7 +194,7 @@ def test_without_a_gpu_the_simulation_is_loud(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_default_number_of_dots_is_the_survey_s() -> None:
     (option,) = (parameter for parameter in main.commands["run"].params if parameter.name == "dots")
-    assert option.default == survey.DOTS
+    assert option.default == survey_run.DOTS
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.operands.request import Request
 from accprobe.report.report import Report
-from accprobe.survey import survey
+from accprobe.survey import run, survey
 
 SOME = ["wgmma.m64n8k32.f32.e4m3.e4m3*", "mma.sync.m16n8k16.f16.f16.f16.f16", "mma.sync.m8n8k4.f64*", "mma.sync*k32.s32.s8.u8*"]
 FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
@@ -54,11 +54,11 @@ class Unlike(SimulatedDevice):
 
 
 def recorded(device: Device, path: Path, select: list[str] = SOME, dots: int = 700, seed: int = 4) -> Report:
-    return survey.survey(device, select, dots, seed, record=path)
+    return survey(device, select, dots, seed, record=path)
 
 
 def replayed(path: Path, jobs: int = 1, **asked: int) -> Report:
-    return survey.survey(f"replay:{path}", jobs=jobs, **{"dots": 700, "seed": 4, **asked})
+    return survey(f"replay:{path}", jobs=jobs, **{"dots": 700, "seed": 4, **asked})
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -141,7 +141,7 @@ def run(*arguments: str) -> Result:
 def test_command_line_records_and_replays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "r.npz"
     with monkeypatch.context() as patched:
-        patched.setattr(survey, "open_device", lambda _: Unlike())
+        patched.setattr(run, "open_device", lambda _: Unlike())
         first = run("--device", "cuda:0", "--select", FP8.name, "--dots", "300", "--record", str(path))
     assert first.exit_code == 0
     again = run("--device", f"replay:{path}", "--dots", "300")
@@ -181,7 +181,7 @@ def test_a_run_cut_short_keeps_what_was_finished(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        survey.survey(Unlike(), SOME, 700, 4, on_row=stop, record=path)
+        survey(Unlike(), SOME, 700, 4, on_row=stop, record=path)
     again = replayed(path)
     assert len(again.measured) == 1
     assert {row.reason for row in again.instructions if row.status == "skipped"} == {"not in the recording"}
@@ -201,7 +201,7 @@ def test_other_expectations_are_refused(file: Path) -> None:
                 asked.append((request, placement))
             return super().dot(inst, request)
 
-    survey.survey(Asking(), [FP8.name], 700, 4)
+    survey(Asking(), [FP8.name], 700, 4)
     request, place = asked[0]
     d = unlike.dot(FP8, request)
     np.testing.assert_array_equal(device.dot_expecting(FP8, request, lambda: d, place), d)

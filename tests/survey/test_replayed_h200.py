@@ -13,7 +13,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.report.report import Report
 from accprobe.survey import surveyor
-from accprobe.survey.survey import survey
+from accprobe.survey.run import survey
 from accprobe.verify.outcome import Verification
 from accprobe.verify.random import verify
 

@@ -15,7 +15,8 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.report.report import Report, Row
 from accprobe.survey import surveyor
-from accprobe.survey.survey import matching, survey
+from accprobe.survey.run import survey
+from accprobe.survey.selection import matching
 from accprobe.verify.outcome import Verification
 
 

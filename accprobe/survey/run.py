@@ -1,0 +1,129 @@
+"""A survey: every instruction of a device characterised, verified against fresh random operands, challenged by rivals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from accprobe.devices import open_device
+from accprobe.devices.protocol import Device, HasUuid, Identifies, Prepares
+from accprobe.devices.recording import Exchanges, Recording
+from accprobe.errors import DeviceError, RecordingError
+from accprobe.isa.instructions import Instruction
+from accprobe.report.report import Report, Row, Run
+from accprobe.sass.lowering import Lowering
+from accprobe.survey.selection import selected
+from accprobe.survey.surveyor import copied, counted, witnessed
+from accprobe.survey.workers import default_jobs, here, in_processes
+
+DOTS = 1 << 14
+"""Dot products that a model is verified on where nothing else is asked for."""
+
+OnRow = Callable[[Report], None]
+Profiler = Callable[[Sequence[Instruction]], Mapping[str, Lowering]]
+"""Tells what instructions executed, by name: `ncu.lowerings` of a device."""
+
+
+def survey(
+    device: str | Device,
+    select: Sequence[str] = (),
+    dots: int = DOTS,
+    seed: int = 0,
+    jobs: int | None = None,
+    on_row: OnRow = lambda _: None,
+    profiler: Profiler | None = None,
+    with_uuid: bool = False,
+    record: Path | None = None,
+) -> Report:
+    """The report of a device, by name ("cuda:0") or already open (then in this process, whatever `jobs` says).
+
+    select: globs or names of instructions; none of them: all. on_row: called with the report so far, first with the skipped
+    rows alone, then after each row. profiler: is asked what was executed, and must agree with the disassembly. with_uuid:
+    whether the report says which board it is of. record: the file that gets every exchange with the device,
+    at the end or where the run is cut short.
+    Raises UnknownName where a glob selects nothing, DeviceError where the device stops working.
+    """
+    started = time.perf_counter()
+    name = device if isinstance(device, str) else None
+    opened = open_device(device) if isinstance(device, str) else device
+    wanted = selected(opened, select)
+    skipped = {inst.name: reason for inst in wanted if (reason := opened.why_not(inst))}
+    groups = _same_function(opened, [inst for inst in wanted if inst.name not in skipped])
+    leaders = [group[0] for group in groups]
+    workers = min(jobs or default_jobs(), len(groups)) if name else 1
+    rows = {key: Row(name=key, status="skipped", reason=reason) for key, reason in skipped.items()}
+    empty = Report.empty(opened, name, seed)
+    if with_uuid:
+        empty = _identified(empty, opened)
+
+    def so_far() -> Report:
+        run = Run(jobs=max(workers, 1), seconds=round(time.perf_counter() - started, 3), selected=len(wanted))
+        return empty.model_copy(update={"run": run, "instructions": tuple(rows[i.name] for i in wanted if i.name in rows)})
+
+    def prepare() -> None:
+        if isinstance(opened, Prepares):
+            opened.prepare(leaders)
+
+    on_row(so_far())
+    spread = workers > 1
+    if profiler or not spread:
+        prepare()
+    executed = profiler(leaders) if profiler else {}
+    members = {group[0].name: group[1:] for group in groups}
+    with (
+        closing(
+            in_processes(name, leaders, dots, seed, workers, record is not None, prepare)
+            if name and spread
+            else here(opened, leaders, dots, seed, record is not None)
+        ) as measured,
+        _recording(record, opened, f"--dots {dots} --seed {seed}", wanted, groups) as keep,
+    ):
+        for row, exchanges in measured:
+            if row.name in executed:
+                row = counted(row, executed[row.name])
+            rows[row.name] = row
+            rows |= {inst.name: copied(row, inst, opened.lowering(inst)) for inst in members[row.name]}
+            keep([row, *(rows[inst.name] for inst in members[row.name])], exchanges)
+            on_row(so_far())
+    return so_far()
+
+
+@contextmanager
+def _recording(
+    path: Path | None, device: Device, asked: str, wanted: Iterable[Instruction], groups: Iterable[Sequence[Instruction]]
+) -> Iterator[Callable[[Sequence[Row], Exchanges], None]]:
+    """Keeps exchanges in the file; whatever happens inside, those of finished rows are there."""
+    if path is None:
+        yield lambda rows, exchanges: None
+        return
+    recording = Recording.of(device, asked)
+    recording.announce(device, wanted, {inst.name: group[0].name for group in groups for inst in group})
+
+    def keep(rows: Sequence[Row], exchanges: Exchanges) -> None:
+        recording.add({row.name: witnessed(row) for row in rows}, exchanges)
+
+    try:
+        yield keep
+    finally:
+        try:
+            recording.save(path)
+        except OSError as e:
+            raise RecordingError(f"{path} cannot be written: {e.strerror}") from None
+
+
+def _same_function(device: Device, insts: Sequence[Instruction]) -> list[list[Instruction]]:
+    groups: dict[Hashable, list[Instruction]] = {}
+    for inst in insts:
+        identity = device.identity(inst) if isinstance(device, Identifies) else None
+        groups.setdefault(inst.name if identity is None else identity, []).append(inst)
+    return list(groups.values())
+
+
+def _identified(report: Report, device: Device) -> Report:
+    """The report with the UUID of its GPU. Raises DeviceError."""
+    if not isinstance(device, HasUuid):
+        raise DeviceError(f"{device.name} has no UUID; leave --with-uuid out")
+    facts = {**report.device.facts, "uuid": device.uuid()}
+    return report.model_copy(update={"device": report.device.model_copy(update={"facts": facts})})
