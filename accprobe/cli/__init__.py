@@ -12,16 +12,16 @@ from typing import Any
 import click
 
 from accprobe import __version__
-from accprobe.cli.check import check
-from accprobe.cli.diff import diff
-from accprobe.cli.doctor import doctor
-from accprobe.cli.list import list_
+from accprobe.cli.check import check_command
+from accprobe.cli.diff import diff_command
+from accprobe.cli.doctor import doctor_command
+from accprobe.cli.list import list_command
 from accprobe.cli.output import tell, terminable
-from accprobe.cli.run import COULD_NOT, INTERRUPTED, run
-from accprobe.cli.sass import sass
-from accprobe.cli.show import show
-from accprobe.cli.sweep import sweep
-from accprobe.cli.verify import verify
+from accprobe.cli.run import COULD_NOT, INTERRUPTED, run_command
+from accprobe.cli.sass import sass_command
+from accprobe.cli.show import show_command
+from accprobe.cli.sweep import sweep_command
+from accprobe.cli.verify import verify_command
 from accprobe.errors import AccprobeError, nearest
 
 
@@ -71,5 +71,16 @@ def main(ctx: click.Context) -> None:
         ctx.exit(COULD_NOT)
 
 
-for command in (run, sweep, verify, sass, show, diff, check, list_, doctor):
+_COMMANDS = (
+    run_command,
+    sweep_command,
+    verify_command,
+    sass_command,
+    show_command,
+    diff_command,
+    check_command,
+    list_command,
+    doctor_command,
+)
+for command in _COMMANDS:
     main.add_command(command)

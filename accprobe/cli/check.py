@@ -12,7 +12,7 @@ from accprobe.cli.output import tell
 BROKEN = 1
 
 
-@click.command()
+@click.command("check")
 @click.argument("report")
 @click.option("--require", multiple=True, metavar="LINE", help="'GLOB: FIELD OPERATOR VALUE'; may be given again.")
 @click.option(
@@ -23,7 +23,7 @@ BROKEN = 1
     metavar="TOML",
     help="A file with a list of such lines: require = [...]; may be given again.",
 )
-def check(report: str, require: tuple[str, ...], files: tuple[Path, ...]) -> None:
+def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]) -> None:
     """Check a report against a project's requirements.
 
     REPORT is a file or the name of a recorded one. A field is a column of `accprobe show REPORT --format csv`. A value that
@@ -38,10 +38,9 @@ def check(report: str, require: tuple[str, ...], files: tuple[Path, ...]) -> Non
     Example:
       accprobe check report.json --require 'wgmma.*.f32.e4m3.*: effective_bits >= 13'
     """
-    from accprobe.compare.requirements import check as outcomes
-    from accprobe.compare.requirements import read, read_file
-    from accprobe.render.requirements import outcome_text
-    from accprobe.render.terminal import console
+    from accprobe.compare.requirements import check, read, read_file
+    from accprobe.render.terminal.console import console
+    from accprobe.render.terminal.requirements import outcome_text
     from accprobe.report.report import Report
 
     requirements = [*map(read, require), *(one for path in files for one in read_file(path))]
@@ -50,7 +49,7 @@ def check(report: str, require: tuple[str, ...], files: tuple[Path, ...]) -> Non
     loaded = Report.load(report)
     if loaded.device.kind == "simulated":
         tell(f"SIMULATED: {report} is of published models, nothing was measured")
-    found = outcomes(loaded, requirements)
+    found = check(loaded, requirements)
     console().print(outcome_text(found))
     if not all(outcome.kept for outcome in found):
         sys.exit(BROKEN)

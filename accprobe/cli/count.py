@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-MOST = 10**15
+LARGEST_COUNT = 10**15
 """What a GPU compares in half a day."""
 
 
-class Count(click.ParamType):  # type: ignore[type-arg]
+class PositiveCount(click.ParamType):  # type: ignore[type-arg]
     """A positive whole number, also as 1e10 or 10_000_000."""
 
     name = "count"
@@ -27,6 +27,6 @@ class Count(click.ParamType):  # type: ignore[type-arg]
                 number = number if number == float(value) else 0
         if number < 1:
             self.fail(f"'{value}' is not a positive whole number, such as 1e9 or 10_000_000")
-        if number > MOST:
-            self.fail(f"'{value}' is more than any GPU gets through; give at most {MOST:.0e}")
+        if number > LARGEST_COUNT:
+            self.fail(f"'{value}' is more than any GPU gets through; give at most {LARGEST_COUNT:.0e}")
         return number

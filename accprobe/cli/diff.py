@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 DIFFERENT = 1
 
 
-@click.command()
+@click.command("diff")
 @click.argument("a")
 @click.argument("b")
 @click.option("--only", multiple=True, metavar="FIELD", help="Compare this field alone; may be given again.")
@@ -28,7 +28,7 @@ DIFFERENT = 1
     show_default=True,
 )
 @click.option("--all", "expand", is_flag=True, help="One entry an instruction, like ones too.")
-def diff(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expand: bool) -> None:
+def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expand: bool) -> None:
     """Compare two reports, or a report and published models.
 
     A and B are each a file, the name of a recorded report, or sim:NAME for published models. Instructions are compared by
@@ -43,11 +43,11 @@ def diff(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expa
       accprobe diff h200 sim:b200
       accprobe diff before.json after.json --only effective_bits
     """
-    from accprobe.compare.diff import diff as compare
+    from accprobe.compare.diff import diff
 
-    found = compare(_side(a), _side(b), only)
+    found = diff(_side(a), _side(b), only)
     if form == "json":
-        from accprobe.render.json_diff import diff_json
+        from accprobe.render.data import diff_json
 
         click.echo(plain(diff_json(found)))
     elif form == "markdown":
@@ -59,11 +59,11 @@ def diff(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expa
 
         click.echo(plain(diff_page(found, expand)))
     else:
-        from accprobe.render.terminal import console
-        from accprobe.render.terminal_diff import diff_text
+        from accprobe.render.terminal.comparison import diff_report
+        from accprobe.render.terminal.console import console
 
         out = console()
-        out.print(diff_text(found, out.width, expand))
+        out.print(diff_report(found, out.width, expand))
     if found.differs and not exit_zero:
         sys.exit(DIFFERENT)
 

@@ -13,7 +13,7 @@ from accprobe.cli.output import tell
 @click.option("--instructions", metavar="ARCH", help="Every matrix instruction of an architecture, e.g. sm_90a.")
 @click.option("--devices", is_flag=True, help="The devices that `run` takes.")
 @click.option("--reports", is_flag=True, help="The recorded reports that `show` knows by name.")
-def list_(instructions: str | None, devices: bool, reports: bool) -> None:
+def list_command(instructions: str | None, devices: bool, reports: bool) -> None:
     """List instructions, devices and recorded reports.
 
     One name a line; a tab and a remark may follow. Without an option: devices and reports.

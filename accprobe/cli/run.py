@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.count import Count
+from accprobe.cli.count import PositiveCount
 from accprobe.cli.output import announce, check_writable, keep_previous, saving, tell
-from accprobe.cli.progress import Show, progress
 from accprobe.errors import AccprobeError
+from accprobe.render.terminal.progress import Show, progress_bar
 
 if TYPE_CHECKING:
     from accprobe.isa.instructions import Instruction
@@ -25,12 +25,12 @@ COULD_NOT = 2
 INTERRUPTED = 130
 
 
-@click.command()
+@click.command("run")
 @click.option(
     "--device", default="auto", show_default=True, metavar="auto|cuda:N|sim:NAME|replay:FILE", help="What to measure."
 )
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
-@click.option("--dots", type=Count(), default=16384, show_default=True, help="Random dot products to verify each on.")
+@click.option("--dots", type=PositiveCount(), default=16384, show_default=True, help="Random dot products to verify each on.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
 @click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 8]")
 @click.option(
@@ -50,7 +50,7 @@ INTERRUPTED = 130
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
 @click.option("--with-uuid", is_flag=True, help="Put the GPU's UUID in the report, which names the board.")
-def run(
+def run_command(
     device: str,
     select: tuple[str, ...],
     dots: int,
@@ -89,7 +89,7 @@ def run(
 
     profiler = _profiler(device) if ncu else None
     latest: list[Report] = []
-    with saving(output) as save, progress("opening the device") as show:
+    with saving(output) as save, progress_bar("opening the device") as show:
 
         def on_row(report: Report) -> None:
             if not latest and report.device.reason:
@@ -141,10 +141,11 @@ def _print(latest: list[Report], form: str, expand: bool) -> None:
         if form == "json":
             click.echo(report.dumps(), nl=False)
         else:
-            from accprobe.render.terminal import console, table
+            from accprobe.render.terminal.console import console
+            from accprobe.render.terminal.report import report_table
 
             out = console()
-            out.print(table(report, out.width, expand))
+            out.print(report_table(report, out.width, expand))
 
 
 def _end_interrupted(latest: list[Report], output: Path | None) -> None:

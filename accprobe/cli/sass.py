@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from accprobe.cli.output import tell
-from accprobe.cli.progress import progress
 from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
+from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.audit.kernels import Kernel, Reading
@@ -23,7 +23,7 @@ MOST_TOLD = 20
 """Shortfalls that are told one by one."""
 
 
-@click.command()
+@click.command("sass")
 @click.argument("files", nargs=-1, type=click.UNPROCESSED, metavar="[FILE|DIR]...")
 @click.option("--arch", metavar="ARCH,…", help="Only these architectures; PTX is assembled for them. Without FILE: the atlas.")
 @click.option("--ncu", is_flag=True, help="FILE… is a command: run it under the profiler, and count what is executed.")
@@ -41,7 +41,7 @@ MOST_TOLD = 20
 @click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 8]")
 @click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="Each kernel by itself, like ones too.")
-def sass(
+def sass_command(
     files: tuple[str, ...],
     arch: str | None,
     ncu: bool,
@@ -105,7 +105,7 @@ def _read(paths: list[Path], targets: tuple[str, ...], jobs: int | None) -> tupl
     from accprobe.survey.workers import default_jobs
 
     reading = Reading()
-    with progress("looking for device code") as show:
+    with progress_bar("looking for device code") as show:
 
         def advance(reading: Reading) -> None:
             show(reading.done, reading.pieces, f"{sum(reading.functions.values()):,} functions")
@@ -126,26 +126,31 @@ def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
     if form == "json":
         click.echo(atlas.dumps(drawn), nl=False)
         return
-    from accprobe.render import atlas as rendered
-    from accprobe.render.terminal import console
-
     if form == "markdown":
-        click.echo(rendered.markdown(drawn), nl=False)
+        from accprobe.render.markdown import lowerings_markdown
+
+        click.echo(lowerings_markdown(drawn), nl=False)
     else:
-        console().print(rendered.table(drawn))
+        from accprobe.render.terminal.console import console
+        from accprobe.render.terminal.sass import lowering_table
+
+        console().print(lowering_table(drawn))
 
 
 def _print(kernels: list[Kernel], reading: Reading, form: str, expand: bool) -> None:
-    from accprobe.render import sass as rendered
-
     if form == "json":
-        click.echo(rendered.dumps(kernels, reading), nl=False)
-    elif form == "markdown":
-        click.echo(plain(rendered.markdown(kernels, reading, expand)), nl=False)
-    else:
-        from accprobe.render.terminal import console
+        from accprobe.render.data import kernels_json
 
-        console().print(rendered.terminal(kernels, reading, expand))
+        click.echo(kernels_json(kernels, reading), nl=False)
+    elif form == "markdown":
+        from accprobe.render.markdown import kernels_markdown
+
+        click.echo(plain(kernels_markdown(kernels, reading, expand)), nl=False)
+    else:
+        from accprobe.render.terminal.console import console
+        from accprobe.render.terminal.sass import kernel_tables
+
+        console().print(kernel_tables(kernels, reading, expand))
 
 
 def _exit(kernels: list[Kernel], reading: Reading, demanded: Requirements) -> None:

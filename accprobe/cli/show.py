@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from accprobe.report.report import Report
 
 
-@click.command()
+@click.command("show")
 @click.argument("report")
 @click.argument("instruction", required=False)
 @click.option(
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
 @click.option("--plots/--no-plots", default=True, help="In HTML: whether the sweeps are drawn, which takes seconds.")
-def show(report: str, instruction: str | None, form: str, expand: bool, plots: bool) -> None:
+def show_command(report: str, instruction: str | None, form: str, expand: bool, plots: bool) -> None:
     """Show a report: a table, or one instruction in full.
 
     REPORT is a file or the name of a recorded one; with INSTRUCTION, a name or glob, everything about those is shown.
@@ -61,27 +61,28 @@ def show(report: str, instruction: str | None, form: str, expand: bool, plots: b
 
 
 def _terminal(report: Report, in_full: bool, expand: bool) -> None:
-    from accprobe.render.detail import detail
-    from accprobe.render.terminal import console, table, title
+    from accprobe.render.content.overview import report_title
+    from accprobe.render.terminal.console import console, styled_lines
+    from accprobe.render.terminal.details import row_details
+    from accprobe.render.terminal.report import report_table
+    from accprobe.render.terminal.sweeps import sweep_tables
 
     out = console()
     if not in_full:
         if report.instructions or not report.sweeps:
-            out.print(table(report, out.width, expand))
+            out.print(report_table(report, out.width, expand))
         else:
-            out.print(title(report))
+            out.print(styled_lines(report_title(report)))
         if report.sweeps:
-            from accprobe.render.sweeps import sweeps
-
-            out.print("", sweeps(report.sweeps, out.width, expand, report.device.kind == "simulated"), sep="\n")
+            out.print("", sweep_tables(report.sweeps, out.width, expand, report.device.kind == "simulated"), sep="\n")
         return
     for i, row in enumerate(report.instructions):
-        out.print(*([""] if i else []), detail(row), sep="\n")
+        out.print(*([""] if i else []), row_details(row), sep="\n")
 
 
 def _figures(report: Report) -> list[str]:
     """The sweeps as SVG, a figure an operand type. Raises ToolMissing without matplotlib."""
-    from accprobe.render import figures
+    from accprobe.render.pictures import sweeps as figures
 
     try:
         drawn = figures.by_type(report.sweeps, report.device.kind == "simulated")
@@ -102,6 +103,6 @@ def _text(report: Report, form: str, in_full: bool, expand: bool, plots: bool) -
         from accprobe.render.markdown import report_markdown, rows_markdown
 
         return rows_markdown(report.instructions) if in_full else report_markdown(report, expand)
-    from accprobe.render.rows import comma_separated, json_lines
+    from accprobe.render.data import comma_separated, json_lines
 
     return comma_separated(report) if form == "csv" else json_lines(report)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from accprobe.cli.output import announce, check_writable, keep_previous, saving, tell
-from accprobe.cli.progress import progress
 from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.report.report import Report
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DIFFERENT = 1
 INTERRUPTED = 130
-ARCHITECTURES = "sm_80,sm_89,sm_90,sm_100,sm_120"
+COMPILED_FOR = "sm_80,sm_89,sm_90,sm_100,sm_120"
 
 
 class _Several(click.ParamType):  # type: ignore[type-arg]
@@ -46,7 +46,7 @@ _NAMES = _Several(str, "a list of names")
 _SIZE = click.IntRange(1)
 
 
-@click.command()
+@click.command("sweep")
 @click.option("--device", default="auto", show_default=True, metavar="auto|cuda:N|sim:NAME", help="What to sweep on.")
 @click.option("--dtype", "dtypes", type=_NAMES, default="e4m3", show_default=True, metavar="NAME,…", help="Operand types.")
 @click.option("--block-k", "block_ks", type=_NUMBERS, default="32,64,128,256,512", show_default=True, metavar="N,…")
@@ -74,8 +74,8 @@ _SIZE = click.IntRange(1)
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="Print all 24 counts of changed elements of each configuration.")
 @click.option("--compile-only", is_flag=True, help="No GPU: which opcode each configuration becomes on each --arch.")
-@click.option("--arch", type=_NAMES, default=ARCHITECTURES, show_default=True, metavar="NAME,…", help="With --compile-only.")
-def sweep(
+@click.option("--arch", type=_NAMES, default=COMPILED_FOR, show_default=True, metavar="NAME,…", help="With --compile-only.")
+def sweep_command(
     device: str,
     dtypes: list[str],
     block_ks: list[int],
@@ -123,7 +123,7 @@ def sweep(
     for path in filter(None, (output, plot)):
         check_writable(path)
     if plot:
-        from accprobe.render.figures import check_suffix
+        from accprobe.render.pictures.sweeps import check_suffix
 
         check_suffix(plot)
     before = _before(output)
@@ -132,7 +132,7 @@ def sweep(
 
     latest: list[Report] = []
     interrupted = False
-    with saving(output) as save, progress("compiling") as show:
+    with saving(output) as save, progress_bar("compiling") as show:
 
         def on_record(report: Report) -> None:
             if not latest and report.device.reason:
@@ -149,7 +149,7 @@ def sweep(
     if not interrupted or output is None:
         _print(latest, form, expand)
     if plot and latest and latest[0].sweeps:
-        from accprobe.render.figures import save as draw
+        from accprobe.render.pictures.sweeps import save as draw
 
         draw(latest[0].sweeps, plot, latest[0].device.kind == "simulated")
     if interrupted:
@@ -182,11 +182,13 @@ def _print(latest: list[Report], form: str, expand: bool) -> None:
         if form == "json":
             click.echo(report.dumps(), nl=False)
         else:
-            from accprobe.render.sweeps import sweeps
-            from accprobe.render.terminal import console, title
+            from accprobe.render.content.overview import report_title
+            from accprobe.render.terminal.console import console, styled_lines
+            from accprobe.render.terminal.sweeps import sweep_tables
 
             out = console()
-            out.print(title(report), sweeps(report.sweeps, out.width, expand, simulated=report.device.kind == "simulated"))
+            simulated = report.device.kind == "simulated"
+            out.print(styled_lines(report_title(report)), sweep_tables(report.sweeps, out.width, expand, simulated))
 
 
 def _compile_only(wanted: Sequence[Configuration], names: list[str], form: str, file: Path | None) -> None:
@@ -195,26 +197,23 @@ def _compile_only(wanted: Sequence[Configuration], names: list[str], form: str, 
     if file:
         raise AccprobeError(f"--compile-only measures nothing that {file} could hold; give --format json > FILE")
     total = len(wanted) * len(targets(names))
-    entries = list(_counted(atlas(names, wanted), total)) if sys.stderr.isatty() else list(atlas(names, wanted))
+    entries: list[Entry] = []
+    with progress_bar("compiling") as show:
+        for entry in atlas(names, wanted):
+            entries.append(entry)
+            show(len(entries), total, "compiling")
     if form == "json":
         import json
 
         lines = (json.dumps(entry.model_dump(mode="json", exclude_defaults=True)) for entry in entries)
         click.echo("[\n" + ",\n".join(lines) + "\n]")
         return
-    from accprobe.render.sweep_atlas import table
-    from accprobe.render.terminal import console
+    from accprobe.render.terminal.console import console
+    from accprobe.render.terminal.sweeps import compilation_table
 
-    console().print(table(entries))
+    console().print(compilation_table(entries))
     if all(entry.reason for entry in entries):
         raise AccprobeError(f"none of the {len(entries)} configurations becomes a matrix instruction")
-
-
-def _counted(entries: Iterator[Entry], total: int) -> Iterator[Entry]:
-    from rich.console import Console
-    from rich.progress import track
-
-    yield from track(entries, "compiling", total, console=Console(stderr=True), transient=True)
 
 
 def _end_interrupted(latest: list[Report], output: Path | None) -> None:

@@ -11,28 +11,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from accprobe.cli.count import Count
+from accprobe.cli.count import PositiveCount
 from accprobe.cli.output import tell
-from accprobe.cli.progress import progress
 from accprobe.cli.run import INTERRUPTED, NOT_CONFIRMED
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.render.plain import plain
+from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from accprobe.devices.protocol import Device
     from accprobe.isa.instructions import Instruction
     from accprobe.model.tree import DotModel
-    from accprobe.render.verification import CheckedUp, Verified
+    from accprobe.render.content.verification import CheckedUp, Verified
+    from accprobe.verify.outcome import Advance
     from accprobe.verify.vectors import Comparison
 
 MISMATCH = NOT_CONFIRMED
 
-Advance = Callable[[int, int], None]
 
-
-@click.command()
+@click.command("verify")
 @click.argument("models", metavar="REPORT|sim:NAME|sim:all")
 @click.option("--device", metavar="auto|cuda:N|sim:NAME", help="What to hold them against.  [default: the first GPU]")
 @click.option(
@@ -41,12 +38,12 @@ Advance = Callable[[int, int], None]
     metavar="DIR",
     help="Hold them against recorded results instead, in the layout of MATLAB-tensor-core's model_validation.",
 )
-@click.option("--dots", type=Count(), default="1e6", show_default=True, help="Random dot products of each instruction.")
+@click.option("--dots", type=PositiveCount(), default="1e6", show_default=True, help="Random dot products of each instruction.")
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
 @click.option("--every-sm", is_flag=True, help="Ask every SM of the GPU all of the dots, and name those that differ.")
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
-def verify(
+def verify_command(
     models: str,
     device: str | None,
     vectors: Path | None,
@@ -84,7 +81,9 @@ def verify(
 
 
 def _against_device(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:
-    from accprobe.render.verification import Verified, verified, verified_data
+    from accprobe.render.content.verification import Verified
+    from accprobe.render.data import verified_data
+    from accprobe.render.terminal.verification import heading, verification_table
     from accprobe.verify.bulk import prepare, verify_in_bulk
     from accprobe.verify.shrink import shrink
 
@@ -104,14 +103,16 @@ def _against_device(models: str, name: str | None, select: tuple[str, ...], dots
     seen = _measured(measure, len(chosen) * dots, device)
     data = {"models": models, "device": _described(device), "verified": [verified_data(row) for row in rows]}
     if rows or seen.finished:
-        _print(form, data, lambda: _titled(models, device, verified(rows)))
+        _print(form, data, lambda: [*heading(models, device), verification_table(rows)])
     _exit(any(row.done.mismatches for row in rows), seen, len(rows), len(chosen))
 
 
 def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:
     from accprobe.devices.protocol import OnEverySm
     from accprobe.health.sms import check_every_sm
-    from accprobe.render.verification import CheckedUp, checked_up, checked_up_data
+    from accprobe.render.content.verification import CheckedUp
+    from accprobe.render.data import checked_up_data
+    from accprobe.render.terminal.verification import checkup_table, heading
 
     device, chosen = _opened(models, name, select)
     if not isinstance(device, OnEverySm):
@@ -127,12 +128,13 @@ def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: i
     seen = _measured(measure, None, device)
     data = {"models": models, "device": _described(device), "checked": [checked_up_data(row) for row in rows]}
     if rows or seen.finished:
-        _print(form, data, lambda: _titled(models, device, checked_up(rows)))
+        _print(form, data, lambda: [*heading(models, device), checkup_table(rows)])
     _exit(any(row.done.faults for row in rows), seen, len(rows), len(chosen))
 
 
 def _against_vectors(models: str, folder: Path, select: tuple[str, ...], form: str) -> None:
-    from accprobe.render.verification import compared, compared_data
+    from accprobe.render.data import compared_data
+    from accprobe.render.terminal.verification import vectors_table
     from accprobe.survey.selection import matching
     from accprobe.verify.vectors import compare, find
 
@@ -153,7 +155,7 @@ def _against_vectors(models: str, folder: Path, select: tuple[str, ...], form: s
     if others:
         tell(f"left out, as {models} is not about them: {', '.join(others)}")
     data = {"models": models, "compared": [compared_data(row) for row in rows]}
-    _print(form, data, lambda: [compared(rows)])
+    _print(form, data, lambda: [vectors_table(rows)])
     if any(row.mismatches for row in rows):
         sys.exit(MISMATCH)
 
@@ -211,7 +213,7 @@ class _Seen(NamedTuple):
 
 def _measured(measure: Callable[[Advance], None], total: int | None, device: Device) -> _Seen:
     seen = [0, 0]
-    with progress(f"verifying {device.name}", speed=True) as show:
+    with progress_bar(f"verifying {device.name}", speed=True) as show:
 
         def advance(compared: int, differed: int) -> None:
             seen[0] += compared
@@ -229,20 +231,11 @@ def _described(device: Device) -> dict[str, str]:
     return {"kind": device.kind, "name": device.name, "architecture": device.architecture}
 
 
-def _titled(models: str, device: Device, body: RenderableType) -> Iterable[RenderableType]:
-    from rich.text import Text
-
-    if device.kind == "simulated":
-        yield Text("SIMULATED: the device is published models too, nothing was measured", "bold red")
-    yield Text(f"models of {models} against {device.name}, {device.architecture}", "bold")
-    yield body
-
-
-def _print(form: str, data: object, shown: Callable[[], Iterable[RenderableType]]) -> None:
+def _print(form: str, data: object, shown: Callable[[], Iterable[object]]) -> None:
     if form == "json":
         click.echo(plain(json.dumps(data, indent=1, ensure_ascii=False)))
         return
-    from accprobe.render.terminal import console
+    from accprobe.render.terminal.console import console
 
     console().print(*shown(), sep="\n")
 

@@ -1,5 +1,5 @@
 """Reports and comparisons for readers.
 
-What they say is in cells, patterns, sections and changes; pictures are drawn with svg; each other module is an output form, or
-a part of one.
+`content` has what is said, in plain words; `terminal`, `markdown` and `html` give it their form, with `pictures` for pages, and
+`data` writes for other programs. No form knows of another.
 """

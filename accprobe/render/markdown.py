@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from accprobe.audit.atlas import Atlas
+from accprobe.audit.kernels import Kernel, Reading
 from accprobe.compare.diff import Diff, generation
 from accprobe.compare.headline import headline
-from accprobe.render import changes, sections, sweeps
-from accprobe.render.cells import Cells, cells, lines, meanings
-from accprobe.render.hanging import GLUE
-from accprobe.render.patterns import patterns
-from accprobe.render.terminal import HEADERS, legend, reasons, summary, title
+from accprobe.render.content import changes, details, sass, sweeps
+from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
+from accprobe.render.content.overview import legend, reasons, report_title, summary
+from accprobe.render.content.phrases import on_one_line, unglued, words
 from accprobe.report.report import Report, Row
 from accprobe.report.words import effective_bits
 
@@ -33,27 +34,49 @@ def diff_markdown(diff: Diff, expand: bool = False) -> str:
     return _text(_diff(diff, expand))
 
 
+def lowerings_markdown(atlas: Atlas) -> str:
+    table = [(f"`{name}`", became, on) for name, became, on in sass.lowering_lines(atlas)]
+    return _text([_table(sass.LOWERING_HEADERS, table), *sass.lowering_notes(atlas)])
+
+
+def kernels_markdown(kernels: Sequence[Kernel], reading: Reading, expand: bool = False) -> str:
+    """One table, one line an opcode of a kernel, or of kernels that are alike."""
+    counted = any(kernel.executed is not None for kernel in kernels)
+    header = ["kernel", "architecture", "opcode", "in the text", *(["executed"] if counted else []), "accumulator", "sums"]
+    written = []
+    for alike in sass.alike_kernels(kernels, expand):
+        first, more = alike.first, len(alike.kernels) - 1
+        names = f"`{first.name}`" + (f" and {more} more" if more else "")
+        for line in alike.lines:
+            executed = [line.executed or "0"] if counted else []
+            cells = [names, first.architecture, f"`{line.opcode}`", line.count, *executed, line.accumulator.text]
+            written.append([*cells, "; ".join(line.sums)])
+        written += [[f"{names}: {note.text}", *[""] * (len(header) - 1)] for note in alike.notes]
+    table = _table(header, ([cell.replace("|", r"\|") for cell in line] for line in written))
+    return _text([table, "\n".join([*sass.accumulator_sources(kernels), sass.kernels_summary(kernels, reading)])])
+
+
 def _report(report: Report, expand: bool) -> Iterator[str]:
-    every = [cells(row) for row in report.measured]
-    columns = [name for name in Cells._fields if any(getattr(one, name) for one in every)]
+    columns = columns_told(report.measured)
     shown = lines(report.measured, columns, collapse=not expand)
     yield f"## {_plain(report.device.name)}, {_plain(report.device.architecture)}"
-    yield from _paragraphs(title(report).plain.split("\n"))
+    yield from _paragraphs(map(words, report_title(report)))
     if shown:
-        header = ["instruction", *(getattr(HEADERS, name).replace("\n", " ") for name in columns)]
-        table = ((_code(line.pattern), *(_plain(getattr(line.cells, name)) for name in columns)) for line in shown)
+        header = ["instruction", *(on_one_line(HEADERS[name]) for name in columns)]
+        table = ((_code(line.pattern), *(_plain(cell.text) for cell in line.phrases(columns))) for line in shown)
         yield _table(header, table)
     if told := meanings(report):
         yield _list(map(_plain, told))
     yield from _paragraphs(legend(report.measured))
     if weak := reasons(report.measured):
-        yield _list(_plain(f"{status}: {why}: {', '.join(patterns(names))}") for (status, why), names in weak.items())
-    yield from _paragraphs(summary(report, len(shown)).plain.split("\n"))
-    for problem, group in sweeps.problems(report.sweeps):
+        yield _list(_plain(why.text) for why in weak)
+    yield from _paragraphs(map(words, summary(report, len(shown))))
+    for problem, group in sweeps.by_problem(report.sweeps):
         yield f"### {_plain(problem)}"
-        fields, swept = sweeps.table(group)
-        yield _table([sweeps.header(field) for field in fields], ([_plain(cell.plain) for cell in line] for line in swept))
-        yield _list(_plain(remark.plain) for remark in sweeps.remarks(group, report.device.kind == "simulated"))
+        fields, swept = sweeps.sweep_table(group)
+        headers = [on_one_line(sweeps.COLUMNS[field].header) for field in fields]
+        yield _table(headers, ([_plain(cell.text) for cell in line] for line in swept))
+        yield _list(_plain(remark.text) for remark in sweeps.remarks(group, report.device.kind == "simulated"))
 
 
 def _row(row: Row) -> Iterator[str]:
@@ -61,27 +84,27 @@ def _row(row: Row) -> Iterator[str]:
     if row.lowering:
         ran = ", ".join(f"{count}×{_code(opcode)}" for opcode, count in row.lowering)
         digest = f", cubin sha256 {_code(row.cubin_sha256)}" if row.cubin_sha256 else ""
-        yield f"Ran as {ran}; {sections.witness(row)}{digest}."
+        yield f"Ran as {ran}; {details.opcode_witness(row)}{digest}."
     if bits := effective_bits(row):
         yield f"Effective bits: **{_plain(bits)}**."
     if row.model:
         yield "### Summation tree"
-        yield _block(sections.tree(row.model))
+        yield _block(details.tree(row.model))
         yield "### Arithmetic"
-        yield _list(map(_plain, sections.arithmetics(row, row.model)))
+        yield _list(map(_plain, details.arithmetics(row, row.model)))
     if row.findings:
-        found, notes = sections.findings(row)
+        found, notes = details.findings(row)
         yield "### Findings"
         table = ([_code(line.feature), *map(_plain, (line.value, line.bound, line.note))] for line in found)
         yield _table(("feature", "value", "bound", "note"), table)
         yield from _paragraphs(f"{mark} {note}" for mark, note in notes.items())
     if row.verification or row.rivals:
         yield "### Verification"
-        yield _list(map(_plain, (*sections.verification(row), *(f"rivals: {line}" for line in sections.rivals(row)))))
+        yield _list(map(_plain, (*details.verification(row), *(f"rivals: {line}" for line in details.rivals_left(row)))))
     if row.evidence:
         yield "### Evidence"
         yield "Bit patterns (values) of the products that are not 0 × 0, of C → of D."
-        for heading, exchanges in sections.evidence(row):
+        for heading, exchanges in details.evidence(row):
             yield f"**{_plain(heading)}**"
             yield _block(exchanges)
 
@@ -89,7 +112,7 @@ def _row(row: Row) -> Iterator[str]:
 def _diff(diff: Diff, expand: bool) -> Iterator[str]:
     yield f"## {_plain(headline(diff))}"
     yield _list(map(_plain, changes.sides(diff)))
-    found = changes.changed(diff, expand)
+    found = changes.changed_pairs(diff, expand)
     for by, heading in changes.HEADINGS.items():
         if entries := [entry for entry in found if entry.first.by == by]:
             yield f"### {heading}"
@@ -104,21 +127,19 @@ def _diff(diff: Diff, expand: bool) -> Iterator[str]:
         yield _list(map(_plain, told))
     yield "### Every verdict"
     verdicts = (
-        tuple(map(_plain, (one.verdict, str(one.pairs), one.instructions, one.remark, one.marks or "measured and confirmed")))
+        (one.verdict, str(len(one.pairs)), one.instructions, one.remark, one.marks or "measured and confirmed")
         for one in changes.verdicts(diff, expand)
     )
-    yield _table(("verdict", "pairs", "instructions", "remark", "proof"), verdicts)
+    yield _table(("verdict", "pairs", "instructions", "remark", "proof"), (map(_plain, verdict) for verdict in verdicts))
     if diff.environment:
         yield "### Environment"
-        rows = (
-            tuple(map(_plain, (change.what, change.a or "not told", change.b or "not told"))) for change in diff.environment
-        )
-        yield _table(("what", "A", "B"), rows)
+        rows = ((change.what, change.a or "not told", change.b or "not told") for change in diff.environment)
+        yield _table(("what", "A", "B"), (map(_plain, row) for row in rows))
 
 
 def _plain(text: str) -> str:
     """Text that no Markdown reader takes for markup."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.replace(GLUE, " ").split()))
+    return _SPECIAL.sub(r"\\\1", " ".join(unglued(text).split()))
 
 
 def _code(text: str) -> str:
@@ -129,7 +150,7 @@ def _code(text: str) -> str:
 
 
 def _block(lines: Iterable[str]) -> str:
-    return "\n".join(f"    {line.replace(GLUE, ' ')}" for line in lines)
+    return "\n".join(f"    {unglued(line)}" for line in lines)
 
 
 def _list(items: Iterable[str]) -> str:
@@ -140,8 +161,8 @@ def _paragraphs(texts: Iterable[str]) -> Iterator[str]:
     return map(_plain, texts)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    written = [header, ["---"] * len(header), *rows]
+def _table(header: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    written: list[Iterable[str]] = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in written)
 
 

@@ -12,7 +12,7 @@ from accprobe.compare.headline import headline
 from accprobe.compare.meaning import UNKNOWN, meaning
 from accprobe.errors import UnknownName
 from accprobe.model.features import FEATURES, finding_names
-from accprobe.render.changes import changed, verdicts
+from accprobe.render.content.changes import changed_pairs, verdicts
 from accprobe.report.published import published
 from accprobe.report.report import Report
 
@@ -213,10 +213,10 @@ def test_only_takes_fields_that_exist() -> None:
 def test_like_changes_are_one_entry() -> None:
     names = [WGMMA, f"{WGMMA}.rs", WGMMA.replace("n8", "n256")]
     a, b = (fake_report(*(float_row(name, bits, QGMMA) for name in names)) for bits in (13, 23))
-    (entry,) = changed(diff(a, b))
+    (entry,) = changed_pairs(diff(a, b))
     assert len(entry.pairs) == 3
     assert [field.name for field in entry.fields][:1] == ["effective_bits"]
-    assert len(changed(diff(a, b), expand=True)) == 3
+    assert len(changed_pairs(diff(a, b), expand=True)) == 3
 
 
 def test_every_feature_has_a_meaning_of_its_own() -> None:

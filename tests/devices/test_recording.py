@@ -26,7 +26,8 @@ from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.operands.request import Request
 from accprobe.report.report import Report
-from accprobe.survey import run, survey
+from accprobe.survey import run as survey_run
+from accprobe.survey import survey
 
 SOME = ["wgmma.m64n8k32.f32.e4m3.e4m3*", "mma.sync.m16n8k16.f16.f16.f16.f16", "mma.sync.m8n8k4.f64*", "mma.sync*k32.s32.s8.u8*"]
 FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
@@ -141,7 +142,7 @@ def run(*arguments: str) -> Result:
 def test_command_line_records_and_replays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "r.npz"
     with monkeypatch.context() as patched:
-        patched.setattr(run, "open_device", lambda _: Unlike())
+        patched.setattr(survey_run, "open_device", lambda _: Unlike())
         first = run("--device", "cuda:0", "--select", FP8.name, "--dots", "300", "--record", str(path))
     assert first.exit_code == 0
     again = run("--device", f"replay:{path}", "--dots", "300")

@@ -21,7 +21,7 @@ from accprobe.compare.possible import OPERATORS
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import catalog
 from accprobe.operands.kinds import PAIRS, draw
-from accprobe.render.terminal import HEADERS
+from accprobe.render.content.cells import HEADERS
 from accprobe.report.report import SCHEMA, Report, Row
 from accprobe.report.words import register
 from accprobe.verify import vectors
@@ -127,7 +127,7 @@ def test_detail_is_explained_as_it_is() -> None:
 
 
 def test_columns_are_those_of_the_table() -> None:
-    columns = {"instruction", *(header.replace("\n", " ") for header in HEADERS)}
+    columns = {"instruction", *(header.replace("\n", " ") for header in HEADERS.values())}
     told = first_cells(section("report", "How to read the table").partition("| status | means |")[0])
     assert told[:1] == ["column"]
     assert set(told[1:]) == columns

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from accprobe.errors import AccprobeError
-from accprobe.render import figures
+from accprobe.render.pictures import sweeps as figures
 from accprobe.report.report import Report
 from accprobe.report.sweeps import SweepRecord
 

@@ -18,7 +18,7 @@ from fakes import fake_report, float_row
 
 from accprobe.cli import main
 from accprobe.compare.diff import diff
-from accprobe.render.glossary import GLOSSARY
+from accprobe.render.content.glossary import GLOSSARY
 from accprobe.render.html import diff_page, report_page
 from accprobe.report.published import published
 from accprobe.report.report import Report
@@ -178,6 +178,12 @@ def test_simulated_report_says_so_and_names_its_device() -> None:
 def test_what_is_not_confirmed_is_told_with_its_reason() -> None:
     row = float_row(WGMMA, 13, {"QGMMA": 1}, status="inferred", reason="3 differ")
     assert f'<span class="inferred">inferred</span>: 3 differ: {WGMMA}</p>' in report_page(fake_report(row))
+
+
+def test_a_model_without_findings_is_shown() -> None:
+    text = report_page(fake_report(float_row(WGMMA, 13, {"QGMMA": 1}, findings={})))
+    assert "Summation tree" in text
+    assert "Findings" not in text
 
 
 def test_glossary_has_every_heading_and_status(page: Page) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from accprobe.model.published import CHIPS, known_models
 from accprobe.model.tree import DotModel
-from accprobe.render.bits_picture import Line, bits_picture, lines
-from accprobe.render.svg import text
-from accprobe.render.tree_picture import tree_picture
+from accprobe.render.pictures.bits import BitsLine, bits_picture, lines
+from accprobe.render.pictures.svg import text_element
+from accprobe.render.pictures.tree import tree_picture
 from accprobe.report.report import Report, Row
 
 ROWS = {row.name: row for row in Report.load("h200").measured}
@@ -22,11 +22,11 @@ def model(row: Row) -> DotModel:
     return row.model
 
 
-def drawn(row: Row) -> dict[str, Line]:
+def drawn(row: Row) -> dict[str, BitsLine]:
     return {line.name: line for line in lines(row.instruction, model(row).root)}
 
 
-def width(line: Line, class_: str) -> int:
+def width(line: BitsLine, class_: str) -> int:
     """Bits of a line that are so."""
     return sum(run.first - run.last + 1 for run in line.runs if run.class_ == class_)
 
@@ -81,4 +81,4 @@ def test_tree_has_every_sum_and_every_product(row: Row) -> None:
 
 
 def test_words_are_escaped() -> None:
-    assert text(0, 0, "<b>&") == '<text x="0" y="0">&lt;b&gt;&amp;</text>'
+    assert text_element(0, 0, "<b>&") == '<text x="0" y="0">&lt;b&gt;&amp;</text>'

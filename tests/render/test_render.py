@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from accprobe.isa.instructions import catalog
-from accprobe.render.cells import cells, compact
-from accprobe.render.detail import detail
-from accprobe.render.patterns import patterns
-from accprobe.render.terminal import table
+from accprobe.render.content.cells import cells, compact
+from accprobe.render.content.patterns import brace_patterns
+from accprobe.render.terminal.details import row_details
+from accprobe.render.terminal.report import report_table
 from accprobe.report.report import Report
 
 NAMES = [inst.name for inst in catalog("sm_90a")]
@@ -31,17 +31,17 @@ def expand(pattern: str) -> list[str]:
 
 @given(st.sets(st.sampled_from(NAMES)))
 def test_patterns_expand_to_just_the_names(names: set[str]) -> None:
-    found = [name for pattern in patterns(sorted(names)) for name in expand(pattern)]
+    found = [name for pattern in brace_patterns(sorted(names)) for name in expand(pattern)]
     assert sorted(found) == sorted(names)
 
 
 def test_like_instructions_become_one_pattern() -> None:
     names = [name for name in NAMES if re.fullmatch(r"wgmma\.m64n\d+k32\.f32\.e4m3\.e4m3(\.rs)?", name)]
-    assert patterns(names) == ["wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.rs}"]
+    assert brace_patterns(names) == ["wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.rs}"]
 
 
 def test_whole_table() -> None:
-    assert text(table(fake_report(), 160)) == WHOLE.strip("\n")
+    assert text(report_table(fake_report(), 160)) == WHOLE.strip("\n")
 
 
 WHOLE = """
@@ -63,7 +63,7 @@ no probe yet: 1 of 4 instructions (`accprobe list --instructions sm_90a` names t
 @pytest.mark.parametrize("width", [40, 80, 120, 160, 300])
 @pytest.mark.parametrize("all_of_them", [False, True])
 def test_every_width_shows_bits_opcode_and_status(width: int, all_of_them: bool) -> None:
-    shown = text(table(fake_report(), width, all_of_them), width)
+    shown = text(report_table(fake_report(), width, all_of_them), width)
     assert max(map(len, shown.splitlines())) <= width
     if width >= 80:
         lines = [line for line in shown.splitlines() if "QGMMA" in line]
@@ -73,18 +73,18 @@ def test_every_width_shows_bits_opcode_and_status(width: int, all_of_them: bool)
 
 
 def test_reader_is_told_that_another_unit_ran() -> None:
-    shown = text(table(fake_report(), 160))
+    shown = text(report_table(fake_report(), 160))
     assert (
         "Computed by HMMA on converted operands, not by a unit of their own format: mma.sync.m16n8k32.f32.e4m3.e4m3.f32."
         in shown
     )
     native = fake_report(float_row("mma.sync.m16n8k32.f32.e4m3.e4m3.f32", 13, {"QMMA.16832.F32.E4M3.E4M3": 1}))
-    assert "converted operands" not in text(table(native, 160))
+    assert "converted operands" not in text(report_table(native, 160))
 
 
 def test_reader_is_told_which_sums_keep_fewer_bits() -> None:
     assert "The running sum keeps 13 (e8m13) of the 23 fraction bits of f32: wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}." in text(
-        table(fake_report(), 160)
+        report_table(fake_report(), 160)
     )
 
 
@@ -132,27 +132,29 @@ def test_like_instructions_share_a_line_however_hard_they_were_tried() -> None:
         row["rivals"] = {"tried": rivals, "survived": [{"field": "zero_sign", "value": str(i)} for i in range(left)]}
         row["verification"] = {"dots": dots, "mismatches": 0, "seed": 0}
         rows.append(row)
-    (line,) = (line for line in text(table(fake_report(*rows), 160)).splitlines() if "{,.rs}" in line and "QGMMA" in line)
+    (line,) = (
+        line for line in text(report_table(fake_report(*rows), 160)).splitlines() if "{,.rs}" in line and "QGMMA" in line
+    )
     assert line.split()[-3:] == ["1k", "0-2/40-41", "confirmed"]
 
 
 def test_facts_about_the_device_are_in_words() -> None:
     facts = {"compute_capability": "9.0", "sm_count": 132, "memory_gib": 139.8, "max_clock_mhz": 1980, "other_fact": 1}
     device = {"kind": "cuda", "name": "GPU", "architecture": "sm_90a", "facts": facts}
-    first, *_ = text(table(fake_report(device=device), 160)).splitlines()
+    first, *_ = text(report_table(fake_report(device=device), 160)).splitlines()
     assert first == "GPU, sm_90a; compute capability 9.0, 132 SMs, 139.8 GiB, 1980 MHz at most, other fact 1"
 
 
 def test_detail_marks_what_is_undetermined_in_the_arithmetic() -> None:
     (row,) = with_finding("zero_sign", value="positive", bound="undetermined", left=["positive", "ieee"]).instructions
-    shown = " ".join(text(detail(row), 160).split())
+    shown = " ".join(text(row_details(row), 160).split())
     assert "zero terms ignored, zero sign positive?, underflow sign kept, overflow" in shown
 
 
 def test_detail_of_an_exact_sum_says_nothing_of_alignment() -> None:
     row = float_row("mma.sync.m8n8k4.f64.f64.f64.f64", 52, {"DMMA": 1}, evidence={})
     row["model"]["arithmetics"][0]["alignment_bits"] = None
-    shown = " ".join(text(detail(fake_report(row).instructions[0]), 160).split())
+    shown = " ".join(text(row_details(fake_report(row).instructions[0]), 160).split())
     assert "alignment bits exact, zero sign positive" in shown
 
 
@@ -161,7 +163,7 @@ def test_notes_of_several_findings_stand_below_the_table() -> None:
     for feature in ("zero_sign", "overflow"):
         row["findings"][feature] = {"value": "x", "bound": "undetermined", "left": ["x", "y"], "note": "nothing found"}
     row["findings"]["carries"] = {"value": "kept", "bound": "exact", "note": "alone"}
-    shown = text(detail(fake_report(row).instructions[0]), 160)
+    shown = text(row_details(fake_report(row).instructions[0]), 160)
     assert shown.count("left: x or y (1)") == 2
     assert shown.count("nothing found") == shown.count("  (1) nothing found") == 1
     assert re.search(r"^  carries +kept +exact +alone$", shown, re.MULTILINE)
@@ -171,14 +173,14 @@ def test_detail_shows_a_long_order_as_a_tree_alone() -> None:
     row = float_row("mma.sync.m16n8k32.f32.e4m3.e4m3.f32", 23, HMMA_OF_FP8)
     order = "[[[0-1 4-5 8-9 12-13] 2-3 6-7 10-11 14-31] c]"
     row["model"]["order"] = row["findings"]["order"]["value"] = order
-    shown = text(detail(fake_report(row).instructions[0]), 160)
+    shown = text(row_details(fake_report(row).instructions[0]), 160)
     assert order not in shown
     assert "  sum of C and the sum below\n    sum of products 2-3, 6-7, 10-11, 14-31 and the sum below\n" in shown
     assert "the tree above" in shown
 
 
 def test_detail_goes_on_below_further_in() -> None:
-    lines = text(detail(fake_report().instructions[2]), 52).splitlines()
+    lines = text(row_details(fake_report().instructions[2]), 52).splitlines()
     start = lines.index("    k 0: 0x38 (1) × 0x38 (1); C 0x00000000 (0)")
     assert lines[start + 1] == "        → 0x3f800000 (1)"
     assert all(line == line.rstrip() for line in lines)
@@ -187,50 +189,50 @@ def test_detail_goes_on_below_further_in() -> None:
 def test_detail_shows_evidence_of_several_features_once() -> None:
     row = float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA": 1})
     row["evidence"]["carries"] = row["evidence"]["alignment_bits"]
-    shown = text(detail(fake_report(row).instructions[0]), 160)
+    shown = text(row_details(fake_report(row).instructions[0]), 160)
     assert "  alignment_bits, carries: M - M and an ever smaller term" in shown
     assert shown.count("k 0: 0x38") == 1
 
 
 def test_columns_that_tell_little_go_before_names_are_broken() -> None:
-    shown = text(table(fake_report(), 130), 130)
+    shown = text(report_table(fake_report(), 130), 130)
     assert "mma.sync.m16n8k32.f32.e4m3.e4m3.f32  F2FP + 2×HMMA + FADD" in shown
     assert "Left out at this width: align. rounding, dots verified, rivals left/tried." in shown
 
 
 def test_simulated_instructions_are_not_said_to_be_measured() -> None:
     device = {"kind": "simulated", "name": "simulated H100", "architecture": "sm_90a"}
-    shown = text(table(fake_report(device=device), 160))
+    shown = text(report_table(fake_report(device=device), 160))
     assert "3 instructions simulated in 1.5 s" in shown
     assert "accprobe list" not in shown
 
 
 def test_undetermined_and_at_least_are_explained_only_where_they_are() -> None:
-    assert "≥" not in text(table(fake_report(), 160))
-    assert "≥: a lower bound" in text(table(with_finding("effective_bits", value=13, bound="at_least"), 160))
+    assert "≥" not in text(report_table(fake_report(), 160))
+    assert "≥: a lower bound" in text(report_table(with_finding("effective_bits", value=13, bound="at_least"), 160))
     undetermined = with_finding("zero_sign", value="ieee", bound="undetermined", left=["ieee", "positive"])
-    assert "instructions by feature: zero_sign 1." in text(table(undetermined, 160))
+    assert "instructions by feature: zero_sign 1." in text(report_table(undetermined, 160))
 
 
 def test_rows_that_are_not_confirmed_give_their_reasons() -> None:
     row = float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA": 1}, status="inferred", reason="3 of 9 dot products differ")
-    assert "inferred: 3 of 9 dot products differ: wgmma.m64n8k32.f32.e4m3.e4m3" in text(table(fake_report(row), 160))
+    assert "inferred: 3 of 9 dot products differ: wgmma.m64n8k32.f32.e4m3.e4m3" in text(report_table(fake_report(row), 160))
 
 
 def test_report_that_was_cut_short_says_so() -> None:
     cut = fake_report(run={"jobs": 1, "seconds": 1.0, "selected": 9})
-    assert "The run was cut short: 5 of 9 instructions are missing" in text(table(cut, 160))
+    assert "The run was cut short: 5 of 9 instructions are missing" in text(report_table(cut, 160))
 
 
 def test_stand_in_for_a_gpu_is_loud() -> None:
     device = {"kind": "simulated", "name": "simulated H100", "architecture": "sm_90a", "reason": "there is no NVIDIA driver"}
-    first, *_ = text(table(fake_report(device=device), 160)).splitlines()
+    first, *_ = text(report_table(fake_report(device=device), 160)).splitlines()
     assert first == "SIMULATED: no GPU found (there is no NVIDIA driver); these are published models, nothing was measured"
 
 
 def test_detail_shows_the_evidence_in_hex_and_in_values() -> None:
     row = fake_report().instructions[2]
-    shown = text(detail(row), 160)
+    shown = text(row_details(row), 160)
     assert "k 0: 0x38 (1) × 0x38 (1); C 0x00000000 (0) → 0x3f800000 (1)" in shown
     assert "sum of C and products 0-31" in shown
     assert "40 tried, 0 left: none" in shown
@@ -245,7 +247,7 @@ def test_detail_of_a_counterexample() -> None:
         "seed": 0,
         "counterexample": {"kind": "tiny", "exchange": exchange, "expected": "3f800001"},
     }
-    shown = text(detail(fake_report(row).instructions[0]), 160)
+    shown = text(row_details(fake_report(row).instructions[0]), 160)
     assert "1 of 9 random dot products differ from the model, seed 0" in shown
     assert "the first that differs, tiny: k 0: 0x38 (1) × 0x38 (1); C 0x00000000 (0) → 0x3f800000 (1)" in shown
     assert "expected 0x3f800001 (1.00000012)" in shown
@@ -253,7 +255,7 @@ def test_detail_of_a_counterexample() -> None:
 
 def test_detail_says_that_operands_were_converted() -> None:
     row = float_row("mma.sync.m16n8k32.f32.e4m3.e4m3.f32", 23, HMMA_OF_FP8)
-    shown = text(detail(fake_report(row).instructions[0]), 160)
+    shown = text(row_details(fake_report(row).instructions[0]), 160)
     assert "12×F2FP.F16.E4M3.UNPACK_B, 2×HMMA.16816.F32, 4×FADD" in shown
     assert "a unit of other formats" in shown
 

@@ -75,7 +75,7 @@ def test_a_glob_selects_rows() -> None:
 
 
 def test_commas_quotes_and_line_ends_survive() -> None:
-    from accprobe.render.rows import comma_separated
+    from accprobe.render.data import comma_separated
 
     name = 'GPU, the "best"\nof all'
     report = fake_report(float_row(ONE, 13, {"QGMMA": 1}), device={"kind": "cuda", "name": name, "architecture": "sm_90a"})

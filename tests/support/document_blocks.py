@@ -24,8 +24,9 @@ from accprobe.build.kernels import why_no_probe
 from accprobe.cli import main
 from accprobe.isa.architectures import ARCHITECTURES, get
 from accprobe.isa.instructions import catalog
-from accprobe.render.cells import cells
-from accprobe.render.sweeps import Cells, header, problems, table
+from accprobe.render.content import sweeps
+from accprobe.render.content.cells import cells
+from accprobe.render.content.phrases import on_one_line
 from accprobe.report.report import Report, Row, recorded
 
 ROOT = Path(__file__).parents[2]
@@ -117,7 +118,7 @@ def drift() -> str:
 def rooms() -> str:
     """The rooms of the package as floors of a house, from the layers that import-linter holds."""
     contracts = _project()["tool"]["importlinter"]["contracts"]
-    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    (layers,) = (c["layers"] for c in contracts if c["type"] == "layers" and "containers" not in c)
     floors = [[name.strip().removeprefix("accprobe.") for name in layer.split("|")] for layer in layers]
     left, right = max(len(name) for floor in floors for name in floor), COLUMNS - 20
     lines = []
@@ -396,9 +397,11 @@ def sweep() -> str:
         and each.num_warps < 8
         and each.block_k in (32, 128, 512)
     ]
-    ((_, lines),) = problems(chosen)
-    fields, rows = table(lines, Cells._fields[: Cells._fields.index("registers")])
-    return _table([header(field) for field in fields], ([cell.plain for cell in row] for row in rows))
+    ((_, lines),) = sweeps.by_problem(chosen)
+    columns = list(sweeps.COLUMNS)
+    fields, rows = sweeps.sweep_table(lines, columns[: columns.index("registers")])
+    headers = [on_one_line(sweeps.COLUMNS[field].header) for field in fields]
+    return _table(headers, ([cell.text for cell in row] for row in rows))
 
 
 BLOCKS = {

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from compiled import needs
 
 from accprobe.cli import main
-from accprobe.cli.sweep import ARCHITECTURES
+from accprobe.cli.sweep import COMPILED_FOR
 from accprobe.sweep.atlas import Entry, atlas
 from accprobe.sweep.configurations import configurations
 
@@ -29,7 +29,7 @@ FP8 = {
 
 @pytest.fixture(scope="module")
 def entries() -> list[Entry]:
-    return list(atlas(ARCHITECTURES.split(","), configurations(["e4m3", "f16"], [128], [2, 4])))
+    return list(atlas(COMPILED_FOR.split(","), configurations(["e4m3", "f16"], [128], [2, 4])))
 
 
 def test_two_warps_turn_fp8_into_hmma_on_hopper_and_blackwell(entries: list[Entry]) -> None:

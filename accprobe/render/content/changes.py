@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from accprobe.compare.diff import By, Diff, Pair, Verdict, generation, marked
 from accprobe.model.features import IMPORTANCE, title
-from accprobe.render.patterns import patterns
+from accprobe.render.content.patterns import brace_patterns
 from accprobe.report.report import Report
 
 HEADINGS: dict[By, str] = {
@@ -35,7 +34,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Entry:
+class AlikePairs:
     """Pairs that changed alike. name: the roles, or the names as patterns; undecided: fields that are so in some of them."""
 
     name: str
@@ -50,7 +49,7 @@ class Entry:
     @property
     def instructions(self) -> str:
         """The names as patterns: those of A, and those of B where they are others."""
-        both = (", ".join(names(self.pairs, side)) for side in ("A", "B"))
+        both = (", ".join(instruction_patterns(self.pairs, side)) for side in ("A", "B"))
         return " → ".join(dict.fromkeys(filter(None, both)))
 
     @property
@@ -59,9 +58,9 @@ class Entry:
         return self.first.note or ", ".join(map(title, self.undecided))
 
     @property
-    def families(self) -> tuple[str, ...]:
+    def families(self) -> str:
         """The instructions' families, of A and of B."""
-        return _family(self.first)
+        return " → ".join(dict.fromkeys(_family(self.first)))
 
     @property
     def verdict(self) -> Verdict:
@@ -73,7 +72,7 @@ class Entry:
         return marked(self.first.marks)
 
 
-def changed(diff: Diff, expand: bool = False) -> list[Entry]:
+def changed_pairs(diff: Diff, expand: bool = False) -> list[AlikePairs]:
     """What changed, by role first. `expand`: one entry a pair."""
     groups: dict[tuple[object, ...], list[Pair]] = {}
     for i, pair in enumerate(pair for pair in diff.pairs if pair.verdict == "changed"):
@@ -82,7 +81,7 @@ def changed(diff: Diff, expand: bool = False) -> list[Entry]:
     return sorted(map(_entry, groups.values()), key=_importance)
 
 
-def others(diff: Diff, verdict: Verdict, expand: bool = False) -> list[Entry]:
+def _others(diff: Diff, verdict: Verdict, expand: bool = False) -> list[AlikePairs]:
     """Every pair of a verdict in which no field is told, or only which are undecided."""
     groups: dict[tuple[object, ...], list[Pair]] = {}
     for i, pair in enumerate(pair for pair in diff.pairs if pair.verdict == verdict):
@@ -90,29 +89,9 @@ def others(diff: Diff, verdict: Verdict, expand: bool = False) -> list[Entry]:
     return [_entry(group) for group in groups.values()]
 
 
-class Told(NamedTuple):
-    """Pairs of one verdict in a line: how many, which, and what is to be said of them."""
-
-    verdict: Verdict
-    pairs: int
-    instructions: str
-    remark: str
-    marks: str
-    families: str
-
-
-def verdicts(diff: Diff, expand: bool = False) -> Iterator[Told]:
+def verdicts(diff: Diff, expand: bool = False) -> list[AlikePairs]:
     """Every pair, like ones together."""
-    for verdict in ORDER:
-        for entry in others(diff, verdict, expand):
-            yield Told(
-                verdict,
-                len(entry.pairs),
-                entry.instructions,
-                entry.remark,
-                entry.marks,
-                " → ".join(dict.fromkeys(entry.families)),
-            )
+    return [alike for verdict in ORDER for alike in _others(diff, verdict, expand)]
 
 
 def meanings(diff: Diff) -> list[str]:
@@ -142,27 +121,27 @@ def _side(side: str, report: Report) -> str:
     return f"{name}: {', '.join(f'{count} {status}' for status, count in counts.items())}"
 
 
-def _entry(pairs: Sequence[Pair]) -> Entry:
+def _entry(pairs: Sequence[Pair]) -> AlikePairs:
     first = pairs[0]
     undecided = dict.fromkeys(d.field for pair in pairs for d in pair.differences if d.verdict == "undecided")
     fields = [Field(name, a, b) for name, a, b in _fields(first)]
     if first.by == "role" and first.verdict == "changed" and first.a and first.b:
         fields.insert(0, Field("instruction", first.a.instruction.family, first.b.instruction.family))
-    name = _operands(str(pair.role) for pair in pairs) if first.by == "role" else ", ".join(names(pairs))
-    return Entry(name, tuple(pairs), tuple(fields), tuple(undecided))
+    name = _operands(str(pair.role) for pair in pairs) if first.by == "role" else ", ".join(instruction_patterns(pairs))
+    return AlikePairs(name, tuple(pairs), tuple(fields), tuple(undecided))
 
 
-def names(pairs: Iterable[Pair], side: str = "") -> list[str]:
+def instruction_patterns(pairs: Iterable[Pair], side: str = "") -> list[str]:
     """The instructions as patterns: of side A or B, or of the side that has them."""
     rows = [{"A": pair.a, "B": pair.b}.get(side, pair.a or pair.b) for pair in pairs]
-    return patterns(dict.fromkeys(row.name for row in rows if row))
+    return brace_patterns(dict.fromkeys(row.name for row in rows if row))
 
 
 def _fields(pair: Pair) -> tuple[tuple[str, str, str], ...]:
     return tuple((d.field, d.a, d.b) for d in pair.differences if d.verdict == "changed")
 
 
-def _importance(entry: Entry) -> tuple[bool, int]:
+def _importance(entry: AlikePairs) -> tuple[bool, int]:
     """By role first; then by the first feature that changed, other opcodes last."""
     ranks = [IMPORTANCE.index(field.name) for field in entry.fields if field.name in IMPORTANCE]
     return entry.first.by == "name", min(ranks, default=len(IMPORTANCE))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from accprobe.render.patterns import patterns
+from accprobe.render.content.patterns import brace_patterns
+from accprobe.render.content.phrases import Phrase, Tone
 from accprobe.report.report import Report, Row, Status
 from accprobe.report.words import effective_bits, found, is_converted, is_narrow, ran_as
 from accprobe.sass import opcodes
@@ -26,16 +27,40 @@ class Cells(NamedTuple):
     status: Status
 
 
+HEADERS = {
+    "ran_as": "ran as",
+    "effective_bits": "effective\nbits",
+    "alignment_bits": "align.\nbits F",
+    "alignment_rounding": "align.\nrounding",
+    "result_rounding": "result\nrounding",
+    "products_per_sum": "products\na sum",
+    "addend": "C joins",
+    "dots": "dots\nverified",
+    "rivals": "rivals\nleft/tried",
+    "status": "status",
+}
+
 MEASURES = ("dots", "rivals")
 """Cells that say how hard an instruction was tried, not what it does: like instructions share a line although these differ."""
 
 
-class Line(NamedTuple):
+class TableLine(NamedTuple):
     """One line of a table: a pattern of instructions that are alike, one of them, and the cells of all."""
 
     pattern: str
     row: Row
     cells: Cells
+
+    def phrases(self, columns: Sequence[str]) -> list[Phrase]:
+        """The cells of some columns."""
+        return [Phrase(getattr(self.cells, column), self._tone(column)) for column in columns]
+
+    def _tone(self, column: str) -> Tone:
+        if column == "effective_bits" and is_narrow(self.row):
+            return "narrow"
+        if column == "ran_as" and is_converted(self.row):
+            return "converted"
+        return self.row.status if column == "status" else ""
 
 
 def cells(row: Row) -> Cells:
@@ -54,21 +79,29 @@ def cells(row: Row) -> Cells:
     )
 
 
-def lines(rows: Sequence[Row], columns: Sequence[str], collapse: bool = True) -> list[Line]:
+def columns_told(rows: Sequence[Row]) -> list[str]:
+    """The columns that are not empty."""
+    every = [cells(row) for row in rows]
+    return [name for name in Cells._fields if any(getattr(one, name) for one in every)]
+
+
+def lines(rows: Sequence[Row], columns: Sequence[str], collapse: bool = True) -> list[TableLine]:
     """The rows as lines, in the order of their first rows.
 
     `collapse`: those of one family that are equal in the columns shown, but for how hard they were tried, become as few
     lines as patterns allow.
     """
     if not collapse:
-        return [Line(row.name, row, cells(row)) for row in rows]
+        return [TableLine(row.name, row, cells(row)) for row in rows]
     alike: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         shown = cells(row)
         key = (getattr(shown, column) for column in columns if column not in MEASURES)
         alike.setdefault((row.instruction.family, *key), []).append(row)
     return [
-        Line(pattern, group[0], _together(group)) for group in alike.values() for pattern in patterns(row.name for row in group)
+        TableLine(pattern, group[0], _together(group))
+        for group in alike.values()
+        for pattern in brace_patterns(row.name for row in group)
     ]
 
 
@@ -103,7 +136,7 @@ def meanings(report: Report) -> list[str]:
             matrix = " and ".join(dict.fromkeys(map(opcodes.stem, row.opcodes)))
             sentence = f"Computed by {matrix} on converted operands, not by a unit of their own format"
             converted.setdefault(sentence, []).append(row.name)
-    return [f"{sentence}: {', '.join(patterns(names))}." for sentence, names in (narrow | converted).items()]
+    return [f"{sentence}: {', '.join(brace_patterns(names))}." for sentence, names in (narrow | converted).items()]
 
 
 def _dots(row: Row) -> str:

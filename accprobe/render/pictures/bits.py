@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import Arithmetic, FloatArithmetic, FusedSum, IntegerArithmetic
-from accprobe.render.svg import box, path, picture, text
+from accprobe.render.pictures.svg import box, path, picture, text_element
 
 NAME_WIDTH, BITS_WIDTH, ROW, HEIGHT, MARGIN = 178, 640, 40, 20, 8
 WIDEST_BIT = 18
@@ -18,7 +18,7 @@ LETTER = 6.6
 """Pixels of a letter, about."""
 
 
-class Run(NamedTuple):
+class BitRun(NamedTuple):
     """Neighbouring bits: the place of the first and of the last, as powers of two, and what they are."""
 
     first: int
@@ -27,11 +27,11 @@ class Run(NamedTuple):
     words: str
 
 
-class Line(NamedTuple):
+class BitsLine(NamedTuple):
     """One line of the picture."""
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[BitRun, ...]
 
 
 def bits_picture(inst: Instruction, node: FusedSum) -> str:
@@ -46,7 +46,7 @@ def bits_picture(inst: Instruction, node: FusedSum) -> str:
     return picture(width, len(drawn) * ROW + MARGIN, f"Where each bit goes. {label}", shapes)
 
 
-def lines(inst: Instruction, node: FusedSum) -> Iterator[Line]:
+def lines(inst: Instruction, node: FusedSum) -> Iterator[BitsLine]:
     """What is drawn: the terms that the sum takes, how they are aligned, what is left."""
     if isinstance(node.arithmetic, IntegerArithmetic):
         yield from _integer(inst, node.arithmetic)
@@ -54,54 +54,55 @@ def lines(inst: Instruction, node: FusedSum) -> Iterator[Line]:
         yield from _float(inst, node, node.arithmetic)
 
 
-def _float(inst: Instruction, node: FusedSum, arithmetic: FloatArithmetic) -> Iterator[Line]:
+def _float(inst: Instruction, node: FusedSum, arithmetic: FloatArithmetic) -> Iterator[BitsLine]:
     lowest = 0
     if node.products:
         fraction = inst.a.mantissa_bits + inst.b.mantissa_bits
         lowest = -fraction
-        yield Line("a product A × B", (Run(1, 0, "whole", "1-3"), Run(-1, -fraction, "kept", f"{fraction} fraction bits")))
+        below = BitRun(-1, -fraction, "kept", f"{fraction} fraction bits")
+        yield BitsLine("a product A × B", (BitRun(1, 0, "whole", "1-3"), below))
     if node.has_addend:
         lowest = min(lowest, -inst.c.mantissa_bits)
-        yield Line("C", _significand(inst.c.mantissa_bits, f"{inst.c.mantissa_bits} of {inst.c}"))
+        yield BitsLine("C", _significand(inst.c.mantissa_bits, f"{inst.c.mantissa_bits} of {inst.c}"))
     for child in node.children[:1]:
         bits = _result_bits(child.arithmetic)
         lowest = min(lowest, -bits)
-        yield Line("the sum before", _significand(bits, f"{bits} fraction bits"))
+        yield BitsLine("the sum before", _significand(bits, f"{bits} fraction bits"))
     carries = len(node.terms).bit_length()
-    top = Run(carries, 0, "whole", "carries")
+    top = BitRun(carries, 0, "whole", "carries")
     window = arithmetic.alignment_bits
     if window is None:
         low = min(lowest, -arithmetic.result.mantissa_bits) - 6
-        yield Line("aligned to the largest", (top, Run(-1, low, "kept", "exact: every bit is kept")))
+        yield BitsLine("aligned to the largest", (top, BitRun(-1, low, "kept", "exact: every bit is kept")))
     else:
         low = min(lowest, -window) - 6
-        cut = Run(-window - 1, low, "lost", arithmetic.alignment_rounding)
-        yield Line("aligned to the largest", (top, Run(-1, -window, "kept", f"F = {window} bits"), cut))
+        cut = BitRun(-window - 1, low, "lost", arithmetic.alignment_rounding)
+        yield BitsLine("aligned to the largest", (top, BitRun(-1, -window, "kept", f"F = {window} bits"), cut))
     kept, most = arithmetic.result_bits, arithmetic.result.mantissa_bits
     runs = list(_significand(kept, f"{kept} bits"))
     if most > kept:
-        runs.append(Run(-kept - 1, -most, "lost", f"0 in {arithmetic.result}"))
-    yield Line(f"result {arithmetic.result}, {arithmetic.result_rounding}", tuple(runs))
+        runs.append(BitRun(-kept - 1, -most, "lost", f"0 in {arithmetic.result}"))
+    yield BitsLine(f"result {arithmetic.result}, {arithmetic.result_rounding}", tuple(runs))
 
 
-def _significand(fraction: int, words: str) -> tuple[Run, ...]:
-    return Run(0, 0, "whole", "1"), Run(-1, -fraction, "kept", words)
+def _significand(fraction: int, words: str) -> tuple[BitRun, ...]:
+    return BitRun(0, 0, "whole", "1"), BitRun(-1, -fraction, "kept", words)
 
 
 def _result_bits(arithmetic: Arithmetic) -> int:
     return arithmetic.result_bits if isinstance(arithmetic, FloatArithmetic) else 0
 
 
-def _integer(inst: Instruction, arithmetic: IntegerArithmetic) -> Iterator[Line]:
+def _integer(inst: Instruction, arithmetic: IntegerArithmetic) -> Iterator[BitsLine]:
     product = inst.a.bits + inst.b.bits
-    yield Line("a product A × B", (Run(product - 1, 0, "kept", f"{product} bits"),))
+    yield BitsLine("a product A × B", (BitRun(product - 1, 0, "kept", f"{product} bits"),))
     says = "wraps modulo 2^32" if arithmetic.overflow == "wrap" else "saturates"
     bits = arithmetic.result.bits
-    yield Line(f"sum and result {arithmetic.result}", (Run(bits - 1, 0, "kept", f"{bits} bits, {says}"),))
+    yield BitsLine(f"sum and result {arithmetic.result}", (BitRun(bits - 1, 0, "kept", f"{bits} bits, {says}"),))
 
 
-def _shapes(line: Line, y: float, high: int, bit: float) -> Iterator[str]:
-    yield text(MARGIN, y + 15, line.name)
+def _shapes(line: BitsLine, y: float, high: int, bit: float) -> Iterator[str]:
+    yield text_element(MARGIN, y + 15, line.name)
     for run in line.runs:
         x, count = NAME_WIDTH + MARGIN + (high - run.first) * bit, run.first - run.last + 1
         yield box(x, y, count * bit, HEIGHT, run.class_)
@@ -109,8 +110,8 @@ def _shapes(line: Line, y: float, high: int, bit: float) -> Iterator[str]:
             ticks = ((step, x + i * bit, y + at) for i in range(1, count) for step, at in (("M", HEIGHT - 4), ("L", HEIGHT)))
             yield path(ticks, "tick")
         if len(run.words) * LETTER <= count * bit:
-            yield text(x + count * bit / 2, y + 14, run.words, text_anchor="middle", class_="on-bits")
+            yield text_element(x + count * bit / 2, y + 14, run.words, text_anchor="middle", class_="on-bits")
         ends = {run.first: x + bit / 2, run.last: x + (count - 0.5) * bit}
         if count * bit > 40:
             for place, at in ends.items():
-                yield text(at, y + HEIGHT + 11, str(place), text_anchor="middle", class_="place")
+                yield text_element(at, y + HEIGHT + 11, str(place), text_anchor="middle", class_="place")

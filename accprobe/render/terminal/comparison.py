@@ -1,20 +1,19 @@
-"""A comparison for the terminal: the headline, what changed, what is on one side alone, what it means."""
+"""A comparison: the headline, what changed, what is on one side alone, what it means."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from accprobe.compare.diff import Diff, Verdict, generation
 from accprobe.compare.headline import headline
-from accprobe.render.changes import HEADINGS, ORDER, Entry, changed, meanings, names, sides, verdicts
-from accprobe.render.hanging import Hanging
-from accprobe.render.terminal import wrapped
+from accprobe.render.content import changes
+from accprobe.render.content.changes import AlikePairs, changed_pairs
+from accprobe.render.terminal.console import Hanging, ruled, wrapped
 
 STYLES: dict[Verdict, str] = {
     "changed": "yellow",
@@ -30,24 +29,24 @@ GAPS = 6
 """Between the four columns."""
 
 
-def diff_text(diff: Diff, width: int, expand: bool = False) -> RenderableType:
+def diff_report(diff: Diff, width: int, expand: bool = False) -> RenderableType:
     """The whole comparison; `expand`: one entry a pair."""
     parts: list[RenderableType] = [Text(headline(diff), "bold")]
-    parts.append(Hanging([Text(side, "dim") for side in sides(diff)], 0))
-    found = changed(diff, expand)
-    for by, heading in HEADINGS.items():
+    parts.append(Hanging([Text(side, "dim") for side in changes.sides(diff)], 0))
+    found = changed_pairs(diff, expand)
+    for by, heading in changes.HEADINGS.items():
         entries = [entry for entry in found if entry.first.by == by]
         if entries:
             parts += [Text(f"\n{heading}", "bold"), _table(diff, entries, width)]
     below = [*_verdicts(diff, expand), *_environment(diff)]
     parts += [Text(), Hanging(below, 0)] if below else []
-    if told := meanings(diff):
+    if told := changes.meanings(diff):
         parts += [Text("\nWhat it means for a kernel", "bold"), Hanging([Text(f"! {line}", "yellow") for line in told], 0)]
     return Group(*parts, Text(), Hanging([_summary(diff)], 0))
 
 
-def _table(diff: Diff, entries: list[Entry], width: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+def _table(diff: Diff, entries: list[AlikePairs], width: int) -> Table:
+    table = ruled(left=0)
     headers = ("field", f"A: {generation(diff.a)}", f"B: {generation(diff.b)}")
     every = [(field.title, field.a, field.b) for entry in entries for field in entry.fields]
     taken = sum(max(map(len, column)) for column in zip(headers, *every, strict=True))
@@ -62,7 +61,7 @@ def _table(diff: Diff, entries: list[Entry], width: int) -> Table:
     return table
 
 
-def _lines(entry: Entry, room: int) -> Iterator[tuple[Text, Text, Text, Text]]:
+def _lines(entry: AlikePairs, room: int) -> Iterator[tuple[Text, Text, Text, Text]]:
     """An entry's lines: its name and mark beside its fields."""
     name = [Text(line, "bold") for pattern in _pieces(entry) for line in wrapped(pattern, room).split("\n")]
     if entry.marks:
@@ -73,18 +72,18 @@ def _lines(entry: Entry, room: int) -> Iterator[tuple[Text, Text, Text, Text]]:
         yield (name[i] if i < len(name) else Text(), *shown)
 
 
-def _pieces(entry: Entry) -> list[str]:
-    return names(entry.pairs) if entry.first.by == "name" else entry.name.split("; ")
+def _pieces(entry: AlikePairs) -> list[str]:
+    return changes.instruction_patterns(entry.pairs) if entry.first.by == "name" else entry.name.split("; ")
 
 
 def _verdicts(diff: Diff, expand: bool) -> Iterator[Text]:
     """What is not in the tables; what is the same by number alone, but for `expand`: nobody asks for the names."""
     same: Counter[tuple[str, str]] = Counter()
-    for told in verdicts(diff, expand):
+    for told in changes.verdicts(diff, expand):
         if told.verdict == "same" and not expand:
-            same[told.families, told.marks] += told.pairs
+            same[told.families, told.marks] += len(told.pairs)
         elif told.verdict != "changed":
-            yield _told(told.verdict, told.pairs, told.instructions, told.remark, told.marks)
+            yield _told(told.verdict, len(told.pairs), told.instructions, told.remark, told.marks)
     for (families, marks), count in same.items():
         yield _told("same", count, families, "", marks)
 
@@ -103,7 +102,7 @@ def _environment(diff: Diff) -> Iterator[Text]:
 
 def _summary(diff: Diff) -> Text:
     text = Text("pairs: ", "bold")
-    for i, verdict in enumerate(verdict for verdict in ORDER if diff.counts[verdict]):
+    for i, verdict in enumerate(verdict for verdict in changes.ORDER if diff.counts[verdict]):
         text.append(", " if i else "").append(f"{diff.counts[verdict]} {verdict}", STYLES[verdict])
     if diff.unmeasured:
         text.append(f"; {diff.unmeasured} instructions measured on neither side", "dim")

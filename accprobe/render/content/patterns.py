@@ -1,9 +1,13 @@
-"""Many instruction names as few brace patterns, as a shell would expand them: "wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.rs}"."""
+"""Many numbers as few ranges, and many instruction names as few patterns.
+
+A pattern is as a shell would expand it: "wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.rs}".
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 _NAME = re.compile(
     r"(?P<head>.+?)\.(?P<m>m\d+)(?P<n>n\d+)(?P<k>k\d+)(?P<saturate>\.satfinite)?(?P<rest>(?:\.[^.]+)*?)(?P<rs>\.rs)?"
@@ -13,7 +17,14 @@ Slots = tuple[tuple[str, ...], ...]
 """For each part of a name the values that it takes; the pattern stands for every combination."""
 
 
-def patterns(names: Iterable[str]) -> list[str]:
+def ranges(numbers: list[int]) -> Iterator[str]:
+    """Ascending numbers as "0-15", "20"."""
+    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        yield str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
+
+
+def brace_patterns(names: Iterable[str]) -> list[str]:
     """The names as patterns, in the order of their first names; together they expand to just these names."""
     found: list[Slots] = [tuple((part,) for part in _parts(name)) for name in names]
     before = -1

@@ -1,4 +1,4 @@
-"""Requirements for the terminal: which are kept, and what breaks the others."""
+"""Requirements: which are kept, and what breaks the others."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from accprobe.compare.requirements import NOTHING, Outcome
-from accprobe.render.hanging import Hanging
-from accprobe.render.patterns import patterns
+from accprobe.render.content.patterns import brace_patterns
+from accprobe.render.terminal.console import Hanging
 
 
 def outcome_text(outcomes: Sequence[Outcome]) -> Hanging:
@@ -23,7 +23,7 @@ def _lines(outcome: Outcome) -> Iterator[Text]:
     for breach in outcome.breaches:
         found.setdefault(breach.found, []).append(breach.name)
     for value, names in found.items():
-        yield Text(f"  found {value}: {', '.join(patterns(names))}")
+        yield Text(f"  found {value}: {', '.join(brace_patterns(names))}")
 
 
 def _count(outcome: Outcome) -> str:

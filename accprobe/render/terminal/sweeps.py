@@ -1,21 +1,54 @@
-"""The atlas of the sweep's kernel as a table: what each configuration becomes on each architecture."""
+"""Sweeps as tables, one for each problem; and what each configuration of the kernel compiles to, where nothing ran."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from accprobe.render.content.sweeps import COLUMNS, SweepLine, by_problem, mask_counts, remarks, sweep_table
+from accprobe.render.terminal.console import ruled, styled
+from accprobe.report.sweeps import SweepRecord
 from accprobe.sweep.atlas import Entry
 
+WIDE = 126
+"""Columns from which predicted errors, registers, shared memory and stages are shown."""
 
-def table(entries: Sequence[Entry]) -> RenderableType:
+_LEFT = ("dtype", "ran_as", "normal", "full_width")
+_NARROW = tuple(field for field in COLUMNS if field not in ("predicted", "registers", "shared", "stages"))
+
+
+def sweep_tables(records: Sequence[SweepRecord], width: int, expand: bool = False, simulated: bool = False) -> RenderableType:
+    """`expand`: with all counts of changed elements."""
+    parts: list[RenderableType] = []
+    for problem, shown in by_problem(records):
+        parts += [""] if parts else []
+        parts.append(Text(problem, "bold"))
+        if any(line.first.measured for line in shown):
+            parts.append(_table(shown, width))
+        parts += map(styled, remarks(shown, simulated))
+        if expand:
+            parts += [Text(mask_counts(record), "dim") for line in shown for record in line.records if record.masks]
+    return Group(*parts)
+
+
+def _table(shown: Sequence[SweepLine], width: int) -> Table:
+    found = ruled(gap=1 if width >= WIDE else 0, left=0)
+    fields, lines = sweep_table(shown, _NARROW if width < WIDE else tuple(COLUMNS))
+    for field in fields:
+        found.add_column(COLUMNS[field].header, justify="left" if field in _LEFT else "right", no_wrap=True)
+    last = [here.first.dtype != below.first.dtype for here, below in pairwise(shown)]
+    for line, ends in zip(lines, [*last, False], strict=True):
+        found.add_row(*map(styled, line), end_section=ends)
+    return found
+
+
+def compilation_table(entries: Sequence[Entry]) -> RenderableType:
     """Block-Ks that become the same opcode share a line."""
-    found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    found = ruled(left=0)
     for header in ("architecture", "operand type", "warps", "block-K", "opcode", "in the cubin", "accumulator"):
         found.add_column(header, justify="right" if header == "warps" else "left", no_wrap=header != "opcode")
     rejected: dict[str, list[Entry]] = {}
@@ -51,11 +84,8 @@ def _places(rejected: Sequence[Entry]) -> Iterator[str]:
     for (dtype, block_k, architectures), counts in warps.items():
         blocks.setdefault((dtype, tuple(counts), architectures), []).append(block_k)
     for (dtype, of, architectures), sizes in blocks.items():
-        yield f"{dtype} with {_words(of)} warps at block-K {_words(sizes)} on {', '.join(architectures)}"
-
-
-def _words(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
+        warps_told, sizes_told = (", ".join(map(str, numbers)) for numbers in (of, sizes))
+        yield f"{dtype} with {warps_told} warps at block-K {sizes_told} on {', '.join(architectures)}"
 
 
 def _alike(entry: Entry) -> tuple[str, str, int, str, str, str]:

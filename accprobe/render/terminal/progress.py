@@ -15,7 +15,7 @@ class Show(Protocol):
 
 
 @contextmanager
-def progress(description: str, speed: bool = False) -> Iterator[Show]:
+def progress_bar(description: str, speed: bool = False) -> Iterator[Show]:
     """A bar while the block runs; it leaves nothing behind. speed: how many a second, instead of how many of how many."""
     if not sys.stderr.isatty():
         yield lambda completed, total, description: None

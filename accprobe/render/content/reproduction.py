@@ -26,7 +26,7 @@ def commands(report: Report) -> list[str]:
     return lines
 
 
-def versions(report: Report) -> dict[str, str]:
+def recorded_versions(report: Report) -> dict[str, str]:
     """What the result may depend on."""
     commit = {"commit": report.tool.commit} if report.tool.commit else {}
     return {"accprobe": report.tool.version, **commit, **report.environment, "seed": str(report.seed)}

@@ -13,7 +13,7 @@ def element(name: str, content: str = "", **attributes: object) -> str:
     return f"<{name}{inside}>{content}</{name}>" if content else f"<{name}{inside}/>"
 
 
-def text(x: float, y: float, words: str, **attributes: object) -> str:
+def text_element(x: float, y: float, words: str, **attributes: object) -> str:
     """Words at a point; plain text, whatever is in it."""
     return element("text", escape(words), x=_short(x), y=_short(y), **attributes)
 

@@ -1,28 +1,19 @@
-"""Sweeps as tables: for the terminal, and their cells and remarks for pages too."""
+"""Sweeps as tables: their problems, columns, cells and remarks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Literal, NamedTuple
-
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from typing import NamedTuple
 
 from accprobe.isa.formats import FORMATS
+from accprobe.render.content.phrases import Phrase
 from accprobe.report.sweeps import EffectiveBits, SweepRecord
 from accprobe.report.words import register
 from accprobe.sass import opcodes
 
-WIDE = 126
-"""Columns from which predicted errors, registers, shared memory and stages are shown."""
 
-SIMULATED = "Simulated: published models evaluated, nothing was measured."
-
-
-class Line(NamedTuple):
+class SweepLine(NamedTuple):
     """The records of one configuration, one for each operand set."""
 
     records: tuple[SweepRecord, ...]
@@ -35,72 +26,40 @@ class Line(NamedTuple):
         return next((each for each in self.records if each.operands == operands), None)
 
 
-class Cells(NamedTuple):
-    """What a line shows."""
+class Column(NamedTuple):
+    """cell: of a line, empty where nothing is known."""
 
-    dtype: Text
-    warps: Text
-    block_k: Text
-    ran_as: Text
-    normal: Text
-    full_width: Text
-    error: Text
-    predicted: Text
-    differ: Text
-    tflops: Text
-    registers: Text
-    shared: Text
-    stages: Text
+    header: str
+    cell: Callable[[SweepLine], Phrase]
 
 
-HEADERS = {
-    "dtype": "operand\ntype",
-    "warps": "\nwarps",
-    "block_k": "\nblock-K",
-    "ran_as": "\nran as",
-    "normal": "bits,\nnormal",
-    "full_width": "bits,\nfull-width",
-    "error": "relative\nerror",
-    "predicted": "predicted\nerror",
-    "differ": "bits\ndiffer",
-    "tflops": "\nTFLOP/s",
-    "registers": "\nregisters",
-    "shared": "shared\nKiB",
-    "stages": "\nstages",
+COLUMNS = {
+    "dtype": Column("operand\ntype", lambda line: Phrase(line.first.dtype)),
+    "warps": Column("\nwarps", lambda line: _number(line.first.num_warps)),
+    "block_k": Column("\nblock-K", lambda line: _number(line.first.block_k)),
+    "ran_as": Column("\nran as", lambda line: _ran_as(line.first)),
+    "normal": Column("bits,\nnormal", lambda line: _bits(line.of("normal") or line.of("uniform"))),
+    "full_width": Column("bits,\nfull-width", lambda line: _bits(line.of("full-width"))),
+    "error": Column("relative\nerror", lambda line: _number(line.first.relative_error, ".2e")),
+    "predicted": Column("predicted\nerror", lambda line: _predicted(line.first)),
+    "differ": Column("bits\ndiffer", lambda line: _differ(line)),
+    "tflops": Column("\nTFLOP/s", lambda line: _number(line.first.tflops, ".0f")),
+    "registers": Column("\nregisters", lambda line: _number(line.first.registers)),
+    "shared": Column("shared\nKiB", lambda line: _number(line.first.shared_bytes, ".0f", 1024)),
+    "stages": Column("\nstages", lambda line: _number(line.first.num_stages)),
 }
-_LEFT = ("dtype", "ran_as", "normal", "full_width")
-_NARROW = tuple(field for field in Cells._fields if field not in ("predicted", "registers", "shared", "stages"))
 
 
-def header(field: str) -> str:
-    """On one line."""
-    return HEADERS[field].replace("\n", " ").strip()
-
-
-def problems(records: Sequence[SweepRecord]) -> Iterator[tuple[str, list[Line]]]:
+def by_problem(records: Sequence[SweepRecord]) -> Iterator[tuple[str, list[SweepLine]]]:
     """What was swept, in words, and its lines: records that differ in their operands alone stand together."""
     found: dict[tuple[object, ...], list[SweepRecord]] = {}
     for each in records:
         found.setdefault(each.model_copy(update={"operands": "normal"}).key, []).append(each)
-    for problem, group in groupby((Line(tuple(same)) for same in found.values()), _problem):
+    for problem, group in groupby((SweepLine(tuple(same)) for same in found.values()), _problem):
         yield problem, list(group)
 
 
-def sweeps(records: Sequence[SweepRecord], width: int, expand: bool = False, simulated: bool = False) -> RenderableType:
-    """Sweeps, a table for each problem; `expand`: with all counts of changed elements."""
-    parts: list[RenderableType] = []
-    for problem, shown in problems(records):
-        parts += [""] if parts else []
-        parts.append(Text(problem, "bold"))
-        if any(line.first.measured for line in shown):
-            parts.append(_table(shown, width))
-        parts += remarks(shown, simulated)
-        if expand:
-            parts += [_counts(record) for line in shown for record in line.records if record.masks]
-    return Group(*parts)
-
-
-def _problem(line: Line) -> str:
+def _problem(line: SweepLine) -> str:
     each = line.first
     promoted = f", promoted every {each.promote_every} products" if each.promote_every else ""
     how = "rounded" if each.rounded else "cut"
@@ -108,51 +67,20 @@ def _problem(line: Line) -> str:
     return f"Truncation-mask sweep: {size}{promoted}; masked bits are {how}; Triton {each.triton}"
 
 
-def _table(shown: Sequence[Line], width: int) -> Table:
-    found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1 if width >= WIDE else 0, 0, 0))
-    fields, lines = table(shown, _NARROW if width < WIDE else Cells._fields)
-    for field in fields:
-        justify: Literal["left", "right"] = "left" if field in _LEFT else "right"
-        found.add_column(HEADERS[field], justify=justify, no_wrap=True)
-    for line, after in zip(zip(shown, lines, strict=True), [*shown[1:], None], strict=True):
-        found.add_row(*line[1], end_section=after is not None and after.first.dtype != line[0].first.dtype)
-    return found
-
-
-def table(shown: Sequence[Line], among: Sequence[str] = Cells._fields) -> tuple[list[str], list[list[Text]]]:
+def sweep_table(shown: Sequence[SweepLine], among: Sequence[str] = tuple(COLUMNS)) -> tuple[list[str], list[list[Phrase]]]:
     """The columns, of those given, in which anything stands, and the lines."""
-    every = [cells(line)._asdict() for line in shown]
-    fields = [field for field in among if any(each[field].plain for each in every)]
-    return fields, [[each[field] for field in fields] for each in every]
+    every = [{name: COLUMNS[name].cell(line) for name in among} for line in shown]
+    told = [name for name in among if any(cells[name].text for cells in every)]
+    return told, [[cells[name] for name in told] for cells in every]
 
 
-def cells(line: Line) -> Cells:
-    """A line's cells, empty where nothing is known."""
-    each = line.first
-    return Cells(
-        Text(each.dtype),
-        Text(str(each.num_warps)),
-        Text(str(each.block_k)),
-        _ran_as(each),
-        _bits(line.of("normal") or line.of("uniform")),
-        _bits(line.of("full-width")),
-        _error(each.relative_error),
-        _error(each.prediction.relative_error if each.prediction else None),
-        _differ(line),
-        Text("" if each.tflops is None else f"{each.tflops:.0f}"),
-        Text("" if each.registers is None else str(each.registers)),
-        Text("" if each.shared_bytes is None else f"{each.shared_bytes / 1024:.0f}"),
-        Text("" if each.num_stages is None else str(each.num_stages)),
-    )
-
-
-def _ran_as(record: SweepRecord) -> Text:
+def _ran_as(record: SweepRecord) -> Phrase:
     counts = dict(record.lowering)
     if not record.opcodes:
         ffma = counts.get("FFMA")
-        return Text(f"{ffma}×FFMA" if ffma else "")
+        return Phrase(f"{ffma}×FFMA" if ffma else "")
     text = " + ".join(f"{counts[opcode]}×{opcodes.stem(opcode)}" for opcode in record.opcodes)
-    return Text(text, "bold magenta" if _is_converted(record) else "")
+    return Phrase(text, "converted" if _is_converted(record) else "")
 
 
 def _is_converted(record: SweepRecord) -> bool:
@@ -167,48 +95,52 @@ def bits(found: EffectiveBits) -> str:
     return f"{found.value} ({register(FORMATS['f32'], found.value)})"
 
 
-def _bits(record: SweepRecord | None) -> Text:
+def _bits(record: SweepRecord | None) -> Phrase:
     if record is None:
-        return Text("")
+        return Phrase("")
     if record.unit_overflow:
-        return Text(f"32 {record.unit_overflow.rule}", "bold yellow" if record.unit_overflow.rule == "saturate" else "")
+        return Phrase(f"32 {record.unit_overflow.rule}", "narrow" if record.unit_overflow.rule == "saturate" else "")
     if record.effective_bits is None:
-        return Text("")
+        return Phrase("")
     narrow = record.effective_bits.bound == "exact" and record.effective_bits.value < FORMATS["f32"].mantissa_bits
-    return Text(bits(record.effective_bits), "bold yellow" if narrow else "")
+    return Phrase(bits(record.effective_bits), "narrow" if narrow else "")
 
 
-def _error(value: float | None) -> Text:
-    return Text("" if value is None else f"{value:.2e}")
+def _number(value: float | None, form: str = "", unit: int = 1) -> Phrase:
+    return Phrase("" if value is None else f"{value / unit if unit > 1 else value:{form}}")
 
 
-def _differ(line: Line) -> Text:
+def _predicted(record: SweepRecord) -> Phrase:
+    return _number(record.prediction.relative_error if record.prediction else None, ".2e")
+
+
+def _differ(line: SweepLine) -> Phrase:
     predicted = [each.prediction for each in line.records if each.prediction]
     if not predicted:
-        return Text("")
+        return Phrase("")
     differ = sum(each.differ for each in predicted)
-    return Text(f"{differ:,}", "bold red" if differ else "green")
+    return Phrase(f"{differ:,}", "bad" if differ else "good")
 
 
-def remarks(shown: Sequence[Line], simulated: bool) -> Iterator[Text]:
+def remarks(shown: Sequence[SweepLine], simulated: bool) -> Iterator[Phrase]:
     """What has to be known to read a problem's table."""
     records = [record for line in shown for record in line.records]
     if simulated:
-        yield Text(SIMULATED, "bold red")
+        yield Phrase("Simulated: published models evaluated, nothing was measured.", "bad")
     if converted := [record for record in records if _is_converted(record)]:
         where = "; ".join(places(converted, records))
-        yield Text(f"! {where}: operands are converted and multiplied by HMMA, not by fp8's own unit.", "yellow")
+        yield Phrase(f"! {where}: operands are converted and multiplied by HMMA, not by fp8's own unit.", "warning")
     if any(record.effective_bits and record.effective_bits.bound == "at_least" for record in records):
-        yield Text("≥: exact sums of these operands would not have shown more either: the data is the limit.", "dim")
-    yield from (Text(text, "dim") for text in _told(records, _overflow))
+        yield Phrase("≥: exact sums of these operands would not have shown more either: the data is the limit.", "quiet")
+    yield from (Phrase(text, "quiet") for text in _told(records, _overflow))
     if predicted := [record.prediction for record in records if record.prediction]:
         elements, masks = predicted[0].elements, len(next((record.masks for record in records if record.masks), [0]))
-        yield Text(
+        yield Phrase(
             f"predicted: by the published model of the opcode, {elements:,} elements with each of {masks} masks; "
             "bits differ: how many of these, both operand sets.",
-            "dim",
+            "quiet",
         )
-    yield from (Text(text, "dim") for text in _told(records, lambda record: record.reason))
+    yield from (Phrase(text, "quiet") for text in _told(records, lambda record: record.reason))
     yield from _profiled(records)
 
 
@@ -254,25 +186,25 @@ def _overflow(record: SweepRecord) -> str:
     )
 
 
-def _profiled(records: Sequence[SweepRecord]) -> Iterator[Text]:
+def _profiled(records: Sequence[SweepRecord]) -> Iterator[Phrase]:
     agree = [record for record in records if record.profile and record.profile.agrees]
     if agree:
         where = "; ".join(places(agree, records))
-        yield Text(f"{where}: the profiler counted as many executions as the disassembly says.", "green")
+        yield Phrase(f"{where}: the profiler counted as many executions as the disassembly says.", "good")
     for record in records:
         if record.profile and not record.profile.agrees:
             (place,), profile = places([record]), record.profile
             counted = ", ".join(f"{count:,}×{opcode}" for opcode, count in profile.executed) or "no matrix instruction"
             expected = ", ".join(f"{count:,}×{opcode}" for opcode, count in profile.expected)
-            yield Text(f"{place}: the profiler counted {counted}; the disassembly says {expected}.", "bold red")
+            yield Phrase(f"{place}: the profiler counted {counted}; the disassembly says {expected}.", "bad")
 
 
-def _counts(record: SweepRecord) -> Text:
+def mask_counts(record: SweepRecord) -> str:
+    """How many elements each mask changed."""
     what = f"{record.dtype}, {record.num_warps} warps, block-K {record.block_k}, {record.operands}"
     changed = " ".join(str(count) for _, count in record.masks)
     control = " ".join(str(count) for _, count in record.control)
-    return Text(
+    return (
         f"{what}\n  changed of {record.m * record.n:,}, masking 0 to 23 bits: {changed}\n"
-        f"  exact sums, of {record.control_elements:,}: {control}",
-        "dim",
+        f"  exact sums, of {record.control_elements:,}: {control}"
     )

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from accprobe.model.tree import DotModel, FusedSum
-from accprobe.render.sections import ranges
-from accprobe.render.svg import box, element, path, picture, text
+from accprobe.render.content.patterns import ranges
+from accprobe.render.pictures.svg import box, element, path, picture, text_element
 
 LEAF_HEIGHT, PITCH = 22, 30
 STEP, RADIUS, MARGIN, ARROW = 62, 14, 8, 34
@@ -53,20 +53,20 @@ class _Drawing:
         self.shapes.append(element("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=RADIUS, class_="sum"))
         several = len(self._model.arithmetics) > 1
         mark = f"@{self._model.arithmetics.index(node.arithmetic)}" if several else "Σ"
-        self.shapes.append(text(x, y + 5, mark, text_anchor="middle"))
+        self.shapes.append(text_element(x, y + 5, mark, text_anchor="middle"))
         return _Spot(x + RADIUS, y, height)
 
     def result(self, end: _Spot) -> None:
         """Draw D after the last sum."""
         self.shapes.append(path([("M", end.x, end.y), ("L", end.x + ARROW, end.y)], "edge"))
-        self.shapes.append(text(end.x + ARROW + 6, end.y + 5, "D"))
+        self.shapes.append(text_element(end.x + ARROW + 6, end.y + 5, "D"))
 
     def _leaf(self, words: str) -> _Spot:
         y = MARGIN + self.rows * PITCH + LEAF_HEIGHT / 2
         self.rows += 1
         cut = words if len(words) <= LONGEST_LEAF else f"{words[: LONGEST_LEAF - 1]}…"
         self.shapes.append(box(MARGIN, y - LEAF_HEIGHT / 2, self._leaf_width, LEAF_HEIGHT, "leaf"))
-        self.shapes.append(text(MARGIN + 8, y + 5, cut))
+        self.shapes.append(text_element(MARGIN + 8, y + 5, cut))
         return _Spot(MARGIN + self._leaf_width, y, 0)
 
 

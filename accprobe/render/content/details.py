@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import groupby
 from typing import NamedTuple
 
-from accprobe.infer.findings import Exchange as Seen
 from accprobe.isa.formats import Format
-from accprobe.isa.instructions import Instruction
 from accprobe.model.features import OF_ALIGNMENT
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum
-from accprobe.render.hanging import GLUE
-from accprobe.report import report
+from accprobe.render.content.patterns import ranges
+from accprobe.render.content.verification import exchange_text, pattern_text
 from accprobe.report.report import Exchange, Row
 from accprobe.report.words import word
 
@@ -62,13 +59,6 @@ def _tree(node: FusedSum, model: DotModel, indent: str) -> Iterator[str]:
     yield f"{indent}sum{mark} of {' and '.join(terms)}"
     for child in node.children:
         yield from _tree(child, model, indent + "  ")
-
-
-def ranges(numbers: list[int]) -> Iterator[str]:
-    """Ascending numbers as "0-15", "20"."""
-    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-        members = [number for _, number in run]
-        yield str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
 
 
 def arithmetics(row: Row, model: DotModel) -> Iterator[str]:
@@ -120,12 +110,12 @@ _WITNESS = {
 }
 
 
-def witness(row: Row) -> str:
+def opcode_witness(row: Row) -> str:
     """Who says what an instruction ran as."""
     return _WITNESS.get(row.opcode_source or "", "")
 
 
-def rivals(row: Row) -> Iterator[str]:
+def rivals_left(row: Row) -> Iterator[str]:
     """How many were tried, and which are left."""
     if row.rivals:
         left = "; ".join(f"{rival.field} {rival.value}" for rival in row.rivals.survived) or "none"
@@ -142,8 +132,8 @@ def verification(row: Row) -> Iterator[str]:
         yield "operands: " + ", ".join(f"{count:,} {kind}" for kind, count in done.kinds.items())
     if first := done.counterexample:
         inst = row.instruction
-        yield f"the first that differs, {first.kind}: {_exchange(inst, first.exchange)}"
-        yield f"expected {_shown(inst.d, int(first.expected, 16))}"
+        yield f"the first that differs, {first.kind}: {exchange_text(inst, first.exchange)}"
+        yield f"expected {pattern_text(inst.d, int(first.expected, 16))}"
 
 
 class Evidence(NamedTuple):
@@ -161,39 +151,4 @@ def evidence(row: Row) -> Iterator[Evidence]:
     for exchanges, names in features.items():
         why = [WHY[name] for name in names if name in WHY]
         heading = ", ".join(names) + (f": {why[0]}" if why else "")
-        yield Evidence(heading, [_exchange(row.instruction, shown) for shown in exchanges])
-
-
-def _exchange(inst: Instruction, shown: Exchange) -> str:
-    """ "k 0: 0x38 (1) × 0x38 (1); k 1-31: …; C 0x0 (0) → 0x3f800000 (1)"; products of two zeros are left out."""
-    seen = report.patterns(inst, shown)
-    pairs = list(zip(seen.a, seen.b, strict=True))
-    terms = []
-    for pair in dict.fromkeys(pairs):
-        if pair != (0, 0):
-            at = ", ".join(ranges([k for k in range(inst.k) if pairs[k] == pair]))
-            terms.append(f"k {at}: {_shown(inst.a, pair[0])}{GLUE}×{GLUE}{_shown(inst.b, pair[1])}")
-    terms.append(f"C{GLUE}{_shown(inst.c, seen.c)}")
-    return f"{'; '.join(terms)} →{GLUE}{_shown(inst.d, seen.d)}"
-
-
-def mismatch(inst: Instruction, seen: Seen, expected: int) -> str:
-    """A dot product in hex and value, what came back, and what was expected."""
-    text = f"{_exchange(inst, report.exchange(inst, seen))}, expected {_shown(inst.d, expected)}"
-    return text.replace(GLUE, " ")
-
-
-def _shown(fmt: Format, pattern: int) -> str:
-    import numpy as np
-
-    value = float(fmt.values(np.array([pattern], fmt.dtype))[0])
-    return f"0x{pattern:0{fmt.storage_bits // 4}x}{GLUE}({_number(value)})"
-
-
-def _number(value: float) -> str:
-    """A power of two as such where that is shorter to read."""
-    if value != 0 and abs(value) not in (float("inf"), 1.0, 2.0, 4.0) and value == value:
-        mantissa, exponent = value.hex().split("p")
-        if mantissa.lstrip("-") == "0x1.0000000000000":
-            return f"{'-' if value < 0 else ''}2^{int(exponent)}"
-    return f"{value:.9g}"
+        yield Evidence(heading, [exchange_text(row.instruction, shown) for shown in exchanges])

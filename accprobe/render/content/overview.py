@@ -1,0 +1,100 @@
+"""What is told of a report as a whole: what was measured with what, what marks mean, what is not confirmed, how it ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, get_args
+
+from accprobe.render.content.cells import cells
+from accprobe.render.content.patterns import brace_patterns
+from accprobe.render.content.phrases import Phrase, Phrases
+from accprobe.report.report import Report, Row, Status
+
+FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz at most"}
+"""Facts about a device in words; others are written after their names."""
+
+
+class Reason(NamedTuple):
+    """Instructions that are not confirmed, and why."""
+
+    status: Status
+    reason: str
+    names: tuple[str, ...]
+
+    @property
+    def patterns(self) -> str:
+        return ", ".join(brace_patterns(self.names))
+
+    @property
+    def text(self) -> str:
+        return f"{self.status}: {self.reason}: {self.patterns}"
+
+
+def report_title(report: Report) -> Iterator[Phrases]:
+    """What was measured, with what."""
+    if report.device.kind == "simulated":
+        because = f"no GPU found ({report.device.reason}); " if report.device.reason else ""
+        yield (Phrase(f"SIMULATED: {because}these are published models, nothing was measured", "bad"),)
+    if report.device.kind == "replay":
+        yield (Phrase("REPLAYED from a recording: nothing was measured now", "replayed"),)
+    facts = f"; {told}" if (told := device_facts(report)) else ""
+    yield Phrase(f"{report.device.name}, {report.device.architecture}", "strong"), Phrase(facts, "quiet")
+    yield (Phrase(measured_with(report), "quiet"),)
+
+
+def device_facts(report: Report) -> str:
+    return ", ".join(FACTS.get(key, f"{key.replace('_', ' ')} {{}}").format(fact) for key, fact in report.device.facts.items())
+
+
+def measured_with(report: Report) -> str:
+    commit = f" ({report.tool.commit})" if report.tool.commit else ""
+    versions = ", ".join(f"{name} {version}" for name, version in report.environment.items())
+    return f"accprobe {report.tool.version}{commit}, seed {report.seed}; {versions}"
+
+
+def legend(rows: list[Row]) -> Iterator[str]:
+    """What the marks in the table mean, of those that it has."""
+    every = [text for row in rows for text in cells(row)]
+    if any(text.startswith("≥") for text in every):
+        yield "≥: a lower bound, the operands' formats reach no further."
+    if "any" in every:
+        yield "any: the bits are the same whatever it is, as those of integer sums that wrap are in every order."
+    undetermined = Counter(
+        feature for row in rows for feature, finding in row.findings.items() if finding.bound == "undetermined" and finding.left
+    )
+    if undetermined:
+        mark = "?: undetermined" if any(text.endswith("?") for text in every) else "Undetermined"
+        features = ", ".join(f"{feature} {count}" for feature, count in undetermined.most_common())
+        yield (
+            f"{mark}, several values explain everything seen; instructions by feature: {features}."
+            " With an instruction's name `show` lists the values."
+        )
+
+
+def reasons(rows: Iterable[Row]) -> list[Reason]:
+    """Why rows are not confirmed, those of one status and reason together."""
+    found: dict[tuple[Status, str], list[str]] = {}
+    for row in rows:
+        if row.status != "confirmed":
+            found.setdefault((row.status, row.reason), []).append(row.name)
+    return [Reason(*why, tuple(names)) for why, names in found.items()]
+
+
+def why_skipped(report: Report) -> list[Reason]:
+    return reasons(row for row in report.instructions if row.status == "skipped")
+
+
+def summary(report: Report, lines_shown: int | None = None) -> Iterator[Phrases]:
+    """How many instructions ended in which status. lines_shown: lines of the table, where like instructions share one."""
+    counts = Counter(row.status for row in report.instructions)
+    done = {"simulated": "simulated", "replay": "replayed"}.get(report.device.kind, "measured")
+    every = ", ".join(f"{counts[status]} {status}" for status in get_args(Status) if status != "skipped" and counts[status])
+    skipped = f"; {counts['skipped']} skipped" if counts["skipped"] else ""
+    alike = ""
+    if lines_shown is not None and lines_shown < len(report.measured):
+        alike = f"; like ones share a line ({lines_shown} line{'s' * (lines_shown > 1)}, --all has each)"
+    ended = f"{len(report.measured)} instructions {done} in {report.run.seconds:.1f} s: {every or 'none'}{skipped}"
+    yield Phrase(ended, "strong"), Phrase(alike, "aside")
+    if cut := report.run.selected - len(report.instructions):
+        yield (Phrase(f"The run was cut short: {cut} of {report.run.selected} instructions are missing", "bad"),)

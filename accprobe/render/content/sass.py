@@ -1,0 +1,144 @@
+"""What machine code says: kernels that are alike, their opcodes, accumulators and sums; what instructions become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from accprobe.audit.atlas import Atlas
+from accprobe.audit.kernels import Kernel, Reading
+from accprobe.isa.formats import FORMATS
+from accprobe.render.content.patterns import brace_patterns
+from accprobe.render.content.phrases import Phrase
+from accprobe.report.words import lowered
+from accprobe.sass.opcodes import parse
+from accprobe.sass.promotion import Chain
+
+LOWERING_HEADERS = ("instruction", "becomes", "on")
+
+
+@dataclass(frozen=True)
+class OpcodeLine:
+    """A matrix opcode of kernels that are alike. count: "×4", "×4-64" where they have it so often; executed: where counted."""
+
+    opcode: str
+    count: str
+    executed: str | None
+    accumulator: Phrase
+    sums: list[str]
+
+
+@dataclass(frozen=True)
+class AlikeKernels:
+    """Kernels of a file and architecture whose opcodes, sums and conversions are the same, however many of each."""
+
+    kernels: Sequence[Kernel]
+
+    @property
+    def first(self) -> Kernel:
+        return self.kernels[0]
+
+    @property
+    def lines(self) -> Iterator[OpcodeLine]:
+        for opcode, _ in self.first.matrix:
+            counts = [dict(kernel.matrix)[opcode] for kernel in self.kernels]
+            count = f"×{min(counts)}" if min(counts) == max(counts) else f"×{min(counts)}-{max(counts)}"
+            executed = sum(dict(kernel.executed or ()).get(opcode, 0) for kernel in self.kernels)
+            told = f"{executed:,}" if self.first.executed is not None else None
+            yield OpcodeLine(opcode, count, told, _accumulator(self.first, opcode), _sums(self.first, opcode))
+
+    @property
+    def notes(self) -> Iterator[Phrase]:
+        """What unpacks operands for another unit, and what else feeds it."""
+        kernel = self.first
+        if kernel.emulated:
+            narrow, unit = kernel.emulated
+            unpacks = ", ".join(f"{c.count}×{c.opcode}" for c in kernel.conversions if c.unpacked)
+            arithmetic = f"the arithmetic is {unit}'s, not an {narrow} unit's"
+            yield Phrase(f"! {narrow} operands are unpacked for {unit} ({unpacks}): {arithmetic}", "conversion")
+        fed = [c for c in kernel.conversions if c.feeds and not c.unpacked]
+        if fed:
+            yield Phrase("fed by " + ", ".join(f"{c.count}×{c.opcode} → {' and '.join(c.feeds)}" for c in fed), "quiet")
+
+
+def alike_kernels(kernels: Sequence[Kernel], expand: bool) -> list[AlikeKernels]:
+    """`expand`: each kernel by itself."""
+    groups: dict[object, list[Kernel]] = {}
+    for number, kernel in enumerate(kernels):
+        opcodes = tuple(sorted(opcode for opcode, _ in kernel.matrix))
+        sums = tuple(sorted({text for opcode in opcodes for text in _sums(kernel, opcode)}))
+        key = (kernel.file, kernel.architecture, opcodes, sums, kernel.emulated, kernel.executed is None)
+        groups.setdefault(number if expand else key, []).append(kernel)
+    return list(map(AlikeKernels, groups.values()))
+
+
+def _accumulator(kernel: Kernel, opcode: str) -> Phrase:
+    known = kernel.accumulators[opcode]
+    if known is None:
+        return Phrase("unknown", "quiet")
+    narrow = known.bits is not None and known.bits < FORMATS[known.format].mantissa_bits
+    return Phrase(known.text, "narrow" if narrow else "")
+
+
+def _sums(kernel: Kernel, opcode: str) -> list[str]:
+    """What becomes of the sums that an opcode makes, one text for those that are alike."""
+    return list(dict.fromkeys(promotion(chain) for chain in kernel.chains if opcode in dict(chain.opcodes)))
+
+
+def promotion(chain: Chain) -> str:
+    """ "4 × k32, then promoted by FADD: 128 products"."""
+    size = f" × k{chain.k}" if chain.k else f" × {chain.unit}"
+    if chain.verdict == "never":
+        return "never promoted: one sum for as long as the loop runs"
+    if chain.verdict == "unknown":
+        least = f"; {chain.least}{size} or more" if chain.least > 1 else ""
+        return f"promotion cannot be told: {chain.reason}{least}"
+    total = f": {chain.products} products" if chain.k else ""
+    if chain.verdict == "whole":
+        return f"{chain.most}{size} in all{total}"
+    count = str(chain.most) if chain.least == chain.most else f"{max(chain.least, 1)} to {chain.most}"
+    return f"{count}{size}, then promoted by {chain.by}{total}"
+
+
+def accumulator_sources(kernels: Sequence[Kernel]) -> Iterator[str]:
+    """Where accumulators are known from, one line a source."""
+    found: dict[str, dict[str, None]] = {}
+    for kernel in kernels:
+        for opcode, known in kernel.accumulators.items():
+            source = known.source if known else "unknown: neither measured nor published"
+            found.setdefault(source, {})[f"{parse(opcode).stem} {kernel.architecture}"] = None
+    for source, where in found.items():
+        yield f"{', '.join(where)}: {source}"
+
+
+def kernels_summary(kernels: Sequence[Kernel], reading: Reading) -> str:
+    every = sum(reading.functions.values())
+    if any(kernel.executed is not None for kernel in kernels):
+        seen = f"{every:,} launch{'es' * (every != 1)} seen"
+        return f"{seen}, {len(kernels):,} kernel{'s' * (len(kernels) != 1)} executed matrix opcodes"
+    by_architecture = ", ".join(f"{name} {count:,}" for name, count in reading.functions.items())
+    text = f"{every:,} function{'s' * (every != 1)} read ({by_architecture}), {len(kernels):,} with matrix opcodes"
+    if reading.ptx:
+        text += f"; PTX for {', '.join(reading.ptx)} besides, which the driver compiles"
+    return text
+
+
+def lowering_lines(atlas: Atlas) -> Iterator[tuple[str, str, str]]:
+    """Instructions that become the same on the same architectures share a line."""
+    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for name, became in atlas.lowerings.items():
+        shown: dict[str, list[str]] = {}
+        for sequence, targets in became.items():
+            shown.setdefault(lowered(sequence), []).extend(targets)
+        key = tuple((text, ", ".join(sorted(on, key=atlas.targets.index))) for text, on in shown.items())
+        alike.setdefault(key, []).append(name)
+    for key, names in alike.items():
+        for pattern in brace_patterns(names):
+            for text, on in key:
+                yield pattern, text, on
+
+
+def lowering_notes(atlas: Atlas) -> Iterator[str]:
+    yield f"compiled with NVRTC {atlas.compiler}, read with nvdisasm {atlas.disassembler}; nothing ran"
+    if atlas.missing:
+        yield f"No probe, or no longer known to this compiler: {', '.join(atlas.missing)}"

@@ -1,0 +1,72 @@
+"""Dot products that a device was asked, and what it answered: one in words, bit patterns in hex with their values, or many."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from accprobe.health.sms import Checkup
+from accprobe.infer.findings import Counterexample
+from accprobe.isa.formats import Format
+from accprobe.isa.instructions import Instruction
+from accprobe.render.content.patterns import ranges
+from accprobe.render.content.phrases import GLUE, unglued
+from accprobe.report import report
+from accprobe.report.report import Exchange
+from accprobe.verify.outcome import Verification
+from accprobe.verify.vectors import Mismatch
+
+
+class Verified(NamedTuple):
+    """One instruction: the outcome, the wall seconds, and the smallest counterexample (None: none, or it did not come back)."""
+
+    inst: Instruction
+    done: Verification
+    seconds: float
+    smallest: Counterexample | None = None
+
+    @property
+    def dots_a_second(self) -> float:
+        return self.done.dots / self.seconds if self.seconds else 0.0
+
+
+class CheckedUp(NamedTuple):
+    """One instruction on every SM."""
+
+    inst: Instruction
+    done: Checkup
+    seconds: float
+
+
+def exchange_text(inst: Instruction, shown: Exchange) -> str:
+    """ "k 0: 0x38 (1) × 0x38 (1); k 1-31: …; C 0x0 (0) → 0x3f800000 (1)"; products of two zeros are left out."""
+    seen = report.patterns(inst, shown)
+    pairs = list(zip(seen.a, seen.b, strict=True))
+    terms = []
+    for pair in dict.fromkeys(pairs):
+        if pair != (0, 0):
+            at = ", ".join(ranges([k for k in range(inst.k) if pairs[k] == pair]))
+            terms.append(f"k {at}: {pattern_text(inst.a, pair[0])}{GLUE}×{GLUE}{pattern_text(inst.b, pair[1])}")
+    terms.append(f"C{GLUE}{pattern_text(inst.c, seen.c)}")
+    return f"{'; '.join(terms)} →{GLUE}{pattern_text(inst.d, seen.d)}"
+
+
+def mismatch(inst: Instruction, found: Counterexample | Mismatch) -> str:
+    """A dot product in hex and value, what came back, and what was expected."""
+    text = f"{exchange_text(inst, report.exchange(inst, found.exchange))}, expected {pattern_text(inst.d, found.expected)}"
+    return unglued(text)
+
+
+def pattern_text(fmt: Format, pattern: int) -> str:
+    import numpy as np
+
+    value = float(fmt.values(np.array([pattern], fmt.dtype))[0])
+    return f"0x{pattern:0{fmt.storage_bits // 4}x}{GLUE}({_number(value)})"
+
+
+def _number(value: float) -> str:
+    """A power of two as such where that is shorter to read."""
+    if value != 0 and abs(value) not in (float("inf"), 1.0, 2.0, 4.0) and value == value:
+        mantissa, exponent = value.hex().split("p")
+        if mantissa.lstrip("-") == "0x1.0000000000000":
+            return f"{'-' if value < 0 else ''}2^{int(exponent)}"
+    return f"{value:.9g}"

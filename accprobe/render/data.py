@@ -1,0 +1,194 @@
+"""What is known, for other programs: comma-separated values and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from accprobe.audit.accumulators import Accumulator
+from accprobe.audit.kernels import Kernel, Reading
+from accprobe.compare.diff import Diff, Difference, Pair, generation
+from accprobe.compare.headline import headline
+from accprobe.infer.findings import Counterexample
+from accprobe.isa.instructions import Instruction
+from accprobe.render.content.verification import CheckedUp, Verified
+from accprobe.report import report
+from accprobe.report.columns import records
+from accprobe.report.report import Report, Row, Tool
+from accprobe.sass.promotion import UNBOUNDED, Chain
+from accprobe.verify.vectors import Comparison, Mismatch
+
+KERNELS_SCHEMA = 1
+
+
+def comma_separated(report: Report) -> str:
+    """A header and a line an instruction (RFC 4180, lines end in a line feed); nothing known is an empty cell."""
+    every = list(records(report))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, every[0].keys() if every else (), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(every)
+    return text.getvalue()
+
+
+def json_lines(report: Report) -> str:
+    """One flat JSON object an instruction, all with the same keys; nothing known is null."""
+    return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in records(report))
+
+
+def diff_json(diff: Diff) -> str:
+    """One object: both sides, the headline, environment, counts by verdict, every pair with the fields in which it differs."""
+    data = {
+        "headline": headline(diff),
+        "differs": diff.differs,
+        "a": _side(diff.a),
+        "b": _side(diff.b),
+        "environment": [asdict(change) for change in diff.environment],
+        "counts": dict(diff.counts),
+        "unmeasured": diff.unmeasured,
+        "pairs": [_pair(pair) for pair in diff.pairs],
+    }
+    return json.dumps(data, indent=1, ensure_ascii=False)
+
+
+def _side(report: Report) -> dict[str, Any]:
+    device = report.device
+    return {
+        "name": device.name,
+        "kind": device.kind,
+        "architecture": device.architecture,
+        "generation": generation(report),
+        "instructions": len(report.measured),
+    }
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    return {
+        "verdict": pair.verdict,
+        "by": pair.by,
+        "role": str(pair.role),
+        "a": pair.a and pair.a.name,
+        "b": pair.b and pair.b.name,
+        "marks": list(pair.marks),
+        "note": pair.note,
+        "fields": [_difference(pair, difference) for difference in pair.differences],
+    }
+
+
+def _difference(pair: Pair, difference: Difference) -> dict[str, Any]:
+    return {
+        "field": difference.field,
+        "verdict": difference.verdict,
+        "a": _value(pair.a, difference.field, difference.a),
+        "b": _value(pair.b, difference.field, difference.b),
+        "means": difference.means,
+    }
+
+
+def _value(row: Row | None, field: str, text: str) -> dict[str, Any]:
+    """The value as the report has it, and as tables show it."""
+    finding = row.findings.get(field) if row else None
+    if finding is None:
+        return {"text": text}
+    return {"value": finding.value, "bound": finding.bound, "left": list(finding.left), "text": text}
+
+
+def kernels_json(kernels: Sequence[Kernel], reading: Reading) -> str:
+    """Everything, one kernel a line."""
+    head = {
+        "schema": KERNELS_SCHEMA,
+        "kind": "sass",
+        "tool": Tool.current().model_dump(exclude_none=True),
+        "functions": dict(reading.functions),
+        "ptx": reading.ptx,
+        "unread": reading.problems,
+    }
+    body = ",\n".join(f"  {json.dumps(_kernel(kernel))}" for kernel in kernels)
+    return f'{json.dumps(head)[:-1]},\n "kernels": [\n{body}\n ]}}\n'
+
+
+def _kernel(kernel: Kernel) -> dict[str, Any]:
+    known = {opcode: _accumulator(a) for opcode, a in kernel.accumulators.items()}
+    data: dict[str, Any] = {
+        "file": kernel.file,
+        "name": kernel.name,
+        "architecture": kernel.architecture,
+        "opcodes": dict(kernel.matrix),
+        "conversions": [{"opcode": c.opcode, "count": c.count, "feeds": list(c.feeds)} for c in kernel.conversions],
+        "emulated": None if kernel.emulated is None else {"format": kernel.emulated[0], "by": kernel.emulated[1]},
+        "accumulators": known,
+        "sums": [_chain(chain) for chain in kernel.chains],
+    }
+    if kernel.executed is not None:
+        data |= {"launches": kernel.launches, "executed": dict(kernel.executed)}
+    return data
+
+
+def _accumulator(known: Accumulator | None) -> dict[str, Any] | None:
+    if known is None:
+        return None
+    plain = {"bits": known.bits, "bound": known.bound, "format": known.format}
+    return {**plain, "alignment_bits": known.alignment_bits, "source": known.source}
+
+
+def _chain(chain: Chain) -> dict[str, Any]:
+    return {
+        "opcodes": dict(chain.opcodes),
+        "verdict": chain.verdict,
+        "least": chain.least,
+        "most": chain.most if chain.most < UNBOUNDED else None,
+        "k": chain.k or None,
+        "by": chain.by,
+        "reason": chain.reason,
+    }
+
+
+def verified_data(row: Verified) -> dict[str, object]:
+    found = row.smallest or row.done.counterexample
+    return {
+        "name": row.inst.name,
+        "dots": row.done.dots,
+        "mismatches": row.done.mismatches,
+        "seed": row.done.seed,
+        "kinds": row.done.kinds,
+        "seconds": round(row.seconds, 3),
+        "dots_per_second": round(row.dots_a_second),
+        "macs_per_second": round(row.dots_a_second * row.inst.k),
+        **({"counterexample": _counterexample(row.inst, found)} if found else {}),
+    }
+
+
+def checked_up_data(row: CheckedUp) -> dict[str, object]:
+    return {
+        "name": row.inst.name,
+        "dots": row.done.dots,
+        "sms": row.done.sms,
+        "seconds": round(row.seconds, 3),
+        "faults": {
+            str(sm): {"mismatches": fault.mismatches, "counterexample": _counterexample(row.inst, fault.first)}
+            for sm, fault in row.done.faults.items()
+        },
+    }
+
+
+def compared_data(row: Comparison) -> dict[str, object]:
+    inst = row.reading.inst
+    return {
+        "gpu": row.recorded.gpu,
+        "operand": row.recorded.operand,
+        "result": row.recorded.result,
+        "name": inst.name,
+        "without_c": row.reading.without_c,
+        "dots": row.dots,
+        "mismatches": row.mismatches,
+        "others": {str(reading): count for reading, count in row.others},
+        **({"counterexample": _counterexample(inst, row.first)} if row.first else {}),
+    }
+
+
+def _counterexample(inst: Instruction, found: Counterexample | Mismatch) -> dict[str, object]:
+    return {"exchange": report.exchange(inst, found.exchange), "expected": f"{found.expected:0{inst.d.storage_bits // 4}x}"}

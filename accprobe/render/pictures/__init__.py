@@ -1,0 +1,1 @@
+"""Drawings for pages: trees and bits by themselves, sweeps by matplotlib."""

@@ -1,0 +1,1 @@
+"""What is told, for the terminal; nothing else in accprobe imports rich."""

@@ -1,0 +1,98 @@
+"""Standard output as a terminal that no text can steer, and how each tone looks there."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from accprobe.render.content.phrases import Phrase, Phrases, Tone, unglued
+from accprobe.render.plain import plain
+
+FILE_COLUMNS = 160
+"""Width where the output is no terminal and COLUMNS does not say."""
+
+NARROWEST = 80
+"""Columns below which cells would be cut to single letters: a terminal that is narrower wraps the lines instead."""
+
+STYLES: dict[Tone, str] = {
+    "": "",
+    "strong": "bold",
+    "quiet": "dim",
+    "aside": "bold dim",
+    "good": "green",
+    "bad": "bold red",
+    "warning": "yellow",
+    "narrow": "bold yellow",
+    "converted": "bold magenta",
+    "conversion": "magenta",
+    "replayed": "bold magenta",
+    "confirmed": "green",
+    "inferred": "yellow",
+    "unverified": "red",
+    "skipped": "dim",
+}
+
+
+class PlainConsole(Console):
+    """A console that no text can steer: whatever names and reasons hold, colours and layout are accprobe's own."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=plain(segment.text))
+
+
+def console() -> Console:
+    """Standard output; honours NO_COLOR and COLUMNS."""
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else FILE_COLUMNS
+    out = PlainConsole(width=width, highlight=False, markup=False, soft_wrap=False)
+    out.width = max(out.width, NARROWEST)
+    return out
+
+
+class Hanging:
+    """Lines with an indent, each its own beside the common one; what does not fit on one goes on below, further in."""
+
+    def __init__(self, lines: Sequence[Text], indent: int = 2) -> None:
+        self._lines, self._indent = lines, indent
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        for line in self._lines:
+            own = len(line.plain) - len(line.plain.lstrip())
+            line = line[own:]
+            indent = " " * (self._indent + own)
+            wrapped = line.wrap(console, max(options.max_width - len(indent) - 4, 20))
+            for i, piece in enumerate(wrapped):
+                piece.rstrip()
+                piece.plain = unglued(piece.plain)
+                yield Text(indent + ("    " if i else "")) + piece
+
+
+def styled(phrase: Phrase) -> Text:
+    return Text(phrase.text, STYLES[phrase.tone])
+
+
+def styled_lines(lines: Iterable[Phrases]) -> Text:
+    return Text("\n").join(Text.assemble(*map(styled, line)) for line in lines)
+
+
+def ruled(gap: int = 1, left: int = 1) -> Table:
+    """A table with a line below its headers alone. gap, left: spaces on the right and on the left of a cell."""
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap, 0, left))
+
+
+def wrapped(name: str, room: int) -> str:
+    """The name on as many lines as it needs, broken before dots."""
+    broken = [""]
+    for piece in re.split(r"(?=\.)(?![^{]*\})", name):
+        if len(broken[-1]) + len(piece) > room and broken[-1].strip():
+            broken.append("  ")
+        broken[-1] += piece
+    return "\n".join(broken)

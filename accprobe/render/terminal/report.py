@@ -1,0 +1,90 @@
+"""A report as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from accprobe.render.content.cells import HEADERS, TableLine, cells, columns_told, lines, meanings
+from accprobe.render.content.overview import legend, reasons, report_title, summary, why_skipped
+from accprobe.render.content.phrases import on_one_line
+from accprobe.render.terminal.console import STYLES, ruled, styled, styled_lines, wrapped
+from accprobe.report.report import Report, Row
+
+NARROWEST_NAME = 30
+"""Columns are left out until the names have this much."""
+
+COLUMN_GAP = 2
+"""Between two columns."""
+
+LUXURIES = ("alignment_rounding", "dots", "rivals")
+"""Columns left out, in this order, before a name takes more than a line."""
+
+DISPENSABLE = (*LUXURIES, "addend", "products_per_sum", "alignment_bits", "result_rounding")
+"""Columns in the order in which a narrow terminal goes without them."""
+
+
+def report_table(report: Report, width: int, expand: bool = False) -> RenderableType:
+    """The whole report; `expand`: one line an instruction."""
+    rows = report.measured
+    columns = _columns(rows, width, expand)
+    shown = lines(rows, columns, collapse=not expand)
+    parts: list[RenderableType] = [styled_lines(report_title(report))]
+    if shown:
+        parts.append(_table(shown, columns, max(width - _taken(rows, columns), NARROWEST_NAME)))
+    left_out = [name for name in columns_told(rows) if name not in columns]
+    return Group(*parts, *_below(report, shown, left_out))
+
+
+def _columns(rows: Sequence[Row], width: int, expand: bool) -> list[str]:
+    """The columns that fit beside the names."""
+    columns = columns_told(rows)
+    for name in DISPENSABLE:
+        names = NARROWEST_NAME
+        if name in LUXURIES:
+            names = max([names, *(len(line.pattern) for line in lines(rows, columns, collapse=not expand))])
+        if names + _taken(rows, columns) <= width:
+            break
+        if name in columns:
+            columns.remove(name)
+    return columns
+
+
+def _taken(rows: Sequence[Row], columns: Sequence[str]) -> int:
+    """The width of some columns."""
+    every = [cells(row) for row in rows]
+    texts = ((*HEADERS[column].split("\n"), *(getattr(one, column) for one in every)) for column in columns)
+    return sum(max(map(len, column)) + COLUMN_GAP for column in texts)
+
+
+def _table(shown: list[TableLine], columns: list[str], room: int) -> Table:
+    found = ruled(left=0)
+    found.add_column("instruction", no_wrap=True)
+    for column in columns:
+        found.add_column(HEADERS[column], overflow="fold")
+    family = shown[0].row.instruction.family
+    for line in shown:
+        if line.row.instruction.family != family:
+            family = line.row.instruction.family
+            found.add_section()
+        found.add_row(wrapped(line.pattern, room), *map(styled, line.phrases(columns)))
+    return found
+
+
+def _below(report: Report, shown: list[TableLine], left_out: list[str]) -> Iterator[Text]:
+    if left_out:
+        yield Text(f"Left out at this width: {', '.join(on_one_line(HEADERS[name]) for name in left_out)}.", "dim")
+    for sentence in meanings(report):
+        yield Text(f"! {sentence}", "yellow")
+    yield from (Text(line, "dim") for line in legend(report.measured))
+    for why in reasons(report.measured):
+        yield Text(why.text, STYLES[why.status])
+    for why in why_skipped(report):
+        listing = f" (`accprobe list --instructions {report.device.architecture}` names them)"
+        if report.device.kind == "simulated":
+            listing = ""
+        yield Text(f"{why.reason}: {len(why.names)} of {report.run.selected} instructions{listing}", "dim")
+    yield styled_lines(summary(report, len(shown)))

@@ -1,0 +1,89 @@
+"""Verifications: against a device, on each of its SMs, and against recorded vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from accprobe.devices.protocol import Device
+from accprobe.render.content.verification import CheckedUp, Verified, mismatch
+from accprobe.render.terminal.console import ruled
+from accprobe.verify.vectors import Comparison
+
+SMS_NAMED = 20
+"""SMs that differ, named on one line."""
+
+
+def heading(models: str, device: Device) -> Iterator[Text]:
+    """What is held against what."""
+    if device.kind == "simulated":
+        yield Text("SIMULATED: the device is published models too, nothing was measured", "bold red")
+    yield Text(f"models of {models} against {device.name}, {device.architecture}", "bold")
+
+
+def verification_table(rows: Sequence[Verified]) -> RenderableType:
+    """A line an instruction, and below it what differs."""
+    table = _table("instruction", "dots", "differ", "dots/s", "MAC/s")
+    for row in rows:
+        done, speed = row.done, (f"{row.dots_a_second:.2g}", f"{row.dots_a_second * row.inst.k:.2g}")
+        table.add_row(row.inst.name, f"{done.dots:,}", f"{done.mismatches:,}", *speed, style="red" if done.mismatches else "")
+    dots, wrong = sum(row.done.dots for row in rows), sum(row.done.mismatches for row in rows)
+    total = f"{len(rows)} instructions, {dots:,} dot products: {wrong:,} differ"
+    return Group(table, *_counterexamples(rows), Text(total, "bold red" if wrong else "bold"))
+
+
+def _counterexamples(rows: Sequence[Verified]) -> Iterator[Text]:
+    for row in rows:
+        if found := row.smallest or row.done.counterexample:
+            again = "" if row.smallest else "; asked again, the device did not differ"
+            yield Text(f"! {row.inst.name}: {mismatch(row.inst, found)} ({found.kind}){again}", "red")
+
+
+def checkup_table(rows: Sequence[CheckedUp]) -> RenderableType:
+    """A line an instruction, and below it every SM that differs."""
+    table = _table("instruction", "dots an SM", "SMs", "that differ", "dots/s")
+    for row in rows:
+        speed = row.done.dots * row.done.sms / row.seconds if row.seconds else 0.0
+        faults = len(row.done.faults)
+        table.add_row(
+            row.inst.name, f"{row.done.dots:,}", str(row.done.sms), str(faults), f"{speed:.2g}", style="red" if faults else ""
+        )
+    sick = sorted({sm for row in rows for sm in row.done.faults})
+    named = ", ".join(map(str, sick[:SMS_NAMED])) + (", …" if len(sick) > SMS_NAMED else "")
+    verdict = f"SM {named} differ{'s' * (len(sick) == 1)} from the model" if sick else "no SM differs"
+    lines = [
+        Text(f"! SM {sm}: {fault.mismatches:,} differ, {row.inst.name}: {mismatch(row.inst, fault.first)}", "red")
+        for row in rows
+        for sm, fault in list(row.done.faults.items())[:SMS_NAMED]
+    ]
+    return Group(table, *lines, Text(verdict, "bold red" if sick else "bold"))
+
+
+def vectors_table(rows: Sequence[Comparison]) -> RenderableType:
+    """A line a set of results, and below it how else they were read, and what differs."""
+    table = _table("GPU", "operands", "result", "dots", "differ")
+    table.add_column("read as", overflow="fold")
+    for row in rows:
+        where = row.recorded
+        counts = (f"{row.dots:,}", f"{row.mismatches:,}")
+        table.add_row(where.gpu, where.operand, where.result, *counts, str(row.reading), style="red" if row.mismatches else "")
+    notes = [
+        Text(f"{row.recorded.name}: {'; '.join(f'as {reading} {n:,} would differ' for reading, n in row.others)}", "dim")
+        for row in rows
+        if row.others
+    ]
+    first = [Text(f"! {row.recorded.name}: {mismatch(row.reading.inst, row.first)}", "red") for row in rows if row.first]
+    dots, wrong = sum(row.dots for row in rows), sum(row.mismatches for row in rows)
+    total = Text(f"{len(rows)} sets of results, {dots:,} dot products: {wrong:,} differ", "bold red" if wrong else "bold")
+    return Group(table, *notes, *first, total)
+
+
+def _table(name: str, *numbers: str) -> Table:
+    table = ruled()
+    table.add_column(name, overflow="fold")
+    for header in numbers:
+        table.add_column(header, justify="left" if header in ("operands", "result") else "right", no_wrap=True)
+    return table
