@@ -21,7 +21,7 @@ def doctor() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from accprobe.build.toolchain import inventory
+    from accprobe.build.inventory import inventory
     from accprobe.render.terminal import console
 
     found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from compiled import needs
 
 from accprobe.audit import atlas
-from accprobe.build import kernels
+from accprobe.build import probes
 from accprobe.cli import main
 from accprobe.isa import architectures
 from accprobe.isa.instructions import catalog, parse
@@ -40,7 +40,7 @@ def test_it_has_every_probe_of_every_architecture_that_the_compiler_knows() -> N
     without = {a.target for a in architectures.ARCHITECTURES} - set(TARGETS)
     assert without == {"sm_70", "sm_72", "sm_101a"}  # no probes; and sm_101 became sm_110 in CUDA 13
     for target in TARGETS:
-        probed = {inst.name for inst in catalog(target) if kernels.why_no_probe(inst) is None}
+        probed = {inst.name for inst in catalog(target) if probes.why_no_probe(inst) is None}
         listed = {name for name, entries in ATLAS["lowerings"].items() if any(target in entry["on"] for entry in entries)}
         assert listed == probed, target
 

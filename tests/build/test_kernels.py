@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accprobe.build import kernels
+from accprobe.build import cache, compiler, probes
 from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.isa.families import WGMMA
 from accprobe.isa.instructions import Instruction, catalog, parse
 
 FP8 = ("e4m3", "e5m2")
@@ -40,15 +41,15 @@ def required_on_hopper() -> list[str]:
 
 
 def test_hopper_has_a_probe_for_everything_required() -> None:
-    probed = {inst.name for inst in catalog("sm_90a") if kernels.why_no_probe(inst) is None}
+    probed = {inst.name for inst in catalog("sm_90a") if probes.why_no_probe(inst) is None}
     assert probed == set(required_on_hopper())
 
 
 def test_no_probe_has_a_reason_and_no_source() -> None:
     sparse = next(inst for inst in catalog("sm_90a") if inst.sparse)
-    assert kernels.why_no_probe(sparse) == "no probe yet"
+    assert probes.why_no_probe(sparse) == "no probe yet"
     with pytest.raises(AccprobeError, match="no probe yet"):
-        kernels.source(sparse)
+        probes.source(sparse)
 
 
 # Where an element of a fragment lies. PTX ISA, "Matrix Fragments for mma.…", transcribed shape by shape: element i of a lane,
@@ -77,7 +78,7 @@ def fragment_a(inst: Instruction) -> tuple[int, Rule]:
 
 def fragment_b(inst: Instruction) -> tuple[int, Rule]:
     """(elements a lane, rule of (g, t, i) to (k, column)); none of wgmma, whose B is in shared memory."""
-    if inst.family == "wgmma":
+    if inst.family is WGMMA:
         return 0, lambda g, t, i: (0, 0)
     rules: dict[tuple[int, int], tuple[int, Rule]] = {
         (4, 64): (1, lambda g, t, i: (t, g)),
@@ -95,7 +96,7 @@ def fragment_b(inst: Instruction) -> tuple[int, Rule]:
 
 def fragment_d(inst: Instruction) -> tuple[int, Rule]:
     """(elements a lane, rule of (g, t, i) to (row, column))."""
-    if inst.family == "wgmma":
+    if inst.family is WGMMA:
         return inst.n // 2, lambda g, t, i: (g + 8 * (i // 2 % 2), 8 * (i // 4) + t * 2 + i % 2)
     if inst.m == 8:
         return 2, lambda g, t, i: (g, t * 2 + i)
@@ -113,7 +114,7 @@ class Operand(ctypes.Structure):
 def table(inst: Instruction, bits: int, fragment: tuple[int, Rule], *, transposed: bool = False) -> tuple[Operand, np.ndarray]:
     """The operand's place in its matrix, and the memory that holds it."""
     elements, rule = fragment
-    threads = 128 if inst.family == "wgmma" else 32
+    threads = inst.family.threads
     places = np.zeros((2, threads, elements), np.int32)
     for thread in range(threads):
         warp, lane = divmod(thread, 32)
@@ -125,11 +126,11 @@ def table(inst: Instruction, bits: int, fragment: tuple[int, Rule], *, transpose
 
 MATRICES = "(const Word*)a, (const Word*)b, (const CElement*)c, (DElement*)d"
 RUN = {
-    kernels.Part.SHARE: (
+    probes.Part.SHARE: (
         "Value* stored, Value count, unsigned row_shift, unsigned column_shift, unsigned blocks",
         f"launch({{blocks, 1}}, [=] {{ probe({MATRICES}, stored, count, row_shift, column_shift); }});",
     ),
-    kernels.Part.PRODUCT: (
+    probes.Part.PRODUCT: (
         "unsigned rows, unsigned columns, Index grid",
         f"launch(grid, [=] {{ product({MATRICES}, rows, columns); }});",
     ),
@@ -137,9 +138,9 @@ RUN = {
 """By part, the arguments besides the matrices, and the launch."""
 
 
-def emulator(inst: Instruction, folder: Path, part: kernels.Part = kernels.Part.SHARE) -> ctypes.CDLL:
+def emulator(inst: Instruction, folder: Path, part: probes.Part = probes.Part.SHARE) -> ctypes.CDLL:
     """The probe of `inst`, compiled for the CPU: see emulated_gpu.h."""
-    text = re.sub(r"#define MULTIPLY.*", "#define MULTIPLY(...) multiply(__VA_ARGS__)", kernels.source(inst, part))
+    text = re.sub(r"#define MULTIPLY.*", "#define MULTIPLY(...) multiply(__VA_ARGS__)", probes.source(inst, part))
     text = re.sub(r"#ifdef ON_EVERY_SM\n.*?#else\n", "#ifndef ON_EVERY_SM\n", text, count=1, flags=re.DOTALL)
     text = re.sub(r'asm volatile\("fence[^;]*;"[^;]*;', "", text)
     signature, call = RUN[part]
@@ -191,7 +192,7 @@ def layout(inst: Instruction) -> tuple[Shape, ctypes.Array[Operand], list[np.nda
         table(inst, inst.c.storage_bits, fragment_d(inst)),
         table(inst, inst.d.storage_bits, fragment_d(inst)),
     ]
-    shape = Shape(inst.m, inst.n, inst.k, 128 if inst.family == "wgmma" else 32)
+    shape = Shape(inst.m, inst.n, inst.k, inst.family.threads)
     return shape, (Operand * 4)(*(operand for operand, _ in tables)), [memory for _, memory in tables]
 
 
@@ -204,7 +205,7 @@ class Grid(ctypes.Structure):
 def test_products_reach_every_row_and_column(name: str, tmp_path: Path) -> None:
     """Matrix products whose last tiles are not full, by the instruction's own K."""
     inst = parse(name)
-    library = emulator(inst, tmp_path, kernels.Part.PRODUCT)
+    library = emulator(inst, tmp_path, probes.Part.PRODUCT)
     random = np.random.default_rng(1)
     shape, operands, _tables = layout(inst)
     rows, columns = inst.m + 5, inst.n + 3
@@ -228,12 +229,12 @@ def test_every_problem_reaches_its_row_and_column(name: str, tmp_path: Path) -> 
     library = emulator(inst, tmp_path)
     random = np.random.default_rng(1)
     shape, operands, _tables = layout(inst)
-    few = kernels.problems(inst)
-    for count, placement in [(5 * few + 3, 0), (1, 1), (few, 3), (11 * few, kernels.placements(inst) - 1)]:
+    few = probes.problems(inst)
+    for count, placement in [(5 * few + 3, 0), (1, 1), (few, 3), (11 * few, probes.placements(inst) - 1)]:
         a, b = (random.integers(0, 1 << min(f.storage_bits, 63), (count, inst.k), f.dtype) for f in (inst.a, inst.b))
         c = random.integers(0, 1 << min(inst.c.storage_bits, 63), count, inst.c.dtype)
         d, stored = np.zeros(count, inst.d.dtype), ctypes.c_ulonglong(7)
-        row_shift, column_shift = kernels.shifts(inst, placement)
+        row_shift, column_shift = probes.shifts(inst, placement)
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (a, b, c, d)]
         library.run(shape, operands, *pointers, ctypes.byref(stored), ctypes.c_ulonglong(count), row_shift, column_shift, 2)
         wide = (a.astype(np.uint64) * b.astype(np.uint64)).sum(1, dtype=np.uint64) + c.astype(np.uint64)
@@ -246,10 +247,10 @@ def test_every_problem_reaches_its_row_and_column(name: str, tmp_path: Path) -> 
 )
 def test_placements_visit_every_row_and_column_and_move_them_against_each_other(name: str) -> None:
     inst = parse(name)
-    cells = [kernels.shifts(inst, placement) for placement in range(kernels.placements(inst))]
+    cells = [probes.shifts(inst, placement) for placement in range(probes.placements(inst))]
     assert {row for row, _ in cells} == set(range(inst.m))
     assert {column for _, column in cells} == set(range(inst.n))
-    few = kernels.problems(inst)
+    few = probes.problems(inst)
     assert {(row - column) % few for row, column in cells} == set(range(few))
 
 
@@ -263,7 +264,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("cache")
 def test_everything_required_on_hopper_compiles() -> None:
     insts = [parse(name) for name in required_on_hopper()]
-    cubins = kernels.compile_all(insts, "sm_90a")
+    cubins = compiler.compile_all(insts, "sm_90a")
     assert set(cubins) == set(insts)
     assert len({cubin.sha256 for cubin in cubins.values()}) == len(insts)
 
@@ -271,26 +272,26 @@ def test_everything_required_on_hopper_compiles() -> None:
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100a", "sm_103a", "sm_120a", "sm_121a"])
 def test_every_probe_compiles_for_every_target_that_has_its_instruction(target: str) -> None:
-    insts = [inst for inst in catalog(target) if kernels.why_no_probe(inst) is None]
-    assert set(kernels.compile_all(insts, target)) == set(insts) != set()
+    insts = [inst for inst in catalog(target) if probes.why_no_probe(inst) is None]
+    assert set(compiler.compile_all(insts, target)) == set(insts) != set()
 
 
 SMALL = "mma.sync.m8n8k16.s32.s8.s8.s32"
 
 
 def test_second_compile_comes_from_the_cache(cache: Path) -> None:
-    first = kernels.compile(parse(SMALL), "sm_90a")
-    second = kernels.compile(parse(SMALL), "sm_90a")
+    first = compiler.compile(parse(SMALL), "sm_90a")
+    second = compiler.compile(parse(SMALL), "sm_90a")
     assert first.milliseconds is not None
     assert second.milliseconds is None
     assert (second.path, second.sha256) == (first.path, first.sha256)
     assert first.path.parent == cache
-    assert kernels.compile(parse(SMALL), "sm_80").path != first.path
+    assert compiler.compile(parse(SMALL), "sm_80").path != first.path
 
 
 @pytest.mark.parametrize("damage", ["cubin cut", "cubin gone", "entry cut", "entry of another kind"])
 def test_damaged_cache_is_built_again(cache: Path, damage: str) -> None:
-    first = kernels.compile(parse(SMALL), "sm_90a")
+    first = compiler.compile(parse(SMALL), "sm_90a")
     (entry,) = cache.glob("*.json")
     match damage:
         case "cubin cut":
@@ -301,14 +302,14 @@ def test_damaged_cache_is_built_again(cache: Path, damage: str) -> None:
             entry.write_text("{")
         case _:
             entry.write_text("[]")
-    again = kernels.compile(parse(SMALL), "sm_90a")
+    again = compiler.compile(parse(SMALL), "sm_90a")
     assert again.milliseconds is not None
     assert again.path.read_bytes()[:4] == b"\x7fELF"
-    assert kernels.compile(parse(SMALL), "sm_90a").milliseconds is None
+    assert compiler.compile(parse(SMALL), "sm_90a").milliseconds is None
 
 
 def test_no_temporary_files_are_left(cache: Path) -> None:
-    kernels.compile(parse(SMALL), "sm_90a")
+    compiler.compile(parse(SMALL), "sm_90a")
     assert sorted(path.suffix for path in cache.iterdir()) == [".cubin", ".json"]
 
 
@@ -317,7 +318,7 @@ def test_target_without_the_instruction_is_one_sentence() -> None:
     with pytest.raises(
         AccprobeError, match=r"^mma\.sync\.m16n8k16\.f32\.e4m3\.e4m3\.f32 does not compile for sm_80: Feature.*sm_89"
     ) as caught:
-        kernels.compile(parse("mma.sync.m16n8k16.f32.e4m3.e4m3.f32"), "sm_80")
+        compiler.compile(parse("mma.sync.m16n8k16.f32.e4m3.e4m3.f32"), "sm_80")
     assert "\n" not in str(caught.value)
 
 
@@ -326,11 +327,11 @@ def test_missing_compiler_names_the_install_line(monkeypatch: pytest.MonkeyPatch
     for module in ("cuda.core", "cuda.core.experimental"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ToolMissing, match=r"pip install 'accprobe\[cuda13\]'"):
-        kernels.compile(parse(SMALL), "sm_90a")
+        compiler.compile(parse(SMALL), "sm_90a")
 
 
 def test_cache_folder_that_cannot_be_made_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.raises(AccprobeError, match="set ACCPROBE_CACHE_DIR"):
-        kernels.cache_folder()
+        cache.cache_folder()

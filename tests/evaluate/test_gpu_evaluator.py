@@ -19,7 +19,8 @@ import pytest
 from compiled import needs
 from planted import instruction
 
-from accprobe.build import kernels
+from accprobe.build import compiler
+from accprobe.build.cache import Cubin
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.evaluate import evaluator
 from accprobe.evaluate.cuda.source import can_promote, plan, source
@@ -219,10 +220,10 @@ def cubins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def cubin(name: str, target: str, single: bool) -> kernels.Cubin:
+def cubin(name: str, target: str, single: bool) -> Cubin:
     inst, model = CASES[name]
     try:
-        return kernels.compile_source(source(model, inst, single), target, name)
+        return compiler.compile_source(source(model, inst, single), target, name)
     except ToolMissing as e:
         pytest.skip(str(e))
 
