@@ -12,12 +12,9 @@ from accprobe.sass.conversions import Conversion, conversions
 
 
 @pytest.mark.parametrize(("warps", "emulated"), [(2, ("e4m3", "HMMA")), (4, None)])
-def test_triton_fp8_on_hopper(
-    warps: int, emulated: tuple[str, str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_triton_fp8_on_hopper(warps: int, emulated: tuple[str, str] | None, tmp_path: Path) -> None:
     """Two warps are no warpgroup: the operands are unpacked to f16, and HMMA multiplies them."""
     needs("nvdisasm")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     (tmp_path / "x.cubin").write_bytes(triton_dot(90, warps, None, True)["cubin"])
     kernel = witness(only(tmp_path / "x.cubin"), "x")
     assert kernel.emulated == emulated

@@ -12,12 +12,6 @@ from accprobe.sass.promotion import UNBOUNDED, Chain, chains
 from accprobe.sass.reading import Function
 
 
-@pytest.fixture(autouse=True)
-def _caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-
-
 def compiled(path: Path, *of: object) -> tuple[Function, str]:
     """A Triton kernel's only function, and its PTX."""
     needs("nvdisasm")

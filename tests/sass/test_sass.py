@@ -14,11 +14,6 @@ from accprobe.isa.instructions import parse
 from accprobe.sass import lowering, opcodes, reading
 
 
-@pytest.fixture(autouse=True)
-def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def _tools() -> None:
     pytest.importorskip("cuda.core", exc_type=ImportError)
