@@ -33,14 +33,16 @@ def test_probes_compile_on_the_first_and_the_last_target_of_their_instruction(ta
     probed = [inst for inst in catalog(target) if probes.why_no_probe(inst) is None]
     ends = {inst for inst in probed if target in (architectures_with(inst)[0], architectures_with(inst)[-1])}
     insts = ends | {inst for inst in probed if inst.name in ONE_OF_EACH_LAYOUT}
-    assert set(compiler.compile_all(insts, target)) == insts != set()
+    assert len(insts) > 5
+    for inst in insts:
+        assert compiler.compile(inst, target).target == target
 
 
 def test_other_processes_fill_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path))
-    insts = [inst for inst in catalog("sm_75") if inst.name.startswith("mma.sync.m8n8k16.s32")]
+    insts = [inst for inst in catalog("sm_75") if inst.name.startswith("mma.sync.m8n8k16.")]
     compiler.fill_cache([(probes.source(inst), inst.name) for inst in insts], "sm_75", workers=2)
-    assert len(insts) > 4
+    assert len(insts) == 8
     assert [compiler.compile(inst, "sm_75").milliseconds for inst in insts] == [None] * len(insts)
 
 
