@@ -25,10 +25,9 @@ def test_triton_fp8_on_hopper(warps: int, emulated: tuple[str, str] | None, tmp_
 
 
 UNPACK, MULTIPLY = "F2FP.F16.E4M3.UNPACK_B R4, R2", "HMMA.16816.F32 R8, R4, R12, RZ"
-GROUP_MULTIPLY = "HGMMA.64x8x16.F32 R8, {}, gdesc[UR4], R8"
+GROUP_MULTIPLY = "HGMMA.64x8x16.F32 R8, {}gdesc[UR4], R8"
 FED = (Conversion("F2FP.F16.E4M3.UNPACK_B", 1, ("HMMA",)),)
-NOT_GROUP_MULTIPLY = "HGMMA.64x8x16.F32 R8, {}, gdesc[UR4], R8"
-FED = (Conversion("F2FP.F16.E4M3.UNPACK_B", 1),)
+NOT_FED = (Conversion("F2FP.F16.E4M3.UNPACK_B", 1),)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +40,8 @@ FED = (Conversion("F2FP.F16.E4M3.UNPACK_B", 1),)
         ((MULTIPLY, UNPACK), NOT_FED),
         ((".L_x_1:", MULTIPLY, UNPACK, "@P0 BRA `(.L_x_1)"), FED),
         ((UNPACK.replace("R4", "R20"), MULTIPLY), NOT_FED),
-        ((UNPACK, GROUP_MULTIPLY.format("R4")), (replace(FED[0], feeds=("HGMMA",)),)),
-        ((UNPACK.replace("R4", "R8"), GROUP_MULTIPLY.format("gdesc[UR8]")), NOT_FED),
+        ((UNPACK, GROUP_MULTIPLY.format("R4, ")), (replace(FED[0], feeds=("HGMMA",)),)),
+        ((UNPACK.replace("R4", "R8"), GROUP_MULTIPLY.format("")), NOT_FED),
     ],
 )
 def test_what_feeds(lines: tuple[str, ...], expected: tuple[Conversion, ...]) -> None:
