@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from accprobe.evaluate import evaluator
+from accprobe.isa import families
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel
@@ -78,7 +79,7 @@ def own(inst: Instruction, model: DotModel, a: np.ndarray, b: np.ndarray) -> Ite
 
 def peers(inst: Instruction, a: np.ndarray, b: np.ndarray) -> Iterator[tuple[str, Answer]]:
     """What mmaemu and MMA-Sim have of the instruction; nothing where they are not installed."""
-    if inst.family != "wgmma" or inst.is_integer:
+    if inst.family is not families.WGMMA or inst.is_integer:
         return
     try:
         import torch

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.build import kernels
+from accprobe.build import compiler
 from accprobe.devices.cuda import CudaDevice
 from accprobe.evaluate.cuda.launch import Drawing, Evaluator
 from accprobe.evaluate.cuda.source import plan, source
@@ -94,7 +94,7 @@ class Bench:
 
     def ceilings(self) -> dict[str, int]:
         code = Path(__file__).with_name("ceilings.cu").read_text(encoding="utf-8")
-        module = self.cupy.RawModule(path=str(kernels.compile_source(code, self.device.architecture, "ceilings").path))
+        module = self.cupy.RawModule(path=str(compiler.compile_source(code, self.device.architecture, "ceilings").path))
         out, rounds, blocks = self.cupy.zeros(1, np.float32), 400, 8 * self.sms
         arguments = (out, np.int32(rounds), np.float32(1.0000001), np.float32(1e-9))
         rates = {}
@@ -168,7 +168,7 @@ def measured(bench: Bench, dots: int) -> dict[str, Any]:
     every = [*((inst, model, None) for inst, model in models.items()), *planted]
     chains = [(source(model, inst, single=True), inst.name) for inst, model, _ in every]
     prepare(bench.device, models)
-    kernels.fill_cache(chains, bench.device.architecture)
+    compiler.fill_cache(chains, bench.device.architecture)
     for inst, model, field in every:
         about = {"instruction": inst.name, "changed": PLANTED[field] if field else None}
         for way, side, blocks in (("chains", SIDE, DEPTH // inst.k), ("dots", DOTS_SIDE, 1)):

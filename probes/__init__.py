@@ -1,1 +1,1 @@
-"""Device code: the kernels that put an instruction to work. Compiled by `accprobe.build.kernels`."""
+"""Device code: the kernels that put an instruction to work. Compiled by `accprobe.build.compiler`."""

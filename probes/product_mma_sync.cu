@@ -3,18 +3,16 @@
 #include "product.cuh"
 
 // a: [rows, K], b: [columns, K], c: [rows, columns], the operands' bit patterns; d: [rows, columns], of which each is one dot
-// product of one instruction. A warp has TILES_OF_WARP tiles; blocks: (groups of columns, groups of four tiles of rows).
-constexpr unsigned TILES_OF_WARP = 8;
-
+// product of one instruction. A warp has TILES tiles; blocks: (groups of columns, groups of four tiles of rows).
 extern "C" __global__ void __launch_bounds__(128)
 product(const Word* a_operands, const Word* b_operands, const CElement* c_operands, DElement* results, unsigned rows, unsigned columns) {
     unsigned lane = threadIdx.x % 32;
-    unsigned top = (blockIdx.y * 4 + threadIdx.x / 32) * M, left = blockIdx.x * TILES_OF_WARP * N;
+    unsigned top = (blockIdx.y * 4 + threadIdx.x / 32) * M, left = blockIdx.x * TILES * N;
     Word a[A_REGISTERS], b[B_REGISTERS], c[C_REGISTERS], d[D_REGISTERS];
 #pragma unroll
     for (unsigned r = 0; r < A_REGISTERS; r++) a[r] = operand(a_operands, top + a_row(lane, r), rows, a_word(lane, r));
 #pragma unroll 2
-    for (unsigned tile = 0; tile < TILES_OF_WARP; tile++, left += N) {
+    for (unsigned tile = 0; tile < TILES; tile++, left += N) {
 #pragma unroll
         for (unsigned r = 0; r < B_REGISTERS; r++) b[r] = operand(b_operands, left + b_column(lane, r), columns, b_word(lane, r));
         Cells cells{rows, columns, top, left, lane};

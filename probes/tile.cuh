@@ -1,12 +1,13 @@
 // Where independent dot products lie in the tile of one matrix instruction D = A B + C, and how they get there.
 //
-// The names below come from accprobe/kernels.py, which writes them above this file, one set an instruction:
+// The names below come from accprobe/build/probes.py, which writes them above this file, one set an instruction:
 //   Word                            one register of operands: 32 bits, or 64 for f64
 //   CElement, DElement              storage of one element of C and of D
 //   M, N, PROBLEMS                  the tile, and how many dot products it holds: the greatest common divisor of M and N
 //   K_WORDS                         words of one row of A, or of one column of B
 //   A_REGISTERS … D_REGISTERS       registers that a lane holds of each operand
 //   C_PACKED, D_PACKED              elements of C and of D in one register: 2 for f16, otherwise 1
+//   TILES                           of a matrix product: tiles that the threads of one compute, side by side
 //   MULTIPLY(d, a, b[, c])          the instruction
 //
 // A tile of M x N cells holds PROBLEMS dot products: the A of problem p in every row that is p + row_shift (modulo PROBLEMS),

@@ -1,7 +1,22 @@
-"""Hypothesis draws the same examples in every run, unless `--hypothesis-profile=fresh` asks for others."""
+"""Hypothesis draws the same examples in every run, unless `--hypothesis-profile=fresh` asks for others.
 
+A kernel is compiled once a run, by whichever process and test needs it first: the caches on disk are the run's.
+"""
+
+import os
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("fresh", derandomize=False)
 settings.load_profile("fixed")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _caches(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    os.environ["ACCPROBE_CACHE_DIR"] = str(folder / "cubins")
+    os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")

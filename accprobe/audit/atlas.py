@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from accprobe.build import kernels, toolchain
+from accprobe.build import compiler, probes, toolchain
 from accprobe.isa import architectures
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.sass import lowering
@@ -43,7 +43,7 @@ def draw(targets: Sequence[str] = (), jobs: int | None = None) -> Atlas:
     drawn: dict[str, dict[Lowered, tuple[str, ...]]] = {}
     compiled = []
     for target in chosen:
-        probed = [inst for inst in catalog(target) if kernels.why_no_probe(inst) is None]
+        probed = [inst for inst in catalog(target) if probes.why_no_probe(inst) is None]
         became = dict(_lowerings(probed, target, jobs))
         if became:
             compiled.append(target)
@@ -51,14 +51,14 @@ def draw(targets: Sequence[str] = (), jobs: int | None = None) -> Atlas:
             on = drawn.setdefault(name, {})
             on[sequence] = (*on.get(sequence, ()), target)
         if probed and not became and len(chosen) == 1:
-            kernels.compile(probed[0], target)
+            compiler.compile(probed[0], target)
     disassembler = toolchain.tool_version("nvdisasm") or "unknown"
     missing = tuple(target for target in chosen if target not in compiled)
-    return Atlas(kernels.compiler_version(), disassembler, tuple(compiled), drawn, missing)
+    return Atlas(compiler.compiler_version(), disassembler, tuple(compiled), drawn, missing)
 
 
 def _lowerings(insts: Iterable[Instruction], target: str, jobs: int | None) -> Iterator[tuple[str, Lowered]]:
-    cubins = kernels.compile_all(insts, target, jobs)
+    cubins = compiler.compile_all(insts, target, jobs)
     lowering.prepare(cubins.values())
     for inst, cubin in cubins.items():
         yield inst.name, lowering.lowering(cubin).sequence

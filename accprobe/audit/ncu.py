@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from accprobe.audit.kernels import Kernel, Reading, witness
-from accprobe.build import kernels, toolchain
+from accprobe.build import probes, toolchain
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.isa.instructions import Instruction
 from accprobe.sass.lowering import Lowering
@@ -178,16 +178,15 @@ def lowerings(device: str, insts: Sequence[Instruction]) -> dict[str, Lowering]:
     Raises as `launches`, and DeviceError where the child did not launch them all.
     """
     command = [sys.executable, "-m", "accprobe.devices.launches", device, *(inst.name for inst in insts)]
-    seen = list(launches(command, f"^{kernels.KERNEL_NAME}$"))
+    seen = list(launches(command, f"^{probes.KERNEL_NAME}$"))
     if len(seen) != len(insts):
         raise DeviceError(f"the profiler saw {len(seen)} of {len(insts)} probes on {device}")
     return {inst.name: _lowering(inst, launch) for inst, launch in zip(insts, seen, strict=True)}
 
 
 def _lowering(inst: Instruction, launch: Launch) -> Lowering:
-    """Executions for one tile: one warp's of four that take part in a wgmma."""
-    warps = 4 if inst.family == "wgmma" else 1
-    sequence = tuple((opcode, count // warps) for opcode, count in launch.count("arithmetic").items())
+    """Executions for one tile: one warp's of those that hold it together."""
+    sequence = tuple((opcode, count // inst.family.warps) for opcode, count in launch.count("arithmetic").items())
     return Lowering(tuple(opcode for opcode, _ in sequence if MATRIX.match(opcode)), sequence, "ncu")
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
+import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from accprobe.build.kernels import INSTALL
+from accprobe.build import install
 from accprobe.errors import DeviceError, UnknownName
 from accprobe.isa import architectures
 
@@ -24,7 +27,7 @@ def why_no_gpu() -> str | None:
     if count == 0:
         return reason
     if importlib.util.find_spec("cupy") is None:
-        return f"cupy is not installed: {INSTALL}"
+        return f"cupy is not installed: {install.GPU_STACK}"
     return None
 
 
@@ -65,6 +68,29 @@ def uuid(index: int) -> str:
     if error := driver.cuDeviceGet(ctypes.byref(handle), index) or driver.cuDeviceGetUuid_v2(found, handle):
         raise DeviceError(f"the NVIDIA driver does not tell the UUID of cuda:{index} (error {error})")
     return f"GPU-{UUID(bytes=bytes(found))}"
+
+
+@cache
+def version() -> str | None:
+    """The NVIDIA driver's version, e.g. "580.95.05", asked of NVML; None without a driver."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    text = ctypes.create_string_buffer(96)
+    if nvml.nvmlInit_v2() or nvml.nvmlSystemGetDriverVersion(text, len(text)):
+        return None
+    return text.value.decode()
+
+
+def profiler_open() -> bool | None:
+    """Whether the driver lets this user read performance counters; None where there is no driver to ask."""
+    try:
+        text = Path("/proc/driver/nvidia/params").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    restricted = re.search(r"RmProfilingAdminOnly:\s*1", text) is not None
+    return not restricted or os.geteuid() == 0
 
 
 def _library() -> Any:

@@ -17,7 +17,7 @@ def doctor_command() -> None:
     Example:
       accprobe doctor
     """
-    from accprobe.build.toolchain import inventory
+    from accprobe.build.inventory import inventory
     from accprobe.render.terminal.console import console
     from accprobe.render.terminal.toolchain import inventory_table
 

@@ -47,11 +47,11 @@ def _reports() -> None:
 
 
 def _instructions(architecture: str) -> None:
-    from accprobe.build import kernels
+    from accprobe.build import probes
     from accprobe.isa import architectures
     from accprobe.isa.instructions import catalog
 
-    _lines((inst.name, kernels.why_no_probe(inst) or "") for inst in catalog(architecture))
+    _lines((inst.name, probes.why_no_probe(inst) or "") for inst in catalog(architecture))
     known = architectures.get(architecture)
     if known.target != architecture:
         tell(f"{architecture} is listed; {known.target} has more")

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from accprobe.isa.instructions import Family, Instruction
+from accprobe.isa.instructions import Instruction
 from accprobe.report.report import Row
-
-NEWEST: tuple[Family, ...] = ("tcgen05", "wgmma", "mma.sync")
-"""Families, newest first: of those that an architecture has for a role, the first is what it offers."""
 
 CLASSES = {
     "FP8": ("e4m3", "e5m2"),
@@ -73,8 +70,8 @@ def nearest_shape(inst: Instruction, rows: Iterable[Row]) -> Row:
 
 
 def _newest(rows: Sequence[Row]) -> list[Row]:
-    family = min((row.instruction.family for row in rows), key=NEWEST.index)
-    return [row for row in rows if row.instruction.family == family]
+    family = max((row.instruction.family for row in rows), key=lambda family: family.since)
+    return [row for row in rows if row.instruction.family is family]
 
 
 def _class(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.build import driver, kernels, toolchain
+from accprobe.build import cache, compiler, driver, install, inventory, probes
 from accprobe.devices.protocol import DeviceKind
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.isa import architectures
@@ -45,11 +45,11 @@ class CudaDevice:
         try:
             import cupy
         except ImportError as e:
-            raise ToolMissing(f"cupy cannot be imported ({e}): {kernels.INSTALL}") from e
+            raise ToolMissing(f"cupy cannot be imported ({e}): {install.GPU_STACK}") from e
         self._cupy: Any = cupy
         self._index = index
         self._functions: dict[str, Any] = {}
-        self._cubins: dict[str, kernels.Cubin] = {}
+        self._cubins: dict[str, cache.Cubin] = {}
         self._lowerings: dict[str, Lowering | None] = {}
         with self.lend("cannot be opened"):
             self._properties: dict[str, Any] = cupy.cuda.runtime.getDeviceProperties(index)
@@ -76,21 +76,21 @@ class CudaDevice:
 
     def environment(self) -> dict[str, str]:
         runtime = self._cupy.cuda.runtime.runtimeGetVersion()
-        return {**toolchain.versions(), "cuda": f"{runtime // 1000}.{runtime % 1000 // 10}"}
+        return {**inventory.versions(), "cuda": f"{runtime // 1000}.{runtime % 1000 // 10}"}
 
     def instructions(self) -> Sequence[Instruction]:
         return tuple(catalog(self.architecture))
 
     def why_not(self, inst: Instruction) -> str | None:
-        return kernels.why_no_probe(inst)
+        return probes.why_no_probe(inst)
 
     def placements(self, inst: Instruction) -> int:
-        return kernels.placements(inst)
+        return probes.placements(inst)
 
     def prepare(self, insts: Iterable[Instruction]) -> None:
         """Compiles and disassembles many instructions at once, which is much faster than one at a time."""
         wanted = {inst.name: inst for inst in insts if not self.why_not(inst)}
-        cubins = kernels.compile_all(wanted.values(), self.architecture)
+        cubins = compiler.compile_all(wanted.values(), self.architecture)
         self._cubins |= {inst.name: cubin for inst, cubin in cubins.items()}
         lowering.prepare(cubins.values())
 
@@ -148,12 +148,12 @@ class CudaDevice:
     ) -> None:
         """Poisons `results` (the count of stored results, then d from _ALIGNMENT on) and launches."""
         self._cupy.cuda.runtime.memsetAsync(results, _POISON, size, self._cupy.cuda.get_current_stream().ptr)
-        tiles = -(-count // kernels.problems(inst))
-        blocks = tiles if inst.family == "wgmma" else -(-tiles * 32 // kernels.BLOCK_THREADS)
+        tiles = -(-count // probes.problems(inst))
+        blocks = -(-tiles * inst.family.threads // probes.BLOCK_THREADS)
         grid = min(blocks, 16 * self._properties["multiProcessorCount"])
         pointers = [np.uint64(pointer) for pointer in (*operands, results + _ALIGNMENT, results)]
-        shifts = [np.uint32(shift) for shift in kernels.shifts(inst, placement)]
-        function((grid,), (kernels.BLOCK_THREADS,), (*pointers, np.uint64(count), *shifts))
+        shifts = [np.uint32(shift) for shift in probes.shifts(inst, placement)]
+        function((grid,), (probes.BLOCK_THREADS,), (*pointers, np.uint64(count), *shifts))
 
     def _check_stored(self, inst: Instruction, counter: np.uint64, count: int) -> None:
         stored = (int(counter) - int.from_bytes(bytes([_POISON]) * 8)) % 2**64
@@ -163,12 +163,12 @@ class CudaDevice:
     def _function(self, inst: Instruction) -> Any:
         if inst.name not in self._functions:
             module = self._cupy.RawModule(path=str(self._cubin(inst).path))
-            self._functions[inst.name] = module.get_function(kernels.KERNEL_NAME)
+            self._functions[inst.name] = module.get_function(probes.KERNEL_NAME)
         return self._functions[inst.name]
 
-    def _cubin(self, inst: Instruction) -> kernels.Cubin:
+    def _cubin(self, inst: Instruction) -> cache.Cubin:
         if inst.name not in self._cubins:
-            self._cubins[inst.name] = kernels.compile(inst, self.architecture)
+            self._cubins[inst.name] = compiler.compile(inst, self.architecture)
         return self._cubins[inst.name]
 
     @contextmanager

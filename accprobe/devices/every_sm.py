@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.build import kernels
+from accprobe.build import compiler, probes
 from accprobe.errors import DeviceError
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
@@ -32,7 +32,7 @@ def dot_on_every_sm(cupy: Any, inst: Instruction, target: str, sms: int, request
     pointers = [np.uint64(x.data.ptr) for x in (*on_gpu, results, stored)]
     arguments = (*pointers, np.uint64(count), np.uint32(0), np.uint32(0), np.uint64(claims.data.ptr), np.uint32(sms))
     for _ in range(LAUNCHES):
-        function((BLOCKS_PER_SM * sms,), (kernels.BLOCK_THREADS,), arguments)
+        function((BLOCKS_PER_SM * sms,), (probes.BLOCK_THREADS,), arguments)
         claimed = claims[: sms + 1].get()
         if claimed[sms] >= sms:
             break
@@ -46,5 +46,5 @@ def dot_on_every_sm(cupy: Any, inst: Instruction, target: str, sms: int, request
 
 @lru_cache(maxsize=64)
 def _loaded(cupy: Any, inst: Instruction, target: str) -> Any:
-    cubin = kernels.compile_source(kernels.source(inst, kernels.Part.EVERY_SM), target, inst.name)
-    return cupy.RawModule(path=str(cubin.path)).get_function(kernels.KERNEL_NAME)
+    cubin = compiler.compile_source(probes.source(inst, probes.Part.EVERY_SM), target, inst.name)
+    return cupy.RawModule(path=str(cubin.path)).get_function(probes.KERNEL_NAME)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import json
 import lzma
-import os
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from accprobe.build import atomic
 from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import RecordingError
 from accprobe.isa.formats import Bits
@@ -133,17 +133,7 @@ class Recording:
 
     def save(self, path: Path) -> None:
         """Write the file, so that a reader sees all of it or none. Raises OSError."""
-        data = _packed(self._arrays())
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
-            return
-        target = path.resolve()
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        atomic.save(path, _packed(self._arrays()))
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """Questions in order, and each different answer once."""

@@ -30,9 +30,9 @@ from typing import Literal
 
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
+from accprobe.isa.families import MMA_SYNC, TCGEN05, WGMMA, Family
 from accprobe.isa.formats import FORMATS, Format
 
-Family = Literal["mma.sync", "wgmma", "tcgen05"]
 Kind = Literal["f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"]
 BitOp = Literal["xor", "and"]
 
@@ -73,6 +73,11 @@ class Instruction:
     def is_integer(self) -> bool:
         return self.d.is_integer
 
+    @property
+    def register_bits(self) -> int:
+        """Bits of a register that holds elements of A and B: PTX has f64 in registers of 64."""
+        return max(32, self.a.storage_bits)
+
 
 @dataclass(frozen=True)
 class _Table:
@@ -101,7 +106,7 @@ class _Table:
         formats = types.split()
         d, a, b, c = (FORMATS[name] for name in (*formats, formats[0])[:4])
         words = [
-            "mma.sp" if self.sparse and self.family == "mma.sync" else self.family + ".sp" * self.sparse,
+            self.family.sparse_name if self.sparse else self.family.name,
             shape,
             "satfinite" * saturate,
             f"kind::{self.kind}" if self.kind else "",
@@ -155,32 +160,32 @@ def _mma_sync() -> Iterator[_Table]:
     """PTX ISA, "Warp Level Matrix Instructions", "Multiply-and-Accumulate Instruction: mma"."""
     both = ("f32", "f16")
     sm70, sm75, sm80, sm89, sm90 = map(_since, ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90"))
-    yield _Table("mma.sync", "m8n8k4", ("f16 f16 f16 f16", "f32 f16 f16 f16", "f32 f16 f16 f32"), sm70)
-    yield _Table("mma.sync", "m16n8k8", _types(both, ("f16",)), sm75)
-    yield _Table("mma.sync", "m16n8k16", _types(both, ("f16",)), sm80)
-    yield _Table("mma.sync", "m16n8k8 m16n8k16", _types(("f32",), ("bf16",)), sm80)
-    yield _Table("mma.sync", "m16n8k4 m16n8k8", _types(("f32",), ("tf32",)), sm80)
-    yield _Table("mma.sync", "m8n8k4", _types(("f64",), ("f64",)), sm80)
-    yield _Table("mma.sync", "m16n8k4 m16n8k8 m16n8k16", _types(("f64",), ("f64",)), sm90)
-    yield _Table("mma.sync", "m16n8k16 m16n8k32", _types(both, _FP8), sm89)
-    yield _Table("mma.sync", "m8n8k16", _types(("s32",), _INT8), sm75, _EITHER)
-    yield _Table("mma.sync", "m16n8k16 m16n8k32", _types(("s32",), _INT8), sm80, _EITHER)
-    yield _Table("mma.sync", "m8n8k32", _types(("s32",), _INT4), sm75, _EITHER)
-    yield _Table("mma.sync", "m16n8k32 m16n8k64", _types(("s32",), _INT4), sm80, _EITHER)
-    yield _Table("mma.sync", "m8n8k128", _types(("s32",), ("b1",)), sm75, bit_op="xor")
-    yield _Table("mma.sync", "m16n8k128 m16n8k256", _types(("s32",), ("b1",)), sm80, bit_op="xor")
-    yield _Table("mma.sync", "m8n8k128 m16n8k128 m16n8k256", _types(("s32",), ("b1",)), sm80, bit_op="and")
+    yield _Table(MMA_SYNC, "m8n8k4", ("f16 f16 f16 f16", "f32 f16 f16 f16", "f32 f16 f16 f32"), sm70)
+    yield _Table(MMA_SYNC, "m16n8k8", _types(both, ("f16",)), sm75)
+    yield _Table(MMA_SYNC, "m16n8k16", _types(both, ("f16",)), sm80)
+    yield _Table(MMA_SYNC, "m16n8k8 m16n8k16", _types(("f32",), ("bf16",)), sm80)
+    yield _Table(MMA_SYNC, "m16n8k4 m16n8k8", _types(("f32",), ("tf32",)), sm80)
+    yield _Table(MMA_SYNC, "m8n8k4", _types(("f64",), ("f64",)), sm80)
+    yield _Table(MMA_SYNC, "m16n8k4 m16n8k8 m16n8k16", _types(("f64",), ("f64",)), sm90)
+    yield _Table(MMA_SYNC, "m16n8k16 m16n8k32", _types(both, _FP8), sm89)
+    yield _Table(MMA_SYNC, "m8n8k16", _types(("s32",), _INT8), sm75, _EITHER)
+    yield _Table(MMA_SYNC, "m16n8k16 m16n8k32", _types(("s32",), _INT8), sm80, _EITHER)
+    yield _Table(MMA_SYNC, "m8n8k32", _types(("s32",), _INT4), sm75, _EITHER)
+    yield _Table(MMA_SYNC, "m16n8k32 m16n8k64", _types(("s32",), _INT4), sm80, _EITHER)
+    yield _Table(MMA_SYNC, "m8n8k128", _types(("s32",), ("b1",)), sm75, bit_op="xor")
+    yield _Table(MMA_SYNC, "m16n8k128 m16n8k256", _types(("s32",), ("b1",)), sm80, bit_op="xor")
+    yield _Table(MMA_SYNC, "m8n8k128 m16n8k128 m16n8k256", _types(("s32",), ("b1",)), sm80, bit_op="and")
 
 
 def _mma_sp() -> Iterator[_Table]:
     """PTX ISA, "Warp Level Matrix Instructions", "Multiply-and-Accumulate Instruction: mma.sp / mma.sp::ordered_metadata"."""
     sm80, sm89 = map(_since, ("sm_80", "sm_89"))
-    yield _Table("mma.sync", "m16n8k16 m16n8k32", _types(("f32", "f16"), ("f16",)), sm80, sparse=True)
-    yield _Table("mma.sync", "m16n8k16 m16n8k32", _types(("f32",), ("bf16",)), sm80, sparse=True)
-    yield _Table("mma.sync", "m16n8k8 m16n8k16", _types(("f32",), ("tf32",)), sm80, sparse=True)
-    yield _Table("mma.sync", "m16n8k64", _types(("f32",), _FP8), sm89, sparse=True)
-    yield _Table("mma.sync", "m16n8k32 m16n8k64", _types(("s32",), _INT8), sm80, _EITHER, sparse=True)
-    yield _Table("mma.sync", "m16n8k64 m16n8k128", _types(("s32",), _INT4), sm80, _EITHER, sparse=True)
+    yield _Table(MMA_SYNC, "m16n8k16 m16n8k32", _types(("f32", "f16"), ("f16",)), sm80, sparse=True)
+    yield _Table(MMA_SYNC, "m16n8k16 m16n8k32", _types(("f32",), ("bf16",)), sm80, sparse=True)
+    yield _Table(MMA_SYNC, "m16n8k8 m16n8k16", _types(("f32",), ("tf32",)), sm80, sparse=True)
+    yield _Table(MMA_SYNC, "m16n8k64", _types(("f32",), _FP8), sm89, sparse=True)
+    yield _Table(MMA_SYNC, "m16n8k32 m16n8k64", _types(("s32",), _INT8), sm80, _EITHER, sparse=True)
+    yield _Table(MMA_SYNC, "m16n8k64 m16n8k128", _types(("s32",), _INT4), sm80, _EITHER, sparse=True)
 
 
 def _mma_kinds() -> Iterator[_Table]:
@@ -192,10 +197,10 @@ def _mma_kinds() -> Iterator[_Table]:
     e2m1 = _types(("f32",), ("e2m1",))
     for sparse, k in ((False, 32), (True, 64)):
         mixed, fp4 = f"m16n8k{k}", f"m16n8k{2 * k}"
-        yield _Table("mma.sync", mixed, _types(("f32", "f16"), _FP8_6_4), on, sparse=sparse, kind="f8f6f4")
+        yield _Table(MMA_SYNC, mixed, _types(("f32", "f16"), _FP8_6_4), on, sparse=sparse, kind="f8f6f4")
         for kind, scale_vec, scale in _BLOCK_SCALED:
             shape, types = (mixed, _types(("f32",), _FP8_6_4)) if kind == "mxf8f6f4" else (fp4, e2m1)
-            yield _Table("mma.sync", shape, types, on, sparse=sparse, kind=kind, scale_vec=scale_vec, scale=scale)
+            yield _Table(MMA_SYNC, shape, types, on, sparse=sparse, kind=kind, scale_vec=scale_vec, scale=scale)
 
 
 def _wgmma() -> Iterator[_Table]:
@@ -211,9 +216,9 @@ def _wgmma() -> Iterator[_Table]:
         ):
             shapes = f"m64n8k{k * factor} m64n256k{k * factor}"
             types = _types(accumulators, multiplicands, mixed=mixed, c=False)
-            yield _Table("wgmma", shapes, types, on, satfinite, sparse, _EITHER)
+            yield _Table(WGMMA, shapes, types, on, satfinite, sparse, _EITHER)
     b1 = _types(("s32",), ("b1",), c=False)
-    yield _Table("wgmma", "m64n8k256 m64n256k256", b1, on, a_registers=_EITHER, bit_op="and")
+    yield _Table(WGMMA, "m64n8k256 m64n256k256", b1, on, a_registers=_EITHER, bit_op="and")
 
 
 def _tcgen05() -> Iterator[_Table]:
@@ -228,16 +233,16 @@ def _tcgen05() -> Iterator[_Table]:
 
         f16 = ("f32 f16 f16", "f16 f16 f16", "f32 bf16 bf16")
         int8 = _types(("s32",), _INT8, c=False)
-        yield _Table("tcgen05", shapes(16), f16, on, sparse=sparse, kind="f16")
-        yield _Table("tcgen05", shapes(8), ("f32 tf32 tf32",), on, sparse=sparse, kind="tf32")
-        yield _Table("tcgen05", shapes(32), f8f6f4, on, sparse=sparse, kind="f8f6f4")
-        yield _Table("tcgen05", shapes(32), int8, on - {"sm_103a"}, _EITHER, sparse=sparse, kind="i8")
+        yield _Table(TCGEN05, shapes(16), f16, on, sparse=sparse, kind="f16")
+        yield _Table(TCGEN05, shapes(8), ("f32 tf32 tf32",), on, sparse=sparse, kind="tf32")
+        yield _Table(TCGEN05, shapes(32), f8f6f4, on, sparse=sparse, kind="f8f6f4")
+        yield _Table(TCGEN05, shapes(32), int8, on - {"sm_103a"}, _EITHER, sparse=sparse, kind="i8")
         for kind, scale_vec, scale in _BLOCK_SCALED:
             k, types = (32, _types(("f32",), _FP8_6_4, c=False)) if kind == "mxf8f6f4" else (64, e2m1)
-            yield _Table("tcgen05", shapes(k), types, on, sparse=sparse, kind=kind, scale_vec=scale_vec, scale=scale)
+            yield _Table(TCGEN05, shapes(k), types, on, sparse=sparse, kind=kind, scale_vec=scale_vec, scale=scale)
     for kind, scale_vec, scale in _BLOCK_SCALED[1:]:
         k96 = "m128n16k96 m256n256k96"
-        yield _Table("tcgen05", k96, e2m1, frozenset({"sm_103a"}), kind=kind, scale_vec=scale_vec * 3 // 2, scale=scale)
+        yield _Table(TCGEN05, k96, e2m1, frozenset({"sm_103a"}), kind=kind, scale_vec=scale_vec * 3 // 2, scale=scale)
 
 
 @cache

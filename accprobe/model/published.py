@@ -21,6 +21,7 @@ from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain
 from accprobe.sass.lowering import Lowering
+from accprobe.sass.opcodes import kind_of
 
 KHATTAK = "Khattak & Mikaitis, Accurate Models of NVIDIA Tensor Cores (TACO; MATLAB-tensor-core)"
 MMA_SIM = "Xie et al., MMA-Sim (arXiv 2511.10909)"
@@ -47,9 +48,9 @@ class Unit:
 class Chip(NamedTuple):
     """What is published of one chip.
 
-    units: operand format -> unit, of `mma.sync` (or of `wgmma` and `tcgen05` where `group_units` has the format).
-    converts_fp8: `mma.sync` of fp8 operands is lowered to two sums of the f16 unit, of the k whose k % 4 is 0 or 1 and of
-    the others, and a separate add of C.
+    units: operand format -> unit, of instructions that one warp executes (or several, where `group_units` has the format).
+    converts_fp8: what converts (`Family.converts`) fp8 operands is lowered to two sums of the f16 unit, of the k whose k % 4 is
+    0 or 1 and of the others, and a separate add of C.
     """
 
     title: str
@@ -127,14 +128,14 @@ def _model(known: Chip, inst: Instruction) -> KnownModel | None:
             FORMATS["f64"], 52, "RNE", None, zero_sign="ieee", nan=_nan(FORMATS["f64"]), nan_payload="b c a"
         )
         root = chain([[k] for k in range(inst.k)], arithmetic)
-        return KnownModel(DotModel(root), _lowering("DMMA"), f"{KHATTAK}; {FASI}; {MEASURED}")
-    if inst.family == "mma.sync" and known.converts_fp8 and {inst.a.name, inst.b.name} <= set(_FP8):
+        return KnownModel(DotModel(root), _lowering(inst), f"{KHATTAK}; {FASI}; {MEASURED}")
+    if inst.family.converts and known.converts_fp8 and {inst.a.name, inst.b.name} <= set(_FP8):
         return _converted(known, inst)
-    unit = (known.units if inst.family == "mma.sync" else known.group_units).get(inst.a.name)
+    unit = (known.units if inst.family.warps == 1 else known.group_units).get(inst.a.name)
     if unit is None or inst.b.name not in known.units | known.group_units or inst.k > 16 * unit.products:
         return None
     root = _chained(unit, inst.d, [range(inst.k)[i : i + unit.products] for i in range(0, inst.k, unit.products)])
-    return KnownModel(DotModel(root), _lowering(_opcode(known, inst)), f"{unit.source}; {MEASURED}")
+    return KnownModel(DotModel(root), _lowering(inst), f"{unit.source}; {MEASURED}")
 
 
 def _chained(unit: Unit, d: Format, groups: list[range]) -> FusedSum:
@@ -179,20 +180,11 @@ def _converted(known: Chip, inst: Instruction) -> KnownModel:
 
 def _integer(inst: Instruction) -> KnownModel:
     root = chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate" if inst.satfinite else "wrap"))
-    opcode = {"mma.sync": "IMMA", "wgmma": "IGMMA", "tcgen05": "UTCIMMA"}[inst.family]
-    return KnownModel(DotModel(root), _lowering(opcode), PTX)
+    return KnownModel(DotModel(root), _lowering(inst), PTX)
 
 
-def _opcode(known: Chip, inst: Instruction) -> str:
-    fp8 = inst.a.name in _FP8
-    return {
-        "mma.sync": "QMMA" if fp8 else "HMMA",
-        "wgmma": "QGMMA" if fp8 else "HGMMA",
-        "tcgen05": "UTCQMMA" if fp8 else "UTCHMMA",
-    }[inst.family]
-
-
-def _lowering(opcode: str) -> Lowering:
+def _lowering(inst: Instruction) -> Lowering:
+    opcode, *_ = kind_of(inst)
     return Lowering((opcode,), ((opcode, 1),), "known model")
 
 

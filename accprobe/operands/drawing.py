@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 from enum import IntEnum
 
-from accprobe.build.kernels import device_code
+from accprobe.build.probes import device_code
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 

@@ -41,7 +41,7 @@ def record(row: Row) -> Record:
     inst, done, rivals = row.instruction, row.verification, row.rivals
     flat: Record = {
         "name": row.name,
-        "family": inst.family,
+        "family": inst.family.name,
         "m": inst.m,
         "n": inst.n,
         "k": inst.k,

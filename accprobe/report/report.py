@@ -7,7 +7,6 @@ errors. Bit patterns are hex strings, the K patterns of A and of B joined withou
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 from functools import cache
@@ -27,6 +26,7 @@ from pydantic import (
 )
 
 import accprobe
+from accprobe.build import atomic
 from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import AccprobeError, ReportError, nearest
 from accprobe.infer import findings as experiment
@@ -249,17 +249,7 @@ class Report(_Record):
 
     def save(self, path: Path) -> None:
         """Write the file, so that a reader sees all of it or none. Raises OSError."""
-        text = self.dumps()
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
-            return
-        target = path.resolve()
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        atomic.save(path, self.dumps().encode())
 
     @classmethod
     def load(cls, name: str | Path) -> Report:

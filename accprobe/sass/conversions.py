@@ -81,8 +81,6 @@ def _step_of(line: Line) -> tuple[tuple[str, ...], int, int, tuple[int, ...]] | 
 def _operand_registers(line: Line, opcode: MatrixOpcode) -> list[int]:
     """Registers of A and of B, where they are in registers."""
     operands = [operand.strip() for operand in line.operands.split(",")][1:3]
-    widths = (opcode.a_registers, opcode.b_registers)
+    widths = (opcode.a_registers, opcode.b_registers * ("b" in opcode.family.in_registers))
     found = [(re.match(r"R(\d+)", operand), width) for operand, width in zip(operands, widths, strict=False)]
-    if opcode.family == "wgmma":
-        found = found[:1]
     return [int(register[1]) + i for register, width in found if register for i in range(width)]

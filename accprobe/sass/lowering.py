@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from accprobe.build.kernels import Cubin, write_by_rename
+from accprobe.build import atomic
+from accprobe.build.cache import Cubin
 from accprobe.errors import ToolMissing
 from accprobe.sass.opcodes import MATRIX
 from accprobe.sass.reading import functions
@@ -48,7 +49,7 @@ def lowering(cubin: Cubin) -> Lowering:
     if sequence is None:
         (function,) = functions(cubin.path)
         sequence = function.arithmetic
-        write_by_rename(kept, json.dumps({"schema": _SCHEMA, "sequence": sequence}).encode())
+        atomic.save(kept, json.dumps({"schema": _SCHEMA, "sequence": sequence}).encode())
     matrix = tuple(opcode for opcode, _ in sequence if MATRIX.match(opcode))
     return Lowering(matrix, sequence, "nvdisasm", cubin.sha256)
 

@@ -22,23 +22,22 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from accprobe.isa.families import FAMILIES, Family
 from accprobe.isa.formats import FORMATS
-from accprobe.isa.instructions import Family, Instruction
+from accprobe.isa.instructions import Instruction
 
-MATRIX = re.compile(r"(?:UTC)?(?:[BDHIOQ]|HG|QG|IG|BG)MMA(?![A-Z])")
-"""Opcodes of matrix units: HMMA … (warp), HGMMA … (warpgroup), UTCHMMA … (fifth generation)."""
+_UNITS = {family.stem(unit): (family, unit) for family in FAMILIES for unit in family.units}
 
-_STEMS = "BMMA DMMA HMMA IMMA OMMA QMMA BGMMA HGMMA IGMMA QGMMA UTCHMMA UTCIMMA UTCOMMA UTCQMMA"
-STEMS = tuple(_STEMS.split())
+STEMS = tuple(_UNITS)
 """The opcodes without modifiers."""
 
-_UNIT = re.compile(r"(UTC)?([BDHIOQ])(G)?MMA(?![A-Z])")
+MATRIX = re.compile(f"(?:{'|'.join(STEMS)})(?![A-Z])")
+"""Opcodes of matrix units: HMMA … (warp), HGMMA … (warpgroup), UTCHMMA … (fifth generation)."""
 
 Kind = tuple[str, str, str, str, bool]
 """What decides the arithmetic of an opcode, whatever its shape: stem, D, A, B, sparsity."""
 
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)|(8|16)8(\d+)")
-_LANES = {"mma.sync": 32, "wgmma": 128}
 _PACKED = {"b1": 1, "s4": 4, "u4": 4}
 
 
@@ -61,7 +60,7 @@ class MatrixOpcode:
     @property
     def family(self) -> Family:
         """The PTX family whose unit this is."""
-        return family(self.stem) or "mma.sync"
+        return _UNITS[self.stem][0]
 
     @property
     def is_integer(self) -> bool:
@@ -89,7 +88,7 @@ class MatrixOpcode:
         if not elements or not name:
             return 0
         bits = 4 if self.stem == "OMMA" and name == "e2m1" else _PACKED.get(name, FORMATS[name].storage_bits)
-        return max(1, elements * bits // (32 * _LANES[self.family]))
+        return max(1, elements * bits // (32 * self.family.threads))
 
 
 @cache
@@ -106,9 +105,8 @@ def parse(text: str) -> MatrixOpcode:
 def kind_of(inst: Instruction) -> Kind:
     """The kind of the opcode that the unit of the instruction's own operand formats has."""
     unit = letter({inst.a.name, inst.b.name})
-    stem = {"mma.sync": f"{unit}MMA", "wgmma": f"{unit}GMMA", "tcgen05": f"UTC{unit}MMA"}[inst.family]
-    types = ("", "", "") if inst.family == "tcgen05" else (inst.d.name, inst.a.name, inst.b.name)
-    return (stem, *types, inst.sparse)
+    types = (inst.d.name, inst.a.name, inst.b.name) if inst.family.typed_opcode else ("", "", "")
+    return (inst.family.stem(unit), *types, inst.sparse)
 
 
 def _shape(found: re.Match[str]) -> tuple[int, int, int]:
@@ -119,7 +117,7 @@ def _shape(found: re.Match[str]) -> tuple[int, int, int]:
 
 def _formats(stem: str, named: list[str]) -> tuple[str, str, str]:
     """D, A and B. The name of a unit's only format, or of its usual one, is left out."""
-    letter = stem.replace("G", "")[0]
+    _, letter = _UNITS[stem]
     if letter == "D":
         return "f64", "f64", "f64"
     if letter in "BI":
@@ -139,8 +137,6 @@ _NATIVE: dict[str, frozenset[str]] = {
     "Q": frozenset({"e4m3", "e5m2", "e3m2", "e2m3", "e2m1"}),
 }
 
-_FAMILIES: dict[tuple[bool, bool], Family] = {(False, False): "mma.sync", (False, True): "wgmma", (True, False): "tcgen05"}
-
 
 def letter(formats: set[str]) -> str:
     """The letter of the first unit that takes all of these operand formats as they are."""
@@ -154,8 +150,7 @@ def stem(opcode: str) -> str:
 
 def family(opcode: str) -> Family | None:
     """The PTX family whose unit the matrix opcode is, None where it is no matrix opcode."""
-    found = _UNIT.match(opcode)
-    return _FAMILIES.get((found[1] is not None, found[3] is not None)) if found else None
+    return _UNITS.get(stem(opcode), (None, ""))[0]
 
 
 def relation(inst: Instruction, opcode: str) -> Literal["native", "converted", "foreign"]:
@@ -164,7 +159,7 @@ def relation(inst: Instruction, opcode: str) -> Literal["native", "converted", "
     "native": the unit takes the operand formats; "converted": a unit of the instruction's family, but of other formats;
     "foreign": a unit of another family, or no matrix unit.
     """
-    found = _UNIT.match(opcode)
-    if not found or family(opcode) != inst.family:
+    found, unit = _UNITS.get(stem(opcode), (None, ""))
+    if found is not inst.family:
         return "foreign"
-    return "native" if {inst.a.name, inst.b.name} <= _NATIVE[found[2]] else "converted"
+    return "native" if {inst.a.name, inst.b.name} <= _NATIVE[unit] else "converted"

@@ -322,9 +322,9 @@ def _matrix_use(line: Line, opcode: MatrixOpcode) -> Use | None:
         return None
     if opcode.is_integer:
         return Use("lose", target, opcode.accumulator_registers, ())
-    at = 3 if opcode.family == "mma.sync" else 1 + max(i for i, operand in enumerate(operands) if operand.startswith("gdesc"))
+    at = 1 + max((i for i, operand in enumerate(operands) if operand.startswith("gdesc")), default=2)
     c = _register(operands[at]) if at < len(operands) else None
-    scale = operands[at + 1] if at + 1 < len(operands) and opcode.family == "wgmma" else ""
+    scale = operands[at + 1] if at + 1 < len(operands) and opcode.family.adds_to_d else ""
     fresh: Literal["no", "yes", "run time"] = "yes" if scale == "!UPT" or c is None else "no"
     if fresh == "no" and re.match(r"!?UP\d", scale):
         fresh = "run time"

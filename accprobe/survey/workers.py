@@ -78,7 +78,7 @@ def _rows_in_worker(name: str, insts: Sequence[Instruction], dots: int, seed: in
 def _tasks(insts: Iterable[Instruction]) -> list[list[Instruction]]:
     """Instructions of one arithmetic together, so that operands looked for serve them all.
 
-    Those that take longest come first: mma.sync of floats, which may have become several instructions; integers last.
+    Those that take longest come first: of floats, which may have become several opcodes; integers last.
     """
     alike: dict[Hashable, list[Instruction]] = {}
     for inst in insts:
@@ -86,7 +86,7 @@ def _tasks(insts: Iterable[Instruction]) -> list[list[Instruction]]:
 
     def order(task: list[Instruction]) -> tuple[bool, bool, int]:
         first = task[0]
-        return first.is_integer, first.family != "mma.sync", -first.a.bits * first.k
+        return first.is_integer, not first.family.converts, -first.a.bits * first.k
 
     return sorted(alike.values(), key=order)
 

@@ -13,18 +13,14 @@ import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
-from accprobe.build import kernels
-from accprobe.build.kernels import Cubin
+from accprobe.build import cache, install
 from accprobe.errors import ToolMissing
 from accprobe.isa import architectures
 from accprobe.sass import lowering
 from accprobe.sass.lowering import Lowering
 from accprobe.sweep.configurations import Configuration
-
-INSTALL, REINSTALL = "pip install triton", "pip install --force-reinstall triton"
 
 MOST_FFMA = 4096
 """Multiply-adds a thread and block, above which a block without a matrix instruction is not compiled: it is unrolled, which
@@ -81,7 +77,7 @@ def _triton() -> Any:
             import triton.language
     except ModuleNotFoundError as e:
         if e.name == "triton":
-            raise ToolMissing(f"Triton is not installed, and the sweep's kernel is written in it: {INSTALL}") from e
+            raise ToolMissing(f"Triton is not installed, and the sweep's kernel is written in it: {install.TRITON}") from e
         raise _broken(e) from e
     except Exception as e:  # whatever a Triton raises that does not fit this Python or this machine
         raise _broken(e) from e
@@ -90,7 +86,7 @@ def _triton() -> Any:
 
 def _broken(error: Exception) -> ToolMissing:
     said = " ".join(str(error).split()) or type(error).__name__
-    return ToolMissing(f"Triton is installed, but cannot be imported ({said}): {REINSTALL}")
+    return ToolMissing(f"Triton is installed, but cannot be imported ({said}): {install.TRITON_AGAIN}")
 
 
 def _kernel() -> Any:
@@ -170,10 +166,7 @@ def _said(error: Exception) -> str:
 
 def _lowering(cubin: bytes, target: str) -> Lowering | None:
     """Read from the bytes that are launched; None without a disassembler."""
-    digest = sha256(cubin).hexdigest()
-    path = kernels.cache_folder() / f"{digest}.cubin"
-    kernels.write_by_rename(path, cubin)
     try:
-        return lowering.lowering(Cubin(path, digest, target, None))
+        return lowering.lowering(cache.store(cubin, target))
     except ToolMissing:
         return None

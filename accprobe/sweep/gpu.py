@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.build import kernels
+from accprobe.build import install
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.sweep.bench import Measured, Sample
 from accprobe.sweep.compilation import Compiled
@@ -28,9 +28,9 @@ class GpuBench:
         try:
             import torch
         except ImportError as e:
-            raise ToolMissing(f"torch is not installed, and the sweep's operands are its tensors: {kernels.INSTALL}") from e
+            raise ToolMissing(f"torch is not installed, and the sweep's operands are its tensors: {install.GPU_STACK}") from e
         if torch.version.cuda is None:
-            raise ToolMissing(f"the torch that is installed ({torch.__version__}) is built without CUDA: {kernels.INSTALL}")
+            raise ToolMissing(f"the torch that is installed ({torch.__version__}) is built without CUDA: {install.GPU_STACK}")
         if not torch.cuda.is_available():
             raise DeviceError(f"torch {torch.__version__} finds no GPU that it can use: see `accprobe doctor`")
         self._torch: Any = torch

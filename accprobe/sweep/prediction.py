@@ -127,7 +127,7 @@ def _converted(patterns: Bits, fmt: Format, found: Lowered) -> Bits:
 
 
 def _promotion(config: Configuration, chain: Chain) -> int | None:
-    """Products after which `tl.dot` promotes. Only a Hopper's fp8 unit is lowered so, in whole instructions."""
-    if config.promote_every is None or chain.instruction.family != "wgmma" or config.dtype.format.storage_bits != 8:
+    """Products after which `tl.dot` promotes. Only 8-bit floats of some families are lowered so, in whole instructions."""
+    if config.promote_every is None or not chain.instruction.family.promoted_by_triton or config.dtype.format.storage_bits != 8:
         return None
     return None if config.dtype.is_integer else -(-config.promote_every // chain.period) * chain.period

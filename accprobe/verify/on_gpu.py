@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.build import kernels
+from accprobe.build import compiler
 from accprobe.devices.protocol import OnGpu
 from accprobe.evaluate.cuda.launch import MOST_FOUND, Drawing, Evaluator, Hardware, sources
 from accprobe.infer.findings import Counterexample, Exchange
@@ -106,7 +106,7 @@ class Bench:
 def prepare(device: OnGpu, models: Mapping[Instruction, DotModel]) -> None:
     """Compiles what `verify` needs for many models at once."""
     each = [sources(inst, model) for inst, model in models.items()]
-    kernels.fill_cache([kernel for kind in zip(*each, strict=True) for kernel in kind], device.architecture)
+    compiler.fill_cache([kernel for kind in zip(*each, strict=True) for kernel in kind], device.architecture)
 
 
 def verify(device: OnGpu, inst: Instruction, model: DotModel, dots: int, seed: int, advance: Advance) -> Verification:

@@ -20,6 +20,7 @@ import numpy as np
 from accprobe.errors import UnknownName, VectorsError
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import Exchange
+from accprobe.isa.families import FAMILIES
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.published import chip, known_models
@@ -152,7 +153,7 @@ def compare(recorded: Recorded, models: Models = published) -> Comparison:
 
 
 def readings(recorded: Recorded, k: int, known: Mapping[Instruction, DotModel]) -> Iterator[Reading]:
-    """What may have run: of each family the smallest shape; a group's unit also as it was recorded with C left at zero.
+    """What may have run: of each family the smallest shape; one that adds to D also as it was recorded, with C left at zero.
 
     The families are told apart only where they compute differently.
     """
@@ -165,13 +166,13 @@ def readings(recorded: Recorded, k: int, known: Mapping[Instruction, DotModel]) 
         and not inst.a_registers
     ]
     seen: set[DotModel] = set()
-    for family in ("mma.sync", "wgmma", "tcgen05"):
-        for inst in sorted((inst for inst in fits if inst.family == family), key=lambda inst: inst.m * inst.n)[:1]:
+    for family in FAMILIES:
+        for inst in sorted((inst for inst in fits if inst.family is family), key=lambda inst: inst.m * inst.n)[:1]:
             if known[inst] in seen:
                 continue
             seen.add(known[inst])
             yield Reading(inst)
-            if family != "mma.sync":
+            if family.adds_to_d:
                 yield Reading(inst, without_c=True)
 
 

@@ -100,22 +100,6 @@ def test_tool_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: s
     assert toolchain.tool_version("ncu") == version
 
 
-def test_inventory_has_an_install_line_for_all_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchain, "_package", lambda *_: None)
-    items = {item.name: item for item in toolchain.inventory()}
-    assert {"driver", "GPU", "cupy", "cuda.core", "nvrtc", "nvdisasm", "cuobjdump", "ptxas", "ncu", "triton", "torch"} <= set(
-        items
-    )
-    assert not items["cupy"].found
-    assert all(item.install for item in items.values() if not item.found)
-
-
-def test_versions_hold_only_what_is_installed() -> None:
-    versions = toolchain.versions()
-    assert "python" in versions
-    assert all(versions.values())
-
-
 def test_order_is_pypi_then_triton_then_a_toolkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = {
         "from PyPI": program(tmp_path / "nvidia" / "cu13" / "bin", "echo V13.5.1"),

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import accprobe
-from accprobe.build import toolchain
+from accprobe.build import inventory
 from accprobe.cli import main
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import names
@@ -45,11 +45,11 @@ def test_list_of_an_unknown_architecture_is_told() -> None:
 
 def test_doctor_names_what_is_missing_and_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     items = [
-        toolchain.Item("nvdisasm", "showing which opcode ran", "13.0.85", "pip install x"),
-        toolchain.Item("triton", "sweeps", None, "pip install triton"),
-        toolchain.Item("GPU", "measuring", None, "`sim:` needs none"),
+        inventory.Item("nvdisasm", "showing which opcode ran", "13.0.85", "pip install x"),
+        inventory.Item("triton", "sweeps", None, "pip install triton"),
+        inventory.Item("GPU", "measuring", None, "`sim:` needs none"),
     ]
-    monkeypatch.setattr(toolchain, "inventory", lambda: items)
+    monkeypatch.setattr(inventory, "inventory", lambda: items)
     result = CliRunner().invoke(main, ["doctor"])
     assert result.exit_code == 0
     rows = [line.split() for line in result.stdout.splitlines()[2:]]

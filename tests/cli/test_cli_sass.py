@@ -18,7 +18,6 @@ from accprobe.cli import main
 def promoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The cubin of a Triton kernel that promotes every 64 products."""
     needs("nvdisasm")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     Path("k.cubin").write_bytes(triton_dot(90, 4, 64, True)["cubin"])
     return "k.cubin"
@@ -28,7 +27,6 @@ def promoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """That of one whose two warps are no warpgroup."""
     needs("nvdisasm")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     Path("e.cubin").write_bytes(triton_dot(90, 2, None, True)["cubin"])
     return "e.cubin"
@@ -136,9 +134,8 @@ def test_nothing_that_is_required_is_there(tmp_path: Path) -> None:
     assert lines == ["1 function read (sm_80 1), 0 with matrix opcodes"]
 
 
-def test_unknown_accumulators_fall_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_accumulators_fall_short(tmp_path: Path) -> None:
     needs("nvdisasm")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "k.cubin").write_bytes(triton_dot(120, 4, None, True)["cubin"])
     status, _, told = sass(str(tmp_path / "k.cubin"), "--fail-below", "1")
     assert (status, told) == (1, "accprobe: gemm (sm_120a) has QMMA.16832.F32.E4M3.E4M3, whose accumulator is not known\n")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accprobe.build import driver, kernels
+from accprobe.build import driver, probes
 from accprobe.devices import cuda, open_device
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.isa.formats import Bits, Format
@@ -111,7 +111,7 @@ class TestGpu:
         random = np.random.default_rng(1)
         wrong = []
         for inst in runnable(gpu):
-            count = 3 * kernels.problems(inst) + 1
+            count = 3 * probes.problems(inst) + 1
             a, a_values = small_integers(random, inst.a, (count, inst.k))
             b, b_values = small_integers(random, inst.b, (count, inst.k))
             c, c_values = small_integers(random, inst.c, (count,))

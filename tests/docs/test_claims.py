@@ -14,11 +14,12 @@ from benchmark import loaded
 from click.testing import CliRunner
 from document_blocks import FENCE, PAGES, ROOT
 
-from accprobe.build import kernels
+from accprobe.build import probes
 from accprobe.cli import main
 from accprobe.compare.diff import Verdict
 from accprobe.compare.possible import OPERATORS
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa import families
 from accprobe.isa.instructions import catalog
 from accprobe.operands.kinds import PAIRS, draw
 from accprobe.render.content.cells import HEADERS
@@ -78,7 +79,7 @@ def test_what_is_said_of_fp8_is_in_the_report() -> None:
         if inst.a.bits != 8 or inst.is_integer:
             continue
         assert row.model is not None
-        if inst.family == "wgmma":
+        if inst.family is families.WGMMA:
             assert row.opcodes[0].startswith("QGMMA")
             assert inst.d.name != "f32" or bits(row, "effective_bits") == 13
             continue
@@ -136,9 +137,9 @@ def test_columns_are_those_of_the_table() -> None:
 
 def test_limits_name_what_has_no_probe() -> None:
     for inst in catalog("sm_120a") + catalog("sm_100a"):
-        if inst.family == "tcgen05" or inst.sparse or inst.scale is not None or min(inst.a.bits, inst.b.bits) < 8:
-            assert kernels.why_no_probe(inst)
-    assert {inst.n for inst in catalog("sm_90a") if inst.family == "wgmma"} == {8, 256}
+        if inst.family is families.TCGEN05 or inst.sparse or inst.scale is not None or min(inst.a.bits, inst.b.bits) < 8:
+            assert probes.why_no_probe(inst)
+    assert {inst.n for inst in catalog("sm_90a") if inst.family is families.WGMMA} == {8, 256}
 
 
 def test_extras_are_those_of_the_package() -> None:

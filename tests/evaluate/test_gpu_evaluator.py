@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,8 @@ import pytest
 from compiled import needs
 from planted import instruction
 
-from accprobe.build import kernels
+from accprobe.build import compiler
+from accprobe.build.cache import Cubin
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.evaluate import evaluator
 from accprobe.evaluate.cuda.source import can_promote, plan, source
@@ -212,17 +212,10 @@ def test_what_has_no_evaluator_says_so() -> None:
     assert can_promote(inst)
 
 
-@pytest.fixture(scope="module")
-def cubins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path_factory.mktemp("cubins")))
-        yield
-
-
-def cubin(name: str, target: str, single: bool) -> kernels.Cubin:
+def cubin(name: str, target: str, single: bool) -> Cubin:
     inst, model = CASES[name]
     try:
-        return kernels.compile_source(source(model, inst, single), target, name)
+        return compiler.compile_source(source(model, inst, single), target, name)
     except ToolMissing as e:
         pytest.skip(str(e))
 
@@ -237,7 +230,7 @@ def cubin(name: str, target: str, single: bool) -> kernels.Cubin:
         ("f64", "sm_120a", False),
     ],
 )
-def test_compiles_for_every_architecture(cubins: None, name: str, target: str, single: bool) -> None:
+def test_compiles_for_every_architecture(name: str, target: str, single: bool) -> None:
     needs("nvdisasm")
     made = list(functions(cubin(name, target, single).path))
     assert {function.name for function in made} >= {"evaluate", "describe"}
@@ -252,7 +245,7 @@ def innermost_loops(function: Function) -> list[tuple[Line, ...]]:
     return [function.lines[a : z + 1] for a, z in inner]
 
 
-def test_a_product_costs_one_fused_multiply_add(cubins: None) -> None:
+def test_a_product_costs_one_fused_multiply_add() -> None:
     """QGMMA in float32: of a loop over k, 16 products a load of four operands, little is anything else."""
     needs("nvdisasm")
     function = {found.name: found for found in functions(cubin("QGMMA", "sm_90a", True).path)}["evaluate"]

@@ -10,6 +10,7 @@ import pytest
 
 from accprobe.errors import UnknownName
 from accprobe.isa import architectures
+from accprobe.isa.families import TCGEN05, WGMMA
 from accprobe.isa.instructions import Instruction, architectures_with, catalog, parse
 
 TARGETS = architectures.targets()
@@ -45,7 +46,7 @@ def ptx(inst: Instruction) -> str:
     """The opcode as PTX spells it."""
     words = inst.name.split(".")
     shape = words.index(f"m{inst.m}n{inst.n}k{inst.k}")
-    if inst.family == "wgmma":
+    if inst.family is WGMMA:
         head = "wgmma.mma_async" + ".sp" * inst.sparse + ".sync.aligned"
         return ".".join([head, *(word for word in words[shape:] if word != "rs")])
     head = ("mma.sp::ordered_metadata" if inst.sparse else "mma") + ".sync.aligned"
@@ -57,7 +58,7 @@ def ptx(inst: Instruction) -> str:
 
 def test_full_ptx_spelling_parses() -> None:
     for inst in EVERY.values():
-        if inst.family != "tcgen05":
+        if inst.family is not TCGEN05:
             assert parse(ptx(inst)) == parse(inst.name.removesuffix(".rs"))
 
 
@@ -153,7 +154,7 @@ def test_hopper_has_every_required_row(pattern: str, count: int) -> None:
 
 
 def families(target: str) -> set[str]:
-    return {inst.family for inst in catalog(target)}
+    return {inst.family.name for inst in catalog(target)}
 
 
 def test_families_of_an_architecture() -> None:
@@ -195,7 +196,7 @@ def test_scale_blocks() -> None:
 
 def kernel(inst: Instruction) -> str:
     """CUDA C++ that runs `inst` on whatever is in memory: enough to ask the compiler whether it exists."""
-    wgmma = inst.family == "wgmma"
+    wgmma = inst.family is WGMMA
     lanes = 128 if wgmma else 32
     asm_type, c_type = {"f32": ("f", "float"), "f64": ("d", "double"), "s32": ("r", "int"), "f16": ("r", "unsigned")}[
         inst.d.name

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from accprobe.build import kernels
+from accprobe.build import probes
 from accprobe.cli import main
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
@@ -24,7 +24,7 @@ FILE = Path(__file__).parents[2] / "reports" / "h200.json"
 TEXT = FILE.read_text(encoding="utf-8")
 REPORT = Report.load("h200")
 ROWS = {row.name: row for row in REPORT.instructions}
-PROBED = [inst.name for inst in catalog("sm_90a") if kernels.why_no_probe(inst) is None]
+PROBED = [inst.name for inst in catalog("sm_90a") if probes.why_no_probe(inst) is None]
 
 MOST_BYTES = 2 << 20
 C_OF_SAGE = 0x404073FF

@@ -13,7 +13,7 @@ from compiled import needs
 
 from accprobe.audit.kernels import Kernel, Reading
 from accprobe.audit.kernels import kernels as read
-from accprobe.build import kernels, toolchain
+from accprobe.build import compiler, toolchain
 from accprobe.isa.instructions import parse
 from accprobe.sass import binaries
 from accprobe.sass.binaries import Found, find
@@ -22,12 +22,11 @@ ADA, HOPPER = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "wgmma.m64n8k32.f32.e4m3.e4
 
 
 @pytest.fixture
-def cubins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, bytes]:
+def cubins() -> dict[str, bytes]:
     """Probes for two architectures."""
     needs("nvdisasm", "cuobjdump")
     pytest.importorskip("cuda.core", exc_type=ImportError)
-    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "cache"))
-    made = {target: kernels.compile(parse(name), target) for target, name in (("sm_89", ADA), ("sm_90a", HOPPER))}
+    made = {target: compiler.compile(parse(name), target) for target, name in (("sm_89", ADA), ("sm_90a", HOPPER))}
     return {target: cubin.path.read_bytes() for target, cubin in made.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,9 @@ from accprobe.sass.conversions import Conversion, conversions
 
 
 @pytest.mark.parametrize(("warps", "emulated"), [(2, ("e4m3", "HMMA")), (4, None)])
-def test_triton_fp8_on_hopper(
-    warps: int, emulated: tuple[str, str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_triton_fp8_on_hopper(warps: int, emulated: tuple[str, str] | None, tmp_path: Path) -> None:
     """Two warps are no warpgroup: the operands are unpacked to f16, and HMMA multiplies them."""
     needs("nvdisasm")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     (tmp_path / "x.cubin").write_bytes(triton_dot(90, warps, None, True)["cubin"])
     kernel = witness(only(tmp_path / "x.cubin"), "x")
     assert kernel.emulated == emulated
@@ -27,6 +25,7 @@ def test_triton_fp8_on_hopper(
 
 
 UNPACK, MULTIPLY = "F2FP.F16.E4M3.UNPACK_B R4, R2", "HMMA.16816.F32 R8, R4, R12, RZ"
+GROUP_MULTIPLY = "HGMMA.64x8x16.F32 R8, {}gdesc[UR4], R8"
 FED = (Conversion("F2FP.F16.E4M3.UNPACK_B", 1, ("HMMA",)),)
 NOT_FED = (Conversion("F2FP.F16.E4M3.UNPACK_B", 1),)
 
@@ -41,6 +40,8 @@ NOT_FED = (Conversion("F2FP.F16.E4M3.UNPACK_B", 1),)
         ((MULTIPLY, UNPACK), NOT_FED),
         ((".L_x_1:", MULTIPLY, UNPACK, "@P0 BRA `(.L_x_1)"), FED),
         ((UNPACK.replace("R4", "R20"), MULTIPLY), NOT_FED),
+        ((UNPACK, GROUP_MULTIPLY.format("R4, ")), (replace(FED[0], feeds=("HGMMA",)),)),
+        ((UNPACK.replace("R4", "R8"), GROUP_MULTIPLY.format("")), NOT_FED),
     ],
 )
 def test_what_feeds(lines: tuple[str, ...], expected: tuple[Conversion, ...]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from compiled import needs, only, triton_dot
 
-from accprobe.build import kernels, toolchain
+from accprobe.build import compiler, toolchain
 from accprobe.isa.instructions import parse as instruction
 from accprobe.sass.flow import Flow
 from accprobe.sass.reading import Function, parse
@@ -53,14 +53,8 @@ extern "C" __global__ void f(float* p, int n, int kind) {
 """
 
 
-@pytest.fixture(autouse=True)
-def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    needs("nvdisasm")
-    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-
-
 def check(path: Path) -> None:
+    needs("nvdisasm")
     function = only(path)
     theirs, here = graph(path, function.name), ours(function)
     assert len(theirs) > 1
@@ -71,8 +65,8 @@ def check(path: Path) -> None:
 @pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90a", "sm_120a"])
 def test_blocks_are_those_of_nvdisasm(target: str) -> None:
     pytest.importorskip("cuda.core", exc_type=ImportError)
-    check(kernels.compile_source(BRANCHY, target, "f").path)
-    check(kernels.compile(instruction("mma.sync.m16n8k8.f32.f16.f16.f32"), target).path)
+    check(compiler.compile_source(BRANCHY, target, "f").path)
+    check(compiler.compile(instruction("mma.sync.m16n8k8.f32.f16.f16.f32"), target).path)
 
 
 @pytest.mark.parametrize("capability", [90, 100])

@@ -7,15 +7,9 @@ from pathlib import Path
 import pytest
 from compiled import needs, only, text, triton_dot
 
-from accprobe.build import kernels
+from accprobe.build import compiler
 from accprobe.sass.promotion import UNBOUNDED, Chain, chains
 from accprobe.sass.reading import Function
-
-
-@pytest.fixture(autouse=True)
-def _caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
 
 
 def compiled(path: Path, *of: object) -> tuple[Function, str]:
@@ -127,7 +121,7 @@ BODIES = {
 def test_wgmma_in_cuda(body: str, expected: tuple[str, int, int]) -> None:
     needs("nvdisasm")
     pytest.importorskip("cuda.core", exc_type=ImportError)
-    cubin = kernels.compile_source(
+    cubin = compiler.compile_source(
         WGMMA.replace("BODY", body.replace("for (int k", "\n#pragma unroll\nfor (int k")), "sm_90a", "f"
     )
     assert {(c.verdict, c.least, c.most) for c in chains(only(cubin.path))} == {expected}
@@ -139,7 +133,7 @@ def test_emulated_fp8_is_added_after_two(target: str) -> None:
     from accprobe.isa.instructions import parse as instruction
 
     needs("nvdisasm")
-    cubin = kernels.compile(instruction("mma.sync.m16n8k32.f32.e4m3.e4m3.f32"), target)
+    cubin = compiler.compile(instruction("mma.sync.m16n8k32.f32.e4m3.e4m3.f32"), target)
     (chain,) = chains(only(cubin.path))
     assert (chain.unit, chain.verdict, chain.most) == ("HMMA", "whole", 2)
 

@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from accprobe.build import kernels, toolchain
+from accprobe.build import cache, compiler, probes, toolchain
 from accprobe.errors import ToolMissing
+from accprobe.isa.families import WGMMA
 from accprobe.isa.instructions import parse
 from accprobe.sass import lowering, opcodes, reading
-
-
-@pytest.fixture(autouse=True)
-def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -63,7 +59,7 @@ LOWERINGS: list[tuple[str, str, list[tuple[str, int]]]] = [
 @pytest.mark.usefixtures("_tools")
 @pytest.mark.parametrize(("target", "name", "expected"), LOWERINGS, ids=[f"{t}-{n}" for t, n, _ in LOWERINGS])
 def test_lowering(target: str, name: str, expected: list[tuple[str, int]]) -> None:
-    cubin = kernels.compile(parse(name), target)
+    cubin = compiler.compile(parse(name), target)
     found = lowering.lowering(cubin)
     assert sorted(found.sequence) == sorted(expected)
     assert found.matrix == tuple(opcode for opcode, _ in found.sequence if "MMA" in opcode)
@@ -85,18 +81,18 @@ BARE_PROBES = {
 @pytest.mark.parametrize(("name", "target"), [(name, target) for name, on in BARE_PROBES.items() for target in on])
 def test_probe_without_its_instruction_has_no_arithmetic(name: str, target: str) -> None:
     inst = parse(name)
-    d_from = "d[0] += (Word)a + (Word)b" if inst.family == "wgmma" else "for (auto& r : d) r = c[0] ^ a[0] ^ b[0]"
+    d_from = "d[0] += (Word)a + (Word)b" if inst.family is WGMMA else "for (auto& r : d) r = c[0] ^ a[0] ^ b[0]"
     d_from = d_from.replace("(Word)a", "a[0]") if inst.a_registers else d_from
-    code, changed = re.subn(r"(#define MULTIPLY\([^)]*\)).*", rf"\1 {d_from}", kernels.source(inst))
+    code, changed = re.subn(r"(#define MULTIPLY\([^)]*\)).*", rf"\1 {d_from}", probes.source(inst))
     assert changed == 1
-    (function,) = list(reading.functions(kernels.compile_source(code, target, "the bare probe").path))
+    (function,) = list(reading.functions(compiler.compile_source(code, target, "the bare probe").path))
     assert function.opcodes
     assert function.arithmetic == ()
 
 
 @pytest.mark.usefixtures("_tools")
 def test_lowering_is_kept_beside_the_cubin(monkeypatch: pytest.MonkeyPatch) -> None:
-    cubin = kernels.compile(parse("mma.sync.m8n8k16.s32.s8.s8.s32"), "sm_90a")
+    cubin = compiler.compile(parse("mma.sync.m8n8k16.s32.s8.s8.s32"), "sm_90a")
     lowering.prepare([cubin])
     with monkeypatch.context() as patch:
         patch.setattr(toolchain, "output", lambda *_: pytest.fail("disassembled twice"))
@@ -112,7 +108,7 @@ def test_without_a_disassembler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setattr(toolchain, "output", missing)
     path = tmp_path / "x.cubin"
     path.write_bytes(b"\x7fELF" + bytes(14) + (190).to_bytes(2, "little"))
-    cubin = kernels.Cubin(path, "0" * 64, "sm_90a", None)
+    cubin = cache.Cubin(path, "0" * 64, "sm_90a", None)
     lowering.prepare([cubin])
     with pytest.raises(ToolMissing):
         lowering.lowering(cubin)

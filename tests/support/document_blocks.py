@@ -20,7 +20,7 @@ import click
 from click.testing import CliRunner
 from compiled import triton_dot
 
-from accprobe.build.kernels import why_no_probe
+from accprobe.build.probes import why_no_probe
 from accprobe.cli import main
 from accprobe.isa.architectures import ARCHITECTURES, get
 from accprobe.isa.instructions import catalog

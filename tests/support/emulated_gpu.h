@@ -1,4 +1,4 @@
-// Runs a probe on the CPU, one thread each, for test_kernels.py: CUDA's words, and a MULTIPLY that is a matrix product of the bit
+// Runs a probe on the CPU, one thread each, for test_probes.py: CUDA's words, and a MULTIPLY that is a matrix product of the bit
 // patterns taken as integers, modulo the size of an element of D. Where a register's elements lie in their matrix is told by
 // tables, which the test fills from the PTX ISA.
 #include <barrier>

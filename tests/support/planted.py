@@ -7,6 +7,7 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
+from accprobe.isa.families import MMA_SYNC
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import (
@@ -45,7 +46,7 @@ class Planted:
 def instruction(k: int, d: str, a: str, b: str, c: str) -> Instruction:
     """An instruction of no architecture."""
     f = FORMATS
-    return Instruction(f"planted.k{k}.{d}.{a}.{b}.{c}", "mma.sync", 16, 8, k, f[d], f[a], f[b], f[c])
+    return Instruction(f"planted.k{k}.{d}.{a}.{b}.{c}", MMA_SYNC, 16, 8, k, f[d], f[a], f[b], f[c])
 
 
 @st.composite

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.build import kernels
+from accprobe.build import compiler, probes
 from accprobe.evaluate.cuda import source
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
@@ -20,7 +20,6 @@ MOST_FOUND = 4
 """Mismatches of a batch that are kept."""
 
 THREADS = 256
-_TILES_OF_WARP = 8  # of product_mma_sync.cu
 _MOST_BLOCKS = 1 << 14
 _NOTHING = np.uint64(0)
 
@@ -33,7 +32,7 @@ def sources(inst: Instruction, model: DotModel) -> list[tuple[str, str]]:
     """(source, name) of the kernels by which a model is verified, the slowest to compile first."""
     return [
         (source.source(model, inst), evaluator_name(inst)),
-        (kernels.source(inst, kernels.Part.PRODUCT), inst.name),
+        (probes.source(inst, probes.Part.PRODUCT), inst.name),
         (drawing.source(inst), f"the operands of {inst.name}"),
     ]
 
@@ -47,7 +46,7 @@ class Evaluator:
     """A model's evaluator for a compile target. single: in float32 where the model allows it, for long chains."""
 
     def __init__(self, cupy: Any, inst: Instruction, model: DotModel, target: str, single: bool = False) -> None:
-        cubin = kernels.compile_source(source.source(model, inst, single), target, evaluator_name(inst))
+        cubin = compiler.compile_source(source.source(model, inst, single), target, evaluator_name(inst))
         module = cupy.RawModule(path=str(cubin.path))
         self._function = module.get_function("evaluate")
         launch = cupy.zeros(4, np.uint32)
@@ -81,24 +80,22 @@ class Hardware:
     """One instruction on matrix products of its own K."""
 
     def __init__(self, cupy: Any, inst: Instruction, target: str) -> None:
-        cubin = kernels.compile_source(kernels.source(inst, kernels.Part.PRODUCT), target, inst.name)
+        cubin = compiler.compile_source(probes.source(inst, probes.Part.PRODUCT), target, inst.name)
         self._function = cupy.RawModule(path=str(cubin.path)).get_function("product")
-        wide = inst.family == "wgmma"
-        self._columns = inst.n if wide else inst.n * _TILES_OF_WARP
-        self._rows = inst.m if wide else inst.m * kernels.BLOCK_THREADS // 32
+        self._columns, self._rows = probes.product_block(inst)
 
     def product(self, a: Any, b: Any, c: Any, d: Any) -> None:
         """d = a · b + c, each element by one instruction."""
         rows, columns = len(a), len(b)
         grid = (-(-columns // self._columns), -(-rows // self._rows))
-        self._function(grid, (kernels.BLOCK_THREADS,), (*map(_pointer, (a, b, c, d)), np.uint32(rows), np.uint32(columns)))
+        self._function(grid, (probes.BLOCK_THREADS,), (*map(_pointer, (a, b, c, d)), np.uint32(rows), np.uint32(columns)))
 
 
 class Drawing:
     """Random operands of an instruction."""
 
     def __init__(self, cupy: Any, inst: Instruction, target: str, seed: int) -> None:
-        cubin = kernels.compile_source(drawing.source(inst), target, f"the operands of {inst.name}")
+        cubin = compiler.compile_source(drawing.source(inst), target, f"the operands of {inst.name}")
         module = cupy.RawModule(path=str(cubin.path))
         self._lines, self._addends = module.get_function("draw_lines"), module.get_function("draw_addends")
         self._cupy, self._inst, self._key = cupy, inst, np.uint64(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from accprobe.build import kernels
+from accprobe.build import install
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.evaluate.cuda.launch import Evaluator
 from accprobe.evaluate.cuda.source import can_promote
@@ -35,7 +35,7 @@ def product(inst: Instruction, model: DotModel, a: Any, b: Any, c: Any, promote_
         import cupy
         import torch
     except ImportError as e:
-        raise ToolMissing(f"tensors on a GPU need cupy ({e}): {kernels.INSTALL}") from e
+        raise ToolMissing(f"tensors on a GPU need cupy ({e}): {install.GPU_STACK}") from e
     if promote_every is not None and not can_promote(inst):
         raise AccprobeError(f"promote_every: the results of {inst.name} are no float32, promote them on the CPU")
     result = inst.d if promote_every is None else FORMATS["f32"]

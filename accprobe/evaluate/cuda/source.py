@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accprobe.build.kernels import device_code
+from accprobe.build.probes import device_code
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction

@@ -97,7 +97,7 @@ def lines(rows: Sequence[Row], columns: Sequence[str], collapse: bool = True) ->
     for row in rows:
         shown = cells(row)
         key = (getattr(shown, column) for column in columns if column not in MEASURES)
-        alike.setdefault((row.instruction.family, *key), []).append(row)
+        alike.setdefault((row.instruction.family.name, *key), []).append(row)
     return [
         TableLine(pattern, group[0], _together(group))
         for group in alike.values()

@@ -126,7 +126,7 @@ def _entry(pairs: Sequence[Pair]) -> AlikePairs:
     undecided = dict.fromkeys(d.field for pair in pairs for d in pair.differences if d.verdict == "undecided")
     fields = [Field(name, a, b) for name, a, b in _fields(first)]
     if first.by == "role" and first.verdict == "changed" and first.a and first.b:
-        fields.insert(0, Field("instruction", first.a.instruction.family, first.b.instruction.family))
+        fields.insert(0, Field("instruction", *_family(first)))
     name = _operands(str(pair.role) for pair in pairs) if first.by == "role" else ", ".join(instruction_patterns(pairs))
     return AlikePairs(name, tuple(pairs), tuple(fields), tuple(undecided))
 
@@ -148,7 +148,7 @@ def _importance(entry: AlikePairs) -> tuple[bool, int]:
 
 
 def _family(pair: Pair) -> tuple[str, ...]:
-    return tuple(row.instruction.family for row in (pair.a, pair.b) if row)
+    return tuple(row.instruction.family.name for row in (pair.a, pair.b) if row)
 
 
 def _operands(roles: Iterable[str]) -> str:

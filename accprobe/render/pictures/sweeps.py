@@ -9,12 +9,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from accprobe.build import install
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.report.sweeps import SweepRecord
 from accprobe.sass import opcodes
 from accprobe.sweep.operands import FLOAT_SETS
 
-_INSTALL = "pip install 'accprobe[plots]'"
 SUFFIXES = (".svg", ".png")
 
 _LONG = re.compile(r"\d+\.\d{3,}")
@@ -119,7 +119,7 @@ def _figure(rows: int, columns: int) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as e:
-        raise ToolMissing(f"matplotlib is not installed, and figures are drawn with it: {_INSTALL}") from e
+        raise ToolMissing(f"matplotlib is not installed, and figures are drawn with it: {install.PLOTS}") from e
     return Figure(figsize=(5.2 * columns, 3.3 * rows), layout="constrained")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.console import RenderableType
 from rich.text import Text
 
-from accprobe.build.toolchain import Item
+from accprobe.build.inventory import Item
 from accprobe.render.terminal.console import ruled
 
 

@@ -1,4 +1,4 @@
-"""Kernels: the probes compile for every target, place operands as the PTX ISA says, and are cached safely."""
+"""Probes: they place operands as the PTX ISA says, which is tried on an emulated GPU."""
 
 from __future__ import annotations
 
@@ -6,49 +6,29 @@ import ctypes
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from probed import ONE_OF_EACH_LAYOUT, required_on_hopper
 
-from accprobe.build import kernels
-from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.build import probes
+from accprobe.errors import AccprobeError
+from accprobe.isa.families import WGMMA
 from accprobe.isa.instructions import Instruction, catalog, parse
-
-FP8 = ("e4m3", "e5m2")
-INT8 = ("s8", "u8")
-
-
-def required_on_hopper() -> list[str]:
-    """Names of the instructions that must have a probe, spelled out apart from the catalog."""
-    names = [f"mma.sync.m16n8k{k}.{d}.f16.f16.{d}" for k in (8, 16) for d in ("f32", "f16")]
-    names += [f"mma.sync.m16n8k{k}.f32.bf16.bf16.f32" for k in (8, 16)]
-    names += [f"mma.sync.m16n8k{k}.f32.tf32.tf32.f32" for k in (4, 8)]
-    names += [f"mma.sync.{shape}.f64.f64.f64.f64" for shape in ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16")]
-    names += [f"mma.sync.m16n8k{k}.{d}.{a}.{b}.{d}" for k in (16, 32) for d in ("f32", "f16") for a in FP8 for b in FP8]
-    for shape in ("m8n8k16", "m16n8k16", "m16n8k32"):
-        names += [f"mma.sync.{shape}{sat}.s32.{a}.{b}.s32" for sat in ("", ".satfinite") for a in INT8 for b in INT8]
-    for n in (8, 256):
-        for rs in ("", ".rs"):
-            names += [f"wgmma.m64n{n}k16.{d}.f16.f16{rs}" for d in ("f32", "f16")]
-            names += [f"wgmma.m64n{n}k16.f32.bf16.bf16{rs}", f"wgmma.m64n{n}k8.f32.tf32.tf32{rs}"]
-            names += [f"wgmma.m64n{n}k32.{d}.{a}.{b}{rs}" for d in ("f32", "f16") for a in FP8 for b in FP8]
-            names += [f"wgmma.m64n{n}k32{sat}.s32.{a}.{b}{rs}" for sat in ("", ".satfinite") for a in INT8 for b in INT8]
-    return names
 
 
 def test_hopper_has_a_probe_for_everything_required() -> None:
-    probed = {inst.name for inst in catalog("sm_90a") if kernels.why_no_probe(inst) is None}
+    probed = {inst.name for inst in catalog("sm_90a") if probes.why_no_probe(inst) is None}
     assert probed == set(required_on_hopper())
 
 
 def test_no_probe_has_a_reason_and_no_source() -> None:
     sparse = next(inst for inst in catalog("sm_90a") if inst.sparse)
-    assert kernels.why_no_probe(sparse) == "no probe yet"
+    assert probes.why_no_probe(sparse) == "no probe yet"
     with pytest.raises(AccprobeError, match="no probe yet"):
-        kernels.source(sparse)
+        probes.source(sparse)
 
 
 # Where an element of a fragment lies. PTX ISA, "Matrix Fragments for mma.…", transcribed shape by shape: element i of a lane,
@@ -77,7 +57,7 @@ def fragment_a(inst: Instruction) -> tuple[int, Rule]:
 
 def fragment_b(inst: Instruction) -> tuple[int, Rule]:
     """(elements a lane, rule of (g, t, i) to (k, column)); none of wgmma, whose B is in shared memory."""
-    if inst.family == "wgmma":
+    if inst.family is WGMMA:
         return 0, lambda g, t, i: (0, 0)
     rules: dict[tuple[int, int], tuple[int, Rule]] = {
         (4, 64): (1, lambda g, t, i: (t, g)),
@@ -95,7 +75,7 @@ def fragment_b(inst: Instruction) -> tuple[int, Rule]:
 
 def fragment_d(inst: Instruction) -> tuple[int, Rule]:
     """(elements a lane, rule of (g, t, i) to (row, column))."""
-    if inst.family == "wgmma":
+    if inst.family is WGMMA:
         return inst.n // 2, lambda g, t, i: (g + 8 * (i // 2 % 2), 8 * (i // 4) + t * 2 + i % 2)
     if inst.m == 8:
         return 2, lambda g, t, i: (g, t * 2 + i)
@@ -113,7 +93,7 @@ class Operand(ctypes.Structure):
 def table(inst: Instruction, bits: int, fragment: tuple[int, Rule], *, transposed: bool = False) -> tuple[Operand, np.ndarray]:
     """The operand's place in its matrix, and the memory that holds it."""
     elements, rule = fragment
-    threads = 128 if inst.family == "wgmma" else 32
+    threads = inst.family.threads
     places = np.zeros((2, threads, elements), np.int32)
     for thread in range(threads):
         warp, lane = divmod(thread, 32)
@@ -125,11 +105,11 @@ def table(inst: Instruction, bits: int, fragment: tuple[int, Rule], *, transpose
 
 MATRICES = "(const Word*)a, (const Word*)b, (const CElement*)c, (DElement*)d"
 RUN = {
-    kernels.Part.SHARE: (
+    probes.Part.SHARE: (
         "Value* stored, Value count, unsigned row_shift, unsigned column_shift, unsigned blocks",
         f"launch({{blocks, 1}}, [=] {{ probe({MATRICES}, stored, count, row_shift, column_shift); }});",
     ),
-    kernels.Part.PRODUCT: (
+    probes.Part.PRODUCT: (
         "unsigned rows, unsigned columns, Index grid",
         f"launch(grid, [=] {{ product({MATRICES}, rows, columns); }});",
     ),
@@ -137,14 +117,28 @@ RUN = {
 """By part, the arguments besides the matrices, and the launch."""
 
 
-def emulator(inst: Instruction, folder: Path, part: kernels.Part = kernels.Part.SHARE) -> ctypes.CDLL:
+OPTIONS = ["g++", "-std=c++20", "-O1", "-w", "-fPIC", "-pthread"]
+
+
+@pytest.fixture(scope="session")
+def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with emulated_gpu.h, compiled once: it takes longer than a probe."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    folder = tmp_path_factory.mktemp("headers")
+    shutil.copy(Path(__file__).parents[1] / "support" / "emulated_gpu.h", folder)
+    subprocess.run([*OPTIONS, "-x", "c++-header", str(folder / "emulated_gpu.h")], check=True)
+    return folder
+
+
+def emulator(inst: Instruction, headers: Path, folder: Path, part: probes.Part = probes.Part.SHARE) -> ctypes.CDLL:
     """The probe of `inst`, compiled for the CPU: see emulated_gpu.h."""
-    text = re.sub(r"#define MULTIPLY.*", "#define MULTIPLY(...) multiply(__VA_ARGS__)", kernels.source(inst, part))
+    text = re.sub(r"#define MULTIPLY.*", "#define MULTIPLY(...) multiply(__VA_ARGS__)", probes.source(inst, part))
     text = re.sub(r"#ifdef ON_EVERY_SM\n.*?#else\n", "#ifndef ON_EVERY_SM\n", text, count=1, flags=re.DOTALL)
     text = re.sub(r'asm volatile\("fence[^;]*;"[^;]*;', "", text)
     signature, call = RUN[part]
     assert "asm" not in text.replace('extern "C"', "")
-    text = f"""#include "{Path(__file__).parents[1] / "support" / "emulated_gpu.h"}"
+    text = f"""#include "emulated_gpu.h"
 {text}
 static void prepare(Shape s, const Operand* o) {{
     shape = s, operand_a = o[0], operand_b = o[1], operand_c = o[2], operand_d = o[3];
@@ -156,31 +150,10 @@ extern "C" void run(Shape s, const Operand* o, const void* a, const void* b, con
 """
     code, library = folder / "probe.cpp", folder / "probe.so"
     code.write_text(text)
-    command = ["g++", "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-o", str(library), str(code)]
+    command = [*OPTIONS, "-shared", f"-I{headers}", "-o", str(library), str(code)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return ctypes.CDLL(str(library))
-
-
-ONE_OF_EACH_LAYOUT = [
-    "mma.sync.m8n8k4.f64.f64.f64.f64",
-    "mma.sync.m16n8k4.f64.f64.f64.f64",
-    "mma.sync.m16n8k8.f64.f64.f64.f64",
-    "mma.sync.m16n8k16.f64.f64.f64.f64",
-    "mma.sync.m16n8k4.f32.tf32.tf32.f32",
-    "mma.sync.m16n8k8.f32.tf32.tf32.f32",
-    "mma.sync.m16n8k8.f32.f16.f16.f32",
-    "mma.sync.m16n8k8.f16.f16.f16.f16",
-    "mma.sync.m16n8k16.f32.bf16.bf16.f32",
-    "mma.sync.m8n8k16.s32.s8.u8.s32",
-    "mma.sync.m16n8k16.f16.e4m3.e5m2.f16",
-    "mma.sync.m16n8k32.f32.e4m3.e5m2.f32",
-    "wgmma.m64n8k16.f32.f16.f16",
-    "wgmma.m64n8k16.f16.f16.f16.rs",
-    "wgmma.m64n8k8.f32.tf32.tf32.rs",
-    "wgmma.m64n256k32.f32.e4m3.e5m2",
-    "wgmma.m64n256k32.f16.e4m3.e5m2.rs",
-]
 
 
 def layout(inst: Instruction) -> tuple[Shape, ctypes.Array[Operand], list[np.ndarray]]:
@@ -191,7 +164,7 @@ def layout(inst: Instruction) -> tuple[Shape, ctypes.Array[Operand], list[np.nda
         table(inst, inst.c.storage_bits, fragment_d(inst)),
         table(inst, inst.d.storage_bits, fragment_d(inst)),
     ]
-    shape = Shape(inst.m, inst.n, inst.k, 128 if inst.family == "wgmma" else 32)
+    shape = Shape(inst.m, inst.n, inst.k, inst.family.threads)
     return shape, (Operand * 4)(*(operand for operand, _ in tables)), [memory for _, memory in tables]
 
 
@@ -199,12 +172,11 @@ class Grid(ctypes.Structure):
     _fields_ = (("x", ctypes.c_uint), ("y", ctypes.c_uint))
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize("name", ONE_OF_EACH_LAYOUT)
-def test_products_reach_every_row_and_column(name: str, tmp_path: Path) -> None:
+def test_products_reach_every_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
     """Matrix products whose last tiles are not full, by the instruction's own K."""
     inst = parse(name)
-    library = emulator(inst, tmp_path, kernels.Part.PRODUCT)
+    library = emulator(inst, headers, tmp_path, probes.Part.PRODUCT)
     random = np.random.default_rng(1)
     shape, operands, _tables = layout(inst)
     rows, columns = inst.m + 5, inst.n + 3
@@ -220,20 +192,19 @@ def test_products_reach_every_row_and_column(name: str, tmp_path: Path) -> None:
     assert not d[rows:].any()
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize("name", ONE_OF_EACH_LAYOUT)
-def test_every_problem_reaches_its_row_and_column(name: str, tmp_path: Path) -> None:
+def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
     """On fragments as the PTX ISA lays them out, the probe computes every a · b + c, at every placement and count."""
     inst = parse(name)
-    library = emulator(inst, tmp_path)
+    library = emulator(inst, headers, tmp_path)
     random = np.random.default_rng(1)
     shape, operands, _tables = layout(inst)
-    few = kernels.problems(inst)
-    for count, placement in [(5 * few + 3, 0), (1, 1), (few, 3), (11 * few, kernels.placements(inst) - 1)]:
+    few = probes.problems(inst)
+    for count, placement in [(5 * few + 3, 0), (1, 1), (few, 3), (11 * few, probes.placements(inst) - 1)]:
         a, b = (random.integers(0, 1 << min(f.storage_bits, 63), (count, inst.k), f.dtype) for f in (inst.a, inst.b))
         c = random.integers(0, 1 << min(inst.c.storage_bits, 63), count, inst.c.dtype)
         d, stored = np.zeros(count, inst.d.dtype), ctypes.c_ulonglong(7)
-        row_shift, column_shift = kernels.shifts(inst, placement)
+        row_shift, column_shift = probes.shifts(inst, placement)
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (a, b, c, d)]
         library.run(shape, operands, *pointers, ctypes.byref(stored), ctypes.c_ulonglong(count), row_shift, column_shift, 2)
         wide = (a.astype(np.uint64) * b.astype(np.uint64)).sum(1, dtype=np.uint64) + c.astype(np.uint64)
@@ -246,91 +217,8 @@ def test_every_problem_reaches_its_row_and_column(name: str, tmp_path: Path) -> 
 )
 def test_placements_visit_every_row_and_column_and_move_them_against_each_other(name: str) -> None:
     inst = parse(name)
-    cells = [kernels.shifts(inst, placement) for placement in range(kernels.placements(inst))]
+    cells = [probes.shifts(inst, placement) for placement in range(probes.placements(inst))]
     assert {row for row, _ in cells} == set(range(inst.m))
     assert {column for _, column in cells} == set(range(inst.n))
-    few = kernels.problems(inst)
+    few = probes.problems(inst)
     assert {(row - column) % few for row, column in cells} == set(range(few))
-
-
-@pytest.fixture
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    pytest.importorskip("cuda.core", exc_type=ImportError)
-    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.mark.usefixtures("cache")
-def test_everything_required_on_hopper_compiles() -> None:
-    insts = [parse(name) for name in required_on_hopper()]
-    cubins = kernels.compile_all(insts, "sm_90a")
-    assert set(cubins) == set(insts)
-    assert len({cubin.sha256 for cubin in cubins.values()}) == len(insts)
-
-
-@pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100a", "sm_103a", "sm_120a", "sm_121a"])
-def test_every_probe_compiles_for_every_target_that_has_its_instruction(target: str) -> None:
-    insts = [inst for inst in catalog(target) if kernels.why_no_probe(inst) is None]
-    assert set(kernels.compile_all(insts, target)) == set(insts) != set()
-
-
-SMALL = "mma.sync.m8n8k16.s32.s8.s8.s32"
-
-
-def test_second_compile_comes_from_the_cache(cache: Path) -> None:
-    first = kernels.compile(parse(SMALL), "sm_90a")
-    second = kernels.compile(parse(SMALL), "sm_90a")
-    assert first.milliseconds is not None
-    assert second.milliseconds is None
-    assert (second.path, second.sha256) == (first.path, first.sha256)
-    assert first.path.parent == cache
-    assert kernels.compile(parse(SMALL), "sm_80").path != first.path
-
-
-@pytest.mark.parametrize("damage", ["cubin cut", "cubin gone", "entry cut", "entry of another kind"])
-def test_damaged_cache_is_built_again(cache: Path, damage: str) -> None:
-    first = kernels.compile(parse(SMALL), "sm_90a")
-    (entry,) = cache.glob("*.json")
-    match damage:
-        case "cubin cut":
-            first.path.write_bytes(first.path.read_bytes()[:100])
-        case "cubin gone":
-            first.path.unlink()
-        case "entry cut":
-            entry.write_text("{")
-        case _:
-            entry.write_text("[]")
-    again = kernels.compile(parse(SMALL), "sm_90a")
-    assert again.milliseconds is not None
-    assert again.path.read_bytes()[:4] == b"\x7fELF"
-    assert kernels.compile(parse(SMALL), "sm_90a").milliseconds is None
-
-
-def test_no_temporary_files_are_left(cache: Path) -> None:
-    kernels.compile(parse(SMALL), "sm_90a")
-    assert sorted(path.suffix for path in cache.iterdir()) == [".cubin", ".json"]
-
-
-@pytest.mark.usefixtures("cache")
-def test_target_without_the_instruction_is_one_sentence() -> None:
-    with pytest.raises(
-        AccprobeError, match=r"^mma\.sync\.m16n8k16\.f32\.e4m3\.e4m3\.f32 does not compile for sm_80: Feature.*sm_89"
-    ) as caught:
-        kernels.compile(parse("mma.sync.m16n8k16.f32.e4m3.e4m3.f32"), "sm_80")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.usefixtures("cache")
-def test_missing_compiler_names_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("cuda.core", "cuda.core.experimental"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ToolMissing, match=r"pip install 'accprobe\[cuda13\]'"):
-        kernels.compile(parse(SMALL), "sm_90a")
-
-
-def test_cache_folder_that_cannot_be_made_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    with pytest.raises(AccprobeError, match="set ACCPROBE_CACHE_DIR"):
-        kernels.cache_folder()

@@ -1,0 +1,15 @@
+"""The lines that install what accprobe can use."""
+
+GPU_STACK = "pip install 'accprobe[cuda13]'"
+EITHER_GPU_STACK = f"{GPU_STACK} (or [cuda12])"
+NUMBA = "pip install 'accprobe[fast]'"
+PLOTS = "pip install 'accprobe[plots]'"
+TRITON = "pip install triton"
+TRITON_AGAIN = "pip install --force-reinstall triton"
+PROGRAMS = {
+    "nvdisasm": "pip install nvidia-cuda-nvdisasm",
+    "cuobjdump": "pip install nvidia-cuda-cuobjdump",
+    "ptxas": f"{TRITON}, or nvidia-cuda-nvcc",
+    "ncu": "install Nsight Compute: https://developer.nvidia.com/nsight-compute",
+}
+DRIVER = "https://www.nvidia.com/drivers"

@@ -1,0 +1,86 @@
+"""What of accprobe's tools is here, what is missing, and the line that installs it. Data only: `accprobe doctor` renders it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+from dataclasses import dataclass
+
+from accprobe.build import compiler, driver, install, toolchain
+from accprobe.build.toolchain import ToolName
+from accprobe.errors import ToolMissing
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that accprobe can use. version: None where it is missing; install: what to do then; note: a remark."""
+
+    name: str
+    purpose: str
+    version: str | None
+    install: str
+    note: str = ""
+
+    @property
+    def found(self) -> bool:
+        return self.version is not None
+
+
+def versions() -> dict[str, str]:
+    """Versions for the report's `environment` table, of what is installed; nothing heavy is imported."""
+    found = {"driver": driver.version(), "python": platform.python_version()}
+    found |= {name: _package(*packages) for name, packages in _PACKAGES.items()}
+    return {name: version for name, version in found.items() if version}
+
+
+_PACKAGES = {
+    "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
+    "cuda_core": ("cuda-core",),
+    "nvrtc": ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"),
+    "triton": ("triton",),
+    "torch": ("torch",),
+}
+
+
+def _package(*names: str) -> str | None:
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def inventory() -> list[Item]:
+    """Everything that accprobe can use, found or not, most needed first."""
+    gpus = driver.gpu_count()
+    packages = {name: _package(*names) for name, names in _PACKAGES.items()}
+    profiler = {True: "", False: "counters are for root only: see ERR_NVGPUCTRPERM", None: ""}[driver.profiler_open()]
+    return [
+        Item("driver", "running anything on a GPU", driver.version(), install.DRIVER),
+        Item("GPU", "measuring", str(gpus) if gpus else None, "`--device sim:NAME` needs none", driver.why_no_gpu() or ""),
+        Item("cupy", "launching probes", packages["cupy"], install.EITHER_GPU_STACK),
+        Item("cuda.core", "compiling probes", packages["cuda_core"], install.EITHER_GPU_STACK),
+        Item("nvrtc", "compiling probes", _nvrtc_version(), install.EITHER_GPU_STACK),
+        _tool("nvdisasm", "showing which opcode ran"),
+        _tool("cuobjdump", "opcodes in fatbins, libraries and wheels"),
+        _tool("ptxas", "opcodes that PTX becomes"),
+        _tool("ncu", "counting executed opcodes", profiler),
+        Item("numba", "evaluating models faster; without it numpy does", _package("numba"), install.NUMBA),
+        Item("triton", "the kernel of sweeps", packages["triton"], install.TRITON),
+        Item("torch", "sweeps on a GPU", packages["torch"], install.EITHER_GPU_STACK),
+        Item("python", "everything", platform.python_version(), "", sys.implementation.name),
+    ]
+
+
+def _tool(tool: ToolName, purpose: str, note: str = "") -> Item:
+    remarks = "; ".join(filter(None, [toolchain.origin(tool), note]))
+    return Item(tool, purpose, toolchain.tool_version(tool), install.PROGRAMS[tool], remarks)
+
+
+def _nvrtc_version() -> str | None:
+    try:
+        return compiler.compiler_version()
+    except ToolMissing:
+        return None

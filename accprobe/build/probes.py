@@ -1,0 +1,104 @@
+"""Probes: the CUDA C++ that asks one instruction for dot products.
+
+The device code is `accprobe.probes`; this module writes the parameters above it: register counts, storage types and the inline
+assembly of the instruction.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from enum import Enum
+from functools import cache
+from importlib.resources import files
+
+from accprobe.errors import AccprobeError
+from accprobe.isa.families import Probe, registers
+from accprobe.isa.instructions import Instruction
+
+KERNEL_NAME = "probe"
+BLOCK_THREADS = 128
+
+
+def why_no_probe(inst: Instruction) -> str | None:
+    """Why there is no kernel for `inst`, as a short clause, or None where there is one."""
+    probe = inst.family.probe
+    plain = not inst.sparse and inst.scale is None and inst.bit_op is None
+    padded = any(f.bits + f.ignored_low_bits < f.storage_bits for f in (inst.a, inst.b))
+    return None if probe and plain and not padded and probe.takes(inst) else "no probe yet"
+
+
+def _probe(inst: Instruction) -> Probe:
+    reason, probe = why_no_probe(inst), inst.family.probe
+    if reason or probe is None:
+        raise AccprobeError(f"{inst.name} cannot be compiled: {reason}")
+    return probe
+
+
+def problems(inst: Instruction) -> int:
+    """Independent dot products in one tile."""
+    return math.gcd(inst.m, inst.n)
+
+
+def placements(inst: Instruction) -> int:
+    """How many ways there are to lay the problems out: over all of them a problem is reported from every row and column."""
+    return max(inst.m, inst.n, 2 * problems(inst))
+
+
+def shifts(inst: Instruction, placement: int) -> tuple[int, int]:
+    """(row_shift, column_shift) of a placement: problem p is reported from row p + row_shift, column p + column_shift.
+
+    Columns move by triangular numbers, which visit every residue of a power of two: so rows also move against columns.
+    """
+    return placement % inst.m, placement * (placement + 1) // 2 % inst.n
+
+
+class Part(Enum):
+    """What a kernel computes.
+
+    SHARE: independent dot products, each once (`probe`). EVERY_SM: all of them once on each SM (`probe` too). PRODUCT: a matrix
+    product, each element one dot product of the instruction (`product`).
+    """
+
+    SHARE = "share"
+    EVERY_SM = "every SM"
+    PRODUCT = "product"
+
+
+def source(inst: Instruction, part: Part = Part.SHARE) -> str:
+    """The complete CUDA C++ of the probe of `inst`. Raises AccprobeError where there is none."""
+    probe = _probe(inst)
+    switch = {Part.EVERY_SM: "#define ON_EVERY_SM\n", Part.PRODUCT: f"#define TILES {probe.product_tiles}\n"}.get(part, "")
+    file = f"product_{probe.file}" if part is Part.PRODUCT else probe.file
+    return _parameters(inst, probe) + switch + device_code(file)
+
+
+def product_block(inst: Instruction) -> tuple[int, int]:
+    """(columns, rows) of a matrix product that one block of BLOCK_THREADS computes. Raises as `source`."""
+    return inst.n * _probe(inst).product_tiles, inst.m * BLOCK_THREADS // inst.family.threads
+
+
+@cache
+def device_code(name: str) -> str:
+    """A file of the device code, and in place what it includes."""
+    text = files("accprobe.probes").joinpath(name).read_text(encoding="utf-8")
+    return re.sub(r'^#include "(.+)"\n', lambda found: device_code(found[1]), text, flags=re.MULTILINE)
+
+
+def _parameters(inst: Instruction, probe: Probe) -> str:
+    storage = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
+    word = inst.register_bits
+    held = registers(inst)
+    values = {"M": inst.m, "N": inst.n, "PROBLEMS": problems(inst), "K_WORDS": inst.k * inst.a.storage_bits // word}
+    values |= {f"{operand.upper()}_REGISTERS": count for operand, count in held.items()}
+    values |= {"C_PACKED": word // inst.c.storage_bits, "D_PACKED": word // inst.d.storage_bits}
+    return "".join(
+        [
+            f"// {inst.name}\n",
+            f"using Word = {storage[word]};\n",
+            f"using CElement = {storage[inst.c.storage_bits]};\n",
+            f"using DElement = {storage[inst.d.storage_bits]};\n",
+            *(f"#define {name} {value}\n" for name, value in values.items()),
+            f"#define MULTIPLY({probe.multiply(inst, held)}\n",
+        ]
+    )

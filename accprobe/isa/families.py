@@ -1,0 +1,148 @@
+"""Families of matrix instructions: all that sets one apart from another is in its record, for every room to ask.
+
+A family is added by a record here and by its tables in `accprobe.isa.instructions`; once there is device code, by the record's
+`Probe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from accprobe.isa import ptx
+
+if TYPE_CHECKING:
+    from accprobe.isa.instructions import Instruction
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How a family's instructions are run by `accprobe.probes`.
+
+    file: its device code for independent dot products; that for matrix products is "product_" and this name.
+    product_tiles: tiles that the threads of one tile compute of a matrix product, side by side.
+    takes: whether the device code lays out the operands of that instruction.
+    multiply: the macro MULTIPLY, from its parameters on, given the registers that a lane holds of each operand.
+    """
+
+    file: str
+    product_tiles: int
+    takes: Callable[[Instruction], bool]
+    multiply: Callable[[Instruction, Mapping[str, int]], str]
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """One family of matrix instructions.
+
+    name: what its instructions' names begin with; sparse_name: those with a sparse A.
+    since: the compute capability that brought it; of what an architecture has for one purpose, the latest is what it offers.
+    threads: those that hold a tile together.
+    in_registers: operands of "abcd" that lanes hold in registers, besides A where an instruction's name says so.
+    adds_to_d: D is the addend too, and a flag of the instruction leaves it out.
+    converts: where an architecture has no unit for the operand formats, it becomes conversions and opcodes of another unit.
+    promoted_by_triton: `max_num_imprecise_acc` of `tl.dot` has an effect on its 8-bit floats.
+    opcode: the stem of its SASS, where {} is the letter of the unit; units: the letters that there are.
+    typed_opcode: the opcode's name says its shape and types; otherwise they are in a descriptor that is made at run time.
+    """
+
+    name: str
+    sparse_name: str
+    since: tuple[int, int]
+    threads: int
+    in_registers: str
+    adds_to_d: bool
+    converts: bool
+    promoted_by_triton: bool
+    opcode: str
+    units: str
+    typed_opcode: bool
+    probe: Probe | None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> str:
+        """Pickled as the name of its constant, so that another process has the same record."""
+        return self.name.upper().replace(".", "_")
+
+    @property
+    def warps(self) -> int:
+        return self.threads // 32
+
+    def stem(self, unit: str) -> str:
+        """The opcode without modifiers of the unit with that letter: "QGMMA"."""
+        return self.opcode.format(unit)
+
+
+def registers(inst: Instruction) -> dict[str, int]:
+    """How many registers, of `inst.register_bits` each, a lane holds of A, B, C and D; 0 of what is in memory."""
+    held = inst.family.in_registers + "a" * inst.a_registers
+    operands = {
+        "a": (inst.m * inst.k, inst.a),
+        "b": (inst.n * inst.k, inst.b),
+        "c": (inst.m * inst.n, inst.c),
+        "d": (inst.m * inst.n, inst.d),
+    }
+    lanes_bits = inst.family.threads * inst.register_bits
+    return {
+        operand: elements * min(fmt.storage_bits, inst.register_bits) // lanes_bits if operand in held else 0
+        for operand, (elements, fmt) in operands.items()
+    }
+
+
+def _fragments_of_a_warp(inst: Instruction) -> bool:
+    """All but Volta's m8n8k4 of f16, which lays out four tiles a warp."""
+    words = inst.k * inst.a.storage_bits // inst.register_bits
+    return inst.m in (8, 16) and inst.n == 8 and words % 4 == 0
+
+
+def _core_matrices(inst: Instruction) -> bool:
+    """Rows of 32 bytes of K, without swizzle."""
+    return inst.m == 64 and inst.n % 8 == 0 and inst.k * inst.a.storage_bits == 256
+
+
+MMA_SYNC = Family(
+    name="mma.sync",
+    sparse_name="mma.sp",
+    since=(7, 0),
+    threads=32,
+    in_registers="abcd",
+    adds_to_d=False,
+    converts=True,
+    promoted_by_triton=False,
+    opcode="{}MMA",
+    units="BDHIOQ",
+    typed_opcode=True,
+    probe=Probe("mma_sync.cu", 8, _fragments_of_a_warp, ptx.mma_sync),
+)
+WGMMA = Family(
+    name="wgmma",
+    sparse_name="wgmma.sp",
+    since=(9, 0),
+    threads=128,
+    in_registers="cd",
+    adds_to_d=True,
+    converts=False,
+    promoted_by_triton=True,
+    opcode="{}GMMA",
+    units="BHIQ",
+    typed_opcode=True,
+    probe=Probe("wgmma.cu", 1, _core_matrices, ptx.wgmma),
+)
+TCGEN05 = Family(
+    name="tcgen05",
+    sparse_name="tcgen05.sp",
+    since=(10, 0),
+    threads=128,
+    in_registers="",
+    adds_to_d=True,
+    converts=False,
+    promoted_by_triton=False,
+    opcode="UTC{}MMA",
+    units="HIOQ",
+    typed_opcode=False,
+    probe=None,
+)
+FAMILIES = (MMA_SYNC, WGMMA, TCGEN05)

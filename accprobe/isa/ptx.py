@@ -1,0 +1,62 @@
+"""PTX of the matrix instructions, as inline assembly of CUDA C++: a macro's parameters, then its text.
+
+The parameters are arrays of registers, or descriptors of matrices in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from accprobe.isa.instructions import Instruction
+
+
+def mma_sync(inst: Instruction, registers: Mapping[str, int]) -> str:
+    """PTX ISA, "Multiply-and-Accumulate Instruction: mma". Registers are bit-size typed, which PTX accepts for every type."""
+    letter = "l" if inst.register_bits == 64 else "r"
+    kind = f".kind::{inst.kind}" if inst.kind else ""
+    opcode = f"mma.sync.aligned.{_shape(inst)}.row.col{kind}{_saturate(inst)}.{inst.d}.{inst.a}.{inst.b}.{inst.c}"
+    number = count()
+    groups = ", ".join(_braces(number, registers[operand]) for operand in "dabc")
+    outputs = _bind("d", registers["d"], f"={letter}")
+    inputs = ", ".join(_bind(operand, registers[operand], letter) for operand in "abc")
+    return f'd, a, b, c) asm volatile("{opcode} {groups};" : {outputs} : {inputs})'
+
+
+def wgmma(inst: Instruction, registers: Mapping[str, int]) -> str:
+    """PTX ISA, "wgmma.mma_async": D is also the addend (scale-d is true); operands are neither negated nor transposed."""
+    opcode = f"wgmma.mma_async.sync.aligned.{_shape(inst)}{_saturate(inst)}.{inst.d}.{inst.a}.{inst.b}"
+    number = count()
+    d = _braces(number, registers["d"])
+    a = _braces(number, registers["a"]) if inst.a_registers else f"%{next(number)}"
+    b = f"%{next(number)}"
+    modifiers = "" if inst.is_integer else ", 1, 1"
+    if inst.a.storage_bits == 16:
+        modifiers += ", 0" if inst.a_registers else ", 0, 0"
+    lines = [
+        "{ .reg .pred accumulate; setp.eq.u32 accumulate, 0, 0;",
+        "wgmma.fence.sync.aligned;",
+        f"{opcode} {d}, {a}, {b}, accumulate{modifiers};",
+        "wgmma.commit_group.sync.aligned;",
+        "wgmma.wait_group.sync.aligned 0; }",
+    ]
+    inputs = (_bind("a", registers["a"], "r") if inst.a_registers else '"l"(a)') + ', "l"(b)'
+    return f'd, a, b) asm volatile("{" ".join(lines)}" : {_bind("d", registers["d"], "+r")} : {inputs} : "memory")'
+
+
+def _shape(inst: Instruction) -> str:
+    return f"m{inst.m}n{inst.n}k{inst.k}"
+
+
+def _saturate(inst: Instruction) -> str:
+    return ".satfinite" if inst.satfinite else ""
+
+
+def _braces(number: Iterator[int], operands: int) -> str:
+    return "{" + ", ".join(f"%{next(number)}" for _ in range(operands)) + "}"
+
+
+def _bind(name: str, operands: int, constraint: str) -> str:
+    return ", ".join(f'"{constraint}"({name}[{i}])' for i in range(operands))

@@ -1,0 +1,84 @@
+"""The cache: a cubin that was compiled is found again, a damaged one is not, and no compiler is needed to try that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from accprobe.build import cache, compiler
+from accprobe.errors import AccprobeError
+
+COMPILED = b"\x7fELF as the compiler would write it"
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The sources that the compiler was asked for, in a cache of its own."""
+    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "cache"))
+    asked: list[str] = []
+
+    def nvrtc(code: str, target: str, name: str) -> bytes:
+        asked.append(code)
+        return COMPILED + target.encode()
+
+    monkeypatch.setattr(compiler, "_nvrtc", nvrtc)
+    monkeypatch.setattr(compiler, "compiler_version", lambda: "13.0")
+    return asked
+
+
+def test_second_compile_comes_from_the_cache(compiles: list[str], tmp_path: Path) -> None:
+    first = compiler.compile_source("code", "sm_90a", "x")
+    second = compiler.compile_source("code", "sm_90a", "x")
+    assert first.milliseconds is not None
+    assert second.milliseconds is None
+    assert (second.path, second.sha256) == (first.path, first.sha256)
+    assert first.path.parent == tmp_path / "cache"
+    assert compiles == ["code"]
+
+
+@pytest.mark.parametrize("change", ["source", "target", "compiler"])
+def test_another_source_target_or_compiler_is_compiled(
+    compiles: list[str], monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    compiler.compile_source("code", "sm_90a", "x")
+    if change == "compiler":
+        monkeypatch.setattr(compiler, "compiler_version", lambda: "13.1")
+    compiler.compile_source("other" if change == "source" else "code", "sm_80" if change == "target" else "sm_90a", "x")
+    assert len(compiles) == 2
+
+
+@pytest.mark.parametrize("damage", ["cubin cut", "cubin gone", "entry cut", "entry of another kind"])
+def test_damaged_cache_is_built_again(compiles: list[str], damage: str) -> None:
+    first = compiler.compile_source("code", "sm_90a", "x")
+    (entry,) = first.path.parent.glob("*.json")
+    match damage:
+        case "cubin cut":
+            first.path.write_bytes(first.path.read_bytes()[:10])
+        case "cubin gone":
+            first.path.unlink()
+        case "entry cut":
+            entry.write_text("{")
+        case _:
+            entry.write_text("[]")
+    again = compiler.compile_source("code", "sm_90a", "x")
+    assert again.milliseconds is not None
+    assert again.path.read_bytes() == COMPILED + b"sm_90a"
+    assert compiler.compile_source("code", "sm_90a", "x").milliseconds is None
+    assert len(compiles) == 2
+
+
+@pytest.mark.usefixtures("compiles")
+def test_an_entry_says_what_it_is_of() -> None:
+    cubin = compiler.compile_source("code", "sm_90a", "the name")
+    (entry,) = cubin.path.parent.glob("*.json")
+    assert json.loads(entry.read_text()) == {"name": "the name", "target": "sm_90a", "sha256": cubin.sha256}
+    assert {path.suffix for path in cubin.path.parent.iterdir()} == {".cubin", ".json"}
+
+
+def test_cache_folder_that_cannot_be_made_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    with pytest.raises(AccprobeError, match="set ACCPROBE_CACHE_DIR"):
+        cache.cache_folder()

@@ -1,0 +1,62 @@
+"""The compiler: every probe compiles where its instruction exists, by several processes; what goes wrong is one sentence."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from probed import ONE_OF_EACH_LAYOUT, required_on_hopper
+
+from accprobe.build import compiler, probes
+from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.isa.instructions import architectures_with, catalog, parse
+
+SMALL = "mma.sync.m8n8k16.s32.s8.s8.s32"
+
+
+@pytest.fixture(autouse=True)
+def _compiler() -> None:
+    pytest.importorskip("cuda.core", exc_type=ImportError)
+
+
+def test_everything_required_on_hopper_compiles() -> None:
+    insts = [parse(name) for name in required_on_hopper()]
+    cubins = compiler.compile_all(insts, "sm_90a")
+    assert set(cubins) == set(insts)
+    assert len({cubin.sha256 for cubin in cubins.values()}) == len(insts)
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_89", "sm_90", "sm_100a", "sm_103a", "sm_120a", "sm_121a"])
+def test_probes_compile_on_the_first_and_the_last_target_of_their_instruction(target: str) -> None:
+    """And one of each layout on every target: ptxas differs from one to the next in the instructions that it lowers."""
+    probed = [inst for inst in catalog(target) if probes.why_no_probe(inst) is None]
+    ends = {inst for inst in probed if target in (architectures_with(inst)[0], architectures_with(inst)[-1])}
+    insts = ends | {inst for inst in probed if inst.name in ONE_OF_EACH_LAYOUT}
+    assert len(insts) > 5
+    for inst in insts:
+        assert compiler.compile(inst, target).target == target
+
+
+def test_other_processes_fill_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path))
+    insts = [inst for inst in catalog("sm_75") if inst.name.startswith("mma.sync.m8n8k16.")]
+    compiler.fill_cache([(probes.source(inst), inst.name) for inst in insts], "sm_75", workers=2)
+    assert len(insts) == 8
+    assert [compiler.compile(inst, "sm_75").milliseconds for inst in insts] == [None] * len(insts)
+
+
+def test_target_without_the_instruction_is_one_sentence() -> None:
+    with pytest.raises(
+        AccprobeError, match=r"^mma\.sync\.m16n8k16\.f32\.e4m3\.e4m3\.f32 does not compile for sm_80: Feature.*sm_89"
+    ) as caught:
+        compiler.compile(parse("mma.sync.m16n8k16.f32.e4m3.e4m3.f32"), "sm_80")
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_compiler_names_the_install_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path))
+    for module in ("cuda.core", "cuda.core.experimental"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ToolMissing, match=r"pip install 'accprobe\[cuda13\]'"):
+        compiler.compile(parse(SMALL), "sm_90a")

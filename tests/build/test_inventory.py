@@ -1,0 +1,23 @@
+"""The inventory: all that accprobe can use has a version or a line that installs it."""
+
+from __future__ import annotations
+
+import pytest
+
+from accprobe.build import inventory
+
+
+def test_inventory_has_an_install_line_for_all_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "_package", lambda *_: None)
+    items = {item.name: item for item in inventory.inventory()}
+    assert {"driver", "GPU", "cupy", "cuda.core", "nvrtc", "nvdisasm", "cuobjdump", "ptxas", "ncu", "triton", "torch"} <= set(
+        items
+    )
+    assert not items["cupy"].found
+    assert all(item.install for item in items.values() if not item.found)
+
+
+def test_versions_hold_only_what_is_installed() -> None:
+    versions = inventory.versions()
+    assert "python" in versions
+    assert all(versions.values())

@@ -1,0 +1,45 @@
+"""Instructions that have a probe, chosen apart from the catalog."""
+
+from __future__ import annotations
+
+FP8 = ("e4m3", "e5m2")
+INT8 = ("s8", "u8")
+
+
+def required_on_hopper() -> list[str]:
+    """Names of the instructions that must have a probe, spelled out apart from the catalog."""
+    names = [f"mma.sync.m16n8k{k}.{d}.f16.f16.{d}" for k in (8, 16) for d in ("f32", "f16")]
+    names += [f"mma.sync.m16n8k{k}.f32.bf16.bf16.f32" for k in (8, 16)]
+    names += [f"mma.sync.m16n8k{k}.f32.tf32.tf32.f32" for k in (4, 8)]
+    names += [f"mma.sync.{shape}.f64.f64.f64.f64" for shape in ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16")]
+    names += [f"mma.sync.m16n8k{k}.{d}.{a}.{b}.{d}" for k in (16, 32) for d in ("f32", "f16") for a in FP8 for b in FP8]
+    for shape in ("m8n8k16", "m16n8k16", "m16n8k32"):
+        names += [f"mma.sync.{shape}{sat}.s32.{a}.{b}.s32" for sat in ("", ".satfinite") for a in INT8 for b in INT8]
+    for n in (8, 256):
+        for rs in ("", ".rs"):
+            names += [f"wgmma.m64n{n}k16.{d}.f16.f16{rs}" for d in ("f32", "f16")]
+            names += [f"wgmma.m64n{n}k16.f32.bf16.bf16{rs}", f"wgmma.m64n{n}k8.f32.tf32.tf32{rs}"]
+            names += [f"wgmma.m64n{n}k32.{d}.{a}.{b}{rs}" for d in ("f32", "f16") for a in FP8 for b in FP8]
+            names += [f"wgmma.m64n{n}k32{sat}.s32.{a}.{b}{rs}" for sat in ("", ".satfinite") for a in INT8 for b in INT8]
+    return names
+
+
+ONE_OF_EACH_LAYOUT = [
+    "mma.sync.m8n8k4.f64.f64.f64.f64",
+    "mma.sync.m16n8k4.f64.f64.f64.f64",
+    "mma.sync.m16n8k8.f64.f64.f64.f64",
+    "mma.sync.m16n8k16.f64.f64.f64.f64",
+    "mma.sync.m16n8k4.f32.tf32.tf32.f32",
+    "mma.sync.m16n8k8.f32.tf32.tf32.f32",
+    "mma.sync.m16n8k8.f32.f16.f16.f32",
+    "mma.sync.m16n8k8.f16.f16.f16.f16",
+    "mma.sync.m16n8k16.f32.bf16.bf16.f32",
+    "mma.sync.m8n8k16.s32.s8.u8.s32",
+    "mma.sync.m16n8k16.f16.e4m3.e5m2.f16",
+    "mma.sync.m16n8k32.f32.e4m3.e5m2.f32",
+    "wgmma.m64n8k16.f32.f16.f16",
+    "wgmma.m64n8k16.f16.f16.f16.rs",
+    "wgmma.m64n8k8.f32.tf32.tf32.rs",
+    "wgmma.m64n256k32.f32.e4m3.e5m2",
+    "wgmma.m64n256k32.f16.e4m3.e5m2.rs",
+]
