@@ -21,6 +21,7 @@ from accprobe.infer.refine import dense_roundings, refine, tiny_results
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.infer.workbench import Workbench
 from accprobe.isa.instructions import Instruction
+from accprobe.model.features import Name
 from accprobe.model.tree import DotModel, FloatArithmetic
 
 PROVISIONAL_BITS = 30
@@ -72,10 +73,10 @@ def _structure(bench: Workbench) -> tuple[Draft, list[Finding]]:
     draft = Draft(inst, tree, summing, adding)
     draft, more = subnormals(bench, draft)
     findings += more
-    for role, prefix in roles(draft):
+    for role in roles(draft):
         draft, more = precision(bench, draft, role)
         draft, more = dense_roundings(bench, draft, role, more)
-        findings += [replace(finding, feature=prefix + finding.feature) for finding in more]
+        findings += [replace(finding, feature=str(Name(finding.feature, role))) for finding in more]
     return draft, findings
 
 

@@ -13,21 +13,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
+from typing import get_args
 
 import numpy as np
 
 from accprobe.devices.protocol import Device, dot_expecting
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.answers import Answers
-from accprobe.infer.findings import Characterisation, Counterexample, Finding, Value, counterexample, values
+from accprobe.infer.findings import Characterisation, Counterexample, Finding, counterexample, values
 from accprobe.infer.ladders import Floors, coarser, floors, further, widest
 from accprobe.infer.rivals import Rival, differing, groups, pairs, rivals
 from accprobe.infer.separation import Made, search_for
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
-from accprobe.model.features import OF_ALIGNMENT
-from accprobe.model.tree import DotModel
+from accprobe.model.features import Name, parsed
+from accprobe.model.fields import Value
+from accprobe.model.tree import DotModel, Role
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 
@@ -42,9 +44,6 @@ FEW, MANY = 1024, 4096
 
 MORE = 12288
 """Operands made last, for fields that show seldom."""
-
-SELDOM = ("result_bits", "result_rounding", "alignment_bits", *OF_ALIGNMENT)
-"""Fields that may show in one of thousands of dot products made for them."""
 
 MOST_WRONG = 20
 """Dot products that contradict the model, of one set of operands, that are kept."""
@@ -134,8 +133,8 @@ def _floors_left(levels: Floors, arena: _Arena) -> list[Rival]:
 
 
 def _shows_seldom(rival: Rival) -> bool:
-    """Whether the rival differs in such a field."""
-    return any(field.removeprefix("add_") in SELDOM for field, _ in rival.changes)
+    """Whether the rival differs in a field that may show in one of thousands of dot products made for it."""
+    return any(field.seldom for name, _ in rival.changes if (field := parsed(name).field))
 
 
 class _Arena:
@@ -251,10 +250,10 @@ def settled(findings: Mapping[str, Finding], contest: Contest, model: DotModel |
 def _alike_sums(model: DotModel, findings: Mapping[str, Finding]) -> dict[str, Finding]:
     """Whether the sums of a role are alike, where that was asked."""
     changed = {}
-    for prefix in ("", "add_"):
-        finding = findings.get(f"{prefix}sums_alike")
+    for role in get_args(Role):
+        finding = findings.get(str(Name("sums_alike", role)))
         if finding and finding.bound != "exact":
-            different = {node.arithmetic for node in model.root.nodes() if bool(node.products) != bool(prefix)}
+            different = {node.arithmetic for node in model.root.nodes() if node.role == role}
             value = "yes" if len(different) == 1 else "no"
             changed[finding.feature] = replace(finding, value=value, bound="exact", note="")
     return changed
@@ -267,7 +266,7 @@ def _open(finding: Finding, others: list[Value], most: Mapping[str, int]) -> Fin
     numbers = [value for value in everything if isinstance(value, int)]
     if finding.feature in most and max(numbers) == most[finding.feature]:
         return replace(finding, value=min(numbers), bound="at least", left=(), note=note)
-    if finding.feature.removeprefix("add_") == "min_exponent" and None in everything:
+    if parsed(finding.feature).feature == "min_exponent" and None in everything:
         return replace(
             finding, value=None, bound="undetermined", left=("none", *(f"at most {max(n)}" for n in [numbers] if n)), note=note
         )

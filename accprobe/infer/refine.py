@@ -14,14 +14,15 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.answers import Answers
-from accprobe.infer.draft import Draft, Role
+from accprobe.infer.draft import Draft
 from accprobe.infer.elimination import eliminate
-from accprobe.infer.findings import Bound, Finding, Value, values
+from accprobe.infer.findings import Bound, Finding, values
 from accprobe.infer.rivals import in_all
 from accprobe.infer.search import improvements, neighbours
 from accprobe.infer.workbench import Workbench
-from accprobe.model.features import OF_ALIGNMENT
-from accprobe.model.tree import DotModel, FloatArithmetic, ProductExponent, Rounding
+from accprobe.model.features import of_alignment
+from accprobe.model.fields import Value
+from accprobe.model.tree import DotModel, FloatArithmetic, ProductExponent, Role, Rounding
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
 
@@ -131,7 +132,7 @@ def _settled(findings: dict[str, Finding], model: DotModel) -> dict[str, Finding
     changed = dict(findings)
     known = values(model)
     if known.get("alignment_bits") is not None:
-        changed = {feature: Finding(feature, known[feature], note=SETTLED) for feature in OF_ALIGNMENT} | changed
+        changed = {feature: Finding(feature, known[feature], note=SETTLED) for feature in of_alignment()} | changed
     for feature, value in known.items():
         finding = changed.get(feature)
         if finding and finding.value != value and not _above(finding, value):

@@ -7,60 +7,28 @@ stand in for one another are mutated at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Any, get_args
 
-from accprobe.infer.findings import Finding, Value, values
-from accprobe.model.features import OF_ALIGNMENT
+from accprobe.infer.findings import Finding, meaningless, values
+from accprobe.model.features import Name, parsed
+from accprobe.model.fields import FEATURES, Field, Numbers, Patterns, Signal, Value, Words, fields_of
 from accprobe.model.tree import (
     AddendPlace,
-    AlignmentRounding,
     Arithmetic,
     DotModel,
     FloatArithmetic,
     FusedSum,
     IntegerArithmetic,
-    IntegerOverflow,
-    NanPayload,
-    Overflow,
-    ProductExponent,
-    Rounding,
-    Subnormals,
-    UnderflowSign,
-    ZeroSign,
-    ZeroTerms,
+    Role,
     chain,
     fits,
 )
 
-OF_ONE_SUM = ("alignment_bits", "alignment_rounding", "result_bits", "result_rounding")
-"""Fields that are also mutated in one sum alone."""
-
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "result_rounding": get_args(Rounding),
-    "alignment_rounding": get_args(AlignmentRounding),
-    "product_exponent": get_args(ProductExponent),
-    "zero_terms": get_args(ZeroTerms),
-    "zero_sign": get_args(ZeroSign),
-    "underflow_sign": get_args(UnderflowSign),
-    "overflow": get_args(Overflow),
-    "subnormal_results": get_args(Subnormals),
-    "subnormal_operands": get_args(Subnormals),
-    "subnormal_addend": get_args(Subnormals),
-}
-"""The words that each feature can be."""
-
-GROUPS = (
-    (
-        *("zero_sign", "underflow_sign", "add_zero_sign", "add_underflow_sign"),
-        *("subnormal_operands", "subnormal_addend", "subnormal_results", "add_subnormal_results"),
-    ),
-    ("overflow", "add_overflow"),
-)
-"""Fields that show through one another: a zero's sign, or that it is one, through the next sum."""
+GROUPS: tuple[tuple[Signal, ...], ...] = (("sign of zero", "subnormal"), ("overflow",))
+"""What fields decide that can be explained by one another: a zero's sign, or that it is one, through the next sum."""
 
 AT_ONCE = 3
 """Fields of a group that are changed together, at most."""
@@ -84,7 +52,11 @@ class Rival:
         return (self.field, _plain(self.value.split(" in ")[0])), *self.also
 
     def __str__(self) -> str:
-        return " and ".join((self.value, *(f"{field} {_text(field, value)}" for field, value in self.also)))
+        return " and ".join((self.value, *(f"{field} {_text(value)}" for field, value in self.also)))
+
+
+def _text(value: Value) -> str:
+    return "none" if value is None else str(value)
 
 
 def _plain(text: str) -> Value:
@@ -105,41 +77,90 @@ def rivals(model: DotModel, findings: dict[str, Finding]) -> Iterator[Rival]:
 def _operand_rivals(model: DotModel) -> Iterator[Rival]:
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return
-    for field in ("subnormal_operands", "subnormal_addend"):
-        for value in get_args(Subnormals):
-            yield Rival(field, value, replace(model, **{field: value}))
+    for name, field in fields_of(DotModel).items():
+        for value in field.words:
+            yield Rival(name, value, replace(model, **{name: value}))  # type: ignore[arg-type]
 
 
 def _arithmetic_rivals(model: DotModel) -> Iterator[Rival]:
     nodes = list(model.root.nodes())
     for arithmetic in model.arithmetics:
         sharing = [node for node in nodes if node.arithmetic == arithmetic]
-        prefix = prefix_of(model, arithmetic)
-        for field, value in _mutations(arithmetic, prefix, arithmetic == model.root.arithmetic):
-            changed = replace(arithmetic, **{field: value})
-            if isinstance(changed, FloatArithmetic) and not all(fits(changed, len(node.terms)) for node in sharing):
+        role = model.role(arithmetic)
+        for name, field, value in _mutations(arithmetic, role, arithmetic == model.root.arithmetic):
+            changed = replace(arithmetic, **{name: value})  # type: ignore[arg-type]
+            if isinstance(changed, FloatArithmetic) and not all(_takes(node, changed) for node in sharing):
                 continue
-            yield Rival(prefix + field, _text(field, value), in_all(model, arithmetic, changed))
-            for node in sharing if len(sharing) > 1 and field in OF_ONE_SUM else ():
-                yield Rival(prefix + field, f"{_text(field, value)} in {_name(node)}", _in_one(model, node, changed))
+            feature, text = str(Name(name, role)), field.text(value)
+            yield Rival(feature, text, in_all(model, arithmetic, changed))
+            for node in sharing if len(sharing) > 1 and field.in_one_sum else ():
+                yield Rival(feature, f"{text} in {_name(node)}", _in_one(model, node, changed))
+
+
+def _mutations(arithmetic: Arithmetic, role: Role, is_root: bool) -> Iterator[tuple[str, Field, Value]]:
+    """Numbers of bits, then words, those that decide how terms are aligned before the others; then bit patterns."""
+    kinds = (Numbers, Words, Patterns)
+    fields = sorted(fields_of(type(arithmetic)).items(), key=lambda x: (kinds.index(type(x[1].values)), not x[1].of_alignment))
+    for name, field in fields:
+        if isinstance(arithmetic, FloatArithmetic):
+            values = _values_beside(arithmetic, role, is_root, name, field)
+        else:
+            values = field.words
+        yield from ((name, field, value) for value in values)
+
+
+def _values_beside(arithmetic: FloatArithmetic, role: Role, is_root: bool, name: str, field: Field) -> Sequence[Value]:
+    if not means_something(field, arithmetic, role):
+        return ()
+    match field.values:
+        case Words(words):
+            return words
+        case Numbers(counts_bits=True):
+            return _one_bit_beside(getattr(arithmetic, name))
+        case Patterns() if is_root:
+            result = arithmetic.result
+            return arithmetic.nan ^ result.sign_bit, (result.infinity or 0) | 1 << (result.mantissa_bits - 1)
+    return ()
+
+
+def means_something(field: Field, arithmetic: FloatArithmetic, role: Role) -> bool:
+    """Whether sums of that arithmetic may differ in the field."""
+    if field.only_where and getattr(arithmetic, field.only_where[0]) != field.only_where[1]:
+        return False
+    if (field.of_alignment and arithmetic.alignment_bits is None) or (field.of_f64 and arithmetic.result.name != "f64"):
+        return False
+    return role == "sum" or field.felt != "products"
+
+
+def _one_bit_beside(bits: int | None) -> tuple[int, ...]:
+    return (bits - 1, bits + 1) if bits is not None else ()
 
 
 def pairs(model: DotModel) -> Iterator[Rival]:
     """Models that differ in two fields that can stand in for one another: how many bits are kept, and how the rest is cut."""
-    for arithmetic, prefix in floats(model):
-        f, r = arithmetic.alignment_bits, arithmetic.result_bits
-        changes: list[dict[str, Any]] = [
-            {"result_bits": bits, "result_rounding": mode} for bits in (r - 1, r + 1) for mode in get_args(Rounding)
-        ]
-        for bits in (f - 1, f + 1) if f is not None else ():
-            changes += [{"alignment_bits": bits, "alignment_rounding": cut} for cut in get_args(AlignmentRounding)]
-            if not prefix:
-                changes += [{"alignment_bits": bits, "product_exponent": rule} for rule in get_args(ProductExponent)]
-        for fields in changes:
-            changed = with_bits(model, arithmetic, **fields)
-            if changed and all(getattr(arithmetic, field) != value for field, value in fields.items()):
-                (field, value), *also = ((prefix + field, value) for field, value in fields.items())
-                yield Rival(field, str(value), changed, tuple(also))
+    for arithmetic, role in floats(model):
+        for bits, of_bits in _that_count_bits():
+            partners: list[dict[str, Value]] = [
+                {bits: number, name: word}
+                for number, (name, field) in product(_one_bit_beside(getattr(arithmetic, bits)), _partners(of_bits, role))
+                for word in field.words
+            ]
+            for fields in partners:
+                changed = with_bits(model, arithmetic, **fields)
+                if changed and all(getattr(arithmetic, name) != value for name, value in fields.items()):
+                    (field, value), *also = ((str(Name(name, role)), value) for name, value in fields.items())
+                    yield Rival(field, str(value), changed, tuple(also))
+
+
+def _that_count_bits() -> list[tuple[str, Field]]:
+    return [(name, field) for name, field in fields_of(FloatArithmetic).items() if field.counts_bits]
+
+
+def _partners(of_bits: Field, role: Role) -> list[tuple[str, Field]]:
+    """Fields that decide about the same bits in words."""
+    fields = fields_of(FloatArithmetic).items()
+    alike = [(name, field) for name, field in fields if field.words and field.decides == of_bits.decides]
+    return [(name, field) for name, field in alike if role == "sum" or field.felt != "products"]
 
 
 def groups(model: DotModel) -> Iterator[Rival]:
@@ -147,12 +168,9 @@ def groups(model: DotModel) -> Iterator[Rival]:
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return
     known = values(model)
-    for fields in GROUPS:
-        others = [
-            [(field, value) for value in CHOICES[field.removeprefix("add_")] if value != known[field]]
-            for field in fields
-            if field in known
-        ]
+    for signals in GROUPS:
+        names = [name for signal in signals for name in _showing_as(signal) if str(name) in known]
+        others = [[(str(x), word) for word in x.field.words if word != known[str(x)]] for x in names if x.field]
         for few in range(2, AT_ONCE + 1):
             for chosen in combinations(others, few):
                 for (field, value), *also in product(*chosen):
@@ -161,57 +179,56 @@ def groups(model: DotModel) -> Iterator[Rival]:
                         yield Rival(field, value, changed, tuple(also))
 
 
+def _showing_as(signal: Signal) -> Iterator[Name]:
+    """Features that decide it, of sums of products first."""
+    for role in get_args(Role):
+        for name, record in FEATURES.items():
+            if isinstance(record, Field) and record.shows_as == signal and (role == "sum" or record.of_adds):
+                yield Name(name, role)
+
+
 def differing(model: DotModel, others: Iterable[DotModel]) -> Iterator[Rival]:
     """Other models as rivals, each in all fields in which it differs.
 
     How a sum is aligned that keeps every bit is no difference: with bits enough it is the same function.
     """
     known = values(model)
-    exact = {prefix for prefix in ("", "add_") if known.get(f"{prefix}alignment_bits", 0) is None}
-    same = {f"{prefix}{field}" for prefix in exact for field in ("alignment_bits", *OF_ALIGNMENT)}
+    exact = {name for name, value in known.items() if parsed(name).feature == "alignment_bits" and value is None}
+    same = exact | meaningless(model)
     for other in others:
         changes = [(field, value) for field, value in values(other).items() if known.get(field) != value and field not in same]
         if changes:
             (field, value), *also = changes
-            yield Rival(field, _text(field, value), other, tuple(also))
+            yield Rival(field, _text(value), other, tuple(also))
 
 
-def with_features(model: DotModel, features: dict[str, str]) -> DotModel:
+def with_features(model: DotModel, features: Mapping[str, Value]) -> DotModel:
     """The model with features, named as in the findings, changed."""
-    own = {name: value for name, value in features.items() if hasattr(model, name)}
+    own = {name: value for name, value in features.items() if name in fields_of(DotModel)}
     changed = replace(model, **own)  # type: ignore[arg-type]
-    for arithmetic, prefix in floats(model):
-        fields = {
-            name.removeprefix("add_"): value
-            for name, value in features.items()
-            if name.startswith("add_") == (prefix == "add_")
-        }
-        theirs = {name: value for name, value in fields.items() if name not in own}
+    for arithmetic, role in floats(model):
+        names = {parsed(name): value for name, value in features.items() if name not in own}
+        theirs = {name.feature: value for name, value in names.items() if name.role == role}
         changed = in_all(changed, arithmetic, replace(arithmetic, **theirs))  # type: ignore[arg-type]
     return changed
 
 
-def floats(model: DotModel) -> Iterator[tuple[FloatArithmetic, str]]:
-    """The floating-point arithmetics but those of f64, with the prefix of their features."""
+def floats(model: DotModel) -> Iterator[tuple[FloatArithmetic, Role]]:
+    """The floating-point arithmetics but those of f64, with the role of their sums."""
     for arithmetic in model.arithmetics:
         if isinstance(arithmetic, FloatArithmetic) and arithmetic.result.name != "f64":
-            yield arithmetic, prefix_of(model, arithmetic)
+            yield arithmetic, model.role(arithmetic)
 
 
-def prefix_of(model: DotModel, arithmetic: Arithmetic) -> str:
-    """What features of the arithmetic's role begin with."""
-    return "" if any(node.products for node in model.root.nodes() if node.arithmetic == arithmetic) else "add_"
-
-
-def _most_terms(model: DotModel, arithmetic: Arithmetic) -> int:
-    return max(len(node.terms) for node in model.root.nodes() if node.arithmetic == arithmetic)
+def _takes(node: FusedSum, arithmetic: FloatArithmetic) -> bool:
+    return 0 <= arithmetic.result_bits <= arithmetic.result.mantissa_bits and fits(arithmetic, len(node.terms))
 
 
 def with_bits(model: DotModel, arithmetic: FloatArithmetic, **fields: Any) -> DotModel | None:
     """The model with fields of one arithmetic changed; None where its sums do not take them."""
     changed = replace(arithmetic, **fields)
-    possible = 0 <= changed.result_bits <= changed.result.mantissa_bits and fits(changed, _most_terms(model, arithmetic))
-    return in_all(model, arithmetic, changed) if possible else None
+    sharing = (node for node in model.root.nodes() if node.arithmetic == arithmetic)
+    return in_all(model, arithmetic, changed) if all(_takes(node, changed) for node in sharing) else None
 
 
 def in_all(model: DotModel, old: Arithmetic, new: Arithmetic) -> DotModel:
@@ -229,37 +246,6 @@ def _in_one(model: DotModel, which: FusedSum, arithmetic: Arithmetic) -> DotMode
 def _name(node: FusedSum) -> str:
     products = node.products
     return f"the sum with product {products[0]}" if products else "a sum without products"
-
-
-def _text(field: str, value: Any) -> str:
-    if field == "nan":
-        return value if isinstance(value, str) else f"0x{value:X}"
-    return "none" if value is None else str(value)
-
-
-def _mutations(arithmetic: Arithmetic, prefix: str, shows_nan: bool) -> Iterator[tuple[str, Any]]:
-    if isinstance(arithmetic, IntegerArithmetic):
-        yield from (("overflow", value) for value in get_args(IntegerOverflow))
-        return
-    bits, result = arithmetic.alignment_bits, arithmetic.result_bits
-    yield from (("result_bits", r) for r in (result - 1, result + 1) if 0 <= r <= arithmetic.result.mantissa_bits)
-    if bits is not None:
-        yield from (("alignment_bits", f) for f in (bits - 1, bits + 1) if f >= 0)
-        yield from (("alignment_rounding", r) for r in get_args(AlignmentRounding))
-    if bits is not None and not prefix:
-        yield from (("product_exponent", rule) for rule in get_args(ProductExponent))
-        if arithmetic.product_exponent == "unnormalised":
-            yield from (("zero_terms", rule) for rule in get_args(ZeroTerms))
-    yield from (("result_rounding", r) for r in get_args(Rounding))
-    yield from (("zero_sign", sign) for sign in get_args(ZeroSign))
-    yield from (("underflow_sign", sign) for sign in get_args(UnderflowSign))
-    yield from (("overflow", o) for o in get_args(Overflow))
-    yield from (("subnormal_results", s) for s in get_args(Subnormals))
-    if arithmetic.result.name == "f64":
-        yield from (("nan_payload", rule) for rule in get_args(NanPayload))
-    if shows_nan:
-        yield "nan", arithmetic.nan ^ arithmetic.result.sign_bit
-        yield "nan", (arithmetic.result.infinity or 0) | 1 << (arithmetic.result.mantissa_bits - 1)
 
 
 def _order_rivals(model: DotModel, findings: dict[str, Finding]) -> Iterator[Rival]:

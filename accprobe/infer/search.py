@@ -7,7 +7,7 @@ neighbours are ruled out by a few answers, so those that the model gets wrong an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations, islice, product
 from typing import get_args
@@ -17,14 +17,18 @@ import numpy as np
 from accprobe.infer.answers import Answers, spread
 from accprobe.infer.findings import Finding
 from accprobe.infer.ladders import floors
-from accprobe.infer.rivals import CHOICES, Rival, floats, in_all, rivals, with_features
+from accprobe.infer.rivals import Rival, floats, in_all, rivals, with_features
 from accprobe.isa.instructions import Instruction
+from accprobe.model.features import Name
+from accprobe.model.fields import Field, fields_of
 from accprobe.model.tree import (
     SUM_BITS,
     AlignmentRounding,
     DotModel,
+    FloatArithmetic,
     Overflow,
     ProductExponent,
+    Role,
     Rounding,
     fits,
 )
@@ -88,8 +92,9 @@ def _every_floor(inst: Instruction, model: DotModel, findings: Findings) -> Iter
 
 def _floors_and_more(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
     """The lowest exponent, and what else decides about the smallest results."""
-    fields = ("result_rounding", "underflow_sign", "subnormal_results")
-    combined = [dict(zip(fields, values, strict=True)) for values in product(*(CHOICES[field] for field in fields))]
+    fields = fields_of(FloatArithmetic)
+    names = [name for name, field in fields.items() if name == "result_rounding" or field.felt == "underflow"]
+    combined = [dict(zip(names, words, strict=True)) for words in product(*(fields[name].words for name in names))]
     smallest = inst.d.min_exponent
     for floor in _every_floor(inst, model, findings):
         level = floor.changes[0][1]
@@ -101,47 +106,56 @@ def _floors_and_more(inst: Instruction, model: DotModel, findings: Findings) -> 
 def _cuts_and_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
     """Other ways to cut terms, and other ways to round results: bits and rounding at once, and overflow, which shows both."""
     yield from _cuts(model)
-    for arithmetic, prefix in floats(model):
+    for arithmetic, role in floats(model):
         widths = range(arithmetic.result.mantissa_bits + 1)
         for bits, mode, overflow in product(widths, get_args(Rounding), get_args(Overflow)):
             changed = replace(arithmetic, result_bits=bits, result_rounding=mode, overflow=overflow)
-            yield Rival(f"{prefix}result_bits", str(bits), in_all(model, arithmetic, changed))
+            yield Rival(str(Name("result_bits", role)), str(bits), in_all(model, arithmetic, changed))
 
 
 def _cuts(model: DotModel) -> Iterator[Rival]:
-    for arithmetic, prefix in floats(model):
+    for arithmetic, role in floats(model):
         terms = max(len(node.terms) for node in model.root.nodes() if node.arithmetic == arithmetic)
         for bits, cut in product((*range(SUM_BITS), None), get_args(AlignmentRounding)):
             changed = replace(arithmetic, alignment_bits=bits, alignment_rounding=cut)
             if fits(changed, terms):
-                yield Rival(f"{prefix}alignment_bits", str(bits), in_all(model, arithmetic, changed))
+                yield Rival(str(Name("alignment_bits", role)), str(bits), in_all(model, arithmetic, changed))
 
 
 def _open_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
     """Two or three of the fields that are not known exactly, changed at once."""
+    fields = {**fields_of(FloatArithmetic), **fields_of(DotModel)}
     undecided = [
-        prefix + field
-        for prefix, field in product(("", "add_"), CHOICES)
-        if (finding := findings.get(prefix + field)) and finding.bound == "undetermined"
+        (name, field.words)
+        for role, (feature, field) in product(get_args(Role), fields.items())
+        if field.words and not field.of_f64
+        if (finding := findings.get(name := str(Name(feature, role)))) and finding.bound == "undetermined"
     ]
-    for features in (*combinations(undecided, 2), *combinations(undecided, 3)):
-        for values in product(*(CHOICES[feature.removeprefix("add_")] for feature in features)):
-            changed = dict(zip(features, values, strict=True))
-            yield Rival(features[0], values[0], with_features(model, changed))
+    for chosen in (*combinations(undecided, 2), *combinations(undecided, 3)):
+        for words in product(*(words for _, words in chosen)):
+            changed = {name: word for (name, _), word in zip(chosen, words, strict=True)}
+            yield Rival(chosen[0][0], words[0], with_features(model, changed))
 
 
 def _alignments(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
     """How terms are cut, and which exponents, those of zeros too, decide where."""
-    exponents = [{"product_exponent": rule, "zero_terms": "ignored"} for rule in get_args(ProductExponent)]
-    exponents.append({"product_exponent": "unnormalised", "zero_terms": "aligned"})
+    rules = {name: field for name, field in fields_of(FloatArithmetic).items() if field.felt == "products"}
+    words = product(*(field.words for field in reversed(rules.values())))
+    combined = [dict(zip(rules, reversed(some), strict=True)) for some in words]
+    exponents = [some for some in combined if all(_has_meaning(name, rules[name], some) for name in rules)]
     for rival in _cuts(model):
         for changed in exponents:
             yield replace(rival, model=with_features(rival.model, changed))
 
 
+def _has_meaning(name: str, field: Field, words: Mapping[str, str]) -> bool:
+    """Whether its word is the usual one, or may differ beside the others."""
+    return words[name] == field.words[0] or field.only_where is None or words[field.only_where[0]] == field.only_where[1]
+
+
 def _everything_about_bits(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
     """Bits and rounding of terms and of results, and which exponents align them: one shows through the other."""
-    for arithmetic, prefix in floats(model):
+    for arithmetic, role in floats(model):
         f = arithmetic.alignment_bits
         if f is None:
             continue
@@ -158,7 +172,7 @@ def _everything_about_bits(inst: Instruction, model: DotModel, findings: Finding
                 product_exponent=exponent,
             )
             if fits(changed, terms):
-                yield Rival(f"{prefix}result_bits", str(result_bits), in_all(model, arithmetic, changed))
+                yield Rival(str(Name("result_bits", role)), str(result_bits), in_all(model, arithmetic, changed))
 
 
 def _one_sum(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:

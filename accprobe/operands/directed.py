@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
+from accprobe.model.features import parsed
+from accprobe.model.fields import Place
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, FusedSum, Product, Term
 from accprobe.operands.kinds import Exponents, floats
 from accprobe.operands.request import Request
@@ -31,12 +33,12 @@ OF_THE_LAST = 0.4
 
 
 class Felt(NamedTuple):
-    """Where two models' difference is felt: at results of some size (see PLACES), and in which sums, as `nodes` has them.
+    """Where two models' difference is felt: at results of some size, and in which sums, as `nodes` has them.
 
     levels: exponents about which a floor is looked for. cuts: the alignment bits of the rival's sums, where they are others.
     """
 
-    place: str
+    place: Place
     sums: tuple[int, ...]
     levels: tuple[int, ...] = ()
     cuts: tuple[int, ...] = ()
@@ -47,32 +49,21 @@ class Felt(NamedTuple):
         return int.from_bytes(self.place.encode()), *self.sums, *(level & 0xFFFF for level in self.levels), *self.cuts
 
 
-PLACES = {
-    "min_exponent": "floor",
-    "underflow_sign": "underflow",
-    "subnormal_results": "underflow",
-    "overflow": "overflow",
-    "product_exponent": "products",
-    "zero_terms": "products",
-}
-"""Fields that are felt at small or large results, at small terms, or beside odd products; the others, anywhere."""
-
-OF_RESULTS = ("result_bits", "result_rounding")
-"""Fields that are felt at small results alone where results of normal size keep all that the alignment does."""
-
-
 def felt(model: DotModel, rival: DotModel, field: str, narrow: bool) -> Felt:
-    """Where the field is felt in which the two models differ; narrow: in the very sums, and about the rival's cut."""
-    name = field.removeprefix("add_")
-    place = PLACES.get(name, "anywhere")
+    """Where the field is felt in which the two models differ; narrow: in the very sums, and about the rival's cut.
+
+    Where results of normal size keep all that the alignment does, how they are rounded is felt at small results alone.
+    """
+    what = parsed(field)
+    place = what.field.felt if what.field else "anywhere"
     levels = (_levels(rival) or _levels(model) or FLOORS) if place == "floor" else ()
     if narrow:
         sums, cuts = _sums_that_differ(model, rival), tuple(sorted(_cuts(rival) - _cuts(model)))
     else:
-        of_role = [bool(node.products) != field.startswith("add_") for node in model.root.nodes()]
+        of_role = [node.role == what.role for node in model.root.nodes()]
         sums, cuts = tuple(i for i, alike in enumerate(of_role) if alike) or tuple(range(len(of_role))), ()
     nodes = [node for x in (model, rival) for i, node in enumerate(x.root.nodes()) if i in sums]
-    if name in OF_RESULTS and not any(map(_rounds, nodes)):
+    if what.field and what.field.decides == "results" and not any(map(_rounds, nodes)):
         place = "underflow"
     return Felt(place, sums, levels, cuts)
 

@@ -15,13 +15,13 @@ from typing import get_args
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.draft import Draft, Node, Role, Slot
+from accprobe.infer.draft import Draft, Node, Slot
 from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
 from accprobe.infer.experiments.series import REACH, Family, agree, limit, span
 from accprobe.infer.experiments.two_terms import two_term_precision, two_term_rows
 from accprobe.infer.findings import Exchange, Finding
 from accprobe.infer.workbench import Dyadic, Row, Workbench, power
-from accprobe.model.tree import SUM_BITS, AlignmentRounding, Rounding, UnderflowSign
+from accprobe.model.tree import SUM_BITS, AlignmentRounding, Role, Rounding, UnderflowSign
 
 
 def precision(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft, list[Finding]]:

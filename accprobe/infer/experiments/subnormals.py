@@ -11,6 +11,7 @@ from accprobe.infer.elimination import eliminate
 from accprobe.infer.findings import Finding
 from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.isa.formats import Format
+from accprobe.model.features import Name
 from accprobe.model.tree import Subnormals
 from accprobe.operands.request import Request
 
@@ -18,12 +19,12 @@ from accprobe.operands.request import Request
 def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     """All of it at once: each alone is ambiguous where an input can only be seen through the result."""
     present = roles(draft)
-    features = ["subnormal_operands", "subnormal_addend", *(f"{prefix}subnormal_results" for _, prefix in present)]
+    features = ["subnormal_operands", "subnormal_addend", *(str(Name("subnormal_results", role)) for role in present)]
     choices: tuple[Subnormals, ...] = get_args(Subnormals)
     drafts: dict[str, tuple[Draft, tuple[Subnormals, ...]]] = {}
     for operands, addend, *results in product(choices, repeat=len(features)):
         changed = replace(draft, subnormal_operands=operands, subnormal_addend=addend)
-        for (role, _), value in zip(present, results, strict=True):
+        for role, value in zip(present, results, strict=True):
             changed = changed.change(role, subnormal_results=value)
         combination = (operands, addend, *results)
         drafts["/".join(combination)] = changed, combination
