@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
+from accprobe.infer.workbench import NORMAL, Reach
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Product, Role, Subnormals, Term
 
@@ -40,6 +41,8 @@ class Draft:
     add: Arithmetic
     subnormal_operands: Subnormals = "kept"
     subnormal_addend: Subnormals = "kept"
+    reach: Reach = NORMAL
+    """What rows may be made of, as far as that is known."""
 
     def model(self) -> DotModel:
         root = self._build(self.tree)

@@ -29,8 +29,8 @@ from accprobe.model.tree import (
 )
 
 Place = Literal["anywhere", "floor", "underflow", "overflow", "products"]
-"""Where a field is felt: anywhere; about the lowest alignment; at results too small or too large; beside products whose
-exponent is not the sum of their factors'."""
+"""Where a difference in a field shows: anywhere; about the lowest alignment; at results too small or too large; beside products
+whose exponent is not the sum of their factors'."""
 
 Signal = Literal["sign of zero", "subnormal", "overflow"]
 """What a field decides that the next sum takes in, so that one of its own fields may explain it as well."""
@@ -104,7 +104,7 @@ class Field(Feature):
     results, that it decides about, with others that can stand in for it. shows_as: what the next sum may take it for.
     with_coarser: words that are tried together with an alignment where the model has none.
 
-    What operands show it: felt: where; seldom: in one of thousands of dot products made for it.
+    What operands show it: place: where those lie; seldom: one of thousands made for it does.
     """
 
     values: Values
@@ -116,7 +116,7 @@ class Field(Feature):
     decides: Literal["terms", "results"] | None = None
     shows_as: Signal | None = None
     with_coarser: tuple[str, ...] = ()
-    felt: Place = "anywhere"
+    place: Place = "anywhere"
     seldom: bool = False
 
     @property
@@ -225,7 +225,7 @@ FEATURES: dict[str, Feature] = {
         of_adds=True,
         values=Words(get_args(Overflow)),
         of_integers=Words(get_args(IntegerOverflow)),
-        felt="overflow",
+        place="overflow",
         shows_as="overflow",
     ),
     "product_exponent": Field(
@@ -236,7 +236,7 @@ FEATURES: dict[str, Feature] = {
         evidence="products whose exponent is not the sum of their factors' exponents, beside a term near the cut",
         values=Words(get_args(ProductExponent)),
         decides="terms",
-        felt="products",
+        place="products",
         seldom=True,
     ),
     "zero_terms": Field(
@@ -248,7 +248,7 @@ FEATURES: dict[str, Feature] = {
         values=Words(get_args(ZeroTerms)),
         only_where=("product_exponent", "unnormalised"),
         with_coarser=("aligned",),
-        felt="products",
+        place="products",
         seldom=True,
     ),
     "min_exponent": Field(
@@ -259,7 +259,7 @@ FEATURES: dict[str, Feature] = {
         of_alignment=True,
         evidence="the smallest numbers, alone: what is lost lies below the lowest alignment",
         values=Numbers(-512, 512, none=-inf),
-        felt="floor",
+        place="floor",
         seldom=True,
     ),
     "subnormal_operands": Field(
@@ -282,7 +282,7 @@ FEATURES: dict[str, Feature] = {
         "Tiny results are kept on the one and become zero on the other.",
         of_adds=True,
         values=Words(get_args(Subnormals)),
-        felt="underflow",
+        place="underflow",
         shows_as="subnormal",
     ),
     "nan": Field(
@@ -312,7 +312,7 @@ FEATURES: dict[str, Feature] = {
         "Zeros can have another sign: compare them as numbers, not as patterns.",
         of_adds=True,
         values=Words(get_args(UnderflowSign)),
-        felt="underflow",
+        place="underflow",
         shows_as="sign of zero",
     ),
     "carries": Feature(

@@ -12,13 +12,13 @@ from usual import FP8, KNOWN, found
 
 from accprobe.evaluate import flat
 from accprobe.evaluate.cuda import source
-from accprobe.infer.rivals import rivals
+from accprobe.infer.neighbours.single import rivals
 from accprobe.isa.formats import Format
 from accprobe.model import notation
 from accprobe.model.features import Name, finding_names, parsed, title
 from accprobe.model.fields import FEATURES, Field, Numbers, Words, fields_of
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
-from accprobe.operands.directed import felt
+from accprobe.operands.directed import target
 
 KINDS = (FloatArithmetic, IntegerArithmetic, DotModel)
 
@@ -76,7 +76,7 @@ TOY = Field(
     of_adds=True,
     values=Words(("once", "twice")),
     in_one_sum=True,
-    felt="overflow",
+    place="overflow",
     seldom=True,
 )
 
@@ -92,9 +92,9 @@ def test_a_new_record_is_in_everything_that_is_derived(monkeypatch: pytest.Monke
     assert sums["properties"]["toy_steps"] == {"enum": ["once", "twice"]}
     twice = model.with_arithmetic(lambda has: replace(has, toy_steps="twice"))  # type: ignore[call-arg]
     assert notation.from_json(notation.to_json(twice)) == twice
-    (rival,) = (rival for rival in rivals(model, found(model)) if rival.field == "toy_steps")
+    (rival,) = (rival for rival in rivals(model, found(model)) if rival.changes == (("toy_steps", "twice"),))
     assert rival.model == twice
-    assert felt(model, twice, "toy_steps", narrow=True).place == "overflow"
+    assert target(model, twice, "toy_steps", narrow=True).place == "overflow"
     assert flat._fields(twice.root.arithmetic)["toy_steps"] == 1
     assert "ToySteps toy_steps = ToySteps::twice;" in source._rules(0, twice.root.arithmetic)
 

@@ -62,7 +62,7 @@ def plan(model: DotModel, inst: Instruction, single: bool = False) -> Plan:
 
 def _decoding_fields() -> dict[str, Field]:
     """Those that decide how operands of aligned sums are decoded."""
-    return {name: field for name, field in fields_of(FloatArithmetic).items() if field.felt == "products"}
+    return {name: field for name, field in fields_of(FloatArithmetic).items() if field.place == "products"}
 
 
 def _alignment_rules(nodes: list[FusedSum]) -> set[tuple[tuple[str, str], ...]]:

@@ -21,15 +21,6 @@ from accprobe.model.tree import DotModel, NanPayload, Overflow, Role, Subnormals
 from accprobe.operands.request import Request, joined
 
 
-def specials(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
-    """NaN pattern, overflow, and the sign of zero, of both roles."""
-    findings = []
-    for step in (nan, overflow, zero_signs):
-        draft, found = step(bench, draft)
-        findings += found
-    return draft, findings
-
-
 def nan(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     """What an invalid operation gives, and what becomes of NaN operands of any sign and payload."""
     inst = bench.inst
@@ -128,7 +119,7 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     """
     fields = [(role, field) for role in roles(draft) for field in ("zero_sign", "underflow_sign")]
     choices: list[tuple[str, ...]] = [get_args(ZeroSign), get_args(UnderflowSign)] * (len(fields) // 2)
-    addends: tuple[Subnormals, ...] = (draft.subnormal_addend,) if bench.subnormal_addend else get_args(Subnormals)
+    addends: tuple[Subnormals, ...] = (draft.subnormal_addend,) if bench.reach.subnormal_addend else get_args(Subnormals)
     drafts: dict[str, tuple[Draft, tuple[str, ...]]] = {}
     for addend, combination in product(addends, product(*choices)):
         changed = replace(draft, subnormal_addend=addend)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, overload
 
-from accprobe.infer.rivals import Rival, floats, with_bits
+from accprobe.infer.neighbours.rival import Rival, floats, with_fields
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name, parsed
 from accprobe.model.fields import fields_of
@@ -32,16 +32,16 @@ class Rungs(Sequence[Rival]):
 
 
 def further(model: DotModel, rival: Rival) -> Iterator[Rival]:
-    """The numbers of bits beyond that of a rival that has one more or one fewer than the model."""
-    (field, value), *_ = rival.changes
-    name = parsed(field)
-    if name.field is None or not name.field.counts_bits or not isinstance(value, int) or not rival.value.isdecimal():
+    """The numbers of bits beyond that of a rival that has one more or one fewer than the model, in all sums of a role."""
+    (feature, value), *_ = rival.changes
+    name = parsed(feature)
+    if name.field is None or not name.field.counts_bits or not isinstance(value, int) or rival.one_sum:
         return
     for arithmetic, role in floats(model):
         if role == name.role:
             step = 1 if value > getattr(arithmetic, name.feature) else -1
-            while changed := with_bits(model, arithmetic, **{name.feature: (value := value + step)}):
-                yield Rival(field, str(value), changed)
+            while changed := with_fields(model, arithmetic, {name.feature: (value := value + step)}):
+                yield Rival(changed, ((feature, value),))
 
 
 def widest(model: DotModel) -> dict[str, int]:
@@ -49,7 +49,7 @@ def widest(model: DotModel) -> dict[str, int]:
     most: dict[str, int] = {}
     for arithmetic, role in floats(model):
         most[str(Name("result_bits", role))] = arithmetic.result.mantissa_bits
-        fitting = (f for f in range(SUM_BITS, -1, -1) if with_bits(model, arithmetic, alignment_bits=f))
+        fitting = (f for f in range(SUM_BITS, -1, -1) if with_fields(model, arithmetic, {"alignment_bits": f}))
         most[str(Name("alignment_bits", role))] = next(fitting)
     return most
 
@@ -69,9 +69,9 @@ def coarser(model: DotModel) -> Iterator[Sequence[Rival]]:
                 way: Name = Name(name, role),  # noqa: B008
                 word: str = word,
             ) -> Rival:
-                changed = with_bits(model, was, alignment_bits=f, **{way.feature: word})
+                changed = with_fields(model, was, {"alignment_bits": f, way.feature: word})
                 assert changed is not None
-                return Rival(bits, str(f), changed, ((str(way), word),))
+                return Rival(changed, ((bits, f), (str(way), word)))
 
             yield Rungs(range(widest(model)[bits], arithmetic.result_bits, -1), at)
 
@@ -100,9 +100,9 @@ def floors(inst: Instruction, model: DotModel) -> Iterator[Floors]:
         level, lowest = arithmetic.min_exponent, _lowest_bit(inst, arithmetic) + arithmetic.alignment_bits
 
         def at(level: int | None, was: FloatArithmetic = arithmetic, field: str = str(Name("min_exponent", role))) -> Rival:
-            changed = with_bits(model, was, min_exponent=level)
+            changed = with_fields(model, was, {"min_exponent": level})
             assert changed is not None
-            return Rival(field, str(level).lower(), changed)
+            return Rival(changed, ((field, level),))
 
         top = inst.d.max_exponent + 1
         if level is None:

@@ -13,7 +13,7 @@ from accprobe.model.fields import Value
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic
 
 
-def stated(inst: Instruction, model: DotModel) -> dict[str, Finding]:
+def findings_of(inst: Instruction, model: DotModel) -> dict[str, Finding]:
     """The findings that `characterise` would have, did every feature of the model show through the instruction."""
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return _integer(inst, model, model.root.arithmetic)
