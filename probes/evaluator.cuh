@@ -22,12 +22,9 @@ using u64 = unsigned long long;
 using i64 = long long;
 
 enum class Specials { NONE, NAN_ONLY, IEEE };
-enum class Cut { TRUNCATE, FLOOR, NEAREST, STICKY };
-enum class Round { RZ, RNE, RU, RD };
-enum class Exponent { UNNORMALISED, NORMALISED_OPERANDS, NORMALISED_PRODUCT };
 
-constexpr int NOWHERE = -30000;  // the exponent of a term that takes no part in the alignment
-constexpr int EXACT = -1;        // as alignment bits: none are cut
+constexpr int NOWHERE = -30000;  // the exponent of a term that takes no part in the alignment, and of no floor
+constexpr int EXACT = 30000;     // as alignment bits: none are cut
 
 constexpr FN int larger(int x, int y) { return x > y ? x : y; }
 
@@ -117,23 +114,23 @@ struct Outcome {
 // is a sticky one and lies below the rounding position.
 template <class Rules> FN u64 encode(bool negative, u64 magnitude, int low) {
     using Result = typename Rules::Result;
-    constexpr int bits = Rules::RESULT_BITS, step = Result::MANTISSA - bits;
+    constexpr int bits = Rules::result_bits, step = Result::MANTISSA - bits;
     int base = larger(low + bit_length(magnitude) - 1, Result::MIN_EXPONENT);
     int drop = base - bits - low;
     u64 kept = drop > 62 ? 0 : drop >= 0 ? magnitude >> drop : drop < -62 ? 0 : magnitude << -drop;
     u64 rest = drop > 62 ? magnitude : drop > 0 ? magnitude - (kept << drop) : 0;
     u64 half = drop > 0 && drop <= 62 ? 1ull << (drop - 1) : ~0ull;
-    if (Rules::RESULT_ROUNDING == Round::RU) kept += rest && !negative;
-    if (Rules::RESULT_ROUNDING == Round::RD) kept += rest && negative;
-    if (Rules::RESULT_ROUNDING == Round::RNE) kept += rest > half || (rest == half && (kept & 1));
-    if (Rules::FLUSHED_RESULTS && kept < 1ull << bits) kept = 0;
+    if (Rules::result_rounding == ResultRounding::RU) kept += rest && !negative;
+    if (Rules::result_rounding == ResultRounding::RD) kept += rest && negative;
+    if (Rules::result_rounding == ResultRounding::RNE) kept += rest > half || (rest == half && (kept & 1));
+    if (Rules::subnormal_results == SubnormalResults::flushed && kept < 1ull << bits) kept = 0;
     u64 pattern = 0;
     if (magnitude && kept) {
         pattern = ((u64)(base - Result::MIN_EXPONENT) << Result::MANTISSA) + (kept << step);
         if (base > Result::MAX_EXPONENT || pattern >= Result::INF)
-            pattern = Rules::LARGEST_ON_OVERFLOW ? (Result::INF - 1) >> step << step : Result::INF;
+            pattern = Rules::overflow == Overflow::largest ? (Result::INF - 1) >> step << step : Result::INF;
     }
-    if (Rules::POSITIVE_UNDERFLOW && !pattern) negative = false;
+    if (Rules::underflow_sign == UnderflowSign::positive && !pattern) negative = false;
     return negative ? pattern | Result::SIGN : pattern;
 }
 
@@ -239,34 +236,36 @@ template <class Rules, int FIRST, int COUNT, bool ADDEND, class... Children> str
             int n = 0;
             ((others[n].pattern = Children::template evaluate<Model>(dot),
               others[n].number = Children::Arithmetic::Result::number(others[n].pattern, false), n++), ...);
-            if (ADDEND) others[n] = {dot.c, Model::C::number(dot.c, Model::FLUSH_ADDEND)};
+            if (ADDEND) others[n] = {dot.c, Model::C::number(dot.c, Model::subnormal_addend == SubnormalAddend::flushed)};
             Outcome outcome;
             for (int i = 0; i < OTHERS; i++) outcome.add(others[i].number);
-            u64 pattern = Rules::ALIGNMENT_BITS == EXACT ? exact<Model>(dot, others, outcome) : aligned<Model>(dot, others, outcome);
+            u64 pattern = Rules::alignment_bits == EXACT ? exact<Model>(dot, others, outcome) : aligned<Model>(dot, others, outcome);
             if (!outcome.special()) return pattern;
             if (outcome.nan || (outcome.positive && outcome.negative))
-                return Rules::PAYLOADS ? payload<Model>(dot, others) : Rules::NOT_A_NUMBER;
+                return Rules::nan_payload == NanPayload::dropped ? Rules::nan : payload<Model>(dot, others);
             return Rules::Result::INF | (outcome.negative ? Rules::Result::SIGN : 0);
         }
     }
 
     static FN u64 wrap(i64 total) {
         using Result = typename Rules::Result;
-        if (Rules::SATURATE && total > Result::LARGEST) total = Result::LARGEST;
-        if (Rules::SATURATE && total < -Result::LARGEST - 1) total = -Result::LARGEST - 1;
+        if (Rules::overflow == Overflow::saturate && total > Result::LARGEST) total = Result::LARGEST;
+        if (Rules::overflow == Overflow::saturate && total < -Result::LARGEST - 1) total = -Result::LARGEST - 1;
         return (u64)total & ((1ull << Result::STORAGE) - 1);
     }
 
     template <class Model> static FN void operands(const Dot& dot, int i, Number& x, Number& y) {
-        x = Model::A::number(Dot::pattern<typename Model::A>(dot.a, dot.k[i]), Model::FLUSH_OPERANDS);
-        y = Model::B::number(Dot::pattern<typename Model::B>(dot.b, dot.k[i]), Model::FLUSH_OPERANDS);
+        constexpr bool flushed = Model::subnormal_operands == SubnormalOperands::flushed;
+        x = Model::A::number(Dot::pattern<typename Model::A>(dot.a, dot.k[i]), flushed);
+        y = Model::B::number(Dot::pattern<typename Model::B>(dot.b, dot.k[i]), flushed);
     }
 
     static FN int product_exponent(const Number& x, const Number& y) {
-        if (Rules::ZEROS_ALIGNED && Rules::PRODUCT_EXPONENT == Exponent::UNNORMALISED) return x.exponent + y.exponent;
+        constexpr bool unnormalised = Rules::product_exponent == ProductExponent::unnormalised;
+        if (Rules::zero_terms == ZeroTerms::aligned && unnormalised) return x.exponent + y.exponent;
         if (!x.significand || !y.significand) return NOWHERE;
-        if (Rules::PRODUCT_EXPONENT == Exponent::UNNORMALISED) return x.exponent + y.exponent;
-        if (Rules::PRODUCT_EXPONENT == Exponent::NORMALISED_OPERANDS) return x.leading() + y.leading();
+        if (unnormalised) return x.exponent + y.exponent;
+        if (Rules::product_exponent == ProductExponent::normalised_operands) return x.leading() + y.leading();
         return x.low + y.low + bit_length(x.significand * y.significand) - 1;
     }
 
@@ -280,15 +279,15 @@ template <class Rules, int FIRST, int COUNT, bool ADDEND, class... Children> str
             whole = shift < -63 ? 0 : magnitude >> -shift;
             u64 rest = shift < -63 ? magnitude : magnitude & ((1ull << -shift) - 1);
             u64 half = shift < -63 ? ~0ull : 1ull << (-shift - 1);
-            if (Rules::ALIGNMENT_ROUNDING == Cut::FLOOR) whole += rest && negative;
-            if (Rules::ALIGNMENT_ROUNDING == Cut::STICKY) whole |= rest != 0;
-            if (Rules::ALIGNMENT_ROUNDING == Cut::NEAREST) whole += rest > half || (rest == half && (whole & 1));
+            if (Rules::alignment_rounding == AlignmentRounding::floor) whole += rest && negative;
+            if (Rules::alignment_rounding == AlignmentRounding::sticky) whole |= rest != 0;
+            if (Rules::alignment_rounding == AlignmentRounding::nearest) whole += rest > half || (rest == half && (whole & 1));
         }
         return negative ? -(i64)whole : (i64)whole;
     }
 
     template <class Model> static FN u64 aligned(const Dot& dot, const Term* others, Outcome& outcome) {
-        int largest = Rules::MIN_EXPONENT;
+        int largest = Rules::min_exponent;
         Number x, y;
         for (int i = 0; i < OTHERS; i++)
             if (others[i].number.significand) largest = larger(largest, others[i].number.exponent);
@@ -297,7 +296,7 @@ template <class Rules, int FIRST, int COUNT, bool ADDEND, class... Children> str
             outcome.add_product(x, y);
             largest = larger(largest, product_exponent(x, y));
         }
-        int last = largest - Rules::ALIGNMENT_BITS;
+        int last = largest - Rules::alignment_bits;
         i64 total = 0;
         for (int i = 0; i < OTHERS; i++) {
             const Number& z = others[i].number;
@@ -307,7 +306,7 @@ template <class Rules, int FIRST, int COUNT, bool ADDEND, class... Children> str
             operands<Model>(dot, i, x, y);
             total += cut(x.negative != y.negative, x.significand * y.significand, x.low + y.low - last);
         }
-        if (!total) return Rules::IEEE_ZERO && outcome.all_negative ? Rules::Result::SIGN : 0;
+        if (!total) return Rules::zero_sign == ZeroSign::ieee && outcome.all_negative ? Rules::Result::SIGN : 0;
         return encode<Rules>(total < 0, total < 0 ? -total : total, last);
     }
 
@@ -327,22 +326,23 @@ template <class Rules, int FIRST, int COUNT, bool ADDEND, class... Children> str
         bool negative;
         int last;
         u64 magnitude = sum.top(negative, last);
-        if (!magnitude) return Rules::IEEE_ZERO && outcome.all_negative ? Rules::Result::SIGN : 0;
+        if (!magnitude) return Rules::zero_sign == ZeroSign::ieee && outcome.all_negative ? Rules::Result::SIGN : 0;
         return encode<Rules>(negative, magnitude, last);
     }
 
-    // The first NaN among the operands, made quiet, in the order of NAN_PAYLOAD, such as "b c a".
+    // The first NaN among the operands, made quiet, in the order of nan_payload: 231 is "b c a".
     template <class Model> static FN u64 payload(const Dot& dot, const Term* others) {
         constexpr u64 quiet = 1ull << (Rules::Result::MANTISSA - 1);
-        for (const char* letter = Rules::payload_order(); *letter; letter++) {
-            if (*letter == 'c')
+        for (int place = 100; place; place /= 10) {
+            int letter = (int)Rules::nan_payload / place % 10;
+            if (letter == 3)
                 for (int i = 0; i < OTHERS; i++)
                     if (others[i].number.nan) return others[i].pattern | quiet;
-            for (int i = FIRST; i < FIRST + COUNT && *letter != 'c'; i++) {
-                u64 pattern = Dot::pattern<typename Model::A>(*letter == 'a' ? dot.a : dot.b, dot.k[i]);
+            for (int i = FIRST; i < FIRST + COUNT && letter != 3; i++) {
+                u64 pattern = Dot::pattern<typename Model::A>(letter == 1 ? dot.a : dot.b, dot.k[i]);
                 if (Model::A::number(pattern, false).nan) return pattern | quiet;
             }
         }
-        return Rules::NOT_A_NUMBER;
+        return Rules::nan;
     }
 };

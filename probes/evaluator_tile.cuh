@@ -103,21 +103,21 @@ template <class Rules, class Real> FN u64 encode_real(Real value, bool negative)
     using Word = typename Layout<Real>::Word;
     constexpr int place = Layout<Real>::EXPONENT_PLACE, digits = Layout<Real>::DIGITS;
     // In single precision every sum is of a usual size, and cut to fewer bits than a float has.
-    if constexpr (sizeof(Real) == 4) return bits_as<u32>(value) & ~0u << (digits - Rules::RESULT_BITS);
+    if constexpr (sizeof(Real) == 4) return bits_as<u32>(value) & ~0u << (digits - Rules::result_bits);
     Real magnitude = absolute(value);
     int base = larger((int)(Layout<Real>::high(magnitude) >> place) - Layout<Real>::BIAS, Result::MIN_EXPONENT);
-    Real unit = two_to<Real>(base - Rules::RESULT_BITS + digits);
-    constexpr Round r = Rules::RESULT_ROUNDING;
-    Real sum = r == Round::RNE ? fma_near(magnitude, (Real)1, unit)
-               : (r == Round::RU && !negative) || (r == Round::RD && negative) ? fma_up(magnitude, (Real)1, unit)
+    Real unit = two_to<Real>(base - Rules::result_bits + digits);
+    constexpr ResultRounding r = Rules::result_rounding;
+    Real sum = r == ResultRounding::RNE ? fma_near(magnitude, (Real)1, unit)
+               : (r == ResultRounding::RU && !negative) || (r == ResultRounding::RD && negative) ? fma_up(magnitude, (Real)1, unit)
                                                                               : fma_down(magnitude, (Real)1, unit);
-    u32 kept = (u32)bits_as<Word>(sum) & ((2u << Rules::RESULT_BITS << 1) - 1);
-    if (Rules::FLUSHED_RESULTS && kept < 1u << Rules::RESULT_BITS) kept = 0;
-    constexpr int step = Result::MANTISSA - Rules::RESULT_BITS;
+    u32 kept = (u32)bits_as<Word>(sum) & ((2u << Rules::result_bits << 1) - 1);
+    if (Rules::subnormal_results == SubnormalResults::flushed && kept < 1u << Rules::result_bits) kept = 0;
+    constexpr int step = Result::MANTISSA - Rules::result_bits;
     u32 pattern = ((u32)(base - Result::MIN_EXPONENT) << Result::MANTISSA) + (kept << step);
-    constexpr u32 most = Rules::LARGEST_ON_OVERFLOW ? (u32)(Result::INF - 1) >> step << step : (u32)Result::INF;
+    constexpr u32 most = Rules::overflow == Overflow::largest ? (u32)(Result::INF - 1) >> step << step : (u32)Result::INF;
     if (base > Result::MAX_EXPONENT || pattern >= (u32)Result::INF) pattern = most;
-    if (Rules::POSITIVE_UNDERFLOW && !pattern && value != 0) negative = false;
+    if (Rules::underflow_sign == UnderflowSign::positive && !pattern && value != 0) negative = false;
     return negative ? pattern | (u32)Result::SIGN : pattern;
 }
 
@@ -162,12 +162,13 @@ template <class Model, class Format, bool LEFT> FN Element<typename Model::Real>
     if constexpr (Format::INTEGER) {
         e.value = (Real)Format::value(pattern);
     } else {
-        Number x = Format::number(pattern, Model::FLUSH_OPERANDS);
+        Number x = Format::number(pattern, Model::subnormal_operands == SubnormalOperands::flushed);
         e.negative = x.negative;
         e.special = x.nan ? HAS_NAN : x.inf ? HAS_INF : 0;
         constexpr int none = LEFT ? -(1 << 14) : 0;  // below `lowest` of largest_powers(), whatever it is added to
-        int exponent = Model::PRODUCT_EXPONENT == Exponent::NORMALISED_OPERANDS ? x.leading() : x.exponent;
-        bool ignored = !x.significand && !(Model::ZEROS_ALIGNED && Model::PRODUCT_EXPONENT == Exponent::UNNORMALISED);
+        int exponent = Model::product_exponent == ProductExponent::normalised_operands ? x.leading() : x.exponent;
+        constexpr bool aligned = Model::zero_terms == ZeroTerms::aligned;
+        bool ignored = !x.significand && !(aligned && Model::product_exponent == ProductExponent::unnormalised);
         e.power = (u16)(ignored ? none : (exponent + bias) * (1 << shift));
         Real magnitude;
         if constexpr (Format::MANTISSA > 24) {
@@ -336,7 +337,7 @@ template <class Model> struct Share {
             return leading == 0 ? 0 : max_of(leading, least);
         }
     };
-    using Addend = Other<typename Model::C, Model::FLUSH_ADDEND>;
+    using Addend = Other<typename Model::C, Model::subnormal_addend == SubnormalAddend::flushed>;
     template <class Child> using Inner = Other<typename Child::Arithmetic::Result, false>;
 
     // d may be where the results of one child are: each is read before it is written.
@@ -369,7 +370,7 @@ template <class Model> struct Share {
 #pragma unroll
                 for (int j = 0; j < N; j++)
                     if ((others.special(i, j) || ... || false)) careful[i] |= 1u << j;
-            if constexpr (Rules::ALIGNMENT_BITS == EXACT) exact_sum<Rules, FIRST, COUNT>(d, others...);
+            if constexpr (Rules::alignment_bits == EXACT) exact_sum<Rules, FIRST, COUNT>(d, others...);
             else aligned_sum<Rules, FIRST, COUNT>(d, others...);
         }
     }
@@ -412,12 +413,12 @@ template <class Model> struct Share {
         constexpr int shift = Layout<Real>::EXPONENT_PLACE - 16, bias = Layout<Real>::BIAS;
         // Below every term, yet so high that the tilted zeros stay below the last bit kept.
         constexpr int lowest = sizeof(Real) == 4 ? -100 : -300;
-        constexpr u32 least = (larger(Rules::MIN_EXPONENT, lowest) + bias) << shift;
+        constexpr u32 least = (larger(Rules::min_exponent, lowest) + bias) << shift;
 #pragma unroll
         for (int i = 0; i < M; i++)
 #pragma unroll
             for (int j = 0; j < N / 2; j++) power[i][j] = least * 0x10001u;
-        if constexpr (Rules::PRODUCT_EXPONENT == Exponent::NORMALISED_PRODUCT) {
+        if constexpr (Rules::product_exponent == ProductExponent::normalised_product) {
 #pragma unroll 2
             for (int k = FIRST; k < FIRST + COUNT; k++) {
                 Real a[M], b[N];
@@ -453,11 +454,11 @@ template <class Model> struct Share {
 
     template <class Rules> static FN Real with_term(Real a, Real b, Real s) {
         using Word = typename Layout<Real>::Word;
-        if (Rules::ALIGNMENT_ROUNDING == Cut::TRUNCATE) return fma_down(a, b, s);
+        if (Rules::alignment_rounding == AlignmentRounding::truncate) return fma_down(a, b, s);
         if (Model::TILTED) a = untilted(a), b = untilted(b);
-        if (Rules::ALIGNMENT_ROUNDING == Cut::FLOOR) return fma_down(a, b, s);
+        if (Rules::alignment_rounding == AlignmentRounding::floor) return fma_down(a, b, s);
         Real m = constant<Rules>(s);
-        if (Rules::ALIGNMENT_ROUNDING == Cut::NEAREST) return s + (fma_near(a, b, m) - m);
+        if (Rules::alignment_rounding == AlignmentRounding::nearest) return s + (fma_near(a, b, m) - m);
         Real down = fma_down(a, b, m), up = fma_up(a, b, m);
         return s + ((bits_as<Word>(down) & 1 ? down : up) - m);
     }
@@ -465,13 +466,13 @@ template <class Model> struct Share {
     // As with_term, for a term that is not tilted.
     template <class Rules> static FN Real with_other(Real value, Real s) {
         constexpr Real tilt = (Real)1 + (Real)1 / ((Real)(1ll << Layout<Real>::DIGITS));
-        if (Rules::ALIGNMENT_ROUNDING == Cut::TRUNCATE) return fma_down(value, tilt, s);
+        if (Rules::alignment_rounding == AlignmentRounding::truncate) return fma_down(value, tilt, s);
         return with_term<Rules>(value, (Real)1, s);
     }
 
     template <class Rules, int FIRST, int COUNT, class... Others> FN void aligned_sum(Results<Model>& d, Others... others) {
         constexpr int place = Layout<Real>::EXPONENT_PLACE, digits = Layout<Real>::DIGITS;
-        constexpr bool truncate = Rules::ALIGNMENT_ROUNDING == Cut::TRUNCATE;
+        constexpr bool truncate = Rules::alignment_rounding == AlignmentRounding::truncate;
         u32 power[M][N / 2];
         largest_powers<Rules, FIRST, COUNT>(power);
         Real s[M][N];
@@ -484,7 +485,7 @@ template <class Model> struct Share {
                 ((largest = max_of(largest, others.power(others.value(i, j)))), ...);
                 largest &= ~0u << place;
                 if (truncate) ((n += others.below_zero(others.value(i, j))), ...);
-                s[i][j] = Layout<Real>::make(largest + ((u32)(digits - Rules::ALIGNMENT_BITS) << place) + (1u << (place - 1)), n);
+                s[i][j] = Layout<Real>::make(largest + ((u32)(digits - Rules::alignment_bits) << place) + (1u << (place - 1)), n);
                 ((s[i][j] = with_other<Rules>(others.value(i, j), s[i][j])), ...);
             }
 #pragma unroll 4
@@ -502,7 +503,7 @@ template <class Model> struct Share {
             for (int j = 0; j < N; j++) {
                 Real total = s[i][j] - constant<Rules>(s[i][j]);
                 bool negative = total < 0;
-                if (Rules::IEEE_ZERO) {
+                if (Rules::zero_sign == ZeroSign::ieee) {
                     bool all = negative_products<FIRST, COUNT>(i, j) == COUNT && (others.negative(i, j) && ... && true);
                     negative |= total == 0 && all;
                 }
@@ -535,7 +536,8 @@ template <class Model> struct Share {
                     d.at[i][j] = bits_as<u64>(fma_near(x[0], y[0], x[1]));
                 } else {
                     Real total = odd_fma(x[0], y[0], x[1] * y[1]);
-                    d.at[i][j] = (Pattern<Model>)encode_real<Rules>(total, total < 0 || (total == 0 && Rules::IEEE_ZERO && negative));
+                    constexpr bool ieee = Rules::zero_sign == ZeroSign::ieee;
+                    d.at[i][j] = (Pattern<Model>)encode_real<Rules>(total, total < 0 || (total == 0 && ieee && negative));
                 }
             }
     }

@@ -18,7 +18,8 @@ from accprobe.compare.roles import Role, nearest_shape, offered, role
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
 from accprobe.isa.instructions import architectures_with
-from accprobe.model.features import ADD, FEATURES, NO_FINDINGS, OF_ALIGNMENT, OF_CHAINS, finding_names
+from accprobe.model.features import finding_names, parsed
+from accprobe.model.fields import FEATURES
 from accprobe.report.report import Report, Row
 from accprobe.report.words import effective_bits, found, ran_as
 
@@ -225,7 +226,7 @@ def _differences(a: Row, b: Row, fields: Sequence[str], simulated: bool) -> Iter
 
 def _verdict(a: Row, b: Row, field: str, simulated: bool) -> Literal["changed", "undecided"] | None:
     """How well a row is proved is no difference where a side is simulated: nothing of it is."""
-    if field in NO_FINDINGS:
+    if (record := parsed(field).record) and record.of_row:
         texts = {shown(a, field), shown(b, field)}
         if len(texts) == 1 or (simulated and field != "ran_as"):
             return None
@@ -247,7 +248,10 @@ def _applies(field: str, row: Row) -> bool:
         return True
     alignment = row.findings.get("alignment_bits")
     exact = alignment is not None and alignment.bound == "exact" and alignment.value is None
-    return not (field.startswith(ADD) or field in OF_CHAINS or (exact and field in OF_ALIGNMENT))
+    what = parsed(field)
+    of_alignment = what.field is not None and what.field.of_alignment
+    of_chains = what.record is not None and what.record.of_chains
+    return not (what.role == "add" or of_chains or (exact and of_alignment))
 
 
 def _why_absent(side: Side, report: Report, row: Row | None, other: Row) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from accprobe.model.features import ADD, FEATURES
+from accprobe.model.features import parsed
+from accprobe.model.fields import FEATURES
 from accprobe.report.report import Row
 
 PROMOTION = 128
@@ -17,9 +18,9 @@ def meaning(field: str, a: Row, b: Row) -> str:
         return _effective(a, b)
     if field == "result_rounding":
         return _rounding(a, b)
-    known = FEATURES.get(field.removeprefix(ADD))
-    sentence = known.differs if known else UNKNOWN
-    return f"In the separate add: {sentence[:1].lower()}{sentence[1:]}" if field.startswith(ADD) else sentence
+    what = parsed(field)
+    sentence = what.record.differs if what.record else UNKNOWN
+    return f"In the separate add: {sentence[:1].lower()}{sentence[1:]}" if what.role == "add" else sentence
 
 
 def _effective(a: Row, b: Row) -> str:

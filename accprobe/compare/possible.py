@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from accprobe.infer.findings import Value
+from accprobe.model.features import parsed
+from accprobe.model.fields import Numbers, Value
 from accprobe.report.report import Finding
 
 Word = str
@@ -26,9 +27,6 @@ class Span:
 
 ANYTHING: tuple[Span | Word, ...] = ()
 """No value is ruled out."""
-
-_NONE = {"alignment_bits": inf, "min_exponent": -inf}
-"""The number that no number stands for, by feature."""
 
 OPERATORS: dict[str, Callable[[Span, float], bool]] = {
     ">=": lambda span, wanted: span.low >= wanted,
@@ -80,7 +78,8 @@ def _one(value: Value, feature: str) -> Span | Word:
         return Span(value, value)
     text = str(value).lower()
     if text == "none":
-        none = _NONE.get(feature.removeprefix("add_"))
+        field = parsed(feature).field
+        none = field.values.none if field and isinstance(field.values, Numbers) else None
         return "none" if none is None else Span(none, none)
     if text.startswith("at most "):
         return Span(-inf, int(text.removeprefix("at most ")))

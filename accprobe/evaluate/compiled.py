@@ -218,8 +218,8 @@ def _find_specials(a, b, c, formats):
 def _aligned_sums(index, nodes, products, others, formats, a, b, results, product, exponent, significands, exponents):
     node, fmt = nodes[index], formats[OTHERS + index]
     first, end, fractions = node.first_product, node.end_products, formats[A].mantissa + formats[B].mantissa
-    plain = node.product_exponent == 0 and not node.zeros_aligned
-    lowest = node.min_exponent if node.has_floor else np.int64(NEVER)
+    plain = node.product_exponent == 0 and not node.zero_terms
+    lowest = node.min_exponent if node.has_min_exponent else np.int64(NEVER)
     rule, alignment_bits = node.alignment_rounding, node.alignment_bits
     start = products[first] if first < end else np.int64(0)
     in_order = plain
@@ -258,7 +258,7 @@ def _aligned_sums(index, nodes, products, others, formats, a, b, results, produc
             drop = quantum + formats[OTHERS + others[i]].mantissa - exponents[others[i], 0, row]
             total += _cut(significands[others[i], 0, row], drop, rule)
         encoded = _encode(total < 0, abs(total), quantum, node, fmt)
-        if total == 0 and node.ieee_zero and _all_negative(row, node, products, others, formats, a, b, results):
+        if total == 0 and node.zero_sign and _all_negative(row, node, products, others, formats, a, b, results):
             encoded = fmt.sign_bit
         results[index, row] = encoded
 
@@ -266,7 +266,7 @@ def _aligned_sums(index, nodes, products, others, formats, a, b, results, produc
 @_compiled
 def _product_exponent(product, exponent, x, y, node, formats):
     """The exponent with which a product takes part in the alignment, NEVER where it does not."""
-    if product == 0 and not node.zeros_aligned:
+    if product == 0 and not node.zero_terms:
         return np.int64(NEVER)
     if node.product_exponent == 0:
         return exponent
@@ -314,15 +314,15 @@ def _encode(negative, magnitude, exponent, node, fmt):
             kept += np.int64(rest > half or (rest == half and kept & 1 == 1))
         elif node.result_rounding != 0:
             kept += np.int64(rest != 0 and negative == (node.result_rounding == 3))
-    if node.flushes_results and kept < np.int64(1) << bits:
+    if node.subnormal_results and kept < np.int64(1) << bits:
         kept = np.int64(0)
     pattern = np.int64(0)
     if kept != 0:
         step = fmt.mantissa - bits
         pattern = ((base - lowest) << fmt.mantissa) + (kept << step)
         if base > fmt.max_exponent or pattern >= fmt.infinity:
-            pattern = fmt.largest >> step << step if node.overflows_to_largest else fmt.infinity
-    if negative and not (node.positive_underflow and pattern == 0):
+            pattern = fmt.largest >> step << step if node.overflow else fmt.infinity
+    if negative and not (node.underflow_sign and pattern == 0):
         pattern |= fmt.sign_bit
     return pattern
 
@@ -358,7 +358,7 @@ def _exact_sums(index, nodes, products, others, formats, a, b, results, limbs, t
             count += np.int64(terms[count, 0] != 0)
         negative, magnitude, exponent = _exact_sum(terms, count, node.result_bits, limbs)
         encoded = _encode(negative, magnitude, exponent, node, fmt)
-        if magnitude == 0 and node.ieee_zero and _all_negative(row, node, products, others, formats, a, b, results):
+        if magnitude == 0 and node.zero_sign and _all_negative(row, node, products, others, formats, a, b, results):
             encoded = fmt.sign_bit
         results[index, row] = encoded
 
@@ -445,7 +445,7 @@ def _integer_sums(index, nodes, products, others, formats, a, b, results):
         for i in range(node.first_other, node.end_others):
             pattern, place = results[others[i], row], OTHERS + others[i]
             total += _integer(pattern, formats[place])
-        if node.saturates:
+        if node.overflow:
             total = min(max(total, -fmt.largest - 1), fmt.largest)
         results[index, row] = total & ((np.int64(1) << fmt.bits) - 1)
 
@@ -489,7 +489,7 @@ def _nan(row, node, products, others, formats, a, b, results):
     """The first NaN operand made quiet, where payloads pass through, else the usual one."""
     quiet = np.int64(1) << (formats[OTHERS].mantissa - 1)
     for position in (100, 10, 1):
-        letter = node.payload // position % 10
+        letter = node.nan_payload // position % 10
         if letter == 3:
             for i in range(node.first_other, node.end_others):
                 pattern, place = results[others[i], row], OTHERS + others[i]

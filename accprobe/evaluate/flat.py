@@ -1,34 +1,21 @@
 """A `DotModel` as arrays of numbers, which compiled code walks: one record a fused sum, children before parents.
 
-Rules are their place in the `Literal` that names them (`model`). Bit patterns of 64 bits stand in int64, their sign bit as
-its sign.
+Words are the numbers that their records give them (`accprobe.model.fields`). Bit patterns of 64 bits stand in int64, their sign
+bit as its sign.
 """
 
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import (
-    AlignmentRounding,
-    DotModel,
-    FloatArithmetic,
-    FusedSum,
-    IntegerArithmetic,
-    IntegerOverflow,
-    Overflow,
-    ProductExponent,
-    Rounding,
-    Subnormals,
-    UnderflowSign,
-    ZeroSign,
-    ZeroTerms,
-)
+from accprobe.model.fields import Patterns, Value, Values, Words, fields_of
+from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Subnormals
 
 Numbers = NDArray[np.int64]
 
@@ -59,30 +46,13 @@ NODE = np.dtype(
     [
         (name, np.int64)
         for name in (
-            "kind",
-            "first_product",
-            "end_products",
-            "first_other",
-            "end_others",
-            "result_bits",
-            "result_rounding",
-            "alignment_bits",
-            "alignment_rounding",
-            "product_exponent",
-            "has_floor",
-            "min_exponent",
-            "zeros_aligned",
-            "ieee_zero",
-            "positive_underflow",
-            "overflows_to_largest",
-            "flushes_results",
-            "nan",
-            "payload",
-            "saturates",
+            *("kind", "first_product", "end_products", "first_other", "end_others"),
+            *fields_of(FloatArithmetic),
+            *(f"has_{name}" for name in fields_of(FloatArithmetic)),
         )
     ]
 )
-"""payload: the letters of nan_payload as digits, 1 to 3, the first one highest; 0: dropped."""
+"""The fields by their names, those that integer sums have too among them; has_NAME: whether the value is not None."""
 
 ALIGNED, EXACT, INTEGER = range(3)
 A, B, OTHERS = range(3)
@@ -116,11 +86,7 @@ def flatten(model: DotModel, inst: Instruction) -> Flat:
         others.extend(terms)
         ranges |= {"end_products": len(products), "end_others": len(others)}
         formats.append(_format(node.arithmetic.result, "kept"))
-        if isinstance(node.arithmetic, IntegerArithmetic):
-            overflow = get_args(IntegerOverflow).index(node.arithmetic.overflow)
-            nodes.append(ranges | {"kind": INTEGER, "saturates": overflow})
-        else:
-            nodes.append(ranges | _float_fields(node.arithmetic))
+        nodes.append(ranges | _fields(node.arithmetic))
         return len(nodes) - 1
 
     add(model.root)
@@ -133,25 +99,21 @@ def _records(dtype: np.dtype[np.void], rows: list[dict[str, int]]) -> NDArray[np
 
 
 @lru_cache(maxsize=4096)
-def _float_fields(arithmetic: FloatArithmetic) -> dict[str, int]:
-    payload = "" if arithmetic.nan_payload == "dropped" else arithmetic.nan_payload
-    return {
-        "kind": EXACT if arithmetic.alignment_bits is None else ALIGNED,
-        "result_bits": arithmetic.result_bits,
-        "result_rounding": get_args(Rounding).index(arithmetic.result_rounding),
-        "alignment_bits": arithmetic.alignment_bits or 0,
-        "alignment_rounding": get_args(AlignmentRounding).index(arithmetic.alignment_rounding),
-        "product_exponent": get_args(ProductExponent).index(arithmetic.product_exponent),
-        "has_floor": int(arithmetic.min_exponent is not None),
-        "min_exponent": arithmetic.min_exponent or 0,
-        "zeros_aligned": get_args(ZeroTerms).index(arithmetic.zero_terms),
-        "ieee_zero": get_args(ZeroSign).index(arithmetic.zero_sign),
-        "positive_underflow": get_args(UnderflowSign).index(arithmetic.underflow_sign),
-        "overflows_to_largest": get_args(Overflow).index(arithmetic.overflow),
-        "flushes_results": get_args(Subnormals).index(arithmetic.subnormal_results),
-        "nan": _signed(arithmetic.nan),
-        "payload": int("0" + "".join(str(" abc".index(letter)) for letter in payload.split())),
-    }
+def _fields(arithmetic: Arithmetic) -> dict[str, int]:
+    exact = isinstance(arithmetic, FloatArithmetic) and arithmetic.alignment_bits is None
+    row = {"kind": EXACT if exact else INTEGER if isinstance(arithmetic, IntegerArithmetic) else ALIGNED}
+    for name, field in fields_of(type(arithmetic)).items():
+        value = getattr(arithmetic, name)
+        row |= {name: _number(field.values, value), f"has_{name}": int(value is not None)}
+    return row
+
+
+def _number(values: Values, value: Value) -> int:
+    if isinstance(values, Words):
+        return values.code(str(value))
+    if not isinstance(value, int):
+        return 0
+    return _signed(value) if isinstance(values, Patterns) else value
 
 
 @cache

@@ -9,19 +9,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from accprobe.devices.protocol import Device
-from accprobe.infer.draft import Draft, roles
-from accprobe.infer.experiments.exponents import floor, largest_exponent
-from accprobe.infer.experiments.integers import integers
-from accprobe.infer.experiments.order import order
-from accprobe.infer.experiments.precision import precision
-from accprobe.infer.experiments.specials import carries, specials
-from accprobe.infer.experiments.subnormals import subnormals
+from accprobe.infer.draft import Draft, Tree
+from accprobe.infer.experiments import experiment
+from accprobe.infer.experiments.dense import tiny_results
+from accprobe.infer.experiments.specials import carries
 from accprobe.infer.findings import Characterisation, Exchange, Finding
-from accprobe.infer.refine import dense_roundings, refine, tiny_results
+from accprobe.infer.refine import Refined, refine
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.infer.workbench import Workbench
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.model.tree import FloatArithmetic, IntegerArithmetic
 
 PROVISIONAL_BITS = 30
 """Alignment bits of the draft before they are measured; the rows asked until then need two or three."""
@@ -34,55 +31,41 @@ def characterise(device: Device, inst: Instruction, known: Sequence[Exchange] = 
     Raises DeviceError where the device fails.
     """
     bench = Workbench(device, inst, known)
+    draft = _first_draft(inst)
     if inst.is_integer:
-        draft, found = integers(bench)
-        model, findings = refine(bench, draft.model(), _by_feature(found))
+        draft, found = experiment(bench, draft, "integers")
+        model, findings, others = refine(bench, draft.model(), _by_feature(found))
     else:
-        model, findings = _floats(bench)
+        draft, found = experiment(bench, draft, "structure")
+        bench = bench.within(draft.reach)
+        model, findings, others = _rules(bench, draft, _by_feature(found))
+        model, findings = tiny_results(bench, model, findings)
         findings["carries"] = carries(bench, model)
         findings["effective_bits"] = effective(findings)
     findings |= tree_in_words(model, findings["order"])
-    return Characterisation(inst, findings, model, bench.unstable, bench.asked, bench.others)
+    return Characterisation(inst, findings, model, bench.log.unstable, bench.log.asked, others)
+
+
+def _first_draft(inst: Instruction) -> Draft:
+    """One sum of everything."""
+    everything: Tree = (inst.k, *range(inst.k))
+    if inst.is_integer:
+        return Draft(inst, everything, IntegerArithmetic(inst.d, "wrap"), IntegerArithmetic(inst.d, "wrap"))
+    bits = None if inst.a.name == "f64" else PROVISIONAL_BITS
+    any_nan = inst.d.infinity or 0
+    summing = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", bits, nan=any_nan + 1)
+    return Draft(inst, everything, summing, replace(summing, result_rounding="RNE", alignment_bits=None))
+
+
+def _rules(bench: Workbench, draft: Draft, findings: dict[str, Finding]) -> Refined:
+    """The other rules of floats. Those that nothing explained are asked again of the refined draft, once."""
+    draft, found = experiment(bench, draft, "rules")
+    refined = refine(bench, draft.model(), findings | _by_feature(found))
+    if not any(finding.bound == "undetermined" and not finding.left for finding in refined.findings.values()):
+        return refined
+    draft, found = experiment(bench, draft.like(refined.model), "rules")
+    return refine(bench, draft.model(), refined.findings | _by_feature(found))
 
 
 def _by_feature(findings: list[Finding]) -> dict[str, Finding]:
     return {finding.feature: finding for finding in findings}
-
-
-def _floats(bench: Workbench) -> tuple[DotModel, dict[str, Finding]]:
-    """What a float instruction does. Rules that nothing explained are asked again of the refined draft, once."""
-    draft, found = _structure(bench)
-    draft, more = _rules(bench, draft)
-    model, findings = refine(bench, draft.model(), _by_feature(found + more))
-    if any(finding.bound == "undetermined" and not finding.left for finding in findings.values()):
-        draft, more = _rules(bench, draft.like(model))
-        model, findings = refine(bench, draft.model(), findings | _by_feature(more))
-    return tiny_results(bench, model, findings)
-
-
-def _structure(bench: Workbench) -> tuple[Draft, list[Finding]]:
-    """The tree, subnormals, bits and roundings."""
-    inst = bench.inst
-    tree, found = order(bench)
-    findings = [found]
-    bits = None if inst.a.name == "f64" else PROVISIONAL_BITS
-    any_nan = inst.d.infinity or 0
-    summing = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", bits, nan=any_nan + 1)
-    adding = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, nan=any_nan + 1)
-    draft = Draft(inst, tree, summing, adding)
-    draft, more = subnormals(bench, draft)
-    findings += more
-    for role, prefix in roles(draft):
-        draft, more = precision(bench, draft, role)
-        draft, more = dense_roundings(bench, draft, role, more)
-        findings += [replace(finding, feature=prefix + finding.feature) for finding in more]
-    return draft, findings
-
-
-def _rules(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
-    """Exponents and specials."""
-    findings: list[Finding] = []
-    for step in (largest_exponent, floor, specials):
-        draft, more = step(bench, draft)
-        findings += more
-    return draft, findings

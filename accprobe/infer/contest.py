@@ -13,47 +13,46 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
+from typing import get_args
 
 import numpy as np
 
 from accprobe.devices.protocol import Device, dot_expecting
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.answers import Answers
-from accprobe.infer.findings import Characterisation, Counterexample, Finding, Value, counterexample, values
-from accprobe.infer.ladders import Floors, coarser, floors, further, widest
-from accprobe.infer.rivals import Rival, differing, groups, pairs, rivals
-from accprobe.infer.separation import Made, search_for
+from accprobe.infer.findings import Characterisation, Counterexample, Finding, counterexample, values
+from accprobe.infer.neighbours.ladders import Floors, coarser, floors, further, widest
+from accprobe.infer.neighbours.rival import Rival
+from accprobe.infer.neighbours.several import differing, groups, pairs
+from accprobe.infer.neighbours.single import rivals
+from accprobe.infer.separation import Batch, search_for
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
-from accprobe.model.features import OF_ALIGNMENT
-from accprobe.model.tree import DotModel
+from accprobe.model.features import Name, parsed
+from accprobe.model.fields import Value
+from accprobe.model.tree import DotModel, Role
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 
-AT_ONCE = 600
+OF_A_QUESTION = 600
 """Dot products of those that an experiment asked at once that every rival meets, at most."""
 
 OF_A_KIND = 48
 """Random dot products of each kind that every rival meets."""
 
-FEW, MANY = 1024, 4096
-"""Operands made for where a rival may differ from the model: first, and where those and all that was asked left it."""
-
-MORE = 12288
-"""Operands made last, for fields that show seldom."""
-
-SELDOM = ("result_bits", "result_rounding", "alignment_bits", *OF_ALIGNMENT)
-"""Fields that may show in one of thousands of dot products made for them."""
+FEW, MANY, MOST = 1024, 4096, 12288
+"""Operands made for where a rival may differ from the model: first; where those and all that was asked left it; and last, for
+fields that show seldom."""
 
 MOST_WRONG = 20
 """Dot products that contradict the model, of one set of operands, that are kept."""
 
-BESIDE = (0, 1, 2, 4, 7)
-"""Which of a row of rivals are tried too, from about the first on that is contradicted."""
+BEYOND = (0, 1, 2, 4, 7)
+"""Which of a row of rivals are asked about too, counted from the first that is contradicted, or a little before."""
 
-RARE = 2
-"""Rivals that few operands leave alike, the last of them, which may still differ in one dot product of thousands."""
+LAST_ALIKE = 2
+"""How many a little is: rivals that few operands leave alike may still differ in one dot product of thousands."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
         survived += _floors_left(levels, arena)
     for rungs in coarser(result.model):
         alike = len(_alike(rungs, arena))
-        _try_beside(rungs[max(alike - RARE, 0) :], arena)
+        _try_beside(rungs[max(alike - LAST_ALIKE, 0) :], arena)
     left = {(field, value) for rival in survived for field, value in rival.changes}
     for rival in (*pairs(result.model), *groups(result.model), *differing(result.model, result.others)):
         if not left.issuperset(rival.changes) and arena.survives(rival):
@@ -98,7 +97,7 @@ def _while_alike(rungs: Sequence[Rival], arena: _Arena) -> Sequence[Rival]:
 
 def _try_beside(rungs: Sequence[Rival], arena: _Arena) -> None:
     """A few of the rivals: a model that is wrong most likely is so where one of them is not."""
-    for offset in BESIDE:
+    for offset in BEYOND:
         if offset < len(rungs):
             arena.ask_about(rungs[offset])
 
@@ -134,8 +133,8 @@ def _floors_left(levels: Floors, arena: _Arena) -> list[Rival]:
 
 
 def _shows_seldom(rival: Rival) -> bool:
-    """Whether the rival differs in such a field."""
-    return any(field.removeprefix("add_") in SELDOM for field, _ in rival.changes)
+    """Whether the rival differs in a field that may show in one of thousands of dot products made for it."""
+    return any(field.seldom for name, _ in rival.changes if (field := parsed(name).field))
 
 
 class _Arena:
@@ -145,12 +144,12 @@ class _Arena:
         self, device: Device, inst: Instruction, model: DotModel, asked: list[tuple[Request, Bits]], seed: int
     ) -> None:
         self._device, self._inst, self._model, self._seed = device, inst, model, seed
-        self._tried: set[tuple[object, ...]] = set()
+        self._tried: set[tuple[str, str]] = set()
         self.wrong: list[Counterexample] = []
         self._search = search_for(inst, model, seed)
         self._known = asked
-        self._answered: dict[Made, Answers] = {}
-        self._of_field: dict[tuple[str, int], dict[Made, None]] = {}
+        self._answered: dict[Batch, Answers] = {}
+        self._of_field: dict[tuple[str, int], dict[Batch, None]] = {}
 
     @property
     def tried(self) -> int:
@@ -159,18 +158,18 @@ class _Arena:
 
     def survives(self, rival: Rival, thorough: bool = True) -> bool:
         """Whether nothing contradicts the rival. thorough: nor any of many more operands looked for."""
-        self._tried.add((rival.field, rival.value, rival.also))
+        self._tried.add((rival.field, str(rival)))
         return (
             self._random.explained_by(rival.model)
             and self._explains_made(rival, FEW, narrow=False)
             and (not self._known or self._asked.explained_by(rival.model))
             and (not thorough or self._explains_made(rival, MANY))
-            and (not thorough or not _shows_seldom(rival) or self._explains_made(rival, MORE))
+            and (not thorough or not _shows_seldom(rival) or self._explains_made(rival, MOST))
         )
 
     def ask_about(self, rival: Rival) -> None:
         """For the sake of the model, which may be wrong there, even where the rival is contradicted already."""
-        self._tried.add((rival.field, rival.value, rival.also))
+        self._tried.add((rival.field, str(rival)))
         self._made_for(rival, MANY)
 
     def _explains_made(self, rival: Rival, n: int, narrow: bool = True) -> bool:
@@ -182,7 +181,7 @@ class _Arena:
         A rival that differs in several fields meets those too that were made for one that differs in one of them alone.
         """
         fields = [field for field, _ in rival.changes]
-        made = self._search.made(rival.model, fields, n, narrow)
+        made = self._search.made_for(rival.model, fields, n, narrow)
         self._answered |= {key: self._ask(expected) for key, expected in made.items() if key not in self._answered}
         keys = dict.fromkeys(made)
         if len(fields) == 1:
@@ -202,7 +201,7 @@ class _Arena:
     @cached_property
     def _asked(self) -> Answers:
         """What the experiments asked; of very many dot products at once, every so many."""
-        some = [slice(None, None, -(-len(d) // AT_ONCE)) for _, d in self._known]
+        some = [slice(None, None, -(-len(d) // OF_A_QUESTION)) for _, d in self._known]
         operands = joined([asked[part] for (asked, _), part in zip(self._known, some, strict=True)])
         d = np.concatenate([d[part] for (_, d), part in zip(self._known, some, strict=True)])
         self._note_wrong(operands, d, evaluate(self._model, self._inst, operands))
@@ -251,10 +250,10 @@ def settled(findings: Mapping[str, Finding], contest: Contest, model: DotModel |
 def _alike_sums(model: DotModel, findings: Mapping[str, Finding]) -> dict[str, Finding]:
     """Whether the sums of a role are alike, where that was asked."""
     changed = {}
-    for prefix in ("", "add_"):
-        finding = findings.get(f"{prefix}sums_alike")
+    for role in get_args(Role):
+        finding = findings.get(str(Name("sums_alike", role)))
         if finding and finding.bound != "exact":
-            different = {node.arithmetic for node in model.root.nodes() if bool(node.products) != bool(prefix)}
+            different = {node.arithmetic for node in model.root.nodes() if node.role == role}
             value = "yes" if len(different) == 1 else "no"
             changed[finding.feature] = replace(finding, value=value, bound="exact", note="")
     return changed
@@ -267,7 +266,7 @@ def _open(finding: Finding, others: list[Value], most: Mapping[str, int]) -> Fin
     numbers = [value for value in everything if isinstance(value, int)]
     if finding.feature in most and max(numbers) == most[finding.feature]:
         return replace(finding, value=min(numbers), bound="at least", left=(), note=note)
-    if finding.feature.removeprefix("add_") == "min_exponent" and None in everything:
+    if parsed(finding.feature).feature == "min_exponent" and None in everything:
         return replace(
             finding, value=None, bound="undetermined", left=("none", *(f"at most {max(n)}" for n in [numbers] if n)), note=note
         )

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
+from accprobe.infer.workbench import NORMAL, Reach
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Product, Subnormals, Term
+from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Product, Role, Subnormals, Term
 
 Tree = int | tuple["Tree", ...]
 """A leaf (k, or K for C), or a node's children."""
-
-Role = Literal["sum", "add"]
-"""What a node adds: products (and more), or only results of other nodes and C."""
 
 
 class Slot(NamedTuple):
@@ -43,6 +41,8 @@ class Draft:
     add: Arithmetic
     subnormal_operands: Subnormals = "kept"
     subnormal_addend: Subnormals = "kept"
+    reach: Reach = NORMAL
+    """What rows may be made of, as far as that is known."""
 
     def model(self) -> DotModel:
         root = self._build(self.tree)
@@ -100,11 +100,10 @@ class Draft:
         return Slot(k if k in inside else inside[0], "sum")
 
 
-def roles(draft: Draft) -> list[tuple[Role, str]]:
-    """The roles that the tree has, each with the prefix of its features' names."""
+def roles(draft: Draft) -> list[Role]:
+    """The roles that the sums of the tree have."""
     present = {node.role for node in draft.nodes()}
-    named: list[tuple[Role, str]] = [("sum", ""), ("add", "add_")]
-    return [(role, prefix) for role, prefix in named if role in present]
+    return [role for role in get_args(Role) if role in present]
 
 
 def role(tree: Sequence[Tree], k: int) -> Role:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.findings import Exchange, Finding, Value
+from accprobe.infer.findings import Exchange, Finding
 from accprobe.infer.workbench import Row, Workbench
 from accprobe.isa.formats import Bits
+from accprobe.model.fields import Value
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel
+from accprobe.model.features import Name, of_alignment
+from accprobe.model.fields import Patterns, Value, fields_of
+from accprobe.model.tree import DotModel, Role
 from accprobe.operands.request import Request
 
 Bound = Literal["exact", "at least", "undetermined"]
-Value = int | str | None
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,17 @@ class Characterisation:
 
 def values(model: DotModel) -> dict[str, Value]:
     """Every field of a model, by the feature that it is found as."""
-    known: dict[str, Value] = {name: getattr(model, name) for name in ("subnormal_operands", "subnormal_addend")}
+    known: dict[str, Value] = {name: getattr(model, name) for name in fields_of(DotModel)}
     for node in model.root.nodes():
-        prefix = "" if node.products else "add_"
-        width = node.arithmetic.result.storage_bits // 4
-        for name, value in vars(node.arithmetic).items():
-            known[prefix + name] = f"0x{value:0{width}X}" if name == "nan" else value
+        digits = node.arithmetic.result.storage_bits // 4
+        for name, record in fields_of(type(node.arithmetic)).items():
+            value = getattr(node.arithmetic, name)
+            known[str(Name(name, node.role))] = record.text(value, digits) if isinstance(record.values, Patterns) else value
     return known
+
+
+def meaningless(model: DotModel) -> set[str]:
+    """Features that say how terms are aligned in sums that keep every bit of them."""
+    known = values(model)
+    exact = [role for role in get_args(Role) if known.get(str(Name("alignment_bits", role)), 0) is None]
+    return {str(Name(feature, role)) for role in exact for feature in of_alignment()}

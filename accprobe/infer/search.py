@@ -7,27 +7,26 @@ neighbours are ruled out by a few answers, so those that the model gets wrong an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from itertools import combinations, islice, product
-from typing import get_args
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 
 from accprobe.infer.answers import Answers, spread
-from accprobe.infer.findings import Finding
-from accprobe.infer.ladders import floors
-from accprobe.infer.rivals import CHOICES, Rival, floats, in_all, rivals, with_features
-from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import (
-    SUM_BITS,
-    AlignmentRounding,
-    DotModel,
-    Overflow,
-    ProductExponent,
-    Rounding,
-    fits,
+from accprobe.infer.neighbours.far import (
+    Findings,
+    Neighbours,
+    in_alignments,
+    in_cuts_or_results,
+    in_everything_about_bits,
+    in_one_respect,
+    in_one_respect_of_any_sum,
+    in_open_fields,
+    in_the_floor,
+    in_the_smallest_results,
 )
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
 
 STEPS = 12
 """Changes to a model, at most."""
@@ -36,8 +35,15 @@ SCREEN = 60
 FINALISTS = 24
 """Neighbours that explain most of those, held against all answers."""
 
-Findings = dict[str, Finding]
-Neighbours = Callable[[Instruction, DotModel, Findings], Iterable[Rival]]
+NEAR: tuple[Neighbours, ...] = (in_one_respect, in_the_floor, in_cuts_or_results)
+FAR: tuple[Neighbours, ...] = (
+    in_open_fields,
+    in_alignments,
+    in_the_smallest_results,
+    in_everything_about_bits,
+    in_one_respect_of_any_sum,
+)
+"""The last resort is one sum that differs from the others."""
 
 
 def improvements(
@@ -58,114 +64,19 @@ def improvements(
 
 def neighbours(inst: Instruction, model: DotModel, findings: Findings, thorough: bool) -> Iterator[DotModel]:
     """The neighbours whose sums of a role are all alike, but for other floors."""
-    for some in (_plain, _cuts_and_results, *((_open_fields, _alignments, _everything_about_bits) if thorough else ())):
-        yield from (rival.model for rival in some(inst, model, findings))
+    far = (in_open_fields, in_alignments, in_everything_about_bits)
+    for some in (in_one_respect, in_cuts_or_results, *(far if thorough else ())):
+        yield from some(inst, model, findings)
 
 
-def _best(inst: Instruction, model: DotModel, candidates: Iterable[Rival], answers: Answers) -> DotModel | None:
+def _best(inst: Instruction, model: DotModel, candidates: Iterable[DotModel], answers: Answers) -> DotModel | None:
     wrong = answers.wrong(model)
     if not len(wrong):
         return None
     few = np.unique(np.concatenate([spread(wrong, SCREEN), spread(np.arange(len(answers)), 4 * SCREEN)]))
     known, at_most = answers.some(few), len(np.intersect1d(few, wrong))
-    screened = [(len(known.wrong(rival.model)), rival) for rival in candidates]
+    screened = [(len(known.wrong(candidate)), candidate) for candidate in candidates]
     screened = sorted((pair for pair in screened if pair[0] < at_most), key=lambda pair: pair[0])
-    tried = [(len(answers.wrong(rival.model)), rival) for _, rival in islice(screened, FINALISTS)]
+    tried = [(len(answers.wrong(candidate)), candidate) for _, candidate in islice(screened, FINALISTS)]
     left, best = min(tried, key=lambda pair: pair[0], default=(len(wrong), None))
-    return best.model if best and left < len(wrong) else None
-
-
-def _plain(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
-    """Models that differ in one field of all sums of a role, or in the order."""
-    return (rival for rival in rivals(model, findings) if " in " not in rival.value)
-
-
-def _every_floor(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
-    """Every lowest exponent of the alignment that may show."""
-    for levels in floors(inst, model):
-        yield from (*([levels.none] if levels.none else []), *levels.above, *levels.below)
-
-
-def _floors_and_more(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
-    """The lowest exponent, and what else decides about the smallest results."""
-    fields = ("result_rounding", "underflow_sign", "subnormal_results")
-    combined = [dict(zip(fields, values, strict=True)) for values in product(*(CHOICES[field] for field in fields))]
-    smallest = inst.d.min_exponent
-    for floor in _every_floor(inst, model, findings):
-        level = floor.changes[0][1]
-        if level is None or (isinstance(level, int) and smallest - 50 <= level < smallest + 10):
-            for changed in combined:
-                yield replace(floor, model=with_features(floor.model, changed))
-
-
-def _cuts_and_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
-    """Other ways to cut terms, and other ways to round results: bits and rounding at once, and overflow, which shows both."""
-    yield from _cuts(model)
-    for arithmetic, prefix in floats(model):
-        widths = range(arithmetic.result.mantissa_bits + 1)
-        for bits, mode, overflow in product(widths, get_args(Rounding), get_args(Overflow)):
-            changed = replace(arithmetic, result_bits=bits, result_rounding=mode, overflow=overflow)
-            yield Rival(f"{prefix}result_bits", str(bits), in_all(model, arithmetic, changed))
-
-
-def _cuts(model: DotModel) -> Iterator[Rival]:
-    for arithmetic, prefix in floats(model):
-        terms = max(len(node.terms) for node in model.root.nodes() if node.arithmetic == arithmetic)
-        for bits, cut in product((*range(SUM_BITS), None), get_args(AlignmentRounding)):
-            changed = replace(arithmetic, alignment_bits=bits, alignment_rounding=cut)
-            if fits(changed, terms):
-                yield Rival(f"{prefix}alignment_bits", str(bits), in_all(model, arithmetic, changed))
-
-
-def _open_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
-    """Two or three of the fields that are not known exactly, changed at once."""
-    undecided = [
-        prefix + field
-        for prefix, field in product(("", "add_"), CHOICES)
-        if (finding := findings.get(prefix + field)) and finding.bound == "undetermined"
-    ]
-    for features in (*combinations(undecided, 2), *combinations(undecided, 3)):
-        for values in product(*(CHOICES[feature.removeprefix("add_")] for feature in features)):
-            changed = dict(zip(features, values, strict=True))
-            yield Rival(features[0], values[0], with_features(model, changed))
-
-
-def _alignments(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
-    """How terms are cut, and which exponents, those of zeros too, decide where."""
-    exponents = [{"product_exponent": rule, "zero_terms": "ignored"} for rule in get_args(ProductExponent)]
-    exponents.append({"product_exponent": "unnormalised", "zero_terms": "aligned"})
-    for rival in _cuts(model):
-        for changed in exponents:
-            yield replace(rival, model=with_features(rival.model, changed))
-
-
-def _everything_about_bits(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
-    """Bits and rounding of terms and of results, and which exponents align them: one shows through the other."""
-    for arithmetic, prefix in floats(model):
-        f = arithmetic.alignment_bits
-        if f is None:
-            continue
-        terms = max(len(node.terms) for node in model.root.nodes() if node.arithmetic == arithmetic)
-        modes = product(range(arithmetic.result.mantissa_bits + 1), get_args(Rounding))
-        cuts = product((f - 1, f, f + 1), get_args(AlignmentRounding), get_args(ProductExponent))
-        for (result_bits, mode), (aligned, cut, exponent) in product(modes, list(cuts)):
-            changed = replace(
-                arithmetic,
-                alignment_bits=aligned,
-                alignment_rounding=cut,
-                result_bits=result_bits,
-                result_rounding=mode,
-                product_exponent=exponent,
-            )
-            if fits(changed, terms):
-                yield Rival(f"{prefix}result_bits", str(result_bits), in_all(model, arithmetic, changed))
-
-
-def _one_sum(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[Rival]:
-    """Models that differ in one sum alone, among all that differ in one respect."""
-    return rivals(model, findings)
-
-
-NEAR: tuple[Neighbours, ...] = (_plain, _every_floor, _cuts_and_results)
-FAR: tuple[Neighbours, ...] = (_open_fields, _alignments, _floors_and_more, _everything_about_bits, _one_sum)
-"""The last resort is one sum that differs from the others."""
+    return best if best and left < len(wrong) else None

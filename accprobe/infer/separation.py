@@ -15,11 +15,11 @@ import numpy as np
 from accprobe.infer.answers import Answers
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.operands.directed import Felt, directed, felt
+from accprobe.operands.directed import Target, directed, target
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 
-Made = tuple[Felt | None, int]
+Batch = tuple[Target | None, int]
 """For what operands were made, and how many of them."""
 
 
@@ -28,22 +28,22 @@ class Search:
 
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
         self._inst, self._model, self._seed = inst, model, seed
-        self._tried: dict[Made, Answers] = {}
+        self._batches: dict[Batch, Answers] = {}
 
-    def made(self, rival: DotModel, fields: Sequence[str], n: int, narrow: bool = True) -> dict[Made, Answers]:
-        """Dot products, n for each of the fields in which the rival differs, and what the model answers.
+    def made_for(self, rival: DotModel, features: Sequence[str], n: int, narrow: bool = True) -> dict[Batch, Answers]:
+        """Dot products, n for each of the features in which the rival differs, and what the model answers.
 
         narrow: made for that rival, and not for all that differ in the field.
         """
-        places = [None] if self._inst.is_integer else [felt(self._model, rival, field, narrow) for field in fields]
-        return {(place, n): self._set(place, n) for place in places}
+        aims = [None] if self._inst.is_integer else [target(self._model, rival, name, narrow) for name in features]
+        return {(aim, n): self._batch(aim, n) for aim in aims}
 
-    def _set(self, place: Felt | None, n: int) -> Answers:
-        if (place, n) not in self._tried:
-            rng = np.random.default_rng([self._seed, n, *(place.seed if place else ())])
-            operands = directed(self._inst, self._model, place, rng, n) if place else self._random(rng, n)
-            self._tried[place, n] = Answers(self._inst, operands, self._model)
-        return self._tried[place, n]
+    def _batch(self, aim: Target | None, n: int) -> Answers:
+        if (aim, n) not in self._batches:
+            rng = np.random.default_rng([self._seed, n, *(aim.seed if aim else ())])
+            operands = directed(self._inst, self._model, aim, rng, n) if aim else self._random(rng, n)
+            self._batches[aim, n] = Answers(self._inst, operands, self._model)
+        return self._batches[aim, n]
 
     def _random(self, rng: np.random.Generator, n: int) -> Request:
         names = list(kinds(self._inst))

@@ -7,6 +7,7 @@ device that is not a pure function is asked twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
@@ -39,22 +40,49 @@ Row = Mapping[int, Dyadic]
 """Leaf -> value: leaf k < K is the product a[k] * b[k], leaf K is C; leaves that are not named are zero."""
 
 
+@dataclass(frozen=True)
+class Reach:
+    """How small the numbers are that rows may have, as far as the device is known to keep them.
+
+    subnormal_operands: whether products may be made of subnormal operands; subnormal_addend: whether C may be one.
+    smallest_result: exponent of the smallest power of two that is known to come back when it is the only term.
+    """
+
+    subnormal_operands: bool = False
+    subnormal_addend: bool = False
+    smallest_result: int | None = None
+
+
+NORMAL = Reach()
+"""Rows of normal numbers alone, as long as nothing is known of others."""
+
+
+@dataclass
+class Log:
+    """Everything that the device was asked and answered; unstable: answers that were others when asked again."""
+
+    asked: list[tuple[Request, Bits]] = field(default_factory=list)
+    unstable: int = 0
+
+
 class Workbench:
     """One instruction on one device."""
 
-    def __init__(self, device: Device, inst: Instruction, known: Sequence[Exchange] = ()) -> None:
-        self.device, self.inst, self.known = device, inst, known
+    def __init__(
+        self,
+        device: Device,
+        inst: Instruction,
+        known: Sequence[Exchange] = (),
+        reach: Reach = NORMAL,
+        log: Log | None = None,
+    ) -> None:
+        self.device, self.inst, self.known, self.reach = device, inst, known, reach
         self.addend = inst.k
-        self.unstable = 0
-        self.subnormal_operands = False
-        """Whether products in rows may be made of subnormal operands; set once the device is known to keep them."""
-        self.subnormal_addend = False
-        """The same of C."""
-        self.visible: int | None = None
-        """Exponent of the smallest power of two that is known to come back when it is the only term."""
-        self.asked: list[tuple[Request, Bits]] = []
-        self.others: list[DotModel] = []
-        """Models other than the one refined last that explain the random operands asked as well."""
+        self.log = Log() if log is None else log
+
+    def within(self, reach: Reach) -> Workbench:
+        """The same workbench for rows of other numbers."""
+        return Workbench(self.device, self.inst, self.known, reach, self.log)
 
     def ask(self, operands: Request, model: DotModel | None = None) -> Bits:
         """The device's answers, [n]. model: what they are expected to be those of."""
@@ -63,8 +91,8 @@ class Workbench:
         d = self._dot(operands, model)
         if not self.device.pure:
             again = self._dot(operands, model)
-            self.unstable += int((d != again).sum())
-        self.asked.append((operands, d))
+            self.log.unstable += int((d != again).sum())
+        self.log.asked.append((operands, d))
         return d
 
     def _dot(self, operands: Request, model: DotModel | None) -> Bits:
@@ -118,17 +146,18 @@ class Workbench:
         return tuple(Exchange(tuple(a[i].tolist()), tuple(b[i].tolist()), int(c[i]), int(d[i])) for i in which)
 
     def product_exponents(self) -> range:
-        """Exponents of the powers of two that are products (of two normal numbers, unless `subnormal_operands`)."""
-        a, b = (_powers(fmt, self.subnormal_operands) for fmt in (self.inst.a, self.inst.b))
+        """Exponents of the powers of two that are products (of two normal numbers, unless subnormal ones are within reach)."""
+        a, b = (_powers(fmt, self.reach.subnormal_operands) for fmt in (self.inst.a, self.inst.b))
         return range(a[0] + b[0], a[-1] + b[-1] + 1)
 
     def addend_exponents(self) -> range:
-        """Exponents of the powers of two of C's format (normal ones, unless `subnormal_addend`)."""
-        return _powers(self.inst.c, self.subnormal_addend)
+        """Exponents of the powers of two of C's format (normal ones, unless subnormal ones are within reach)."""
+        return _powers(self.inst.c, self.reach.subnormal_addend)
 
     def result_exponents(self) -> range:
-        """Exponents of the powers of two that came back as they are, once asked (see `visible`); before, the normal ones."""
-        return range(self.inst.d.min_exponent if self.visible is None else self.visible, self.inst.d.max_exponent + 1)
+        """Exponents of the powers of two that came back as they are, once asked; before, the normal ones."""
+        smallest = self.reach.smallest_result
+        return range(self.inst.d.min_exponent if smallest is None else smallest, self.inst.d.max_exponent + 1)
 
     def widest_result(self, alignment_bits: int) -> int:
         """The most fraction bits that a result can have.
@@ -140,7 +169,7 @@ class Workbench:
 
     @property
     def _factor(self) -> Callable[[Dyadic], Factors]:
-        return _factors(self.inst.a, self.inst.b, self.subnormal_operands)
+        return _factors(self.inst.a, self.inst.b, self.reach.subnormal_operands)
 
 
 def _powers(fmt: Format, subnormals: bool) -> range:

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import MISSING, fields
-from typing import Any, get_args
+from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.isa import formats
+from accprobe.model.fields import Numbers, Patterns, Values, Words, fields_of
 from accprobe.model.tree import (
-    SUM_BITS,
     Addend,
-    AlignmentRounding,
     Arithmetic,
     DotModel,
     FloatArithmetic,
     FusedSum,
     IntegerArithmetic,
-    IntegerOverflow,
-    NanPayload,
-    Overflow,
     Product,
-    ProductExponent,
-    Rounding,
-    Subnormals,
     Term,
-    UnderflowSign,
-    ZeroSign,
-    ZeroTerms,
 )
 
 RESULTS = ("f16", "bf16", "f32", "f64", "s32")
@@ -112,78 +102,67 @@ def to_json(model: DotModel) -> dict[str, object]:
     return {
         "order": model.order,
         "arithmetics": [{**a.__dict__, "result": a.result.name} for a in model.arithmetics],
-        "subnormal_operands": model.subnormal_operands,
-        "subnormal_addend": model.subnormal_addend,
+        **{name: getattr(model, name) for name in fields_of(DotModel)},
     }
-
-
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "subnormal_operands": get_args(Subnormals),
-    "subnormal_addend": get_args(Subnormals),
-    "result_rounding": get_args(Rounding),
-    "alignment_rounding": get_args(AlignmentRounding),
-    "product_exponent": get_args(ProductExponent),
-    "zero_terms": get_args(ZeroTerms),
-    "zero_sign": get_args(ZeroSign),
-    "underflow_sign": get_args(UnderflowSign),
-    "nan_payload": get_args(NanPayload),
-    "subnormal_results": get_args(Subnormals),
-}
-_NUMBERS: dict[str, tuple[int, int]] = {
-    "result_bits": (0, 52),
-    "alignment_bits": (0, SUM_BITS),
-    "min_exponent": (-512, 512),
-    "nan": (0, (1 << 64) - 1),
-}
-_MAY_BE_NONE = ("alignment_bits", "min_exponent")
 
 
 def from_json(data: object) -> DotModel:
     """The model that `to_json` wrote. Raises AccprobeError that names the key and the reason."""
     model = _table(data, "model")
-    _check_keys(model, dict.fromkeys(("order", "arithmetics", "subnormal_operands", "subnormal_addend"), True), "model")
+    own = fields_of(DotModel)
+    _check_keys(model, dict.fromkeys(("order", "arithmetics", *own), True), "model")
     rows, order = model["arithmetics"], model["order"]
     if not isinstance(rows, list):
         raise AccprobeError("arithmetics: expected a list")
     if not isinstance(order, str):
         raise AccprobeError("order: expected a text such as '[c 0-15]'")
     tree = parse_order(order, tuple(_arithmetic(row, f"arithmetics[{i}]") for i, row in enumerate(rows)))
-    for key in ("subnormal_operands", "subnormal_addend"):
-        _check_value(model[key], key, key)
-    return DotModel(tree, model["subnormal_operands"], model["subnormal_addend"])
+    for name, field in own.items():
+        _check_value(model[name], field.values, name)
+    return DotModel(tree, **{name: model[name] for name in own})
 
 
 def json_schema() -> dict[str, object]:
     """What `from_json` takes, as a JSON Schema; that the order is a tree of all products, only `from_json` can tell."""
-    subnormals = ("subnormal_operands", "subnormal_addend")
+    own = {name: _schema(field.values) for name, field in fields_of(DotModel).items()}
     return _object(
         {
             "order": {"type": "string", "pattern": r"^\[.*\](@[0-9]+)?$"},
             "arithmetics": {
                 "type": "array",
                 "minItems": 1,
-                "items": {"anyOf": [_fields(FloatArithmetic), _fields(IntegerArithmetic)]},
+                "items": {"anyOf": [_sums(FloatArithmetic), _sums(IntegerArithmetic)]},
             },
-            **{key: {"enum": list(_CHOICES[key])} for key in subnormals},
+            **own,
         },
-        required=("order", "arithmetics", *subnormals),
+        required=("order", "arithmetics", *own),
     )
 
 
-def _fields(kind: type[FloatArithmetic] | type[IntegerArithmetic]) -> dict[str, object]:
-    integer = kind is IntegerArithmetic
-    choices = {**_CHOICES, "overflow": get_args(IntegerOverflow if integer else Overflow)}
-    choices["result"] = tuple(name for name in RESULTS if formats.get(name).is_integer == integer)
-    table = {field.name: _field(field.name, choices) for field in fields(kind)}
-    return _object(table, required=tuple(field.name for field in fields(kind) if field.default is MISSING))
+def _sums(kind: type[Arithmetic]) -> dict[str, object]:
+    results = [name for name in RESULTS if formats.get(name).is_integer == issubclass(kind, IntegerArithmetic)]
+    table = {"result": {"enum": results}, **{name: _schema(field.values) for name, field in fields_of(kind).items()}}
+    return _object(table, required=tuple(name for name, needed in _keys(kind).items() if needed))
 
 
-def _field(key: str, choices: dict[str, tuple[str, ...]]) -> dict[str, object]:
-    if key not in _NUMBERS:
-        return {"enum": list(choices[key])}
-    low, high = _NUMBERS[key]
+def _schema(values: Values) -> dict[str, object]:
+    if isinstance(values, Words):
+        return {"enum": list(values.words)}
+    low, high, none = _range(values)
     number: dict[str, object] = {"type": "integer", "minimum": low, "maximum": high}
-    return {"anyOf": [number, {"type": "null"}]} if key in _MAY_BE_NONE else number
+    return {"anyOf": [number, {"type": "null"}]} if none else number
+
+
+def _range(values: Numbers | Patterns) -> tuple[int, int, bool]:
+    """The least, the most, and whether None is one too."""
+    if isinstance(values, Patterns):
+        return 0, (1 << values.bits) - 1, False
+    return values.low, values.high, values.none is not None
+
+
+def _keys(kind: type[Arithmetic]) -> dict[str, bool]:
+    """The keys of an arithmetic, and whether they must be there."""
+    return {field.name: field.default is MISSING for field in fields(kind)}
 
 
 def _object(properties: dict[str, Any], required: tuple[str, ...]) -> dict[str, object]:
@@ -196,12 +175,12 @@ def _arithmetic(data: object, place: str) -> Arithmetic:
         raise AccprobeError(f"{place}.result: expected the name of a format")
     result = formats.get(row["result"])
     kind = IntegerArithmetic if result.is_integer else FloatArithmetic
-    _check_keys(row, {field.name: field.default is MISSING for field in fields(kind)}, place)
+    _check_keys(row, _keys(kind), place)
     if result.name not in RESULTS:
         raise AccprobeError(f"{place}.result: '{result}' is not one of {', '.join(RESULTS)}")
-    for key, value in row.items():
-        if key != "result":
-            _check_value(value, key, f"{place}.{key}", get_args(IntegerOverflow if result.is_integer else Overflow))
+    for name, field in fields_of(kind).items():
+        if name in row:
+            _check_value(row[name], field.values, f"{place}.{name}")
     usual = {} if result.is_integer else {"nan": result.sign_bit - 1}
     arithmetic = kind(**{**usual, **row, "result": result})
     if isinstance(arithmetic, FloatArithmetic) and arithmetic.nan >> result.storage_bits:
@@ -209,17 +188,15 @@ def _arithmetic(data: object, place: str) -> Arithmetic:
     return arithmetic
 
 
-def _check_value(value: object, key: str, place: str, choices: tuple[str, ...] = ()) -> None:
-    """Raise AccprobeError where the key does not take the value; `choices` are those of a key that is not in the tables."""
-    if key not in _NUMBERS:
-        known = _CHOICES.get(key, choices)
-        if value not in known:
-            raise AccprobeError(f"{place}: '{_shown(value)}' is not one of {', '.join(known)}")
+def _check_value(value: object, values: Values, place: str) -> None:
+    """Raise AccprobeError where that is none of the values."""
+    if isinstance(values, Words):
+        if value not in values.words:
+            raise AccprobeError(f"{place}: '{_shown(value)}' is not one of {', '.join(values.words)}")
         return
-    low, high = _NUMBERS[key]
-    if not (type(value) is int and low <= value <= high) and not (value is None and key in _MAY_BE_NONE):
-        null = ", or null" if key in _MAY_BE_NONE else ""
-        raise AccprobeError(f"{place}: '{_shown(value)}' is not a whole number from {low} to {high}{null}")
+    low, high, none = _range(values)
+    if not (type(value) is int and low <= value <= high) and not (value is None and none):
+        raise AccprobeError(f"{place}: '{_shown(value)}' is not a whole number from {low} to {high}{', or null' * none}")
 
 
 def _table(data: object, place: str) -> dict[str, Any]:

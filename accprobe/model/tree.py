@@ -26,6 +26,8 @@ Overflow = Literal["infinity", "largest"]
 Subnormals = Literal["kept", "flushed"]
 IntegerOverflow = Literal["wrap", "saturate"]
 AddendPlace = Literal["first", "last", "own add"]
+Role = Literal["sum", "add"]
+"""What a sum adds: products (and more), or only results of other sums and C."""
 
 SUM_BITS = 53
 """A fused sum must fit in this many bits, so that it is exact in float64: alignment_bits + 2 + log2(terms) at most."""
@@ -106,6 +108,10 @@ class FusedSum:
         return tuple(t.k for t in self.terms if isinstance(t, Product))
 
     @cached_property
+    def role(self) -> Role:
+        return "sum" if self.products else "add"
+
+    @cached_property
     def children(self) -> tuple[FusedSum, ...]:
         return tuple(t for t in self.terms if isinstance(t, FusedSum))
 
@@ -149,6 +155,10 @@ class DotModel:
     def arithmetics(self) -> tuple[Arithmetic, ...]:
         """The distinct arithmetics, in the order in which `order` numbers them."""
         return tuple(dict.fromkeys(node.arithmetic for node in self.root.nodes()))
+
+    def role(self, arithmetic: Arithmetic) -> Role:
+        """That of the sums with this arithmetic; where some add products, theirs."""
+        return "sum" if any(node.products for node in self.root.nodes() if node.arithmetic == arithmetic) else "add"
 
     @cached_property
     def order(self) -> str:

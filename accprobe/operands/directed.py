@@ -4,7 +4,7 @@ One product leads, most often down to the half of the result's last place, so th
 the alignment cuts; another may cancel it, exactly or nearly, so that low bits come to the top; a zero may meet a large number;
 and small terms lie about those two places, one of them twice with both signs. They meet in a sum in which the models differ.
 What is lost of the smallest terms may show in nothing but the sign of zero, so that some have one sign in all of the sums.
-Where the leading exponent lies is drawn from where the field is felt. After Berkeley TestFloat's weighted significands.
+The leading exponent is drawn from where a difference in the field shows. After Berkeley TestFloat's weighted significands.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
+from accprobe.model.features import parsed
+from accprobe.model.fields import Place
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, FusedSum, Product, Term
 from accprobe.operands.kinds import Exponents, floats
 from accprobe.operands.request import Request
@@ -26,17 +28,17 @@ FLOORS = (-126, -133, -149)
 OF_ONE_SIGN = {"floor": 16, "underflow": 16}
 """Places where one in so many dot products has terms of one sign alone."""
 
-OF_THE_LAST = 0.4
-"""Share of the dot products whose terms meet in the last of the sums: what is lost on the way to the result shows there."""
+SHARE_OF_THE_LAST = 0.4
+"""Share of the dot products whose terms meet in the last of the sums, before more is lost on the way to the result."""
 
 
-class Felt(NamedTuple):
-    """Where two models' difference is felt: at results of some size (see PLACES), and in which sums, as `nodes` has them.
+class Target(NamedTuple):
+    """Where the difference of two models shows: at results of some size, and in which sums, as `nodes` has them.
 
     levels: exponents about which a floor is looked for. cuts: the alignment bits of the rival's sums, where they are others.
     """
 
-    place: str
+    place: Place
     sums: tuple[int, ...]
     levels: tuple[int, ...] = ()
     cuts: tuple[int, ...] = ()
@@ -47,34 +49,23 @@ class Felt(NamedTuple):
         return int.from_bytes(self.place.encode()), *self.sums, *(level & 0xFFFF for level in self.levels), *self.cuts
 
 
-PLACES = {
-    "min_exponent": "floor",
-    "underflow_sign": "underflow",
-    "subnormal_results": "underflow",
-    "overflow": "overflow",
-    "product_exponent": "products",
-    "zero_terms": "products",
-}
-"""Fields that are felt at small or large results, at small terms, or beside odd products; the others, anywhere."""
+def target(model: DotModel, rival: DotModel, feature: str, narrow: bool) -> Target:
+    """Where the difference of the two models in that feature shows; narrow: in the very sums, and about the rival's cut.
 
-OF_RESULTS = ("result_bits", "result_rounding")
-"""Fields that are felt at small results alone where results of normal size keep all that the alignment does."""
-
-
-def felt(model: DotModel, rival: DotModel, field: str, narrow: bool) -> Felt:
-    """Where the field is felt in which the two models differ; narrow: in the very sums, and about the rival's cut."""
-    name = field.removeprefix("add_")
-    place = PLACES.get(name, "anywhere")
+    Where results of normal size keep all that the alignment does, how they are rounded shows at small results alone.
+    """
+    what = parsed(feature)
+    place = what.field.place if what.field else "anywhere"
     levels = (_levels(rival) or _levels(model) or FLOORS) if place == "floor" else ()
     if narrow:
         sums, cuts = _sums_that_differ(model, rival), tuple(sorted(_cuts(rival) - _cuts(model)))
     else:
-        of_role = [bool(node.products) != field.startswith("add_") for node in model.root.nodes()]
+        of_role = [node.role == what.role for node in model.root.nodes()]
         sums, cuts = tuple(i for i, alike in enumerate(of_role) if alike) or tuple(range(len(of_role))), ()
     nodes = [node for x in (model, rival) for i, node in enumerate(x.root.nodes()) if i in sums]
-    if name in OF_RESULTS and not any(map(_rounds, nodes)):
+    if what.field and what.field.decides == "results" and not any(map(_rounds, nodes)):
         place = "underflow"
-    return Felt(place, sums, levels, cuts)
+    return Target(place, sums, levels, cuts)
 
 
 def _rounds(node: FusedSum) -> bool:
@@ -111,23 +102,23 @@ SMALL = range(4, 9)
 """Small products; after them, the last of them with the other sign."""
 
 SHARES = np.array([0.9, 0.4, 0.2, 0.3, *(0.4 for _ in SMALL), 0.4], np.float32)
-"""How often each term is there, where every one is drawn for itself (see `_there`)."""
+"""How often each term is present, where every one is drawn for itself (see `_present`)."""
 
 BY_SHARE = 0.2
 """Share of such dot products; the others have one to three terms."""
 
-LIKE = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL, SMALL[-1]])
+FACTORS_FROM = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL, SMALL[-1]])
 """Which term each has its factors from."""
 
 
-def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Generator, n: int) -> Request:
-    """n dot products made for fields that are felt there, of a floating-point model."""
+def directed(inst: Instruction, model: DotModel, target: Target, rng: np.random.Generator, n: int) -> Request:
+    """n dot products of a floating-point model, made for differences that show there."""
     nodes = list(model.root.nodes())
-    which = np.where(rng.random(n) < OF_THE_LAST, place.sums[-1], rng.choice(np.array(place.sums), n))
-    kept, reach = _bits(nodes, which, place.cuts, rng)
-    centre, aligned = _exponents(inst, place, reach, rng, n)
+    which = np.where(rng.random(n) < SHARE_OF_THE_LAST, target.sums[-1], rng.choice(np.array(target.sums), n))
+    kept, reach = _bits(nodes, which, target.cuts, rng)
+    centre, aligned = _exponents(inst, target, reach, rng, n)
     half = np.maximum(centre - kept, inst.d.min_exponent - inst.d.mantissa_bits) - 1
-    exponents = np.empty((len(LIKE), n), np.int64)
+    exponents = np.empty((len(FACTORS_FROM), n), np.int64)
     exponents[:ZERO], exponents[ZERO] = centre, centre - reach
     exponents[SMALL[0]] = half + rng.integers(-1, 2, n)
     exponents[SMALL[1]] = centre - kept - _under(np.maximum(reach - kept, 0) + 8, rng)
@@ -135,12 +126,12 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
     exponents[-1] = exponents[SMALL[-1]]
     meet = _meeting(inst, nodes, which, rng)
     leaves = _shuffled(meet, rng)
-    _lead_with_c(leaves, meet[:, inst.k] & (rng.random(n) < 0.4))
+    _put_c_first(leaves, meet[:, inst.k] & (rng.random(n) < 0.4))
     row, term, leaf = _places(leaves, rng)
     bits = np.where(
         term < ZERO, centre[row] - _last_bits(centre, aligned, kept, reach, half, rng)[row], rng.integers(1, 3, len(row))
     )
-    odd = (term < ZERO) & (place.place == "products")
+    odd = (term < ZERO) & (target.place == "products")
     factors = _factors(inst, row, term, exponents[term, row], np.maximum(bits, 0), odd, rng)
     a, b = (np.zeros((n, inst.k + 1), fmt.dtype) for fmt in (inst.a, inst.b))
     a[rng.random(n) < 0.3] = inst.a.sign_bit
@@ -152,8 +143,8 @@ def directed(inst: Instruction, model: DotModel, place: Felt, rng: np.random.Gen
     c = _addends(inst.c, c_exponent, kept, aligned - reach, rng)
     c[~has_c & (rng.random(n) < 0.7)] &= inst.c.dtype.type(inst.c.sign_bit)
     a, b = np.ascontiguousarray(a[:, : inst.k]), np.ascontiguousarray(b[:, : inst.k])
-    if place.place in OF_ONE_SIGN:
-        last = slice(n - n // OF_ONE_SIGN[place.place], n)
+    if target.place in OF_ONE_SIGN:
+        last = slice(n - n // OF_ONE_SIGN[target.place], n)
         ends = np.stack([aligned[last] - reach[last], half[last], aligned[last] - 1])
         of_one_sign = _of_one_sign(inst, ends, meet[last, : inst.k], rng)
         a[last], b[last], c[last] = of_one_sign.columns
@@ -170,8 +161,8 @@ def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rn
     bits = np.where(which == 2, rng.integers(0, inst.b.mantissa_bits + 1, n), rng.integers(0, 2, n))
     factors = _product(inst, exponent, np.repeat(bits, inst.k), np.zeros(n * inst.k, bool), rng)
     a, b = ((x & x.dtype.type(fmt.sign_bit - 1)).reshape(shape) for x, fmt in zip(factors, (inst.a, inst.b), strict=True))
-    there, way = rng.random(shape) >= rng.choice((0.0, 0.5), n)[:, None], rng.random((n, 1))
-    a[~there | (meet & (way < 0.25)) | (~meet & (way > 0.75))] = 0
+    present, way = rng.random(shape) >= rng.choice((0.0, 0.5), n)[:, None], rng.random((n, 1))
+    a[~present | (meet & (way < 0.25)) | (~meet & (way > 0.75))] = 0
     negative = rng.random(n) < 0.8
     a[negative] |= a.dtype.type(inst.a.sign_bit)
     return Request(a, b, np.where(negative, inst.c.sign_bit, 0).astype(inst.c.dtype))
@@ -246,7 +237,7 @@ def _shuffled(first: NDArray[np.bool_], rng: np.random.Generator) -> Exponents:
     return (keys & np.uint32((1 << bits) - 1)).astype(np.int64)
 
 
-def _lead_with_c(leaves: Exponents, which: NDArray[np.bool_]) -> None:
+def _put_c_first(leaves: Exponents, which: NDArray[np.bool_]) -> None:
     """C put first in these dot products: it holds more bits than a product may (in place)."""
     rows = np.flatnonzero(which)
     place = np.argmax(leaves[rows] == leaves.shape[1] - 1, axis=1)
@@ -259,24 +250,24 @@ def _below(term: Term, addend: int) -> list[int]:
     return [term.k if isinstance(term, Product) else addend]
 
 
-def _there(n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+def _present(n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Which terms are in a dot product, [n, terms]: each by its share; or the first with one or two; or one or two others."""
     one, another = 1 << rng.integers(1, len(SHARES), (2, n), np.int8).astype(np.int16)
     cancelling = 1 << rng.integers(1, 3, n, np.int8).astype(np.int16)
     way = rng.integers(0, 4, n, np.int8)
     terms = np.choose(way, [1 | one, 1 | cancelling, 1 | one | cancelling, one | another])
-    there: NDArray[np.bool_] = terms[:, None] >> np.arange(len(SHARES), dtype=np.int16) & 1 != 0
+    present: NDArray[np.bool_] = terms[:, None] >> np.arange(len(SHARES), dtype=np.int16) & 1 != 0
     share = np.flatnonzero(rng.random(n) < BY_SHARE)
-    there[share] = rng.random((len(share), len(SHARES)), np.float32) < SHARES
-    return there
+    present[share] = rng.random((len(share), len(SHARES)), np.float32) < SHARES
+    return present
 
 
 def _places(leaves: Exponents, rng: np.random.Generator) -> tuple[Exponents, Exponents, Exponents]:
-    """Dot product, term and leaf of all that is there: the first term on the first leaf, the others in random order."""
-    there = _there(len(leaves), rng)
-    others = 1 + _shuffled(there[:, 1:], rng)[:, : leaves.shape[1] - 1]
-    count = np.minimum(there[:, 1:].sum(axis=1), others.shape[1])
-    led = np.flatnonzero(there[:, LEAD])
+    """Dot product, term and leaf of all that are present: the first term on the first leaf, the others in random order."""
+    present = _present(len(leaves), rng)
+    others = 1 + _shuffled(present[:, 1:], rng)[:, : leaves.shape[1] - 1]
+    count = np.minimum(present[:, 1:].sum(axis=1), others.shape[1])
+    led = np.flatnonzero(present[:, LEAD])
     row = np.repeat(np.arange(len(leaves)), count)
     place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
     row_or_led = np.concatenate([row, led])
@@ -296,9 +287,9 @@ def _factors(
     """Factors of the terms, those alike that belong together."""
     a, b = _product(inst, exponent, bits, odd, rng)
     place = np.arange(len(row))
-    first = np.full((row.max(initial=-1) + 1, len(LIKE)), -1)
+    first = np.full((row.max(initial=-1) + 1, len(FACTORS_FROM)), -1)
     first[row, term] = place
-    like = first[row, LIKE[term]]
+    like = first[row, FACTORS_FROM[term]]
     like = np.where(like < 0, place, like)
     a, b = a[like], b[like]
     a[(term == OPPOSITE) | (term == NEARLY_OPPOSITE) | (term > SMALL[-1])] ^= inst.a.dtype.type(inst.a.sign_bit)
@@ -369,11 +360,11 @@ def _with_gap(fmt: Format, numbers: Bits, exponent: Exponents, kept: Exponents, 
 
 
 def _exponents(
-    inst: Instruction, place: Felt, reach: Exponents, rng: np.random.Generator, n: int
+    inst: Instruction, target: Target, reach: Exponents, rng: np.random.Generator, n: int
 ) -> tuple[Exponents, Exponents]:
     """Leading exponents, and the exponents that terms are aligned to: the same, a floor above, or that of a subnormal's format.
 
-    Anywhere, or so that the last bit kept is about that of the smallest products; and where a field is felt elsewhere, most
+    Anywhere, or so that the last bit kept is about that of the smallest products; and where a difference shows elsewhere, most
     about there.
     """
     low, high = inst.a.min_exponent + inst.b.min_exponent, inst.a.max_exponent + inst.b.max_exponent
@@ -381,13 +372,13 @@ def _exponents(
     above_lowest = np.clip(lowest + reach + rng.integers(-2, 10, n), low, high)
     anywhere = np.where(rng.random(n) < 0.5, rng.integers(low, high + 1, n), above_lowest)
     smallest = inst.d.min_exponent - rng.choice([0, inst.d.mantissa_bits], n)
-    there = rng.random(n) < 0.7
-    if place.place == "floor":
-        level = rng.choice(np.array(place.levels), n)
+    aimed = rng.random(n) < 0.7
+    if target.place == "floor":
+        level = rng.choice(np.array(target.levels), n)
         below = np.where(rng.random(n) < 0.7, level - rng.integers(0, 6, n), smallest + rng.integers(-3, 4, n))
-        centre = np.where(there, below, anywhere)
+        centre = np.where(aimed, below, anywhere)
         return centre, np.maximum(centre, level)
-    ends = {"underflow": smallest, "overflow": np.full(n, inst.d.max_exponent)}.get(place.place, anywhere)
-    centre = np.where(there, ends + rng.integers(-3, 4, n), anywhere)
+    ends = {"underflow": smallest, "overflow": np.full(n, inst.d.max_exponent)}.get(target.place, anywhere)
+    centre = np.where(aimed, ends + rng.integers(-3, 4, n), anywhere)
     above = rng.integers(0, inst.a.mantissa_bits + 1, n) * (rng.random(n) < 0.5)
-    return centre, centre + above * (place.place == "products")
+    return centre, centre + above * (target.place == "products")

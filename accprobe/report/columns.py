@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accprobe.model.features import ADD, NUMBERS, finding_names
+from accprobe.model.features import finding_names, parsed
 from accprobe.report.report import Finding, Report, Row
 from accprobe.report.words import ran_as
 
@@ -18,7 +18,7 @@ Record = dict[str, Scalar]
 SEPARATOR = " | "
 """Between the values of one column."""
 
-_NUMBERS = ("m", "n", "k", "dots", "mismatches", "rivals_tried", "rivals_left", "unstable", "seconds", *NUMBERS)
+_NUMBERS = ("m", "n", "k", "dots", "mismatches", "rivals_tried", "rivals_left", "unstable", "seconds")
 
 
 def records(report: Report) -> Iterator[Record]:
@@ -72,7 +72,8 @@ def record(row: Row) -> Record:
 
 def is_number(column: str) -> bool:
     """Whether the values of a column of `record` are numbers; they are words else."""
-    return column.removeprefix(ADD) in _NUMBERS
+    record = parsed(column).record
+    return column in _NUMBERS or (record is not None and record.number)
 
 
 def _finding(name: str, finding: Finding | None) -> Record:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accprobe.infer.stated import stated
+from accprobe.infer.from_model import findings_of
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.published import KnownModel, chip, known_models
 from accprobe.report.report import SCHEMA, DeviceRecord, Finding, Report, Row, Run, Tool, bound
@@ -40,7 +40,7 @@ def _row(inst: Instruction, known: KnownModel | None) -> Row:
         opcode_source=known.lowering.source,
         findings={
             feature: Finding(value=finding.value, bound=bound(finding.bound), note=finding.note)
-            for feature, finding in stated(inst, known.model).items()
+            for feature, finding in findings_of(inst, known.model).items()
         },
         model=known.model,
     )

@@ -11,7 +11,8 @@ from accprobe.compare.diff import Diff, Pair, diff
 from accprobe.compare.headline import headline
 from accprobe.compare.meaning import UNKNOWN, meaning
 from accprobe.errors import UnknownName
-from accprobe.model.features import FEATURES, finding_names
+from accprobe.model.features import finding_names
+from accprobe.model.fields import FEATURES
 from accprobe.render.content.changes import changed_pairs, verdicts
 from accprobe.report.published import published
 from accprobe.report.report import Report

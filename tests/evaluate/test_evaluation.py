@@ -16,13 +16,14 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.reference import Evaluation
 from accprobe.infer.answers import FEW, Answers, spread
 from accprobe.infer.findings import Finding
-from accprobe.infer.ladders import coarser, floors
-from accprobe.infer.rivals import groups, pairs, rivals
+from accprobe.infer.neighbours.ladders import coarser, floors
+from accprobe.infer.neighbours.several import groups, pairs
+from accprobe.infer.neighbours.single import rivals
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel
-from accprobe.operands.directed import Felt, directed
+from accprobe.operands.directed import Target, directed
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 
@@ -38,7 +39,7 @@ def telling(inst: Instruction, model: DotModel, seed: int, n: int) -> Request:
     """Random operands of every kind, and such as are made for fields that show seldom."""
     rng = np.random.default_rng(seed)
     sums = tuple(range(len(list(model.root.nodes()))))
-    places = (Felt("anywhere", sums), Felt("products", sums), Felt("floor", sums, (-12, -126)))
+    places = (Target("anywhere", sums), Target("products", sums), Target("floor", sums, (-12, -126)))
     return joined([every_kind(inst, seed, n), *(directed(inst, model, place, rng, 16 * n) for place in places)])
 
 

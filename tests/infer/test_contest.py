@@ -13,7 +13,9 @@ from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.contest import Contest, challenge, settled
 from accprobe.infer.findings import Characterisation, Finding
-from accprobe.infer.rivals import Rival, groups, pairs, rivals
+from accprobe.infer.neighbours.rival import Rival
+from accprobe.infer.neighbours.several import groups, pairs
+from accprobe.infer.neighbours.single import rivals
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
@@ -87,8 +89,8 @@ def test_the_other_integer_rule_is_contradicted(overflow: str) -> None:
 
 def test_undetermined_lists_every_value_left() -> None:
     findings = {"alignment_bits": Finding("alignment_bits", 25, note="seen"), "zero_sign": Finding("zero_sign", "ieee")}
-    survived = tuple(Rival("alignment_bits", value, KNOWN[FP8]) for value in ("24", "26"))
-    left = settled(findings, Contest(9, (*survived, Rival("order", "[c 0]", KNOWN[FP8]))))
+    survived = tuple(Rival(KNOWN[FP8], (("alignment_bits", value),)) for value in (24, 26))
+    left = settled(findings, Contest(9, (*survived, Rival(KNOWN[FP8], (("order", "[c 0]"),)))))
     assert left["alignment_bits"].bound == "undetermined"
     assert left["alignment_bits"].left == (25, 24, 26)
     assert left["alignment_bits"].note == "seen"
@@ -99,11 +101,11 @@ def test_undetermined_lists_every_value_left() -> None:
 
 def test_effective_bits_are_as_uncertain_as_what_they_rest_on() -> None:
     findings = {name: Finding(name, 13) for name in ("alignment_bits", "result_bits", "effective_bits")}
-    left = settled(findings, Contest(1, (Rival("result_bits", "12", KNOWN[FP8]),)))
+    left = settled(findings, Contest(1, (Rival(KNOWN[FP8], (("result_bits", 12),)),)))
     assert (left["effective_bits"].value, left["effective_bits"].bound) == (12, "at least")
-    wider = settled(findings, Contest(1, (Rival("result_bits", "14", KNOWN[FP8]),)))
+    wider = settled(findings, Contest(1, (Rival(KNOWN[FP8], (("result_bits", 14),)),)))
     assert (wider["effective_bits"].value, wider["effective_bits"].bound) == (13, "exact"), "the alignment is the limit"
-    unchanged = settled(findings, Contest(1, (Rival("nan", "0x7FC00000", KNOWN[FP8]),)))
+    unchanged = settled(findings, Contest(1, (Rival(KNOWN[FP8], (("nan", "0x7FC00000"),)),)))
     assert unchanged["effective_bits"] == findings["effective_bits"]
 
 
@@ -114,7 +116,7 @@ def test_what_no_rival_leaves_open_is_exact() -> None:
         "zero_terms": Finding("zero_terms", "ignored", "undetermined", ("ignored", "aligned"), "out of reach"),
         "order": Finding("order", None),
     }
-    left = settled(findings, Contest(2, (Rival("zero_terms", "aligned", KNOWN[FP8]),)), KNOWN[FP8])
+    left = settled(findings, Contest(2, (Rival(KNOWN[FP8], (("zero_terms", "aligned"),)),)), KNOWN[FP8])
     assert left["product_exponent"] == Finding("product_exponent", "unnormalised")
     assert left["zero_terms"] == findings["zero_terms"]
     contradicted = settled(findings, Contest(2, ()), None)
@@ -132,7 +134,7 @@ def test_neighbouring_numbers_are_tried_until_one_is_contradicted() -> None:
     assert isinstance(finding.value, int)
     assert finding.value < 40
     survived = {rival.value for rival in held.survived if rival.field == "alignment_bits"}
-    assert {str(f) for f in range(finding.value, 40)} <= survived
+    assert set(range(finding.value, 40)) <= survived
 
 
 def test_the_highest_floor_that_no_operand_reaches() -> None:

@@ -13,7 +13,7 @@ from separating import separating
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.infer.characterise import characterise
 from accprobe.infer.findings import Finding
-from accprobe.infer.rivals import Rival
+from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.separation import Search
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction

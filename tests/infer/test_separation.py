@@ -18,7 +18,7 @@ from accprobe.infer import contest
 from accprobe.infer.answers import Answers
 from accprobe.infer.contest import MANY, challenge
 from accprobe.infer.findings import Characterisation, Finding
-from accprobe.infer.rivals import Rival
+from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.separation import Search
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
@@ -35,7 +35,7 @@ from accprobe.model.tree import (
     Rounding,
     chain,
 )
-from accprobe.operands.directed import OF_ONE_SIGN, Felt, directed
+from accprobe.operands.directed import OF_ONE_SIGN, Target, directed
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.survey.surveyor import _with_wrong
@@ -148,20 +148,20 @@ def test_a_rival_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: 
     """Made for both, too few of the operands are for the one that tells."""
     model = model_of(E5M2)
     other = changed(model, product_exponent="normalised operands")
-    both = Rival("product_exponent", "normalised operands", other, (("zero_sign", "ieee"),))
-    made, harmless = Search.made, Answers(E5M2, draw("close", E5M2, np.random.default_rng(0), 9), model)
+    both = Rival(other, (("product_exponent", "normalised operands"), ("zero_sign", "ieee")))
+    made_for, harmless = Search.made_for, Answers(E5M2, draw("close", E5M2, np.random.default_rng(0), 9), model)
 
     def made_for_one(search: Search, rival: DotModel, fields: list[str], *how: Any) -> dict[Any, Answers]:
-        return {(None, 9): harmless} if len(fields) > 1 else made(search, rival, fields, *how)
+        return {(None, 9): harmless} if len(fields) > 1 else made_for(search, rival, fields, *how)
 
-    monkeypatch.setattr(Search, "made", made_for_one)
+    monkeypatch.setattr(Search, "made_for", made_for_one)
     for name in ("rivals", "floors", "coarser", "groups"):
         monkeypatch.setattr(contest, name, lambda *_: ())
     monkeypatch.setattr(contest, "pairs", lambda _: [both])
     inferred = Characterisation(E5M2, {"order": Finding("order", model.order)}, model)
     device = SimulatedDevice({E5M2: model})
     assert challenge(device, E5M2, inferred).survived == (both,)
-    monkeypatch.setattr(contest, "rivals", lambda *_: [replace(both, also=())])
+    monkeypatch.setattr(contest, "rivals", lambda *_: [replace(both, changes=both.changes[:1])])
     assert challenge(device, E5M2, inferred).survived == ()
 
 
@@ -186,7 +186,7 @@ def test_c_may_have_a_gap_before_its_last_bit() -> None:
     """So that a bit which the alignment cuts is all that decides a rounding."""
     inst = instruction(16, "f32", "f16", "f16", "f32")
     model = DotModel(chain([range(16)], FloatArithmetic(FORMATS["f32"], 2, "RU", 22, "floor")))
-    fraction = directed(inst, model, Felt("anywhere", (0,)), np.random.default_rng(0), 4096).c & np.uint32((1 << 21) - 1)
+    fraction = directed(inst, model, Target("anywhere", (0,)), np.random.default_rng(0), 4096).c & np.uint32((1 << 21) - 1)
     assert ((fraction != 0) & (fraction < 16)).mean() > 0.03
 
 
@@ -219,7 +219,7 @@ def test_integers() -> None:
 @given(float_models(), st.sampled_from(["anywhere", "products", "floor", "underflow", "overflow"]), st.integers(0, 99))
 def test_directed_operands_fit_any_instruction(planted: Planted, name: str, seed: int) -> None:
     inst = planted.instruction
-    place = Felt(name, tuple(range(len(list(planted.model.root.nodes())))), (-126,))
+    place = Target(name, tuple(range(len(list(planted.model.root.nodes())))), (-126,))
     operands = directed(inst, planted.model, place, np.random.default_rng(seed), 50)
     assert [x.dtype for x in operands.columns] == [inst.a.dtype, inst.b.dtype, inst.c.dtype]
     assert operands.a.shape == operands.b.shape == (50, inst.k)

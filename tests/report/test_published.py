@@ -5,7 +5,7 @@ import pytest
 from accprobe.devices.simulated import simulated_device
 from accprobe.errors import UnknownName
 from accprobe.infer.characterise import characterise
-from accprobe.infer.stated import stated
+from accprobe.infer.from_model import findings_of
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import CHIPS, known_models
 from accprobe.report.published import NOT_MEASURED, published
@@ -17,7 +17,7 @@ ROWS = Report.load("h200").measured
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_model_of_a_measured_row_states_what_was_found(row: object) -> None:
     assert hasattr(row, "model")
-    found = stated(row.instruction, row.model)  # type: ignore[attr-defined]
+    found = findings_of(row.instruction, row.model)  # type: ignore[attr-defined]
     for feature, finding in row.findings.items():  # type: ignore[attr-defined]
         assert feature in found
         if finding.bound == "exact":
@@ -40,7 +40,7 @@ CHARACTERISED = [
 def test_experiments_find_what_is_stated(chip: str, name: str) -> None:
     device = simulated_device(chip)
     inst = next(inst for inst in catalog(CHIPS[chip].architecture) if inst.name == name)
-    result, said = characterise(device, inst), stated(inst, device.model(inst))
+    result, said = characterise(device, inst), findings_of(inst, device.model(inst))
     assert result.findings.keys() <= said.keys()
     for feature, finding in result.findings.items():
         if finding.bound == "exact":

@@ -11,7 +11,7 @@ from accprobe.model.tree import DotModel
 
 def separating(search: Search, rival: DotModel, fields: Sequence[str], n: int = 1024) -> Answers | None:
     """Some of n made for each of the fields in which they differ, and the model's answers; None where none is among them."""
-    for answers in search.made(rival, fields, n).values():
+    for answers in search.made_for(rival, fields, n).values():
         differ = answers.wrong(rival)
         if len(differ):
             return answers.some(differ)

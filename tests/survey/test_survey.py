@@ -10,7 +10,7 @@ from accprobe.errors import AccprobeError, DeviceError, UnknownName
 from accprobe.infer import contest
 from accprobe.infer.contest import Contest
 from accprobe.infer.findings import Finding
-from accprobe.infer.rivals import Rival
+from accprobe.infer.neighbours.rival import Rival
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.report.report import Report, Row
@@ -95,8 +95,8 @@ def test_answers_that_change_are_never_confirmed() -> None:
 def test_surviving_rivals_make_their_field_undetermined(monkeypatch: pytest.MonkeyPatch) -> None:
     def challenge(device: object, inst: Instruction, result: surveyor.Characterisation, seed: int) -> Contest:
         assert result.model is not None
-        rivals = [("overflow", "saturate"), ("result_bits", "31"), ("result_bits", "30"), ("unheard_of", "x")]
-        return Contest(9, tuple(Rival(field, value, result.model) for field, value in rivals))
+        rivals = [("overflow", "saturate"), ("result_bits", 31), ("result_bits", 30), ("unheard_of", "x")]
+        return Contest(9, tuple(Rival(result.model, ((field, value),)) for field, value in rivals))
 
     monkeypatch.setattr(surveyor, "challenge", challenge)
     row = row_of(survey(FakeDevice(), [DENSE], dots=100), DENSE)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from accprobe.build.probes import device_code
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, ProductExponent
+from accprobe.model.fields import Field, Patterns, Value, Words, fields_of
+from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
 
 MOST_PRODUCTS = 64
 """Products of one dot product that the tile has room for."""
@@ -29,7 +31,12 @@ class Plan:
 def source(model: DotModel, inst: Instruction, single: bool = False) -> str:
     """The complete CUDA C++, also C++, of the evaluator of `model`. single: in float32 where the model allows it."""
     check(model, inst)
-    parts = [device_code("evaluator.cuh"), device_code("evaluator_tile.cuh"), _model(model, inst, plan(model, inst, single))]
+    parts = [
+        _words(),
+        device_code("evaluator.cuh"),
+        device_code("evaluator_tile.cuh"),
+        _model(model, inst, plan(model, inst, single)),
+    ]
     return "\n".join([*parts, device_code("evaluator.cu")])
 
 
@@ -53,13 +60,18 @@ def plan(model: DotModel, inst: Instruction, single: bool = False) -> Plan:
     return Plan(tiled, inst.is_integer or (single and tiled and all(_fits_single(node, inst) for node in nodes)))
 
 
-def _alignment_rules(nodes: list[FusedSum]) -> set[tuple[ProductExponent, bool]]:
-    """The rules by which operands of aligned sums are decoded."""
-    found: set[tuple[ProductExponent, bool]] = set()
+def _decoding_fields() -> dict[str, Field]:
+    """Those that decide how operands of aligned sums are decoded."""
+    return {name: field for name, field in fields_of(FloatArithmetic).items() if field.place == "products"}
+
+
+def _alignment_rules(nodes: list[FusedSum]) -> set[tuple[tuple[str, str], ...]]:
+    """The words of those fields, of each aligned sum of products."""
+    found: set[tuple[tuple[str, str], ...]] = set()
     for node in nodes:
         a = node.arithmetic
         if node.products and isinstance(a, FloatArithmetic) and a.alignment_bits is not None:
-            found.add((a.product_exponent, a.zero_terms == "aligned"))
+            found.add(tuple((name, getattr(a, name)) for name in _decoding_fields()))
     return found
 
 
@@ -93,12 +105,6 @@ def _fits_single(node: FusedSum, inst: Instruction) -> bool:
     )
 
 
-_CUTS = {"truncate": "TRUNCATE", "floor": "FLOOR", "nearest": "NEAREST", "sticky": "STICKY"}
-_EXPONENTS = {
-    "unnormalised": "UNNORMALISED",
-    "normalised operands": "NORMALISED_OPERANDS",
-    "normalised product": "NORMALISED_PRODUCT",
-}
 _SPECIALS = {"none": "NONE", "nan only": "NAN_ONLY", "ieee": "IEEE"}
 
 
@@ -118,32 +124,45 @@ def _constants(**values: tuple[str, object]) -> str:
     return "".join(f"    static constexpr {values[name][0]} {name} = {text};\n" for name, text in texts.items())
 
 
+def _words() -> str:
+    """The words of every field as a type of its own, with the numbers that stand for them."""
+    types: dict[str, dict[str, int]] = {}
+    for kind in (FloatArithmetic, IntegerArithmetic, DotModel):
+        for name, field in fields_of(kind).items():
+            if isinstance(field.values, Words):
+                known = types.setdefault(_type(name), {})
+                known |= {_word(word): len(known) + field.values.code(word) for word in field.words}
+    texts = {name: ", ".join(f"{word} = {code}" for word, code in words.items()) for name, words in types.items()}
+    return "".join(f"enum class {name} {{ {text} }};\n" for name, text in texts.items())
+
+
+def _type(name: str) -> str:
+    return name.title().replace("_", "")
+
+
+def _word(word: str) -> str:
+    return word.replace(" ", "_")
+
+
+def _fields(described: Arithmetic | DotModel) -> str:
+    """Constants by the names of the fields."""
+    constants = {name: _constant(name, field, getattr(described, name)) for name, field in fields_of(type(described)).items()}
+    return _constants(**constants)
+
+
+def _constant(name: str, field: Field, value: Value) -> tuple[str, object]:
+    """Type and value. No number stands for one above or below all others."""
+    if isinstance(field.values, Words):
+        return _type(name), f"{_type(name)}::{_word(str(value))}"
+    if isinstance(field.values, Patterns):
+        return "u64", f"{value:#x}ull"
+    return "int", value if value is not None else "EXACT" if field.values.none == inf else "NOWHERE"
+
+
 def _rules(index: int, arithmetic: Arithmetic) -> str:
     head = f"struct Rules{index} {{\n    using Result = {_format(arithmetic.result)};\n"
-    if isinstance(arithmetic, IntegerArithmetic):
-        constants = _constants(INTEGER=("bool", True), SATURATE=("bool", arithmetic.overflow == "saturate"))
-    else:
-        a, floor = arithmetic, arithmetic.min_exponent
-        payloads = a.nan_payload != "dropped"
-        constants = _constants(
-            INTEGER=("bool", False),
-            ALIGNMENT_BITS=("int", "EXACT" if a.alignment_bits is None else a.alignment_bits),
-            ALIGNMENT_ROUNDING=("Cut", f"Cut::{_CUTS[a.alignment_rounding]}"),
-            PRODUCT_EXPONENT=("Exponent", f"Exponent::{_EXPONENTS[a.product_exponent]}"),
-            ZEROS_ALIGNED=("bool", a.zero_terms == "aligned"),
-            MIN_EXPONENT=("int", "NOWHERE" if floor is None else floor),
-            RESULT_BITS=("int", a.result_bits),
-            RESULT_ROUNDING=("Round", f"Round::{a.result_rounding}"),
-            IEEE_ZERO=("bool", a.zero_sign == "ieee"),
-            POSITIVE_UNDERFLOW=("bool", a.underflow_sign == "positive"),
-            LARGEST_ON_OVERFLOW=("bool", a.overflow == "largest"),
-            FLUSHED_RESULTS=("bool", a.subnormal_results == "flushed"),
-            NOT_A_NUMBER=("u64", f"{a.nan:#x}ull"),
-            PAYLOADS=("bool", payloads),
-        )
-        letters = "".join(a.nan_payload.split()) if payloads else ""
-        constants += f'    static FN const char* payload_order() {{ return "{letters}"; }}\n'
-    return head + constants + "};\n"
+    integer = _constants(INTEGER=("bool", isinstance(arithmetic, IntegerArithmetic)))
+    return f"{head}{integer}{_fields(arithmetic)}}};\n"
 
 
 def _tree(node: FusedSum, model: DotModel, order: list[int]) -> str:
@@ -161,25 +180,22 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
     position = [order.index(k) for k in range(inst.k)]
     in_order = order == sorted(order)
     nodes = list(model.root.nodes())
-    exponent, zeros_aligned = next(iter(_alignment_rules(nodes)), ("unnormalised", False))
+    rules = dict(next(iter(_alignment_rules(nodes)), ()))
     floats = [a for a in model.arithmetics if isinstance(a, FloatArithmetic)]
     aligned = [a for a in floats if a.alignment_bits is not None]
     others = [fmt for fmt in (inst.c, *(a.result for a in model.arithmetics)) if fmt.is_float]
     constants = _constants(
         K=("int", inst.k),
-        FLUSH_OPERANDS=("bool", model.subnormal_operands == "flushed"),
-        FLUSH_ADDEND=("bool", model.subnormal_addend == "flushed"),
         OTHERS_LOW=("int", min((fmt.min_exponent - fmt.mantissa_bits for fmt in others), default=0)),
         OTHERS_HIGH=("int", max((fmt.max_exponent for fmt in others), default=0)),
         TILTED=("bool", any(a.alignment_rounding == "truncate" for a in aligned)),
-        POWERS=("bool", bool(aligned) and exponent != "normalised product"),
-        PRODUCT_EXPONENT=("Exponent", f"Exponent::{_EXPONENTS[exponent]}"),
-        ZEROS_ALIGNED=("bool", zeros_aligned),
+        POWERS=("bool", bool(aligned) and rules.get("product_exponent") != "normalised product"),
         ADDEND_BITS=("int", max((a.alignment_bits or 0 for a in aligned), default=0) if how.single else 0),
         CAN_PROMOTE=("bool", can_promote(inst)),
         NAN_WINS=("bool", bool(floats) and all(a.nan_payload == "dropped" for a in floats)),
         NOT_A_NUMBER=("u64", f"{model.root.arithmetic.nan:#x}ull" if isinstance(model.root.arithmetic, FloatArithmetic) else 0),
     )
+    decoding = {name: _constant(name, field, rules.get(name, field.words[0])) for name, field in _decoding_fields().items()}
     lines = [
         f"// {model.order}",
         *(_rules(i, arithmetic).rstrip() for i, arithmetic in enumerate(model.arithmetics)),
@@ -189,7 +205,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         f"    using Root = {root};",
         f"    using Real = {'float' if how.single else 'double'};",
         f"    using Pattern = {'u64' if inst.d.bits == 64 else 'u32'};",
-        constants.rstrip(),
+        (constants + _fields(model) + _constants(**decoding)).rstrip(),
         "    static FN const u16* order() { return ORDER; }",
         f"    static constexpr FN int position(int k) {{ {_position(position, in_order)} }}",
         "};",

@@ -1,1 +1,41 @@
-"""One experiment a feature."""
+"""The experiments, one a feature or a few that show through one another, in the order in which they are run.
+
+Each sees a device through a `Workbench` alone, is given what is inferred so far, and hands it on with what it found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from accprobe.infer.draft import Draft
+from accprobe.infer.experiments.exponents import floor, largest_exponent
+from accprobe.infer.experiments.integers import integers
+from accprobe.infer.experiments.order import order
+from accprobe.infer.experiments.precision import precision
+from accprobe.infer.experiments.specials import nan, overflow, zero_signs
+from accprobe.infer.experiments.subnormals import subnormals
+from accprobe.infer.findings import Finding
+from accprobe.infer.workbench import Workbench
+
+When = Literal["structure", "rules", "integers"]
+"""Of floats first the tree, the bits and the roundings; then, and again of a draft that was changed, the other rules. Of
+integers all at once."""
+
+
+Experiment = Callable[[Workbench, Draft], tuple[Draft, list[Finding]]]
+
+EXPERIMENTS: dict[When, tuple[Experiment, ...]] = {
+    "structure": (order, subnormals, precision),
+    "rules": (largest_exponent, floor, nan, overflow, zero_signs),
+    "integers": (integers,),
+}
+
+
+def experiment(bench: Workbench, draft: Draft, when: When) -> tuple[Draft, list[Finding]]:
+    """What is inferred by those experiments, one after another, each within the reach that is known by then."""
+    findings: list[Finding] = []
+    for run in EXPERIMENTS[when]:
+        draft, found = run(bench.within(draft.reach), draft)
+        findings += found
+    return draft, findings

@@ -44,7 +44,7 @@ def _misleading_products(bench: Workbench, draft: Draft, f: int) -> Request:
     """
     inst, rows, products = bench.inst, list[Row](), list[tuple[Codes, int]]()
     slots = [slot for node in draft.nodes() if node.role == "sum" for slot in node.slots if slot.kind == "product"][:2]
-    for codes, exponent in _pairs(inst.a, inst.b, bench.subnormal_operands):
+    for codes, exponent in _pairs(inst.a, inst.b, bench.reach.subnormal_operands):
         for tail in dict.fromkeys((bench.addend, *range(inst.k))):
             if tail in [slot.leaf for slot in slots]:
                 continue

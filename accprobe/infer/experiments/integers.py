@@ -17,15 +17,13 @@ from accprobe.model.tree import IntegerArithmetic, IntegerOverflow
 from accprobe.operands.request import Request
 
 
-def integers(bench: Workbench) -> tuple[Draft, list[Finding]]:
-    """The model of an integer instruction.
+def integers(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+    """The model of an integer instruction, of which the draft is one sum.
 
     Where sums wrap, every order gives the same bits, so the tree is written as one sum. Where they saturate, C = the
     largest integer with +1 on leaf i and -1 on leaf j loses one exactly where i is added before j.
     """
     inst = bench.inst
-    everything: Tree = (bench.addend, *range(inst.k))
-    draft = Draft(inst, everything, IntegerArithmetic(inst.d, "wrap"), IntegerArithmetic(inst.d, "wrap"))
     candidates = {o: _with(draft, IntegerArithmetic(inst.d, o)).model() for o in get_args(IntegerOverflow)}
     overflow = eliminate(bench, "overflow", candidates, _edges(bench))
     draft = _with(draft, IntegerArithmetic(inst.d, "saturate" if overflow.value == "saturate" else "wrap"))

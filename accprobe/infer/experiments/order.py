@@ -12,11 +12,12 @@ together; those are sorted out in turn.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 
-from accprobe.infer.draft import Tree
+from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.findings import Exchange, Finding
 from accprobe.infer.workbench import Row, Workbench, power
 
@@ -29,19 +30,18 @@ class _Contradiction(Exception):
     """The answers are not those of any tree."""
 
 
-def order(bench: Workbench) -> tuple[Tree, Finding]:
-    """The summation tree. Where it cannot be told, one sum of everything, and a finding that says so."""
-    everything: Tree = (bench.addend, *range(bench.inst.k))
+def order(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+    """The summation tree. Where it cannot be told, that of the draft, and a finding that says so."""
     big, unit = _magnitudes(bench)
     if big - unit <= bench.inst.d.mantissa_bits + 2:
         note = f"products span only {big - unit} bits, too few for a unit to be lost beside a large one"
-        return everything, Finding("order", None, "undetermined", note=note)
+        return draft, [Finding("order", None, "undetermined", note=note)]
     search = _Search(bench, big, unit)
     try:
         tree = search.build([bench.addend, *range(bench.inst.k)])
     except _Contradiction as contradiction:
-        return everything, Finding("order", None, "undetermined", note=str(contradiction), evidence=search.evidence)
-    return tree, Finding("order", None, evidence=search.evidence)
+        return draft, [Finding("order", None, "undetermined", note=str(contradiction), evidence=search.evidence)]
+    return replace(draft, tree=tree), [Finding("order", None, evidence=search.evidence)]
 
 
 def _magnitudes(bench: Workbench) -> tuple[int, int]:

@@ -9,22 +9,35 @@ limits come apart: exact up to j = min(F, result bits - g).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import get_args
 
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.draft import Draft, Node, Role, Slot
+from accprobe.infer.draft import Draft, Node, Slot, roles
 from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
+from accprobe.infer.experiments.dense import dense_roundings
 from accprobe.infer.experiments.series import REACH, Family, agree, limit, span
 from accprobe.infer.experiments.two_terms import two_term_precision, two_term_rows
 from accprobe.infer.findings import Exchange, Finding
 from accprobe.infer.workbench import Dyadic, Row, Workbench, power
-from accprobe.model.tree import SUM_BITS, AlignmentRounding, Rounding, UnderflowSign
+from accprobe.model.features import Name
+from accprobe.model.tree import SUM_BITS, AlignmentRounding, Role, Rounding, UnderflowSign
 
 
-def precision(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft, list[Finding]]:
+def precision(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+    """Alignment bits, result bits and both roundings of the sums of each role."""
+    findings: list[Finding] = []
+    for role in roles(draft):
+        draft, found = _of_role(bench, draft, role)
+        draft, found = dense_roundings(bench, draft, role, found)
+        findings += [replace(finding, feature=str(Name(finding.feature, role))) for finding in found]
+    return draft, findings
+
+
+def _of_role(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft, list[Finding]]:
     """Alignment bits, result bits and both roundings of the sums of one role, measured on the one that shows most.
 
     The other sums of the role are asked the rows that tell neighbouring values apart: "sums_alike".

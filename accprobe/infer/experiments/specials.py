@@ -10,22 +10,15 @@ from typing import get_args
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.draft import Draft, Role, roles
+from accprobe.infer.draft import Draft, roles
 from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
-from accprobe.infer.findings import Finding, Value
+from accprobe.infer.findings import Finding
 from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.isa.formats import Format
-from accprobe.model.tree import DotModel, NanPayload, Overflow, Subnormals, UnderflowSign, ZeroSign
+from accprobe.model.features import Name
+from accprobe.model.fields import Value
+from accprobe.model.tree import DotModel, NanPayload, Overflow, Role, Subnormals, UnderflowSign, ZeroSign
 from accprobe.operands.request import Request, joined
-
-
-def specials(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
-    """NaN pattern, overflow, and the sign of zero, of both roles."""
-    findings = []
-    for step in (nan, overflow, zero_signs):
-        draft, found = step(bench, draft)
-        findings += found
-    return draft, findings
 
 
 def nan(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
@@ -94,10 +87,10 @@ def _nans(fmt: Format) -> Iterator[int]:
 def overflow(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     """What a finite sum above the largest result becomes."""
     findings = []
-    for role, prefix in roles(draft):
+    for role in roles(draft):
         candidates: dict[Value, DotModel] = {o: draft.change(role, overflow=o).model() for o in get_args(Overflow)}
         note = "no sum of these operands exceeds the largest result"
-        finding = eliminate(bench, f"{prefix}overflow", candidates, fitting(bench, list(_large(bench, role))), note)
+        finding = eliminate(bench, str(Name("overflow", role)), candidates, fitting(bench, list(_large(bench, role))), note)
         draft = draft.change(role, overflow=finding.value)
         findings.append(finding)
     return draft, findings
@@ -124,13 +117,13 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
 
     Where it is not known yet whether subnormals of C are read: that too, which the sign of the zero that C becomes may tell.
     """
-    fields = [(role, prefix, field) for role, prefix in roles(draft) for field in ("zero_sign", "underflow_sign")]
+    fields = [(role, field) for role in roles(draft) for field in ("zero_sign", "underflow_sign")]
     choices: list[tuple[str, ...]] = [get_args(ZeroSign), get_args(UnderflowSign)] * (len(fields) // 2)
-    addends: tuple[Subnormals, ...] = (draft.subnormal_addend,) if bench.subnormal_addend else get_args(Subnormals)
+    addends: tuple[Subnormals, ...] = (draft.subnormal_addend,) if bench.reach.subnormal_addend else get_args(Subnormals)
     drafts: dict[str, tuple[Draft, tuple[str, ...]]] = {}
     for addend, combination in product(addends, product(*choices)):
         changed = replace(draft, subnormal_addend=addend)
-        for (role, _, field), value in zip(fields, combination, strict=True):
+        for (role, field), value in zip(fields, combination, strict=True):
             changed = changed.change(role, **{field: value})
         drafts["/".join((*combination, addend))] = changed, (*combination, addend)
     operands = joined([_zeros(bench), _underflowing(bench, draft), _subnormal_addends(bench)])
@@ -139,7 +132,7 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     explained = bool(joint.left) or joint.bound == "exact"
     left = [drafts[str(name)][1] for name in joint.left or (joint.value,)]
     findings = []
-    features = [prefix + field for _, prefix, field in fields] + ["subnormal_addend"] * (len(addends) > 1)
+    features = [str(Name(field, role)) for role, field in fields] + ["subnormal_addend"] * (len(addends) > 1)
     for i, feature in enumerate(features):
         values = tuple(dict.fromkeys(combination[i] for combination in left))
         if len(values) == 1 and explained:

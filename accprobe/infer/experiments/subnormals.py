@@ -9,8 +9,9 @@ from typing import get_args
 from accprobe.infer.draft import Draft, roles
 from accprobe.infer.elimination import eliminate
 from accprobe.infer.findings import Finding
-from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
+from accprobe.infer.workbench import Dyadic, Reach, Row, Workbench, encode, power
 from accprobe.isa.formats import Format
+from accprobe.model.features import Name
 from accprobe.model.tree import Subnormals
 from accprobe.operands.request import Request
 
@@ -18,14 +19,14 @@ from accprobe.operands.request import Request
 def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     """All of it at once: each alone is ambiguous where an input can only be seen through the result."""
     present = roles(draft)
-    features = ["subnormal_operands", "subnormal_addend", *(f"{prefix}subnormal_results" for _, prefix in present)]
+    features = ["subnormal_operands", "subnormal_addend", *(str(Name("subnormal_results", role)) for role in present)]
     choices: tuple[Subnormals, ...] = get_args(Subnormals)
     drafts: dict[str, tuple[Draft, tuple[Subnormals, ...]]] = {}
-    for operands, addend, *results in product(choices, repeat=len(features)):
-        changed = replace(draft, subnormal_operands=operands, subnormal_addend=addend)
-        for (role, _), value in zip(present, results, strict=True):
+    for of_operands, of_addend, *results in product(choices, repeat=len(features)):
+        changed = replace(draft, subnormal_operands=of_operands, subnormal_addend=of_addend)
+        for role, value in zip(present, results, strict=True):
             changed = changed.change(role, subnormal_results=value)
-        combination = (operands, addend, *results)
+        combination = (of_operands, of_addend, *results)
         drafts["/".join(combination)] = changed, combination
     joint = eliminate(bench, "subnormals", {name: d.model() for name, (d, _) in drafts.items()}, _operands(bench))
     explained = bool(joint.left) or joint.bound == "exact"
@@ -38,9 +39,10 @@ def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
         else:
             note = "no such subnormal can be made, or a lost input and a lost result look the same" if explained else joint.note
             findings.append(Finding(feature, values[0], "undetermined", values, note, joint.evidence))
-    bench.subnormal_operands, bench.subnormal_addend = (f.value == "kept" and f.bound == "exact" for f in findings[:2])
-    bench.visible = _smallest_result(bench)
-    return drafts[str(joint.value)][0], findings
+    operands, addend = (f.value == "kept" and f.bound == "exact" for f in findings[:2])
+    reach = Reach(operands, addend)
+    reach = replace(reach, smallest_result=_smallest_result(bench.within(reach)))
+    return replace(drafts[str(joint.value)][0], reach=reach), findings
 
 
 def _smallest_result(bench: Workbench) -> int:

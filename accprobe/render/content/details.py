@@ -6,27 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accprobe.isa.formats import Format
-from accprobe.model.features import OF_ALIGNMENT
-from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum
+from accprobe.model.features import parsed
+from accprobe.model.fields import FEATURES, Patterns, fields_of
+from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Role
 from accprobe.render.content.patterns import ranges
 from accprobe.render.content.verification import exchange_text, pattern_text
 from accprobe.report.report import Exchange, Row
 from accprobe.report.words import word
-
-WHY = {
-    "order": "M and -M on two leaves, a unit on a third: a unit that is lost was added while M was still there",
-    "alignment_bits": "M - M and an ever smaller term: the last that survives, the first that is lost",
-    "result_bits": "M and an ever smaller term: the last that the result shows, the first that it does not",
-    "alignment_rounding": "terms of both signs below the last bit kept, beside M - M",
-    "result_rounding": "ties, and terms on either side of them, of both signs",
-    "product_exponent": "products whose exponent is not the sum of their factors' exponents, beside a term near the cut",
-    "zero_terms": "a zero times a large number, beside a small number",
-    "min_exponent": "the smallest numbers, alone: what is lost lies below the lowest alignment",
-    "carries": "many terms of one sign",
-}
-"""What to see in the evidence of a feature."""
-
 
 LONG_ORDER = 24
 """Characters; a longer order is shown as a tree alone."""
@@ -65,26 +51,27 @@ def arithmetics(row: Row, model: DotModel) -> Iterator[str]:
     """Each arithmetic that the tree has, and how subnormals are read; `?` after what is undetermined."""
     for index, arithmetic in enumerate(model.arithmetics):
         mark = f"@{index} " if len(model.arithmetics) > 1 else ""
-        adds_products = any(node.products for node in model.root.nodes() if node.arithmetic == arithmetic)
-        open_ = _undetermined(row, "" if adds_products else "add_")
+        open_ = _undetermined(row, model.role(arithmetic))
         yield mark + ", ".join(f"{name.replace('_', ' ')} {text}{'?' * (name in open_)}" for name, text in _fields(arithmetic))
-    open_ = _undetermined(row, "")
+    open_ = _undetermined(row, "sum")
     operands, addend = ("?" * (name in open_) for name in ("subnormal_operands", "subnormal_addend"))
     yield f"subnormals of A and B {model.subnormal_operands}{operands}, of C {model.subnormal_addend}{addend}"
 
 
-def _undetermined(row: Row, prefix: str) -> set[str]:
-    """Features that are undetermined, without their prefix."""
-    found = (name for name, finding in row.findings.items() if finding.bound == "undetermined" and finding.left)
-    return {name.removeprefix(prefix) for name in found if name.startswith(prefix)}
+def _undetermined(row: Row, role: Role) -> set[str]:
+    """Features of the role's sums that are undetermined."""
+    found = (parsed(name) for name, finding in row.findings.items() if finding.bound == "undetermined" and finding.left)
+    return {name.feature for name in found if name.role == role}
 
 
 def _fields(arithmetic: Arithmetic) -> Iterator[tuple[str, str]]:
     """Names and values; without those that say how terms are aligned where every bit of them is kept."""
+    yield "result", arithmetic.result.name
     exact = isinstance(arithmetic, FloatArithmetic) and arithmetic.alignment_bits is None
-    for name, plain in arithmetic.__dict__.items():
-        if not (exact and name in OF_ALIGNMENT):
-            yield name, f"0x{plain:x}" if name == "nan" else plain.name if isinstance(plain, Format) else word(plain, name)
+    for name, field in fields_of(type(arithmetic)).items():
+        value = getattr(arithmetic, name)
+        if not (exact and field.of_alignment):
+            yield name, f"0x{value:x}" if isinstance(field.values, Patterns) else word(value, name)
 
 
 def findings(row: Row) -> tuple[list[FindingLine], dict[str, str]]:
@@ -149,6 +136,6 @@ def evidence(row: Row) -> Iterator[Evidence]:
     for feature, exchanges in row.evidence.items():
         features.setdefault(exchanges, []).append(feature)
     for exchanges, names in features.items():
-        why = [WHY[name] for name in names if name in WHY]
+        why = [FEATURES[name].evidence for name in names if name in FEATURES and FEATURES[name].evidence]
         heading = ", ".join(names) + (f": {why[0]}" if why else "")
         yield Evidence(heading, [exchange_text(row.instruction, shown) for shown in exchanges])

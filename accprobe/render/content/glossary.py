@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accprobe.model.features import FEATURES
+from accprobe.model.fields import FEATURES
 
 _WORDS = {
     "instruction": "one PTX matrix multiply-accumulate, D = A·B + C, named by its qualifiers: D, A, B, C of mma.sync;"

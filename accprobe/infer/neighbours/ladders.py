@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, get_args, overload
+from typing import NamedTuple, overload
 
-from accprobe.infer.rivals import Rival, floats, with_bits
+from accprobe.infer.neighbours.rival import Rival, floats, with_fields
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import SUM_BITS, AlignmentRounding, DotModel, FloatArithmetic
-
-ORDERED = ("alignment_bits", "result_bits")
-"""Features whose values are numbers of bits."""
+from accprobe.model.features import Name, parsed
+from accprobe.model.fields import fields_of
+from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, Role
 
 
 class Rungs(Sequence[Rival]):
@@ -33,45 +32,53 @@ class Rungs(Sequence[Rival]):
 
 
 def further(model: DotModel, rival: Rival) -> Iterator[Rival]:
-    """The numbers of bits beyond that of a rival that has one more or one fewer than the model."""
-    (field, value), *_ = rival.changes
-    feature = field.removeprefix("add_")
-    if feature not in ORDERED or not isinstance(value, int) or not rival.value.isdecimal():
+    """The numbers of bits beyond that of a rival that has one more or one fewer than the model, in all sums of a role."""
+    (feature, value), *_ = rival.changes
+    name = parsed(feature)
+    if name.field is None or not name.field.counts_bits or not isinstance(value, int) or rival.one_sum:
         return
-    for arithmetic, prefix in floats(model):
-        if prefix + feature == field:
-            step = 1 if value > getattr(arithmetic, feature) else -1
-            while changed := with_bits(model, arithmetic, **{feature: (value := value + step)}):
-                yield Rival(field, str(value), changed)
+    for arithmetic, role in floats(model):
+        if role == name.role:
+            step = 1 if value > getattr(arithmetic, name.feature) else -1
+            while changed := with_fields(model, arithmetic, {name.feature: (value := value + step)}):
+                yield Rival(changed, ((feature, value),))
 
 
 def widest(model: DotModel) -> dict[str, int]:
-    """The most bits that each feature of ORDERED can have."""
+    """The most bits that each feature can have that counts them."""
     most: dict[str, int] = {}
-    for arithmetic, prefix in floats(model):
-        most[f"{prefix}result_bits"] = arithmetic.result.mantissa_bits
-        fitting = (f for f in range(SUM_BITS, -1, -1) if with_bits(model, arithmetic, alignment_bits=f))
-        most[f"{prefix}alignment_bits"] = next(fitting)
+    for arithmetic, role in floats(model):
+        most[str(Name("result_bits", role))] = arithmetic.result.mantissa_bits
+        fitting = (f for f in range(SUM_BITS, -1, -1) if with_fields(model, arithmetic, {"alignment_bits": f}))
+        most[str(Name("alignment_bits", role))] = next(fitting)
     return most
 
 
 def coarser(model: DotModel) -> Iterator[Sequence[Rival]]:
-    """Of sums without alignment: such as align to ever fewer bits, with each kind of cut; and to zeros' exponents too."""
-    for arithmetic, prefix in floats(model):
+    """Of sums without alignment: such as align to ever fewer bits, in every way that may show (`with_coarser`)."""
+    for arithmetic, role in floats(model):
         if arithmetic.alignment_bits is not None:
             continue
-        most = widest(model)[f"{prefix}alignment_bits"]
-        ways = [("alignment_rounding", cut) for cut in get_args(AlignmentRounding)]
-        for name, value in ways if prefix else (*ways, ("zero_terms", "aligned")):
+        bits = str(Name("alignment_bits", role))
+        for name, word in _coarser_words(role):
 
             def at(
-                f: int, was: FloatArithmetic = arithmetic, prefix: str = prefix, name: str = name, value: str = value
+                f: int,
+                was: FloatArithmetic = arithmetic,
+                bits: str = bits,
+                way: Name = Name(name, role),  # noqa: B008
+                word: str = word,
             ) -> Rival:
-                changed = with_bits(model, was, alignment_bits=f, **{name: value})
+                changed = with_fields(model, was, {"alignment_bits": f, way.feature: word})
                 assert changed is not None
-                return Rival(f"{prefix}alignment_bits", str(f), changed, ((f"{prefix}{name}", value),))
+                return Rival(changed, ((bits, f), (str(way), word)))
 
-            yield Rungs(range(most, arithmetic.result_bits, -1), at)
+            yield Rungs(range(widest(model)[bits], arithmetic.result_bits, -1), at)
+
+
+def _coarser_words(role: Role) -> list[tuple[str, str]]:
+    fields = fields_of(FloatArithmetic).items()
+    return [(name, word) for name, field in fields if role == "sum" or field.of_adds for word in field.with_coarser]
 
 
 class Floors(NamedTuple):
@@ -87,15 +94,15 @@ class Floors(NamedTuple):
 
 def floors(inst: Instruction, model: DotModel) -> Iterator[Floors]:
     """Of each role whose sums are aligned."""
-    for arithmetic, prefix in floats(model):
+    for arithmetic, role in floats(model):
         if arithmetic.alignment_bits is None:
             continue
         level, lowest = arithmetic.min_exponent, _lowest_bit(inst, arithmetic) + arithmetic.alignment_bits
 
-        def at(level: int | None, was: FloatArithmetic = arithmetic, field: str = f"{prefix}min_exponent") -> Rival:
-            changed = with_bits(model, was, min_exponent=level)
+        def at(level: int | None, was: FloatArithmetic = arithmetic, field: str = str(Name("min_exponent", role))) -> Rival:
+            changed = with_fields(model, was, {"min_exponent": level})
             assert changed is not None
-            return Rival(field, str(level).lower(), changed)
+            return Rival(changed, ((field, level),))
 
         top = inst.d.max_exponent + 1
         if level is None:

@@ -5,20 +5,20 @@ Rules that no model has a field for (`carries`, `sums_alike`) are those of the e
 
 from __future__ import annotations
 
-from accprobe.infer.findings import Bound, Finding, Value, values
+from accprobe.infer.findings import Bound, Finding, meaningless, values
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.isa.instructions import Instruction
-from accprobe.model.features import ADD, OF_ALIGNMENT, finding_names
+from accprobe.model.features import finding_names
+from accprobe.model.fields import Value
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic
 
 
-def stated(inst: Instruction, model: DotModel) -> dict[str, Finding]:
+def findings_of(inst: Instruction, model: DotModel) -> dict[str, Finding]:
     """The findings that `characterise` would have, did every feature of the model show through the instruction."""
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return _integer(inst, model, model.root.arithmetic)
-    exact = {prefix for prefix in ("", ADD) if values(model).get(f"{prefix}alignment_bits", 0) is None}
-    without = {f"{prefix}{name}" for prefix in exact for name in OF_ALIGNMENT}
-    known = {name: value for name, value in values(model).items() if name in finding_names() and name not in without}
+    told = set(finding_names()) - meaningless(model)
+    known = {name: value for name, value in values(model).items() if name in told}
     findings = {name: Finding(name, value) for name, value in known.items()}
     findings["carries"] = Finding("carries", "kept")
     findings |= _alike(model)

@@ -1,0 +1,92 @@
+"""A rival: a model beside another one, with the values in which it differs; and how such models are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from accprobe.model.features import parsed
+from accprobe.model.fields import Value, fields_of
+from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, Role, fits
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A model that differs from the inferred one.
+
+    changes: the features in which it does, by their names in the findings, and its values. one_sum: the sum of the inferred
+    model that alone is changed; None where all sums of a role are.
+    """
+
+    model: DotModel
+    changes: tuple[tuple[str, Value], ...]
+    one_sum: FusedSum | None = None
+
+    @property
+    def field(self) -> str:
+        """The first of the features."""
+        return self.changes[0][0]
+
+    @property
+    def value(self) -> Value:
+        """That of the first feature."""
+        return self.changes[0][1]
+
+    def __str__(self) -> str:
+        """ "12 in the sum with product 0", "24 and alignment_rounding floor": without the name of the first feature."""
+        where = "" if self.one_sum is None else f" in {_name(self.one_sum)}"
+        return " and ".join((_text(self.value) + where, *(f"{name} {_text(value)}" for name, value in self.changes[1:])))
+
+
+def _name(node: FusedSum) -> str:
+    return f"the sum with product {node.products[0]}" if node.products else "a sum without products"
+
+
+def _text(value: Value) -> str:
+    return "none" if value is None else str(value)
+
+
+def with_fields(model: DotModel, arithmetic: Arithmetic, fields: Mapping[str, Value]) -> DotModel | None:
+    """The model with fields of all sums of one arithmetic changed; None where they do not take them."""
+    changed = replace(arithmetic, **fields)  # type: ignore[arg-type]
+    sharing = (node for node in model.root.nodes() if node.arithmetic == arithmetic)
+    return in_all(model, arithmetic, changed) if all(_takes(node, changed) for node in sharing) else None
+
+
+def _takes(node: FusedSum, arithmetic: Arithmetic) -> bool:
+    if not isinstance(arithmetic, FloatArithmetic):
+        return True
+    return 0 <= arithmetic.result_bits <= arithmetic.result.mantissa_bits and fits(arithmetic, len(node.terms))
+
+
+def with_features(model: DotModel, features: Mapping[str, Value]) -> DotModel:
+    """The model with features, named as in the findings, changed."""
+    own = {name: value for name, value in features.items() if name in fields_of(DotModel)}
+    changed = replace(model, **own)  # type: ignore[arg-type]
+    names = {parsed(name): value for name, value in features.items() if name not in own}
+    for arithmetic, role in floats(model):
+        theirs = {name.feature: value for name, value in names.items() if name.role == role}
+        changed = in_all(changed, arithmetic, replace(arithmetic, **theirs))  # type: ignore[arg-type]
+    return changed
+
+
+def in_all(model: DotModel, old: Arithmetic, new: Arithmetic) -> DotModel:
+    """The model with another arithmetic in all sums that have the old one."""
+    return model.with_arithmetic(lambda arithmetic: new if arithmetic == old else arithmetic)
+
+
+def in_one(model: DotModel, which: FusedSum, arithmetic: Arithmetic) -> DotModel:
+    """The model with another arithmetic in one of its sums."""
+
+    def change(node: FusedSum) -> FusedSum:
+        same = node.products == which.products and node.has_addend == which.has_addend and len(node.terms) == len(which.terms)
+        return replace(node, arithmetic=arithmetic) if same else node
+
+    return replace(model, root=model.root.map(change))
+
+
+def floats(model: DotModel) -> Iterator[tuple[FloatArithmetic, Role]]:
+    """The floating-point arithmetics but those of f64, with the role of their sums."""
+    for arithmetic in model.arithmetics:
+        if isinstance(arithmetic, FloatArithmetic) and arithmetic.result.name != "f64":
+            yield arithmetic, model.role(arithmetic)

@@ -1,0 +1,353 @@
+"""Every feature that a report may have of an instruction, and everything that is known of the model's fields: a record each.
+
+What can be derived from a record is: how models are written and read, the models that stand beside one, the tables of the
+compiled evaluators, the glossary. What a record does not say of a field is how it is computed and how it is found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, get_args
+
+from accprobe.model.tree import (
+    SUM_BITS,
+    AlignmentRounding,
+    Arithmetic,
+    DotModel,
+    IntegerArithmetic,
+    IntegerOverflow,
+    NanPayload,
+    Overflow,
+    ProductExponent,
+    Rounding,
+    Subnormals,
+    UnderflowSign,
+    ZeroSign,
+    ZeroTerms,
+)
+
+Place = Literal["anywhere", "floor", "underflow", "overflow", "products"]
+"""Where a difference in a field shows: anywhere; about the lowest alignment; at results too small or too large; beside products
+whose exponent is not the sum of their factors'."""
+
+Signal = Literal["sign of zero", "subnormal", "overflow"]
+"""What a field decides that the next sum takes in, so that one of its own fields may explain it as well."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Some words. codes: what compiled code has for them; their places where empty."""
+
+    words: tuple[str, ...]
+    codes: tuple[int, ...] = ()
+
+    def code(self, word: str) -> int:
+        place = self.words.index(word)
+        return self.codes[place] if self.codes else place
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Whole numbers from `low` to `high`.
+
+    none: the number that None stands for, where None is a value. counts_bits: models with one more or one fewer differ least.
+    """
+
+    low: int
+    high: int
+    none: float | None = None
+    counts_bits: bool = False
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """Bit patterns of the result's format, of `bits` bits at most; written in hex."""
+
+    bits: int
+
+
+Values = Words | Numbers | Patterns
+Value = int | str | None
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What a report says of an instruction.
+
+    title: as tables head it. says: what it is. differs: what it means for a kernel where two instructions differ in it.
+    evidence: what to see in the dot products that decided it. number: its values are numbers. of_adds: sums that add results
+    and C alone have it too, as a feature of their own. of_chains: a single sum has it not. of_row: a row has it of its own, not
+    as a finding.
+    """
+
+    title: str
+    says: str
+    differs: str
+    evidence: str = ""
+    number: bool = False
+    of_adds: bool = False
+    of_chains: bool = False
+    of_row: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field(Feature):
+    """A feature that is a field of the model.
+
+    values: what it can be; of_integers: in integer sums, where those have it. of_alignment: it means nothing where every bit of
+    the terms is kept; only_where: nor unless another field has that value. of_f64: only sums whose results
+    are f64 have another than the first.
+
+    What stands beside a model: in_one_sum: models that differ in it in one sum alone. decides: the bits of terms, or of
+    results, that it decides about, with others that can stand in for it. shows_as: what the next sum may take it for.
+    with_coarser: words that are tried together with an alignment where the model has none.
+
+    What operands show it: place: where those lie; seldom: one of thousands made for it does.
+    """
+
+    values: Values
+    of_integers: Words | None = None
+    of_alignment: bool = False
+    only_where: tuple[str, str] | None = None
+    of_f64: bool = False
+    in_one_sum: bool = False
+    decides: Literal["terms", "results"] | None = None
+    shows_as: Signal | None = None
+    with_coarser: tuple[str, ...] = ()
+    place: Place = "anywhere"
+    seldom: bool = False
+
+    @property
+    def counts_bits(self) -> bool:
+        return isinstance(self.values, Numbers) and self.values.counts_bits
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Its words, none where it has numbers."""
+        return self.values.words if isinstance(self.values, Words) else ()
+
+    def text(self, value: Value, digits: int = 0) -> str:
+        """A value as it is written; digits: of a bit pattern, at least."""
+        if isinstance(self.values, Patterns) and isinstance(value, int):
+            return f"0x{value:0{digits}X}"
+        return "none" if value is None else str(value)
+
+
+def _digits(letters: str) -> int:
+    """ "b c a" as 231."""
+    return int("".join(str(" abc".index(letter)) for letter in letters.split()))
+
+
+FEATURES: dict[str, Feature] = {
+    "ran_as": Feature(
+        "ran as",
+        "the SASS opcodes that the PTX instruction became",
+        "Another machine instruction does the work: what was measured of the one says nothing about the other.",
+        of_row=True,
+    ),
+    "effective_bits": Feature(
+        "effective bits",
+        "fraction bits of the running sum that a kernel can count on, at the weakest link of the chain",
+        "Long sums have another error: a tolerance or a promotion interval that was chosen for the one does not fit the other.",
+        number=True,
+    ),
+    "alignment_bits": Field(
+        "alignment bits F",
+        "fraction bits kept below the largest exponent when the terms of a sum are aligned; exact: all",
+        "Small terms beside a large one are cut elsewhere: the last bits of the same dot product can differ.",
+        number=True,
+        of_adds=True,
+        evidence="M - M and an ever smaller term: the last that survives, the first that is lost",
+        values=Numbers(0, SUM_BITS, none=inf, counts_bits=True),
+        decides="terms",
+        in_one_sum=True,
+        seldom=True,
+    ),
+    "result_bits": Field(
+        "result bits",
+        "fraction bits that a sum's result keeps; of an integer all its bits",
+        "Partial sums are rounded elsewhere, each time that one is handed on.",
+        number=True,
+        of_adds=True,
+        evidence="M and an ever smaller term: the last that the result shows, the first that it does not",
+        values=Numbers(0, 52, counts_bits=True),
+        decides="results",
+        in_one_sum=True,
+        seldom=True,
+    ),
+    "result_rounding": Field(
+        "result rounding",
+        "how a sum is rounded to its result: RZ toward zero, RNE to nearest, ties to even",
+        "Rounding toward zero drifts: the error of a long sum grows with its length, that of nearest with its square root.",
+        of_adds=True,
+        evidence="ties, and terms on either side of them, of both signs",
+        values=Words(get_args(Rounding)),
+        decides="results",
+        in_one_sum=True,
+        seldom=True,
+    ),
+    "alignment_rounding": Field(
+        "alignment rounding",
+        "what becomes of the bits below F",
+        "Terms of a sum are cut otherwise: the last bits of the same dot product can differ, and their bias too.",
+        of_adds=True,
+        of_alignment=True,
+        evidence="terms of both signs below the last bit kept, beside M - M",
+        values=Words(get_args(AlignmentRounding)),
+        decides="terms",
+        in_one_sum=True,
+        with_coarser=get_args(AlignmentRounding),
+        seldom=True,
+    ),
+    "products_per_sum": Feature(
+        "products a sum",
+        "products that the hardware adds at once; a larger K is a chain of such sums",
+        "The chain of one K is rounded another number of times: the same operands can give other bits.",
+        number=True,
+    ),
+    "order": Feature(
+        "order",
+        "the summation tree: `[[c 0-15] 16-31]` adds C and 16 products, then that sum and 16 more",
+        "Products are added in another order: the same operands can give other bits.",
+        evidence="M and -M on two leaves, a unit on a third: a unit that is lost was added while M was still there",
+    ),
+    "addend": Feature(
+        "C joins",
+        "with which sum the addend C is added, or that it has an addition of its own",
+        "C is added at another place: it shares a cut with other terms, or is rounded on its own.",
+    ),
+    "overflow": Field(
+        "overflow",
+        "what a sum that is too large becomes: infinity, the largest number; of integers wrap or saturate",
+        "Sums that are too large become something else: a kernel that looks for infinities, or that wraps, is at risk.",
+        of_adds=True,
+        values=Words(get_args(Overflow)),
+        of_integers=Words(get_args(IntegerOverflow)),
+        place="overflow",
+        shows_as="overflow",
+    ),
+    "product_exponent": Field(
+        "product exponent",
+        "the exponent with which a product takes part in the search for the largest one",
+        "Terms beside products such as 1.5 × 1.5, or of subnormals, are cut one bit elsewhere.",
+        of_alignment=True,
+        evidence="products whose exponent is not the sum of their factors' exponents, beside a term near the cut",
+        values=Words(get_args(ProductExponent)),
+        decides="terms",
+        place="products",
+        seldom=True,
+    ),
+    "zero_terms": Field(
+        "zero terms",
+        "whether the exponent of a product with a zero operand counts in the search for the largest one",
+        "Zeros beside large numbers can cut small terms on the one and not on the other: padding is not free.",
+        of_alignment=True,
+        evidence="a zero times a large number, beside a small number",
+        values=Words(get_args(ZeroTerms)),
+        only_where=("product_exponent", "unnormalised"),
+        with_coarser=("aligned",),
+        place="products",
+        seldom=True,
+    ),
+    "min_exponent": Field(
+        "smallest exponent",
+        "terms are aligned no lower than this exponent; none: no floor",
+        "Sums of tiny numbers lose bits at other sizes.",
+        number=True,
+        of_alignment=True,
+        evidence="the smallest numbers, alone: what is lost lies below the lowest alignment",
+        values=Numbers(-512, 512, none=-inf),
+        place="floor",
+        seldom=True,
+    ),
+    "subnormal_operands": Field(
+        "subnormals of A and B",
+        "whether subnormal operands are read as they are or as zero",
+        "Subnormal operands count on the one and are zero on the other: scale before converting to a small format.",
+        values=Words(get_args(Subnormals)),
+        shows_as="subnormal",
+    ),
+    "subnormal_addend": Field(
+        "subnormals of C",
+        "whether a subnormal C is read as it is or as zero",
+        "A subnormal C counts on the one and is zero on the other.",
+        values=Words(get_args(Subnormals)),
+        shows_as="subnormal",
+    ),
+    "subnormal_results": Field(
+        "subnormal results",
+        "whether results may be subnormal",
+        "Tiny results are kept on the one and become zero on the other.",
+        of_adds=True,
+        values=Words(get_args(Subnormals)),
+        place="underflow",
+        shows_as="subnormal",
+    ),
+    "nan": Field(
+        "NaN",
+        "bit pattern of a NaN result",
+        "NaNs have other bits: compare them as NaNs, not as patterns.",
+        values=Patterns(64),
+    ),
+    "nan_payload": Field(
+        "NaN payload",
+        "whether a NaN operand's payload passes through, and which operand's",
+        "NaNs that carry a payload arrive otherwise: compare them as NaNs, not as patterns.",
+        values=Words(get_args(NanPayload), codes=(0, *map(_digits, get_args(NanPayload)[1:]))),
+        of_f64=True,
+    ),
+    "zero_sign": Field(
+        "sign of zero sums",
+        "sign of a sum that is exactly zero",
+        "Zeros can have another sign: compare them as numbers, not as patterns.",
+        of_adds=True,
+        values=Words(get_args(ZeroSign)),
+        shows_as="sign of zero",
+    ),
+    "underflow_sign": Field(
+        "sign of underflow",
+        "sign of a sum that is not zero and becomes it by rounding",
+        "Zeros can have another sign: compare them as numbers, not as patterns.",
+        of_adds=True,
+        values=Words(get_args(UnderflowSign)),
+        place="underflow",
+        shows_as="sign of zero",
+    ),
+    "carries": Feature(
+        "carries",
+        "whether many terms of one sign grow without wrapping",
+        "Sums of many terms of one sign can be wrong on one side.",
+        evidence="many terms of one sign",
+    ),
+    "sums_alike": Feature(
+        "sums alike",
+        "whether all sums of the chain have the one arithmetic",
+        "The sums of one K are not all computed alike on one side.",
+        of_adds=True,
+        of_chains=True,
+    ),
+    "status": Feature(
+        "status",
+        "how well the numbers are proved",
+        "The numbers of the two sides are not proved equally well: measure the weaker one again.",
+        of_row=True,
+    ),
+    "unstable": Feature(
+        "unstable",
+        "dot products that gave other bits when asked a second time",
+        "One side does not give the same bits twice: suspect a race or a faulty unit.",
+        of_row=True,
+    ),
+}
+"""By name, in the order in which they are told."""
+
+
+def fields_of(kind: type[Arithmetic] | type[DotModel]) -> dict[str, Field]:
+    """The fields of sums, or of whole models, in their order; those left out say what is computed, not how."""
+    found = {field.name: FEATURES[field.name] for field in dataclasses.fields(kind) if field.name in FEATURES}
+    records = {name: record for name, record in found.items() if isinstance(record, Field)}
+    if not issubclass(kind, IntegerArithmetic):
+        return records
+    return {name: dataclasses.replace(x, values=x.of_integers) for name, x in records.items() if x.of_integers}

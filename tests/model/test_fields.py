@@ -1,0 +1,113 @@
+"""The records of the model's fields: they are those of the dataclasses, and everything else follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from files_of_field import files_of
+from usual import FP8, KNOWN, found
+
+from accprobe.evaluate import flat
+from accprobe.evaluate.cuda import source
+from accprobe.infer.neighbours.single import rivals
+from accprobe.isa.formats import Format
+from accprobe.model import notation
+from accprobe.model.features import Name, finding_names, parsed, title
+from accprobe.model.fields import FEATURES, Field, Numbers, Words, fields_of
+from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
+from accprobe.operands.directed import target
+
+KINDS = (FloatArithmetic, IntegerArithmetic, DotModel)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_has_a_record_with_the_values_of_its_type(kind: type[Any]) -> None:
+    hints = get_type_hints(kind)
+    described = fields_of(kind)
+    assert [f.name for f in fields(kind) if hints[f.name] not in (Format, FusedSum)] == list(described)
+    for name, field in described.items():
+        if get_origin(hints[name]) is Literal:
+            assert field.words == get_args(hints[name])
+        else:
+            allows_none = isinstance(field.values, Numbers) and field.values.none is not None
+            assert hints[name] == (int | None if allows_none else int)
+            assert isinstance(hints[name], UnionType) == allows_none
+
+
+def test_every_record_of_a_field_is_that_of_one() -> None:
+    of_kinds = {name for kind in KINDS for name in fields_of(kind)}
+    assert {name for name, record in FEATURES.items() if isinstance(record, Field)} == of_kinds
+
+
+def test_the_usual_word_is_the_first_and_has_the_code_nought() -> None:
+    """Compiled code and the rivals of exact sums rely on it."""
+    usual = replace(KNOWN[FP8].root.arithmetic, result_rounding="RZ")
+    assert isinstance(usual, FloatArithmetic)
+    defaults = FloatArithmetic(usual.result, 13, "RZ", 13)
+    for name, field in fields_of(FloatArithmetic).items():
+        if isinstance(field.values, Words):
+            assert getattr(defaults, name) == field.words[0]
+            assert field.values.code(field.words[0]) == 0
+
+
+def test_names_of_both_roles() -> None:
+    for name in finding_names():
+        assert str(parsed(name)) == name
+    assert parsed("add_result_bits") == Name("result_bits", "add")
+    assert parsed("addend") == Name("addend")
+    assert title("add_result_bits") == "result bits (separate add)"
+    assert title("not known") == "not known"
+
+
+@dataclass(frozen=True)
+class Toy(FloatArithmetic):
+    """Sums that may do something twice."""
+
+    toy_steps: Literal["once", "twice"] = "once"
+
+
+TOY = Field(
+    "toy steps",
+    "how often it is done",
+    "It is done another number of times.",
+    of_adds=True,
+    values=Words(("once", "twice")),
+    in_one_sum=True,
+    place="overflow",
+    seldom=True,
+)
+
+
+def test_a_new_record_is_in_everything_that_is_derived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A field more in the dataclass, and its record: it is written, read, told, tried, and handed to compiled code."""
+    monkeypatch.setitem(FEATURES, "toy_steps", TOY)
+    monkeypatch.setattr(notation, "FloatArithmetic", Toy)
+    model = KNOWN[FP8].with_arithmetic(lambda has: Toy(**vars(has)))
+    assert title("add_toy_steps") == "toy steps (separate add)"
+    assert {"toy_steps", "add_toy_steps"} <= set(finding_names())
+    sums = notation.json_schema()["properties"]["arithmetics"]["items"]["anyOf"][0]  # type: ignore[index]
+    assert sums["properties"]["toy_steps"] == {"enum": ["once", "twice"]}
+    twice = model.with_arithmetic(lambda has: replace(has, toy_steps="twice"))  # type: ignore[call-arg]
+    assert notation.from_json(notation.to_json(twice)) == twice
+    (rival,) = (rival for rival in rivals(model, found(model)) if rival.changes == (("toy_steps", "twice"),))
+    assert rival.model == twice
+    assert target(model, twice, "toy_steps", narrow=True).place == "overflow"
+    assert flat._fields(twice.root.arithmetic)["toy_steps"] == 1
+    assert "ToySteps toy_steps = ToySteps::twice;" in source._rules(0, twice.root.arithmetic)
+
+
+def test_a_field_is_described_once() -> None:
+    """Its type, its record, the two evaluators and the device code's two, the numbers compiled from it, its experiment."""
+    assert files_of("zero_terms") == [
+        "accprobe/evaluate/compiled.py",
+        "accprobe/evaluate/reference.py",
+        "accprobe/infer/experiments/exponents.py",
+        "accprobe/model/fields.py",
+        "accprobe/model/tree.py",
+        "accprobe/report/report.schema.json",
+        "probes/evaluator.cuh",
+        "probes/evaluator_tile.cuh",
+    ]
