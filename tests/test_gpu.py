@@ -100,9 +100,8 @@ def test_planted_faults_are_found_and_shrunk(gpu: cuda.CudaDevice, name: str) ->
     assert done.counterexample
     smallest = shrink(lambda operands: gpu.dot(inst, operands), inst, model, done.counterexample)
     assert smallest is not None
-    terms = sum(x != 0 or y != 0 for x, y in zip(smallest.exchange.a, smallest.exchange.b, strict=True)) + (
-        smallest.exchange.c != 0
-    )
+    asked = smallest.exchange.request(inst)
+    terms = sum(x != 0 or y != 0 for x, y in zip(asked.a[0], asked.b[0], strict=True)) + (asked.c[0] != 0)
     assert terms <= 3
 
 

@@ -10,7 +10,9 @@ from accprobe.isa import architectures
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model import published as known_models
 from accprobe.model.tree import DotModel, FloatArithmetic
-from accprobe.report.report import Report, Row, recorded
+from accprobe.report.recorded import recorded
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
 from accprobe.sass import opcodes
 from accprobe.sass.opcodes import Kind
 
@@ -19,7 +21,7 @@ from accprobe.sass.opcodes import Kind
 class Accumulator:
     """bits: fraction bits of the running sum that a kernel can count on, None where the sum is an integer.
 
-    bound: "exact", or "at least". format: of the result. alignment_bits: F, None where the sum is exact.
+    bound: "exact", or "at_least". format: of the result. alignment_bits: F, None where the sum is exact.
     wider: what the same opcode has with a wider result, where its name does not say which it is (fifth generation).
     source: "measured on an NVIDIA H200 (report h200)", or who published it.
     """
@@ -80,7 +82,7 @@ def _of_row(row: Row, source: str) -> Accumulator | None:
     native = [opcodes.relation(inst, opcode) == "native" for opcode in row.opcodes]
     if row.status != "confirmed" or native != [True] or bits is None or not isinstance(bits.value, int):
         return None
-    bound = "exact" if bits.bound == "exact" else "at least"
+    bound = "exact" if bits.bound == "exact" else "at_least"
     alignment = f.value if f is not None and isinstance(f.value, int) else None
     return Accumulator(bits.value, bound, inst.d.name, alignment, source)
 

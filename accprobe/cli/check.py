@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from accprobe.cli.output import tell
+from accprobe.cli.output import read_report, tell
 
 BROKEN = 1
 
@@ -41,12 +41,11 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
     from accprobe.compare.requirements import check, read, read_file
     from accprobe.render.terminal.console import console
     from accprobe.render.terminal.requirements import outcome_text
-    from accprobe.report.report import Report
 
     requirements = [*map(read, require), *(one for path in files for one in read_file(path))]
     if not requirements:
         raise click.UsageError("there is nothing to check: give --require LINE or --file TOML")
-    loaded = Report.load(report)
+    loaded = read_report(report)
     if loaded.device.kind == "simulated":
         tell(f"SIMULATED: {report} is of published models, nothing was measured")
     found = check(loaded, requirements)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from accprobe.cli.output import read_report
 from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
@@ -73,6 +74,5 @@ def _side(name: str) -> Report:
         from accprobe.report.published import published
 
         return published(name)
-    from accprobe.report.report import Report
 
-    return Report.load(name)
+    return read_report(name)

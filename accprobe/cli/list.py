@@ -37,7 +37,8 @@ def list_command(instructions: str | None, devices: bool, reports: bool) -> None
 def _reports() -> None:
     from collections import Counter
 
-    from accprobe.report.report import Report, recorded
+    from accprobe.report.recorded import recorded
+    from accprobe.report.report import Report
 
     for name in recorded():
         report = Report.load(name)

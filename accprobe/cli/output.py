@@ -62,13 +62,23 @@ def keep_previous(path: Path) -> None:
         shutil.copyfile(path, path.with_name(f"{path.name}~"))
 
 
+def read_report(name: str | Path) -> Report:
+    """A report, with a word where its file is of an older schema. Raises ReportError."""
+    from accprobe.report.report import SCHEMA, Report
+
+    report, schema = Report.read(name)
+    if schema != SCHEMA:
+        tell(f"{name} is of schema {schema}, read as schema {SCHEMA}: `accprobe show {name} --format json` writes that")
+    return report
+
+
 @contextmanager
 def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
     """Keeps the report in the file; whatever happens inside, what was measured is there."""
     if output is None:
         yield lambda _: None
         return
-    from accprobe.report.report import Autosave
+    from accprobe.report.autosave import Autosave
 
     save = Autosave(output)
     try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import tell
+from accprobe.cli.output import read_report, tell
 from accprobe.errors import ToolMissing
 from accprobe.render.plain import plain
 
@@ -42,9 +42,8 @@ def show_command(report: str, instruction: str | None, form: str, expand: bool, 
       accprobe show h200 --format html > h200.html
     """
     from accprobe.errors import UnknownName, nearest
-    from accprobe.report.report import Report
 
-    loaded = Report.load(report)
+    loaded = read_report(report)
     if instruction is not None:
         from accprobe.survey.selection import matching
 

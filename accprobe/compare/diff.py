@@ -20,7 +20,8 @@ from accprobe.isa import architectures
 from accprobe.isa.instructions import architectures_with
 from accprobe.model.features import finding_names, parsed
 from accprobe.model.fields import FEATURES
-from accprobe.report.report import Report, Row
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
 from accprobe.report.words import effective_bits, found, ran_as
 
 Verdict = Literal["changed", "only in A", "only in B", "undecided", "same"]

@@ -8,7 +8,7 @@ from accprobe.compare.diff import Diff, Pair, generation, marked, shown
 from accprobe.compare.roles import Role, role
 from accprobe.isa.instructions import catalog
 from accprobe.model.features import IMPORTANCE, title
-from accprobe.report.report import Row
+from accprobe.report.rows import Row
 from accprobe.report.words import value
 from accprobe.sass import opcodes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accprobe.model.features import parsed
 from accprobe.model.fields import FEATURES
-from accprobe.report.report import Row
+from accprobe.report.rows import Row
 
 PROMOTION = 128
 """Products after which kernels add a partial sum to a register of its own: N_C of DeepSeek-V3 (arXiv 2412.19437), §3.3.2."""

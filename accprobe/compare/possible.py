@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
+from accprobe.infer.findings import Finding
 from accprobe.model.features import parsed
 from accprobe.model.fields import Numbers, Value
-from accprobe.report.report import Finding
 
 Word = str
 

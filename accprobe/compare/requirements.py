@@ -12,7 +12,8 @@ from accprobe.compare.possible import Span, holds, possible
 from accprobe.errors import RequirementError, nearest
 from accprobe.model.features import finding_names
 from accprobe.report.columns import is_number, record
-from accprobe.report.report import Report, Row
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
 from accprobe.report.words import value
 
 _LINE = re.compile(r"(?P<glob>\S+)\s*:\s*(?P<field>\w+)\s*(?P<operator>>=|<=|==|!=|>|<)\s*(?P<wanted>[^\s<>=!].*)")

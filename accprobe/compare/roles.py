@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from accprobe.isa.instructions import Instruction
-from accprobe.report.report import Row
+from accprobe.report.rows import Row
 
 CLASSES = {
     "FP8": ("e4m3", "e5m2"),

@@ -8,9 +8,9 @@ import numpy as np
 
 from accprobe.devices.protocol import OnEverySm
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.findings import Counterexample, counterexample
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
+from accprobe.operands.exchange import Counterexample
 from accprobe.verify.outcome import Advance, silent
 from accprobe.verify.random import batches
 
@@ -47,7 +47,7 @@ def check_every_sm(
             if not len(wrong):
                 continue
             wrong_ones += len(wrong)
-            first = counterexample(operands, got, expected, int(wrong[0]), kind)
+            first = Counterexample.of(operands, int(wrong[0]), got, expected, kind)
             fault = done.faults.setdefault(sm, Fault(0, first))
             fault.mismatches += len(wrong)
         advance(len(expected) * len(answers), wrong_ones)

@@ -13,12 +13,13 @@ from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.experiments import experiment
 from accprobe.infer.experiments.dense import tiny_results
 from accprobe.infer.experiments.specials import carries
-from accprobe.infer.findings import Characterisation, Exchange, Finding
+from accprobe.infer.findings import Characterisation, Findings
 from accprobe.infer.refine import Refined, refine
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.infer.workbench import Workbench
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import FloatArithmetic, IntegerArithmetic
+from accprobe.operands.exchange import Exchange
 
 PROVISIONAL_BITS = 30
 """Alignment bits of the draft before they are measured; the rows asked until then need two or three."""
@@ -34,11 +35,11 @@ def characterise(device: Device, inst: Instruction, known: Sequence[Exchange] = 
     draft = _first_draft(inst)
     if inst.is_integer:
         draft, found = experiment(bench, draft, "integers")
-        model, findings, others = refine(bench, draft.model(), _by_feature(found))
+        model, findings, others = refine(bench, draft.model(), found)
     else:
         draft, found = experiment(bench, draft, "structure")
         bench = bench.within(draft.reach)
-        model, findings, others = _rules(bench, draft, _by_feature(found))
+        model, findings, others = _rules(bench, draft, found)
         model, findings = tiny_results(bench, model, findings)
         findings["carries"] = carries(bench, model)
         findings["effective_bits"] = effective(findings)
@@ -57,15 +58,11 @@ def _first_draft(inst: Instruction) -> Draft:
     return Draft(inst, everything, summing, replace(summing, result_rounding="RNE", alignment_bits=None))
 
 
-def _rules(bench: Workbench, draft: Draft, findings: dict[str, Finding]) -> Refined:
+def _rules(bench: Workbench, draft: Draft, findings: Findings) -> Refined:
     """The other rules of floats. Those that nothing explained are asked again of the refined draft, once."""
     draft, found = experiment(bench, draft, "rules")
-    refined = refine(bench, draft.model(), findings | _by_feature(found))
+    refined = refine(bench, draft.model(), findings | found)
     if not any(finding.bound == "undetermined" and not finding.left for finding in refined.findings.values()):
         return refined
     draft, found = experiment(bench, draft.like(refined.model), "rules")
-    return refine(bench, draft.model(), refined.findings | _by_feature(found))
-
-
-def _by_feature(findings: list[Finding]) -> dict[str, Finding]:
-    return {finding.feature: finding for finding in findings}
+    return refine(bench, draft.model(), refined.findings | found)

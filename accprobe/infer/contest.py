@@ -20,7 +20,7 @@ import numpy as np
 from accprobe.devices.protocol import Device, dot_expecting
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.answers import Answers
-from accprobe.infer.findings import Characterisation, Counterexample, Finding, counterexample, values
+from accprobe.infer.findings import Characterisation, Finding, Findings, values
 from accprobe.infer.neighbours.ladders import Floors, coarser, floors, further, widest
 from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.neighbours.several import differing, groups, pairs
@@ -32,6 +32,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name, parsed
 from accprobe.model.fields import Value
 from accprobe.model.tree import DotModel, Role
+from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 
@@ -218,10 +219,10 @@ class _Arena:
     def _note_wrong(self, operands: Request, d: Bits, expected: Bits) -> None:
         """The first of the dot products that are not as the model has them."""
         rows = np.flatnonzero(d != expected)[:MOST_WRONG].tolist()
-        self.wrong += [counterexample(operands, d, expected, row, "separating") for row in rows]
+        self.wrong += [Counterexample.of(operands, row, d, expected, "separating") for row in rows]
 
 
-def settled(findings: Mapping[str, Finding], contest: Contest, model: DotModel | None = None) -> dict[str, Finding]:
+def settled(findings: Mapping[str, Finding], contest: Contest, model: DotModel | None = None) -> Findings:
     """The findings as the contest leaves them.
 
     model: the one that was challenged, where nothing contradicted it. Features of which no other value survived are then
@@ -235,9 +236,9 @@ def settled(findings: Mapping[str, Finding], contest: Contest, model: DotModel |
     known, most = (values(model), widest(model)) if model else ({}, {})
     changed = dict(findings)
     for field in dict.fromkeys((*findings, *left)):
-        finding = findings.get(field, Finding(field, None))
+        finding = findings.get(field, Finding(None))
         if field in left:
-            changed[field] = _open(replace(finding, value=known.get(field, finding.value)), left[field], most)
+            changed[field] = _open(field, replace(finding, value=known.get(field, finding.value)), left[field], most)
         elif field in known and finding.bound != "exact":
             changed[field] = replace(finding, value=known[field], bound="exact", left=(), note="")
     if "effective_bits" in changed:
@@ -247,26 +248,27 @@ def settled(findings: Mapping[str, Finding], contest: Contest, model: DotModel |
     return changed
 
 
-def _alike_sums(model: DotModel, findings: Mapping[str, Finding]) -> dict[str, Finding]:
+def _alike_sums(model: DotModel, findings: Mapping[str, Finding]) -> Findings:
     """Whether the sums of a role are alike, where that was asked."""
     changed = {}
     for role in get_args(Role):
-        finding = findings.get(str(Name("sums_alike", role)))
+        name = str(Name("sums_alike", role))
+        finding = findings.get(name)
         if finding and finding.bound != "exact":
             different = {node.arithmetic for node in model.root.nodes() if node.role == role}
             value = "yes" if len(different) == 1 else "no"
-            changed[finding.feature] = replace(finding, value=value, bound="exact", note="")
+            changed[name] = replace(finding, value=value, bound="exact", note="")
     return changed
 
 
-def _open(finding: Finding, others: list[Value], most: Mapping[str, int]) -> Finding:
+def _open(feature: str, finding: Finding, others: list[Value], most: Mapping[str, int]) -> Finding:
     """The finding with other values left beside its own; most: the most bits that features can have."""
     note = finding.note or "these give the same bits on every operand tried"
     everything = (finding.value, *others)
     numbers = [value for value in everything if isinstance(value, int)]
-    if finding.feature in most and max(numbers) == most[finding.feature]:
-        return replace(finding, value=min(numbers), bound="at least", left=(), note=note)
-    if parsed(finding.feature).feature == "min_exponent" and None in everything:
+    if feature in most and max(numbers) == most[feature]:
+        return replace(finding, value=min(numbers), bound="at_least", left=(), note=note)
+    if parsed(feature).feature == "min_exponent" and None in everything:
         return replace(
             finding, value=None, bound="undetermined", left=("none", *(f"at most {max(n)}" for n in [numbers] if n)), note=note
         )

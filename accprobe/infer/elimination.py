@@ -7,19 +7,18 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.findings import Exchange, Finding
+from accprobe.infer.findings import Finding
 from accprobe.infer.workbench import Row, Workbench
 from accprobe.isa.formats import Bits
 from accprobe.model.fields import Value
 from accprobe.model.tree import DotModel
+from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
 
 EVIDENCE = 4
 
 
-def eliminate(
-    bench: Workbench, feature: str, candidates: Mapping[Value, DotModel], operands: Request, note: str = ""
-) -> Finding:
+def eliminate(bench: Workbench, candidates: Mapping[Value, DotModel], operands: Request, note: str = "") -> Finding:
     """The candidate that explains the device's answers to `operands`.
 
     Several left: undetermined among them, the first is the value. None left: undetermined, value None, and the note says
@@ -30,15 +29,11 @@ def eliminate(
     left = tuple(value for value, predicted in predictions.items() if np.array_equal(predicted, d))
     evidence = _telling(bench, operands, d, list(predictions.values()))
     if len(left) == 1:
-        return Finding(feature, left[0], evidence=evidence)
+        return Finding(left[0], evidence=evidence)
     if left:
-        return Finding(
-            feature, left[0], "undetermined", left, note or "these give the same bits on every operand tried", evidence
-        )
+        return Finding(left[0], "undetermined", left, note or "these give the same bits on every operand tried", evidence)
     closest = min(predictions, key=lambda value: int((predictions[value] != d).sum()))
-    return Finding(
-        feature, closest, "undetermined", note="no value explains every answer; this one explains most", evidence=evidence
-    )
+    return Finding(closest, "undetermined", note="no value explains every answer; this one explains most", evidence=evidence)
 
 
 def fitting(bench: Workbench, rows: Iterable[Row]) -> Request:

@@ -3,58 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name, of_alignment
 from accprobe.model.fields import Patterns, Value, fields_of
 from accprobe.model.tree import DotModel, Role
+from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
 
-Bound = Literal["exact", "at least", "undetermined"]
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """One dot product as the device answered it: bit patterns of A and B (K each), C and D."""
-
-    a: tuple[int, ...]
-    b: tuple[int, ...]
-    c: int
-    d: int
-
-
-@dataclass(frozen=True)
-class Counterexample:
-    """A dot product that the model gets wrong: what the device was asked and answered, and what the model expects."""
-
-    exchange: Exchange
-    expected: int
-    kind: str
-
-
-def counterexample(request: Request, got: Bits, expected: Bits, row: int, kind: str) -> Counterexample:
-    """One row of what was asked, answered and expected. kind: of operands."""
-    a, b, c = (column[row].tolist() for column in request.columns)
-    return Counterexample(Exchange(tuple(a), tuple(b), c, int(got[row])), int(expected[row]), kind)
+Bound = Literal["exact", "at_least", "undetermined"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One feature of an instruction.
+    """One feature of an instruction; its name is the key that it stands under.
 
-    value: the feature's value in the model's words. bound: "exact"; "at least" where the operand format or the data cannot
+    value: the feature's value in the model's words. bound: "exact"; "at_least" where the operand format or the data cannot
     reach further; "undetermined" where several values explain everything seen (`left` lists them, `value` is one of them).
     note: why, in one clause. evidence: the exchanges that decided it.
     """
 
-    feature: str
     value: Value
     bound: Bound = "exact"
     left: tuple[Value, ...] = ()
     note: str = ""
-    evidence: tuple[Exchange, ...] = ()
+    evidence: SkipJsonSchema[Annotated[tuple[Exchange, ...], Field(exclude=True)]] = ()
+
+
+Findings = dict[str, Finding]
+"""By feature."""
 
 
 @dataclass
@@ -62,7 +44,7 @@ class Characterisation:
     """All findings of one instruction, and the model that they make up (None where no model fits)."""
 
     instruction: Instruction
-    findings: dict[str, Finding] = field(default_factory=dict)
+    findings: Findings = field(default_factory=dict)
     model: DotModel | None = None
     unstable: int = 0
     """How many dot products gave different bits when asked a second time."""

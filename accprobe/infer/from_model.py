@@ -5,7 +5,7 @@ Rules that no model has a field for (`carries`, `sums_alike`) are those of the e
 
 from __future__ import annotations
 
-from accprobe.infer.findings import Bound, Finding, meaningless, values
+from accprobe.infer.findings import Bound, Finding, Findings, meaningless, values
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import finding_names
@@ -13,30 +13,30 @@ from accprobe.model.fields import Value
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic
 
 
-def findings_of(inst: Instruction, model: DotModel) -> dict[str, Finding]:
+def findings_of(inst: Instruction, model: DotModel) -> Findings:
     """The findings that `characterise` would have, did every feature of the model show through the instruction."""
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return _integer(inst, model, model.root.arithmetic)
     told = set(finding_names()) - meaningless(model)
     known = {name: value for name, value in values(model).items() if name in told}
-    findings = {name: Finding(name, value) for name, value in known.items()}
-    findings["carries"] = Finding("carries", "kept")
+    findings = {name: Finding(value) for name, value in known.items()}
+    findings["carries"] = Finding("kept")
     findings |= _alike(model)
     findings["effective_bits"] = effective(findings)
-    return findings | tree_in_words(model, Finding("order", None))
+    return findings | tree_in_words(model, Finding(None))
 
 
-def _integer(inst: Instruction, model: DotModel, arithmetic: IntegerArithmetic) -> dict[str, Finding]:
+def _integer(inst: Instruction, model: DotModel, arithmetic: IntegerArithmetic) -> Findings:
     """Where sums wrap, or only grow, no operands show in which order they are added."""
     grows = inst.a.kind != "signed" and inst.b.kind != "signed"
     bound: Bound = "undetermined" if arithmetic.overflow == "wrap" or grows else "exact"
     values: dict[str, Value] = {"overflow": arithmetic.overflow, "result_bits": inst.d.bits}
-    return {name: Finding(name, value) for name, value in values.items()} | tree_in_words(model, Finding("order", None, bound))
+    return {name: Finding(value) for name, value in values.items()} | tree_in_words(model, Finding(None, bound))
 
 
-def _alike(model: DotModel) -> dict[str, Finding]:
+def _alike(model: DotModel) -> Findings:
     """Whether sums of several places have one arithmetic, where there are several."""
     sums = [node for node in model.root.nodes() if node.products and isinstance(node.arithmetic, FloatArithmetic)]
     if len(sums) < 2:
         return {}
-    return {"sums_alike": Finding("sums_alike", "yes" if len({node.arithmetic for node in sums}) == 1 else "no")}
+    return {"sums_alike": Finding("yes" if len({node.arithmetic for node in sums}) == 1 else "no")}

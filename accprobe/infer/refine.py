@@ -13,7 +13,7 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.answers import Answers
-from accprobe.infer.findings import Finding, values
+from accprobe.infer.findings import Finding, Findings, values
 from accprobe.infer.search import improvements, neighbours
 from accprobe.infer.workbench import Workbench
 from accprobe.model.features import of_alignment
@@ -36,11 +36,11 @@ class Refined(NamedTuple):
     """A model, its findings, and other models that explain the random dot products on which it was chosen as well."""
 
     model: DotModel
-    findings: dict[str, Finding]
+    findings: Findings
     others: list[DotModel]
 
 
-def refine(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> Refined:
+def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
     """A model that explains every random dot product that was asked, or the one nearest to it; the findings changed likewise.
 
     Each round asks fresh ones; those that the model gets wrong join the pool on which a better one is looked for. Those
@@ -70,12 +70,12 @@ def refine(bench: Workbench, model: DotModel, findings: dict[str, Finding]) -> R
     return Refined(model, findings, [other for other in others if other != model and answers.explained_by(other)])
 
 
-def _settled(findings: dict[str, Finding], model: DotModel) -> dict[str, Finding]:
+def _settled(findings: Findings, model: DotModel) -> Findings:
     """The findings brought in line with a model that the search has chosen."""
     changed = dict(findings)
     known = values(model)
     if known.get("alignment_bits") is not None:
-        changed = {feature: Finding(feature, known[feature], note=SETTLED) for feature in of_alignment()} | changed
+        changed = {feature: Finding(known[feature], note=SETTLED) for feature in of_alignment()} | changed
     for feature, value in known.items():
         finding = changed.get(feature)
         if finding and finding.value != value and not _above(finding, value):
@@ -85,6 +85,6 @@ def _settled(findings: dict[str, Finding], model: DotModel) -> dict[str, Finding
 
 def _above(finding: Finding, value: Value) -> bool:
     """Whether a value is one that the lower bound allows for; None stands for all bits."""
-    if finding.bound != "at least" or not isinstance(finding.value, int):
+    if finding.bound != "at_least" or not isinstance(finding.value, int):
         return False
     return value is None or (isinstance(value, int) and value > finding.value)

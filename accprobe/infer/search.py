@@ -13,8 +13,8 @@ from itertools import islice
 import numpy as np
 
 from accprobe.infer.answers import Answers, spread
+from accprobe.infer.findings import Findings
 from accprobe.infer.neighbours.far import (
-    Findings,
     Neighbours,
     in_alignments,
     in_cuts_or_results,

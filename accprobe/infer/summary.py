@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
-from accprobe.infer.findings import Finding
+from accprobe.infer.findings import Finding, Findings
 from accprobe.model.tree import DotModel, FusedSum
 
 
-def tree_in_words(model: DotModel, order: Finding) -> dict[str, Finding]:
+def tree_in_words(model: DotModel, order: Finding) -> Findings:
     """The order, and what follows from it: products a sum, and where C joins."""
     counts = [len(node.products) for node in model.root.nodes() if node.products]
     products = counts[0] if len(set(counts)) == 1 else "+".join(map(str, counts))
     return {
         "order": replace(order, value=model.order),
-        "products_per_sum": Finding("products_per_sum", products, order.bound, note=order.note),
-        "addend": Finding("addend", _addend(model.root), order.bound, note=order.note),
+        "products_per_sum": Finding(products, order.bound, note=order.note),
+        "addend": Finding(_addend(model.root), order.bound, note=order.note),
     }
 
 
@@ -40,11 +40,11 @@ def effective(findings: Mapping[str, Finding]) -> Finding:
     (least, most), (fewest, many) = _range(alignment), _range(result)
     value, exact = min(least, fewest), min(least, fewest) == min(most, many)
     evidence = alignment.evidence[:2] + result.evidence[:2]
-    return Finding("effective_bits", int(value), "exact" if exact else "at least", evidence=evidence)
+    return Finding(int(value), "exact" if exact else "at_least", evidence=evidence)
 
 
 def _range(bits: Finding) -> tuple[float, float]:
     """The fewest and the most bits that a finding leaves; an exact sum has as many as there are."""
     left = bits.left if bits.bound == "undetermined" and bits.left else (bits.value,)
     numbers = [float(value) if isinstance(value, int) else inf for value in left]
-    return min(numbers), inf if bits.bound == "at least" else max(numbers)
+    return min(numbers), inf if bits.bound == "at_least" else max(numbers)

@@ -15,11 +15,11 @@ import numpy as np
 
 from accprobe.devices.protocol import Device, dot_expecting
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.findings import Exchange
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.operands.request import Request
+from accprobe.operands.exchange import Exchange
+from accprobe.operands.request import Request, joined
 
 
 class Dyadic(NamedTuple):
@@ -136,14 +136,11 @@ class Workbench:
 
     def known_operands(self) -> list[Request]:
         """Operands of the dot products that the model has to explain too: one set, or none."""
-        formats = (self.inst.a, self.inst.b, self.inst.c)
-        columns = list(zip(*((e.a, e.b, e.c) for e in self.known), strict=True))
-        return [Request(*(np.array(x, fmt.dtype) for x, fmt in zip(columns, formats, strict=True)))] if columns else []
+        return [joined([exchange.request(self.inst) for exchange in self.known])] if self.known else []
 
     def exchanges(self, operands: Request, d: Bits, which: Iterable[int]) -> tuple[Exchange, ...]:
         """The rows `which` of what was asked and answered."""
-        a, b, c = operands.columns
-        return tuple(Exchange(tuple(a[i].tolist()), tuple(b[i].tolist()), int(c[i]), int(d[i])) for i in which)
+        return tuple(Exchange.of(operands, i, d) for i in which)
 
     def product_exponents(self) -> range:
         """Exponents of the powers of two that are products (of two normal numbers, unless subnormal ones are within reach)."""

@@ -37,9 +37,8 @@ class Request:
 
     @classmethod
     def zeros(cls, inst: Instruction, n: int) -> Request:
-        """n dot products of zeros, of an instruction without metadata and scales."""
-        a, b = (np.zeros((n, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
-        return cls(a, b, np.zeros(n, inst.c.dtype))
+        """n dot products whose patterns are all 0."""
+        return cls(**{name: np.zeros((n, *width), dtype) for name, (dtype, width) in shapes(inst).items()})
 
     def __len__(self) -> int:
         return len(self.c)
@@ -48,18 +47,18 @@ class Request:
         return replace(self, **{name: column[rows] for name, column in self._named().items()})
 
     @property
+    def every(self) -> tuple[Bits | None, ...]:
+        """All arrays in their order, None for those that are not there."""
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    @property
     def columns(self) -> tuple[Bits, ...]:
         """The arrays that are there: a, b, c, then metadata and scales."""
         return tuple(self._named().values())
 
     def check(self, inst: Instruction) -> None:
         """Raises AccprobeError where types or shapes are not the instruction's."""
-        stored = inst.k // 2 if inst.sparse else inst.k
-        wanted = {"a": (inst.a.dtype, stored), "b": (inst.b.dtype, inst.k), "c": (inst.c.dtype, None)}
-        if inst.sparse:
-            wanted["metadata"] = np.dtype(np.uint8), inst.k // GROUP
-        if inst.scale is not None and inst.scale_block is not None:
-            wanted |= dict.fromkeys(("scales_a", "scales_b"), (inst.scale.dtype, inst.k // inst.scale_block))
+        wanted = shapes(inst)
         known = self._named()
         for name in dict.fromkeys((*wanted, *known)):
             if name not in known:
@@ -67,12 +66,23 @@ class Request:
             if name not in wanted:
                 raise AccprobeError(f"{inst.name}: {name} is given, and the instruction has none")
             column, (dtype, width) = known[name], wanted[name]
-            shape = (len(self),) if width is None else (len(self), width)
+            shape = (len(self), *width)
             if column.dtype != dtype or column.shape != shape:
                 raise AccprobeError(f"{inst.name}: {name} is {column.dtype}{list(column.shape)}, expected {dtype}{list(shape)}")
 
     def _named(self) -> dict[str, Bits]:
         return {field.name: column for field in fields(self) if (column := getattr(self, field.name)) is not None}
+
+
+def shapes(inst: Instruction) -> dict[str, tuple[np.dtype[np.unsignedinteger], tuple[int, ...]]]:
+    """The arrays that a request has: their types, and what one dot product has of them."""
+    stored = inst.k // 2 if inst.sparse else inst.k
+    wanted = {"a": (inst.a.dtype, (stored,)), "b": (inst.b.dtype, (inst.k,)), "c": (inst.c.dtype, tuple[int, ...]())}
+    if inst.sparse:
+        wanted["metadata"] = np.dtype(np.uint8), (inst.k // GROUP,)
+    if inst.scale is not None and inst.scale_block is not None:
+        wanted |= dict.fromkeys(("scales_a", "scales_b"), (inst.scale.dtype, (inst.k // inst.scale_block,)))
+    return wanted
 
 
 def joined(parts: Sequence[Request]) -> Request:

@@ -13,14 +13,13 @@ from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
 from accprobe.compare.diff import Diff, Difference, Pair, generation
 from accprobe.compare.headline import headline
-from accprobe.infer.findings import Counterexample
-from accprobe.isa.instructions import Instruction
+from accprobe.operands.exchange import Counterexample
 from accprobe.render.content.verification import CheckedUp, Verified
-from accprobe.report import report
 from accprobe.report.columns import records
-from accprobe.report.report import Report, Row, Tool
+from accprobe.report.report import Report, Tool
+from accprobe.report.rows import Row
 from accprobe.sass.promotion import UNBOUNDED, Chain
-from accprobe.verify.vectors import Comparison, Mismatch
+from accprobe.verify.vectors import Comparison
 
 KERNELS_SCHEMA = 1
 
@@ -158,7 +157,7 @@ def verified_data(row: Verified) -> dict[str, object]:
         "seconds": round(row.seconds, 3),
         "dots_per_second": round(row.dots_a_second),
         "macs_per_second": round(row.dots_a_second * row.inst.k),
-        **({"counterexample": _counterexample(row.inst, found)} if found else {}),
+        **({"counterexample": _counterexample(found)} if found else {}),
     }
 
 
@@ -169,7 +168,7 @@ def checked_up_data(row: CheckedUp) -> dict[str, object]:
         "sms": row.done.sms,
         "seconds": round(row.seconds, 3),
         "faults": {
-            str(sm): {"mismatches": fault.mismatches, "counterexample": _counterexample(row.inst, fault.first)}
+            str(sm): {"mismatches": fault.mismatches, "counterexample": _counterexample(fault.first)}
             for sm, fault in row.done.faults.items()
         },
     }
@@ -186,9 +185,9 @@ def compared_data(row: Comparison) -> dict[str, object]:
         "dots": row.dots,
         "mismatches": row.mismatches,
         "others": {str(reading): count for reading, count in row.others},
-        **({"counterexample": _counterexample(inst, row.first)} if row.first else {}),
+        **({"counterexample": _counterexample(row.first)} if row.first else {}),
     }
 
 
-def _counterexample(inst: Instruction, found: Counterexample | Mismatch) -> dict[str, object]:
-    return {"exchange": report.exchange(inst, found.exchange), "expected": f"{found.expected:0{inst.d.storage_bits // 4}x}"}
+def _counterexample(found: Counterexample) -> dict[str, object]:
+    return {"exchange": found.exchange.columns, "expected": found.expected}

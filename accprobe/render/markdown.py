@@ -13,7 +13,8 @@ from accprobe.render.content import changes, details, sass, sweeps
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
 from accprobe.render.content.overview import legend, reasons, report_title, summary
 from accprobe.render.content.phrases import on_one_line, unglued, words
-from accprobe.report.report import Report, Row
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
 from accprobe.report.words import effective_bits
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!])")

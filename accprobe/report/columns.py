@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accprobe.infer.findings import Finding
 from accprobe.model.features import finding_names, parsed
-from accprobe.report.report import Finding, Report, Row
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
 from accprobe.report.words import ran_as
 
 Scalar = int | float | str | bool | None

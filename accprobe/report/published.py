@@ -5,7 +5,8 @@ from __future__ import annotations
 from accprobe.infer.from_model import findings_of
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.published import KnownModel, chip, known_models
-from accprobe.report.report import SCHEMA, DeviceRecord, Finding, Report, Row, Run, Tool, bound
+from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
+from accprobe.report.rows import Row
 
 NOT_MEASURED = "a published model; nothing was measured"
 NO_MODEL = "no published model"
@@ -38,9 +39,6 @@ def _row(inst: Instruction, known: KnownModel | None) -> Row:
         opcodes=known.lowering.matrix,
         lowering=known.lowering.sequence,
         opcode_source=known.lowering.source,
-        findings={
-            feature: Finding(value=finding.value, bound=bound(finding.bound), note=finding.note)
-            for feature, finding in findings_of(inst, known.model).items()
-        },
+        findings=findings_of(inst, known.model),
         model=known.model,
     )

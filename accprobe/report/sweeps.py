@@ -6,7 +6,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, model_validator
 
-from accprobe.report.records import STRICT, Bound
+from accprobe.infer.findings import Bound
+from accprobe.report.rows import STRICT
 from accprobe.sass.lowering import OpcodeSource
 
 OperandSet = Literal["normal", "full-width", "uniform"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from accprobe.infer.findings import Finding
 from accprobe.isa.formats import Format
-from accprobe.report.report import Finding, Row
+from accprobe.report.rows import Row
 from accprobe.sass import opcodes
 
 

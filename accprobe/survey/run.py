@@ -12,7 +12,8 @@ from accprobe.devices.protocol import Device, HasUuid, Identifies, Prepares
 from accprobe.devices.recording import Exchanges, Recording
 from accprobe.errors import DeviceError, RecordingError
 from accprobe.isa.instructions import Instruction
-from accprobe.report.report import Report, Row, Run
+from accprobe.report.report import Report, Run
+from accprobe.report.rows import Row
 from accprobe.sass.lowering import Lowering
 from accprobe.survey.selection import selected
 from accprobe.survey.surveyor import copied, counted, witnessed

@@ -14,11 +14,11 @@ from accprobe.devices.recording import Exchanges
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
 from accprobe.infer.characterise import characterise
 from accprobe.infer.contest import Contest, challenge, settled
-from accprobe.infer.findings import Characterisation, Counterexample
+from accprobe.infer.findings import Characterisation
 from accprobe.isa.instructions import Instruction
+from accprobe.operands.exchange import Counterexample
 from accprobe.operands.request import Request
-from accprobe.report import report
-from accprobe.report.report import Row, Status
+from accprobe.report.rows import Rivals, Row, Status
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import Lowering
 from accprobe.verify.outcome import Verification
@@ -75,10 +75,8 @@ class Surveyor:
             name=inst.name,
             status="inferred",
             model=result.model,
-            verification=_verification(inst, verification),
-            rivals=report.Rivals(
-                tried=contest.tried, survived=tuple(report.Rival(field=r.field, value=str(r)) for r in contest.survived)
-            ),
+            verification=verification,
+            rivals=Rivals(tried=contest.tried, survived=tuple(rival.deviation for rival in contest.survived)),
             **_known(result),
         )
 
@@ -168,24 +166,10 @@ def witnessed(row: Row) -> Lowering | None:
 
 
 def _known(result: Characterisation) -> dict[str, Any]:
-    """Findings and their evidence."""
-    inst = result.instruction
-    found = {
-        name: report.Finding(value=f.value, bound=report.bound(f.bound), left=f.left, note=f.note)
-        for name, f in result.findings.items()
-    }
-    evidence = {name: tuple(report.exchange(inst, e) for e in f.evidence) for name, f in result.findings.items() if f.evidence}
-    return {"findings": found, "evidence": evidence, "unstable": result.unstable}
-
-
-def _verification(inst: Instruction, done: Verification) -> report.Verification:
-    return report.Verification(
-        dots=done.dots,
-        mismatches=done.mismatches,
-        seed=done.seed,
-        kinds=done.kinds,
-        counterexample=_counterexample(inst, done.counterexample) if done.counterexample else None,
-    )
+    """Findings, and their evidence beside them."""
+    findings = {name: replace(finding, evidence=()) for name, finding in result.findings.items()}
+    evidence = {name: finding.evidence for name, finding in result.findings.items() if finding.evidence}
+    return {"findings": findings, "evidence": evidence, "unstable": result.unstable}
 
 
 def _with_wrong(done: Verification, wrong: tuple[Counterexample, ...]) -> Verification:
@@ -199,8 +183,3 @@ def _with_wrong(done: Verification, wrong: tuple[Counterexample, ...]) -> Verifi
         kinds=done.kinds | {wrong[0].kind: len(wrong)},
         counterexample=done.counterexample or wrong[0],
     )
-
-
-def _counterexample(inst: Instruction, first: Counterexample) -> report.Counterexample:
-    expected = f"{first.expected:0{inst.d.storage_bits // 4}x}"
-    return report.Counterexample(kind=first.kind, exchange=report.exchange(inst, first.exchange), expected=expected)

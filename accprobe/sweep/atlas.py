@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from accprobe.isa import architectures
 from accprobe.model.tree import DotModel, IntegerArithmetic
-from accprobe.report.records import STRICT
+from accprobe.report.rows import STRICT
 from accprobe.sweep import prediction
 from accprobe.sweep.compilation import compile_all
 from accprobe.sweep.configurations import Configuration

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.report.records import Bound
+from accprobe.infer.findings import Bound
 
 Totals = NDArray[Any]
 """Sums in f32, or of integers in s32."""

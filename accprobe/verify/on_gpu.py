@@ -13,11 +13,12 @@ import numpy as np
 from accprobe.build import compiler
 from accprobe.devices.protocol import OnGpu
 from accprobe.evaluate.cuda.launch import MOST_FOUND, Drawing, Evaluator, Hardware, sources
-from accprobe.infer.findings import Counterexample, Exchange
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import CODES, PAIRS_KIND, Recipe, pairs, recipes
+from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import PAIRS, has_pairs, kinds
+from accprobe.operands.request import Request
 from accprobe.verify.outcome import Advance, Verification
 
 SIDE = 4096
@@ -96,11 +97,11 @@ class Bench:
     def counterexample(self, batch: Batch, found: tuple[int, int, int, int]) -> Counterexample:
         """One that `compare` found, its operands drawn again."""
         row, column, got, expected = found
-        a, b, c, _ = self.arrays(batch)
         self.draw(batch)
-        line_a, line_b, addend = (x.get() for x in (a[row], b[column], c[row, column]))
-        exchange = Exchange(tuple(line_a.tolist()), tuple(line_b.tolist()), int(addend), got)
-        return Counterexample(exchange, expected, batch.kind)
+        a, b, c, d = self.arrays(batch)
+        request = Request(a[row].get()[None], b[column].get()[None], c[row, column].get().reshape(1))
+        answers, wanted = (np.array([x], d.dtype) for x in (got, expected))
+        return Counterexample.of(request, 0, answers, wanted, batch.kind)
 
 
 def prepare(device: OnGpu, models: Mapping[Instruction, DotModel]) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from accprobe.infer.findings import Counterexample
+from pydantic import Field
+
+from accprobe.operands.exchange import Counterexample
 
 Advance = Callable[[int, int], None]
 """Called as a comparison goes on, with how many more dot products were compared, and how many of them differed."""
@@ -15,12 +18,15 @@ def silent(compared: int, differed: int) -> None:
     """Nobody is told."""
 
 
+Count = Annotated[int, Field(ge=0)]
+
+
 @dataclass(frozen=True)
 class Verification:
     """The outcome: dots compared (in all and of each operand kind), how many differed, and the first that did."""
 
-    dots: int
-    mismatches: int
+    dots: Count
+    mismatches: Count
     seed: int
     kinds: dict[str, int] = field(default_factory=dict)
     counterexample: Counterexample | None = None

@@ -9,9 +9,9 @@ import numpy as np
 from accprobe.devices.protocol import Device, dot_expecting
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.findings import counterexample
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
+from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import PAIRS, draw, kinds, pairs
 from accprobe.operands.request import Request
 from accprobe.verify.outcome import Advance, Verification, silent
@@ -45,7 +45,7 @@ def verify(
         counts[kind] = counts.get(kind, 0) + len(expected)
         mismatches += len(wrong)
         if len(wrong) and first is None:
-            first = counterexample(operands, got, expected, int(wrong[0]), kind)
+            first = Counterexample.of(operands, int(wrong[0]), got, expected, kind)
         advance(len(expected), len(wrong))
     every = {kind: counts.get(kind, 0) for kind in kinds(inst)}
     return Verification(dots, mismatches, seed, every | counts, first)

@@ -9,10 +9,10 @@ from math import comb
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.findings import Counterexample, Exchange
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
+from accprobe.operands.exchange import Counterexample
 from accprobe.operands.request import Request
 
 MOST_TRIED = 1 << 14
@@ -30,19 +30,16 @@ def shrink(ask: Ask, inst: Instruction, model: DotModel, found: Counterexample) 
 
     None where the device, asked again, does not differ from the model at all: the mismatch does not come back.
     """
-    a, b = (np.array(x, fmt.dtype) for x, fmt in ((found.exchange.a, inst.a), (found.exchange.b, inst.b)))
+    asked = found.exchange.request(inst)
+    a, b, c = asked.a[0], asked.b[0], int(asked.c[0])
     whole = tuple(int(k) for k in np.flatnonzero((a != 0) | (b != 0)))
 
     def tried(choices: Sequence[Choice]) -> list[tuple[Choice, Counterexample]]:
         """Those of the choices on which the model is still wrong."""
-        operands = _rows(inst, a, b, found.exchange.c, choices)
+        operands = _rows(inst, a, b, c, choices)
         got, expected = ask(operands), evaluate(model, inst, operands)
-        still = []
-        for row in np.flatnonzero(got != expected).tolist():
-            x, y, z = (column[row] for column in operands.columns)
-            exchange = Exchange(tuple(x.tolist()), tuple(y.tolist()), int(z), int(got[row]))
-            still.append((choices[row], Counterexample(exchange, int(expected[row]), found.kind)))
-        return still
+        still = np.flatnonzero(got != expected).tolist()
+        return [(choices[row], Counterexample.of(operands, row, got, expected, found.kind)) for row in still]
 
     best = tried([(whole, True)])
     if not best:

@@ -19,12 +19,12 @@ import numpy as np
 
 from accprobe.errors import UnknownName, VectorsError
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.findings import Exchange
 from accprobe.isa.families import FAMILIES
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.published import chip, known_models
 from accprobe.model.tree import DotModel
+from accprobe.operands.exchange import Counterexample
 from accprobe.operands.request import Request
 
 OPERANDS = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
@@ -65,14 +65,6 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Mismatch:
-    """The first dot product that a model gets wrong, and what it expects."""
-
-    exchange: Exchange
-    expected: int
-
-
-@dataclass(frozen=True)
 class Comparison:
     """One set of results against the model of the reading that explains most of it.
 
@@ -83,7 +75,7 @@ class Comparison:
     reading: Reading
     dots: int
     mismatches: int
-    first: Mismatch | None = None
+    first: Counterexample | None = None
     others: tuple[tuple[Reading, int], ...] = ()
 
 
@@ -144,10 +136,7 @@ def compare(recorded: Recorded, models: Models = published) -> Comparison:
     count, best, operands, got, wrong = min(tried, key=lambda t: t[0])
     first = None
     if count:
-        row = int(wrong[0])
-        a, b, c = operands.columns
-        d = int(_narrowed(dots.d[row : row + 1], best.inst.d)[0])
-        first = Mismatch(Exchange(tuple(a[row].tolist()), tuple(b[row].tolist()), int(c[row]), d), int(got[row]))
+        first = Counterexample.of(operands, int(wrong[0]), _narrowed(dots.d, best.inst.d), got, recorded.name)
     others = tuple((reading, n) for n, reading, *_ in tried if reading != best)
     return Comparison(recorded, best, len(dots.d), count, first, others)
 

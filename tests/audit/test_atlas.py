@@ -15,7 +15,7 @@ from accprobe.build import probes
 from accprobe.cli import main
 from accprobe.isa import architectures
 from accprobe.isa.instructions import catalog, parse
-from accprobe.report import report
+from accprobe.report.recorded import recorded
 from accprobe.sass import opcodes
 
 TEXT = files("accprobe.reports").joinpath("lowering.json").read_text(encoding="utf-8")
@@ -30,7 +30,7 @@ def became(name: str, target: str) -> list[tuple[str, int]]:
 
 def test_it_is_no_report() -> None:
     assert (ATLAS["schema"], ATLAS["kind"]) == (1, "lowering")
-    assert "lowering" not in report.recorded()
+    assert "lowering" not in recorded()
     assert ATLAS["compiler"].startswith("NVRTC ")
     assert ATLAS["disassembler"].startswith("nvdisasm ")
 

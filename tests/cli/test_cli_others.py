@@ -10,7 +10,7 @@ from accprobe.build import inventory
 from accprobe.cli import main
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import names
-from accprobe.report.report import recorded
+from accprobe.report.recorded import recorded
 
 
 def test_list_of_instructions_has_them_all() -> None:

@@ -9,7 +9,8 @@ from accprobe.cli import main
 from accprobe.compare.requirements import NOTHING, check, read
 from accprobe.errors import RequirementError
 from accprobe.report.columns import is_number, record
-from accprobe.report.report import Report, recorded
+from accprobe.report.recorded import recorded
+from accprobe.report.report import Report
 
 WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
 QGMMA = {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}

@@ -116,13 +116,10 @@ def test_what_one_side_does_not_know_is_undecided() -> None:
 
 def test_what_means_nothing_on_one_side_is_no_difference() -> None:
     exact = one(alignment_bits={"value": None, "bound": "exact"}, sums_alike="yes", add_result_bits=23)
-    exact = fake_report(
-        *(
-            row.model_dump(mode="json", exclude_defaults=True)
-            | {"findings": {k: f.model_dump(mode="json") for k, f in row.findings.items() if k != "alignment_rounding"}}
-            for row in exact.instructions
-        )
-    )
+    told = [row.model_dump(mode="json", exclude_defaults=True) for row in exact.instructions]
+    for row in told:
+        del row["findings"]["alignment_rounding"]
+    exact = fake_report(*told)
     pair = only_pair(diff(exact, one()))
     assert [d.field for d in pair.differences] == ["alignment_bits"]
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accprobe.compare.possible import OPERATORS, holds, overlap, possible
-from accprobe.report.report import Finding
+from accprobe.infer.findings import Finding
 
 exact = st.builds(Finding, value=st.integers(0, 40), bound=st.just("exact"))
 at_least = st.builds(Finding, value=st.integers(0, 40), bound=st.just("at_least"))

@@ -23,7 +23,8 @@ from accprobe.isa import families
 from accprobe.isa.instructions import catalog
 from accprobe.operands.kinds import PAIRS, draw
 from accprobe.render.content.cells import HEADERS
-from accprobe.report.report import SCHEMA, Report, Row
+from accprobe.report.report import SCHEMA, Report
+from accprobe.report.rows import Row
 from accprobe.report.words import register
 from accprobe.verify import vectors
 

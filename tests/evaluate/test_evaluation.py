@@ -46,7 +46,7 @@ def telling(inst: Instruction, model: DotModel, seed: int, n: int) -> Request:
 def relatives(inst: Instruction, model: DotModel) -> Iterator[DotModel]:
     """The model, those that differ from it in a field or several, and the model again."""
     yield model
-    for rival in (*rivals(model, {"order": Finding("order", "")}), *pairs(model), *groups(model)):
+    for rival in (*rivals(model, {"order": Finding("")}), *pairs(model), *groups(model)):
         yield rival.model
     for rungs in coarser(model):
         yield from (rival.model for rival in rungs[:3])

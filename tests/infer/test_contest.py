@@ -88,7 +88,7 @@ def test_the_other_integer_rule_is_contradicted(overflow: str) -> None:
 
 
 def test_undetermined_lists_every_value_left() -> None:
-    findings = {"alignment_bits": Finding("alignment_bits", 25, note="seen"), "zero_sign": Finding("zero_sign", "ieee")}
+    findings = {"alignment_bits": Finding(25, note="seen"), "zero_sign": Finding("ieee")}
     survived = tuple(Rival(KNOWN[FP8], (("alignment_bits", value),)) for value in (24, 26))
     left = settled(findings, Contest(9, (*survived, Rival(KNOWN[FP8], (("order", "[c 0]"),)))))
     assert left["alignment_bits"].bound == "undetermined"
@@ -100,9 +100,9 @@ def test_undetermined_lists_every_value_left() -> None:
 
 
 def test_effective_bits_are_as_uncertain_as_what_they_rest_on() -> None:
-    findings = {name: Finding(name, 13) for name in ("alignment_bits", "result_bits", "effective_bits")}
+    findings = {name: Finding(13) for name in ("alignment_bits", "result_bits", "effective_bits")}
     left = settled(findings, Contest(1, (Rival(KNOWN[FP8], (("result_bits", 12),)),)))
-    assert (left["effective_bits"].value, left["effective_bits"].bound) == (12, "at least")
+    assert (left["effective_bits"].value, left["effective_bits"].bound) == (12, "at_least")
     wider = settled(findings, Contest(1, (Rival(KNOWN[FP8], (("result_bits", 14),)),)))
     assert (wider["effective_bits"].value, wider["effective_bits"].bound) == (13, "exact"), "the alignment is the limit"
     unchanged = settled(findings, Contest(1, (Rival(KNOWN[FP8], (("nan", "0x7FC00000"),)),)))
@@ -112,12 +112,12 @@ def test_effective_bits_are_as_uncertain_as_what_they_rest_on() -> None:
 def test_what_no_rival_leaves_open_is_exact() -> None:
     """An experiment that could not tell two values apart is overruled by operands that could."""
     findings = {
-        "product_exponent": Finding("product_exponent", "unnormalised", "undetermined", ("unnormalised", "normalised product")),
-        "zero_terms": Finding("zero_terms", "ignored", "undetermined", ("ignored", "aligned"), "out of reach"),
-        "order": Finding("order", None),
+        "product_exponent": Finding("unnormalised", "undetermined", ("unnormalised", "normalised product")),
+        "zero_terms": Finding("ignored", "undetermined", ("ignored", "aligned"), "out of reach"),
+        "order": Finding(None),
     }
     left = settled(findings, Contest(2, (Rival(KNOWN[FP8], (("zero_terms", "aligned"),)),)), KNOWN[FP8])
-    assert left["product_exponent"] == Finding("product_exponent", "unnormalised")
+    assert left["product_exponent"] == Finding("unnormalised")
     assert left["zero_terms"] == findings["zero_terms"]
     contradicted = settled(findings, Contest(2, ()), None)
     assert contradicted == findings, "of a model that is wrong nothing follows"
@@ -130,7 +130,7 @@ def test_neighbouring_numbers_are_tried_until_one_is_contradicted() -> None:
     model = DotModel(chain([range(4)], arithmetic, "own add", replace(arithmetic, alignment_bits=None)))
     result, held = settle(SimulatedDevice({inst: model}), inst)
     finding = result.findings["alignment_bits"]
-    assert finding.bound == "at least"
+    assert finding.bound == "at_least"
     assert isinstance(finding.value, int)
     assert finding.value < 40
     survived = {rival.value for rival in held.survived if rival.field == "alignment_bits"}

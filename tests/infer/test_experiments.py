@@ -80,7 +80,7 @@ def assert_true(findings: dict[str, Finding], planted: Planted) -> None:
 def assert_holds(finding: Finding, planted: object) -> None:
     if finding.bound == "exact":
         assert finding.value == planted, finding
-    elif finding.bound == "at least":
+    elif finding.bound == "at_least":
         assert finding.value <= planted, finding
     elif len(finding.left) > 1:
         most = [int(left.removeprefix("at most ")) for left in finding.left if str(left).startswith("at most ")]

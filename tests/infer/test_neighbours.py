@@ -82,13 +82,13 @@ def test_fields_and_values_that_are_tried() -> None:
 
 
 def test_each_sum_is_changed_alone_too() -> None:
-    alone = [r for r in rivals(TWO_SUMS, found(TWO_SUMS)) if r.one_sum]
+    alone = [r for r in rivals(TWO_SUMS, found(TWO_SUMS)) if r.where]
     assert {r.field for r in alone} == {"alignment_bits", "alignment_rounding", "result_bits", "result_rounding"}
     for rival in alone:
         first, second = rival.model.root.nodes()
         assert first.arithmetic != second.arithmetic
         changed = first if first.arithmetic != TWO_SUMS.root.arithmetic else second
-        assert str(rival).endswith(f"in the sum with product {changed.products[0]}")
+        assert str(rival.deviation).endswith(f"in the sum with product {changed.products[0]}")
 
 
 def test_the_separate_add_is_changed_by_itself() -> None:

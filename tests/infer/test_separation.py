@@ -37,7 +37,7 @@ from accprobe.model.tree import (
 )
 from accprobe.operands.directed import OF_ONE_SIGN, Target, directed
 from accprobe.operands.kinds import draw, kinds
-from accprobe.operands.request import Request, joined
+from accprobe.operands.request import joined
 from accprobe.survey.surveyor import _with_wrong
 from accprobe.verify.outcome import Verification
 
@@ -75,7 +75,7 @@ def test_what_random_operands_do_not_reach(seed: int) -> None:
 
 def test_the_rival_is_contradicted_by_the_device() -> None:
     model = model_of(E5M2)
-    findings = {"order": Finding("order", model.order)}
+    findings = {"order": Finding(model.order)}
     for truth in ("unnormalised", "normalised operands"):
         device = SimulatedDevice({E5M2: changed(model, product_exponent=truth)})
         inferred = Characterisation(E5M2, findings, changed(model, product_exponent=truth))
@@ -87,17 +87,13 @@ def test_a_model_that_is_wrong_where_a_rival_is_right_is_no_confirmed_one() -> N
     """The inferred model normalises operands, the device does not, and only separating operands tell."""
     right = model_of(E5M2)
     wrong = changed(right, product_exponent="normalised operands")
-    result = challenge(SimulatedDevice({E5M2: right}), E5M2, Characterisation(E5M2, {"order": Finding("order", "")}, wrong))
+    result = challenge(SimulatedDevice({E5M2: right}), E5M2, Characterisation(E5M2, {"order": Finding("")}, wrong))
     assert result.wrong
     for found in result.wrong:
-        a, b = np.array([found.exchange.a], np.uint8), np.array([found.exchange.b], np.uint8)
-        c = np.array([found.exchange.c], np.uint16)
-        assert (
-            evaluate(right, E5M2, Request(a, b, c))
-            == found.exchange.d
-            != found.expected
-            == evaluate(wrong, E5M2, Request(a, b, c))
-        )
+        request = found.exchange.request(E5M2)
+        answers = [evaluate(model, E5M2, request)[0] for model in (right, wrong)]
+        assert answers == [found.exchange.answer(E5M2)[0], int(found.expected, 16)]
+        assert answers[0] != answers[1]
     done = _with_wrong(Verification(100, 0, 0, {"uniform": 100}), result.wrong)
     assert done.dots - 100 == done.mismatches == done.kinds["separating"] == len(result.wrong)
     assert done.counterexample == result.wrong[0]
@@ -158,7 +154,7 @@ def test_a_rival_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: 
     for name in ("rivals", "floors", "coarser", "groups"):
         monkeypatch.setattr(contest, name, lambda *_: ())
     monkeypatch.setattr(contest, "pairs", lambda _: [both])
-    inferred = Characterisation(E5M2, {"order": Finding("order", model.order)}, model)
+    inferred = Characterisation(E5M2, {"order": Finding(model.order)}, model)
     device = SimulatedDevice({E5M2: model})
     assert challenge(device, E5M2, inferred).survived == (both,)
     monkeypatch.setattr(contest, "rivals", lambda *_: [replace(both, changes=both.changes[:1])])

@@ -10,7 +10,8 @@ from accprobe.model.tree import DotModel
 from accprobe.render.pictures.bits import BitsLine, bits_picture, lines
 from accprobe.render.pictures.svg import text_element
 from accprobe.render.pictures.tree import tree_picture
-from accprobe.report.report import Report, Row
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
 
 ROWS = {row.name: row for row in Report.load("h200").measured}
 WGMMA = ROWS["wgmma.m64n8k32.f32.e4m3.e4m3"]

@@ -100,7 +100,7 @@ def test_errors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     def fails(*_: object) -> None:
         raise AccprobeError(HOSTILE)
 
-    monkeypatch.setattr("accprobe.report.report.Report.load", fails)
+    monkeypatch.setattr("accprobe.report.report.Report.read", fails)
     result = CliRunner().invoke(main, ["show", "x"])
     assert (result.exit_code, STEERS.search(result.stderr)) == (2, None)
     assert "owned" in result.stderr

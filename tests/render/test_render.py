@@ -129,7 +129,7 @@ def test_like_instructions_share_a_line_however_hard_they_were_tried() -> None:
     rows = []
     for suffix, (left, rivals, dots) in zip(("", ".rs"), tried, strict=True):
         row = float_row(f"wgmma.m64n8k32.f32.e4m3.e4m3{suffix}", 13, {"QGMMA": 1})
-        row["rivals"] = {"tried": rivals, "survived": [{"field": "zero_sign", "value": str(i)} for i in range(left)]}
+        row["rivals"] = {"tried": rivals, "survived": [{"changes": [["zero_sign", str(i)]]} for i in range(left)]}
         row["verification"] = {"dots": dots, "mismatches": 0, "seed": 0}
         rows.append(row)
     (line,) = (

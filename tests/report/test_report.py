@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 from broken_reports import BROKEN
-from fakes import DENSE, fake_report, float_row
+from fakes import fake_report, float_row
 
 from accprobe.errors import ReportError
-from accprobe.infer.findings import Exchange
-from accprobe.isa.instructions import parse
-from accprobe.report import report
-from accprobe.report.report import Autosave, Report
+from accprobe.report import recorded
+from accprobe.report.autosave import Autosave
+from accprobe.report.report import Report
 
 
 def test_saved_report_loads_as_it_was(tmp_path: Path) -> None:
@@ -54,13 +53,6 @@ def test_each_exchange_stands_on_a_line_of_its_own() -> None:
     assert all(line.count("3f800000") <= 1 for line in lines)
 
 
-def test_exchange_keeps_every_bit() -> None:
-    inst = parse(DENSE)
-    seen = Exchange(tuple(range(16)), tuple(range(240, 256)), 0xFFFFFFFF, 7)
-    assert report.exchange(inst, seen)[2:] == ("ffffffff", "00000007")
-    assert report.patterns(inst, report.exchange(inst, seen)) == seen
-
-
 @pytest.mark.parametrize(("text", "reason"), BROKEN.values(), ids=BROKEN)
 def test_broken_report_is_told_by_file_key_and_reason(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "broken.json"
@@ -86,15 +78,15 @@ def test_directory_is_no_report(tmp_path: Path) -> None:
 
 def test_recorded_report_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_report().save(tmp_path / "h200.json")
-    monkeypatch.setattr(report, "files", lambda package: tmp_path)
-    assert report.recorded() == ["h200"]
+    monkeypatch.setattr(recorded, "files", lambda package: tmp_path)
+    assert recorded.recorded() == ["h200"]
     assert Report.load("h200") == fake_report()
     with pytest.raises(ReportError, match=r"no recorded report 'h20'; of the recorded reports, did you mean h200\?"):
         Report.load("h20")
 
 
 def test_every_recorded_report_loads() -> None:
-    for name in report.recorded():
+    for name in recorded.recorded():
         assert Report.load(name).device.kind == "cuda"
 
 

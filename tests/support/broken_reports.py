@@ -28,10 +28,10 @@ BROKEN = {
     "nested too deeply": ("[" * 100_000, "it is not an accprobe report: it is nested too deeply"),
     "no object": ("[1, 2]", "it is not an accprobe report"),
     "another tool's": ('{"devices": [], "version": "1"}', "it is not an accprobe report, but another JSON file"),
-    "newer schema": (changed("schema", 2), "schema: this accprobe reads schema 1, the file has 2"),
-    "schema of another type": (changed("schema", "one"), "schema: this accprobe reads schema 1, the file has 'one'"),
+    "newer schema": (changed("schema", 3), "schema: this accprobe reads schema 2, the file has 3"),
+    "schema of another type": (changed("schema", "one"), "schema: this accprobe reads schema 2, the file has 'one'"),
     "field missing": (changed("device.name", None), "device.name: the key is missing"),
-    "unknown key": (changed("device.host", "me"), "device.host: there is no such key in schema 1"),
+    "unknown key": (changed("device.host", "me"), "device.host: there is no such key in schema 2"),
     "wrong type": (changed("seed", "0"), "seed: input should be a valid integer; it is '0'"),
     "a float for an integer": (changed("seed", 0.5), "seed: "),
     "unknown status": (changed("instructions.1.status", "ok"), "instructions.1.status: input should be 'confirmed'"),
@@ -48,6 +48,14 @@ BROKEN = {
     "no model": (changed("instructions.1.model", None), "instructions.1: status: 'confirmed', yet there is no model"),
     "broken model": (changed("instructions.1.model.order", "[c 0-"), "instructions.1.model: order"),
     "model of another kind": (changed("instructions.1.model.arithmetics", 3), "instructions.1.model: arithmetics"),
+    "unknown key of a finding": (
+        changed("instructions.1.findings.alignment_bits.why", "so"),
+        "instructions.1.findings.alignment_bits.why: there is no such key in schema 2",
+    ),
+    "evidence in a finding": (
+        changed("instructions.1.findings.alignment_bits.evidence", [["00", "00", "00", "00"]]),
+        "instructions.1: findings.alignment_bits.evidence: evidence stands beside the findings",
+    ),
     "evidence is no hex": (
         changed("instructions.1.evidence.alignment_bits", [["zz", "00", "00", "00"]]),
         "instructions.1.evidence.alignment_bits.0.0: ",

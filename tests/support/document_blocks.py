@@ -27,7 +27,9 @@ from accprobe.isa.instructions import catalog
 from accprobe.render.content import sweeps
 from accprobe.render.content.cells import cells
 from accprobe.render.content.phrases import on_one_line
-from accprobe.report.report import Report, Row, recorded
+from accprobe.report.recorded import recorded
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

@@ -10,7 +10,7 @@ import numpy as np
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.request import Request
-from accprobe.report.report import Report
+from accprobe.report.report import SCHEMA, Report
 from accprobe.sass.lowering import Lowering
 
 DENSE = "mma.sync.m16n8k16.s32.s8.s8.s32"
@@ -123,7 +123,7 @@ def report_data(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
         float_row("wgmma.m64n8k32.f32.e4m3.e4m3.rs", 13, {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}),
     )
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "tool": {"version": "0.1.0"},
         "environment": {"driver": "1.2"},
         "seed": 0,

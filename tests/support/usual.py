@@ -27,4 +27,4 @@ def found(model: DotModel, **bounds: str) -> dict[str, Finding]:
     arithmetic = model.root.arithmetic
     values = {field.name: getattr(arithmetic, field.name) for field in fields(arithmetic) if field.name != "result"}
     values["order"] = model.order
-    return {name: Finding(name, value, bounds.get(name, "exact")) for name, value in values.items()}
+    return {name: Finding(value, bounds.get(name, "exact")) for name, value in values.items()}

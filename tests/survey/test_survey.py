@@ -13,7 +13,8 @@ from accprobe.infer.findings import Finding
 from accprobe.infer.neighbours.rival import Rival
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.report.report import Report, Row
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
 from accprobe.survey import surveyor
 from accprobe.survey.run import survey
 from accprobe.survey.selection import matching
@@ -67,7 +68,7 @@ def test_model_that_mispredicts_is_inferred_only(monkeypatch: pytest.MonkeyPatch
     assert row.verification is not None
     first = row.verification.counterexample
     assert first is not None
-    assert int(first.expected, 16) ^ int(first.exchange[3], 16) == 1
+    assert int(first.expected, 16) ^ int(first.exchange.d, 16) == 1
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,5 @@ def test_worker_processes_find_what_this_process_finds(monkeypatch: pytest.Monke
 
 
 def test_undetermined_without_values_left_stays_as_it_was() -> None:
-    known = surveyor._known(
-        surveyor.Characterisation(parse(DENSE), {"order": Finding("order", None, "undetermined", note="any")})
-    )
+    known = surveyor._known(surveyor.Characterisation(parse(DENSE), {"order": Finding(None, "undetermined", note="any")}))
     assert known["findings"]["order"].left == ()

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from planted import Planted, float_models, instruction
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.findings import Counterexample, counterexample
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, IntegerArithmetic, chain
+from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.verify.shrink import shrink
@@ -29,15 +29,15 @@ def first_difference(inst: Instruction, one: DotModel, other: DotModel, seed: in
     operands = joined([draw(kind, inst, rng, 200) for kind in kinds(inst)])
     got, expected = evaluate(one, inst, operands), evaluate(other, inst, operands)
     wrong = np.flatnonzero(got != expected)
-    return counterexample(operands, got, expected, int(wrong[0]), "any") if len(wrong) else None
+    return Counterexample.of(operands, int(wrong[0]), got, expected, "any") if len(wrong) else None
 
 
 def assert_minimal(inst: Instruction, device: DotModel, model: DotModel, small: Counterexample) -> int:
     """It is a counterexample, and without any of its products it is none. Gives the number of products."""
-    a, b = np.array([small.exchange.a], inst.a.dtype), np.array([small.exchange.b], inst.b.dtype)
-    c = np.array([small.exchange.c], inst.c.dtype)
-    assert evaluate(device, inst, Request(a, b, c))[0] == small.exchange.d
-    assert evaluate(model, inst, Request(a, b, c))[0] == small.expected != small.exchange.d
+    a, b, c = small.exchange.request(inst).columns
+    assert evaluate(device, inst, Request(a, b, c))[0] == int(small.exchange.d, 16)
+    assert evaluate(model, inst, Request(a, b, c))[0] == int(small.expected, 16)
+    assert small.expected != small.exchange.d
     products = np.flatnonzero((a[0] != 0) | (b[0] != 0))
     for k in products:
         fewer = [np.where(np.arange(inst.k) == k, x.dtype.type(0), x) for x in (a, b)]
@@ -74,8 +74,9 @@ def test_no_choice_of_fewer_products_shows_it(fields: dict[str, object]) -> None
     assert small is not None
     choices = np.arange(1 << 17)
     bits = (choices[:, None] >> np.arange(17)) & 1 == 1
-    a, b = (np.where(bits[:, :16], np.array(x, np.uint16), np.uint16(0)) for x in (found.exchange.a, found.exchange.b))
-    c = np.where(bits[:, 16], np.uint32(found.exchange.c), np.uint32(0))
+    asked = found.exchange.request(BF16)
+    a, b = (np.where(bits[:, :16], x, np.uint16(0)) for x in (asked.a, asked.b))
+    c = np.where(bits[:, 16], asked.c, np.uint32(0))
     wrong = evaluate(device, BF16, Request(a, b, c)) != evaluate(MODEL, BF16, Request(a, b, c))
     fewest = ((a != 0) | (b != 0)).sum(axis=1)[wrong].min()
     assert assert_minimal(BF16, device, MODEL, small) == fewest

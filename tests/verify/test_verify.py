@@ -15,6 +15,7 @@ from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
+from accprobe.operands.exchange import hex_of
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
 from accprobe.verify import random as module
@@ -92,13 +93,9 @@ def assert_true(result: Verification, inst: Instruction, device: DotModel) -> No
     """Both give the words of the counterexample when they are asked again."""
     assert result.counterexample is not None
     found = result.counterexample.exchange
-    operands = Request(
-        np.array([found.a], inst.a.dtype),
-        np.array([found.b], inst.b.dtype),
-        np.array([found.c], inst.c.dtype),
-    )
-    assert evaluate(device, inst, operands).tolist() == [found.d]
-    assert evaluate(HOPPER[inst], inst, operands).tolist() == [result.counterexample.expected]
+    operands = found.request(inst)
+    assert evaluate(device, inst, operands).tolist() == [int(found.d, 16)]
+    assert evaluate(HOPPER[inst], inst, operands).tolist() == [int(result.counterexample.expected, 16)]
     assert found.d != result.counterexample.expected
     assert result.counterexample.kind in kinds(inst)
 
@@ -159,8 +156,8 @@ def test_first_mismatch_is_the_first() -> None:
     assert result.counterexample is not None
     first = draw("uniform", BF16, np.random.default_rng([3, 0, 0]), result.kinds["uniform"])
     assert result.counterexample.kind == "uniform"
-    assert result.counterexample.exchange.a == tuple(first.a[0].tolist())
-    assert result.counterexample.exchange.c == int(first.c[0])
+    assert result.counterexample.exchange.a == hex_of(first.a[0])
+    assert result.counterexample.exchange.c == hex_of(first.c[0])
 
 
 def test_seed_decides() -> None:

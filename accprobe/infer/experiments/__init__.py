@@ -15,7 +15,7 @@ from accprobe.infer.experiments.order import order
 from accprobe.infer.experiments.precision import precision
 from accprobe.infer.experiments.specials import nan, overflow, zero_signs
 from accprobe.infer.experiments.subnormals import subnormals
-from accprobe.infer.findings import Finding
+from accprobe.infer.findings import Findings
 from accprobe.infer.workbench import Workbench
 
 When = Literal["structure", "rules", "integers"]
@@ -23,7 +23,7 @@ When = Literal["structure", "rules", "integers"]
 integers all at once."""
 
 
-Experiment = Callable[[Workbench, Draft], tuple[Draft, list[Finding]]]
+Experiment = Callable[[Workbench, Draft], tuple[Draft, Findings]]
 
 EXPERIMENTS: dict[When, tuple[Experiment, ...]] = {
     "structure": (order, subnormals, precision),
@@ -32,10 +32,10 @@ EXPERIMENTS: dict[When, tuple[Experiment, ...]] = {
 }
 
 
-def experiment(bench: Workbench, draft: Draft, when: When) -> tuple[Draft, list[Finding]]:
+def experiment(bench: Workbench, draft: Draft, when: When) -> tuple[Draft, Findings]:
     """What is inferred by those experiments, one after another, each within the reach that is known by then."""
-    findings: list[Finding] = []
+    findings: Findings = {}
     for run in EXPERIMENTS[when]:
         draft, found = run(bench.within(draft.reach), draft)
-        findings += found
+        findings |= found
     return draft, findings

@@ -10,7 +10,7 @@ import numpy as np
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft
 from accprobe.infer.elimination import eliminate
-from accprobe.infer.findings import Finding
+from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.isa.formats import Format
 from accprobe.model.tree import ProductExponent, ZeroTerms
@@ -20,21 +20,21 @@ Codes = tuple[int, int]
 """A bit pattern of A and one of B."""
 
 
-def largest_exponent(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+def largest_exponent(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """Which exponent a product takes part with in the search for the largest one, and whether a zero product does."""
     f = draft.arithmetic("sum").alignment_bits
     if f is None:
-        return draft, []
+        return draft, {}
     candidates = {rule: draft.change("sum", product_exponent=rule).model() for rule in get_args(ProductExponent)}
     note = "no products of these operands have bits that one rule keeps and the other cuts"
-    rule = eliminate(bench, "product_exponent", candidates, _misleading_products(bench, draft, f), note)
+    rule = eliminate(bench, candidates, _misleading_products(bench, draft, f), note)
     draft = draft.change("sum", product_exponent=rule.value)
     if rule.value != "unnormalised":
-        return draft, [rule]
+        return draft, {"product_exponent": rule}
     candidates = {z: draft.change("sum", zero_terms=z).model() for z in get_args(ZeroTerms)}
     note = "no operands of that sum lie low enough for a zero's exponent to cut them"
-    zeros = eliminate(bench, "zero_terms", candidates, _zero_products(bench, draft, f), note)
-    return draft.change("sum", zero_terms=zeros.value), [rule, zeros]
+    zeros = eliminate(bench, candidates, _zero_products(bench, draft, f), note)
+    return draft.change("sum", zero_terms=zeros.value), {"product_exponent": rule, "zero_terms": zeros}
 
 
 def _misleading_products(bench: Workbench, draft: Draft, f: int) -> Request:
@@ -109,7 +109,7 @@ def _zero_products(bench: Workbench, draft: Draft, f: int) -> Request:
     return operands
 
 
-def floor(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+def floor(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """The lowest exponent L that terms are aligned to: bits below 2^(L - F) are lost however small the terms are.
 
     The first answer that differs from a model without a floor gives L. Where none does, L is at most the highest value
@@ -117,10 +117,10 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     """
     f = draft.arithmetic("sum").alignment_bits
     if f is None:
-        return draft, []
+        return draft, {}
     families = [family for family in _families(bench, draft, f) if family]
     if not families:
-        return draft, [Finding("min_exponent", None, "undetermined", ("none",), "no operand is small enough to tell")]
+        return draft, {"min_exponent": Finding(None, "undetermined", ("none",), "no operand is small enough to tell")}
     lowest = [e for family in families for e, _ in family]
     operands = bench.rows([row for family in families for _, row in family])
     d = bench.ask(operands)
@@ -134,17 +134,17 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
         evidence = bench.exchanges(operands, d, wrong[:2])
         same = tuple(near for near in range(level - 3, level + 4) if explains(near))
         if len(same) == 1:
-            return _at(draft, same[0]), [Finding("min_exponent", same[0], evidence=evidence)]
+            return _at(draft, same[0]), {"min_exponent": Finding(same[0], evidence=evidence)}
         if same:
             note = "these give the same bits on every operand that can be made"
-            return _at(draft, same[0]), [Finding("min_exponent", same[0], "undetermined", same, note, evidence)]
+            return _at(draft, same[0]), {"min_exponent": Finding(same[0], "undetermined", same, note, evidence)}
         note = "the smallest sums are not those of any floor"
-        return draft, [Finding("min_exponent", None, "undetermined", note=note, evidence=evidence)]
+        return draft, {"min_exponent": Finding(None, "undetermined", note=note, evidence=evidence)}
     most = next((level for level in range(min(lowest) + f, max(lowest) + f + 1) if not explains(level + 1)), None)
     note = "no input reaches below it: smaller bits are not made, or do not show in the result"
     left = ("none", f"at most {most}") if most is not None else ("none", "any")
     evidence = bench.exchanges(operands, d, range(min(2, len(d))))
-    return draft, [Finding("min_exponent", None, "undetermined", left, note, evidence)]
+    return draft, {"min_exponent": Finding(None, "undetermined", left, note, evidence)}
 
 
 Family = list[tuple[int, Row]]

@@ -11,13 +11,13 @@ import numpy as np
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.elimination import EVIDENCE, eliminate
-from accprobe.infer.findings import Finding
+from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Workbench
 from accprobe.model.tree import IntegerArithmetic, IntegerOverflow
 from accprobe.operands.request import Request
 
 
-def integers(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+def integers(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """The model of an integer instruction, of which the draft is one sum.
 
     Where sums wrap, every order gives the same bits, so the tree is written as one sum. Where they saturate, C = the
@@ -25,14 +25,14 @@ def integers(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     """
     inst = bench.inst
     candidates = {o: _with(draft, IntegerArithmetic(inst.d, o)).model() for o in get_args(IntegerOverflow)}
-    overflow = eliminate(bench, "overflow", candidates, _edges(bench))
+    overflow = eliminate(bench, candidates, _edges(bench))
     draft = _with(draft, IntegerArithmetic(inst.d, "saturate" if overflow.value == "saturate" else "wrap"))
     note = "additions modulo 2^32 give the same bits in every order; written as one sum"
-    order = Finding("order", None, "undetermined", note=note)
+    order = Finding(None, "undetermined", note=note)
     if overflow.value == "saturate":
         draft, order = _precedence(bench, draft)
     width = _width(bench, draft)
-    return draft, [order, overflow, width]
+    return draft, {"order": order, "overflow": overflow, "result_bits": width}
 
 
 def _with(draft: Draft, arithmetic: IntegerArithmetic) -> Draft:
@@ -69,7 +69,7 @@ def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:
     inst = bench.inst
     if not _negative(bench):
         note = "products of unsigned numbers only add up, so every order saturates alike; written as one sum"
-        return draft, Finding("order", None, "undetermined", note=note)
+        return draft, Finding(None, "undetermined", note=note)
     pairs = list(permutations(range(inst.k), 2))
     operands = Request.zeros(inst, len(pairs))
     operands.c[:] = inst.c.largest
@@ -85,10 +85,8 @@ def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:
     draft = replace(draft, tree=tree)
     shown = bench.exchanges(operands, d, range(EVIDENCE))
     if np.array_equal(evaluate(draft.model(), inst, operands), d):
-        return draft, Finding("order", None, evidence=shown)
-    return draft, Finding(
-        "order", None, "undetermined", note="no order of additions explains where sums saturate", evidence=shown
-    )
+        return draft, Finding(None, evidence=shown)
+    return draft, Finding(None, "undetermined", note="no order of additions explains where sums saturate", evidence=shown)
 
 
 def _width(bench: Workbench, draft: Draft) -> Finding:
@@ -104,10 +102,9 @@ def _width(bench: Workbench, draft: Draft) -> Finding:
     wrong = np.flatnonzero(d != evaluate(draft.model(), inst, operands))
     if len(wrong):
         return Finding(
-            "result_bits",
             None,
             "undetermined",
             note="large sums differ from 32-bit ones",
             evidence=bench.exchanges(operands, d, wrong[:EVIDENCE]),
         )
-    return Finding("result_bits", inst.d.bits, evidence=bench.exchanges(operands, d, range(EVIDENCE)))
+    return Finding(inst.d.bits, evidence=bench.exchanges(operands, d, range(EVIDENCE)))

@@ -18,8 +18,9 @@ from itertools import combinations
 import numpy as np
 
 from accprobe.infer.draft import Draft, Tree
-from accprobe.infer.findings import Exchange, Finding
+from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Row, Workbench, power
+from accprobe.operands.exchange import Exchange
 
 EVIDENCE = 6
 RATIO = 120
@@ -30,18 +31,18 @@ class _Contradiction(Exception):
     """The answers are not those of any tree."""
 
 
-def order(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+def order(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """The summation tree. Where it cannot be told, that of the draft, and a finding that says so."""
     big, unit = _magnitudes(bench)
     if big - unit <= bench.inst.d.mantissa_bits + 2:
         note = f"products span only {big - unit} bits, too few for a unit to be lost beside a large one"
-        return draft, [Finding("order", None, "undetermined", note=note)]
+        return draft, {"order": Finding(None, "undetermined", note=note)}
     search = _Search(bench, big, unit)
     try:
         tree = search.build([bench.addend, *range(bench.inst.k)])
     except _Contradiction as contradiction:
-        return draft, [Finding("order", None, "undetermined", note=str(contradiction), evidence=search.evidence)]
-    return replace(draft, tree=tree), [Finding("order", None, evidence=search.evidence)]
+        return draft, {"order": Finding(None, "undetermined", note=str(contradiction), evidence=search.evidence)}
+    return replace(draft, tree=tree), {"order": Finding(None, evidence=search.evidence)}
 
 
 def _magnitudes(bench: Workbench) -> tuple[int, int]:

@@ -9,7 +9,6 @@ limits come apart: exact up to j = min(F, result bits - g).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 from typing import get_args
 
@@ -19,25 +18,26 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Node, Slot, roles
 from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
 from accprobe.infer.experiments.dense import dense_roundings
-from accprobe.infer.experiments.series import REACH, Family, agree, limit, span
+from accprobe.infer.experiments.series import REACH, Family, agree, limit, named, span
 from accprobe.infer.experiments.two_terms import two_term_precision, two_term_rows
-from accprobe.infer.findings import Exchange, Finding
+from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench, power
 from accprobe.model.features import Name
 from accprobe.model.tree import SUM_BITS, AlignmentRounding, Role, Rounding, UnderflowSign
+from accprobe.operands.exchange import Exchange
 
 
-def precision(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+def precision(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """Alignment bits, result bits and both roundings of the sums of each role."""
-    findings: list[Finding] = []
+    findings: Findings = {}
     for role in roles(draft):
         draft, found = _of_role(bench, draft, role)
         draft, found = dense_roundings(bench, draft, role, found)
-        findings += [replace(finding, feature=str(Name(finding.feature, role))) for finding in found]
+        findings |= {str(Name(feature, role)): finding for feature, finding in found.items()}
     return draft, findings
 
 
-def _of_role(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft, list[Finding]]:
+def _of_role(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft, Findings]:
     """Alignment bits, result bits and both roundings of the sums of one role, measured on the one that shows most.
 
     The other sums of the role are asked the rows that tell neighbouring values apart: "sums_alike".
@@ -46,31 +46,31 @@ def _of_role(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft, list[Fi
     best = min(nodes, key=lambda node: (-min(len(node.slots), 3), node.depth, -len(node.slots)))
     draft, findings = _precision(bench, draft, best) if len(best.slots) > 2 else two_term_precision(bench, draft, best)
     others = [node for node in nodes if node is not best]
-    return draft, findings + ([_alike(bench, draft, role, others)] if others else [])
+    return draft, findings | ({"sums_alike": _alike(bench, draft, role, others)} if others else {})
 
 
-def _precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, list[Finding]]:
+def _precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, Findings]:
     """Of a sum of three terms or more."""
     role = node.role
     limits = {label: limit(bench, family) for label, family in _cancelling(bench, node) if family}
-    alignment = agree("alignment_bits", limits)
+    alignment = agree(limits)
     f = alignment.value if isinstance(alignment.value, int) else 0
     draft = draft.change(role, alignment_bits=min(f, SUM_BITS - 2 - len(node.slots).bit_length()))
     result = _result_bits(bench, node, f)
     r = int(result.value or 0)
-    if result.bound == "at least":
+    if result.bound == "at_least":
         r = max(r, bench.widest_result(f))
     draft = draft.change(role, result_bits=r)
     roundings = {rounding: draft.change(role, result_rounding=rounding).model() for rounding in get_args(Rounding)}
     rows = fitting(bench, _rounding_rows(bench, node, f, r))
-    rounding = eliminate(bench, "result_rounding", roundings, rows, "no sum has more bits than the result keeps")
+    rounding = eliminate(bench, roundings, rows, "no sum has more bits than the result keeps")
     draft = draft.change(role, result_rounding=rounding.value)
-    if alignment.bound == "at least":
+    if alignment.bound == "at_least":
         draft, alignment, f = _further(bench, draft, node, alignment)
     cuts = {cut: draft.change(role, alignment_rounding=cut).model() for cut in get_args(AlignmentRounding)}
     rows = fitting(bench, _cut_rows(bench, node, f) if alignment.bound == "exact" else [])
-    cut = eliminate(bench, "alignment_rounding", cuts, rows, "no operand reaches below the cut")
-    return draft.change(role, alignment_rounding=cut.value), [alignment, result, rounding, cut]
+    cut = eliminate(bench, cuts, rows, "no operand reaches below the cut")
+    return draft.change(role, alignment_rounding=cut.value), named(alignment, result, rounding, cut)
 
 
 def _further(bench: Workbench, draft: Draft, node: Node, alignment: Finding) -> tuple[Draft, Finding, int]:
@@ -94,7 +94,7 @@ def _further(bench: Workbench, draft: Draft, node: Node, alignment: Finding) -> 
         ]
         found = max((limit(bench, rows, model) for model in models), key=lambda x: (not x.exact, x.bits)) if rows else None
         if found is not None and found.exact:
-            exact = Finding("alignment_bits", found.bits, evidence=found.evidence)
+            exact = Finding(found.bits, evidence=found.evidence)
             return draft.change(role, alignment_bits=min(found.bits, most)), exact, found.bits
     return widest, alignment, reached
 
@@ -109,9 +109,9 @@ def _alike(bench: Workbench, draft: Draft, role: Role, others: list[Node]) -> Fi
     d = bench.ask(operands)
     wrong = np.flatnonzero(d != evaluate(draft.model(), bench.inst, operands))
     if not len(wrong):
-        return Finding("sums_alike", "yes", evidence=bench.exchanges(operands, d, range(min(EVIDENCE, len(d)))))
+        return Finding("yes", evidence=bench.exchanges(operands, d, range(min(EVIDENCE, len(d)))))
     evidence = bench.exchanges(operands, d, wrong[:EVIDENCE])
-    return Finding("sums_alike", "no", "undetermined", note="some sums differ from the one measured", evidence=evidence)
+    return Finding("no", "undetermined", note="some sums differ from the one measured", evidence=evidence)
 
 
 def _telling_rows(bench: Workbench, node: Node, f: int | None, r: int) -> Iterator[Row]:
@@ -171,12 +171,12 @@ def _result_bits(bench: Workbench, node: Node, f: int) -> Finding:
         found = limit(bench, family)
         evidence += found.evidence
         if found.exact and found.bits < f:
-            return Finding("result_bits", found.bits + g, evidence=evidence)
+            return Finding(found.bits + g, evidence=evidence)
         reached = max(reached, found.bits + g)
         if reached >= most:
-            return Finding("result_bits", most, evidence=evidence)
+            return Finding(most, evidence=evidence)
     note = f"the alignment keeps {f} bits, and no sum of {len(node.slots)} terms has more than {reached} to round"
-    return Finding("result_bits", reached, "at least", (), note, evidence)
+    return Finding(reached, "at_least", (), note, evidence)
 
 
 def _headed(bench: Workbench, node: Node, f: int) -> Iterator[tuple[int, Family]]:

@@ -8,9 +8,10 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Slot
-from accprobe.infer.findings import Exchange, Finding
+from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench
 from accprobe.model.tree import DotModel
+from accprobe.operands.exchange import Exchange
 
 REACH = 70
 """Bits below M that are tried at most."""
@@ -61,16 +62,22 @@ def _exact(bench: Workbench, row: Row) -> int | None:
     return bench.result(Dyadic(total, lowest))
 
 
-def agree(feature: str, limits: dict[str, Limit]) -> Finding:
+def agree(limits: dict[str, Limit]) -> Finding:
     """One number from several families: the exact ones must agree, and reach as far as every lower bound."""
     if not limits:
-        return Finding(feature, 0, "at least", note="no operands reach below the largest term")
+        return Finding(0, "at_least", note="no operands reach below the largest term")
     exact = {limit.bits for limit in limits.values() if limit.exact}
     evidence = tuple(e for limit in limits.values() for e in limit.evidence)
     reached = max((limit.bits for limit in limits.values() if not limit.exact), default=0)
     if len(exact) > 1 or (exact and reached > min(exact)):
         seen = ", ".join(f"{label}: {limit.bits}{'' if limit.exact else ' or more'}" for label, limit in limits.items())
-        return Finding(feature, min(exact), "undetermined", tuple(sorted(exact)), f"differs by term ({seen})", evidence)
+        return Finding(min(exact), "undetermined", tuple(sorted(exact)), f"differs by term ({seen})", evidence)
     if exact:
-        return Finding(feature, exact.pop(), evidence=evidence)
-    return Finding(feature, reached, "at least", note="no operand reaches further below the largest term", evidence=evidence)
+        return Finding(exact.pop(), evidence=evidence)
+    return Finding(reached, "at_least", note="no operand reaches further below the largest term", evidence=evidence)
+
+
+def named(alignment: Finding, result: Finding, rounding: Finding, cut: Finding | None = None) -> Findings:
+    """What is found of the bits of one role's sums, by feature."""
+    found = {"alignment_bits": alignment, "result_bits": result, "result_rounding": rounding}
+    return found | ({"alignment_rounding": cut} if cut else {})

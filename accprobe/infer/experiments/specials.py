@@ -12,7 +12,7 @@ import numpy as np
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, roles
 from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
-from accprobe.infer.findings import Finding
+from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.isa.formats import Format
 from accprobe.model.features import Name
@@ -21,7 +21,7 @@ from accprobe.model.tree import DotModel, NanPayload, Overflow, Role, Subnormals
 from accprobe.operands.request import Request, joined
 
 
-def nan(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+def nan(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """What an invalid operation gives, and what becomes of NaN operands of any sign and payload."""
     inst = bench.inst
     operands = _invalid(bench)
@@ -29,14 +29,14 @@ def nan(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
     seen = tuple(dict.fromkeys(int(x) for x in d))
     shown = tuple(f"0x{x:0{inst.d.storage_bits // 4}X}" for x in seen)
     draft = draft.change("sum", nan=seen[0]).change("add", nan=seen[0])
-    pattern = Finding("nan", shown[0], evidence=bench.exchanges(operands, d, range(min(EVIDENCE, len(d)))))
+    pattern = Finding(shown[0], evidence=bench.exchanges(operands, d, range(min(EVIDENCE, len(d)))))
     if len(seen) == 1:
-        return draft, [pattern, Finding("nan_payload", "dropped", evidence=pattern.evidence)]
+        return draft, {"nan": pattern, "nan_payload": Finding("dropped", evidence=pattern.evidence)}
     if len({inst.a, inst.b, inst.c, inst.d}) > 1:
-        return draft, [replace(pattern, bound="undetermined", left=shown, note="depends on the operands")]
+        return draft, {"nan": replace(pattern, bound="undetermined", left=shown, note="depends on the operands")}
     candidates = {rule: draft.change("sum", nan_payload=rule).model() for rule in get_args(NanPayload)}
-    payload = eliminate(bench, "nan_payload", candidates, joined([operands, _rival_nans(bench)]))
-    return draft.change("sum", nan_payload=payload.value), [pattern, payload]
+    payload = eliminate(bench, candidates, joined([operands, _rival_nans(bench)]))
+    return draft.change("sum", nan_payload=payload.value), {"nan": pattern, "nan_payload": payload}
 
 
 def _invalid(bench: Workbench) -> Request:
@@ -84,15 +84,15 @@ def _nans(fmt: Format) -> Iterator[int]:
             yield from (fmt.infinity | payload << low, fmt.infinity | payload << low | fmt.sign_bit)
 
 
-def overflow(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+def overflow(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """What a finite sum above the largest result becomes."""
-    findings = []
+    findings: Findings = {}
     for role in roles(draft):
         candidates: dict[Value, DotModel] = {o: draft.change(role, overflow=o).model() for o in get_args(Overflow)}
         note = "no sum of these operands exceeds the largest result"
-        finding = eliminate(bench, str(Name("overflow", role)), candidates, fitting(bench, list(_large(bench, role))), note)
+        finding = eliminate(bench, candidates, fitting(bench, list(_large(bench, role))), note)
         draft = draft.change(role, overflow=finding.value)
-        findings.append(finding)
+        findings[str(Name("overflow", role))] = finding
     return draft, findings
 
 
@@ -112,7 +112,7 @@ def _large(bench: Workbench, role: Role) -> Iterator[Row]:
         yield {bench.addend: largest, 0: Dyadic(sign, top)}
 
 
-def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """The sign of a sum that is zero, and of one that rounds to zero, of both roles at once: one shows through the other.
 
     Where it is not known yet whether subnormals of C are read: that too, which the sign of the zero that C becomes may tell.
@@ -128,17 +128,17 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
         drafts["/".join((*combination, addend))] = changed, (*combination, addend)
     operands = joined([_zeros(bench), _underflowing(bench, draft), _subnormal_addends(bench)])
     note = "no sum of these operands shows it: none is too small for the result, or the next sum hides a zero's sign"
-    joint = eliminate(bench, "zero_sign", {name: d.model() for name, (d, _) in drafts.items()}, operands, note)
+    joint = eliminate(bench, {name: d.model() for name, (d, _) in drafts.items()}, operands, note)
     explained = bool(joint.left) or joint.bound == "exact"
     left = [drafts[str(name)][1] for name in joint.left or (joint.value,)]
-    findings = []
+    findings: Findings = {}
     features = [str(Name(field, role)) for role, field in fields] + ["subnormal_addend"] * (len(addends) > 1)
     for i, feature in enumerate(features):
         values = tuple(dict.fromkeys(combination[i] for combination in left))
         if len(values) == 1 and explained:
-            findings.append(Finding(feature, values[0], evidence=joint.evidence))
+            findings[feature] = Finding(values[0], evidence=joint.evidence)
         else:
-            findings.append(Finding(feature, values[0], "undetermined", values, joint.note, joint.evidence))
+            findings[feature] = Finding(values[0], "undetermined", values, joint.note, joint.evidence)
     return drafts[str(joint.value)][0], findings
 
 
@@ -198,9 +198,8 @@ def carries(bench: Workbench, model: DotModel) -> Finding:
     d = bench.ask(operands)
     wrong = np.flatnonzero(d != evaluate(model, inst, operands))
     if not len(wrong):
-        return Finding("carries", "kept", evidence=bench.exchanges(operands, d, [2 * inst.k - 2, 4 * inst.k - 2]))
+        return Finding("kept", evidence=bench.exchanges(operands, d, [2 * inst.k - 2, 4 * inst.k - 2]))
     return Finding(
-        "carries",
         "lost",
         "undetermined",
         note="sums of one sign differ from the model",

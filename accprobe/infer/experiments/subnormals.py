@@ -8,7 +8,7 @@ from typing import get_args
 
 from accprobe.infer.draft import Draft, roles
 from accprobe.infer.elimination import eliminate
-from accprobe.infer.findings import Finding
+from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Reach, Row, Workbench, encode, power
 from accprobe.isa.formats import Format
 from accprobe.model.features import Name
@@ -16,7 +16,7 @@ from accprobe.model.tree import Subnormals
 from accprobe.operands.request import Request
 
 
-def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
+def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """All of it at once: each alone is ambiguous where an input can only be seen through the result."""
     present = roles(draft)
     features = ["subnormal_operands", "subnormal_addend", *(str(Name("subnormal_results", role)) for role in present)]
@@ -28,18 +28,18 @@ def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, list[Finding]]:
             changed = changed.change(role, subnormal_results=value)
         combination = (of_operands, of_addend, *results)
         drafts["/".join(combination)] = changed, combination
-    joint = eliminate(bench, "subnormals", {name: d.model() for name, (d, _) in drafts.items()}, _operands(bench))
+    joint = eliminate(bench, {name: d.model() for name, (d, _) in drafts.items()}, _operands(bench))
     explained = bool(joint.left) or joint.bound == "exact"
     left = [drafts[str(name)][1] for name in joint.left or (joint.value,)]
-    findings = []
+    findings: Findings = {}
     for i, feature in enumerate(features):
         values = tuple(dict.fromkeys(combination[i] for combination in left))
         if len(values) == 1 and explained:
-            findings.append(Finding(feature, values[0], evidence=joint.evidence))
+            findings[feature] = Finding(values[0], evidence=joint.evidence)
         else:
             note = "no such subnormal can be made, or a lost input and a lost result look the same" if explained else joint.note
-            findings.append(Finding(feature, values[0], "undetermined", values, note, joint.evidence))
-    operands, addend = (f.value == "kept" and f.bound == "exact" for f in findings[:2])
+            findings[feature] = Finding(values[0], "undetermined", values, note, joint.evidence)
+    operands, addend = (findings[name].value == "kept" and findings[name].bound == "exact" for name in features[:2])
     reach = Reach(operands, addend)
     reach = replace(reach, smallest_result=_smallest_result(bench.within(reach)))
     return replace(drafts[str(joint.value)][0], reach=reach), findings

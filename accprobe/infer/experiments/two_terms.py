@@ -6,14 +6,13 @@ Nothing can cancel M there but t itself, so the alignment shows only in how the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import get_args
 
 from accprobe.errors import AccprobeError
 from accprobe.infer.draft import Draft, Node, Slot
 from accprobe.infer.elimination import eliminate, fitting
-from accprobe.infer.experiments.series import REACH, Family, agree, limit, span
-from accprobe.infer.findings import Finding
+from accprobe.infer.experiments.series import REACH, Family, agree, limit, named, span
+from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench, power
 from accprobe.model.tree import AlignmentRounding, Rounding
 
@@ -21,14 +20,14 @@ EVERY = 8
 """Bits from one row to the next where rows are asked of sums that should be exact as another one is."""
 
 
-def two_term_precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, list[Finding]]:
+def two_term_precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, Findings]:
     """Two slots: nothing can cancel M but t itself, so the alignment shows only in how the result is rounded.
 
     M - t is exact while the alignment keeps j bits and the result j - 1: one more than M + t where the result is the limit.
     """
     role = node.role
-    adding = agree("result_bits", {k: limit(bench, f) for k, f in _pairs(bench, node, 1)})
-    taking = agree("result_bits", {k: limit(bench, f) for k, f in _pairs(bench, node, -1)})
+    adding = agree({k: limit(bench, f) for k, f in _pairs(bench, node, 1)})
+    taking = agree({k: limit(bench, f) for k, f in _pairs(bench, node, -1)})
     most = bench.inst.d.mantissa_bits
     kept, lent = adding.value, taking.value
     if not isinstance(kept, int) or not isinstance(lent, int):
@@ -36,31 +35,26 @@ def two_term_precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draf
     if lent <= kept < most:
         note = "the alignment is the limit; no sum of two terms has more bits to round"
         draft = draft.change(role, alignment_bits=kept, result_bits=max(kept, bench.widest_result(kept)))
-        alignment = replace(adding, feature="alignment_bits")
-        result = Finding("result_bits", kept, "at least", (), note, adding.evidence)
-        rounding = Finding(
-            "result_rounding", "RZ", "undetermined", get_args(Rounding), "no sum has more bits than the result keeps"
-        )
+        result = Finding(kept, "at_least", (), note, adding.evidence)
+        rounding = Finding("RZ", "undetermined", get_args(Rounding), "no sum has more bits than the result keeps")
         cut = _narrow_cut(bench, draft, node, kept)
-        return draft.change(role, alignment_rounding=cut.value), [alignment, result, rounding, cut]
-    result = Finding("result_bits", kept, evidence=adding.evidence + taking.evidence)
+        return draft.change(role, alignment_rounding=cut.value), named(adding, result, rounding, cut)
+    result = Finding(kept, evidence=adding.evidence + taking.evidence)
     draft = draft.change(role, alignment_bits=None, result_bits=kept)
     roundings = {rounding: draft.change(role, result_rounding=rounding).model() for rounding in get_args(Rounding)}
-    rounding = eliminate(
-        bench, "result_rounding", roundings, fitting(bench, list(_ties(bench, node, kept))), "no ties can be made"
-    )
+    rounding = eliminate(bench, roundings, fitting(bench, list(_ties(bench, node, kept))), "no ties can be made")
     draft = draft.change(role, result_rounding=rounding.value)
     limits = {k: limit(bench, f, draft.model()) for k, f in _below_ties(bench, node, kept) if f}
     exact = [limit for limit in limits.values() if limit.exact]
     reach = max((limit.bits for limit in limits.values()), default=kept)
     if not exact:
-        alignment = Finding("alignment_bits", None, note=f"exact: every bit that can decide a rounding is kept ({reach} tried)")
-        return draft, [alignment, result, rounding]
+        alignment = Finding(None, note=f"exact: every bit that can decide a rounding is kept ({reach} tried)")
+        return draft, named(alignment, result, rounding)
     f = min(limit.bits for limit in exact)
-    alignment = Finding("alignment_bits", f, evidence=tuple(e for limit in exact for e in limit.evidence))
+    alignment = Finding(f, evidence=tuple(e for limit in exact for e in limit.evidence))
     draft = draft.change(role, alignment_bits=f)
     cut = _narrow_cut(bench, draft, node, f)
-    return draft.change(role, alignment_rounding=cut.value), [alignment, result, rounding, cut]
+    return draft.change(role, alignment_rounding=cut.value), named(alignment, result, rounding, cut)
 
 
 def two_term_rows(bench: Workbench, node: Node, f: int | None, kept: int) -> Iterator[Row]:
@@ -124,4 +118,4 @@ def _narrow_cut(bench: Workbench, draft: Draft, node: Node, f: int) -> Finding:
         for sign in (1, -1):
             rows += [{head.leaf: Dyadic(sign, big), tail.leaf: Dyadic(t, big - f - 2)} for t in range(-15, 16, 2)]
     candidates = {r: draft.change(node.role, alignment_rounding=r).model() for r in get_args(AlignmentRounding)}
-    return eliminate(bench, "alignment_rounding", candidates, fitting(bench, rows), "no row tells the cuts of two terms apart")
+    return eliminate(bench, candidates, fitting(bench, rows), "no row tells the cuts of two terms apart")

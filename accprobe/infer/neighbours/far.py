@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import combinations, product
 from typing import get_args
 
-from accprobe.infer.findings import Finding
+from accprobe.infer.findings import Findings
 from accprobe.infer.neighbours.ladders import floors
 from accprobe.infer.neighbours.rival import Rival, floats, with_features, with_fields
 from accprobe.infer.neighbours.single import rivals
@@ -15,13 +15,12 @@ from accprobe.model.features import Name
 from accprobe.model.fields import Field, Value, fields_of
 from accprobe.model.tree import SUM_BITS, AlignmentRounding, DotModel, FloatArithmetic, Overflow, Role, Rounding
 
-Findings = Mapping[str, Finding]
 Neighbours = Callable[[Instruction, DotModel, Findings], Iterable[DotModel]]
 
 
 def in_one_respect(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
     """One field of all sums of a role, or the order."""
-    return (rival.model for rival in rivals(model, findings) if rival.one_sum is None)
+    return (rival.model for rival in rivals(model, findings) if not rival.where)
 
 
 def in_one_respect_of_any_sum(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:

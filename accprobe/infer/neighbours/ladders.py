@@ -35,7 +35,7 @@ def further(model: DotModel, rival: Rival) -> Iterator[Rival]:
     """The numbers of bits beyond that of a rival that has one more or one fewer than the model, in all sums of a role."""
     (feature, value), *_ = rival.changes
     name = parsed(feature)
-    if name.field is None or not name.field.counts_bits or not isinstance(value, int) or rival.one_sum:
+    if name.field is None or not name.field.counts_bits or not isinstance(value, int) or rival.where:
         return
     for arithmetic, role in floats(model):
         if role == name.role:

@@ -9,18 +9,38 @@ from accprobe.model.features import parsed
 from accprobe.model.fields import Value, fields_of
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, Role, fits
 
+Changes = tuple[tuple[str, Value], ...]
+"""Features, by their names in the findings, and values."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """In what a rival differs from the inferred model.
+
+    changes: the features, each with the rival's value. where: the sum that alone is changed, in words; "" where all are.
+    """
+
+    changes: Changes
+    where: str = ""
+
+    def __str__(self) -> str:
+        """ "result_bits 12 in the sum with product 0", "alignment_bits 24 and alignment_rounding floor"."""
+        (first, value), *others = ((name, "none" if value is None else str(value)) for name, value in self.changes)
+        here = f" in {self.where}" if self.where else ""
+        return " and ".join((f"{first} {value}{here}", *(f"{name} {value}" for name, value in others)))
+
 
 @dataclass(frozen=True)
 class Rival:
-    """A model that differs from the inferred one.
-
-    changes: the features in which it does, by their names in the findings, and its values. one_sum: the sum of the inferred
-    model that alone is changed; None where all sums of a role are.
-    """
+    """A model beside the inferred one. changes, where: as in `Deviation`."""
 
     model: DotModel
-    changes: tuple[tuple[str, Value], ...]
-    one_sum: FusedSum | None = None
+    changes: Changes
+    where: str = ""
+
+    @property
+    def deviation(self) -> Deviation:
+        return Deviation(self.changes, self.where)
 
     @property
     def field(self) -> str:
@@ -32,18 +52,10 @@ class Rival:
         """That of the first feature."""
         return self.changes[0][1]
 
-    def __str__(self) -> str:
-        """ "12 in the sum with product 0", "24 and alignment_rounding floor": without the name of the first feature."""
-        where = "" if self.one_sum is None else f" in {_name(self.one_sum)}"
-        return " and ".join((_text(self.value) + where, *(f"{name} {_text(value)}" for name, value in self.changes[1:])))
 
-
-def _name(node: FusedSum) -> str:
+def name_of(node: FusedSum) -> str:
+    """A sum in words."""
     return f"the sum with product {node.products[0]}" if node.products else "a sum without products"
-
-
-def _text(value: Value) -> str:
-    return "none" if value is None else str(value)
 
 
 def with_fields(model: DotModel, arithmetic: Arithmetic, fields: Mapping[str, Value]) -> DotModel | None:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.phrases import Phrase, Tone
-from accprobe.report.report import Report, Row, Status
+from accprobe.report.report import Report
+from accprobe.report.rows import Row, Status
 from accprobe.report.words import effective_bits, found, is_converted, is_narrow, ran_as
 from accprobe.sass import opcodes
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from accprobe.model.features import parsed
 from accprobe.model.fields import FEATURES, Patterns, fields_of
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Role
+from accprobe.operands.exchange import Exchange
 from accprobe.render.content.patterns import ranges
 from accprobe.render.content.verification import exchange_text, pattern_text
-from accprobe.report.report import Exchange, Row
+from accprobe.report.rows import Row
 from accprobe.report.words import word
 
 LONG_ORDER = 24
@@ -105,7 +106,7 @@ def opcode_witness(row: Row) -> str:
 def rivals_left(row: Row) -> Iterator[str]:
     """How many were tried, and which are left."""
     if row.rivals:
-        left = "; ".join(f"{rival.field} {rival.value}" for rival in row.rivals.survived) or "none"
+        left = "; ".join(map(str, row.rivals.survived)) or "none"
         yield f"{row.rivals.tried} tried, {len(row.rivals.survived)} left: {left}"
 
 

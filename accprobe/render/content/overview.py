@@ -9,7 +9,8 @@ from typing import NamedTuple, get_args
 from accprobe.render.content.cells import cells
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.phrases import Phrase, Phrases
-from accprobe.report.report import Report, Row, Status
+from accprobe.report.report import Report
+from accprobe.report.rows import Row, Status
 
 FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz at most"}
 """Facts about a device in words; others are written after their names."""

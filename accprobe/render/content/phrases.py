@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from accprobe.report.report import Status
+from accprobe.report.rows import Status
 
 Tone = (
     Literal["", "strong", "quiet", "aside", "good", "bad", "warning", "narrow", "converted", "conversion", "replayed"] | Status

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from accprobe.health.sms import Checkup
-from accprobe.infer.findings import Counterexample
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
+from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.render.content.patterns import ranges
 from accprobe.render.content.phrases import GLUE, unglued
-from accprobe.report import report
-from accprobe.report.report import Exchange
 from accprobe.verify.outcome import Verification
-from accprobe.verify.vectors import Mismatch
 
 
 class Verified(NamedTuple):
@@ -39,21 +36,20 @@ class CheckedUp(NamedTuple):
 
 def exchange_text(inst: Instruction, shown: Exchange) -> str:
     """ "k 0: 0x38 (1) × 0x38 (1); k 1-31: …; C 0x0 (0) → 0x3f800000 (1)"; products of two zeros are left out."""
-    seen = report.patterns(inst, shown)
-    pairs = list(zip(seen.a, seen.b, strict=True))
+    asked = shown.request(inst)
+    pairs = list(zip(asked.a[0].tolist(), asked.b[0].tolist(), strict=True))
     terms = []
     for pair in dict.fromkeys(pairs):
         if pair != (0, 0):
             at = ", ".join(ranges([k for k in range(inst.k) if pairs[k] == pair]))
             terms.append(f"k {at}: {pattern_text(inst.a, pair[0])}{GLUE}×{GLUE}{pattern_text(inst.b, pair[1])}")
-    terms.append(f"C{GLUE}{pattern_text(inst.c, seen.c)}")
-    return f"{'; '.join(terms)} →{GLUE}{pattern_text(inst.d, seen.d)}"
+    terms.append(f"C{GLUE}{pattern_text(inst.c, int(asked.c[0]))}")
+    return f"{'; '.join(terms)} →{GLUE}{pattern_text(inst.d, int(shown.d, 16))}"
 
 
-def mismatch(inst: Instruction, found: Counterexample | Mismatch) -> str:
+def mismatch(inst: Instruction, found: Counterexample) -> str:
     """A dot product in hex and value, what came back, and what was expected."""
-    text = f"{exchange_text(inst, report.exchange(inst, found.exchange))}, expected {pattern_text(inst.d, found.expected)}"
-    return unglued(text)
+    return unglued(f"{exchange_text(inst, found.exchange)}, expected {pattern_text(inst.d, int(found.expected, 16))}")
 
 
 def pattern_text(fmt: Format, pattern: int) -> str:

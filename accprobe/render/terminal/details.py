@@ -10,7 +10,7 @@ from rich.text import Text
 
 from accprobe.render.content import details
 from accprobe.render.terminal.console import STYLES, Hanging, ruled
-from accprobe.report.report import Row
+from accprobe.report.rows import Row
 from accprobe.report.words import effective_bits, is_converted, is_narrow
 
 

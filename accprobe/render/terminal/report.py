@@ -12,7 +12,8 @@ from accprobe.render.content.cells import HEADERS, TableLine, cells, columns_tol
 from accprobe.render.content.overview import legend, reasons, report_title, summary, why_skipped
 from accprobe.render.content.phrases import on_one_line
 from accprobe.render.terminal.console import STYLES, ruled, styled, styled_lines, wrapped
-from accprobe.report.report import Report, Row
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
 
 NARROWEST_NAME = 30
 """Columns are left out until the names have this much."""

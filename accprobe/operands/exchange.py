@@ -1,0 +1,105 @@
+"""One dot product that a device was asked, and what it answered: in hex, as reports and messages show it."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from itertools import takewhile
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from accprobe.isa.formats import Bits, Format
+from accprobe.isa.instructions import Instruction
+from accprobe.operands.request import Request, shapes
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Bit patterns in hex, those of one operand joined without a gap, each as wide as what holds it.
+
+    a, b: K patterns each; c, d: one. metadata, scales_a, scales_b: as in `Request`, "" where there are none.
+    A report has it as the list of these, without empty ones at the end.
+    """
+
+    a: str
+    b: str
+    c: str
+    d: str
+    metadata: str = ""
+    scales_a: str = ""
+    scales_b: str = ""
+
+    @classmethod
+    def of(cls, request: Request, row: int, answers: Bits) -> Exchange:
+        """One row of what was asked, and its answer among `answers` [N]."""
+        a, b, c, *others = (None if x is None else hex_of(x[row]) for x in request.every)
+        return cls(a or "", b or "", c or "", hex_of(answers[row]), *(x or "" for x in others))
+
+    def request(self, inst: Instruction) -> Request:
+        """The question: one dot product."""
+        a, b = (_patterns(x, fmt)[None] for x, fmt in ((self.a, inst.a), (self.b, inst.b)))
+        metadata = np.frombuffer(bytes.fromhex(self.metadata), np.uint8)[None] if self.metadata else None
+        scales = (_patterns(x, inst.scale)[None] if x and inst.scale else None for x in (self.scales_a, self.scales_b))
+        return Request(a, b, _patterns(self.c, inst.c), metadata, *scales)
+
+    def answer(self, inst: Instruction) -> Bits:
+        """What came back, [1]."""
+        return _patterns(self.d, inst.d)
+
+    def fits(self, inst: Instruction) -> bool:
+        """Whether every operand has as many digits as the instruction's."""
+        return tuple(map(len, self.columns)) == digits(inst)
+
+    @property
+    def columns(self) -> list[str]:
+        """As a report has it."""
+        every = list(astuple(self))
+        return every[: len(every) - len(list(takewhile(lambda x: not x, reversed(every))))]
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        words = core_schema.list_schema(core_schema.str_schema(pattern="^[0-9a-f]*$"), min_length=4, max_length=7)
+        read = core_schema.no_info_after_validator_function(lambda columns: cls(*columns), words)
+        return core_schema.json_or_python_schema(
+            json_schema=read,
+            python_schema=core_schema.union_schema([core_schema.is_instance_schema(cls), read]),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda exchange: exchange.columns),
+        )
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """A dot product that the model gets wrong. expected: what it expects, in hex; kind: of operands."""
+
+    exchange: Exchange
+    expected: str
+    kind: str
+
+    @classmethod
+    def of(cls, request: Request, row: int, answers: Bits, expected: Bits, kind: str) -> Counterexample:
+        """One row of what was asked, answered and expected."""
+        return cls(Exchange.of(request, row, answers), hex_of(expected[row]), kind)
+
+
+def hex_of(patterns: Bits | np.unsignedinteger[Any]) -> str:
+    """Patterns in hex, one after another."""
+    array = np.atleast_1d(np.asarray(patterns))
+    return array.astype(array.dtype.newbyteorder(">")).tobytes().hex()
+
+
+def digits(inst: Instruction) -> tuple[int, ...]:
+    """Hex digits of the columns of an exchange."""
+    a, b, c, *others = (2 * dtype.itemsize * prod(width) for dtype, width in shapes(inst).values())
+    if inst.scale is not None and not inst.sparse:
+        others.insert(0, 0)
+    return a, b, c, 2 * inst.d.dtype.itemsize, *others
+
+
+def _patterns(text: str, fmt: Format) -> Bits:
+    return np.frombuffer(bytes.fromhex(text), fmt.dtype.newbyteorder(">")).astype(fmt.dtype)

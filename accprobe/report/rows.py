@@ -1,0 +1,107 @@
+"""A row of the report: everything that was found out about one instruction."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
+
+from accprobe.errors import AccprobeError
+from accprobe.infer.findings import Finding
+from accprobe.infer.neighbours.rival import Deviation
+from accprobe.isa import instructions
+from accprobe.isa.instructions import Instruction
+from accprobe.model import notation
+from accprobe.model.tree import DotModel
+from accprobe.operands.exchange import Exchange, digits
+from accprobe.sass.lowering import OpcodeSource
+from accprobe.verify.outcome import Count, Verification
+
+STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+"""How every part of a report is read."""
+
+Status = Literal["confirmed", "inferred", "unverified", "skipped"]
+
+
+def _read_model(data: object) -> DotModel:
+    if isinstance(data, DotModel):
+        return data
+    if not isinstance(data, dict):
+        raise ValueError("expected an object")
+    try:
+        return notation.from_json(data)
+    except (AccprobeError, TypeError, AttributeError) as e:
+        raise ValueError(str(e)) from None
+
+
+Model = Annotated[
+    DotModel, PlainValidator(_read_model), PlainSerializer(notation.to_json), WithJsonSchema(notation.json_schema())
+]
+
+
+def _told(finding: Finding) -> dict[str, Any]:
+    """A finding as a report has it: its evidence stands beside it."""
+    told: dict[str, Any] = {"value": finding.value, "bound": finding.bound}
+    return told | ({"left": list(finding.left)} if finding.left else {}) | ({"note": finding.note} if finding.note else {})
+
+
+Told = Annotated[Finding, PlainSerializer(_told)]
+
+
+class Rivals(BaseModel):
+    """How many models with something changed were tried, and in what those differ that could not be contradicted."""
+
+    model_config = STRICT
+
+    tried: Count
+    survived: tuple[Deviation, ...] = ()
+
+
+class Row(BaseModel):
+    """One instruction.
+
+    opcodes: the matrix opcodes that ran; lowering: (opcode, count) of all arithmetic that it became.
+    unstable: dot products that gave other bits when asked a second time. evidence: by feature, what decided it.
+    """
+
+    model_config = STRICT
+
+    name: str
+    status: Status
+    reason: str = ""
+    opcodes: tuple[str, ...] = ()
+    lowering: tuple[tuple[str, int], ...] = ()
+    opcode_source: OpcodeSource | None = None
+    cubin_sha256: str | None = None
+    findings: dict[str, Told] = {}
+    model: Model | None = None
+    verification: Verification | None = None
+    rivals: Rivals | None = None
+    unstable: int = 0
+    seconds: float | None = None
+    evidence: dict[str, tuple[Exchange, ...]] = {}
+
+    @property
+    def instruction(self) -> Instruction:
+        return instructions.parse(self.name)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        try:
+            inst = self.instruction
+        except AccprobeError as e:
+            raise ValueError(f"name: {e}") from None
+        if self.status in ("confirmed", "inferred") and self.model is None:
+            raise ValueError(f"status: '{self.status}', yet there is no model")
+        agrees = self.verification and self.verification.dots and not self.verification.mismatches
+        if self.status == "confirmed" and not (agrees and self.opcodes):
+            raise ValueError("status: 'confirmed', yet no opcode is named or random dot products are missing or differ")
+        if misplaced := next((name for name, finding in self.findings.items() if finding.evidence), None):
+            raise ValueError(f"findings.{misplaced}.evidence: evidence stands beside the findings")
+        shown = [exchange for exchanges in self.evidence.values() for exchange in exchanges]
+        if self.verification and self.verification.counterexample:
+            shown.append(self.verification.counterexample.exchange)
+        if not all(exchange.fits(inst) for exchange in shown):
+            widths = ", ".join(map(str, digits(inst)))
+            raise ValueError(f"evidence: an exchange of {self.name} has {widths} hex digits")
+        return self

@@ -1,0 +1,41 @@
+"""Reports of schema 1, as accprobe 0.1 wrote them, turned into such as are written today.
+
+What differs: rivals that survived were a field and a text, "12 in the sum with product 0 and alignment_rounding floor".
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+SCHEMA = 1
+
+
+def converted(text: bytes) -> str:
+    """The file's text as one of schema 2. What is wrong with it otherwise is left for the reader to tell."""
+    data = json.loads(text)
+    data["schema"] = 2
+    rows = data.get("instructions")
+    for row in rows if isinstance(rows, list) else ():
+        rivals = row.get("rivals") if isinstance(row, dict) else None
+        if isinstance(rivals, dict) and isinstance(rivals.get("survived"), list):
+            rivals["survived"] = [_deviation(rival) for rival in rivals["survived"]]
+    return json.dumps(data)
+
+
+def _deviation(rival: Any) -> Any:
+    if not isinstance(rival, dict) or not all(isinstance(rival.get(key), str) for key in ("field", "value")):
+        return rival
+    first, *others = rival["value"].split(" and ")
+    value, _, where = first.partition(" in ")
+    changes = [[rival["field"], _value(value)]]
+    for other in others:
+        name, _, value = other.partition(" ")
+        changes.append([name, _value(value)])
+    return {"changes": changes, **({"where": where} if where else {})}
+
+
+def _value(text: str) -> int | str | None:
+    if text == "none":
+        return None
+    return int(text) if text.removeprefix("-").isdecimal() else text

@@ -1,0 +1,61 @@
+"""Exchanges: every bit of a question and its answer, in hex."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from requests_of_all_kinds import DENSE, SCALED, SPARSE, request
+
+from accprobe.isa.instructions import Instruction, catalog, parse
+from accprobe.operands.exchange import Counterexample, Exchange, digits
+
+READER = TypeAdapter(Exchange)
+
+
+@pytest.mark.parametrize("inst", [DENSE, SPARSE, SCALED, parse("mma.sync.m8n8k4.f64.f64.f64.f64")], ids=str)
+def test_every_bit_comes_back(inst: Instruction) -> None:
+    asked = request(inst)
+    answers = np.arange(len(asked)).astype(inst.d.dtype) * inst.d.dtype.type(251)
+    for row in range(len(asked)):
+        seen = Exchange.of(asked, row, answers)
+        assert seen.fits(inst)
+        again = READER.validate_json(READER.dump_json(seen))
+        assert again == seen
+        assert again.answer(inst) == answers[row]
+        one = again.request(inst)
+        one.check(inst)
+        assert all(np.array_equal(x[0], y[row]) for x, y in zip(one.columns, asked.columns, strict=True))
+
+
+def test_the_columns_of_a_report() -> None:
+    """A, B, C and D, as wide as what holds them; what the instruction does not have is left out."""
+    inst = parse("mma.sync.m16n8k16.s32.s8.s8.s32")
+    seen = Exchange.of(request(inst), 0, np.array([7, 0, 0, 0, 0], np.uint32))
+    assert seen.columns == ["".join(f"{k:02x}" for k in range(16))] * 2 + ["00000000", "00000007"]
+    assert [len(Exchange.of(request(x), 0, np.zeros(5, x.d.dtype)).columns) for x in (DENSE, SPARSE, SCALED)] == [4, 5, 7]
+
+
+def test_digits_of_every_instruction_are_those_of_its_exchanges() -> None:
+    for inst in catalog("sm_120a"):
+        assert Exchange.of(request(inst, 1), 0, np.zeros(1, inst.d.dtype)).fits(inst), inst.name
+        assert digits(inst)[3] == inst.d.storage_bits // 4
+
+
+@pytest.mark.parametrize("columns", [["00", "00", "00"], ["00", "0x", "00", "00"], ["00"] * 8, [0, 0, 0, 0], "00"])
+def test_what_is_no_exchange_is_refused(columns: object) -> None:
+    with pytest.raises(ValidationError):
+        READER.validate_python(columns)
+
+
+def test_too_few_digits_do_not_fit() -> None:
+    seen = Exchange.of(request(DENSE), 1, np.zeros(5, np.uint32))
+    assert seen.fits(DENSE)
+    assert not seen.fits(SPARSE)
+    assert not Exchange(seen.a[2:], seen.b, seen.c, seen.d).fits(DENSE)
+
+
+def test_counterexample_has_all_three_words() -> None:
+    got, expected = np.arange(5, dtype=np.uint32), np.arange(5, dtype=np.uint32) + 16
+    found = Counterexample.of(request(DENSE), 3, got, expected, "wide")
+    assert (found.exchange.d, found.expected, found.kind) == ("00000003", "00000013", "wide")
