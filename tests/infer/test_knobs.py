@@ -14,10 +14,13 @@ from separating import separating
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer import contest
 from accprobe.infer.answers import Answers
 from accprobe.infer.characterise import characterise
 from accprobe.infer.contest import Contest, challenge
 from accprobe.infer.findings import Characterisation, Finding
+from accprobe.infer.neighbours.ladders import coarser
+from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.neighbours.several import groups
 from accprobe.infer.search import improvements
 from accprobe.infer.separation import Search
@@ -107,3 +110,25 @@ def test_the_pool_is_large_enough_for_what_rows_leave_open() -> None:
     assert found is not None
     fresh = every_kind(inst, 7, 500)
     np.testing.assert_array_equal(evaluate(found, inst, fresh), evaluate(truth, inst, fresh))
+
+
+def test_rivals_about_the_first_that_is_contradicted_are_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An inferred sum that keeps every bit is most likely wrong where the device keeps just enough bits for it to be seldom seen.
+
+    So of the rivals that keep ever fewer, those about the first that few operands contradict get operands of their own: the
+    last two that few leave alike, since those may differ in one of thousands, and some beyond.
+    """
+    inst = instruction(4, "f32", "bf16", "bf16", "f32")
+    model = DotModel(chain([range(4)], FloatArithmetic(F32, 23, "RNE", None)))
+    alike, asked = 5, list[Rival]()
+    monkeypatch.setattr(contest, "_alike", lambda rungs, arena: rungs[:alike])
+    monkeypatch.setattr(contest._Arena, "ask_about", lambda arena, rival: asked.append(rival))
+    for name in ("rivals", "pairs", "groups"):
+        monkeypatch.setattr(contest, name, lambda *_: ())
+    held(inst, model)
+    for rungs in coarser(model):
+        tried = [place for place, rival in enumerate(rungs) if rival in asked]
+        assert tried[:2] == [alike - 2, alike - 1]
+        assert tried[2] == alike
+        assert len(tried) == 5
+        assert tried[-1] > alike + 4
