@@ -113,7 +113,7 @@ def test_the_pool_is_large_enough_for_what_rows_leave_open() -> None:
 
 
 def test_rivals_about_the_first_that_is_contradicted_are_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An inferred sum that keeps every bit is most likely wrong where the device keeps just enough bits for it to be seldom seen.
+    """An inferred sum that keeps every bit is most likely wrong where the device keeps just enough for it to show seldom.
 
     So of the rivals that keep ever fewer, those about the first that few operands contradict get operands of their own: the
     last two that few leave alike, since those may differ in one of thousands, and some beyond.

@@ -237,7 +237,7 @@ def test_undetermined_without_values_left_stays_as_it_was() -> None:
 
 
 def test_the_longest_tasks_come_first() -> None:
-    """A worker that begins a long row last keeps all waiting: floats of mma.sync with much to add first, integers last."""
+    """A worker that begins a long row last keeps all waiting: floats that may be converted first, integers last."""
     tasks = _tasks(sorted(catalog("sm_90a"), key=lambda inst: inst.name))
     floats = [task[0] for task in tasks if not task[0].is_integer]
     assert [task[0].is_integer for task in tasks] == [False] * len(floats) + [True] * (len(tasks) - len(floats))
