@@ -28,8 +28,6 @@ POOL = (80, 240, 480, 240)
 THOROUGH = 2
 """The round from which on no neighbour is spared, unless the device changes its mind."""
 SETTLED = "settled on random operands"
-MOST = 600
-"""Dot products of a round that are kept where the model got some wrong: as many of those, and as many others."""
 
 
 class Refined(NamedTuple):
@@ -43,7 +41,7 @@ class Refined(NamedTuple):
 def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
     """A model that explains every random dot product that was asked, or the one nearest to it; the findings changed likewise.
 
-    Each round asks fresh ones; those that the model gets wrong join the pool on which a better one is looked for. Those
+    Each round asks fresh ones; where the model gets some wrong, they join the pool on which a better one is looked for. Those
     that are known to contradict other models are in it from the beginning.
     """
     inst = bench.inst
@@ -54,10 +52,8 @@ def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
         rng = np.random.default_rng([SEED, turn])
         operands = joined([draw(kind, inst, rng, each) for kind in kinds(inst)])
         d = bench.ask(operands, model)
-        wrong = np.flatnonzero(evaluate(model, inst, operands) != d)
-        if len(wrong):
-            kept = np.unique(np.concatenate([np.arange(0, len(d), -(-len(d) // MOST)), wrong[:MOST]]))
-            pool.append((operands[kept], d[kept]))
+        if (evaluate(model, inst, operands) != d).any():
+            pool.append((operands, d))
         if pool:
             answers = Answers(inst, joined([o for o, _ in pool]), np.concatenate([d for _, d in pool]))
             thorough = turn >= THOROUGH and not bench.log.unstable

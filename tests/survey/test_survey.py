@@ -12,12 +12,13 @@ from accprobe.infer.contest import Contest
 from accprobe.infer.findings import Finding
 from accprobe.infer.neighbours.rival import Rival
 from accprobe.isa.formats import Bits
-from accprobe.isa.instructions import Instruction, parse
+from accprobe.isa.instructions import Instruction, catalog, parse
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.survey import surveyor
 from accprobe.survey.run import survey
 from accprobe.survey.selection import matching
+from accprobe.survey.workers import _tasks
 from accprobe.verify.outcome import Verification
 
 
@@ -232,3 +233,22 @@ def test_worker_processes_find_what_this_process_finds(monkeypatch: pytest.Monke
 def test_undetermined_without_values_left_stays_as_it_was() -> None:
     known = surveyor._known(surveyor.Characterisation(parse(DENSE), {"order": Finding(None, "undetermined", note="any")}))
     assert known["findings"]["order"].left == ()
+
+
+def test_the_longest_tasks_come_first() -> None:
+    """A worker that begins a long row last keeps all waiting: floats that may be converted first, integers last."""
+    tasks = _tasks(sorted(catalog("sm_90a"), key=lambda inst: inst.name))
+    floats = [task[0] for task in tasks if not task[0].is_integer]
+    assert [task[0].is_integer for task in tasks] == [False] * len(floats) + [True] * (len(tasks) - len(floats))
+    converting = [inst for inst in floats if inst.family.converts]
+    assert floats[: len(converting)] == converting
+    for alike in (converting, floats[len(converting) :]):
+        bits = [inst.a.bits * inst.k for inst in alike]
+        assert bits == sorted(bits, reverse=True)
+
+
+def test_a_task_has_the_instructions_that_one_search_serves() -> None:
+    tasks = _tasks(catalog("sm_90a"))
+    assert sum(map(len, tasks)) == len(catalog("sm_90a")) > 2 * len(tasks)
+    for task in tasks:
+        assert len({(inst.a, inst.b, inst.c, inst.d, inst.k) for inst in task}) == 1

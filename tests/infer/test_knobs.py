@@ -1,0 +1,134 @@
+"""Why the search asks as much as it does: of each of its numbers, a case in which less of it is not enough.
+
+All devices here compute the model that is challenged, or looked for; what differs is how hard its rivals are looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted import instruction
+from separating import separating
+
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer import contest
+from accprobe.infer.answers import Answers
+from accprobe.infer.characterise import characterise
+from accprobe.infer.contest import Contest, challenge
+from accprobe.infer.findings import Characterisation, Finding
+from accprobe.infer.neighbours.ladders import coarser
+from accprobe.infer.neighbours.rival import Rival
+from accprobe.infer.neighbours.several import groups
+from accprobe.infer.search import improvements
+from accprobe.infer.separation import Search
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request, joined
+
+F32 = FORMATS["f32"]
+
+
+def held(inst: Instruction, model: DotModel, device: DotModel | None = None) -> Contest:
+    """The rivals of a model against a device that computes it, or another one."""
+    result = Characterisation(inst, {"order": Finding("order", model.order)}, model)
+    return challenge(SimulatedDevice({inst: device or model}), inst, result)
+
+
+def every_kind(inst: Instruction, seed: int, n: int) -> Request:
+    rng = np.random.default_rng(seed)
+    return joined([draw(kind, inst, rng, n) for kind in kinds(inst)])
+
+
+def test_fields_that_show_seldom_are_asked_about_once_more() -> None:
+    """Sums aligned to 4 bits round to 17 at subnormal results alone: 6 bits differ in less than one of 4096 made for it."""
+    inst = instruction(8, "f32", "e4m3", "e4m3", "f32")
+    sums = FloatArithmetic(F32, 17, "RZ", 4, "sticky", min_exponent=-127, overflow="largest", nan=0x7FC00000)
+    survived = held(inst, DotModel(chain([range(8)], sums))).survived
+    bits = [rival.value for rival in survived if rival.field == "result_bits"]
+    assert bits
+    assert 6 not in bits
+
+
+def test_c_leads_in_some() -> None:
+    """Products of f16 end far above the smallest results: where C does not lead, no sum is small enough for this floor."""
+    inst = instruction(16, "f32", "f16", "f16", "f32")
+    sums = FloatArithmetic(
+        *(F32, 11, "RZ", 29, "nearest", "normalised product", -160),
+        zero_sign="ieee",
+        underflow_sign="positive",
+        overflow="largest",
+        subnormal_results="flushed",
+    )
+    survived = held(inst, DotModel(chain([range(16)], sums), "flushed", "flushed")).survived
+    floors = [rival.value for rival in survived if rival.field == "min_exponent"]
+    assert None in floors
+    assert -114 not in floors
+
+
+@pytest.mark.parametrize(
+    "changes", [{"zero_terms": "aligned"}, {"product_exponent": "normalised product"}], ids=lambda x: next(iter(x))
+)
+def test_terms_meet_in_the_last_sum_more_often(changes: dict[str, str]) -> None:
+    """Of 64 sums one after another, what the first ones lose is rounded away by those after them."""
+    inst = instruction(64, "f32", "e4m3", "e4m3", "f32")
+    model = DotModel(chain([[k] for k in range(64)], FloatArithmetic(F32, 5, "RZ", 20), "last"))
+    rival = model.with_arithmetic(lambda sums: replace(sums, **changes))  # type: ignore[arg-type]
+    assert separating(Search(inst, model), rival, list(changes), 1024) is not None
+
+
+def test_three_fields_are_changed_at_once() -> None:
+    """A zero's sign passes through three rules: that of the sum, that of the separate add, and of how C is read."""
+    sums = FloatArithmetic(F32, 23, "RZ", 24)
+    add = FloatArithmetic(F32, 23, "RNE", None, zero_sign="ieee")
+    changed = [{name for name, _ in rival.changes} for rival in groups(DotModel(chain([range(4)], sums, "own add", add)))]
+    assert {"zero_sign", "add_zero_sign", "subnormal_addend"} in changed
+    assert max(map(len, changed)) == 3
+
+
+def test_every_neighbour_is_screened_by_many_answers() -> None:
+    """One wrong answer that a neighbour puts right says little: here it leads to models from which no step is better."""
+    inst = instruction(8, "f32", "e4m3", "e4m3", "f32")
+    sums = FloatArithmetic(F32, 17, "RZ", 4, "sticky", min_exponent=-127, overflow="largest")
+    truth = DotModel(chain([range(8)], sums))
+    draft = DotModel(chain([range(8)], replace(sums, alignment_bits=6, alignment_rounding="floor", result_rounding="RNE")))
+    answers = Answers(inst, every_kind(inst, 0, 60), truth)
+    *_, last = improvements(inst, draft, {"order": Finding("order", truth.order)}, answers, thorough=False)
+    assert answers.explained_by(last)
+
+
+def test_the_pool_is_large_enough_for_what_rows_leave_open() -> None:
+    """A sum that keeps 4 bits of its terms, and more of its result, shows most of its rules in one of hundreds alone."""
+    inst = instruction(8, "f32", "e4m3", "e4m3", "f32")
+    sums = FloatArithmetic(F32, 17, "RZ", 4, "sticky", min_exponent=-127, overflow="largest", nan=0x7FC00000)
+    truth = DotModel(chain([range(8)], sums))
+    found = characterise(SimulatedDevice({inst: truth}), inst).model
+    assert found is not None
+    fresh = every_kind(inst, 7, 500)
+    np.testing.assert_array_equal(evaluate(found, inst, fresh), evaluate(truth, inst, fresh))
+
+
+def test_rivals_about_the_first_that_is_contradicted_are_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An inferred sum that keeps every bit is most likely wrong where the device keeps just enough for it to show seldom.
+
+    So of the rivals that keep ever fewer, those about the first that few operands contradict get operands of their own: the
+    last two that few leave alike, since those may differ in one of thousands, and some beyond.
+    """
+    inst = instruction(4, "f32", "bf16", "bf16", "f32")
+    model = DotModel(chain([range(4)], FloatArithmetic(F32, 23, "RNE", None)))
+    alike, asked = 5, list[Rival]()
+    monkeypatch.setattr(contest, "_alike", lambda rungs, arena: rungs[:alike])
+    monkeypatch.setattr(contest._Arena, "ask_about", lambda arena, rival: asked.append(rival))
+    for name in ("rivals", "pairs", "groups"):
+        monkeypatch.setattr(contest, name, lambda *_: ())
+    held(inst, model)
+    for rungs in coarser(model):
+        tried = [place for place, rival in enumerate(rungs) if rival in asked]
+        assert tried[:2] == [alike - 2, alike - 1]
+        assert tried[2] == alike
+        assert len(tried) == 5
+        assert tried[-1] > alike + 4
