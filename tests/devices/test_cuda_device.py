@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpus import only_on_a_gpu
 
 from accprobe.build import driver, probes
 from accprobe.devices import cuda, open_device
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.isa.formats import Bits, Format
-from accprobe.isa.instructions import Instruction
+from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.request import Request
-
-NO_GPU = driver.why_no_gpu()
 
 
 @pytest.fixture
@@ -104,9 +103,9 @@ def runnable(device: cuda.CudaDevice) -> list[Instruction]:
     return [inst for inst in device.instructions() if device.why_not(inst) is None]
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(NO_GPU is not None, reason=str(NO_GPU))
 class TestGpu:
+    pytestmark = only_on_a_gpu
+
     def test_exact_sums_at_every_placement(self, gpu: cuda.CudaDevice) -> None:
         random = np.random.default_rng(1)
         wrong = []
@@ -158,3 +157,14 @@ class TestGpu:
         a, c = np.zeros((2, inst.k), inst.a.dtype), np.zeros(2, inst.c.dtype)
         with pytest.raises(AccprobeError, match="b is "):
             gpu.dot(inst, Request(a, a[:1], c))
+
+    def test_every_sm_answers_alike(self, h200: cuda.CudaDevice) -> None:
+        random = np.random.default_rng(4)
+        for name in ("wgmma.m64n8k32.f32.e4m3.e4m3", "mma.sync.m16n8k16.f32.f16.f16.f32"):
+            inst = parse(name)
+            a, b = (random.integers(0, 1 << fmt.bits, (1000, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
+            request = Request(a, b, random.integers(0, 1 << 32, 1000, np.uint32))
+            answers = h200.dot_on_every_sm(inst, request)
+            assert len(answers) == h200.describe()["sm_count"]
+            expected = h200.dot(inst, request)
+            assert all(np.array_equal(got, expected) for got in answers.values())

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from fakes import DENSE, SPARSE, WIDE, FakeDevice
+from replaying import ContinuedReplay
 from telling import told
 
 from accprobe.cli import main
@@ -159,6 +160,15 @@ def test_other_options_were_not_recorded(file: Path, options: tuple[str, ...]) -
         f"accprobe: {file} does not hold an answer that this run asks for, of {FP8.name}: it answers what"
         " `accprobe run --dots 700 --seed 4` of accprobe 0.1.0 asked; give the same options, or record again\n"
     )
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_models_go_on_where_a_recording_ends_and_are_counted(file: Path, seed: int) -> None:
+    """For tests alone: `--device replay:FILE` answers nothing but what was recorded."""
+    device = ContinuedReplay(file, {FP8: known_models("h100")[FP8].model})
+    (row,) = survey.survey(device, dots=700, seed=seed).measured
+    assert row.status == "confirmed"
+    assert set(device.by_model) == ({FP8.name} if seed == 5 else set())
 
 
 def test_workers_end_with_the_same_sentence(tmp_path: Path) -> None:

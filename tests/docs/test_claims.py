@@ -171,7 +171,9 @@ def test_summaries_fit_a_terminal() -> None:
 def test_numbers_in_sentences_are_those_of_their_sources() -> None:
     """Every number that is written as a measurement is, outside of what is generated and of commands."""
     gpu = loaded("evaluators_gpu")
-    (side,) = re.findall(r"^GEMM = (\d+)$", (ROOT / "tests" / "test_gpu.py").read_text(encoding="utf-8"), re.MULTILINE)
+    (side,) = re.findall(
+        r"^GEMM = (\d+)$", (ROOT / "tests" / "emulate" / "test_emulate_on_gpu.py").read_text(encoding="utf-8"), re.MULTILINE
+    )
     sources = {
         "README": {"3.11": PROJECT["requires-python"].removeprefix(">=")},
         "commands": {"2.11": REPORT.environment["torch"].removesuffix(".0")},

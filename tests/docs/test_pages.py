@@ -120,5 +120,5 @@ def test_first_page_is_one_page_with_the_two_commands() -> None:
 
 def test_scripts_can_be_run() -> None:
     scripts = [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]
-    assert len(scripts) == 4
+    assert len(scripts) == 5
     assert all(os.access(script, os.X_OK) for script in scripts)

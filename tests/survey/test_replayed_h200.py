@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from replaying import ContinuedReplay
 from telling import told
 
 from accprobe.devices.protocol import Device
@@ -20,7 +23,45 @@ from accprobe.verify.random import verify
 FILE = Path(__file__).parents[1] / "recordings" / "h200.npz"
 MOST_BYTES = 2 << 20
 
-pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE.name} is not recorded yet")
+FAMILIES = ("mma", "wgmma")
+"""One replay each, so that two cores can share them."""
+
+COMPLETE = True
+"""Whether the recording answers all that is asked today. A change that asks something else sets it to False, knowingly, until
+somebody with an H200 runs scripts/record; the models of the report stand in for the hardware meanwhile."""
+
+
+class Replay(NamedTuple):
+    """by_model: questions of each instruction that the recording does not answer."""
+
+    report: Report
+    recorded: Report
+    by_model: dict[str, int]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def replay(request: pytest.FixtureRequest) -> Replay:
+    """One family of the report again, once.
+
+    Of instructions that are verified on the same operands against the same model, one is.
+    """
+    recorded = Report.load("h200")
+    (dots,) = {row.verification.dots for row in recorded.measured if row.verification}
+    models = {row.instruction: row.model for row in recorded.measured if row.model and row.status == "confirmed"}
+    device = ContinuedReplay(FILE, models)
+    verified: dict[object, Verification] = {}
+
+    def once(device: Device, inst: Instruction, model: DotModel, dots: int, seed: int) -> Verification:
+        alike = inst.a, inst.b, inst.c, inst.d, inst.k, model
+        if alike not in verified:
+            verified[alike] = verify(device, inst, model, dots, seed)
+        return verified[alike]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(surveyor, "verify", once)
+        report = survey(device, [f"{request.param}.*"], dots, recorded.seed)
+    assert len(verified) > 10
+    return Replay(report, recorded, dict(device.by_model))
 
 
 def test_file_is_small_and_of_a_gpu() -> None:
@@ -31,28 +72,30 @@ def test_file_is_small_and_of_a_gpu() -> None:
     assert all(facts.asked or facts.why_not for facts in recording.instructions.values())
 
 
-def test_replay_gives_the_committed_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Field for field: all but the clock, the workers, the version of accprobe, and that it was a GPU this time.
+@pytest.mark.filterwarnings("always:.*were answered by models:UserWarning")
+def test_replay_gives_the_committed_report(replay: Replay) -> None:
+    """Field for field: all but the clock, the workers, the version of accprobe, and that it was a GPU this time."""
+    if replay.by_model:
+        warnings.warn(
+            f"{FILE.name} lacks what is asked today: {sum(replay.by_model.values())} questions of"
+            f" {len(replay.by_model)} instructions were answered by models, not by an H200",
+            stacklevel=1,
+        )
+    assert replay.report.device.kind == "replay"
+    found, expected = told(replay.report), told(replay.recorded)
+    commit = {"commit": replay.report.tool.commit} if replay.report.tool.commit else {}
+    assert found.pop("tool") == {"version": replay.recorded.tool.version} | commit
+    known = {row["name"]: row for row in expected.pop("instructions")}
+    assert found["run"] == len(found["instructions"]) > 0
+    for row in found.pop("instructions"):
+        assert row == known[row["name"]], row["name"]
+    assert found == {key: value for key, value in expected.items() if key != "tool"} | {"run": found["run"]}
 
-    Of instructions that are verified on the same operands against the same model, one is.
-    """
-    report = Report.load("h200")
-    (dots,) = {row.verification.dots for row in report.measured if row.verification}
-    verified: dict[object, Verification] = {}
 
-    def once(device: Device, inst: Instruction, model: DotModel, dots: int, seed: int) -> Verification:
-        alike = inst.a, inst.b, inst.c, inst.d, inst.k, model
-        if alike not in verified:
-            verified[alike] = verify(device, inst, model, dots, seed)
-        return verified[alike]
+@pytest.mark.xfail(not COMPLETE, reason="the recording is of another search: scripts/record, on an H200")
+def test_every_question_was_recorded(replay: Replay) -> None:
+    assert replay.by_model == {}
 
-    monkeypatch.setattr(surveyor, "verify", once)
-    again = survey(f"replay:{FILE}", dots=dots, seed=report.seed, jobs=1)
-    assert len(verified) > 30
-    assert again.device.kind == "replay"
-    found, expected = told(again), told(report)
-    assert found.pop("tool") == {"version": report.tool.version} | ({"commit": again.tool.commit} if again.tool.commit else {})
-    expected.pop("tool")
-    for row, known in zip(found["instructions"], expected["instructions"], strict=True):
-        assert row == known, known["name"]
-    assert found == expected
+
+def test_replays_together_are_the_whole_report() -> None:
+    assert {row.name.partition(".")[0] for row in Report.load("h200").instructions} == set(FAMILIES)

@@ -1,0 +1,122 @@
+"""Rules of the house that no tool checks: what stands at the top, names of one meaning, and where tests stand."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import house
+import pytest
+
+AT_THE_TOP = {"__init__.py", "__main__.py", "emulate.py", "errors.py", "py.typed", "testing.py"}
+
+NOT_ROOMS = {"docs", "emulate", "house"}
+"""Folders of tests of what is no room: the pages, a module at the top, and the house itself."""
+
+HOMONYMS = {
+    "Batch",
+    "Bench",
+    "Bound",
+    "Chain",
+    "Counterexample",
+    "Exchange",
+    "FAR",
+    "Family",
+    "Field",
+    "Finding",
+    "Kind",
+    "Lowered",
+    "MOST",
+    "Measured",
+    "NOTHING",
+    "Numbers",
+    "Overflow",
+    "RESULTS",
+    "Reading",
+    "Rival",
+    "Role",
+    "Row",
+    "SCHEMA",
+    "T",
+    "Value",
+    "Verdict",
+    "Verification",
+    "accumulator",
+    "chain",
+    "check",
+    "compile_all",
+    "draw",
+    "effective_bits",
+    "encode",
+    "find",
+    "floats",
+    "launch",
+    "load",
+    "main",
+    "pairs",
+    "parse",
+    "prepare",
+    "profile",
+    "published",
+    "read",
+    "role",
+    "save",
+    "source",
+    "targets",
+    "wanted",
+}
+"""Public names that several rooms define today. It may only shrink."""
+
+
+def test_nothing_else_stands_at_the_top() -> None:
+    assert {path.name for path in house.PACKAGE.iterdir() if path.is_file()} <= AT_THE_TOP
+
+
+def test_no_public_name_is_defined_in_two_rooms() -> None:
+    found = house.homonyms()
+    new = {name: rooms for name, rooms in found.items() if name not in HOMONYMS}
+    assert not new, "two rooms define these; rename one of each"
+    assert not HOMONYMS - set(found), "these are none any more: strike them off"
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("def f(): ...\nclass C: ...\nA = 1\nB: int = 2", ["f", "C", "A", "B"]),
+        ("_A = 1\ndef _f(): ...\nif A:\n    D = 1", []),
+        ("import x\nA = x.A\nB = C", []),
+        ("A = dict[str, int]", ["A"]),
+    ],
+)
+def test_what_counts_as_a_definition(source: str, names: list[str]) -> None:
+    assert list(house.public_names(source)) == names
+
+
+def test_every_folder_is_in_the_wheel() -> None:
+    listed = set(house.PROJECT["tool"]["setuptools"]["packages"])
+    assert listed - set(house.PROJECT["tool"]["setuptools"]["package-dir"]) | {"accprobe"} == house.packages()
+
+
+def test_imports_run_down_and_not_in_circles() -> None:
+    graph = house.graph()
+    assert house.upward(house.arrows(graph)) == {}
+    assert house.circles(graph) == []
+
+
+TESTS = sorted((house.ROOT / "tests").rglob("test_*.py"))
+
+
+def test_tests_of_a_room_stand_in_a_folder_of_its_name() -> None:
+    rooms = {path.name for path in house.PACKAGE.iterdir() if path.is_dir()}
+    assert {path.relative_to(house.ROOT / "tests").parts[0] for path in TESTS} <= rooms | NOT_ROOMS
+    assert all(path.parents[2] == house.ROOT for path in TESTS)
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
+def test_no_test_imports_another(path: Path) -> None:
+    others = {other.stem for other in TESTS}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.module not in others
+        elif isinstance(node, ast.Import):
+            assert not others & {name.name for name in node.names}

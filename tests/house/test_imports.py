@@ -1,0 +1,34 @@
+"""Every module can be imported where only what the package depends on is installed."""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+import sys
+
+import accprobe
+
+OPTIONAL = ("cuda", "cupy", "llvmlite", "matplotlib", "numba", "pynvml", "torch", "triton")
+
+PROGRAM = """
+import importlib, sys, traceback
+optional, names = (words.split() for words in sys.argv[1:])
+sys.modules |= dict.fromkeys(optional)
+for name in names:
+    try:
+        importlib.import_module(name)
+    except BaseException:
+        print(name, traceback.format_exc())
+"""
+
+NOT_PLAIN = ("accprobe.__main__", "accprobe.sweep.__main__", "accprobe.evaluate.compiled", "accprobe.probes.triton_dot")
+"""Those that run something, or need an optional package."""
+
+
+def test_no_module_needs_an_optional_package() -> None:
+    """In one process, one after another: as they import each other in no circle, any of them can be the first."""
+    found = pkgutil.walk_packages(accprobe.__path__, "accprobe.")
+    names = [module.name for module in found if module.name not in NOT_PLAIN]
+    assert len(names) > 80
+    command = [sys.executable, "-c", PROGRAM, " ".join(OPTIONAL), " ".join(names)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""

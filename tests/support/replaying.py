@@ -1,0 +1,43 @@
+"""A recording that goes on where it ends: what was not recorded is answered by verified models, and counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from accprobe.devices.replay import ReplayDevice
+from accprobe.errors import NotRecorded
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.operands.request import Request
+
+
+class ContinuedReplay(ReplayDevice):
+    """For a search that asks what the recorded one did not: the hardware would answer as the model that it confirmed.
+
+    by_model: how many questions of each instruction the models answered. A finding that rests on one is no measurement.
+    """
+
+    def __init__(self, path: Path, models: Mapping[Instruction, DotModel]) -> None:
+        super().__init__(path)
+        self.by_model: Counter[str] = Counter()
+        self._models = models
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        try:
+            return super().dot(inst, request, placement)
+        except NotRecorded:
+            return self._by_model(inst, request)
+
+    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
+        try:
+            return super().dot_expecting(inst, request, expected, placement)
+        except NotRecorded:
+            return self._by_model(inst, request)
+
+    def _by_model(self, inst: Instruction, request: Request) -> Bits:
+        self.by_model[inst.name] += 1
+        return evaluate(self._models[inst], inst, request)

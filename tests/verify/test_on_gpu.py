@@ -1,0 +1,118 @@
+"""Verification in bulk, on a GPU: what is recorded holds, and what is planted is found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from gpus import only_on_a_gpu
+
+from accprobe.cli import main
+from accprobe.devices.cuda import CudaDevice
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa.instructions import parse
+from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic
+from accprobe.operands.request import Request
+from accprobe.report.models import named_models
+from accprobe.report.report import Report
+from accprobe.verify.bulk import prepare, verify_in_bulk
+from accprobe.verify.on_gpu import Bench, batches
+from accprobe.verify.shrink import shrink
+
+pytestmark = only_on_a_gpu
+
+QGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
+ROWS = (
+    QGMMA,
+    "wgmma.m64n256k32.f16.e5m2.e4m3.rs",
+    "wgmma.m64n8k16.f32.bf16.bf16",
+    "mma.sync.m16n8k16.f32.f16.f16.f32",
+    "mma.sync.m16n8k8.f32.tf32.tf32.f32",
+    "mma.sync.m16n8k32.f32.e4m3.e4m3.f32",
+    "mma.sync.m16n8k8.f64.f64.f64.f64",
+    "mma.sync.m16n8k32.satfinite.s32.s8.u8.s32",
+)
+
+
+@pytest.fixture(scope="module")
+def gpu(h200: CudaDevice) -> CudaDevice:
+    prepare(h200, {parse(name): named_models("h200")[parse(name)] for name in ROWS})
+    return h200
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_recorded_models_hold(gpu: CudaDevice, name: str) -> None:
+    inst = parse(name)
+    done = verify_in_bulk(gpu, inst, named_models("h200")[inst], 10**7, 3)
+    assert done.mismatches == 0
+    assert done.counterexample is None
+    assert done.dots >= 10**7
+    assert sum(done.kinds.values()) == done.dots
+    assert all(done.kinds.values())
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_evaluator_and_products_are_those_of_the_slow_ones(gpu: CudaDevice, name: str) -> None:
+    """On some dot products of every kind: the CPU's model and the probe of independent dot products."""
+    import cupy
+
+    inst, model = parse(name), named_models("h200")[parse(name)]
+    bench = Bench(cupy, inst, model, gpu.architecture, 5)
+    for batch in batches(inst, 1 << 18, 5):
+        a, b, c, d = bench.arrays(batch)
+        bench.draw(batch)
+        bench.hardware.product(a, b, c, d)
+        random = np.random.default_rng(batch.number)
+        rows, columns = random.integers(0, batch.rows, 500), random.integers(0, batch.columns, 500)
+        x, y, z, got = a.get()[rows], b.get()[columns], c.get()[rows, columns], d.get()[rows, columns]
+        np.testing.assert_array_equal(got, gpu.dot(inst, Request(x, y, z)), err_msg=batch.kind)
+        bench.evaluator.evaluate(a, b, c, d)
+        np.testing.assert_array_equal(d.get()[rows, columns], evaluate(model, inst, Request(x, y, z)), err_msg=batch.kind)
+
+
+def wrong(model: DotModel) -> DotModel:
+    """One bit less of alignment, in every sum that aligns."""
+
+    def change(has: Arithmetic) -> Arithmetic:
+        if isinstance(has, FloatArithmetic) and has.alignment_bits is not None:
+            return replace(has, alignment_bits=has.alignment_bits - 1)
+        return has
+
+    return model.with_arithmetic(change)
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if ".f64" not in name and ".s32" not in name])
+def test_planted_faults_are_found_and_shrunk(gpu: CudaDevice, name: str) -> None:
+    inst = parse(name)
+    model = wrong(named_models("h200")[inst])
+    done = verify_in_bulk(gpu, inst, model, 10**6)
+    assert done.mismatches
+    assert done.counterexample
+    smallest = shrink(lambda operands: gpu.dot(inst, operands), inst, model, done.counterexample)
+    assert smallest is not None
+    asked = smallest.exchange.request(inst)
+    terms = sum(x != 0 or y != 0 for x, y in zip(asked.a[0], asked.b[0], strict=True)) + (asked.c[0] != 0)
+    assert terms <= 3
+
+
+def test_planted_fault_at_the_command_line(gpu: CudaDevice, tmp_path: Path) -> None:
+    planted = tmp_path / "wrong.json"
+    report = json.loads(Report.load("h200").dumps())
+    for row in report["instructions"]:
+        if row["name"] == QGMMA:
+            row["model"]["arithmetics"][0]["alignment_bits"] -= 1
+    planted.write_text(json.dumps(report))
+    result = CliRunner().invoke(main, ["verify", str(planted), "--device", "cuda:0", "--select", QGMMA, "--dots", "1e6"])
+    assert result.exit_code == 1, result.output
+    assert f"! {QGMMA}" in result.output
+
+
+def test_verify_tells_the_progress(gpu: CudaDevice) -> None:
+    inst, told = parse(QGMMA), []
+    done = verify_in_bulk(gpu, inst, named_models("h200")[inst], 10**6, 0, lambda *batch: told.append(batch))
+    assert sum(compared for compared, _ in told) == done.dots
+    assert not any(differed for _, differed in told)
