@@ -35,7 +35,7 @@ F32 = FORMATS["f32"]
 
 def held(inst: Instruction, model: DotModel, device: DotModel | None = None) -> Contest:
     """The rivals of a model against a device that computes it, or another one."""
-    result = Characterisation(inst, {"order": Finding("order", model.order)}, model)
+    result = Characterisation(inst, {"order": Finding(model.order)}, model)
     return challenge(SimulatedDevice({inst: device or model}), inst, result)
 
 
@@ -97,7 +97,7 @@ def test_every_neighbour_is_screened_by_many_answers() -> None:
     truth = DotModel(chain([range(8)], sums))
     draft = DotModel(chain([range(8)], replace(sums, alignment_bits=6, alignment_rounding="floor", result_rounding="RNE")))
     answers = Answers(inst, every_kind(inst, 0, 60), truth)
-    *_, last = improvements(inst, draft, {"order": Finding("order", truth.order)}, answers, thorough=False)
+    *_, last = improvements(inst, draft, {"order": Finding(truth.order)}, answers, thorough=False)
     assert answers.explained_by(last)
 
 
