@@ -6,11 +6,12 @@ own `AsyncCompileMode` does: its passes and ptxas run outside of the interpreter
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,10 @@ from accprobe.sweep.configurations import Configuration
 MOST_FFMA = 4096
 """Multiply-adds a thread and block, above which a block without a matrix instruction is not compiled: it is unrolled, which
 took ptxas 40 s for 16,384 of them."""
+
+PARSES = 5
+"""CPython 3.11 keeps one count of a parser's depth for all threads, and now and then fails a thread that another interrupts:
+"AST constructor recursion depth mismatch". The source is not at fault."""
 
 KERNEL = "masked_gemm"
 """Its name in the cubin."""
@@ -128,7 +133,7 @@ def _compile(kernel: Any, config: Configuration, target: str) -> Compiled:
     major, minor = architectures.get(target).compute_capability
     options = {"num_warps": config.num_warps, "num_stages": stages, "enable_fp_fusion": True}
     try:
-        compiled = compile(source, target=GPUTarget("cuda", 10 * major + minor, 32), options=options)
+        compiled = _parsed_again(lambda: compile(source, target=GPUTarget("cuda", 10 * major + minor, 32), options=options))
     except ImportError as e:
         raise _broken(e) from e
     except Exception as e:  # whatever Triton or ptxas raises: it is a finding about this configuration
@@ -144,6 +149,14 @@ def _compile(kernel: Any, config: Configuration, target: str) -> Compiled:
         _lowering(compiled.asm["cubin"], target),
         round(time.perf_counter() - started, 3),
     )
+
+
+def _parsed_again(compile: Callable[[], Any]) -> Any:
+    """What it returns, tried up to PARSES times while it raises SystemError, as CPython's parser may of correct source."""
+    for _ in range(PARSES - 1):
+        with contextlib.suppress(SystemError):
+            return compile()
+    return compile()
 
 
 def _hopeless(config: Configuration, shared_bytes: int) -> str:

@@ -166,7 +166,7 @@ def test_other_options_were_not_recorded(file: Path, options: tuple[str, ...]) -
 def test_models_go_on_where_a_recording_ends_and_are_counted(file: Path, seed: int) -> None:
     """For tests alone: `--device replay:FILE` answers nothing but what was recorded."""
     device = ContinuedReplay(file, {FP8: known_models("h100")[FP8].model})
-    (row,) = survey.survey(device, dots=700, seed=seed).measured
+    (row,) = survey(device, dots=700, seed=seed).measured
     assert row.status == "confirmed"
     assert set(device.by_model) == ({FP8.name} if seed == 5 else set())
 
