@@ -36,7 +36,7 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import recipes
 from accprobe.operands.request import Request
 from accprobe.report.models import named_models
-from accprobe.verify.bulk import prepare
+from accprobe.verify.bulk import prepare_to_verify, verify_in_bulk
 
 QGMMA = "wgmma.m64n256k32.f32.e4m3.e4m3"
 PEER = 6.6e12
@@ -167,7 +167,7 @@ def measured(bench: Bench, dots: int) -> dict[str, Any]:
         planted.append((qgmma, model, field))
     every = [*((inst, model, None) for inst, model in models.items()), *planted]
     chains = [(source(model, inst, single=True), inst.name) for inst, model, _ in every]
-    prepare(bench.device, models)
+    prepare_to_verify(bench.device, models)
     compiler.fill_cache(chains, bench.device.architecture)
     for inst, model, field in every:
         about = {"instruction": inst.name, "changed": PLANTED[field] if field else None}
@@ -185,9 +185,9 @@ def measured(bench: Bench, dots: int) -> dict[str, Any]:
             bench.cupy.get_default_memory_pool().free_all_blocks()
     for name in VERIFIED:
         inst = parse(name)
-        bench.device.verify(inst, models[inst], 1, 0, lambda compared, differed: None)
+        verify_in_bulk(bench.device, inst, models[inst], 1)
         started = time.perf_counter()
-        done = bench.device.verify(inst, models[inst], dots, 0, lambda compared, differed: None)
+        done = verify_in_bulk(bench.device, inst, models[inst], dots)
         elapsed = time.perf_counter() - started
         row = {"instruction": name, "dots": done.dots, "mismatches": done.mismatches, "kinds": done.kinds, "seed": 0}
         row |= {"dots_per_second": round(done.dots / elapsed), "macs_per_second": round(done.dots * inst.k / elapsed)}

@@ -11,10 +11,10 @@ from accprobe.isa import architectures
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.sass import lowering
 
-SCHEMA = 1
+ATLAS_SCHEMA = 1
 KIND = "lowering"
 
-Lowered = tuple[tuple[str, int], ...]
+OpcodeCounts = tuple[tuple[str, int], ...]
 """(opcode, count) of all arithmetic that an instruction becomes."""
 
 
@@ -28,11 +28,11 @@ class Atlas:
     compiler: str
     disassembler: str
     targets: tuple[str, ...]
-    lowerings: dict[str, dict[Lowered, tuple[str, ...]]]
+    lowerings: dict[str, dict[OpcodeCounts, tuple[str, ...]]]
     missing: tuple[str, ...] = ()
 
 
-def draw(targets: Sequence[str] = (), jobs: int | None = None) -> Atlas:
+def compile_atlas(targets: Sequence[str] = (), jobs: int | None = None) -> Atlas:
     """The atlas of these architectures, "sm_90" meaning all that "sm_90a" has; of every one that the compiler knows for none.
 
     Raises ToolMissing without a compiler or disassembler, AccprobeError where the only target does not compile, UnknownName.
@@ -40,7 +40,7 @@ def draw(targets: Sequence[str] = (), jobs: int | None = None) -> Atlas:
     chosen = tuple(dict.fromkeys(architectures.get(t).target for t in targets)) or tuple(
         a.target for a in architectures.ARCHITECTURES
     )
-    drawn: dict[str, dict[Lowered, tuple[str, ...]]] = {}
+    drawn: dict[str, dict[OpcodeCounts, tuple[str, ...]]] = {}
     compiled = []
     for target in chosen:
         probed = [inst for inst in catalog(target) if probes.why_no_probe(inst) is None]
@@ -57,7 +57,7 @@ def draw(targets: Sequence[str] = (), jobs: int | None = None) -> Atlas:
     return Atlas(compiler.compiler_version(), disassembler, tuple(compiled), drawn, missing)
 
 
-def _lowerings(insts: Iterable[Instruction], target: str, jobs: int | None) -> Iterator[tuple[str, Lowered]]:
+def _lowerings(insts: Iterable[Instruction], target: str, jobs: int | None) -> Iterator[tuple[str, OpcodeCounts]]:
     cubins = compiler.compile_all(insts, target, jobs)
     lowering.prepare(cubins.values())
     for inst, cubin in cubins.items():
@@ -67,7 +67,7 @@ def _lowerings(insts: Iterable[Instruction], target: str, jobs: int | None) -> I
 def dumps(atlas: Atlas) -> str:
     """The atlas as JSON, one instruction a line."""
     head = {
-        "schema": SCHEMA,
+        "schema": ATLAS_SCHEMA,
         "kind": KIND,
         "compiler": f"NVRTC {atlas.compiler}",
         "disassembler": f"nvdisasm {atlas.disassembler}",

@@ -78,7 +78,7 @@ def launches(command: Sequence[str], names: str | None = None, timeout: float = 
         seen = 0
         if log.is_file():
             with log.open(encoding="utf-8", errors="replace", newline="") as text:
-                for launch in parse(text):
+                for launch in parse_launches(text):
                     seen += 1
                     yield launch
         if not seen:
@@ -97,7 +97,7 @@ def _why_nothing(log: Path, status: int, program: str) -> str:
     return f"{program} launched no kernel that the profiler could see"
 
 
-def parse(text: Iterable[str]) -> Iterator[Launch]:
+def parse_launches(text: Iterable[str]) -> Iterator[Launch]:
     """Launches in what `ncu --page source --print-source sass --csv` prints.
 
     A row `"Kernel Name","…"` begins a kernel, a row that names the columns follows, in whatever order, then one row an
@@ -190,7 +190,7 @@ def _lowering(inst: Instruction, launch: Launch) -> Lowering:
     return Lowering(tuple(opcode for opcode, _ in sequence if MATRIX.match(opcode)), sequence, "ncu")
 
 
-def profile(command: Sequence[str], architecture: str | None = None) -> tuple[list[Kernel], Reading]:
+def profile_command(command: Sequence[str], architecture: str | None = None) -> tuple[list[Kernel], Reading]:
     """Every kernel of a command that executed a matrix opcode, launches of one kernel together. Raises as `launches`.
 
     architecture: of the GPU; None: of the first.

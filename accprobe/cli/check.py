@@ -38,17 +38,17 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
     Example:
       accprobe check report.json --require 'wgmma.*.f32.e4m3.*: effective_bits >= 13'
     """
-    from accprobe.compare.requirements import check, read, read_file
+    from accprobe.compare.requirements import check_requirements, parse_requirement, read_file
     from accprobe.render.terminal.console import console
     from accprobe.render.terminal.requirements import outcome_text
 
-    requirements = [*map(read, require), *(one for path in files for one in read_file(path))]
+    requirements = [*map(parse_requirement, require), *(one for path in files for one in read_file(path))]
     if not requirements:
         raise click.UsageError("there is nothing to check: give --require LINE or --file TOML")
     loaded = read_report(report)
     if loaded.device.kind == "simulated":
         tell(f"SIMULATED: {report} is of published models, nothing was measured")
-    found = check(loaded, requirements)
+    found = check_requirements(loaded, requirements)
     console().print(outcome_text(found))
     if not all(outcome.kept for outcome in found):
         sys.exit(BROKEN)

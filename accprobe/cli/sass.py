@@ -114,15 +114,15 @@ def _read(paths: list[Path], targets: tuple[str, ...], jobs: int | None) -> tupl
 
 
 def _profiled(command: tuple[str, ...]) -> tuple[list[Kernel], Reading]:
-    from accprobe.audit.ncu import profile
+    from accprobe.audit.ncu import profile_command
 
-    return profile(command)
+    return profile_command(command)
 
 
 def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
     from accprobe.audit import atlas
 
-    drawn = atlas.draw(targets, jobs)
+    drawn = atlas.compile_atlas(targets, jobs)
     if form == "json":
         click.echo(atlas.dumps(drawn), nl=False)
         return

@@ -192,11 +192,11 @@ def _print(latest: list[Report], form: str, expand: bool) -> None:
 
 
 def _compile_only(wanted: Sequence[Configuration], names: list[str], form: str, file: Path | None) -> None:
-    from accprobe.sweep.atlas import atlas, targets
+    from accprobe.sweep.atlas import atlas, compile_targets
 
     if file:
         raise AccprobeError(f"--compile-only measures nothing that {file} could hold; give --format json > FILE")
-    total = len(wanted) * len(targets(names))
+    total = len(wanted) * len(compile_targets(names))
     entries: list[Entry] = []
     with progress_bar("compiling") as show:
         for entry in atlas(names, wanted):

@@ -84,11 +84,11 @@ def _against_device(models: str, name: str | None, select: tuple[str, ...], dots
     from accprobe.render.content.verification import Verified
     from accprobe.render.data import verified_data
     from accprobe.render.terminal.verification import heading, verification_table
-    from accprobe.verify.bulk import prepare, verify_in_bulk
+    from accprobe.verify.bulk import prepare_to_verify, verify_in_bulk
     from accprobe.verify.shrink import shrink
 
     device, chosen = _opened(models, name, select)
-    prepare(device, chosen)
+    prepare_to_verify(device, chosen)
     rows: list[Verified] = []
 
     def measure(advance: Advance) -> None:
@@ -136,9 +136,9 @@ def _against_vectors(models: str, folder: Path, select: tuple[str, ...], form: s
     from accprobe.render.data import compared_data
     from accprobe.render.terminal.verification import vectors_table
     from accprobe.survey.selection import matching
-    from accprobe.verify.vectors import compare, find
+    from accprobe.verify.vectors import compare, find_vectors
 
-    every = find(folder)
+    every = find_vectors(folder)
     source, belongs = _models_for(models)
     chosen = [recorded for recorded in every if belongs(recorded.gpu)]
     if not chosen:
@@ -163,10 +163,10 @@ def _against_vectors(models: str, folder: Path, select: tuple[str, ...], form: s
 def _models_for(models: str) -> tuple[Callable[[str], Mapping[Instruction, DotModel]], Callable[[str], bool]]:
     """(the models of a GPU by its name, whether a GPU is meant at all)."""
     from accprobe.report.models import named_models
-    from accprobe.verify.vectors import published, same_chip
+    from accprobe.verify.vectors import published_models, same_chip
 
     if models == "sim:all":
-        return published, lambda gpu: True
+        return published_models, lambda gpu: True
     chosen = named_models(models)
     if models.startswith("sim:"):
         return lambda gpu: chosen, lambda gpu: same_chip(gpu, models)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from accprobe.compare.meaning import meaning
 from accprobe.compare.possible import overlap, possible
-from accprobe.compare.roles import Role, nearest_shape, offered, role
+from accprobe.compare.roles import InstructionRole, nearest_shape, offered, role_of
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
 from accprobe.isa.instructions import architectures_with
@@ -52,7 +52,7 @@ class Pair:
     """
 
     by: By
-    role: Role
+    role: InstructionRole
     offered: bool
     a: Row | None
     b: Row | None
@@ -214,7 +214,7 @@ class _Comparison:
             changed = any(difference.verdict == "changed" for difference in differences)
             verdict = "changed" if changed else "undecided" if differences else "same"
         is_offered = all(row.name in names for row, names in zip((a, b), self._offered, strict=True) if row)
-        yield Pair(by, role(one.instruction), is_offered, a, b, verdict, differences, note, marks)
+        yield Pair(by, role_of(one.instruction), is_offered, a, b, verdict, differences, note, marks)
 
 
 def _differences(a: Row, b: Row, fields: Sequence[str], simulated: bool) -> Iterator[Difference]:

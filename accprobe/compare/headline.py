@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from accprobe.compare.diff import Diff, Pair, generation, marked, shown
-from accprobe.compare.roles import Role, role
+from accprobe.compare.roles import InstructionRole, role_of
 from accprobe.isa.instructions import catalog
 from accprobe.model.features import IMPORTANCE, title
 from accprobe.report.rows import Row
@@ -15,7 +15,7 @@ from accprobe.sass import opcodes
 WORDS = {"effective_bits": "accumulator", "alignment_bits": "alignment"}
 """What readers call these; others have their titles."""
 
-MOST = 2
+MOST_GROUPS = 2
 """Groups of operands that are named."""
 
 
@@ -41,8 +41,8 @@ def _changes(diff: Diff) -> list[str]:
     for among in ([pair for pair in pairs if pair.offered], pairs):
         for field in IMPORTANCE:
             if groups := _groups(among, field):
-                more = [f"{len(groups) - MOST} more"] if len(groups) > MOST else []
-                return [*(_item(field, group) for group in groups[:MOST]), *more]
+                more = [f"{len(groups) - MOST_GROUPS} more"] if len(groups) > MOST_GROUPS else []
+                return [*(_item(field, group) for group in groups[:MOST_GROUPS]), *more]
     return []
 
 
@@ -83,7 +83,7 @@ def _new(diff: Diff) -> list[str]:
     """Roles that the one has and the other's architecture has not."""
     told = []
     for verdict, report, other in (("only in A", diff.a, diff.b), ("only in B", diff.b, diff.a)):
-        known = {role(inst) for inst in catalog(other.device.architecture)}
+        known = {role_of(inst) for inst in catalog(other.device.architecture)}
         alone = [pair for pair in diff.pairs if pair.verdict == verdict and pair.offered and pair.role not in known]
         if alone:
             told.append(f"only {generation(report)} has {', '.join(_briefly(alone))}")
@@ -92,7 +92,7 @@ def _new(diff: Diff) -> list[str]:
 
 def _briefly(pairs: Sequence[Pair]) -> Iterable[str]:
     """ "FP8 → f32 (QGMMA, 13 bits)"."""
-    roles: dict[str, tuple[Role, Row]] = {}
+    roles: dict[str, tuple[InstructionRole, Row]] = {}
     for pair in pairs:
         row = pair.a or pair.b
         if row is not None:

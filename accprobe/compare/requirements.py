@@ -19,7 +19,7 @@ from accprobe.report.words import value
 _LINE = re.compile(r"(?P<glob>\S+)\s*:\s*(?P<field>\w+)\s*(?P<operator>>=|<=|==|!=|>|<)\s*(?P<wanted>[^\s<>=!].*)")
 _FORM = "write it as 'GLOB: FIELD OPERATOR VALUE', such as 'wgmma.*.e4m3.*: effective_bits >= 13'"
 
-NOTHING = "no measured instruction matches"
+NO_MATCH = "no measured instruction matches"
 NO_VALUE = "no value"
 KEY = "require"
 """The list of requirements in a TOML file."""
@@ -58,7 +58,7 @@ class Outcome:
         return self.matched > 0 and not self.breaches
 
 
-def read(line: str) -> Requirement:
+def parse_requirement(line: str) -> Requirement:
     """The requirement that a line states. Raises RequirementError that says what is wrong with it."""
     match = _LINE.fullmatch(line.strip())
     if match is None:
@@ -91,10 +91,10 @@ def read_file(path: Path) -> list[Requirement]:
     lines = data.get(KEY)
     if not isinstance(lines, list) or not lines or not all(isinstance(line, str) for line in lines):
         raise RequirementError(f'{path}: {KEY} must be a list of lines, such as {KEY} = ["wgmma.*: effective_bits >= 13"]')
-    return [read(line) for line in lines]
+    return [parse_requirement(line) for line in lines]
 
 
-def check(report: Report, requirements: Iterable[Requirement]) -> list[Outcome]:
+def check_requirements(report: Report, requirements: Iterable[Requirement]) -> list[Outcome]:
     """Each requirement with what breaks it. A finding counts as it is known: of "at least 13" nobody can say that it is 13."""
     return [_outcome(report.measured, requirement) for requirement in requirements]
 

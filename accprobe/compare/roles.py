@@ -19,7 +19,7 @@ CLASSES = {
 
 
 @dataclass(frozen=True)
-class Role:
+class InstructionRole:
     """Formats of the operands and of the result, and what else changes the sum that is asked for; not its shape."""
 
     a: str
@@ -44,17 +44,19 @@ class Role:
         return " ".join(filter(None, words))
 
 
-def role(inst: Instruction) -> Role:
+def role_of(inst: Instruction) -> InstructionRole:
     """The role of an instruction."""
     scaling = f"{inst.kind} {inst.scale_block} × {inst.scale}" if inst.scale else ""
-    return Role(inst.a.name, inst.b.name, inst.c.name, inst.d.name, inst.satfinite, inst.sparse, scaling, inst.bit_op or "")
+    return InstructionRole(
+        inst.a.name, inst.b.name, inst.c.name, inst.d.name, inst.satfinite, inst.sparse, scaling, inst.bit_op or ""
+    )
 
 
-def offered(rows: Iterable[Row]) -> dict[Role, list[Row]]:
+def offered(rows: Iterable[Row]) -> dict[InstructionRole, list[Row]]:
     """By role the rows of the newest family that has it."""
-    found: dict[Role, list[Row]] = {}
+    found: dict[InstructionRole, list[Row]] = {}
     for row in rows:
-        found.setdefault(role(row.instruction), []).append(row)
+        found.setdefault(role_of(row.instruction), []).append(row)
     return {wanted: _newest(alike) for wanted, alike in found.items()}
 
 

@@ -27,7 +27,7 @@ from accprobe.verify.random import verify
 RECONSIDERED = 5
 """How often a model that rivals' operands contradict is looked for anew, at most."""
 
-Measured = tuple[Row, Exchanges]
+RowAndExchanges = tuple[Row, Exchanges]
 """A row, and where the run is recorded every exchange that led to it."""
 
 
@@ -39,7 +39,7 @@ class Surveyor:
         self._device = self._recorded or device
         self._worked: Instruction | None = None
 
-    def measured(self, inst: Instruction, dots: int, seed: int) -> Measured:
+    def measured(self, inst: Instruction, dots: int, seed: int) -> RowAndExchanges:
         row = self.row(inst, dots, seed)
         return row, self._recorded.take() if self._recorded else {}
 

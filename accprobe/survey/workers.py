@@ -19,7 +19,7 @@ from accprobe.devices.protocol import Device
 from accprobe.errors import DeviceError
 from accprobe.evaluate.cores import share_cores
 from accprobe.isa.instructions import Instruction
-from accprobe.survey.surveyor import Measured, Surveyor
+from accprobe.survey.surveyor import RowAndExchanges, Surveyor
 
 MOST_JOBS = 8
 
@@ -32,7 +32,9 @@ def default_jobs() -> int:
     return min(len(os.sched_getaffinity(0)), MOST_JOBS)
 
 
-def here(device: Device, insts: Iterable[Instruction], dots: int, seed: int, record: bool) -> Generator[Measured, None, None]:
+def here(
+    device: Device, insts: Iterable[Instruction], dots: int, seed: int, record: bool
+) -> Generator[RowAndExchanges, None, None]:
     surveyor = Surveyor(device, record)
     for inst in insts:
         yield surveyor.measured(inst, dots, seed)
@@ -44,11 +46,11 @@ def _surveyor(name: str, record: bool) -> Surveyor:
     return Surveyor(open_device(name), record)
 
 
-_finished: SimpleQueue[Measured] | None = None
+_finished: SimpleQueue[RowAndExchanges] | None = None
 """Where this worker process sends its rows."""
 
 
-def _begin_worker(jobs: int, finished: SimpleQueue[Measured]) -> None:
+def _begin_worker(jobs: int, finished: SimpleQueue[RowAndExchanges]) -> None:
     global _finished
     _finished = finished
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -93,14 +95,14 @@ def _tasks(insts: Iterable[Instruction]) -> list[list[Instruction]]:
 
 def in_processes(
     name: str, insts: Sequence[Instruction], dots: int, seed: int, jobs: int, record: bool, prepare: Callable[[], None]
-) -> Generator[Measured, None, None]:
+) -> Generator[RowAndExchanges, None, None]:
     """Rows as they are finished. Workers end with this generator, in the middle of a row where it is closed early.
 
     prepare: what this process does while they start.
     """
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    finished: SimpleQueue[Measured] = context.SimpleQueue()
+    finished: SimpleQueue[RowAndExchanges] = context.SimpleQueue()
     left = len(insts)
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker, initargs=(jobs, finished)) as pool:
         try:

@@ -11,28 +11,28 @@ import click
 
 from accprobe.devices import open_device
 from accprobe.sweep import profile
-from accprobe.sweep.compilation import KERNEL, compile_all
+from accprobe.sweep.compilation import KERNEL, compile_configurations
 from accprobe.sweep.configurations import Configuration, configurations
 from accprobe.sweep.gpu import GpuBench
-from accprobe.sweep.operands import draw, sets
+from accprobe.sweep.operands import draw_matrices, sets
 
 
 @click.command()
 @click.argument("configuration", nargs=-1, required=True)
 @click.option("--device", default=0, show_default=True, help="Number of the GPU.")
-def launch(configuration: tuple[str, ...], device: int) -> None:
+def launch_kernels(configuration: tuple[str, ...], device: int) -> None:
     """Launch each CONFIGURATION once: DTYPE:BLOCK_K:WARPS[:BLOCK_M:BLOCK_N[:PROMOTE_EVERY[:round]]]."""
     bench = GpuBench(device)
-    every = [read(text) for text in configuration]
-    for config, compiled in zip(every, compile_all(every, open_device(f"cuda:{device}").architecture), strict=True):
+    every = [parse_configuration(text) for text in configuration]
+    for config, compiled in zip(every, compile_configurations(every, open_device(f"cuda:{device}").architecture), strict=True):
         if compiled.reason:
             raise click.ClickException(compiled.reason)
         side = profile.size(config)
-        bench.launch(compiled, draw(sets(config.dtype)[0], config.dtype, side, side, side, config.block_k, seed=0))
+        bench.launch(compiled, draw_matrices(sets(config.dtype)[0], config.dtype, side, side, side, config.block_k, seed=0))
         click.echo(json.dumps({"kernel": KERNEL, "size": side, "executed": profile.expected(compiled)}))
 
 
-def read(text: str) -> Configuration:
+def parse_configuration(text: str) -> Configuration:
     """What `profile.argument` wrote."""
     dtype, block_k, warps, block_m, block_n, promoted, rounded = (*text.split(":"), *[""] * 6)[:7]
     (config,) = configurations(
@@ -48,4 +48,4 @@ def read(text: str) -> Configuration:
 
 
 if __name__ == "__main__":
-    launch()
+    launch_kernels()

@@ -10,7 +10,7 @@ from accprobe.isa import architectures
 from accprobe.model.tree import DotModel, IntegerArithmetic
 from accprobe.report.rows import STRICT
 from accprobe.sweep import prediction
-from accprobe.sweep.compilation import compile_all
+from accprobe.sweep.compilation import compile_configurations
 from accprobe.sweep.configurations import Configuration
 
 
@@ -33,17 +33,17 @@ class Entry(BaseModel):
     reason: str = ""
 
 
-def targets(names: Sequence[str]) -> list[str]:
+def compile_targets(names: Sequence[str]) -> list[str]:
     """The compile targets that Triton uses for architectures: "sm_90a" for "sm_90". Raises UnknownName."""
     return list(dict.fromkeys(architectures.get(name).target for name in names))
 
 
 def atlas(names: Sequence[str], configurations: Sequence[Configuration]) -> Iterator[Entry]:
     """Each configuration on each architecture, in order. Raises UnknownName, and ToolMissing without Triton."""
-    for target in targets(names):
-        for compiled in compile_all(configurations, target):
+    for target in compile_targets(names):
+        for compiled in compile_configurations(configurations, target):
             config, lowering = compiled.configuration, compiled.lowering
-            lowered = prediction.chain(target, config.dtype, lowering) if lowering else None
+            lowered = prediction.published_chain(target, config.dtype, lowering) if lowering else None
             counts = dict(lowering.sequence) if lowering else {}
             yield Entry(
                 architecture=architectures.get(target).name,
@@ -51,13 +51,13 @@ def atlas(names: Sequence[str], configurations: Sequence[Configuration]) -> Iter
                 block_k=config.block_k,
                 num_warps=config.num_warps,
                 opcodes=tuple((opcode, counts[opcode]) for opcode in lowering.matrix) if lowering else (),
-                accumulator=accumulator(lowered.chain.model) if lowered else "",
+                accumulator=accumulator_text(lowered.chain.model) if lowered else "",
                 source=lowered.source if lowered else "",
                 reason=compiled.reason or ("" if lowering and lowering.matrix else "no matrix instruction"),
             )
 
 
-def accumulator(model: DotModel) -> str:
+def accumulator_text(model: DotModel) -> str:
     """ "13 (e8m13)": the fraction bits that a chain of such sums keeps; "32 wrap" for integers."""
     root = model.root.arithmetic
     if isinstance(root, IntegerArithmetic):

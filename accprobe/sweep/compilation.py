@@ -61,7 +61,7 @@ def triton_version() -> str:
     return str(_triton().__version__)
 
 
-def compile_all(configurations: Iterable[Configuration], target: str) -> Iterator[Compiled]:
+def compile_configurations(configurations: Iterable[Configuration], target: str) -> Iterator[Compiled]:
     """Each configuration compiled for a target such as "sm_90a", in order, several at a time. Raises ToolMissing."""
     kernel = _kernel()
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))

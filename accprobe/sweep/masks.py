@@ -49,7 +49,7 @@ def unnoticed(counts: Sequence[int]) -> int:
     return max(cut for cut in CUTS if not any(counts[: cut + 1]))
 
 
-def effective_bits(counts: Sequence[int], control: Sequence[int], elements: int) -> tuple[int, Bound]:
+def effective_bits_of_counts(counts: Sequence[int], control: Sequence[int], elements: int) -> tuple[int, Bound]:
     """Fraction bits that the partial sums have, and whether the data could have shown more.
 
     control: what the masks change, of `elements`, where the partial sums are exact. Masks that the sweep did not notice prove

@@ -28,7 +28,7 @@ def sets(dtype: Dtype) -> tuple[OperandSet, ...]:
     return INTEGER_SETS if dtype.is_integer else FLOAT_SETS
 
 
-def draw(kind: OperandSet, dtype: Dtype, m: int, n: int, k: int, block_k: int, seed: int) -> Operands:
+def draw_matrices(kind: OperandSet, dtype: Dtype, m: int, n: int, k: int, block_k: int, seed: int) -> Operands:
     """Operands of one kind; rows do not depend on how many there are. Only full-width ones depend on block_k."""
     rng_a, rng_b, rng_shared = (np.random.default_rng([seed, i]) for i in range(3))
     fmt = dtype.format

@@ -20,7 +20,7 @@ _END = 1 << 31
 _LOW, _HIGH = np.int8(-128), np.int8(127)
 
 
-def wanted(m: int) -> NDArray[np.int64]:
+def wanted_sums(m: int) -> NDArray[np.int64]:
     """The exact sum of each of m rows: half of them around 2^31, half around -2^31, one apart."""
     near = np.arange(m // 2) - m // 4
     return np.concatenate([_END + near, -_END - near])
@@ -28,7 +28,7 @@ def wanted(m: int) -> NDArray[np.int64]:
 
 def operands(m: int, n: int) -> Operands:
     """A and B with those sums, the same in every column; all products of a row have one sign, the smallest come last."""
-    sums = wanted(m)
+    sums = wanted_sums(m)
     a = np.zeros((m, K), np.int8)
     b = np.full((n, K), _LOW)
     b[:, -1] = 1
@@ -43,7 +43,7 @@ def operands(m: int, n: int) -> Operands:
 
 def judge(result: NDArray[np.int32]) -> Overflow:
     """What the sums of `operands` became: [M, N] as the device has them."""
-    sums = np.broadcast_to(wanted(len(result))[:, None], result.shape)
+    sums = np.broadcast_to(wanted_sums(len(result))[:, None], result.shape)
     right = sums[result == sums]
     if (result == ((sums + _END) % (2 * _END) - _END)).all():
         rule = "wrap"

@@ -32,7 +32,7 @@ _K = re.compile(r"\.(?:\d+x\d+x|168)(\d+)\b")
 
 
 @dataclass(frozen=True)
-class Lowered:
+class PublishedChain:
     """How a unit adds the products of a block.
 
     converted: operands become the instruction's format first. source: where the model is published.
@@ -44,7 +44,7 @@ class Lowered:
 
 
 @cache
-def chain(target: str, dtype: Dtype, lowering: Lowering) -> Lowered | None:
+def published_chain(target: str, dtype: Dtype, lowering: Lowering) -> PublishedChain | None:
     """The chain of the matrix opcode that ran, None where no model of it is published."""
     chip = next((name for name, each in known_models.CHIPS.items() if each.architecture == target), None)
     if chip is None or len(lowering.matrix) != 1:
@@ -54,7 +54,7 @@ def chain(target: str, dtype: Dtype, lowering: Lowering) -> Lowered | None:
         for inst, known in known_models.known_models(chip).items():
             if _is(inst, opcode, operand):
                 converted = operand != dtype.format.name
-                return Lowered(Chain(inst, known.model, _groups(inst, converted)), converted, known.source)
+                return PublishedChain(Chain(inst, known.model, _groups(inst, converted)), converted, known.source)
     return None
 
 
@@ -76,7 +76,7 @@ def _groups(inst: Instruction, converted: bool) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(k for k in range(2 * inst.k) if k // 2 % 2 == odd) for odd in (0, 1))
 
 
-def predict(config: Configuration, found: Lowered, operands: Operands, cuts: Sequence[int]) -> Measured:
+def predict(config: Configuration, found: PublishedChain, operands: Operands, cuts: Sequence[int]) -> Measured:
     """What the kernel makes of these operands, all elements sampled."""
     of_cuts = masks.totals(partials(config, found, operands), cuts, config.rounded)
     a, b = (_values(x, config.dtype.format) for x in operands)
@@ -102,7 +102,7 @@ def _values(patterns: Bits, fmt: Format) -> NDArray[np.float64]:
     return fmt.integers(patterns).astype(np.float64) if fmt.is_integer else fmt.values(patterns)
 
 
-def partials(config: Configuration, found: Lowered, operands: Operands) -> Iterator[Totals]:
+def partials(config: Configuration, found: PublishedChain, operands: Operands) -> Iterator[Totals]:
     """The sum of each block, or of all where the blocks are chained, [M, N] in f32 or s32: of every row of A with each of B.
 
     Blocks that start from zero do not depend on one another: one evaluation has an instruction of all of them.
@@ -120,7 +120,7 @@ def _blocks(rows: NDArray[Any], block_k: int) -> NDArray[Any]:
     return rows.reshape(len(rows), -1, block_k).swapaxes(0, 1)
 
 
-def _converted(patterns: Bits, fmt: Format, found: Lowered) -> Bits:
+def _converted(patterns: Bits, fmt: Format, found: PublishedChain) -> Bits:
     if not found.converted:
         return patterns
     return fmt.values(patterns).astype(np.float16).view(np.uint16)

@@ -18,9 +18,9 @@ from accprobe.report.report import Report
 from accprobe.report.sweeps import EffectiveBits, OperandSet, Overflow, Prediction, Profile, SweepRecord
 from accprobe.sweep import masks, overflow, prediction
 from accprobe.sweep.bench import Bench, Measured, Sample
-from accprobe.sweep.compilation import Compiled, compile_all, triton_version
+from accprobe.sweep.compilation import Compiled, compile_configurations, triton_version
 from accprobe.sweep.configurations import Configuration, Dtype, check_problem
-from accprobe.sweep.operands import Operands, draw, sets
+from accprobe.sweep.operands import Operands, draw_matrices, sets
 from accprobe.sweep.profile import profiles
 
 GPU_SIZE, SIMULATED_SIZE = 2048, 64
@@ -107,12 +107,12 @@ class Sweeper:
 
     def profile(self, configurations: Sequence[Configuration], index: int) -> None:
         """Has GPU `index` launch each under the profiler. Raises as `profile.profiles`."""
-        self._profiles = profiles(index, list(compile_all(configurations, self._target)))
+        self._profiles = profiles(index, list(compile_configurations(configurations, self._target)))
 
     def records(self, configurations: Sequence[Configuration], operand_sets: Sequence[OperandSet]) -> Iterator[SweepRecord]:
         """One record a configuration and operand set, in order."""
         both = [each for config in configurations for each in _variants(config)]
-        compiled = compile_all(both, self._target)
+        compiled = compile_configurations(both, self._target)
         for config in configurations:
             variants = [next(compiled) for _ in _variants(config)]
             for kind in (each for each in sets(config.dtype) if each in operand_sets or not operand_sets):
@@ -196,9 +196,9 @@ class Sweeper:
             )
         return found
 
-    def _chain(self, compiled: Compiled) -> prediction.Lowered | None:
+    def _chain(self, compiled: Compiled) -> prediction.PublishedChain | None:
         lowering = compiled.lowering
-        return prediction.chain(self._target, compiled.configuration.dtype, lowering) if lowering else None
+        return prediction.published_chain(self._target, compiled.configuration.dtype, lowering) if lowering else None
 
     def _overflow(self, compiled: Compiled) -> Overflow | None:
         chain = self._chain(compiled)
@@ -212,7 +212,7 @@ class Sweeper:
         return overflow.judge(prediction.predict(config, chain, operands, (0,)).sampled[0].view(np.int32))
 
     def _draw(self, kind: OperandSet, dtype: Dtype, block_k: int | None) -> Operands:
-        return draw(kind, dtype, *self.shape, block_k or 0, self._seed)
+        return draw_matrices(kind, dtype, *self.shape, block_k or 0, self._seed)
 
     def _sampled(self, config: Configuration, kind: OperandSet) -> Operands:
         whole = self._operands(kind, config.dtype, _own_block(config, kind))
@@ -224,7 +224,7 @@ class Sweeper:
         partials = prediction.exact_partials(config, self._sampled(config, kind))
         return masks.changed(masks.totals(partials, masks.CUTS, config.rounded))
 
-    def _predicted(self, config: Configuration, chain: prediction.Lowered, kind: OperandSet) -> Measured:
+    def _predicted(self, config: Configuration, chain: prediction.PublishedChain, kind: OperandSet) -> Measured:
         return prediction.predict(config, chain, self._sampled(config, kind), _cuts(config))
 
 
@@ -251,5 +251,5 @@ def _spread(size: int, most: int) -> NDArray[np.int64]:
 
 
 def _bits(seen: Measured, control: Sequence[int]) -> EffectiveBits:
-    value, bound = masks.effective_bits(seen.changed, control, seen.sampled[0].size)
+    value, bound = masks.effective_bits_of_counts(seen.changed, control, seen.sampled[0].size)
     return EffectiveBits(value=value, bound=bound)

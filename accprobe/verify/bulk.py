@@ -12,12 +12,12 @@ from accprobe.verify import random
 from accprobe.verify.outcome import Advance, Verification, silent
 
 
-def prepare(device: Device, models: Mapping[Instruction, DotModel]) -> None:
+def prepare_to_verify(device: Device, models: Mapping[Instruction, DotModel]) -> None:
     """What can be done for many at once, such as compiling; `verify_in_bulk` does what is missing."""
     if isinstance(device, OnGpu):
         from accprobe.verify import on_gpu
 
-        on_gpu.prepare(device, models)
+        on_gpu.prepare_to_verify(device, models)
 
 
 def verify_in_bulk(

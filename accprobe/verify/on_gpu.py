@@ -32,7 +32,7 @@ WAITED_FOR = 16
 
 
 @dataclass(frozen=True)
-class Batch:
+class MatrixProduct:
     """One matrix product: rows * columns dot products of a kind."""
 
     number: int
@@ -46,11 +46,11 @@ class Batch:
         return self.rows * self.columns
 
 
-def batches(inst: Instruction, dots: int, seed: int) -> Iterator[Batch]:
+def batches(inst: Instruction, dots: int, seed: int) -> Iterator[MatrixProduct]:
     """At least `dots` dot products, spread evenly over all kinds, and all pairs of 8-bit codes where there are enough."""
     number = 0
     if has_pairs(inst) and dots >= 2 * PAIRS:
-        yield Batch(number, PAIRS_KIND, pairs(inst, seed), CODES, CODES)
+        yield MatrixProduct(number, PAIRS_KIND, pairs(inst, seed), CODES, CODES)
         number, dots = 1, dots - PAIRS
     share = -(-dots // len(kinds(inst)))
     columns = min(SIDE, -(-isqrt(share) // NARROW) * NARROW)
@@ -58,12 +58,12 @@ def batches(inst: Instruction, dots: int, seed: int) -> Iterator[Batch]:
         rows = -(-share // columns)
         while rows:
             some = min(rows, SIDE)
-            yield Batch(number, kind, recipe, some, columns)
+            yield MatrixProduct(number, kind, recipe, some, columns)
             rows -= some
             number += 1
 
 
-class Bench:
+class Verifier:
     """The kernels and the memory for one instruction and its model."""
 
     def __init__(self, cupy: Any, inst: Instruction, model: DotModel, target: str, seed: int) -> None:
@@ -73,7 +73,7 @@ class Bench:
         self.evaluator = Evaluator(cupy, inst, model, target)
         self._memory: tuple[Any, ...] = ()
 
-    def arrays(self, batch: Batch) -> tuple[Any, Any, Any, Any]:
+    def arrays(self, batch: MatrixProduct) -> tuple[Any, Any, Any, Any]:
         """A, B, C and D of a batch, in memory that all batches share."""
         inst, n = self.inst, batch.dots
         sizes = (batch.rows * inst.k, batch.columns * inst.k, n, n)
@@ -83,18 +83,18 @@ class Bench:
         a, b, c, d = (memory[:size] for memory, size in zip(self._memory, sizes, strict=True))
         return a.reshape(batch.rows, -1), b.reshape(batch.columns, -1), c.reshape(batch.rows, -1), d.reshape(batch.rows, -1)
 
-    def draw(self, batch: Batch) -> None:
+    def draw(self, batch: MatrixProduct) -> None:
         """Fills A, B and C."""
         self._drawing.draw(batch.recipe, batch.number, *self.arrays(batch)[:3])
 
-    def compare(self, batch: Batch, count: Any, found: Any) -> None:
+    def compare(self, batch: MatrixProduct, count: Any, found: Any) -> None:
         """Adds what differs to count [1] and found [n, 4], on the GPU; does not wait."""
         a, b, c, d = self.arrays(batch)
         self.draw(batch)
         self.hardware.product(a, b, c, d)
         self.evaluator.compare(a, b, c, d, count, found)
 
-    def counterexample(self, batch: Batch, found: tuple[int, int, int, int]) -> Counterexample:
+    def counterexample(self, batch: MatrixProduct, found: tuple[int, int, int, int]) -> Counterexample:
         """One that `compare` found, its operands drawn again."""
         row, column, got, expected = found
         self.draw(batch)
@@ -104,7 +104,7 @@ class Bench:
         return Counterexample.of(request, 0, answers, wanted, batch.kind)
 
 
-def prepare(device: OnGpu, models: Mapping[Instruction, DotModel]) -> None:
+def prepare_to_verify(device: OnGpu, models: Mapping[Instruction, DotModel]) -> None:
     """Compiles what `verify` needs for many models at once."""
     each = [sources(inst, model) for inst, model in models.items()]
     compiler.fill_cache([kernel for kind in zip(*each, strict=True) for kernel in kind], device.architecture)
@@ -116,10 +116,10 @@ def verify(device: OnGpu, inst: Instruction, model: DotModel, dots: int, seed: i
     Raises DeviceError where the GPU fails.
     """
     with device.lend(f"failed to verify {inst.name}") as cupy:
-        return _verified(cupy, Bench(cupy, inst, model, device.architecture, seed), batches(inst, dots, seed), seed, advance)
+        return _verified(cupy, Verifier(cupy, inst, model, device.architecture, seed), batches(inst, dots, seed), seed, advance)
 
 
-def _verified(cupy: Any, bench: Bench, remaining: Iterator[Batch], seed: int, advance: Advance) -> Verification:
+def _verified(cupy: Any, bench: Verifier, remaining: Iterator[MatrixProduct], seed: int, advance: Advance) -> Verification:
     compared, counts, mismatches, first = 0, dict.fromkeys(kinds(bench.inst), 0), 0, None
     while some := list(islice(remaining, WAITED_FOR)):
         count = cupy.zeros((len(some), 1), np.uint64)

@@ -28,7 +28,7 @@ from accprobe.operands.exchange import Counterexample
 from accprobe.operands.request import Request
 
 OPERANDS = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
-RESULTS = {"fp32": "f32", "fp16": "f16"}
+RESULT_FORMATS = {"fp32": "f32", "fp16": "f16"}
 
 
 class Recorded(NamedTuple):
@@ -54,7 +54,7 @@ class Dots(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reading:
+class Interpretation:
     """One instruction that may have run, and whether C was zero, whatever the file has."""
 
     inst: Instruction
@@ -72,30 +72,30 @@ class Comparison:
     """
 
     recorded: Recorded
-    reading: Reading
+    reading: Interpretation
     dots: int
     mismatches: int
     first: Counterexample | None = None
-    others: tuple[tuple[Reading, int], ...] = ()
+    others: tuple[tuple[Interpretation, int], ...] = ()
 
 
 Models = Callable[[str], Mapping[Instruction, DotModel]]
 """The models of a GPU, by its name. Raises UnknownName."""
 
 
-def published(gpu: str) -> Mapping[Instruction, DotModel]:
+def published_models(gpu: str) -> Mapping[Instruction, DotModel]:
     """The published models of a chip."""
     return {inst: known.model for inst, known in known_models(gpu).items()}
 
 
-def find(folder: Path) -> list[Recorded]:
+def find_vectors(folder: Path) -> list[Recorded]:
     """Every set of results below a folder, by GPU. Raises VectorsError where there is none or a file has no place."""
     if not folder.is_dir():
         raise VectorsError(f"{folder} is no folder; give one that has GPU/FORMAT/d_GPU_fp32.txt in it")
     found = []
     for path in sorted(folder.glob("*/*/d_*.txt")):
         gpu, operand, result = path.parent.parent.name, path.parent.name, path.stem.rpartition("_")[2]
-        if path.name != f"d_{gpu}_{result}.txt" or operand not in OPERANDS or result not in RESULTS:
+        if path.name != f"d_{gpu}_{result}.txt" or operand not in OPERANDS or result not in RESULT_FORMATS:
             raise VectorsError(f"{path} is not GPU/FORMAT/d_GPU_RESULT.txt with a known format and result")
         found.append(Recorded(gpu, operand, result, path.parent))
     told = {recorded.folder for recorded in found}
@@ -106,7 +106,7 @@ def find(folder: Path) -> list[Recorded]:
     return found
 
 
-def load(recorded: Recorded) -> Dots:
+def load_vectors(recorded: Recorded) -> Dots:
     """The patterns in the files. Raises VectorsError that names the file, and the line where it goes wrong."""
     gpu, folder = recorded.gpu, recorded.folder
     a, b = (_table(folder / f"{x}_{gpu}_{recorded.operand}.txt") for x in "ab")
@@ -118,12 +118,12 @@ def load(recorded: Recorded) -> Dots:
     return Dots(a, b, c, d)
 
 
-def compare(recorded: Recorded, models: Models = published) -> Comparison:
+def compare(recorded: Recorded, models: Models = published_models) -> Comparison:
     """The results against the models of their GPU.
 
     Raises UnknownName where there is no such GPU, VectorsError where the files cannot be read or no model fits them.
     """
-    dots, known = load(recorded), models(recorded.gpu)
+    dots, known = load_vectors(recorded), models(recorded.gpu)
     tried = []
     for reading in readings(recorded, dots.a.shape[1], known):
         operands = _operands(recorded, dots, reading)
@@ -141,12 +141,12 @@ def compare(recorded: Recorded, models: Models = published) -> Comparison:
     return Comparison(recorded, best, len(dots.d), count, first, others)
 
 
-def readings(recorded: Recorded, k: int, known: Mapping[Instruction, DotModel]) -> Iterator[Reading]:
+def readings(recorded: Recorded, k: int, known: Mapping[Instruction, DotModel]) -> Iterator[Interpretation]:
     """What may have run: of each family the smallest shape; one that adds to D also as it was recorded, with C left at zero.
 
     The families are told apart only where they compute differently.
     """
-    operand, result = OPERANDS[recorded.operand], RESULTS[recorded.result]
+    operand, result = OPERANDS[recorded.operand], RESULT_FORMATS[recorded.result]
     fits = [
         inst
         for inst in known
@@ -160,9 +160,9 @@ def readings(recorded: Recorded, k: int, known: Mapping[Instruction, DotModel]) 
             if known[inst] in seen:
                 continue
             seen.add(known[inst])
-            yield Reading(inst)
+            yield Interpretation(inst)
             if family.adds_to_d:
-                yield Reading(inst, without_c=True)
+                yield Interpretation(inst, without_c=True)
 
 
 def same_chip(one: str, other: str) -> bool:
@@ -173,7 +173,7 @@ def same_chip(one: str, other: str) -> bool:
         return False
 
 
-def _operands(recorded: Recorded, dots: Dots, reading: Reading) -> Request:
+def _operands(recorded: Recorded, dots: Dots, reading: Interpretation) -> Request:
     inst = reading.inst
     a, b = _narrowed(dots.a, inst.a), _narrowed(dots.b, inst.b)
     for name, narrow, wide, fmt in (("a", a, dots.a, inst.a), ("b", b, dots.b, inst.b)):

@@ -78,7 +78,7 @@ def test_part_of_it_is_built_again(target: str, monkeypatch: pytest.MonkeyPatch)
     needs("nvdisasm")
     pytest.importorskip("cuda.core", exc_type=ImportError)
     monkeypatch.setattr(atlas, "catalog", lambda asked: [parse(name) for name in REBUILT[asked]])
-    drawn = atlas.draw([target], jobs=1)
+    drawn = atlas.compile_atlas([target], jobs=1)
     assert drawn.targets == (target,)
     for name in REBUILT[target]:
         assert [list(lowering) for lowering in drawn.lowerings[name]] == [became(name, target)]
@@ -95,7 +95,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> atlas.Atlas:
         ("sm_89", "sm_90a"),
         {name: {tuple(became(name, target)): (target,) for target in ("sm_89", "sm_90a")} for name in chosen},
     )
-    monkeypatch.setattr(atlas, "draw", lambda *_: drawn)
+    monkeypatch.setattr(atlas, "compile_atlas", lambda *_: drawn)
     return drawn
 
 

@@ -68,7 +68,7 @@ def page(kernels: Iterable[tuple[str, list[tuple[str, str, int, int]]]], columns
 
 @pytest.mark.parametrize("columns", [COLUMNS, TURNED, METRICS, FEWER])
 def test_reads_a_page_in_any_order_of_columns(columns: list[str]) -> None:
-    one, two = ncu.parse(io.StringIO(page([("gemm(int, float)", GEMM), ("other", GEMM[:1])], columns)))
+    one, two = ncu.parse_launches(io.StringIO(page([("gemm(int, float)", GEMM), ("other", GEMM[:1])], columns)))
     assert (one.function.name, two.function.name) == ("gemm(int, float)", "other")
     expected = {"QGMMA.64x64x32.F32.E4M3.E4M3": 80} | ({"HMMA.16816.F32": 4} if columns is FEWER else {})
     assert one.count() == expected
@@ -79,7 +79,7 @@ def test_reads_a_page_in_any_order_of_columns(columns: list[str]) -> None:
 
 def test_page_without_executions_is_told() -> None:
     with pytest.raises(AccprobeError, match="did not count executed instructions; its columns are Address, Source, # Samples"):
-        list(ncu.parse(io.StringIO(page([("k", GEMM)], ["Address", "Source", "# Samples"]))))
+        list(ncu.parse_launches(io.StringIO(page([("k", GEMM)], ["Address", "Source", "# Samples"]))))
 
 
 PAGES = Path(__file__).parents[1] / "pages"
@@ -91,7 +91,7 @@ def real(name: str) -> str:
 
 
 def test_reads_what_a_profiler_printed() -> None:
-    fast, slow, half = ncu.parse(io.StringIO(real("torch_gemms")))
+    fast, slow, half = ncu.parse_launches(io.StringIO(real("torch_gemms")))
     for launch, name, opcode, count in (
         (fast, "nvjet_sm90_qqtst_64x48_128x15_2x4_h_bz_TNT", "QGMMA.64x48x32.F32.E4M3.E4M3", 6144),
         (slow, "nvjet_sm90_qqtst_64x48_128x15_2x4_h_bz_algo2_TNT", "QGMMA.64x48x32.F32.E4M3.E4M3", 6144),
@@ -104,7 +104,7 @@ def test_reads_what_a_profiler_printed() -> None:
 
 def test_metrics_are_counted_as_the_section_counts_them() -> None:
     """But for loops that wait, and the ends behind them: those differ from run to run."""
-    pages = (ncu.parse(io.StringIO(real(name))) for name in ("torch_gemms", "torch_gemms_section"))
+    pages = (ncu.parse_launches(io.StringIO(real(name))) for name in ("torch_gemms", "torch_gemms_section"))
     for mine, sections in zip(*pages, strict=True):
         assert [line.opcode for line in mine.function.lines] == [line.opcode for line in sections.function.lines]
         assert mine.count("arithmetic") == sections.count("arithmetic")

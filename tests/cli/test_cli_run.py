@@ -200,7 +200,7 @@ def test_the_default_number_of_dots_is_the_survey_s() -> None:
 @contextmanager
 def running(path: Path) -> Iterator["subprocess.Popen[str]"]:
     """A run on two workers, of a group of its own, that has rows in the file; nothing of it is left where it fails."""
-    options = ["--device", "sim:h100", "--jobs", "2", "--dots", "300000", "-o", str(path)]
+    options = ["--device", "sim:h100", "--jobs", "2", "-o", str(path)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command = [sys.executable, "-m", "accprobe", "run", *options]
     with subprocess.Popen(command, **pipes, start_new_session=True, preexec_fn=heed_ctrl_c) as process:
@@ -214,8 +214,9 @@ def running(path: Path) -> Iterator["subprocess.Popen[str]"]:
             raise
 
 
-@pytest.mark.parametrize("to_the_group", [True, False], ids=["terminal", "one process"])
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("sent", "to_the_group"), [(signal.SIGINT, True), (signal.SIGTERM, False)], ids=["Ctrl-C in a terminal", "kill"]
+)
 def test_ctrl_c_and_sigterm_end_the_workers_and_keep_what_was_measured(
     tmp_path: Path, sent: signal.Signals, to_the_group: bool
 ) -> None:

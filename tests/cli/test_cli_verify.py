@@ -153,7 +153,7 @@ def test_on_a_device_that_lends_its_gpu_verification_runs_there(
         assert model == MODELS[inst] == prepared[0][inst]
         return Verification(dots, 0, seed, {"uniform": dots})
 
-    monkeypatch.setattr(on_gpu, "prepare", lambda _, models: prepared.append(models))
+    monkeypatch.setattr(on_gpu, "prepare_to_verify", lambda _, models: prepared.append(models))
     monkeypatch.setattr(on_gpu, "verify", verified)
     gpu["device"] = Lends(MODELS)
     result = verify("sim:h100", "--device", "cuda:0", "--dots", "1e13")

@@ -6,7 +6,7 @@ from click.testing import CliRunner, Result
 from fakes import SPARSE, fake_report, float_row
 
 from accprobe.cli import main
-from accprobe.compare.requirements import NOTHING, check, read
+from accprobe.compare.requirements import NO_MATCH, check_requirements, parse_requirement
 from accprobe.errors import RequirementError
 from accprobe.report.columns import is_number, record
 from accprobe.report.recorded import recorded
@@ -25,7 +25,7 @@ def report(bits: int = 13, finding: dict[str, Any] | None = None, **changes: Any
 
 def found(what: Report, line: str) -> list[str]:
     """What the instructions that break the line have instead."""
-    (outcome,) = check(what, [read(line)])
+    (outcome,) = check_requirements(what, [parse_requirement(line)])
     assert outcome.kept == (not outcome.breaches and outcome.matched > 0)
     return [breach.found for breach in outcome.breaches]
 
@@ -83,12 +83,12 @@ def test_value_that_is_not_confirmed_breaks() -> None:
 
 def test_requirement_that_matches_nothing_is_broken() -> None:
     for line in ("tcgen05.*: effective_bits >= 13", "mma.sp.*: effective_bits >= 13"):
-        (outcome,) = check(report(), [read(line)])
+        (outcome,) = check_requirements(report(), [parse_requirement(line)])
         assert (outcome.matched, outcome.breaches, outcome.kept) == (0, (), False)
 
 
 def test_colons_of_names_are_no_separators() -> None:
-    requirement = read("tcgen05.*.kind::f8f6f4.*: effective_bits >= 23")
+    requirement = parse_requirement("tcgen05.*.kind::f8f6f4.*: effective_bits >= 23")
     assert (requirement.glob, requirement.field, requirement.wanted) == ("tcgen05.*.kind::f8f6f4.*", "effective_bits", 23)
 
 
@@ -109,7 +109,7 @@ def test_colons_of_names_are_no_separators() -> None:
 )
 def test_line_that_cannot_be_read_is_told(line: str, reason: str) -> None:
     with pytest.raises(RequirementError) as caught:
-        read(line)
+        parse_requirement(line)
     assert str(caught.value).startswith(f"requirement '{line}': ")
     assert reason in str(caught.value)
 
@@ -137,7 +137,7 @@ def test_whole_output_and_exit_status() -> None:
         f"kept    {kept}  (8 of 8 instructions are so)",
         f"BROKEN  {broken}  (2 of 4 instructions are so)",
         "  found 10: wgmma.m64n{8,256}k32.f16.e4m3.e4m3",
-        f"BROKEN  tcgen05.*: status == confirmed  ({NOTHING})",
+        f"BROKEN  tcgen05.*: status == confirmed  ({NO_MATCH})",
     ]
 
 

@@ -17,6 +17,7 @@ from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.separation import Search
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction
+from accprobe.model.notation import parse_order
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, chain
 from accprobe.operands.request import Request
 from accprobe.survey.surveyor import settle
@@ -36,8 +37,8 @@ def outcome(planted: Planted) -> dict[str, Finding]:
     verification = verify(device, inst, result.model, dots=4000, seed=11)
     assert not verification.mismatches, verification.counterexample
     assert_cannot_be_told(planted, contest.survived)
-    for name, finding in result.findings.items():
-        assert finding.bound != "undetermined" or finding.left or name in OF_THE_TREE, (name, finding)
+    for feature, finding in result.findings.items():
+        assert finding.bound != "undetermined" or finding.left or feature in OF_THE_TREE, (feature, finding)
     return result.findings
 
 
@@ -70,26 +71,79 @@ def assert_true(findings: dict[str, Finding], planted: Planted) -> None:
             if finding is None or (name in ("alignment_bits", "alignment_rounding") and terms < 3):
                 continue  # of two terms it is seen through the rounding alone: other pairs of values are the same function
             shown = f"0x{value:0{arithmetic.result.storage_bits // 4}X}" if name == "nan" else value
-            assert_holds(name, finding, shown)
+            assert_holds(prefix + name, finding, shown)
     for name in ("subnormal_operands", "subnormal_addend"):
         assert_holds(name, findings[name], getattr(planted.model, name))
     if findings["order"].bound == "exact":
         assert findings["order"].value == planted.model.order
 
 
-def assert_holds(name: str, finding: Finding, planted: object) -> None:
+def assert_holds(feature: str, finding: Finding, planted: object) -> None:
     if finding.bound == "exact":
-        assert finding.value == planted, finding
+        assert finding.value == planted, (feature, finding)
     elif finding.bound == "at_least":
-        assert finding.value <= planted, finding
+        assert finding.value <= planted, (feature, finding)
     elif len(finding.left) > 1:
         most = [int(left.removeprefix("at most ")) for left in finding.left if str(left).startswith("at most ")]
         below = planted is None or "any" in finding.left or any(planted <= level for level in most)
         least = [int(left.removesuffix(" or more")) for left in finding.left if str(left).endswith(" or more")]
         above = any(planted is None or planted >= bits for bits in least)
-        assert planted in finding.left or above or (name == "min_exponent" and below), (name, finding)
+        of_floor = feature.removeprefix("add_") == "min_exponent"
+        assert planted in finding.left or above or (of_floor and below), (feature, finding)
 
 
+def plant(formats: str, k: int, order: str, sums: str, subnormals: str, rules: dict[str, object]) -> Planted:
+    """formats: of operands and result. order: `@1` are sums that add results and C alone. subnormals: of A and B, of C.
+
+    sums: bits and rounding of results, bits and cut of the alignment.
+    """
+    operand, result = formats.split()
+    bits, rounding, alignment, cut = sums.split()
+    summing = FloatArithmetic(FORMATS[result], int(bits), rounding, int(alignment), cut, **rules)  # type: ignore[arg-type]
+    adding = FloatArithmetic(summing.result, summing.result.mantissa_bits, "RNE", None, zero_sign="ieee", nan=summing.nan)
+    root = parse_order(order, (summing, adding) if "@" in order else (summing,))
+    return Planted(instruction(k, result, operand, operand, result), DotModel(root, *subnormals.split()))  # type: ignore[arg-type]
+
+
+FOUND = {
+    "an alignment that zeros and C show together": plant(
+        *("e5m2 f32", 8, "[[[[[[[[c 0] 1] 2] 3] 4] 5] 6] 7]", "12 RZ 31 sticky", "flushed kept"),
+        {"zero_terms": "aligned", "underflow_sign": "positive", "overflow": "largest", "nan": 0x7FFFFFFF},
+    ),
+    "a floor that no operand shows": plant(
+        *("e5m2 f16", 16, "[[[[0-3]@0 [4-7]@0]@1 [[8-11]@0 [12-15]@0]@1]@1 c]@1", "8 RU 8 sticky", "flushed kept"),
+        {"product_exponent": "normalised operands", "min_exponent": -31, "underflow_sign": "positive"}
+        | {"subnormal_results": "flushed", "nan": 0x7FFF},
+    ),
+    "rules that hide each other": plant(
+        *("tf32 f32", 4, "[[[[c 0] 1] 2] 3]", "21 RNE 37 floor", "kept flushed"),
+        {"product_exponent": "normalised product", "zero_sign": "ieee", "underflow_sign": "positive"}
+        | {"overflow": "largest", "subnormal_results": "flushed", "nan": 0x7FFFFFFF},
+    ),
+    "a floor that few operands show": plant(
+        *("e5m2 f32", 32, "[c 0-31]", "6 RNE 20 nearest", "kept flushed"),
+        {"zero_terms": "aligned", "zero_sign": "ieee", "underflow_sign": "positive", "overflow": "largest"}
+        | {"nan": 0x7FFFFFFF},
+    ),
+    "a draft that rivals' operands contradict": plant(
+        "e4m3 f16", 4, "[[[[c 0] 1] 2] 3]", "7 RU 12 sticky", "kept kept", {"nan": 0x7FFF}
+    ),
+    "bits far beyond what shows": plant(
+        *("e4m3 f16", 16, "[[[[0-3]@0 [4-7]@0]@1 [[8-11]@0 [12-15]@0]@1]@1 c]@1", "6 RNE 39 truncate", "kept kept"),
+        {"nan": 0xFE00},
+    ),
+}
+"""Of the eighty draws of the two tests below, those that were needed to find what was broken on purpose: no neighbours that
+differ in several fields; floors and pairs of fields not tried; no refinement; a floor that seems alike not looked at again;
+what contradicts a model not known to the next one; ladders of one rung, and the wrong end of what they leave."""
+
+
+@pytest.mark.parametrize("planted", FOUND.values(), ids=FOUND)
+def test_planted_models_that_have_found_something(planted: Planted) -> None:
+    assert_true(outcome(planted), planted)
+
+
+@pytest.mark.slow
 @FORTY
 @given(float_models(plain=True))
 def test_sums_bits_and_roundings(planted: Planted) -> None:
@@ -97,6 +151,7 @@ def test_sums_bits_and_roundings(planted: Planted) -> None:
     assert_true(outcome(planted), planted)
 
 
+@pytest.mark.slow
 @FORTY
 @given(float_models())
 def test_any_features(planted: Planted) -> None:

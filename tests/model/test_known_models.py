@@ -18,15 +18,15 @@ from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
 from accprobe.report.report import Report
-from accprobe.verify.vectors import Recorded, compare, find, published
+from accprobe.verify.vectors import Recorded, compare, find_vectors, published_models
 
-SETS = find(VECTORS) if (VECTORS / "H100").is_dir() else []
+SETS = find_vectors(VECTORS) if (VECTORS / "H100").is_dir() else []
 IN_F32 = [recorded for recorded in SETS if recorded.result == "fp32"]
 
 
 def mismatches(recorded: Recorded, change: Callable[[Arithmetic], Arithmetic]) -> int:
     """Of the model that explains most, with its arithmetic changed."""
-    known = {inst: model.with_arithmetic(change) for inst, model in published(recorded.gpu).items()}
+    known = {inst: model.with_arithmetic(change) for inst, model in published_models(recorded.gpu).items()}
     return compare(recorded, lambda _: known).mismatches
 
 

@@ -10,7 +10,7 @@ from accprobe.sass.lowering import Lowering
 from accprobe.sweep import prediction
 from accprobe.sweep.configurations import DTYPES, Configuration
 from accprobe.sweep.masks import Totals
-from accprobe.sweep.operands import draw
+from accprobe.sweep.operands import draw_matrices
 
 SIDE, K = 8, 256
 FP8 = DTYPES["e4m3"]
@@ -18,9 +18,9 @@ FP8 = DTYPES["e4m3"]
 
 def predicted(target: str, opcode: str, block_k: int, promote_every: int | None = None) -> list[Totals]:
     """The sum of each block, [blocks][M, N], of the same operands whatever the block."""
-    chain = prediction.chain(target, FP8, Lowering((opcode,), ((opcode, 1),), "nvdisasm"))
+    chain = prediction.published_chain(target, FP8, Lowering((opcode,), ((opcode, 1),), "nvdisasm"))
     assert chain is not None
-    operands = draw("full-width", FP8, SIDE, SIDE, K, K, seed=1)
+    operands = draw_matrices("full-width", FP8, SIDE, SIDE, K, K, seed=1)
     return list(prediction.partials(Configuration(FP8, block_k, 4, promote_every=promote_every), chain, operands))
 
 

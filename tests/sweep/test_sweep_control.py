@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from accprobe.sweep import masks, overflow, prediction
 from accprobe.sweep.configurations import DTYPES, Configuration
-from accprobe.sweep.operands import FLOAT_SETS, OperandSet, draw
+from accprobe.sweep.operands import FLOAT_SETS, OperandSet, draw_matrices
 
 K, SIDE = 256, 16
 
 
 def exact(kind: OperandSet, dtype: str, block_k: int) -> list[masks.Totals]:
     config = Configuration(DTYPES[dtype], block_k, 4)
-    return list(prediction.exact_partials(config, draw(kind, DTYPES[dtype], SIDE, SIDE, K, block_k, seed=1)))
+    return list(prediction.exact_partials(config, draw_matrices(kind, DTYPES[dtype], SIDE, SIDE, K, block_k, seed=1)))
 
 
 def planted(partials: list[masks.Totals], bits: int) -> list[masks.Totals]:
@@ -31,7 +31,7 @@ def concluded(kind: OperandSet, dtype: str, block_k: int, bits: int, rounded: bo
     partials = exact(kind, dtype, block_k)
     counts = masks.changed(masks.totals(planted(partials, bits), rounded=rounded))
     control = masks.changed(masks.totals(partials, rounded=rounded))
-    return masks.effective_bits(counts, control, SIDE * SIDE)
+    return masks.effective_bits_of_counts(counts, control, SIDE * SIDE)
 
 
 @pytest.mark.parametrize("bits", [1, 7, 10, 13, 14, 20, 22, 23])
@@ -59,14 +59,14 @@ def test_rounding_before_the_cut_finds_the_same() -> None:
 
 def test_a_sweep_that_notices_every_mask_is_exact_only_if_half_of_the_sums_end_in_a_one() -> None:
     noticed = [0, *[9] * 23]
-    assert masks.effective_bits(noticed, [0, 50, *[100] * 22], 100) == (23, "exact")
-    assert masks.effective_bits(noticed, [0, 49, *[100] * 22], 100) == (23, "at_least")
+    assert masks.effective_bits_of_counts(noticed, [0, 50, *[100] * 22], 100) == (23, "exact")
+    assert masks.effective_bits_of_counts(noticed, [0, 49, *[100] * 22], 100) == (23, "at_least")
 
 
 def test_unnoticed_masks_prove_nothing_that_the_control_does_not_notice() -> None:
     counts = [0] * 11 + [5] * 13
-    assert masks.effective_bits(counts, [0] + [1] * 23, 100) == (13, "exact")
-    assert masks.effective_bits(counts, [0] * 11 + [5] * 13, 100) == (13, "at_least")
+    assert masks.effective_bits_of_counts(counts, [0] + [1] * 23, 100) == (13, "exact")
+    assert masks.effective_bits_of_counts(counts, [0] * 11 + [5] * 13, 100) == (13, "at_least")
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.integers(0, 23))
@@ -78,7 +78,7 @@ def test_masks_are_signed_and_clear_low_bits(pattern: int, cut: int) -> None:
 @pytest.mark.parametrize("kind", FLOAT_SETS)
 def test_exact_sums_of_blocks_are_those_of_fractions(kind: OperandSet) -> None:
     dtype = DTYPES["e4m3"]
-    a, b = draw(kind, dtype, SIDE, SIDE, K, 64, seed=1)
+    a, b = draw_matrices(kind, dtype, SIDE, SIDE, K, 64, seed=1)
     rows, columns = ([[Fraction(float(v)) for v in row] for row in dtype.format.values(x)] for x in (a, b))
     for number, partial in enumerate(exact(kind, "e4m3", 64)):
         block = slice(64 * number, 64 * number + 64)
@@ -89,7 +89,7 @@ def test_exact_sums_of_blocks_are_those_of_fractions(kind: OperandSet) -> None:
 
 @pytest.mark.parametrize(("rule", "largest"), [("wrap", 2**31 - 1), ("saturate", 2**31 - 1), ("neither", 2**31 - 1)])
 def test_integer_overflow_is_told_from_planted_sums(rule: str, largest: int) -> None:
-    sums = overflow.wanted(64)
+    sums = overflow.wanted_sums(64)
     a, b = overflow.operands(64, 2)
     assert (a.view(np.int8).astype(np.int64) @ b.view(np.int8).astype(np.int64).T == sums[:, None]).all()
     ended = {

@@ -21,7 +21,7 @@ from accprobe.sweep import masks, profile, sweeper
 from accprobe.sweep.compilation import Compiled
 from accprobe.sweep.configurations import DTYPES, Configuration, configurations
 from accprobe.sweep.gpu import GpuBench
-from accprobe.sweep.operands import draw
+from accprobe.sweep.operands import draw_matrices
 
 torch = pytest.importorskip("torch")
 
@@ -68,7 +68,7 @@ class Bench(GpuBench):
 def test_a_planted_kernel_is_measured_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Compiled, "arguments", ())
     kernel = Kernel()
-    operands = draw("full-width", CONFIG.dtype, 128, 64, 128, 64, seed=0)
+    operands = draw_matrices("full-width", CONFIG.dtype, 128, 64, 128, 64, seed=0)
     rows, columns = np.arange(0, 128, 9), np.arange(0, 64, 5)
     compiled = Compiled(CONFIG, kernel=kernel, lowering=LOWERING)
     found = Bench().measure(compiled, operands, masks.CUTS, (rows, columns))
@@ -94,7 +94,7 @@ def test_errors_of_a_launch_are_sentences() -> None:
 
 def test_configurations_reach_the_profilers_child_as_they_are() -> None:
     every = configurations(["e4m3", "int8"], [32, 128], [2], 128, 64, promote_every=64, rounded=True)
-    assert [child.read(profile.argument(config)) for config in (*every, CONFIG)] == [*every, CONFIG]
+    assert [child.parse_configuration(profile.argument(config)) for config in (*every, CONFIG)] == [*every, CONFIG]
     assert profile.argument(CONFIG) == "e4m3:64:4:64:64"
 
 

@@ -23,11 +23,11 @@ import torch, triton.language as tl
 from accprobe.probes.triton_dot import masked_gemm
 from accprobe.sweep.configurations import DTYPES
 from accprobe.sweep.masks import mask
-from accprobe.sweep.operands import draw
+from accprobe.sweep.operands import draw_matrices
 found = []
 for name, kind, cut, rounded, chained in json.loads(sys.argv[1]):
     dtype, m, n, k, block_k = DTYPES[name], 32, 16, 128, 64
-    a, b = draw(kind, dtype, m, n, k, block_k, seed=3)
+    a, b = draw_matrices(kind, dtype, m, n, k, block_k, seed=3)
     x, y = (torch.from_numpy(each.view(f"i{each.itemsize}")).view(getattr(torch, dtype.torch)) for each in (a, b))
     integer = dtype.is_integer
     c = torch.full((m, n), -1, dtype=torch.int32 if integer else torch.float32)
@@ -77,11 +77,11 @@ def _parameter(number: int) -> Any:
 @pytest.mark.parametrize("number", [_parameter(number) for number in range(len(CASES))])
 def test_each_result_is_the_exact_sum_masked(interpreted: list[Any], number: int) -> None:
     from accprobe.sweep.configurations import DTYPES
-    from accprobe.sweep.operands import draw
+    from accprobe.sweep.operands import draw_matrices
 
     name, kind, cut, rounded, chained = CASES[number]
     dtype = DTYPES[name]
-    a, b = draw(kind, dtype, 32, 16, 128, 64, seed=3)  # type: ignore[arg-type]
+    a, b = draw_matrices(kind, dtype, 32, 16, 128, 64, seed=3)  # type: ignore[arg-type]
     values = dtype.format.integers if dtype.is_integer else dtype.format.values
     rows, columns = ([[Fraction(float(v)) for v in row] for row in values(x)] for x in (a, b))
     for i, row in enumerate(rows):

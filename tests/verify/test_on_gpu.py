@@ -19,8 +19,8 @@ from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic
 from accprobe.operands.request import Request
 from accprobe.report.models import named_models
 from accprobe.report.report import Report
-from accprobe.verify.bulk import prepare, verify_in_bulk
-from accprobe.verify.on_gpu import Bench, batches
+from accprobe.verify.bulk import prepare_to_verify, verify_in_bulk
+from accprobe.verify.on_gpu import Verifier, batches
 from accprobe.verify.shrink import shrink
 
 pytestmark = only_on_a_gpu
@@ -40,7 +40,7 @@ ROWS = (
 
 @pytest.fixture(scope="module")
 def gpu(h200: CudaDevice) -> CudaDevice:
-    prepare(h200, {parse(name): named_models("h200")[parse(name)] for name in ROWS})
+    prepare_to_verify(h200, {parse(name): named_models("h200")[parse(name)] for name in ROWS})
     return h200
 
 
@@ -61,7 +61,7 @@ def test_evaluator_and_products_are_those_of_the_slow_ones(gpu: CudaDevice, name
     import cupy
 
     inst, model = parse(name), named_models("h200")[parse(name)]
-    bench = Bench(cupy, inst, model, gpu.architecture, 5)
+    bench = Verifier(cupy, inst, model, gpu.architecture, 5)
     for batch in batches(inst, 1 << 18, 5):
         a, b, c, d = bench.arrays(batch)
         bench.draw(batch)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from accprobe.compare.requirements import NOTHING, Outcome
+from accprobe.compare.requirements import NO_MATCH, Outcome
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.terminal.console import Hanging
 
@@ -28,5 +28,5 @@ def _lines(outcome: Outcome) -> Iterator[Text]:
 
 def _count(outcome: Outcome) -> str:
     if not outcome.matched:
-        return NOTHING
+        return NO_MATCH
     return f"{outcome.matched - len(outcome.breaches)} of {outcome.matched} instructions are so"
