@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from accprobe.sweep.compilation import PARSES, compile_all
+from accprobe.sweep.compilation import PARSES, compile_configurations
 from accprobe.sweep.configurations import configurations
 
 compiler = pytest.importorskip("triton.compiler")
@@ -23,6 +23,6 @@ def test_a_parser_that_fails_now_and_then_is_no_finding(failures: int, reason: s
         return compile(*args, **options)
 
     monkeypatch.setattr(compiler, "compile", failing)
-    (compiled,) = compile_all(configurations(["f16"], [64], [4]), "sm_90a")
+    (compiled,) = compile_configurations(configurations(["f16"], [64], [4]), "sm_90a")
     assert (compiled.kernel is None) == bool(reason)
     assert re.fullmatch(reason, compiled.reason)
