@@ -51,7 +51,7 @@ def homonyms() -> dict[str, list[str]]:
 
 def packages() -> set[str]:
     """Every folder of the package, as Python names it."""
-    return {".".join(path.parent.relative_to(ROOT).parts) for path in PACKAGE.rglob("__init__.py")}
+    return {".".join(path.parent.relative_to(ROOT).parts) for path in PACKAGE.rglob("*.py")}
 
 
 def graph() -> grimp.ImportGraph:
