@@ -1,5 +1,1 @@
 """How the arithmetic of an instruction is found; a device is seen only through its protocol."""
-
-from accprobe.infer.characterise import characterise
-
-__all__ = ["characterise"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import takewhile
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -57,7 +57,7 @@ class Exchange:
     @property
     def columns(self) -> list[str]:
         """As a report has it."""
-        every = list(astuple(self))
+        every = [self.a, self.b, self.c, self.d, self.metadata, self.scales_a, self.scales_b]
         return every[: len(every) - len(list(takewhile(lambda x: not x, reversed(every))))]
 
     @classmethod
