@@ -1,6 +1,6 @@
 // What a model computes, one dot product at a time: bit patterns in integers, every rule of a model, no floating-point unit.
 //
-// accprobe/gpu/source.py writes the model below this file, as types: the formats A, B and C, an arithmetic for each kind of sum,
+// accprobe/evaluate/cuda/source.py writes the model below this file, as types: the formats A, B and C, an arithmetic for each kind of sum,
 // and Root, the tree of sums. Products are numbered in the order in which the tree has them. The same text compiles for the host.
 
 #ifdef __CUDACC__

@@ -1,7 +1,7 @@
 // Random operands of a matrix product, drawn where they are needed: every element from its own counter (Philox), so that any of
 // them can be drawn again. A line is a row of A or a column of B; a slot is a place along K, which all lines share.
 //
-// accprobe/gpu/drawing.py writes the types A, B and C below this file. The same text compiles for the host.
+// accprobe/operands/drawing.py writes the types A, B and C below this file. The same text compiles for the host.
 
 #ifdef __CUDACC__
 #define DRAWN __device__ __forceinline__

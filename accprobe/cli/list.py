@@ -59,15 +59,13 @@ def _instructions(architecture: str) -> None:
 
 
 def _devices() -> None:
-    from accprobe.build.driver import gpu_count, why_no_gpu
-    from accprobe.model.published import chip, names
+    from accprobe.build.driver import why_no_gpu
+    from accprobe.devices import SCHEMES
 
     _lines([("auto", "the first GPU; where there is none, sim:h100")])
-    _lines((f"cuda:{index}", "GPU") for index in range(gpu_count()))
+    _lines((f"{word}:{rest}", remark) for word, scheme in SCHEMES.items() for rest, remark in scheme.known())
     if reason := why_no_gpu():
         tell(f"no GPU found: {reason}")
-    _lines((f"sim:{name}", f"published models of {chip(name).title}, {chip(name).architecture}") for name in names())
-    _lines([("replay:FILE", "a recording that `accprobe run --record FILE` made")])
 
 
 def _lines(items: Iterable[tuple[str, str]]) -> None:

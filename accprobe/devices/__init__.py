@@ -5,46 +5,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from accprobe.devices.protocol import Device, DeviceKind, dot_expecting
 from accprobe.errors import UnknownName
 
-__all__ = ["Device", "DeviceKind", "dot_expecting", "open_device"]
+__all__ = ["SCHEMES", "Device", "DeviceKind", "Scheme", "dot_expecting", "open_device"]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Devices that are named alike, by a word, a colon and the rest.
+
+    rest: what stands for it where names are explained. open: the device of a rest, which may be empty. known: every rest that
+    there is here, or what stands for them, each with a remark.
+    """
+
+    rest: str
+    open: Callable[[str], Device]
+    known: Callable[[], Iterable[tuple[str, str]]]
+
+
+def _cuda(index: str) -> Device:
+    from accprobe.devices.cuda import CudaDevice
+
+    if not index.isdecimal():
+        raise UnknownName(f"'cuda:{index}' is not a device; a GPU is named cuda:0, cuda:1, …")
+    return CudaDevice(int(index))
+
+
+def _gpus() -> Iterable[tuple[str, str]]:
+    from accprobe.build.driver import gpu_count
+
+    return ((str(index), "GPU") for index in range(gpu_count()))
+
+
+def _simulated(name: str) -> Device:
+    from accprobe.devices.simulated import simulated_device
+
+    return simulated_device(f"sim:{name}")
+
+
+def _chips() -> Iterable[tuple[str, str]]:
+    from accprobe.model.published import chip, names
+
+    return ((name, f"published models of {chip(name).title}, {chip(name).architecture}") for name in names())
+
+
+def _replay(file: str) -> Device:
+    if not file:
+        raise UnknownName("'replay:' names no recording; give replay:FILE")
+    from accprobe.devices.replay import ReplayDevice
+
+    return ReplayDevice(Path(file))
+
+
+SCHEMES = {
+    "cuda": Scheme("N", _cuda, _gpus),
+    "sim": Scheme("NAME", _simulated, _chips),
+    "replay": Scheme("FILE", _replay, lambda: [("FILE", "a recording that `accprobe run --record FILE` made")]),
+}
+"""By the word."""
 
 
 def open_device(name: str) -> Device:
-    """The device of that name: "cuda:N", "sim:NAME", "replay:FILE", or "auto" (the first GPU, else a simulated H100).
+    """The device of that name: one of SCHEMES, as "cuda:0", or "auto" (the first GPU, else a simulated H100).
 
     Raises UnknownName for another form, DeviceError where the device cannot be opened, RecordingError where the file cannot
     be read.
     """
-    kind, _, rest = name.partition(":")
-    if kind == "sim":
-        from accprobe.devices.simulated import simulated_device
-
-        return simulated_device(name)
-    if kind == "replay":
-        if not rest:
-            raise UnknownName("'replay:' names no recording; give replay:FILE")
-        from accprobe.devices.replay import ReplayDevice
-
-        return ReplayDevice(Path(rest))
-    if kind == "cuda":
-        from accprobe.devices.cuda import CudaDevice
-
-        if not rest.isdecimal():
-            raise UnknownName(f"'{name}' is not a device; a GPU is named cuda:0, cuda:1, …")
-        return CudaDevice(int(rest))
     if name == "auto":
         from accprobe.build.driver import gpu_count
-        from accprobe.devices.cuda import CudaDevice
 
-        if gpu_count():
-            return CudaDevice(0)
-        from accprobe.devices.simulated import simulated_device
-
-        return simulated_device("h100")
-    raise UnknownName(
-        f"unknown device '{name}'; devices are auto, cuda:N, sim:NAME and replay:FILE (see `accprobe list --devices`)"
-    )
+        name = "cuda:0" if gpu_count() else "sim:h100"
+    word, _, rest = name.partition(":")
+    if word in SCHEMES:
+        return SCHEMES[word].open(rest)
+    *forms, last = ("auto", *(f"{word}:{scheme.rest}" for word, scheme in SCHEMES.items()))
+    raise UnknownName(f"unknown device '{name}'; devices are {', '.join(forms)} and {last} (see `accprobe list --devices`)")

@@ -85,9 +85,8 @@ def _tiles(node: FusedSum, inst: Instruction) -> bool:
         return a.alignment_bits + 2 + len(node.terms).bit_length() <= 51
     if inst.a.name != "f64":
         return len(node.terms) <= 2
-    plain = a.result_bits == 52 and a.result_rounding == "RNE" and a.overflow == "infinity" and a.zero_sign == "ieee"
-    plain = plain and a.subnormal_results == "kept" and a.underflow_sign == "kept"
-    return plain and len(node.terms) == 2 and len(node.products) <= 1
+    plain = FloatArithmetic(a.result, 52, "RNE", None, zero_sign="ieee", nan=a.nan, nan_payload=a.nan_payload)
+    return a == plain and len(node.terms) == 2 and len(node.products) <= 1
 
 
 def _fits_single(node: FusedSum, inst: Instruction) -> bool:

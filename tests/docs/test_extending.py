@@ -1,0 +1,437 @@
+"""docs/extending.md: a toy of each kind, added to a copy of the tree in exactly the files that the page lists, works there."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from document_blocks import ROOT
+
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+FOLDERS = ("accprobe", "probes", "reports")
+
+NEW = ""
+"""What is replaced in a file that is new: nothing."""
+
+Edits = dict[str, list[tuple[str, str]]]
+"""By file: texts that are there once, and what stands in their place."""
+
+INSTRUCTION: Edits = {
+    "accprobe/isa/instructions.py": [
+        (
+            '    yield _Table(MMA_SYNC, "m16n8k16", _types(both, ("f16",)), sm80)\n',
+            '    yield _Table(MMA_SYNC, "m16n8k16", _types(both, ("f16",)), sm80)\n'
+            '    yield _Table(MMA_SYNC, "m16n8k32", _types(("f32",), ("bf16",)), sm90)\n',
+        )
+    ],
+}
+
+FAMILY: Edits = {
+    "accprobe/isa/families.py": [
+        (
+            "FAMILIES = (MMA_SYNC, WGMMA, TCGEN05)\n",
+            """TOY = Family(
+    name="toy",
+    sparse_name="toy.sp",
+    since=(9, 0),
+    threads=64,
+    in_registers="abcd",
+    adds_to_d=False,
+    converts=False,
+    promoted_by_triton=False,
+    opcode="TOY{}MMA",
+    units="H",
+    typed_opcode=True,
+    probe=Probe("toy.cu", 4, lambda inst: inst.m == 16, ptx.toy),
+)
+FAMILIES = (MMA_SYNC, WGMMA, TCGEN05, TOY)
+""",
+        )
+    ],
+    "accprobe/isa/ptx.py": [
+        (
+            "def _shape(inst",
+            '''def toy(inst: Instruction, registers: Mapping[str, int]) -> str:
+    """One product."""
+    return f'd, a, b, c) asm("toy.{_shape(inst)};" : {_bind("d", registers["d"], "=r")} : {_bind("a", registers["a"], "r")})'
+
+
+def _shape(inst''',
+        )
+    ],
+    "accprobe/isa/instructions.py": [
+        ("import MMA_SYNC, TCGEN05, WGMMA, Family", "import MMA_SYNC, TCGEN05, TOY, WGMMA, Family"),
+        (
+            "@cache\ndef _known()",
+            '''def _toy() -> Iterator[_Table]:
+    """Of no document."""
+    yield _Table(TOY, "m16n8k16", _types(("f32",), ("f16",)), frozenset({"sm_90a"}))
+
+
+@cache
+def _known()''',
+        ),
+        ("*_wgmma(), *_tcgen05())", "*_wgmma(), *_tcgen05(), *_toy())"),
+    ],
+    "probes/toy.cu": [(NEW, '#include "tile.cuh"\n// The toy\'s dot products.\n')],
+    "probes/product_toy.cu": [(NEW, '#include "product.cuh"\n// The toy\'s matrix product.\n')],
+}
+
+FIELD: Edits = {
+    "accprobe/model/tree.py": [
+        ('Overflow = Literal["infinity"', 'ToySign = Literal["kept", "positive"]\nOverflow = Literal["infinity"'),
+        (
+            '    nan_payload: NanPayload = "dropped"\n',
+            '    nan_payload: NanPayload = "dropped"\n    toy_sign: ToySign = "kept"\n',
+        ),
+        ("    nan: bit pattern of a NaN", "    toy_sign: of a sum that is too large.\n    nan: bit pattern of a NaN"),
+    ],
+    "accprobe/model/fields.py": [
+        ("    Subnormals,\n    UnderflowSign,", "    Subnormals,\n    ToySign,\n    UnderflowSign,"),
+        (
+            '    "carries": Feature(',
+            """    "toy_sign": Field(
+        "toy sign",
+        "sign of a sum that is too large",
+        "Infinities can have another sign.",
+        of_adds=True,
+        values=Words(get_args(ToySign)),
+        place="overflow",
+    ),
+    "carries": Feature(""",
+        ),
+    ],
+    "accprobe/evaluate/rounding.py": [
+        (
+            "    step = fmt.mantissa_bits - arithmetic.result_bits\n    most",
+            '    if arithmetic.toy_sign == "positive":\n        negative = negative & (patterns < fmt.infinity)\n'
+            "    step = fmt.mantissa_bits - arithmetic.result_bits\n    most",
+        )
+    ],
+    "accprobe/evaluate/compiled.py": [
+        (
+            "            pattern = fmt.largest >> step << step if node.overflow else fmt.infinity\n",
+            "            pattern = fmt.largest >> step << step if node.overflow else fmt.infinity\n"
+            "            negative &= not node.toy_sign\n",
+        )
+    ],
+    "probes/evaluator.cuh": [
+        (
+            "            pattern = Rules::overflow == ",
+            "            negative &= Rules::toy_sign == ToySign::kept, pattern = Rules::overflow == ",
+        )
+    ],
+    "probes/evaluator_tile.cuh": [
+        (
+            "pattern >= (u32)Result::INF) pattern",
+            "pattern >= (u32)Result::INF) negative &= Rules::toy_sign == ToySign::kept, pattern",
+        )
+    ],
+    "accprobe/infer/experiments/toy.py": [
+        (
+            NEW,
+            '''"""The sign of a sum that is too large."""
+
+from typing import get_args
+
+from accprobe.infer.draft import Draft, roles
+from accprobe.infer.elimination import eliminate, fitting
+from accprobe.infer.findings import Findings
+from accprobe.infer.workbench import Dyadic, Workbench
+from accprobe.model.features import Name
+from accprobe.model.tree import ToySign
+
+
+def toy(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
+    findings: Findings = {}
+    top = bench.inst.d.max_exponent
+    rows = fitting(bench, [{0: Dyadic(sign, top), bench.addend: Dyadic(sign, top)} for sign in (1, -1)])
+    for role in roles(draft):
+        candidates = {word: draft.change(role, toy_sign=word).model() for word in get_args(ToySign)}
+        finding = eliminate(bench, candidates, rows, "no sum is too large")
+        draft = draft.change(role, toy_sign=finding.value)
+        findings[str(Name("toy_sign", role))] = finding
+    return draft, findings
+''',
+        )
+    ],
+    "accprobe/infer/experiments/__init__.py": [
+        (
+            "from accprobe.infer.findings import Findings\n",
+            "from accprobe.infer.experiments.toy import toy\nfrom accprobe.infer.findings import Findings\n",
+        ),
+        ("nan, overflow, zero_signs),", "nan, toy, overflow, zero_signs),"),
+    ],
+    "accprobe/model/published.py": [
+        ('        underflow_sign="positive",\n', '        underflow_sign="positive",\n        toy_sign="positive",\n')
+    ],
+    "accprobe/report/report.schema.json": [],
+}
+
+DEVICE: Edits = {
+    "accprobe/devices/toy.py": [
+        (
+            NEW,
+            '''"""A device that answers every question with the addend."""
+
+from collections.abc import Sequence
+
+from accprobe.devices.protocol import DeviceKind
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.operands.request import Request
+from accprobe.sass.lowering import Lowering
+
+
+class ToyDevice:
+    kind: DeviceKind = "toy"
+    architecture = "sm_90a"
+    pure = True
+
+    def __init__(self, name: str) -> None:
+        self.name = f"toy {name}"
+
+    def describe(self) -> dict[str, object]:
+        return {"sm_count": 1}
+
+    def environment(self) -> dict[str, str]:
+        return {}
+
+    def instructions(self) -> Sequence[Instruction]:
+        return [parse("mma.sync.m8n8k16.s32.s8.s8.s32")]
+
+    def why_not(self, inst: Instruction) -> str | None:
+        return None
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        return request.c.copy()
+
+    def placements(self, inst: Instruction) -> int:
+        return 1
+
+    def lowering(self, inst: Instruction) -> Lowering | None:
+        return None
+''',
+        )
+    ],
+    "accprobe/devices/__init__.py": [
+        (
+            "SCHEMES = {\n",
+            """def _toy(name: str) -> Device:
+    from accprobe.devices.toy import ToyDevice
+
+    return ToyDevice(name)
+
+
+SCHEMES = {
+    "toy": Scheme("NAME", _toy, lambda: [("box", "what it says")]),
+""",
+        )
+    ],
+    "accprobe/devices/protocol.py": [
+        ('DeviceKind = Literal["cuda", "simulated", "replay"]', 'DeviceKind = Literal["cuda", "simulated", "replay", "toy"]')
+    ],
+    "accprobe/report/report.schema.json": [],
+    "accprobe/cli/run.py": [("|replay:FILE", "|replay:FILE|toy:NAME")],
+}
+
+FORMAT: Edits = {
+    "accprobe/render/toy.py": [
+        (
+            NEW,
+            '''"""Reports as names and statuses."""
+
+from accprobe.report.report import Report
+
+
+def names_and_statuses(report: Report) -> str:
+    return "".join(f"{row.name}: {row.status}\\n" for row in report.measured)
+''',
+        )
+    ],
+    "accprobe/cli/show.py": [
+        ('"jsonl", "csv"]', '"jsonl", "csv", "toy"]'),
+        (
+            "    from accprobe.render.data import comma_separated",
+            """    if form == "toy":
+        from accprobe.render.toy import names_and_statuses
+
+        return names_and_statuses(report)
+    from accprobe.render.data import comma_separated""",
+        ),
+    ],
+    "pyproject.toml": [("terminal | markdown | html | data", "terminal | markdown | html | data | toy")],
+}
+
+WRITTEN_AGAIN = "accprobe/report/report.schema.json"
+"""By a program, from the rest."""
+
+
+class Tree:
+    """A copy of what is installed, and of the contracts."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name in FOLDERS:
+            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in FOLDERS[1:]:  # installed inside of the package
+            (root / FOLDERS[0] / name).symlink_to(Path("..") / name)
+        shutil.copyfile(ROOT / "pyproject.toml", root / "pyproject.toml")
+
+    def add(self, edits: Edits) -> None:
+        for name, places in edits.items():
+            path = self.root / name
+            text = path.read_text(encoding="utf-8") if path.exists() else NEW
+            for old, new in places:
+                assert text.count(old) == 1, (name, old)
+                text = text.replace(old, new)
+            path.write_text(text, encoding="utf-8")
+        if WRITTEN_AGAIN in edits:
+            self.python("from accprobe.report import schema; schema.FILE.write_text(schema.text(), encoding='utf-8')")
+
+    def changed(self) -> set[str]:
+        """Files that are not as they were."""
+        files = [path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file()]
+        same = filecmp.cmpfiles(self.root, ROOT, files, shallow=False)[0]
+        return {str(file) for file in set(files) - set(same)}
+
+    def python(self, program: str) -> str:
+        return self._run("-c", program)
+
+    def accprobe(self, *arguments: str, status: int = 0) -> str:
+        return self._run("-m", "accprobe", *arguments, status=status)
+
+    def _run(self, *arguments: str, status: int = 0) -> str:
+        environment = os.environ | {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == status, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def listed(heading: str) -> set[str]:
+    """The files that the page lists under a heading, for a toy."""
+    (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    return {path.replace("{name}", "toy") for path in re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)}
+
+
+def test_an_instruction(tree: Tree) -> None:
+    tree.add(INSTRUCTION)
+    assert tree.changed() == listed("An instruction")
+    name = "mma.sync.m16n8k32.f32.bf16.bf16.f32"
+    assert f"{name}\n" in tree.accprobe("list", "--instructions", "sm_90a")
+    program = f"from accprobe.build.probes import source; import accprobe; print(source(accprobe.parse({name!r})))"
+    assert "mma.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, " in tree.python(program)
+
+
+def test_an_instruction_family(tree: Tree) -> None:
+    tree.add(FAMILY)
+    assert tree.changed() == listed("An instruction family")
+    name = "toy.m16n8k16.f32.f16.f16.f32"
+    assert f"{name}\n" in tree.accprobe("list", "--instructions", "sm_90a")
+    program = f"""
+import accprobe
+from accprobe.build.probes import Part, source
+inst = accprobe.parse({name!r})
+for part in (Part.SHARE, Part.PRODUCT):
+    print(source(inst, part))
+"""
+    written = tree.python(program)
+    assert '#define MULTIPLY(d, a, b, c) asm("toy.m16n8k16;" : "=r"(d[0]), "=r"(d[1]) : "r"(a[0]), "r"(a[1]))' in written
+    assert written.index("// The toy's dot products.") < written.index("#define TILES 4") < written.index("// The toy's matrix")
+    (row,) = json.loads(tree.accprobe("run", "--device", "sim:h100", "--select", "toy.*", "--format", "json"))["instructions"]
+    assert (row["name"], row["status"], row["opcodes"]) == (name, "confirmed", ["TOYHMMA"])
+
+
+FIELD_PROGRAM = """
+import json
+from dataclasses import replace
+import numpy as np
+import accprobe
+from accprobe.evaluate import compiled, flat, rounding
+from accprobe.evaluate.cuda import source
+from accprobe.infer.neighbours.single import rivals
+from accprobe.render.content.glossary import GLOSSARY
+from accprobe.report.report import Report
+
+inst = accprobe.parse("mma.sync.m16n8k8.f32.bf16.bf16.f32")
+device = accprobe.open_device("sim:h100")
+result = accprobe.characterise(device, inst)
+kept = result.model.with_arithmetic(lambda has: replace(has, toy_sign="kept"))
+infinities = {}
+for word, model in (("positive", result.model), ("kept", kept)):
+    described, arithmetic = flat.flatten(model, inst), model.root.arithmetic
+    total, exponent = np.array([-3.0, 3.0, -3.0]), np.array([127, 127, 0])
+    by_numpy = rounding.encode(total, exponent, arithmetic)
+    by_numba = [
+        compiled._encode(t < 0, abs(int(t)), int(e), described.nodes[0], described.formats[flat.OTHERS])
+        for t, e in zip(total, exponent)
+    ]
+    infinities[word] = by_numpy.tolist(), [x & 0xFFFFFFFF for x in by_numba]
+print(json.dumps({
+    "finding": [result.findings["toy_sign"].value, result.findings["toy_sign"].bound],
+    "model": result.model == device.model(inst),
+    "rivals": [rival.changes for rival in rivals(result.model, result.findings) if rival.field == "toy_sign"],
+    "infinities": infinities,
+    "glossary": GLOSSARY["toy sign"],
+    "recorded": len(Report.load("h200").measured),
+    "source": source.source(result.model, inst),
+}))
+"""
+
+
+def test_a_model_field(tree: Tree) -> None:
+    tree.add(FIELD)
+    assert tree.changed() == listed("A model field")
+    told = json.loads(tree.python(FIELD_PROGRAM))
+    assert told["finding"] == ["positive", "exact"]
+    assert told["model"]
+    assert told["rivals"] == [[["toy_sign", "kept"]]]
+    infinity, negative, finite = 0x7F800000, 0xFF800000, 0xC0400000
+    assert told["infinities"]["positive"] == [[infinity, infinity, finite]] * 2
+    assert told["infinities"]["kept"] == [[negative, infinity, finite]] * 2
+    assert told["glossary"] == "sign of a sum that is too large"
+    assert told["recorded"]
+    schema = json.loads((tree.root / WRITTEN_AGAIN).read_text(encoding="utf-8"))
+    assert '"toy_sign": {"enum": ["kept", "positive"]}' in json.dumps(schema)
+    if compiler := shutil.which("g++"):
+        main = """#include <cstdio>
+int main() { printf("%llx %llx", encode<Rules0>(true, 3, 127), encode_real<Rules0>(-0x3p127, true)); }"""
+        (tree.root / "toy.cpp").write_text(told["source"] + main, encoding="utf-8")
+        subprocess.run([compiler, "-std=c++17", "-w", "-o", "toy", "toy.cpp"], cwd=tree.root, check=True)
+        done = subprocess.run([tree.root / "toy"], capture_output=True, text=True, check=True)
+        assert done.stdout == f"{infinity:x} {infinity:x}"
+
+
+def test_a_device(tree: Tree) -> None:
+    tree.add(DEVICE)
+    assert tree.changed() == listed("A device")
+    assert "toy:box\twhat it says\n" in tree.accprobe("list", "--devices")
+    printed = tree.accprobe("run", "--device", "toy:box", "--select", "mma*", "--format", "json", status=1)
+    report = json.loads(printed)
+    assert (report["device"]["kind"], report["device"]["name"]) == ("toy", "toy box")
+    (row,) = report["instructions"]
+    assert row["status"] == "unverified"
+    assert '"toy"' in (tree.root / WRITTEN_AGAIN).read_text(encoding="utf-8")
+
+
+def test_a_report_format(tree: Tree) -> None:
+    tree.add(FORMAT)
+    assert tree.changed() == listed("A report format")
+    printed = tree.accprobe("show", "h200", "wgmma.m64n8k32.f32.e4m3.e4m3", "--format", "toy")
+    assert printed == "wgmma.m64n8k32.f32.e4m3.e4m3: confirmed\n"
+    assert "Contracts: 3 kept, 0 broken." in tree.python(
+        "from importlinter.cli import lint_imports_command; lint_imports_command(['--no-cache'])"
+    )
