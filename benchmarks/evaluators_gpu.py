@@ -119,7 +119,7 @@ class Bench:
         evaluator = Evaluator(self.cupy, inst, model, self.device.architecture, single)
         a, b, c = self.operands(inst, side, blocks)
         d = self.cupy.empty((side, side), inst.d.dtype)
-        elapsed = self.seconds(lambda: evaluator.evaluate(a, b, Request(c, d, blocks)))
+        elapsed = self.seconds(lambda: evaluator.evaluate(a, b, c, d, blocks))
         differ = int((d[:CORNER, :CORNER].get() != corner(inst, model, a, b, c)).sum())
         how = plan(model, inst, single)
         held = ("float32" if how.single else "float64") if how.tiled else "integers"
