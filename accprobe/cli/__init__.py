@@ -15,8 +15,9 @@ from accprobe import __version__
 from accprobe.cli.check import check_command
 from accprobe.cli.diff import diff_command
 from accprobe.cli.doctor import doctor_command
+from accprobe.cli.interrupts import interruptible
 from accprobe.cli.list import list_command
-from accprobe.cli.output import tell, terminable
+from accprobe.cli.output import tell
 from accprobe.cli.run import COULD_NOT, INTERRUPTED, run_command
 from accprobe.cli.sass import sass_command
 from accprobe.cli.show import show_command
@@ -31,7 +32,7 @@ class _Main(click.Group):
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> Any:
         extra["standalone_mode"] = False
         try:
-            with terminable():
+            with interruptible():
                 sys.exit(super().main(args, prog_name, *rest, **extra))
         except click.ClickException as e:
             _fail(e.format_message(), e.exit_code)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from accprobe.cli.interrupts import uninterrupted
 from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
 
@@ -22,19 +21,6 @@ if TYPE_CHECKING:
 def tell(sentence: str) -> None:
     """A sentence for the user, on standard error."""
     click.echo(f"accprobe: {plain(sentence)}", err=True)
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """SIGTERM, of a job scheduler or of `timeout`, ends what runs inside as Ctrl-C does: what was measured is kept."""
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def announce(report: Report) -> None:
@@ -74,7 +60,10 @@ def read_report(name: str | Path) -> Report:
 
 @contextmanager
 def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
-    """Keeps the report in the file; whatever happens inside, what was measured is there."""
+    """Keeps the report in the file; whatever happens inside, what was measured is there.
+
+    Nothing interrupts the writing: pydantic makes an error of its own of a KeyboardInterrupt.
+    """
     if output is None:
         yield lambda _: None
         return
@@ -83,8 +72,9 @@ def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
     save = Autosave(output)
     try:
         try:
-            yield save
+            yield uninterrupted()(save)
         finally:
-            save.finish()
+            with uninterrupted():
+                save.finish()
     except OSError as e:
         raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None

@@ -215,14 +215,18 @@ def running(path: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 @pytest.mark.parametrize(
-    ("sent", "to_the_group"), [(signal.SIGINT, True), (signal.SIGTERM, False)], ids=["Ctrl-C in a terminal", "kill"]
+    ("sent", "to_the_group", "times"),
+    [(signal.SIGINT, True, 1), (signal.SIGTERM, False, 1), (signal.SIGINT, True, 3)],
+    ids=["Ctrl-C in a terminal", "kill", "Ctrl-C again and again"],
 )
 def test_ctrl_c_and_sigterm_end_the_workers_and_keep_what_was_measured(
-    tmp_path: Path, sent: signal.Signals, to_the_group: bool
+    tmp_path: Path, sent: signal.Signals, to_the_group: bool, times: int
 ) -> None:
     path = tmp_path / "r.json"
     with running(path) as process:
-        (os.killpg if to_the_group else os.kill)(process.pid, sent)
+        for _ in range(times):
+            (os.killpg if to_the_group else os.kill)(process.pid, sent)
+            time.sleep(0.03)
         stdout, stderr = process.communicate(timeout=30)
     kept = Report.load(path)
     assert len(kept.measured) > 0
