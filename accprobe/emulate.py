@@ -28,6 +28,8 @@ from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel
 from accprobe.report.models import named_models
 
+EXAMPLE = "such as h200:wgmma.m64n8k32.f32.e4m3.e4m3"
+
 
 class Tensor(Protocol):
     """What is used of a torch tensor, so that torch need not be here."""
@@ -61,7 +63,11 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
 
     Raises AccprobeError where shapes, types or names do not fit.
     """
+    if not isinstance(like, str):
+        raise UnknownName(f"like={like!r:.40} is no text; give a report and an instruction, {EXAMPLE}")
     inst, model = _named(like)
+    if promote_every is not None and not isinstance(promote_every, int):
+        raise AccprobeError(f"promote_every={promote_every!r} is no number of products: give a multiple of {inst.k}")
     if promote_every is not None and (inst.is_integer or promote_every <= 0 or promote_every % inst.k):
         raise AccprobeError(
             f"promote_every={promote_every}: integers are never promoted"
@@ -91,7 +97,7 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
 def _named(like: str) -> tuple[Instruction, DotModel]:
     source, _, name = like.rpartition(":")
     if not source:
-        raise UnknownName(f"like='{like}' is no report and instruction, such as h200:wgmma.m64n8k32.f32.e4m3.e4m3")
+        raise UnknownName(f"like='{like}' is no report and instruction, {EXAMPLE}")
     models, inst = named_models(source), parse(name)
     if inst not in models:
         raise UnknownName(f"{source} has no model of {inst.name}; {nearest(inst.name, [known.name for known in models])}")

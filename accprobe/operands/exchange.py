@@ -50,9 +50,10 @@ class Exchange:
         """What came back, [1]."""
         return _patterns(self.d, inst.d)
 
-    def fits(self, inst: Instruction) -> bool:
-        """Whether every operand has as many digits as the instruction's."""
-        return tuple(map(len, self.columns)) == digits(inst)
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Hex digits of each column; those of an instruction are `digits`."""
+        return tuple(map(len, self.columns))
 
     @property
     def columns(self) -> list[str]:

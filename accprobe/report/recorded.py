@@ -25,5 +25,7 @@ def find(name: str | Path) -> Path | Traversable:
         return path
     if str(name) in known:
         return files("accprobe.reports") / f"{name}.json"
+    if str(name).startswith("sim:"):
+        raise ReportError(f"{name} is a device; `accprobe run --device {name} -o FILE` makes a report of it")
     hint = f"; of the recorded reports, {nearest(str(name), known)}" if known else ""
     raise ReportError(f"there is no file and no recorded report '{name}'{hint}")

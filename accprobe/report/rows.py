@@ -98,10 +98,11 @@ class Row(BaseModel):
             raise ValueError("status: 'confirmed', yet no opcode is named or random dot products are missing or differ")
         if misplaced := next((name for name, finding in self.findings.items() if finding.evidence), None):
             raise ValueError(f"findings.{misplaced}.evidence: evidence stands beside the findings")
-        shown = [exchange for exchanges in self.evidence.values() for exchange in exchanges]
+        shown = {f"evidence.{name}.{i}": each for name, every in self.evidence.items() for i, each in enumerate(every)}
         if self.verification and self.verification.counterexample:
-            shown.append(self.verification.counterexample.exchange)
-        if not all(exchange.fits(inst) for exchange in shown):
-            widths = ", ".join(map(str, digits(inst)))
-            raise ValueError(f"evidence: an exchange of {self.name} has {widths} hex digits")
+            shown["verification.counterexample"] = self.verification.counterexample.exchange
+        must = digits(inst)
+        if wrong := next((key for key, exchange in shown.items() if exchange.widths != must), None):
+            have, due = (", ".join(map(str, widths)) for widths in (shown[wrong].widths, must))
+            raise ValueError(f"{wrong}: it has {have} hex digits, and an exchange of {self.name} has {due}")
         return self

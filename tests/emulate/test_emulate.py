@@ -166,6 +166,8 @@ def test_tensors_are_as_arrays(dtype: str, like: str, result: str) -> None:
         ({"promote_every": 48}, AccprobeError, "promote_every=48 is not a multiple of the K of wgmma.m64n8k32.*, 32"),
         ({"promote_every": 0}, AccprobeError, "is not a multiple"),
         ({"like": "h200"}, UnknownName, "like='h200' is no report and instruction"),
+        ({"like": None}, UnknownName, "like=None is no text; give a report and an instruction, such as h200:wgmma"),
+        ({"promote_every": "128"}, AccprobeError, "promote_every='128' is no number of products: give a multiple of 32"),
         ({"like": "h201:wgmma.m64n8k32.f32.e4m3.e4m3"}, ReportError, "did you mean h200"),
         ({"like": "h200:wgmma.m64n16k32.f32.e4m3.e4m3"}, UnknownName, "h200 has no model of wgmma.m64n16k32.*; did you"),
         ({"like": "sim:h100:wgmma.m64"}, UnknownName, "wgmma.m64"),

@@ -85,6 +85,11 @@ def test_recorded_report_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_p
         Report.load("h20")
 
 
+def test_a_device_is_no_report() -> None:
+    with pytest.raises(ReportError, match="sim:h100 is a device; `accprobe run --device sim:h100 -o FILE` makes a report"):
+        Report.load("sim:h100")
+
+
 def test_every_recorded_report_loads() -> None:
     for name in recorded.recorded():
         assert Report.load(name).device.kind == "cuda"

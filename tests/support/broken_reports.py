@@ -62,6 +62,7 @@ BROKEN = {
     ),
     "evidence too short": (
         changed("instructions.1.evidence.alignment_bits", [["00", "00", "00", "00"]]),
-        "instructions.1: evidence: an exchange of mma.sync.m16n8k32.f32.e4m3.e4m3.f32 has 64, 64, 8, 8 hex digits",
+        "instructions.1: evidence.alignment_bits.0: it has 2, 2, 2, 2 hex digits, and an exchange of"
+        " mma.sync.m16n8k32.f32.e4m3.e4m3.f32 has 64, 64, 8, 8",
     ),
 }
