@@ -4,11 +4,12 @@ GPU_STACK = "pip install 'accprobe[cuda13]'"
 EITHER_GPU_STACK = f"{GPU_STACK} (or [cuda12])"
 NUMBA = "pip install 'accprobe[fast]'"
 PLOTS = "pip install 'accprobe[plots]'"
-TRITON = "pip install triton"
+SASS = "pip install 'accprobe[sass]'"
+TRITON = "pip install 'accprobe[sweep]'"
 TRITON_AGAIN = "pip install --force-reinstall triton"
 PROGRAMS = {
-    "nvdisasm": "pip install nvidia-cuda-nvdisasm",
-    "cuobjdump": "pip install nvidia-cuda-cuobjdump",
+    "nvdisasm": SASS,
+    "cuobjdump": SASS,
     "ptxas": f"{TRITON}, or nvidia-cuda-nvcc",
     "ncu": "install Nsight Compute: https://developer.nvidia.com/nsight-compute",
 }

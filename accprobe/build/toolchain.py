@@ -86,7 +86,7 @@ def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path |
             said = done.stderr.decode(errors="replace") or text.read()
             failure = _reason(said) or f"exit status {done.returncode}"
     if "Cannot decode architecture" in failure:
-        failure += f"; a newer one may know it: {install.PROGRAMS[tool].replace('install', 'install --upgrade', 1)}"
+        failure += f"; a newer one may know it: pip install --upgrade nvidia-cuda-{tool}"
     raise ToolFailed(f"{tool} failed: {failure}")
 
 

@@ -80,8 +80,8 @@ def open_device(name: str) -> Device:
         from accprobe.build.driver import gpu_count
 
         name = "cuda:0" if gpu_count() else "sim:h100"
-    word, _, rest = name.partition(":")
-    if word in SCHEMES:
+    word, colon, rest = name.partition(":")
+    if colon and word in SCHEMES:
         return SCHEMES[word].open(rest)
     *forms, last = ("auto", *(f"{word}:{scheme.rest}" for word, scheme in SCHEMES.items()))
     raise UnknownName(f"unknown device '{name}'; devices are {', '.join(forms)} and {last} (see `accprobe list --devices`)")

@@ -24,7 +24,8 @@ def reason(error: ValidationError, schema: int) -> str:
     if first["loc"] == ("schema",):
         if kind == "missing":
             return "it is not an accprobe report, but another JSON file: the key schema is missing"
-        return f"schema: this accprobe reads schema {schema}, the file has {given!r}; a newer accprobe may read it"
+        newer = isinstance(given, int) and given > schema
+        return f"schema: this accprobe reads schema {schema}, the file has {given!r}" + "; a newer accprobe may read it" * newer
     key = ".".join(str(part) for part in first["loc"])
     if kind == "missing":
         return f"{key}: the key is missing"

@@ -173,6 +173,7 @@ def test_disk_that_fills_up_is_told(device: FakeDevice) -> None:
     ("device_name", "sentence"),
     [
         ("gpu", "unknown device 'gpu'; devices are auto, cuda:N, sim:NAME and replay:FILE (see `accprobe list --devices`)"),
+        ("cuda", "unknown device 'cuda'; devices are auto, cuda:N, sim:NAME and replay:FILE"),
         ("cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),
         ("sim:h1000", "no published model of 'sim:h1000'; did you mean sim:h100, sim:v100 or sim:h200?\n"),
     ],

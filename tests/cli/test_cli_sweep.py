@@ -195,7 +195,7 @@ def test_unknown_names_are_told(arguments: list[str], told: str) -> None:
     [
         (
             ModuleNotFoundError("No module named 'triton'", name="triton"),
-            "Triton is not installed, and the sweep's kernel is written in it: pip install triton",
+            "Triton is not installed, and the sweep's kernel is written in it: pip install 'accprobe[sweep]'",
         ),
         (
             ModuleNotFoundError("No module named 'triton._C.libtriton'", name="triton._C.libtriton"),

@@ -61,6 +61,7 @@ def test_broken_report_is_told_by_file_key_and_reason(tmp_path: Path, text: str,
         Report.load(path)
     message = str(caught.value)
     assert message.startswith(f"{path}: {reason}")
+    assert ("newer" in message) == ("newer" in reason)
     assert "\n" not in message
 
 

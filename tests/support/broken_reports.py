@@ -28,7 +28,10 @@ BROKEN = {
     "nested too deeply": ("[" * 100_000, "it is not an accprobe report: it is nested too deeply"),
     "no object": ("[1, 2]", "it is not an accprobe report"),
     "another tool's": ('{"devices": [], "version": "1"}', "it is not an accprobe report, but another JSON file"),
-    "newer schema": (changed("schema", 3), "schema: this accprobe reads schema 2, the file has 3"),
+    "newer schema": (
+        changed("schema", 3),
+        "schema: this accprobe reads schema 2, the file has 3; a newer accprobe may read it",
+    ),
     "schema of another type": (changed("schema", "one"), "schema: this accprobe reads schema 2, the file has 'one'"),
     "field missing": (changed("device.name", None), "device.name: the key is missing"),
     "unknown key": (changed("device.host", "me"), "device.host: there is no such key in schema 2"),
