@@ -19,7 +19,7 @@ def test_every_bit_comes_back(inst: Instruction) -> None:
     answers = np.arange(len(asked)).astype(inst.d.dtype) * inst.d.dtype.type(251)
     for row in range(len(asked)):
         seen = Exchange.of(asked, row, answers)
-        assert seen.fits(inst)
+        assert seen.widths == digits(inst)
         again = READER.validate_json(READER.dump_json(seen))
         assert again == seen
         assert again.answer(inst) == answers[row]
@@ -38,7 +38,7 @@ def test_the_columns_of_a_report() -> None:
 
 def test_digits_of_every_instruction_are_those_of_its_exchanges() -> None:
     for inst in catalog("sm_120a"):
-        assert Exchange.of(request(inst, 1), 0, np.zeros(1, inst.d.dtype)).fits(inst), inst.name
+        assert Exchange.of(request(inst, 1), 0, np.zeros(1, inst.d.dtype)).widths == digits(inst), inst.name
         assert digits(inst)[3] == inst.d.storage_bits // 4
 
 
@@ -50,9 +50,9 @@ def test_what_is_no_exchange_is_refused(columns: object) -> None:
 
 def test_too_few_digits_do_not_fit() -> None:
     seen = Exchange.of(request(DENSE), 1, np.zeros(5, np.uint32))
-    assert seen.fits(DENSE)
-    assert not seen.fits(SPARSE)
-    assert not Exchange(seen.a[2:], seen.b, seen.c, seen.d).fits(DENSE)
+    assert seen.widths == digits(DENSE)
+    assert seen.widths != digits(SPARSE)
+    assert Exchange(seen.a[2:], seen.b, seen.c, seen.d).widths != digits(DENSE)
 
 
 def test_counterexample_has_all_three_words() -> None:
