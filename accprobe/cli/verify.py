@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -97,7 +98,7 @@ def _against_device(models: str, name: str | None, select: tuple[str, ...], dots
             done = verify_in_bulk(device, inst, model, dots, seed, advance)
             seconds = time.perf_counter() - started
             found = done.counterexample
-            smallest = shrink(lambda ops, inst=inst: device.dot(inst, ops), inst, model, found) if found else None  # type: ignore[misc]
+            smallest = shrink(partial(device.dot, inst), inst, model, found) if found else None
             rows.append(Verified(inst, done, seconds, smallest))
 
     seen = _measured(measure, len(chosen) * dots, device)

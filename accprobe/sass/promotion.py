@@ -197,8 +197,9 @@ class _Analysis:
         inside = {at: value for at, value in ended.items() if self._same_loop(at[0], value, members)}
         events = inside or (ended if longest < UNBOUNDED else {})
         if not events:
-            least, verdict = (1, "never") if longest == UNBOUNDED else (longest, "whole")
-            return Chain(counted, verdict, least, longest, k)  # type: ignore[arg-type]
+            if longest == UNBOUNDED:
+                return Chain(counted, "never", 1, longest, k)
+            return Chain(counted, "whole", longest, longest, k)
         least, most = min(v.least for v in events.values()), max(v.most for v in events.values())
         by = ", ".join(dict.fromkeys(function.lines[at].stem for at, _ in events))
         if most == UNBOUNDED:

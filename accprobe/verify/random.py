@@ -9,6 +9,7 @@ import numpy as np
 from accprobe.devices.protocol import Device, dot_expecting
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample
@@ -39,8 +40,7 @@ def verify(
     counts: dict[str, int] = {}
     mismatches, first = 0, None
     for batch, (kind, operands) in enumerate(batches(inst, dots, seed, with_pairs)):
-        expected = evaluate(model, inst, operands)
-        got = dot_expecting(device, inst, operands, lambda known=expected: known, batch % device.placements(inst))  # type: ignore[misc]
+        got, expected = _both(device, inst, model, operands, batch % device.placements(inst))
         wrong = np.flatnonzero(got != expected)
         counts[kind] = counts.get(kind, 0) + len(expected)
         mismatches += len(wrong)
@@ -63,3 +63,9 @@ def batches(inst: Instruction, dots: int, seed: int, with_pairs: bool = False) -
         for start in range(0, count, BATCH):
             rng = np.random.default_rng([seed, index, start])
             yield kind, draw(kind, inst, rng, min(BATCH, count - start))
+
+
+def _both(device: Device, inst: Instruction, model: DotModel, operands: Request, placement: int) -> tuple[Bits, Bits]:
+    """What the device and the model make of them, [N] each."""
+    expected = evaluate(model, inst, operands)
+    return dot_expecting(device, inst, operands, lambda: expected, placement), expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, overload
 
 from accprobe.infer.neighbours.rival import Rival, floats, with_fields
@@ -59,21 +60,17 @@ def coarser(model: DotModel) -> Iterator[Sequence[Rival]]:
     for arithmetic, role in floats(model):
         if arithmetic.alignment_bits is not None:
             continue
-        bits = str(Name("alignment_bits", role))
+        bits = Name("alignment_bits", role)
         for name, word in _coarser_words(role):
+            rung = partial(_aligned, model, arithmetic, bits, Name(name, role), word)
+            yield Rungs(range(widest(model)[str(bits)], arithmetic.result_bits, -1), rung)
 
-            def at(
-                f: int,
-                was: FloatArithmetic = arithmetic,
-                bits: str = bits,
-                way: Name = Name(name, role),  # noqa: B008
-                word: str = word,
-            ) -> Rival:
-                changed = with_fields(model, was, {"alignment_bits": f, way.feature: word})
-                assert changed is not None
-                return Rival(changed, ((bits, f), (str(way), word)))
 
-            yield Rungs(range(widest(model)[bits], arithmetic.result_bits, -1), at)
+def _aligned(model: DotModel, was: FloatArithmetic, bits: Name, way: Name, word: str, f: int) -> Rival:
+    """Its sums of one arithmetic aligned to f bits, with that word for one of the ways."""
+    changed = with_fields(model, was, {bits.feature: f, way.feature: word})
+    assert changed is not None
+    return Rival(changed, ((str(bits), f), (str(way), word)))
 
 
 def _coarser_words(role: Role) -> list[tuple[str, str]]:
