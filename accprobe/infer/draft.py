@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, get_args
 
 from accprobe.infer.workbench import NORMAL, Reach
 from accprobe.isa.instructions import Instruction
+from accprobe.model.fields import with_values
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Product, Role, Subnormals, Term
 
 Tree = int | tuple["Tree", ...]
@@ -62,7 +63,7 @@ class Draft:
 
     def change(self, role: Role, **fields: object) -> Draft:
         """The draft with fields of one role's arithmetic replaced."""
-        changed = replace(self.arithmetic(role), **fields)  # type: ignore[arg-type]
+        changed = with_values(self.arithmetic(role), fields)
         return replace(self, sum=changed) if role == "sum" else replace(self, add=changed)
 
     def like(self, model: DotModel) -> Draft:

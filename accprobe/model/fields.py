@@ -7,9 +7,10 @@ compiled evaluators, the glossary. What a record does not say of a field is how 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from accprobe.model.tree import (
     SUM_BITS,
@@ -351,3 +352,12 @@ def fields_of(kind: type[Arithmetic] | type[DotModel]) -> dict[str, Field]:
     if not issubclass(kind, IntegerArithmetic):
         return records
     return {name: dataclasses.replace(x, values=x.of_integers) for name, x in records.items() if x.of_integers}
+
+
+_M = TypeVar("_M", bound=Any)
+
+
+def with_values(record: _M, values: Mapping[str, object]) -> _M:
+    """A model or an arithmetic with fields changed that are known by their names alone."""
+    changed: _M = dataclasses.replace(record, **values)
+    return changed

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from accprobe.model.features import parsed
-from accprobe.model.fields import Value, fields_of
+from accprobe.model.fields import Value, fields_of, with_values
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, Role, fits
 
 Changes = tuple[tuple[str, Value], ...]
@@ -60,7 +60,7 @@ def name_of(node: FusedSum) -> str:
 
 def with_fields(model: DotModel, arithmetic: Arithmetic, fields: Mapping[str, Value]) -> DotModel | None:
     """The model with fields of all sums of one arithmetic changed; None where they do not take them."""
-    changed = replace(arithmetic, **fields)  # type: ignore[arg-type]
+    changed = with_values(arithmetic, fields)
     sharing = (node for node in model.root.nodes() if node.arithmetic == arithmetic)
     return in_all(model, arithmetic, changed) if all(_takes(node, changed) for node in sharing) else None
 
@@ -74,11 +74,11 @@ def _takes(node: FusedSum, arithmetic: Arithmetic) -> bool:
 def with_features(model: DotModel, features: Mapping[str, Value]) -> DotModel:
     """The model with features, named as in the findings, changed."""
     own = {name: value for name, value in features.items() if name in fields_of(DotModel)}
-    changed = replace(model, **own)  # type: ignore[arg-type]
+    changed = with_values(model, own)
     names = {parsed(name): value for name, value in features.items() if name not in own}
     for arithmetic, role in floats(model):
         theirs = {name.feature: value for name, value in names.items() if name.role == role}
-        changed = in_all(changed, arithmetic, replace(arithmetic, **theirs))  # type: ignore[arg-type]
+        changed = in_all(changed, arithmetic, with_values(arithmetic, theirs))
     return changed
 
 

@@ -13,7 +13,7 @@ from typing import get_args
 from accprobe.infer.findings import Finding
 from accprobe.infer.neighbours.rival import Rival, in_one, name_of, with_fields
 from accprobe.model.features import Name
-from accprobe.model.fields import Field, Numbers, Patterns, Value, Words, fields_of
+from accprobe.model.fields import Field, Numbers, Patterns, Value, Words, fields_of, with_values
 from accprobe.model.tree import AddendPlace, Arithmetic, DotModel, FloatArithmetic, IntegerArithmetic, Role, chain, fits
 
 
@@ -32,7 +32,7 @@ def _reading_rivals(model: DotModel) -> Iterator[Rival]:
         return
     for name, field in fields_of(DotModel).items():
         for word in field.words:
-            yield Rival(replace(model, **{name: word}), ((name, word),))  # type: ignore[arg-type]
+            yield Rival(with_values(model, {name: word}), ((name, word),))
 
 
 def _arithmetic_rivals(model: DotModel) -> Iterator[Rival]:
@@ -48,7 +48,7 @@ def _arithmetic_rivals(model: DotModel) -> Iterator[Rival]:
             changes = ((str(Name(name, role)), shown),)
             yield Rival(everywhere, changes)
             for node in sharing if len(sharing) > 1 and field.in_one_sum else ():
-                yield Rival(in_one(model, node, replace(arithmetic, **{name: value})), changes, name_of(node))  # type: ignore[arg-type]
+                yield Rival(in_one(model, node, with_values(arithmetic, {name: value})), changes, name_of(node))
 
 
 def _mutations(arithmetic: Arithmetic, role: Role, is_root: bool) -> Iterator[tuple[str, Field, Value]]:
