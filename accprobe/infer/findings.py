@@ -16,7 +16,7 @@ from accprobe.model.tree import DotModel, Role
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
 
-Bound = Literal["exact", "at_least", "undetermined"]
+Bound = Literal["exact", "at_least", "undetermined", "suggested"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Finding:
     """One feature of an instruction; its name is the key that it stands under.
 
     value: the feature's value in the model's words. bound: "exact"; "at_least" where the operand format or the data cannot
-    reach further; "undetermined" where several values explain everything seen (`left` lists them, `value` is one of them).
+    reach further; "undetermined" where several values explain everything seen (`left` lists them, `value` is one of them);
+    "suggested" in a row that is not confirmed: what explains most, and nothing that may be relied on.
     note: why, in one clause. evidence: the exchanges that decided it.
     """
 

@@ -20,7 +20,10 @@ from accprobe.verify.outcome import Count, Verification
 STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 """How every part of a report is read."""
 
-Status = Literal["confirmed", "inferred", "unverified", "skipped"]
+Status = Literal["confirmed", "inferred", "unstable", "unverified", "simulated", "skipped"]
+"""confirmed: every answer of the device in that row is the model's, every cell was read, every event of the model was met.
+inferred: a model, contradicted or not wholly covered. unstable: the device gave two answers to one question. unverified: no
+model, or the opcode that is expected did not run. simulated: no hardware answered, whatever else holds. skipped: not asked."""
 
 
 def _read_model(data: object) -> DotModel:

@@ -22,11 +22,41 @@ Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True)
+class Cells:
+    """Cells of the instruction's tile whose results were read, of all that it has. wrong: in words, which of them differ."""
+
+    read: Count
+    of: Count
+    wrong: str = ""
+
+
+@dataclass(frozen=True)
+class Events:
+    """Functional coverage: what the sums of the model can do, and how much of it the dot products asked made them do.
+
+    impossible: why events cannot occur -> how many. missing: names of those that can and did not.
+    """
+
+    hit: Count
+    possible: Count
+    impossible: dict[str, int] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Verification:
-    """The outcome: dots compared (in all and of each operand kind), how many differed, and the first that did."""
+    """The outcome: dots compared (in all and of each operand kind), how many differed, and the first that did.
+
+    answers: all that the device ever gave in that row, those of experiments and rivals too; contradicting: how many of them
+    the model does not explain.
+    """
 
     dots: Count
     mismatches: Count
     seed: int
     kinds: dict[str, int] = field(default_factory=dict)
     counterexample: Counterexample | None = None
+    answers: Count = 0
+    contradicting: Count = 0
+    cells: Cells | None = None
+    events: Events | None = None
