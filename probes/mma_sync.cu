@@ -2,10 +2,10 @@
 #include "tile.cuh"
 
 // a, b: [count, K] and c: [count], the operands' bit patterns; d: [count], written once each. `stored` grows by the number of
-// results written, which tells the host that there are none left over. row_shift < M and column_shift < N move the problems.
+// results written, which tells the host that there are none left over. placement: of the first tile, below PLACEMENTS.
 extern "C" __global__ void __launch_bounds__(128)
 probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands, DElement* results,
-      unsigned long long* stored, unsigned long long count, unsigned row_shift, unsigned column_shift CLAIMS) {
+      unsigned long long* stored, unsigned long long count, unsigned placement CLAIMS) {
     unsigned block = blockIdx.x, blocks = gridDim.x;
 #ifdef ON_EVERY_SM
     if (!first_on_sm(claims, sms, results, count)) return;
@@ -18,7 +18,7 @@ probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands
 
 #pragma unroll 1
     for (unsigned long long first = warp * PROBLEMS; first < count; first += stride) {
-        Tile tile{a_operands, b_operands, c_operands, results, count, first, row_shift, column_shift};
+        Tile tile{a_operands, b_operands, c_operands, results, count, first, placement};
         Word a[A_REGISTERS], b[B_REGISTERS], c[C_REGISTERS], d[D_REGISTERS];
 #pragma unroll
         for (unsigned r = 0; r < A_REGISTERS; r++) a[r] = tile.a_word(a_row(lane, r), a_word(lane, r));

@@ -4,6 +4,7 @@
 //   Word                            one register of operands: 32 bits, or 64 for f64
 //   CElement, DElement              storage of one element of C and of D
 //   M, N, PROBLEMS                  the tile, and how many dot products it holds: the greatest common divisor of M and N
+//   PLACEMENTS                      ways to lay them out
 //   K_WORDS                         words of one row of A, or of one column of B
 //   A_REGISTERS … D_REGISTERS       registers that a lane holds of each operand
 //   C_PACKED, D_PACKED              elements of C and of D in one register: 2 for f16, otherwise 1
@@ -12,7 +13,8 @@
 //
 // A tile of M x N cells holds PROBLEMS dot products: the A of problem p in every row that is p + row_shift (modulo PROBLEMS),
 // its B in every column that is p + column_shift, and its C in every cell where the two meet; C is zero in the other cells.
-// The result of one of those cells is reported. Only bit patterns move: no register here is ever a floating-point value.
+// The result of one of those cells is reported. Each tile is laid out one placement further than the one before: over all of them
+// every cell of the tile is reported from once. Only bit patterns move: no register here is ever a floating-point value.
 
 struct Tile {
     const Word* a;
@@ -23,6 +25,14 @@ struct Tile {
     unsigned long long first;  // the first problem of this tile
     unsigned row_shift;        // below M
     unsigned column_shift;     // below N
+
+    __device__ Tile(const Word* a, const Word* b, const CElement* c, DElement* d, unsigned long long count,
+                    unsigned long long first, unsigned placement)
+        : a(a), b(b), c(c), d(d), count(count), first(first) {
+        unsigned placed = (placement + first / PROBLEMS) % PLACEMENTS;
+        row_shift = placed / N * PROBLEMS;
+        column_shift = placed % N;
+    }
 
     __device__ unsigned problem_in_row(unsigned row) const { return (row + M - row_shift) % PROBLEMS; }
     __device__ unsigned problem_in_column(unsigned column) const { return (column + N - column_shift) % PROBLEMS; }

@@ -5,7 +5,7 @@
 // Arguments: see mma_sync.cu.
 extern "C" __global__ void __launch_bounds__(128)
 probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands, DElement* results,
-      unsigned long long* stored, unsigned long long count, unsigned row_shift, unsigned column_shift CLAIMS) {
+      unsigned long long* stored, unsigned long long count, unsigned placement CLAIMS) {
     unsigned block = blockIdx.x, blocks = gridDim.x;
 #ifdef ON_EVERY_SM
     if (!first_on_sm(claims, sms, results, count)) return;
@@ -19,7 +19,7 @@ probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands
 
 #pragma unroll 1
     for (unsigned long long first = block * (unsigned long long)PROBLEMS; first < count; first += stride) {
-        Tile tile{a_operands, b_operands, c_operands, results, count, first, row_shift, column_shift};
+        Tile tile{a_operands, b_operands, c_operands, results, count, first, placement};
 #if A_REGISTERS
         Word a[A_REGISTERS];
 #pragma unroll

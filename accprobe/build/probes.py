@@ -6,7 +6,6 @@ assembly of the instruction.
 
 from __future__ import annotations
 
-import math
 import re
 from enum import Enum
 from functools import cache
@@ -15,6 +14,7 @@ from importlib.resources import files
 from accprobe.errors import AccprobeError
 from accprobe.isa.families import Probe, registers
 from accprobe.isa.instructions import Instruction
+from accprobe.isa.tile import placements, problems
 
 KERNEL_NAME = "probe"
 BLOCK_THREADS = 128
@@ -33,24 +33,6 @@ def _probe(inst: Instruction) -> Probe:
     if reason or probe is None:
         raise AccprobeError(f"{inst.name} cannot be compiled: {reason}")
     return probe
-
-
-def problems(inst: Instruction) -> int:
-    """Independent dot products in one tile."""
-    return math.gcd(inst.m, inst.n)
-
-
-def placements(inst: Instruction) -> int:
-    """How many ways there are to lay the problems out: over all of them a problem is reported from every row and column."""
-    return max(inst.m, inst.n, 2 * problems(inst))
-
-
-def shifts(inst: Instruction, placement: int) -> tuple[int, int]:
-    """(row_shift, column_shift) of a placement: problem p is reported from row p + row_shift, column p + column_shift.
-
-    Columns move by triangular numbers, which visit every residue of a power of two: so rows also move against columns.
-    """
-    return placement % inst.m, placement * (placement + 1) // 2 % inst.n
 
 
 class Part(Enum):
@@ -89,7 +71,8 @@ def _parameters(inst: Instruction, probe: Probe) -> str:
     storage = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
     word = inst.register_bits
     held = registers(inst)
-    values = {"M": inst.m, "N": inst.n, "PROBLEMS": problems(inst), "K_WORDS": inst.k * inst.a.storage_bits // word}
+    values = {"M": inst.m, "N": inst.n, "PROBLEMS": problems(inst), "PLACEMENTS": placements(inst)}
+    values |= {"K_WORDS": inst.k * inst.a.storage_bits // word}
     values |= {f"{operand.upper()}_REGISTERS": count for operand, count in held.items()}
     values |= {"C_PACKED": word // inst.c.storage_bits, "D_PACKED": word // inst.d.storage_bits}
     return "".join(

@@ -11,7 +11,7 @@ import numpy as np
 from accprobe.build import cache, compiler, driver, install, inventory, probes
 from accprobe.devices.protocol import DeviceKind
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
-from accprobe.isa import architectures
+from accprobe.isa import architectures, tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.operands.request import Request
@@ -85,7 +85,7 @@ class CudaDevice:
         return probes.why_no_probe(inst)
 
     def placements(self, inst: Instruction) -> int:
-        return probes.placements(inst)
+        return tile.placements(inst)
 
     def prepare(self, insts: Iterable[Instruction]) -> None:
         """Compiles and disassembles many instructions at once, which is much faster than one at a time."""
@@ -109,12 +109,13 @@ class CudaDevice:
         count = len(request)
         d = np.empty(count, inst.d.dtype)
         row_bytes = (inst.k * (inst.a.storage_bits + inst.b.storage_bits) + inst.c.storage_bits) // 8
-        step = max(1, CHUNK_BYTES // row_bytes)
+        few = tile.problems(inst)
+        step = max(1, CHUNK_BYTES // row_bytes // few) * few
         with self.lend(f"failed to run {inst.name}"):
             function = self._function(inst)
             for start in range(0, count, step):
                 rows = slice(start, start + step)
-                self._run(inst, function, request[rows], d[rows], placement)
+                self._run(inst, function, request[rows], d[rows], placement + start // few)
         return d
 
     def dot_on_every_sm(self, inst: Instruction, request: Request) -> dict[int, Bits]:
@@ -148,12 +149,12 @@ class CudaDevice:
     ) -> None:
         """Poisons `results` (the count of stored results, then d from _ALIGNMENT on) and launches."""
         self._cupy.cuda.runtime.memsetAsync(results, _POISON, size, self._cupy.cuda.get_current_stream().ptr)
-        tiles = -(-count // probes.problems(inst))
+        tiles = -(-count // tile.problems(inst))
         blocks = -(-tiles * inst.family.threads // probes.BLOCK_THREADS)
         grid = min(blocks, 16 * self._properties["multiProcessorCount"])
         pointers = [np.uint64(pointer) for pointer in (*operands, results + _ALIGNMENT, results)]
-        shifts = [np.uint32(shift) for shift in probes.shifts(inst, placement)]
-        function((grid,), (probes.BLOCK_THREADS,), (*pointers, np.uint64(count), *shifts))
+        first = np.uint32(placement % tile.placements(inst))
+        function((grid,), (probes.BLOCK_THREADS,), (*pointers, np.uint64(count), first))
 
     def _check_stored(self, inst: Instruction, counter: np.uint64, count: int) -> None:
         stored = (int(counter) - int.from_bytes(bytes([_POISON]) * 8)) % 2**64

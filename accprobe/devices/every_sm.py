@@ -30,7 +30,7 @@ def dot_on_every_sm(cupy: Any, inst: Instruction, target: str, sms: int, request
     stored = cupy.zeros(1, np.uint64)
     claims = cupy.zeros(sms + 1 + CLAIMABLE, np.uint32)
     pointers = [np.uint64(x.data.ptr) for x in (*on_gpu, results, stored)]
-    arguments = (*pointers, np.uint64(count), np.uint32(0), np.uint32(0), np.uint64(claims.data.ptr), np.uint32(sms))
+    arguments = (*pointers, np.uint64(count), np.uint32(0), np.uint64(claims.data.ptr), np.uint32(sms))
     for _ in range(LAUNCHES):
         function((BLOCKS_PER_SM * sms,), (probes.BLOCK_THREADS,), arguments)
         claimed = claims[: sms + 1].get()

@@ -43,12 +43,13 @@ class Device(Protocol):
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         """The answers to N independent dot products, [N], bit patterns of D's format.
 
-        `placement` moves the problems to other places in the tile; the bits must not depend on it.
+        They fill tile after tile, the first one laid out as `placement` says (`accprobe.isa.tile`); the bits must not depend
+        on it.
         Raises DeviceError where the launch fails.
         """
 
     def placements(self, inst: Instruction) -> int:
-        """How many different placements `dot` has for `inst`."""
+        """How many different placements `dot` has for `inst`: those of its tile, or 1 where there is no tile."""
 
     def lowering(self, inst: Instruction) -> Lowering | None:
         """The SASS that runs, or None where it cannot be told (no disassembler)."""

@@ -15,6 +15,7 @@ from probed import ONE_OF_EACH_LAYOUT, required_on_hopper
 
 from accprobe.build import probes
 from accprobe.errors import AccprobeError
+from accprobe.isa import tile
 from accprobe.isa.families import WGMMA
 from accprobe.isa.instructions import Instruction, catalog, parse
 
@@ -106,8 +107,8 @@ def table(inst: Instruction, bits: int, fragment: tuple[int, Rule], *, transpose
 MATRICES = "(const Word*)a, (const Word*)b, (const CElement*)c, (DElement*)d"
 RUN = {
     probes.Part.SHARE: (
-        "Value* stored, Value count, unsigned row_shift, unsigned column_shift, unsigned blocks",
-        f"launch({{blocks, 1}}, [=] {{ probe({MATRICES}, stored, count, row_shift, column_shift); }});",
+        "Value* stored, Value count, unsigned placement, unsigned blocks",
+        f"launch({{blocks, 1}}, [=] {{ probe({MATRICES}, stored, count, placement); }});",
     ),
     probes.Part.PRODUCT: (
         "unsigned rows, unsigned columns, Index grid",
@@ -143,6 +144,7 @@ def emulator(inst: Instruction, headers: Path, folder: Path, part: probes.Part =
 static void prepare(Shape s, const Operand* o) {{
     shape = s, operand_a = o[0], operand_b = o[1], operand_c = o[2], operand_d = o[3];
 }}
+extern "C" void count_cells(unsigned times) {{ cell_counts = times; }}
 extern "C" void run(Shape s, const Operand* o, const void* a, const void* b, const void* c, void* d, {signature}) {{
     prepare(s, o);
     {call}
@@ -194,31 +196,23 @@ def test_products_reach_every_row_and_column(name: str, headers: Path, tmp_path:
 
 @pytest.mark.parametrize("name", ONE_OF_EACH_LAYOUT)
 def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
-    """On fragments as the PTX ISA lays them out, the probe computes every a · b + c, at every placement and count."""
+    """On fragments as the PTX ISA lays them out, the probe computes every a · b + c, in the cells that `tile` says."""
     inst = parse(name)
     library = emulator(inst, headers, tmp_path)
     random = np.random.default_rng(1)
     shape, operands, _tables = layout(inst)
-    few = probes.problems(inst)
-    for count, placement in [(5 * few + 3, 0), (1, 1), (few, 3), (11 * few, probes.placements(inst) - 1)]:
+    few = tile.problems(inst)
+    for count, placement in [(5 * few + 3, 0), (1, 1), (few, 3), (11 * few, tile.placements(inst) - 1)]:
         a, b = (random.integers(0, 1 << min(f.storage_bits, 63), (count, inst.k), f.dtype) for f in (inst.a, inst.b))
         c = random.integers(0, 1 << min(inst.c.storage_bits, 63), count, inst.c.dtype)
         d, stored = np.zeros(count, inst.d.dtype), ctypes.c_ulonglong(7)
-        row_shift, column_shift = probes.shifts(inst, placement)
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (a, b, c, d)]
-        library.run(shape, operands, *pointers, ctypes.byref(stored), ctypes.c_ulonglong(count), row_shift, column_shift, 2)
+        library.run(shape, operands, *pointers, ctypes.byref(stored), ctypes.c_ulonglong(count), placement, 2)
         wide = (a.astype(np.uint64) * b.astype(np.uint64)).sum(1, dtype=np.uint64) + c.astype(np.uint64)
         np.testing.assert_array_equal(d, wide.astype(inst.d.dtype))
         assert stored.value == 7 + count
-
-
-@pytest.mark.parametrize(
-    "name", ["mma.sync.m8n8k4.f64.f64.f64.f64", "mma.sync.m16n8k8.f16.f16.f16.f16", *ONE_OF_EACH_LAYOUT[-5:]]
-)
-def test_placements_visit_every_row_and_column_and_move_them_against_each_other(name: str) -> None:
-    inst = parse(name)
-    cells = [probes.shifts(inst, placement) for placement in range(probes.placements(inst))]
-    assert {row for row, _ in cells} == set(range(inst.m))
-    assert {column for _, column in cells} == set(range(inst.n))
-    few = probes.problems(inst)
-    assert {(row - column) % few for row, column in cells} == set(range(few))
+        library.count_cells(1)
+        library.run(shape, operands, *pointers, ctypes.byref(stored), ctypes.c_ulonglong(count), placement, 2)
+        library.count_cells(0)
+        rows, columns = tile.cells(inst, count, placement)
+        np.testing.assert_array_equal(d, (wide + (rows * inst.n + columns).astype(np.uint64)).astype(inst.d.dtype))

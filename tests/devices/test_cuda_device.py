@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from gpus import only_on_a_gpu
 
-from accprobe.build import driver, probes
+from accprobe.build import driver
 from accprobe.devices import cuda, open_device
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
+from accprobe.isa import tile
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.request import Request
@@ -110,7 +111,7 @@ class TestGpu:
         random = np.random.default_rng(1)
         wrong = []
         for inst in runnable(gpu):
-            count = 3 * probes.problems(inst) + 1
+            count = 3 * tile.problems(inst) + 1
             a, a_values = small_integers(random, inst.a, (count, inst.k))
             b, b_values = small_integers(random, inst.b, (count, inst.k))
             c, c_values = small_integers(random, inst.c, (count,))

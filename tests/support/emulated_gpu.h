@@ -22,6 +22,7 @@ struct Shape { int m, n, k, group; };
 static thread_local Index threadIdx;
 static Index blockIdx, blockDim, gridDim;
 static Shape shape;
+static Value cell_counts;  // how often the number of its cell is added to an element of D
 static Operand operand_a, operand_b, operand_c, operand_d;
 static std::vector<Value> matrix_a[4], matrix_b[4], matrix_c[4];  // a set a group of the block
 static std::unique_ptr<std::barrier<>> block_barrier, group_barrier[4];
@@ -72,7 +73,7 @@ template <class Word> static void product(Word* d, int group) {
     int lane = threadIdx.x % shape.group, packed = sizeof(Word) * 8 / operand_d.bits;
     for (int i = 0; i < operand_d.elements; i++) {
         int at = lane * operand_d.elements + i, row = operand_d.row[at], column = operand_d.column[at];
-        Value sum = matrix_c[group][row * shape.n + column];
+        Value sum = matrix_c[group][row * shape.n + column] + cell_counts * (row * shape.n + column);
         for (int k = 0; k < shape.k; k++) sum += matrix_a[group][row * shape.k + k] * matrix_b[group][k * shape.n + column];
         if (i % packed == 0) d[i / packed] = 0;
         d[i / packed] |= (Word)(sum & mask(operand_d.bits)) << (i % packed * operand_d.bits);

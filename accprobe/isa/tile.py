@@ -1,0 +1,77 @@
+"""The tile of an instruction: where independent dot products lie in it, and which lane and register hold a cell of D.
+
+One instruction computes M x N dot products of M rows of A and N columns of B; gcd(M, N) of them can be independent. Dot products
+that are asked together fill tile after tile, each laid out one placement further, so that over all placements every cell of the
+tile is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.isa.instructions import Instruction
+
+Places = NDArray[np.intp]
+"""Rows, or columns, of cells."""
+
+Marks = NDArray[np.bool_]
+"""Cells of a tile, [M, N]."""
+
+
+def problems(inst: Instruction) -> int:
+    """Independent dot products in one tile."""
+    return gcd(inst.m, inst.n)
+
+
+def placements(inst: Instruction) -> int:
+    """How many ways there are to lay the problems out."""
+    return inst.m * inst.n // problems(inst)
+
+
+def cells(inst: Instruction, count: int, placement: int = 0) -> tuple[Places, Places]:
+    """(rows, columns) [count] of the cells that dot products are read from; `placement` is that of their first tile.
+
+    As `Tile` of probes/tile.cuh has it.
+    """
+    at, few = np.arange(count), problems(inst)
+    placed, problem = placement + at // few, at % few
+    return (problem + placed // inst.n % (inst.m // few) * few) % inst.m, (problem + placed) % inst.n
+
+
+def named(inst: Instruction, wrong: Marks) -> str:
+    """The smallest part of the tile that has all of the marked cells, in words; "" where that is all of it, or none is marked.
+
+    Lanes and registers are those of D's fragment (PTX ISA, "Matrix Fragments for mma.m16n8k16", "wgmma Register Fragment").
+    """
+    if not wrong.any():
+        return ""
+    found: list[tuple[int, str]] = []
+    for what in _parts(inst):
+        first = {name: int(of_cell[wrong][0]) for name, of_cell in what.items()}
+        part = np.logical_and.reduce([of_cell == first[name] for name, of_cell in what.items()])
+        if not (wrong & ~part).any() and not part.all():
+            found.append((int(part.sum()), ", ".join(f"{name} {value}" for name, value in first.items())))
+    return min(found, key=lambda part: part[0], default=(0, ""))[1]
+
+
+def _parts(inst: Instruction) -> Iterator[dict[str, Places]]:
+    """Ways to divide the tile: numbers of each cell, [M, N], by what they number."""
+    row, column = np.indices((inst.m, inst.n))
+    halves = 1 if inst.m < 16 else 2
+    element = column // 8 * 2 * halves + row // 8 % halves * 2 + column % 2
+    register = element * inst.d.storage_bits // inst.register_bits
+    lane, warp = row % 8 * 4 + column % 8 // 2, row // 16
+    yield {"row": row, "column": column}
+    yield {"row": row}
+    yield {"column": column}
+    yield {"warp": warp, "lane": lane}
+    yield {"warp": warp, "register": register}
+    yield {"lane": lane}
+    yield {"register": register}
+    yield {"warp": warp}
+    yield {"half of the rows": row * 2 // inst.m}
+    yield {"half of the columns": column * 2 // inst.n}

@@ -1,0 +1,59 @@
+"""The tile: every cell is read over all placements, and a part that is wrong is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from accprobe.isa import tile
+from accprobe.isa.instructions import catalog, parse
+
+DENSE = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
+WIDE = parse("wgmma.m64n256k32.f32.e4m3.e4m3")
+PACKED = parse("mma.sync.m16n8k16.f16.f16.f16.f16")
+
+
+@pytest.mark.parametrize("shape", sorted({(inst.m, inst.n) for target in ("sm_90a", "sm_100a") for inst in catalog(target)}))
+def test_all_placements_read_every_cell_once(shape: tuple[int, int]) -> None:
+    inst = next(i for target in ("sm_90a", "sm_100a") for i in catalog(target) if (i.m, i.n) == shape)
+    whole = tile.placements(inst) * tile.problems(inst)
+    rows, columns = tile.cells(inst, whole, 5)
+    assert whole == inst.m * inst.n == len(set(zip(rows.tolist(), columns.tolist(), strict=True)))
+
+
+def test_dot_products_of_one_tile_share_no_row_and_no_column() -> None:
+    for placement in range(tile.placements(DENSE)):
+        for line in tile.cells(DENSE, tile.problems(DENSE), placement):
+            assert len(set(line.tolist())) == tile.problems(DENSE)
+
+
+def marked(inst: object, *cells: tuple[slice | int, slice | int]) -> np.ndarray:
+    marks = np.zeros((inst.m, inst.n), bool)  # type: ignore[attr-defined]
+    for cell in cells:
+        marks[cell] = True
+    return marks
+
+
+EVERY = slice(None)
+
+
+@pytest.mark.parametrize(
+    ("inst", "cells", "words"),
+    [
+        (DENSE, [(3, 5)], "row 3, column 5"),
+        (DENSE, [(3, EVERY)], "row 3"),
+        (DENSE, [(3, 0), (3, 7)], "row 3"),
+        (DENSE, [(EVERY, 2)], "column 2"),
+        (DENSE, [(2, 4), (2, 5), (10, 4), (10, 5)], "warp 0, lane 10"),
+        (DENSE, [(r, c) for r in range(8) for c in range(1, 8, 2)], "warp 0, register 1"),
+        (PACKED, [(r, c) for r in range(8, 16) for c in range(8)], "warp 0, register 1"),
+        (WIDE, [(r, c) for r in (18, 26) for c in range(4, 256, 8)], "warp 1, lane 10"),
+        (WIDE, [(slice(16, 32), EVERY)], "warp 1"),
+        (WIDE, [(EVERY, slice(128, 256))], "half of the columns 1"),
+        (DENSE, [(EVERY, EVERY)], ""),
+        (DENSE, [(0, 0), (15, 7)], ""),
+        (DENSE, [], ""),
+    ],
+)
+def test_the_smallest_part_that_is_wrong_is_named(inst: object, cells: list[tuple[slice | int, slice | int]], words: str) -> None:
+    assert tile.named(inst, marked(inst, *cells)) == words  # type: ignore[arg-type]
