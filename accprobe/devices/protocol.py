@@ -63,6 +63,32 @@ class Expecting(Protocol):
         """As `Device.dot`; `expected` gives what a model has."""
 
 
+class Passing:
+    """A device that passes everything on to another one but the asking, which is its own."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.kind, self.name, self.architecture, self.pure = device.kind, device.name, device.architecture, device.pure
+
+    def describe(self) -> dict[str, object]:
+        return self._device.describe()
+
+    def environment(self) -> dict[str, str]:
+        return self._device.environment()
+
+    def instructions(self) -> Sequence[Instruction]:
+        return self._device.instructions()
+
+    def why_not(self, inst: Instruction) -> str | None:
+        return self._device.why_not(inst)
+
+    def placements(self, inst: Instruction) -> int:
+        return self._device.placements(inst)
+
+    def lowering(self, inst: Instruction) -> Lowering | None:
+        return self._device.lowering(inst)
+
+
 @runtime_checkable
 class Prepares(Protocol):
     """A device that is faster where it is told beforehand what it will run."""

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from accprobe.devices.protocol import Device
+from accprobe.devices.protocol import Device, Passing
 from accprobe.devices.recording import Exchanges, by_difference, in_full, question
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
-from accprobe.sass.lowering import Lowering
 
 
-class RecordedDevice:
+class RecordedDevice(Passing):
     """Passes everything on to `device`; `take` gives what was exchanged since the last time."""
 
     def __init__(self, device: Device) -> None:
-        self._device = device
-        self.kind, self.name, self.architecture, self.pure = device.kind, device.name, device.architecture, device.pure
+        super().__init__(device)
         self._exchanges: Exchanges = {}
         self._asked: dict[bytes, int] = {}
 
@@ -42,21 +40,3 @@ class RecordedDevice:
         if not answers or answers[-1] != kept:
             answers += [answers[-1]] * (times - 1 - len(answers)) if answers else []
             answers.append(kept)
-
-    def describe(self) -> dict[str, object]:
-        return self._device.describe()
-
-    def environment(self) -> dict[str, str]:
-        return self._device.environment()
-
-    def instructions(self) -> Sequence[Instruction]:
-        return self._device.instructions()
-
-    def why_not(self, inst: Instruction) -> str | None:
-        return self._device.why_not(inst)
-
-    def placements(self, inst: Instruction) -> int:
-        return self._device.placements(inst)
-
-    def lowering(self, inst: Instruction) -> Lowering | None:
-        return self._device.lowering(inst)

@@ -14,6 +14,7 @@ from accprobe.infer.experiments import experiment
 from accprobe.infer.experiments.dense import tiny_results
 from accprobe.infer.experiments.specials import carries
 from accprobe.infer.findings import Characterisation, Findings
+from accprobe.infer.journal import Journal
 from accprobe.infer.refine import Refined, refine
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.infer.workbench import Workbench
@@ -31,7 +32,8 @@ def characterise(device: Device, inst: Instruction, known: Sequence[Exchange] = 
     known: dot products that the model has to explain too, because they contradicted another one.
     Raises DeviceError where the device fails.
     """
-    bench = Workbench(device, inst, known)
+    journal = Journal.of(device, inst)
+    bench, before = Workbench(journal, known), len(journal.entries)
     draft = _first_draft(inst)
     if inst.is_integer:
         draft, found = experiment(bench, draft, "integers")
@@ -44,7 +46,7 @@ def characterise(device: Device, inst: Instruction, known: Sequence[Exchange] = 
         findings["carries"] = carries(bench, model)
         findings["effective_bits"] = effective(findings)
     findings |= tree_in_words(model, findings["order"])
-    return Characterisation(inst, findings, model, bench.log.unstable, bench.log.asked, others)
+    return Characterisation(inst, findings, model, journal.unstable, journal.entries[before:], others)
 
 
 def _first_draft(inst: Instruction) -> Draft:

@@ -17,24 +17,22 @@ from typing import get_args
 
 import numpy as np
 
-from accprobe.devices.protocol import Device, dot_expecting
-from accprobe.evaluate.evaluator import evaluate
+from accprobe.devices.protocol import Device
 from accprobe.infer.answers import Answers
 from accprobe.infer.findings import Characterisation, Finding, Findings, values
+from accprobe.infer.journal import Contradictions, Entry, Journal
 from accprobe.infer.neighbours.ladders import Floors, coarser, floors, further, widest
 from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.neighbours.several import differing, groups, pairs
 from accprobe.infer.neighbours.single import rivals
 from accprobe.infer.separation import Batch, search_for
 from accprobe.infer.summary import effective, tree_in_words
-from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name, parsed
 from accprobe.model.fields import Value
 from accprobe.model.tree import DotModel, Role
-from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import draw, kinds
-from accprobe.operands.request import Request, joined
+from accprobe.operands.request import joined
 
 OF_A_QUESTION = 600
 """Dot products of those that an experiment asked at once that every rival meets, at most."""
@@ -45,9 +43,6 @@ OF_A_KIND = 48
 FEW, MANY, MOST = 1024, 4096, 12288
 """Operands made for where a rival may differ from the model: first; where those and all that was asked left it; and last, for
 fields that show seldom."""
-
-MOST_WRONG = 20
-"""Dot products that contradict the model, of one set of operands, that are kept."""
 
 BEYOND = (0, 1, 2, 4, 7)
 """Which of a row of rivals are asked about too, counted from the first that is contradicted, or a little before."""
@@ -60,19 +55,20 @@ LAST_ALIKE = 2
 class Contest:
     """How many rivals were tried, and those that explain everything seen as well as the inferred model.
 
-    wrong: the dot products asked to separate a rival from the model on which it is the model that is wrong.
+    wrong: what the model does not explain of all that the device was ever asked.
     """
 
     tried: int
     survived: tuple[Rival, ...]
-    wrong: tuple[Counterexample, ...] = ()
+    wrong: Contradictions = Contradictions()
 
 
 def challenge(device: Device, inst: Instruction, result: Characterisation, seed: int = 0) -> Contest:
     """Hold every rival of the inferred model against the device. Raises DeviceError where the device fails."""
     if result.model is None:
         return Contest(0, ())
-    arena = _Arena(device, inst, result.model, result.asked, seed)
+    journal = Journal.of(device, inst)
+    arena = _Arena(journal, result.model, result.asked, seed)
     survived = [rival for rival in rivals(result.model, result.findings) if arena.survives(rival)]
     for rival in list(survived):
         survived += _while_alike(list(further(result.model, rival)), arena)
@@ -86,7 +82,7 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
         if not left.issuperset(rival.changes) and arena.survives(rival):
             survived.append(rival)
             left |= set(rival.changes)
-    return Contest(arena.tried, tuple(survived), tuple(dict.fromkeys(arena.wrong)))
+    return Contest(arena.tried, tuple(survived), journal.contradictions(result.model))
 
 
 def _while_alike(rungs: Sequence[Rival], arena: _Arena) -> Sequence[Rival]:
@@ -141,13 +137,10 @@ def _shows_seldom(rival: Rival) -> bool:
 class _Arena:
     """Where one model's rivals are tried."""
 
-    def __init__(
-        self, device: Device, inst: Instruction, model: DotModel, asked: list[tuple[Request, Bits]], seed: int
-    ) -> None:
-        self._device, self._inst, self._model, self._seed = device, inst, model, seed
+    def __init__(self, journal: Journal, model: DotModel, asked: list[Entry], seed: int) -> None:
+        self._journal, self._inst, self._model, self._seed = journal, journal.inst, model, seed
         self._tried: set[tuple[str, str]] = set()
-        self.wrong: list[Counterexample] = []
-        self._search = search_for(inst, model, seed)
+        self._search = search_for(journal.inst, model, seed)
         self._known = asked
         self._answered: dict[Batch, Answers] = {}
         self._of_field: dict[tuple[str, int], dict[Batch, None]] = {}
@@ -202,24 +195,15 @@ class _Arena:
     @cached_property
     def _asked(self) -> Answers:
         """What the experiments asked; of very many dot products at once, every so many."""
-        some = [slice(None, None, -(-len(d) // OF_A_QUESTION)) for _, d in self._known]
-        operands = joined([asked[part] for (asked, _), part in zip(self._known, some, strict=True)])
-        d = np.concatenate([d[part] for (_, d), part in zip(self._known, some, strict=True)])
-        self._note_wrong(operands, d, evaluate(self._model, self._inst, operands))
+        some = [slice(None, None, -(-len(entry.d) // OF_A_QUESTION)) for entry in self._known]
+        operands = joined([entry.request[part] for entry, part in zip(self._known, some, strict=True)])
+        d = np.concatenate([entry.d[part] for entry, part in zip(self._known, some, strict=True)])
         return Answers(self._inst, operands, d)
 
     def _ask(self, expected: Answers) -> Answers:
         """The same with the device's answers, where those are not the expected ones of the model."""
-        d = dot_expecting(self._device, self._inst, expected.operands, lambda: expected.d)
-        if np.array_equal(d, expected.d):
-            return expected
-        self._note_wrong(expected.operands, d, expected.d)
-        return Answers(self._inst, expected.operands, d)
-
-    def _note_wrong(self, operands: Request, d: Bits, expected: Bits) -> None:
-        """The first of the dot products that are not as the model has them."""
-        rows = np.flatnonzero(d != expected)[:MOST_WRONG].tolist()
-        self.wrong += [Counterexample.of(operands, row, d, expected, "separating") for row in rows]
+        d = self._journal.ask(expected.operands, self._model, expected.d)
+        return expected if np.array_equal(d, expected.d) else Answers(self._inst, expected.operands, d)
 
 
 def settled(findings: Mapping[str, Finding], contest: Contest, model: DotModel | None = None) -> Findings:

@@ -56,11 +56,11 @@ def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
             pool.append((operands, d))
         if pool:
             answers = Answers(inst, joined([o for o, _ in pool]), np.concatenate([d for _, d in pool]))
-            thorough = turn >= THOROUGH and not bench.log.unstable
+            thorough = turn >= THOROUGH and not bench.journal.unstable
             for better in improvements(inst, model, findings, answers, thorough):
                 model = better
                 findings = _settled(findings, model)
-    if not pool or bench.log.unstable:
+    if not pool or bench.journal.unstable:
         return Refined(model, findings, [])
     others = neighbours(inst, model, findings, thorough)
     return Refined(model, findings, [other for other in others if other != model and answers.explained_by(other)])

@@ -7,14 +7,13 @@ device that is not a pure function is asked twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.devices.protocol import Device, dot_expecting
-from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.journal import Journal
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
@@ -57,48 +56,20 @@ NORMAL = Reach()
 """Rows of normal numbers alone, as long as nothing is known of others."""
 
 
-@dataclass
-class Log:
-    """Everything that the device was asked and answered; unstable: answers that were others when asked again."""
-
-    asked: list[tuple[Request, Bits]] = field(default_factory=list)
-    unstable: int = 0
-
-
 class Workbench:
     """One instruction on one device."""
 
-    def __init__(
-        self,
-        device: Device,
-        inst: Instruction,
-        known: Sequence[Exchange] = (),
-        reach: Reach = NORMAL,
-        log: Log | None = None,
-    ) -> None:
-        self.device, self.inst, self.known, self.reach = device, inst, known, reach
-        self.addend = inst.k
-        self.log = Log() if log is None else log
+    def __init__(self, journal: Journal, known: Sequence[Exchange] = (), reach: Reach = NORMAL) -> None:
+        self.journal, self.inst, self.known, self.reach = journal, journal.inst, known, reach
+        self.addend = self.inst.k
 
     def within(self, reach: Reach) -> Workbench:
         """The same workbench for rows of other numbers."""
-        return Workbench(self.device, self.inst, self.known, reach, self.log)
+        return Workbench(self.journal, self.known, reach)
 
     def ask(self, operands: Request, model: DotModel | None = None) -> Bits:
         """The device's answers, [n]. model: what they are expected to be those of."""
-        if not len(operands):
-            return np.zeros(0, self.inst.d.dtype)
-        d = self._dot(operands, model)
-        if not self.device.pure:
-            again = self._dot(operands, model)
-            self.log.unstable += int((d != again).sum())
-        self.log.asked.append((operands, d))
-        return d
-
-    def _dot(self, operands: Request, model: DotModel | None) -> Bits:
-        if model is None:
-            return self.device.dot(self.inst, operands)
-        return dot_expecting(self.device, self.inst, operands, lambda: evaluate(model, self.inst, operands))
+        return self.journal.ask_twice(operands, model)
 
     def rows(self, rows: Sequence[Row]) -> Request:
         """Operands of rows whose values all fit (see `fits`)."""

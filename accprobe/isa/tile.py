@@ -32,6 +32,11 @@ def placements(inst: Instruction) -> int:
     return inst.m * inst.n // problems(inst)
 
 
+def tiles(inst: Instruction, count: int) -> int:
+    """How many tiles so many dot products fill."""
+    return -(-count // problems(inst))
+
+
 def cells(inst: Instruction, count: int, placement: int = 0) -> tuple[Places, Places]:
     """(rows, columns) [count] of the cells that dot products are read from; `placement` is that of their first tile.
 

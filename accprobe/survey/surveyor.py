@@ -12,20 +12,14 @@ from accprobe.devices.protocol import Device
 from accprobe.devices.recorder import RecordedDevice
 from accprobe.devices.recording import Exchanges
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
-from accprobe.infer.characterise import characterise
-from accprobe.infer.contest import Contest, challenge, settled
 from accprobe.infer.findings import Characterisation
+from accprobe.infer.journal import Journal
 from accprobe.isa.instructions import Instruction
-from accprobe.operands.exchange import Counterexample
 from accprobe.operands.request import Request
-from accprobe.report.rows import Rivals, Row, Status
-from accprobe.sass import opcodes
+from accprobe.report.rows import Rivals, Row
 from accprobe.sass.lowering import Lowering
-from accprobe.verify.outcome import Verification
-from accprobe.verify.random import verify
-
-RECONSIDERED = 5
-"""How often a model that rivals' operands contradict is looked for anew, at most."""
+from accprobe.survey.settling import checked, instability, settle
+from accprobe.survey.verdict import told, verdict
 
 RowAndExchanges = tuple[Row, Exchanges]
 """A row, and where the run is recorded every exchange that led to it."""
@@ -65,18 +59,20 @@ class Surveyor:
         return copied(row, inst, lowering).model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
 
     def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
-        result, contest = settle(self._device, inst, seed)
+        journal = Journal(self._device, inst)
+        result, contest = settle(journal, inst, seed)
         if result.model is None:
             reason = "no model explains what the device answered"
-            return Row(name=inst.name, status="unverified", reason=reason, **_known(result))
-        verification = verify(self._device, inst, result.model, dots, seed)
-        verification = _with_wrong(verification, contest.wrong)
+            return Row(name=inst.name, status="unverified", reason=reason, unstable=journal.unstable, **_known(result))
+        verification = checked(journal, result.model, contest.wrong, dots, seed)
         return Row(
             name=inst.name,
             status="inferred",
+            reason=instability(journal),
             model=result.model,
             verification=verification,
             rivals=Rivals(tried=contest.tried, survived=tuple(rival.deviation for rival in contest.survived)),
+            unstable=journal.unstable,
             **_known(result),
         )
 
@@ -85,25 +81,6 @@ class Surveyor:
             self._device.dot(worked, Request.zeros(worked, 1))
         except DeviceError:
             raise DeviceError(f"{self._device.name} stopped working: {error}") from error
-
-
-def settle(device: Device, inst: Instruction, seed: int = 0) -> tuple[Characterisation, Contest]:
-    """What is inferred of an instruction, and how its rivals fared.
-
-    Where dot products that were looked for to refute a rival refute the model, it is inferred anew, so that it explains them;
-    not on a device that changes its mind.
-    """
-    result = characterise(device, inst)
-    contest = challenge(device, inst, result, seed)
-    known: list[Counterexample] = []
-    for again in range(1, RECONSIDERED + 1):
-        if not contest.wrong or result.unstable:
-            break
-        known += contest.wrong
-        result = characterise(device, inst, [wrong.exchange for wrong in known])
-        contest = challenge(device, inst, result, seed + again)
-    model = None if contest.wrong or result.unstable else result.model
-    return replace(result, findings=settled(result.findings, contest, model)), contest
 
 
 def _defect(error: Exception) -> str:
@@ -116,8 +93,8 @@ def copied(row: Row, inst: Instruction, lowering: Lowering | None) -> Row:
     """The row of an instruction that is computed as `row` says, and became `lowering`."""
     changes: dict[str, object] = {"name": inst.name, **_witness(lowering)}
     if row.model is not None:
-        changes["status"], changes["reason"] = _verdict(inst, row, lowering)
-    return row.model_copy(update=changes)
+        changes["status"], changes["reason"] = verdict(inst, row, lowering)
+    return told(row.model_copy(update=changes))
 
 
 def counted(row: Row, executed: Lowering) -> Row:
@@ -126,25 +103,7 @@ def counted(row: Row, executed: Lowering) -> Row:
         return row.model_copy(update={"opcode_source": executed.source})
     counted, read = (", ".join(f"{count}×{opcode}" for opcode, count in seen) for seen in (executed.sequence, row.lowering))
     reason = f"the profiler counted {counted or 'nothing'}, the disassembly has {read or 'nothing'}"
-    return row.model_copy(update={"status": "unverified", "reason": reason})
-
-
-def _verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Status, str]:
-    if lowering is None:
-        return "unverified", "which opcode ran is not known: see `accprobe doctor`"
-    if not lowering.matrix or any(opcodes.relation(inst, opcode) == "foreign" for opcode in lowering.matrix):
-        ran = ", ".join(lowering.matrix) or "no matrix opcode"
-        return "unverified", f"{ran} ran, not an opcode of {inst.family}'s unit"
-    if row.unstable:
-        return "inferred", f"{row.unstable:,} dot products gave other bits when asked again"
-    if row.verification and not all(row.verification.kinds.values()):
-        return (
-            "inferred",
-            f"{row.verification.dots} random dot products are not enough for every kind of operands; give more --dots",
-        )
-    if row.verification and row.verification.mismatches:
-        return "inferred", f"{row.verification.mismatches:,} of {row.verification.dots:,} dot products differ from the model"
-    return "confirmed", ""
+    return told(row.model_copy(update={"status": "unverified", "reason": reason}))
 
 
 def _witness(lowering: Lowering | None) -> dict[str, object]:
@@ -170,16 +129,3 @@ def _known(result: Characterisation) -> dict[str, Any]:
     findings = {name: replace(finding, evidence=()) for name, finding in result.findings.items()}
     evidence = {name: finding.evidence for name, finding in result.findings.items() if finding.evidence}
     return {"findings": findings, "evidence": evidence, "unstable": result.unstable}
-
-
-def _with_wrong(done: Verification, wrong: tuple[Counterexample, ...]) -> Verification:
-    """The verification with dot products that contradicted the model elsewhere."""
-    if not wrong:
-        return done
-    return replace(
-        done,
-        dots=done.dots + len(wrong),
-        mismatches=done.mismatches + len(wrong),
-        kinds=done.kinds | {wrong[0].kind: len(wrong)},
-        counterexample=done.counterexample or wrong[0],
-    )

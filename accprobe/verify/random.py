@@ -9,6 +9,7 @@ import numpy as np
 from accprobe.devices.protocol import Device, dot_expecting
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
@@ -32,15 +33,16 @@ def verify(
 ) -> Verification:
     """Compare the model with the device on `dots` fresh random dot products, spread evenly over all operand kinds.
 
-    The same seed draws the same operands. Batches go to different places in the tile in turn. with_pairs: all pairs of two
+    The same seed draws the same operands. Each batch goes on in the tile where the one before ended. with_pairs: all pairs of two
     8-bit codes are among them. Raises AccprobeError where dots is negative.
     """
     if dots < 0:
         raise AccprobeError(f"dots is {dots}; there are no fewer than 0 dot products")
     counts: dict[str, int] = {}
-    mismatches, first = 0, None
-    for batch, (kind, operands) in enumerate(batches(inst, dots, seed, with_pairs)):
-        got, expected = _both(device, inst, model, operands, batch % device.placements(inst))
+    mismatches, first, place = 0, None, 0
+    for kind, operands in batches(inst, dots, seed, with_pairs):
+        got, expected = _both(device, inst, model, operands, place % device.placements(inst))
+        place += tile.tiles(inst, len(expected))
         wrong = np.flatnonzero(got != expected)
         counts[kind] = counts.get(kind, 0) + len(expected)
         mismatches += len(wrong)

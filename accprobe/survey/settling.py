@@ -1,0 +1,88 @@
+"""What is settled of an instruction: a model, held against every answer that the device ever gave, and against fresh ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from accprobe.devices.protocol import Device
+from accprobe.infer.characterise import characterise
+from accprobe.infer.contest import Contest, challenge, settled
+from accprobe.infer.findings import Characterisation
+from accprobe.infer.journal import Contradictions, Journal
+from accprobe.isa import tile
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.operands.exchange import Counterexample, Exchange
+from accprobe.verify.outcome import Cells, Verification
+from accprobe.verify.random import verify
+from accprobe.verify.shrink import shrink
+
+RECONSIDERED = 5
+"""How often a model that some answer contradicts is looked for anew, at most."""
+
+
+def settle(device: Device, inst: Instruction, seed: int = 0) -> tuple[Characterisation, Contest]:
+    """What is inferred of an instruction, and how its rivals fared.
+
+    Where any answer refutes the model, it is inferred anew, so that it explains that one too; not on a device that changes
+    its mind, and not where that explains no more than before.
+    """
+    journal = Journal.of(device, inst)
+    result = characterise(journal, inst)
+    contest = challenge(journal, inst, result, seed)
+    known: list[Exchange] = []
+    for again in range(1, RECONSIDERED + 1):
+        if not contest.wrong.count or journal.unstable:
+            break
+        known += [wrong.exchange for wrong in contest.wrong.some]
+        anew = characterise(journal, inst, known)
+        held = challenge(journal, inst, anew, seed + again)
+        if held.wrong.count >= contest.wrong.count:
+            break
+        result, contest = anew, held
+    model = None if contest.wrong.count or journal.unstable else result.model
+    return replace(result, findings=settled(result.findings, contest, model)), contest
+
+
+def checked(journal: Journal, model: DotModel, known: Contradictions, dots: int, seed: int) -> Verification:
+    """The model against fresh dot products, and a share of all that were asked against what they were answered before."""
+    inst = journal.inst
+    done = verify(journal, inst, model, dots, seed)
+    journal.repeat(np.random.default_rng([seed, dots]))
+    found = [*known.some, *filter(None, [done.counterexample])]
+    if found or journal.unstable:
+        journal.look_into(found)
+    return replace(
+        done,
+        counterexample=_smallest(journal, model, found),
+        answers=journal.dots,
+        contradicting=known.count + done.mismatches,
+        cells=_cells(journal),
+    )
+
+
+def instability(journal: Journal) -> str:
+    """When and where answers changed, in words; "" where none did."""
+    if not journal.unstable:
+        return ""
+    part = tile.named(journal.inst, journal.differing)
+    where = f", in {part} of the tile" if part else ""
+    return f"{journal.unstable:,} dot products gave other bits when asked again, {journal.when}{where}"
+
+
+def _smallest(journal: Journal, model: DotModel, found: list[Counterexample]) -> Counterexample | None:
+    """The change, where answers changed, else a contradiction with as few products as still show it."""
+    if journal.changed or not found:
+        return journal.changed
+    few = min(found, key=lambda one: sum(digit != "0" for digit in one.exchange.a))
+    return shrink(partial(journal.dot, journal.inst), journal.inst, model, few) or few
+
+
+def _cells(journal: Journal) -> Cells | None:
+    if not journal.read.size:
+        return None
+    wrong = tile.named(journal.inst, journal.differing)
+    return Cells(int(journal.read.sum()), journal.read.size, wrong)

@@ -1,0 +1,53 @@
+"""The verdict on a row: its status and why, and what of its findings may be said then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from accprobe.infer.findings import Finding
+from accprobe.isa.instructions import Instruction
+from accprobe.report.rows import Row, Status
+from accprobe.sass import opcodes
+from accprobe.sass.lowering import Lowering
+from accprobe.verify.outcome import Verification
+
+
+def verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Status, str]:
+    """The status of a row that has a model, and the reason where it is not confirmed."""
+    if lowering is None:
+        return "unverified", "which opcode ran is not known: see `accprobe doctor`"
+    if not lowering.matrix or any(opcodes.relation(inst, opcode) == "foreign" for opcode in lowering.matrix):
+        ran = ", ".join(lowering.matrix) or "no matrix opcode"
+        return "unverified", f"{ran} ran, not an opcode of {inst.family}'s unit"
+    if row.unstable:
+        return "unstable", row.reason
+    reason = (_disproved(row.verification) or _uncovered(row.verification)) if row.verification else "nothing was verified"
+    return ("inferred", reason) if reason else ("confirmed", "")
+
+
+def told(row: Row) -> Row:
+    """The row with no more claimed than was seen: where it is not confirmed, its findings are suggested at most."""
+    if row.status == "confirmed":
+        return row
+    return row.model_copy(update={"findings": {name: _suggested(finding) for name, finding in row.findings.items()}})
+
+
+def _disproved(done: Verification) -> str:
+    if done.contradicting:
+        return f"{done.contradicting:,} of {done.answers:,} answers differ from the model"
+    return f"{done.mismatches:,} of {done.dots:,} dot products differ from the model" if done.mismatches else ""
+
+
+def _uncovered(done: Verification) -> str:
+    if not all(done.kinds.values()):
+        return f"{done.dots} random dot products are not enough for every kind of operands; give more --dots"
+    if done.cells and done.cells.read < done.cells.of:
+        return f"{done.cells.read:,} of the {done.cells.of:,} cells of the tile were read; give more --dots"
+    if done.events and done.events.missing:
+        missing, first = len(done.events.missing), done.events.missing[0]
+        return f"{missing:,} of {done.events.possible:,} events of the model were not met, the first: {first}"
+    return ""
+
+
+def _suggested(finding: Finding) -> Finding:
+    return replace(finding, bound="suggested") if finding.bound in ("exact", "at_least") else finding
