@@ -20,7 +20,7 @@ import numpy as np
 from accprobe.devices.protocol import Device
 from accprobe.infer.answers import Answers
 from accprobe.infer.findings import Characterisation, Finding, Findings, values
-from accprobe.infer.journal import Contradictions, Entry, Journal
+from accprobe.infer.journal import NONE, Contradictions, Entry, Journal
 from accprobe.infer.neighbours.ladders import Floors, coarser, floors, further, widest
 from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.neighbours.several import differing, groups, pairs
@@ -60,7 +60,7 @@ class Contest:
 
     tried: int
     survived: tuple[Rival, ...]
-    wrong: Contradictions = Contradictions()
+    wrong: Contradictions = NONE
 
 
 def challenge(device: Device, inst: Instruction, result: Characterisation, seed: int = 0) -> Contest:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from accprobe.devices.protocol import Device, Passing, dot_expecting
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.budget import Budget
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
@@ -57,21 +58,25 @@ class Entry:
 class Contradictions:
     """How many answers a model does not explain, and some of them, of each question that has any."""
 
-    count: int = 0
-    some: tuple[Counterexample, ...] = ()
+    count: int
+    some: tuple[Counterexample, ...]
+
+
+NONE = Contradictions(0, ())
 
 
 class Journal(Passing):
     """A device that remembers what it answers about one instruction, and goes on in the tile where it was asked last.
 
-    dots: asked so far. unstable: dot products that gave other bits when asked again; changed: the first of them, when it was.
+    budget: of the search for a model. dots: asked so far. unstable: those that gave other bits when asked again; changed: the
+    first of them, and when that was.
     read, differing: cells of the tile, [M, N], or [0, 0] where there is none: those that answers were read from, and those
     whose answer to a question was not that of most.
     """
 
     def __init__(self, device: Device, inst: Instruction) -> None:
         super().__init__(device)
-        self.inst, self.entries = inst, list[Entry]()
+        self.inst, self.entries, self.budget = inst, list[Entry](), Budget()
         self.dots = self.unstable = self._tiles = 0
         self.changed: Counterexample | None = None
         self.when = ""
@@ -156,11 +161,12 @@ class Journal(Passing):
         return dot_expecting(self._device, self.inst, request, expected, self._place)
 
     def _noted(self, request: Request, of: tuple[DotModel, Bits] | None, ask: Callable[[], Bits]) -> Bits:
+        if not len(request):
+            return np.empty(0, self.inst.d.dtype)
         d = ask()
-        if len(d):
-            model, wrong = (of[0], np.flatnonzero(d != of[1])) if of else (None, np.empty(0, np.intp))
-            self.entries.append(Entry(request, d, self.dots, model, wrong))
-            self._count(len(d))
+        model, wrong = (of[0], np.flatnonzero(d != of[1])) if of else (None, np.empty(0, np.intp))
+        self.entries.append(Entry(request, d, self.dots, model, wrong))
+        self._count(len(d))
         return d
 
     def _again(self, request: Request, before: Bits, first: NDArray[np.int_]) -> None:

@@ -57,7 +57,7 @@ def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
         if pool:
             answers = Answers(inst, joined([o for o, _ in pool]), np.concatenate([d for _, d in pool]))
             thorough = turn >= THOROUGH and not bench.journal.unstable
-            for better in improvements(inst, model, findings, answers, thorough):
+            for better in improvements(inst, model, findings, answers, thorough, bench.journal.budget):
                 model = better
                 findings = _settled(findings, model)
     if not pool or bench.journal.unstable:

@@ -13,6 +13,7 @@ from itertools import islice
 import numpy as np
 
 from accprobe.infer.answers import Answers, spread
+from accprobe.infer.budget import Budget
 from accprobe.infer.findings import Findings
 from accprobe.infer.neighbours.far import (
     Neighbours,
@@ -47,15 +48,16 @@ FAR: tuple[Neighbours, ...] = (
 
 
 def improvements(
-    inst: Instruction, model: DotModel, findings: Findings, answers: Answers, thorough: bool
+    inst: Instruction, model: DotModel, findings: Findings, answers: Answers, thorough: bool, budget: Budget
 ) -> Iterator[DotModel]:
-    """Better and better models, each a neighbour of the one before, until all answers are explained or none is better.
+    """Better and better models, each a neighbour of the one before, until all answers are explained, none is better, or the
+    budget is spent.
 
     thorough: among the many neighbours that differ in several fields, or in one sum alone, too.
     """
     kinds = NEAR + FAR if thorough else NEAR
     for _ in range(STEPS):
-        better = next(filter(None, (_best(inst, model, n(inst, model, findings), answers) for n in kinds)), None)
+        better = next(filter(None, (_best(model, budget.take(n(inst, model, findings)), answers) for n in kinds)), None)
         if better is None:
             return
         yield better
@@ -69,7 +71,7 @@ def neighbours(inst: Instruction, model: DotModel, findings: Findings, thorough:
         yield from some(inst, model, findings)
 
 
-def _best(inst: Instruction, model: DotModel, candidates: Iterable[DotModel], answers: Answers) -> DotModel | None:
+def _best(model: DotModel, candidates: Iterable[DotModel], answers: Answers) -> DotModel | None:
     wrong = answers.wrong(model)
     if not len(wrong):
         return None

@@ -15,7 +15,6 @@ import numpy as np
 
 from accprobe.infer.journal import Journal
 from accprobe.isa.formats import Bits, Format
-from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request, joined

@@ -1,8 +1,7 @@
 """The tile of an instruction: where independent dot products lie in it, and which lane and register hold a cell of D.
 
-One instruction computes M x N dot products of M rows of A and N columns of B; gcd(M, N) of them can be independent. Dot products
-that are asked together fill tile after tile, each laid out one placement further, so that over all placements every cell of the
-tile is read once.
+One instruction computes M x N dot products of M rows of A and N columns of B; gcd(M, N) of them can be independent. Those that
+are asked together fill tile after tile, each laid out one placement further: over all placements every cell is read once.
 """
 
 from __future__ import annotations

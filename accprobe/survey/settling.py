@@ -28,21 +28,18 @@ def settle(device: Device, inst: Instruction, seed: int = 0) -> tuple[Characteri
     """What is inferred of an instruction, and how its rivals fared.
 
     Where any answer refutes the model, it is inferred anew, so that it explains that one too; not on a device that changes
-    its mind, and not where that explains no more than before.
+    its mind, and not once the budget of the search is spent.
     """
     journal = Journal.of(device, inst)
     result = characterise(journal, inst)
     contest = challenge(journal, inst, result, seed)
     known: list[Exchange] = []
     for again in range(1, RECONSIDERED + 1):
-        if not contest.wrong.count or journal.unstable:
+        if not contest.wrong.count or journal.unstable or not journal.budget.left:
             break
         known += [wrong.exchange for wrong in contest.wrong.some]
-        anew = characterise(journal, inst, known)
-        held = challenge(journal, inst, anew, seed + again)
-        if held.wrong.count >= contest.wrong.count:
-            break
-        result, contest = anew, held
+        result = characterise(journal, inst, known)
+        contest = challenge(journal, inst, result, seed + again)
     model = None if contest.wrong.count or journal.unstable else result.model
     return replace(result, findings=settled(result.findings, contest, model)), contest
 

@@ -128,4 +128,4 @@ def _known(result: Characterisation) -> dict[str, Any]:
     """Findings, and their evidence beside them."""
     findings = {name: replace(finding, evidence=()) for name, finding in result.findings.items()}
     evidence = {name: finding.evidence for name, finding in result.findings.items() if finding.evidence}
-    return {"findings": findings, "evidence": evidence, "unstable": result.unstable}
+    return {"findings": findings, "evidence": evidence}

@@ -33,8 +33,8 @@ def verify(
 ) -> Verification:
     """Compare the model with the device on `dots` fresh random dot products, spread evenly over all operand kinds.
 
-    The same seed draws the same operands. Each batch goes on in the tile where the one before ended. with_pairs: all pairs of two
-    8-bit codes are among them. Raises AccprobeError where dots is negative.
+    The same seed draws the same operands. Each batch goes on in the tile where the one before ended. with_pairs: all pairs of
+    two 8-bit codes are among them. Raises AccprobeError where dots is negative.
     """
     if dots < 0:
         raise AccprobeError(f"dots is {dots}; there are no fewer than 0 dot products")

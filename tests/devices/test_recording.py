@@ -112,7 +112,7 @@ def test_faults_are_replayed_too(tmp_path: Path) -> None:
     path = tmp_path / "r.npz"
     first = recorded(Faulty(), path, [FP8.name])
     (row,) = first.measured
-    assert row.status == "inferred"
+    assert row.status == "unstable"
     assert row.unstable
     assert row.verification is not None
     assert 0 < row.verification.mismatches < row.verification.dots

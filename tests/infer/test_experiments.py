@@ -20,7 +20,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.notation import parse_order
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, chain
 from accprobe.operands.request import Request
-from accprobe.survey.surveyor import settle
+from accprobe.survey.settling import settle
 from accprobe.verify.random import verify
 
 FORTY = settings(max_examples=40, deadline=None, phases=[Phase.generate])
@@ -33,7 +33,7 @@ def outcome(planted: Planted) -> dict[str, Finding]:
     device = SimulatedDevice({inst: planted.model})
     result, contest = settle(device, inst)
     assert result.model is not None
-    assert not contest.wrong
+    assert not contest.wrong.count
     verification = verify(device, inst, result.model, dots=4000, seed=11)
     assert not verification.mismatches, verification.counterexample
     assert_cannot_be_told(planted, contest.survived)

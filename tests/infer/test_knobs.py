@@ -16,6 +16,7 @@ from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer import contest
 from accprobe.infer.answers import Answers
+from accprobe.infer.budget import Budget
 from accprobe.infer.characterise import characterise
 from accprobe.infer.contest import Contest, challenge
 from accprobe.infer.findings import Characterisation, Finding
@@ -97,7 +98,7 @@ def test_every_neighbour_is_screened_by_many_answers() -> None:
     truth = DotModel(chain([range(8)], sums))
     draft = DotModel(chain([range(8)], replace(sums, alignment_bits=6, alignment_rounding="floor", result_rounding="RNE")))
     answers = Answers(inst, every_kind(inst, 0, 60), truth)
-    *_, last = improvements(inst, draft, {"order": Finding(truth.order)}, answers, thorough=False)
+    *_, last = improvements(inst, draft, {"order": Finding(truth.order)}, answers, thorough=False, budget=Budget())
     assert answers.explained_by(last)
 
 

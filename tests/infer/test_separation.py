@@ -38,8 +38,6 @@ from accprobe.model.tree import (
 from accprobe.operands.directed import OF_ONE_SIGN, Target, directed
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
-from accprobe.survey.surveyor import _with_wrong
-from accprobe.verify.outcome import Verification
 
 E5M2 = parse("mma.sync.m16n8k32.f16.e5m2.e5m2.f16")
 F16 = parse("wgmma.m64n8k16.f32.f16.f16")
@@ -88,15 +86,12 @@ def test_a_model_that_is_wrong_where_a_rival_is_right_is_no_confirmed_one() -> N
     right = model_of(E5M2)
     wrong = changed(right, product_exponent="normalised operands")
     result = challenge(SimulatedDevice({E5M2: right}), E5M2, Characterisation(E5M2, {"order": Finding("")}, wrong))
-    assert result.wrong
-    for found in result.wrong:
+    assert result.wrong.count >= len(result.wrong.some) > 0
+    for found in result.wrong.some:
         request = found.exchange.request(E5M2)
         answers = [evaluate(model, E5M2, request)[0] for model in (right, wrong)]
         assert answers == [found.exchange.answer(E5M2)[0], int(found.expected, 16)]
         assert answers[0] != answers[1]
-    done = _with_wrong(Verification(100, 0, 0, {"uniform": 100}), result.wrong)
-    assert done.dots - 100 == done.mismatches == done.kinds["separating"] == len(result.wrong)
-    assert done.counterexample == result.wrong[0]
 
 
 FIELDS = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from accprobe.isa import tile
-from accprobe.isa.instructions import catalog, parse
+from accprobe.isa.instructions import Instruction, catalog, parse
 
 DENSE = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
 WIDE = parse("wgmma.m64n256k32.f32.e4m3.e4m3")
@@ -27,8 +27,11 @@ def test_dot_products_of_one_tile_share_no_row_and_no_column() -> None:
             assert len(set(line.tolist())) == tile.problems(DENSE)
 
 
-def marked(inst: object, *cells: tuple[slice | int, slice | int]) -> np.ndarray:
-    marks = np.zeros((inst.m, inst.n), bool)  # type: ignore[attr-defined]
+Cell = tuple[slice | int, slice | int]
+
+
+def marked(inst: Instruction, *cells: Cell) -> tile.Marks:
+    marks = np.zeros((inst.m, inst.n), bool)
     for cell in cells:
         marks[cell] = True
     return marks
@@ -55,5 +58,5 @@ EVERY = slice(None)
         (DENSE, [], ""),
     ],
 )
-def test_the_smallest_part_that_is_wrong_is_named(inst: object, cells: list[tuple[slice | int, slice | int]], words: str) -> None:
-    assert tile.named(inst, marked(inst, *cells)) == words  # type: ignore[arg-type]
+def test_the_smallest_part_that_is_wrong_is_named(inst: Instruction, cells: list[Cell], words: str) -> None:
+    assert tile.named(inst, marked(inst, *cells)) == words

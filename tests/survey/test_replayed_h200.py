@@ -15,7 +15,7 @@ from accprobe.devices.recording import Recording
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.report.report import Report
-from accprobe.survey import surveyor
+from accprobe.survey import settling
 from accprobe.survey.run import survey
 from accprobe.verify.outcome import Verification
 from accprobe.verify.random import verify
@@ -58,7 +58,7 @@ def replay(request: pytest.FixtureRequest) -> Replay:
         return verified[alike]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(surveyor, "verify", once)
+        patched.setattr(settling, "verify", once)
         report = survey(device, [f"{request.param}.*"], dots, recorded.seed)
     assert len(verified) > 10
     return Replay(report, recorded, dict(device.by_model))

@@ -11,6 +11,7 @@ from planted import instruction
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa import tile
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
@@ -122,7 +123,8 @@ def test_every_dot_product_is_asked_and_every_mismatch_counted(monkeypatch: pyte
     assert sum(device.asked) == result.dots == 3000
     assert max(device.asked) == 64
     assert result.mismatches == 3000
-    assert device.places == [batch % 3 for batch in range(len(device.asked))]
+    tiles = [tile.tiles(BF16, count) for count in device.asked]
+    assert device.places == [sum(tiles[:batch]) % 3 for batch in range(len(tiles))]
 
 
 class Spoiled(SimulatedDevice):
