@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-CANDIDATES = 40_000
-"""Models that are held against the answers of one instruction, at most: an H200's need none, planted ones some thousands."""
+CANDIDATES = 20_000
+"""Models that are held against the answers of one instruction, at most: of an H200 none is needed, of planted ones hundreds, seldom thousands."""
 
 T = TypeVar("T")
 

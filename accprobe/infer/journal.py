@@ -145,17 +145,23 @@ class Journal(Passing):
         """Asks a few of them, and of those that changed, twice in every cell: is it the arithmetic, a place, or a moment?"""
         if self.pure:
             return
-        suspects = [*self._suspects, *(found.exchange.request(self.inst) for found in contradicting)]
-        for one in suspects[:: -(-len(suspects) // LOOKED_INTO) or 1]:
+        suspects = [(one, None) for one in self._suspects]
+        suspects += [(found.exchange.request(self.inst), found.exchange.answer(self.inst)) for found in contradicting]
+        for one, answer in suspects[:: -(-len(suspects) // LOOKED_INTO) or 1]:
             everywhere = one[[0] * (2 * max(self.read.size, 1))]
-            before = self._placed(len(everywhere))
+            cells = self._placed(len(everywhere))
             d = self.dot(self.inst, everywhere)
             patterns, counts = np.unique(d, return_counts=True)
-            usual = patterns[counts.argmax()]
-            self._note_changes(everywhere, d, np.full_like(d, usual), np.full(len(d), self.entries[-1].before))
+            usual = patterns[[counts.argmax()]]
+            now = np.full(len(d), self.entries[-1].before)
+            self._note_changes(everywhere, d, usual.repeat(len(d)), now)
+            if answer is not None:
+                self._note_changes(one, usual, answer, now)
             if self.read.size:
-                rows, columns = before
-                self.differing[rows[d != usual], columns[d != usual]] = True
+                other = np.zeros_like(self.differing)
+                other[cells[0][d != usual], cells[1][d != usual]] = True
+                as_before = (other & self.differing).sum() >= (~other & self.differing).sum()
+                self.differing |= other if 2 * counts.max() > len(d) or as_before else ~other
 
     def _expecting(self, request: Request, expected: Callable[[], Bits]) -> Bits:
         return dot_expecting(self._device, self.inst, request, expected, self._place)

@@ -1,0 +1,133 @@
+"""The journal: nothing that a device answers is forgotten, and what it answers twice is compared, wherever that was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tiled import Tiled
+from usual import FP8, KNOWN
+
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.infer.journal import Journal
+from accprobe.isa import tile
+from accprobe.isa.formats import Bits
+from accprobe.operands.kinds import draw
+from accprobe.operands.request import Request
+from accprobe.survey.settling import checked, settle
+from accprobe.verify.outcome import Verification
+
+MODEL = KNOWN[FP8]
+
+
+def random(n: int, seed: int = 0) -> Request:
+    return draw("normal", FP8, np.random.default_rng(seed), n)
+
+
+def test_what_is_asked_goes_on_in_the_tile_where_it_ended() -> None:
+    journal = Journal(Tiled(FP8, MODEL), FP8)
+    few, every = tile.problems(FP8), FP8.m * FP8.n
+    for _ in range(every // few // 2):
+        assert not journal.read.all()
+        journal.ask(random(2 * few))
+    assert journal.read.all()
+    assert journal.dots == every
+
+
+def test_device_without_a_tile_has_no_cells() -> None:
+    journal = Journal(SimulatedDevice({FP8: MODEL}), FP8)
+    journal.ask(random(5))
+    journal.repeat(np.random.default_rng(0))
+    assert (journal.read.size, journal.dots) == (0, 5), "a pure function is not asked again"
+
+
+def test_every_answer_that_a_model_does_not_explain_counts() -> None:
+    """Whoever asked, with which model in mind, or with none."""
+    journal = Journal(Tiled(FP8, MODEL, lambda d, **_: np.where(np.arange(len(d)) == 3, d ^ 1, d)), FP8)
+    journal.ask(random(10))
+    journal.ask(random(20, 1), MODEL)
+    other = MODEL.with_arithmetic(lambda x: x)
+    journal.dot_expecting(FP8, random(30, 2), lambda: np.zeros(30, np.uint32))
+    assert journal.contradictions(other).count == 3
+    assert len(journal.contradictions(MODEL).some) == 3
+    assert Journal(Tiled(FP8, MODEL), FP8).contradictions(MODEL).count == 0
+
+
+Fault = Callable[..., Bits]
+
+
+def at(row: int | None = None, column: int | None = None, mask: int = 1 << 12) -> Fault:
+    def spoil(d: Bits, rows: Bits, columns: Bits, **_: object) -> Bits:
+        here = np.ones(len(d), bool)
+        here &= rows == row if row is not None else True
+        here &= columns == column if column is not None else True
+        return np.where(here, d ^ np.uint32(mask), d)
+
+    return spoil
+
+
+def lane(number: int) -> Fault:
+    def spoil(d: Bits, rows: Bits, columns: Bits, **_: object) -> Bits:
+        return np.where(rows % 8 * 4 + columns % 8 // 2 == number, d | np.uint32(1 << 13), d)
+
+    return spoil
+
+
+def after(dots: int) -> Fault:
+    return lambda d, before, **_: d ^ np.uint32(1 << 13) if before > dots else d
+
+
+def once(number: int) -> Fault:
+    return lambda d, before, **_: np.where(np.arange(before, before + len(d)) == number, d ^ np.uint32(1), d)
+
+
+def surveyed(fault: Fault) -> tuple[Journal, Verification]:
+    journal = Journal(Tiled(FP8, MODEL, fault), FP8)
+    journal.budget.left = 300
+    result, contest = settle(journal, FP8)
+    return journal, checked(journal, result.model or MODEL, contest.wrong, 1 << 14, 0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "where"),
+    [
+        (at(5, 3), "row 5, column 3"),
+        (at(row=60), "row 60"),
+        (at(column=2), "column 2"),
+        (lane(9), "lane 9"),
+        (lambda d, rows, columns, **_: np.where(rows < 32, d ^ np.uint32(1 << 20), d), "half of the rows 0"),
+    ],
+    ids=["cell", "row", "column", "lane", "half"],
+)
+def test_a_part_of_the_tile_that_is_wrong_is_found_and_named(fault: Fault, where: str) -> None:
+    journal, done = surveyed(fault)
+    assert journal.unstable
+    assert done.cells is not None
+    assert (done.cells.read, done.cells.of) == (512, 512)
+    assert done.cells.wrong == where
+
+
+@pytest.mark.parametrize("fault", [after(40_000), once(70_000), once(20_000)], ids=["later", "once, late", "once, early"])
+def test_a_moment_that_is_wrong_is_found(fault: Fault) -> None:
+    journal, done = surveyed(fault)
+    assert journal.unstable
+    assert journal.when
+    assert done.counterexample is not None
+    assert done.counterexample.kind == "asked again"
+
+
+def test_arithmetic_that_is_wrong_everywhere_is_no_instability() -> None:
+    journal, done = surveyed(lambda d, **_: np.where(d % np.uint32(4096 * 31) == 0, d ^ np.uint32(1 << 14), d))
+    assert not journal.unstable
+    assert done.contradicting
+    assert done.counterexample is not None
+    assert done.counterexample.kind != "asked again"
+
+
+def test_a_sound_device_is_read_wholly_by_the_default_run() -> None:
+    journal, done = surveyed(lambda d, **_: d)
+    assert (journal.unstable, done.contradicting, done.mismatches) == (0, 0, 0)
+    assert done.answers == journal.dots > 1 << 14
+    assert done.cells is not None
+    assert (done.cells.read, done.cells.wrong) == (done.cells.of, "")
