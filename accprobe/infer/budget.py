@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 CANDIDATES = 20_000
-"""Models that are held against the answers of one instruction, at most: of an H200 none is needed, of planted ones hundreds, seldom thousands."""
+"""Models that are held against the answers of one instruction, at most.
+
+An H200's instructions need none, planted ones hundreds, seldom thousands.
+"""
 
 T = TypeVar("T")
 

@@ -64,10 +64,13 @@ class Contest:
 
 
 def challenge(device: Device, inst: Instruction, result: Characterisation, seed: int = 0) -> Contest:
-    """Hold every rival of the inferred model against the device. Raises DeviceError where the device fails."""
-    if result.model is None:
-        return Contest(0, ())
+    """Hold every rival of the inferred model against the device, unless that contradicts itself: nothing is settled then.
+
+    Raises DeviceError where the device fails.
+    """
     journal = Journal.of(device, inst)
+    if result.model is None or journal.unstable:
+        return Contest(0, ())
     arena = _Arena(journal, result.model, result.asked, seed)
     survived = [rival for rival in rivals(result.model, result.findings) if arena.survives(rival)]
     for rival in list(survived):

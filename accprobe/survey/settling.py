@@ -31,15 +31,13 @@ def settle(device: Device, inst: Instruction, seed: int = 0) -> tuple[Characteri
     its mind, and not once the budget of the search is spent.
     """
     journal = Journal.of(device, inst)
-    result = characterise(journal, inst)
-    contest = challenge(journal, inst, result, seed)
     known: list[Exchange] = []
-    for again in range(1, RECONSIDERED + 1):
+    for again in range(RECONSIDERED + 1):
+        result = characterise(journal, inst, known)
+        contest = challenge(journal, inst, result, seed + again)
         if not contest.wrong.count or journal.unstable or not journal.budget.left:
             break
         known += [wrong.exchange for wrong in contest.wrong.some]
-        result = characterise(journal, inst, known)
-        contest = challenge(journal, inst, result, seed + again)
     model = None if contest.wrong.count or journal.unstable else result.model
     return replace(result, findings=settled(result.findings, contest, model)), contest
 

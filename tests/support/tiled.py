@@ -1,4 +1,4 @@
-"""A device that is no pure function: a model evaluated in the cells of a tile, and a fault that may depend on them, or on time."""
+"""A device that is no pure function: a model evaluated in the cells of a tile, and a fault that may depend on place or time."""
 
 from __future__ import annotations
 
