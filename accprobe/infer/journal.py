@@ -145,7 +145,7 @@ class Journal(Passing):
         """Asks a few of them, and of those that changed, twice in every cell: is it the arithmetic, a place, or a moment?"""
         if self.pure:
             return
-        suspects = [(one, None) for one in self._suspects]
+        suspects: list[tuple[Request, Bits | None]] = [(one, None) for one in self._suspects]
         suspects += [(found.exchange.request(self.inst), found.exchange.answer(self.inst)) for found in contradicting]
         for one, answer in suspects[:: -(-len(suspects) // LOOKED_INTO) or 1]:
             everywhere = one[[0] * (2 * max(self.read.size, 1))]
