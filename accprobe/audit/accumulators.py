@@ -41,7 +41,7 @@ class Accumulator:
         d = FORMATS[self.format]
         register = d.name if self.bits == d.mantissa_bits else f"e{d.exponent_bits}m{self.bits}"
         either = f"{self.wider.text} or " if self.wider else ""
-        return f"{either}{'≥' if self.bound == 'at least' else ''}{self.bits} ({register})"
+        return f"{either}{'≥' if self.bound == 'at_least' else ''}{self.bits} ({register})"
 
 
 _EXACT = "integers are added exactly, modulo 2^32"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import read_report, tell
-from accprobe.errors import ToolMissing
+from accprobe.cli.output import read_report
 from accprobe.render.plain import plain
+from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.report.report import Report
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     show_default=True,
 )
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
-@click.option("--plots/--no-plots", default=True, help="In HTML: whether the sweeps are drawn, which takes seconds.")
-def show_command(report: str, instruction: str | None, form: str, expand: bool, plots: bool) -> None:
+@click.option("--sweeps", is_flag=True, help="All of the sweeps, not a line a type.")
+@click.option("--plots/--no-plots", default=True, help="In HTML: whether the sweeps are drawn.")
+def show_command(report: str, instruction: str | None, form: str, expand: bool, sweeps: bool, plots: bool) -> None:
     """Show a report: a table, or one instruction in full.
 
     REPORT is a file or the name of a recorded one; with INSTRUCTION, a name or glob, everything about those is shown.
 
-    Needs: nothing; extra plots for the drawings of sweeps in HTML, which are left out without it.
+    Needs: nothing.
 
     Exit status: 0; 2 trouble.
 
@@ -52,19 +53,20 @@ def show_command(report: str, instruction: str | None, form: str, expand: bool, 
         if not chosen:
             raise UnknownName(f"{report} has no instruction '{instruction}'; {nearest(instruction, names)}")
         rows = tuple(row for row in loaded.instructions if row.name in chosen)
-        loaded = loaded.model_copy(update={"instructions": rows})
+        run = loaded.run.model_copy(update={"selected": len(rows)})
+        loaded = loaded.model_copy(update={"instructions": rows, "run": run, "sweeps": ()})
     if form == "terminal":
-        _terminal(loaded, instruction is not None, expand)
+        _terminal(loaded, instruction is not None, expand, sweeps)
     else:
-        click.echo(plain(_text(loaded, form, instruction is not None, expand, plots)), nl=False)
+        click.echo(plain(_text(loaded, form, instruction is not None, expand, sweeps, plots)), nl=False)
 
 
-def _terminal(report: Report, in_full: bool, expand: bool) -> None:
+def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None:
     from accprobe.render.content.overview import report_title
     from accprobe.render.terminal.console import console, styled_lines
     from accprobe.render.terminal.details import row_details
     from accprobe.render.terminal.report import report_table
-    from accprobe.render.terminal.sweeps import sweep_tables
+    from accprobe.render.terminal.sweeps import sweep_summary, sweep_tables
 
     out = console()
     if not in_full:
@@ -73,35 +75,26 @@ def _terminal(report: Report, in_full: bool, expand: bool) -> None:
         else:
             out.print(styled_lines(report_title(report)))
         if report.sweeps:
-            out.print("", sweep_tables(report.sweeps, out.width, expand, report.device.kind == "simulated"), sep="\n")
+            simulated = report.device.kind == "simulated"
+            all_of_them = sweep_tables(report.sweeps, out.width, expand, simulated) if sweeps else None
+            out.print("", all_of_them or sweep_summary(report.sweeps, simulated), sep="\n")
         return
     for i, row in enumerate(report.instructions):
         out.print(*([""] if i else []), row_details(row), sep="\n")
 
 
-def _figures(report: Report) -> list[str]:
-    """The sweeps as SVG, a figure an operand type. Raises ToolMissing without matplotlib."""
-    from accprobe.render.pictures import sweeps as figures
-
-    try:
-        drawn = figures.by_type(report.sweeps, report.device.kind == "simulated")
-        return [figures.svg(figure, name) for name, figure in drawn.items()]
-    except ToolMissing as e:
-        tell(f"the sweeps are shown without plots: {e}")
-        return []
-
-
-def _text(report: Report, form: str, in_full: bool, expand: bool, plots: bool) -> str:
+def _text(report: Report, form: str, in_full: bool, expand: bool, sweeps: bool, plots: bool) -> str:
     if form == "json":
         return report.dumps()
     if form == "html":
         from accprobe.render.html import report_page
 
-        return report_page(report, _figures(report) if plots and report.sweeps else ())
+        with progress_bar("rendering") as show:
+            return report_page(report, plots, lambda done, total: show(done, total, "rendering"))
     if form == "markdown":
         from accprobe.render.markdown import report_markdown, rows_markdown
 
-        return rows_markdown(report.instructions) if in_full else report_markdown(report, expand)
+        return rows_markdown(report.instructions) if in_full else report_markdown(report, expand, sweeps)
     from accprobe.render.data import comma_separated, json_lines
 
     return comma_separated(report) if form == "csv" else json_lines(report)

@@ -126,7 +126,7 @@ def caution(report: Report, row: Row | None) -> str:
     """Why the numbers of a row are no measurement, or none to rely on; "" where they are confirmed on hardware."""
     if report.device.kind == "simulated":
         return "simulated"
-    return row.status if row and row.status in ("inferred", "unverified") else ""
+    return row.status if row and row.status not in ("confirmed", "skipped") else ""
 
 
 def marked(marks: Iterable[str]) -> str:

@@ -75,7 +75,9 @@ def _item(field: str, group: Sequence[Pair]) -> str:
 
 
 def _plain(row: Row, field: str) -> str:
-    """The value; of bits without the name of the float that has as many."""
+    """The value; of bits without the name of the float that has as many. Nothing of what is only suggested."""
+    if field in row.findings and row.findings[field].bound == "suggested":
+        return ""
     return value(row.findings[field], field) if field in row.findings else shown(row, field)
 
 

@@ -40,7 +40,9 @@ OPERATORS: dict[str, Callable[[Span, float], bool]] = {
 
 
 def possible(finding: Finding, feature: str) -> tuple[Span | Word, ...]:
-    """Every value that the finding leaves, ANYTHING where it rules none out."""
+    """Every value that the finding leaves, ANYTHING where it rules none out: what is suggested rules out nothing."""
+    if finding.bound == "suggested":
+        return ANYTHING
     if finding.bound == "at_least" and isinstance(finding.value, int):
         return (Span(finding.value, inf),)
     if finding.bound == "undetermined":

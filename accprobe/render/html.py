@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from accprobe.compare.diff import Diff, generation
 from accprobe.compare.headline import headline
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.render.content import changes, details, sweeps
-from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
+from accprobe.render.content import changes, details, series, sweeps
+from accprobe.render.content.cells import HEADERS, TableLine, columns_told, lines, meanings
 from accprobe.render.content.glossary import GLOSSARY
-from accprobe.render.content.overview import device_facts, legend, measured_with, reasons, summary, why_skipped
+from accprobe.render.content.overview import banner, device_facts, legend, measured_with, reasons, summary, why_skipped
 from accprobe.render.content.phrases import MARKED, on_one_line, unglued, words
 from accprobe.render.content.reproduction import commands, recorded_versions
 from accprobe.render.pictures.bits import bits_picture
+from accprobe.render.pictures.charts import chart_picture
+from accprobe.render.pictures.sweeps import Charts, charts
 from accprobe.render.pictures.tree import tree_picture
 from accprobe.report.report import Report
 from accprobe.report.words import effective_bits, is_converted, ran_as
@@ -37,26 +39,31 @@ class Inline(NamedTuple):
     digest: str
 
 
-def report_page(report: Report, figures: Sequence[str] = ()) -> str:
-    """The whole report. figures: SVG of the sweeps, where the report has any."""
-    from markupsafe import Markup
+Show = Callable[[int, int], None]
+"""Told how many instructions are written, and of how many."""
 
+
+def report_page(report: Report, plots: bool = True, show: Show = lambda done, total: None) -> str:
+    """The whole report. plots: whether sweeps are drawn."""
     columns = columns_told(report.measured)
+    written = lines(report.measured, columns, collapse=False)
     return (
         _environment()
         .get_template("report.html")
         .render(
             report=report,
+            banner=banner(report),
             about=[*filter(None, [device_facts(report)]), measured_with(report)],
-            summary="\n".join(map(words, summary(report))),
+            summary=list(map(words, summary(report))),
             meanings=meanings(report),
             headers=HEADERS,
             columns=columns,
-            lines=lines(report.measured, columns, collapse=False),
+            lines=written,
+            counted=_counted(written, show),
             legend=list(legend(report.measured)),
             weak=reasons(report.measured),
             skipped=why_skipped(report),
-            figures=[Markup(figure) for figure in figures],
+            charts=charts(report.sweeps) if plots else Charts([], [], []),
             glossary=GLOSSARY,
             commands=commands(report),
             versions=recorded_versions(report),
@@ -83,6 +90,12 @@ def diff_page(diff: Diff, expand: bool = False) -> str:
     )
 
 
+def _counted(written: Sequence[TableLine], show: Show) -> Iterator[TableLine]:
+    for i, line in enumerate(written):
+        show(i, len(written))
+        yield line
+
+
 def _pictures(inst: Instruction, model: DotModel) -> Iterator[tuple[str, str]]:
     """One drawing an arithmetic, of the sum that takes most kinds of terms."""
     nodes = list(model.root.nodes())
@@ -100,16 +113,24 @@ def _environment() -> Environment:
     loader = PackageLoader("accprobe.render")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters.update(unglued=unglued, on_one_line=on_one_line)
-    made.globals.update(details=details, sweeps=sweeps, MARKED=MARKED, tree_picture=tree_picture, pictures=_pictures)
+    made.globals.update(
+        details=details,
+        series=series,
+        sweeps=sweeps,
+        MARKED=MARKED,
+        chart_picture=chart_picture,
+        tree_picture=tree_picture,
+        pictures=_pictures,
+    )
     made.globals.update(ran_as=ran_as, effective_bits=effective_bits, is_converted=is_converted)
-    made.globals.update(style=_inline(made, "page.css"), script=_inline(made, "page.js"))
+    made.globals.update(style=_inline(made, "page.css", "chart.css"), script=_inline(made, "page.js"))
     return made
 
 
-def _inline(environment: Environment, name: str) -> Inline:
+def _inline(environment: Environment, *names: str) -> Inline:
     from markupsafe import Markup
 
     assert environment.loader is not None
-    text: Any = environment.loader.get_source(environment, name)[0]
+    text = "".join(environment.loader.get_source(environment, name)[0] for name in names)
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return Inline(Markup(text), f"sha256-{digest}")

@@ -9,7 +9,7 @@ from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import Kernel, Reading
 from accprobe.compare.diff import Diff, generation
 from accprobe.compare.headline import headline
-from accprobe.render.content import changes, details, sass, sweeps
+from accprobe.render.content import changes, details, sass, series, sweeps
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
 from accprobe.render.content.overview import legend, reasons, report_title, summary
 from accprobe.render.content.phrases import on_one_line, unglued, words
@@ -20,9 +20,10 @@ from accprobe.report.words import effective_bits
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
 
 
-def report_markdown(report: Report, expand: bool = False) -> str:
-    """The whole report as a table; `expand`: one line an instruction."""
-    return _text(_report(report, expand))
+def report_markdown(report: Report, expand: bool = False, every_sweep: bool = False) -> str:
+    """The whole report as a table; `expand`: one line an instruction. Sweeps are one line an operand type, or all of them."""
+    told = _sweeps(report) if every_sweep else _sweep_summary(report)
+    return _text([*_report(report, expand), *told])
 
 
 def rows_markdown(rows: Iterable[Row]) -> str:
@@ -36,8 +37,8 @@ def diff_markdown(diff: Diff, expand: bool = False) -> str:
 
 
 def lowerings_markdown(atlas: Atlas) -> str:
-    table = [(f"`{name}`", became, on) for name, became, on in sass.lowering_lines(atlas)]
-    return _text([_table(sass.LOWERING_HEADERS, table), *sass.lowering_notes(atlas)])
+    table = ((_code(name), *map(_plain, rest)) for name, *rest in sass.lowering_lines(atlas))
+    return _text([_table(sass.LOWERING_HEADERS, table), *_paragraphs(sass.lowering_notes(atlas))])
 
 
 def kernels_markdown(kernels: Sequence[Kernel], reading: Reading, expand: bool = False) -> str:
@@ -47,31 +48,44 @@ def kernels_markdown(kernels: Sequence[Kernel], reading: Reading, expand: bool =
     written = []
     for alike in sass.alike_kernels(kernels, expand):
         first, more = alike.first, len(alike.kernels) - 1
-        names = f"`{first.name}`" + (f" and {more} more" if more else "")
+        names = _code(first.name) + (f" and {more} more" if more else "")
         for line in alike.lines:
             executed = [line.executed or "0"] if counted else []
-            cells = [names, first.architecture, f"`{line.opcode}`", line.count, *executed, line.accumulator.text]
-            written.append([*cells, "; ".join(line.sums)])
-        written += [[f"{names}: {note.text}", *[""] * (len(header) - 1)] for note in alike.notes]
-    table = _table(header, ([cell.replace("|", r"\|") for cell in line] for line in written))
-    return _text([table, "\n".join([*sass.accumulator_sources(kernels), sass.kernels_summary(kernels, reading)])])
+            plain = (line.count, *executed, line.accumulator.text, "; ".join(line.sums))
+            written.append([names, _plain(first.architecture), _code(line.opcode), *map(_plain, plain)])
+        written += [[f"{names}: {_plain(note.text)}", *[""] * (len(header) - 1)] for note in alike.notes]
+    below = [*sass.accumulator_sources(kernels), sass.kernels_summary(kernels, reading)]
+    return _text([_table(header, written), "\n".join(map(_plain, below))])
 
 
 def _report(report: Report, expand: bool) -> Iterator[str]:
     columns = columns_told(report.measured)
     shown = lines(report.measured, columns, collapse=not expand)
     yield f"## {_plain(report.device.name)}, {_plain(report.device.architecture)}"
-    yield from _paragraphs(map(words, report_title(report)))
+    yield from _paragraphs(map(words, (*report_title(report), *summary(report, len(shown)))))
+    if told := meanings(report):
+        yield _list(map(_plain, told))
     if shown:
         header = ["instruction", *(on_one_line(HEADERS[name]) for name in columns)]
         table = ((_code(line.pattern), *(_plain(cell.text) for cell in line.phrases(columns))) for line in shown)
         yield _table(header, table)
-    if told := meanings(report):
-        yield _list(map(_plain, told))
     yield from _paragraphs(legend(report.measured))
     if weak := reasons(report.measured):
         yield _list(_plain(why.text) for why in weak)
-    yield from _paragraphs(map(words, summary(report, len(shown))))
+
+
+def _sweep_summary(report: Report) -> Iterator[str]:
+    """One line an operand type."""
+    if not report.sweeps:
+        return
+    yield f"### Truncation-mask sweep: {_plain(series.extent(report.sweeps))}"
+    if swept := list(series.summary_lines(report.sweeps)):
+        yield _table(map(on_one_line, series.SUMMARY_HEADERS), ([_plain(cell.text) for cell in line] for line in swept))
+    yield from _paragraphs(note.text for note in series.summary_notes(report.sweeps, report.device.kind == "simulated"))
+
+
+def _sweeps(report: Report) -> Iterator[str]:
+    """A table a problem."""
     for problem, group in sweeps.by_problem(report.sweeps):
         yield f"### {_plain(problem)}"
         fields, swept = sweeps.sweep_table(group)
@@ -82,6 +96,8 @@ def _report(report: Report, expand: bool) -> Iterator[str]:
 
 def _row(row: Row) -> Iterator[str]:
     yield f"## {_code(row.name)}: {row.status}{f': {_plain(row.reason)}' if row.reason else ''}"
+    if caution := details.caution(row):
+        yield f"**{_plain(caution)}**"
     if row.lowering:
         ran = ", ".join(f"{count}×{_code(opcode)}" for opcode, count in row.lowering)
         digest = f", cubin sha256 {_code(row.cubin_sha256)}" if row.cubin_sha256 else ""
@@ -162,8 +178,9 @@ def _paragraphs(texts: Iterable[str]) -> Iterator[str]:
     return map(_plain, texts)
 
 
-def _table(header: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    written: list[Iterable[str]] = [header, ["---"] * len(header), *rows]
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    heads = list(header)
+    written: list[Iterable[str]] = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in written)
 
 

@@ -20,7 +20,8 @@ Record = dict[str, Scalar]
 SEPARATOR = " | "
 """Between the values of one column."""
 
-_NUMBERS = ("m", "n", "k", "dots", "mismatches", "rivals_tried", "rivals_left", "unstable", "seconds")
+_COVERAGE = ("answers", "contradicting", "cells_read", "cells_of", "events_hit", "events_possible")
+_NUMBERS = ("m", "n", "k", "dots", "mismatches", *_COVERAGE, "rivals_tried", "rivals_left", "unstable", "seconds")
 
 
 def records(report: Report) -> Iterator[Record]:
@@ -41,6 +42,7 @@ def records(report: Report) -> Iterator[Record]:
 def record(row: Row) -> Record:
     """What a report says of one instruction."""
     inst, done, rivals = row.instruction, row.verification, row.rivals
+    cells, events = (done.cells, done.events) if done else (None, None)
     flat: Record = {
         "name": row.name,
         "family": inst.family.name,
@@ -62,6 +64,14 @@ def record(row: Row) -> Record:
         "cubin_sha256": row.cubin_sha256,
         "dots": done.dots if done else None,
         "mismatches": done.mismatches if done else None,
+        "answers": (done.answers or None) if done else None,
+        "contradicting": done.contradicting if done and done.answers else None,
+        "cells_read": cells.read if cells else None,
+        "cells_of": cells.of if cells else None,
+        "cells_wrong": (cells.wrong or None) if cells else None,
+        "events_hit": events.hit if events else None,
+        "events_possible": events.possible if events else None,
+        "events_missing": (SEPARATOR.join(events.missing) or None) if events else None,
         "rivals_tried": rivals.tried if rivals else None,
         "rivals_left": len(rivals.survived) if rivals else None,
         "unstable": row.unstable if row.status != "skipped" else None,

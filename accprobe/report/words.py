@@ -43,12 +43,16 @@ def found(row: Row, feature: str) -> str:
 
 
 def value(finding: Finding, feature: str = "") -> str:
-    """ "13", "≥24" for a lower bound, "13?" where other values explain everything as well, "any" where every value does."""
+    """ "13", "≥24" for a lower bound, "13?" where other values explain everything as well, "any" where every value does,
+    "~13" for what is only suggested.
+    """
     text = word(finding.value, feature)
     if finding.bound == "at_least":
         return f"≥{text}"
     if finding.bound == "undetermined":
         return f"{text}?" if finding.left else "any"
+    if finding.bound == "suggested":
+        return f"~{text}"
     return text
 
 
@@ -60,9 +64,10 @@ def word(plain: int | str | None, feature: str = "") -> str:
 
 
 def is_narrow(row: Row) -> bool:
-    """Whether the running sum is known, and confirmed by a model that predicts it, to keep fewer bits than the result has."""
+    """Whether the running sum is known to keep fewer bits than the result has: of a device that was measured, or simulated."""
     bits, d = row.findings.get("effective_bits"), row.instruction.d
-    if bits is None or row.verification is None or row.verification.mismatches:
+    proved = row.verification is not None and not row.verification.mismatches and row.status in ("confirmed", "simulated")
+    if bits is None or not proved:
         return False
     return bits.bound == "exact" and isinstance(bits.value, int) and bits.value < d.mantissa_bits
 

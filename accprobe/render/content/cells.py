@@ -13,7 +13,7 @@ from accprobe.report.words import effective_bits, found, is_converted, is_narrow
 from accprobe.sass import opcodes
 
 
-class Cells(NamedTuple):
+class RowCells(NamedTuple):
     """The outcome of one instruction; instructions with equal cells differ in nothing that a table shows."""
 
     ran_as: str
@@ -24,6 +24,8 @@ class Cells(NamedTuple):
     products_per_sum: str
     addend: str
     dots: str
+    cells: str
+    events: str
     rivals: str
     status: Status
 
@@ -37,11 +39,13 @@ HEADERS = {
     "products_per_sum": "products\na sum",
     "addend": "C joins",
     "dots": "dots\nverified",
+    "cells": "cells\nread",
+    "events": "events\nmet",
     "rivals": "rivals\nleft/tried",
     "status": "status",
 }
 
-MEASURES = ("dots", "rivals")
+MEASURES = ("dots", "cells", "events", "rivals")
 """Cells that say how hard an instruction was tried, not what it does: like instructions share a line although these differ."""
 
 
@@ -50,7 +54,7 @@ class TableLine(NamedTuple):
 
     pattern: str
     row: Row
-    cells: Cells
+    cells: RowCells
 
     def phrases(self, columns: Sequence[str]) -> list[Phrase]:
         """The cells of some columns."""
@@ -64,9 +68,9 @@ class TableLine(NamedTuple):
         return self.row.status if column == "status" else ""
 
 
-def cells(row: Row) -> Cells:
+def cells(row: Row) -> RowCells:
     """The cells of a row that is not skipped; "" where nothing is known."""
-    return Cells(
+    return RowCells(
         ran_as(row),
         effective_bits(row),
         found(row, "alignment_bits"),
@@ -75,6 +79,8 @@ def cells(row: Row) -> Cells:
         found(row, "products_per_sum"),
         found(row, "addend"),
         _dots(row),
+        _cells(row),
+        _events(row),
         f"{len(row.rivals.survived)}/{row.rivals.tried}" if row.rivals else "",
         row.status,
     )
@@ -83,7 +89,7 @@ def cells(row: Row) -> Cells:
 def columns_told(rows: Sequence[Row]) -> list[str]:
     """The columns that are not empty."""
     every = [cells(row) for row in rows]
-    return [name for name in Cells._fields if any(getattr(one, name) for one in every)]
+    return [name for name in RowCells._fields if any(getattr(one, name) for one in every)]
 
 
 def lines(rows: Sequence[Row], columns: Sequence[str], collapse: bool = True) -> list[TableLine]:
@@ -106,7 +112,7 @@ def lines(rows: Sequence[Row], columns: Sequence[str], collapse: bool = True) ->
     ]
 
 
-def _together(group: Sequence[Row]) -> Cells:
+def _together(group: Sequence[Row]) -> RowCells:
     """The cells of rows that are alike: how hard they were tried as ranges."""
     done = [row.verification for row in group if row.verification]
     tried = [row.rivals for row in group if row.rivals]
@@ -116,7 +122,11 @@ def _together(group: Sequence[Row]) -> Cells:
     if len(tried) == len(group):
         left = _range([len(rivals.survived) for rivals in tried])
         first = first._replace(rivals=f"{left}/{_range([rivals.tried for rivals in tried])}")
-    return first
+    every = [cells(row) for row in group]
+    read, met = (
+        ", ".join(filter(None, dict.fromkeys(texts))) for texts in zip(*((c.cells, c.events) for c in every), strict=True)
+    )
+    return first._replace(cells=read, events=met)
 
 
 def _range(counts: Sequence[int]) -> str:
@@ -125,19 +135,24 @@ def _range(counts: Sequence[int]) -> str:
 
 
 def meanings(report: Report) -> list[str]:
-    """What a reader must not miss, one sentence each."""
+    """What a reader must not miss, one sentence each; of what no hardware answered they say so."""
     narrow: dict[str, list[str]] = {}
     converted: dict[str, list[str]] = {}
     for row in report.measured:
         inst = row.instruction
+        how = "Simulated: " if "simulated" in (row.status, report.device.kind) else ""
         if is_narrow(row):
-            sentence = f"The running sum keeps {effective_bits(row)} of the {inst.d.mantissa_bits} fraction bits of {inst.d}"
-            narrow.setdefault(sentence, []).append(row.name)
+            kept = f"the running sum keeps {effective_bits(row)} of the {inst.d.mantissa_bits} fraction bits of {inst.d}"
+            narrow.setdefault(_sentence(how + kept), []).append(row.name)
         if is_converted(row):
             matrix = " and ".join(dict.fromkeys(map(opcodes.stem, row.opcodes)))
-            sentence = f"Computed by {matrix} on converted operands, not by a unit of their own format"
-            converted.setdefault(sentence, []).append(row.name)
+            ran = f"computed by {matrix} on converted operands, not by a unit of their own format"
+            converted.setdefault(_sentence(how + ran), []).append(row.name)
     return [f"{sentence}: {', '.join(brace_patterns(names))}." for sentence, names in (narrow | converted).items()]
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _dots(row: Row) -> str:
@@ -145,6 +160,22 @@ def _dots(row: Row) -> str:
         return ""
     wrong = row.verification.mismatches
     return f"{compact(row.verification.dots)}, {compact(wrong)} wrong" if wrong else compact(row.verification.dots)
+
+
+def _cells(row: Row) -> str:
+    """ "all" of the tile's cells, "96/128", "128/128, some wrong"."""
+    read = row.verification.cells if row.verification else None
+    if read is None:
+        return ""
+    return f"{read.read}/{read.of}, some wrong" if read.wrong else "all" if read.read == read.of else f"{read.read}/{read.of}"
+
+
+def _events(row: Row) -> str:
+    """ "all" that are possible, or "400/412"."""
+    met = row.verification.events if row.verification else None
+    if met is None:
+        return ""
+    return "all" if met.hit == met.possible else f"{met.hit}/{met.possible}"
 
 
 def compact(count: int) -> str:

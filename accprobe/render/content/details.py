@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accprobe.model.features import parsed
+from accprobe.model.features import Name
 from accprobe.model.fields import FEATURES, Patterns, fields_of
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Role
 from accprobe.operands.exchange import Exchange
 from accprobe.render.content.patterns import ranges
-from accprobe.render.content.verification import exchange_text, pattern_text
-from accprobe.report.rows import Row
+from accprobe.render.content.verification import exchange_text, outcome, pattern_text
+from accprobe.report.rows import Row, Status
 from accprobe.report.words import word
 
 LONG_ORDER = 24
@@ -49,20 +49,29 @@ def _tree(node: FusedSum, model: DotModel, indent: str) -> Iterator[str]:
 
 
 def arithmetics(row: Row, model: DotModel) -> Iterator[str]:
-    """Each arithmetic that the tree has, and how subnormals are read; `?` after what is undetermined."""
+    """Each arithmetic that the tree has, and how subnormals are read; `?` after what is undetermined, `~` before what is
+    suggested.
+    """
     for index, arithmetic in enumerate(model.arithmetics):
         mark = f"@{index} " if len(model.arithmetics) > 1 else ""
-        open_ = _undetermined(row, model.role(arithmetic))
-        yield mark + ", ".join(f"{name.replace('_', ' ')} {text}{'?' * (name in open_)}" for name, text in _fields(arithmetic))
-    open_ = _undetermined(row, "sum")
-    operands, addend = ("?" * (name in open_) for name in ("subnormal_operands", "subnormal_addend"))
-    yield f"subnormals of A and B {model.subnormal_operands}{operands}, of C {model.subnormal_addend}{addend}"
+        role = model.role(arithmetic)
+        told = ((name.replace("_", " "), _marked(row, name, role, text)) for name, text in _fields(arithmetic))
+        yield mark + ", ".join(f"{name} {text}" for name, text in told)
+    subnormals = {"subnormal_operands": model.subnormal_operands, "subnormal_addend": model.subnormal_addend}
+    operands, addend = (_marked(row, name, "sum", text) for name, text in subnormals.items())
+    yield f"subnormals of A and B {operands}, of C {addend}"
 
 
-def _undetermined(row: Row, role: Role) -> set[str]:
-    """Features of the role's sums that are undetermined."""
-    found = (parsed(name) for name, finding in row.findings.items() if finding.bound == "undetermined" and finding.left)
-    return {name.feature for name in found if name.role == role}
+def _marked(row: Row, feature: str, role: Role, text: str) -> str:
+    """A field's value with the mark of the finding that it is from."""
+    finding = row.findings.get(str(Name(feature, role)))
+    if finding is None:
+        return text
+    return (
+        f"~{text}"
+        if finding.bound == "suggested"
+        else f"{text}{'?' * (finding.bound == 'undetermined' and bool(finding.left))}"
+    )
 
 
 def _fields(arithmetic: Arithmetic) -> Iterator[tuple[str, str]]:
@@ -91,6 +100,19 @@ def findings(row: Row) -> tuple[list[FindingLine], dict[str, str]]:
     return lines, {mark: note for note, mark in marks.items()}
 
 
+_CAUTIONS: dict[Status, str] = {
+    "inferred": "What follows is suggested, no fact: some answer contradicts the model, or not all that it can do was seen.",
+    "unstable": "What follows is suggested, no fact: the device gave two answers to one question.",
+    "unverified": "What follows is no fact: no model explains the answers, or it is not known that this unit gave them.",
+    "simulated": "Simulated: a model answered, no hardware did; nothing of what follows was measured.",
+}
+
+
+def caution(row: Row) -> str:
+    """What has to be known before anything of the row is read, "" where it is confirmed or has nothing to read."""
+    return _CAUTIONS.get(row.status, "") if row.model or row.findings else ""
+
+
 _WITNESS = {
     "nvdisasm": "read with nvdisasm",
     "ncu": "executed for one tile, as ncu counted; nvdisasm reads the same",
@@ -111,13 +133,11 @@ def rivals_left(row: Row) -> Iterator[str]:
 
 
 def verification(row: Row) -> Iterator[str]:
-    """How many dot products of which operands were tried, and the first that differs."""
+    """What was tried and what it covers, and the first that differs."""
     done = row.verification
     if done is None:
         return
-    yield f"{done.mismatches:,} of {done.dots:,} random dot products differ from the model, seed {done.seed}"
-    if done.kinds:
-        yield "operands: " + ", ".join(f"{count:,} {kind}" for kind, count in done.kinds.items())
+    yield from outcome(done)
     if first := done.counterexample:
         inst = row.instruction
         yield f"the first that differs, {first.kind}: {exchange_text(inst, first.exchange)}"

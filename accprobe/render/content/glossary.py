@@ -27,6 +27,7 @@ _WORDS = {
     "promotion": "adding the matrix unit's partial sum to a separate register every so many products",
     "exact": "of a value: known; of a sum: every bit of every term is kept",
     "at least, ≥": "the experiment ran out of operands before the hardware ran out of bits",
+    "suggested, ~": "in a row that is not confirmed: what explains most of the answers; no fact, any other value is possible",
     "undetermined, ?": "several values explain everything seen; `left` has them",
     "any": "a feature that no operands can show, such as the order of integer sums that wrap",
     "evidence": "dot products that the device was asked, and its answers: bit patterns in hex, values in brackets",
@@ -34,11 +35,16 @@ _WORDS = {
     "verification": "random dot products that the model was compared with the device on, bit for bit",
     "operands": "kinds of random ones: uniform bit patterns, normal values, wide, near and close exponents, cancelling, tiny,"
     " huge, sparse and special values",
+    "cells": "of the tile that an instruction computes: one lies in a lane's register, and a fault may be in a few of them",
+    "events": "what sums of the model can do: shifts, carries, ties, cancellation, overflow; a dot product makes some happen",
+    "95 %": "the chance with which faults as frequent as said would have shown: n dot products without a mismatch exclude more"
+    " than 3 in n",
     "rival": "a model that differs in one respect; one that no operands contradict is left",
-    "confirmed": "the expected unit ran, and the model predicts every random dot product",
-    "inferred": "there is a model, but some dot product differs from it, or an answer changed when asked again",
-    "unverified": "the expected unit did not run, which one ran is not known, or nothing was measured",
-    "simulated": "computed from published models; nothing was measured",
+    "confirmed": "the expected unit ran, every answer of the device is the model's, every cell was read, every event was met",
+    "inferred": "there is a model, but some answer contradicts it, or not all that it can do was seen",
+    "unstable": "the device gave two answers to one question",
+    "unverified": "there is no model, the expected unit did not run, or which one ran is not known",
+    "simulated": "computed from models; no hardware answered",
 }
 
 GLOSSARY: dict[str, str] = _WORDS | {feature.title: feature.says for feature in FEATURES.values()}

@@ -29,16 +29,23 @@ class Reason(NamedTuple):
 
     @property
     def text(self) -> str:
-        return f"{self.status}: {self.reason}: {self.patterns}"
+        return ": ".join(filter(None, (self.status, self.reason, self.patterns)))
+
+
+def banner(report: Report) -> Phrase | None:
+    """What has to be known before anything else is read: that no hardware answered, or not now."""
+    if report.device.kind == "simulated":
+        because = f"no GPU found ({report.device.reason}); " if report.device.reason else ""
+        return Phrase(f"SIMULATED: {because}these are published models, nothing was measured", "bad")
+    if report.device.kind == "replay":
+        return Phrase("REPLAYED from a recording: nothing was measured now", "replayed")
+    return None
 
 
 def report_title(report: Report) -> Iterator[Phrases]:
     """What was measured, with what."""
-    if report.device.kind == "simulated":
-        because = f"no GPU found ({report.device.reason}); " if report.device.reason else ""
-        yield (Phrase(f"SIMULATED: {because}these are published models, nothing was measured", "bad"),)
-    if report.device.kind == "replay":
-        yield (Phrase("REPLAYED from a recording: nothing was measured now", "replayed"),)
+    if warning := banner(report):
+        yield (warning,)
     facts = f"; {told}" if (told := device_facts(report)) else ""
     yield Phrase(f"{report.device.name}, {report.device.architecture}", "strong"), Phrase(facts, "quiet")
     yield (Phrase(measured_with(report), "quiet"),)
@@ -59,6 +66,11 @@ def legend(rows: list[Row]) -> Iterator[str]:
     every = [text for row in rows for text in cells(row)]
     if any(text.startswith("≥") for text in every):
         yield "≥: a lower bound, the operands' formats reach no further."
+    if any(text.startswith("~") for text in every):
+        yield (
+            "~: suggested, what explains most answers in a row that is not confirmed: no fact, and nothing to rely on; any"
+            " other value is possible too."
+        )
     if "any" in every:
         yield "any: the bits are the same whatever it is, as those of integer sums that wrap are in every order."
     undetermined = Counter(
@@ -74,10 +86,10 @@ def legend(rows: list[Row]) -> Iterator[str]:
 
 
 def reasons(rows: Iterable[Row]) -> list[Reason]:
-    """Why rows are not confirmed, those of one status and reason together."""
+    """Why rows are not confirmed, those of one status and reason together; that a row is simulated is no news by itself."""
     found: dict[tuple[Status, str], list[str]] = {}
     for row in rows:
-        if row.status != "confirmed":
+        if row.status != "confirmed" and (row.status, row.reason) != ("simulated", ""):
             found.setdefault((row.status, row.reason), []).append(row.name)
     return [Reason(*why, tuple(names)) for why, names in found.items()]
 
@@ -95,7 +107,8 @@ def summary(report: Report, lines_shown: int | None = None) -> Iterator[Phrases]
     alike = ""
     if lines_shown is not None and lines_shown < len(report.measured):
         alike = f"; like ones share a line ({lines_shown} line{'s' * (lines_shown > 1)}, --all has each)"
-    ended = f"{len(report.measured)} instructions {done} in {report.run.seconds:.1f} s: {every or 'none'}{skipped}"
+    count = len(report.measured)
+    ended = f"{count} instruction{'s' * (count != 1)} {done} in {report.run.seconds:.1f} s: {every or 'none'}{skipped}"
     yield Phrase(ended, "strong"), Phrase(alike, "aside")
     if cut := report.run.selected - len(report.instructions):
         yield (Phrase(f"The run was cut short: {cut} of {report.run.selected} instructions are missing", "bad"),)

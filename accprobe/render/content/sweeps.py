@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from accprobe.isa.formats import FORMATS
 from accprobe.render.content.phrases import Phrase
-from accprobe.report.sweeps import EffectiveBits, SweepRecord
+from accprobe.report.sweeps import OperandSet, SweepRecord
 from accprobe.report.words import register
 from accprobe.sass import opcodes
 
@@ -33,13 +33,19 @@ class Column(NamedTuple):
     cell: Callable[[SweepLine], Phrase]
 
 
+PROMOTED = (
+    "N of 23: what is masked is an f32 sum, with 23 fraction bits, of parts that the unit cut to fewer; N is how many of them"
+    " these parts reach into with these operands. No accumulator is N bits wide: the unit's shows where nothing is promoted."
+)
+"""What is said of the bits of promoted sums."""
+
 COLUMNS = {
     "dtype": Column("operand\ntype", lambda line: Phrase(line.first.dtype)),
     "warps": Column("\nwarps", lambda line: _number(line.first.num_warps)),
     "block_k": Column("\nblock-K", lambda line: _number(line.first.block_k)),
     "ran_as": Column("\nran as", lambda line: _ran_as(line.first)),
-    "normal": Column("bits,\nnormal", lambda line: _bits(line.of("normal") or line.of("uniform"))),
-    "full_width": Column("bits,\nfull-width", lambda line: _bits(line.of("full-width"))),
+    "normal": Column("bits,\nnormal", lambda line: _bits(line, "normal", "uniform")),
+    "full_width": Column("bits,\nfull-width", lambda line: _bits(line, "full-width")),
     "error": Column("relative\nerror", lambda line: _number(line.first.relative_error, ".2e")),
     "predicted": Column("predicted\nerror", lambda line: _predicted(line.first)),
     "differ": Column("bits\ndiffer", lambda line: _differ(line)),
@@ -74,6 +80,10 @@ def sweep_table(shown: Sequence[SweepLine], among: Sequence[str] = tuple(COLUMNS
     return told, [[cells[name] for name in told] for cells in every]
 
 
+def _bits(line: SweepLine, *operands: OperandSet) -> Phrase:
+    return next((bits(record) for each in operands if (record := line.of(each))), Phrase(""))
+
+
 def _ran_as(record: SweepRecord) -> Phrase:
     counts = dict(record.lowering)
     if not record.opcodes:
@@ -88,22 +98,24 @@ def _is_converted(record: SweepRecord) -> bool:
     return record.dtype in ("e4m3", "e5m2") and any(opcodes.stem(opcode).endswith("HMMA") for opcode in record.opcodes)
 
 
-def bits(found: EffectiveBits) -> str:
-    """ "13 (e8m13)", "≥22" where the operands need no more."""
-    if found.bound == "at_least":
-        return f"≥{found.value}"
-    return f"{found.value} ({register(FORMATS['f32'], found.value)})"
-
-
-def _bits(record: SweepRecord | None) -> Phrase:
-    if record is None:
-        return Phrase("")
+def bits(record: SweepRecord) -> Phrase:
+    """ "13 (e8m13)"; "≥22" where the operands need no more; "20 of 23" of a promoted sum; "32 wrap" of an integer."""
     if record.unit_overflow:
         return Phrase(f"32 {record.unit_overflow.rule}", "narrow" if record.unit_overflow.rule == "saturate" else "")
-    if record.effective_bits is None:
+    found = record.effective_bits
+    if found is None:
         return Phrase("")
-    narrow = record.effective_bits.bound == "exact" and record.effective_bits.value < FORMATS["f32"].mantissa_bits
-    return Phrase(bits(record.effective_bits), "narrow" if narrow else "")
+    if found.bound == "at_least":
+        return Phrase(f"≥{found.value}")
+    f32 = FORMATS["f32"]
+    if found.value == f32.mantissa_bits or not is_promoted_sum(record):
+        return Phrase(f"{found.value} ({register(f32, found.value)})", "narrow" if found.value < f32.mantissa_bits else "")
+    return Phrase(f"{found.value} of {f32.mantissa_bits}")
+
+
+def is_promoted_sum(record: SweepRecord) -> bool:
+    """Whether what is masked is an f32 sum of several partial sums: its bits are not those of the unit's accumulator."""
+    return record.promote_every is not None and record.promote_every < record.block_k
 
 
 def _number(value: float | None, form: str = "", unit: int = 1) -> Phrase:
@@ -132,6 +144,8 @@ def remarks(shown: Sequence[SweepLine], simulated: bool) -> Iterator[Phrase]:
         yield Phrase(f"! {where}: operands are converted and multiplied by HMMA, not by fp8's own unit.", "warning")
     if any(record.effective_bits and record.effective_bits.bound == "at_least" for record in records):
         yield Phrase("≥: exact sums of these operands would not have shown more either: the data is the limit.", "quiet")
+    if any(" of " in bits(record).text for record in records):
+        yield Phrase(PROMOTED, "quiet")
     yield from (Phrase(text, "quiet") for text in _told(records, _overflow))
     if predicted := [record.prediction for record in records if record.prediction]:
         elements, masks = predicted[0].elements, len(next((record.masks for record in records if record.masks), [0]))

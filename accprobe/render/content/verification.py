@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from accprobe.health.sms import Checkup
@@ -10,7 +11,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.render.content.patterns import ranges
 from accprobe.render.content.phrases import GLUE, unglued
-from accprobe.verify.outcome import Verification
+from accprobe.verify.outcome import Events, Verification
 
 
 class Verified(NamedTuple):
@@ -32,6 +33,37 @@ class CheckedUp(NamedTuple):
     inst: Instruction
     done: Checkup
     seconds: float
+
+
+def outcome(done: Verification) -> Iterator[str]:
+    """How many dot products of which operands were tried, what that excludes, and how much of the instruction it covers."""
+    yield f"{done.mismatches:,} of {done.dots:,} random dot products differ from the model, seed {done.seed}"
+    if excluded := excluded_faults(done):
+        yield f"no mismatch in {done.dots:,}: {excluded}"
+    if done.kinds:
+        yield "operands: " + ", ".join(f"{count:,} {kind}" for kind, count in done.kinds.items())
+    if done.answers:
+        yield f"{done.contradicting:,} of {done.answers:,} answers contradict the model, of experiments and rivals too"
+    if done.cells:
+        yield f"read {done.cells.read:,} of {done.cells.of:,} cells{f'; wrong: {done.cells.wrong}' if done.cells.wrong else ''}"
+    if done.events:
+        yield events_text(done.events)
+
+
+def excluded_faults(done: Verification) -> str:
+    """What dot products without a mismatch exclude: of a fault rate above 3/n, one at least of n would have differed with 95 %
+    (the rule of three: Hanley & Lippman-Hand, JAMA 1983). "" where some differed, or so few were tried that nothing follows.
+    """
+    if done.mismatches or done.dots <= 3:
+        return ""
+    return f"faults in more than 3 in {done.dots:,} of such operands are excluded at 95 %"
+
+
+def events_text(events: Events) -> str:
+    """ "410 of 412 events; 3 cannot occur because no operand is subnormal; missing: …"."""
+    impossible = "".join(f"; {count:,} cannot occur because {why}" for why, count in events.impossible.items())
+    missing = f"; missing: {', '.join(events.missing)}" if events.missing else ""
+    return f"{events.hit:,} of {events.possible:,} events{impossible}{missing}"
 
 
 def exchange_text(inst: Instruction, shown: Exchange) -> str:

@@ -28,10 +28,10 @@ def path(points: Iterable[tuple[str, float, float]], class_: str) -> str:
     return element("path", d="".join(f"{step}{_short(x)} {_short(y)}" for step, x, y in points), class_=class_)
 
 
-def picture(width: float, height: float, label: str, shapes: Iterable[str]) -> str:
+def picture(width: float, height: float, label: str, shapes: Iterable[str], **attributes: object) -> str:
     """The whole drawing, with a sentence for who cannot see it; it never grows beyond its own size."""
     size = {"width": _short(width), "height": _short(height), "viewBox": f"0 0 {_short(width)} {_short(height)}"}
-    return element("svg", "".join(shapes), **size, role="img", aria_label=label)
+    return element("svg", "".join(shapes), **size, role="img", aria_label=label, **attributes)
 
 
 def _short(number: float) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -36,13 +37,27 @@ STYLES: dict[Tone, str] = {
     "replayed": "bold magenta",
     "confirmed": "green",
     "inferred": "yellow",
+    "unstable": "bold red",
     "unverified": "red",
+    "simulated": "magenta",
     "skipped": "dim",
 }
 
 
+_BLANKS = re.compile(r"[ \t]+$", re.MULTILINE)
+
+
 class PlainConsole(Console):
     """A console that no text can steer: whatever names and reasons hold, colours and layout are accprobe's own."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """As ever on a terminal; elsewhere without the blanks that fill a table's lines."""
+        if self.is_terminal:
+            super().print(*objects, **how)
+            return
+        with self.capture() as printed:
+            super().print(*objects, **how)
+        self.file.write(_BLANKS.sub("", printed.get()))
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):

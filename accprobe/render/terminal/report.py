@@ -15,17 +15,17 @@ from accprobe.render.terminal.console import STYLES, ruled, styled, styled_lines
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 
-NARROWEST_NAME = 30
+NARROWEST_NAME = 26
 """Columns are left out until the names have this much."""
 
 COLUMN_GAP = 2
 """Between two columns."""
 
-LUXURIES = ("alignment_rounding", "dots", "rivals")
+LUXURIES = ("cells", "events", "alignment_rounding", "dots", "rivals")
 """Columns left out, in this order, before a name takes more than a line."""
 
-DISPENSABLE = (*LUXURIES, "addend", "products_per_sum", "alignment_bits", "result_rounding")
-"""Columns in the order in which a narrow terminal goes without them."""
+DISPENSABLE = ("addend", "products_per_sum", "result_rounding", "alignment_bits")
+"""Columns that a narrow terminal goes without too, in this order."""
 
 
 def report_table(report: Report, width: int, expand: bool = False) -> RenderableType:
@@ -33,17 +33,21 @@ def report_table(report: Report, width: int, expand: bool = False) -> Renderable
     rows = report.measured
     columns = _columns(rows, width, expand)
     shown = lines(rows, columns, collapse=not expand)
-    parts: list[RenderableType] = [styled_lines(report_title(report))]
+    *title, measured = report_title(report)
+    parts: list[RenderableType] = [styled_lines([*title, *summary(report, len(shown))])]
+    parts += [Text(f"! {sentence}", "yellow") for sentence in meanings(report)]
     if shown:
-        parts.append(_table(shown, columns, max(width - _taken(rows, columns), NARROWEST_NAME)))
+        parts += [Text(), _table(shown, columns, max(width - _taken(rows, columns), NARROWEST_NAME))]
     left_out = [name for name in columns_told(rows) if name not in columns]
-    return Group(*parts, *_below(report, shown, left_out))
+    return Group(*parts, *_below(report, left_out), styled_lines([measured]))
 
 
 def _columns(rows: Sequence[Row], width: int, expand: bool) -> list[str]:
-    """The columns that fit beside the names."""
+    """The columns that fit beside the names. What all rows have alike says least: a sentence tells it as well."""
     columns = columns_told(rows)
-    for name in DISPENSABLE:
+    alike = [name for name in (*LUXURIES, "status") if _of_all(rows, name)]
+    first = sorted(LUXURIES, key=lambda name: name not in alike)
+    for name in (*first, *(name for name in alike if name == "status"), *DISPENSABLE):
         names = NARROWEST_NAME
         if name in LUXURIES:
             names = max([names, *(len(line.pattern) for line in lines(rows, columns, collapse=not expand))])
@@ -52,6 +56,12 @@ def _columns(rows: Sequence[Row], width: int, expand: bool) -> list[str]:
         if name in columns:
             columns.remove(name)
     return columns
+
+
+def _of_all(rows: Sequence[Row], column: str) -> str:
+    """What all rows have in a column, "" where they differ."""
+    every = {str(getattr(cells(row), column)) for row in rows}
+    return every.pop() if len(every) == 1 else ""
 
 
 def _taken(rows: Sequence[Row], columns: Sequence[str]) -> int:
@@ -75,11 +85,9 @@ def _table(shown: list[TableLine], columns: list[str], room: int) -> Table:
     return found
 
 
-def _below(report: Report, shown: list[TableLine], left_out: list[str]) -> Iterator[Text]:
+def _below(report: Report, left_out: list[str]) -> Iterator[Text]:
     if left_out:
-        yield Text(f"Left out at this width: {', '.join(on_one_line(HEADERS[name]) for name in left_out)}.", "dim")
-    for sentence in meanings(report):
-        yield Text(f"! {sentence}", "yellow")
+        yield Text(f"Left out at this width: {', '.join(_left_out(report.measured, name) for name in left_out)}.", "dim")
     yield from (Text(line, "dim") for line in legend(report.measured))
     for why in reasons(report.measured):
         yield Text(why.text, STYLES[why.status])
@@ -88,4 +96,9 @@ def _below(report: Report, shown: list[TableLine], left_out: list[str]) -> Itera
         if report.device.kind == "simulated":
             listing = ""
         yield Text(f"{why.reason}: {len(why.names)} of {report.run.selected} instructions{listing}", "dim")
-    yield styled_lines(summary(report, len(shown)))
+
+
+def _left_out(rows: Sequence[Row], column: str) -> str:
+    """ "C joins"; "status (confirmed everywhere)"."""
+    header, same = on_one_line(HEADERS[column]), _of_all(rows, column)
+    return f"{header} ({same} everywhere)" if same else header

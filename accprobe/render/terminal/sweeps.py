@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from accprobe.render.content.series import SUMMARY_HEADERS, extent, summary_lines, summary_notes
 from accprobe.render.content.sweeps import COLUMNS, SweepLine, by_problem, mask_counts, remarks, sweep_table
 from accprobe.render.terminal.console import ruled, styled
 from accprobe.report.sweeps import SweepRecord
@@ -33,6 +34,18 @@ def sweep_tables(records: Sequence[SweepRecord], width: int, expand: bool = Fals
         if expand:
             parts += [Text(mask_counts(record), "dim") for line in shown for record in line.records if record.masks]
     return Group(*parts)
+
+
+def sweep_summary(records: Sequence[SweepRecord], simulated: bool = False) -> RenderableType:
+    """One line an operand type."""
+    found = ruled(left=0)
+    for i, header in enumerate(SUMMARY_HEADERS):
+        found.add_column(header, justify="left" if i < 2 else "right", overflow="fold")
+    for line in summary_lines(records):
+        found.add_row(*map(styled, line))
+    title = Text("Truncation-mask sweep of a Triton GEMM", "bold")
+    title.append(f", {extent(records)}; --sweeps has each", "not bold")
+    return Group(title, *([found] if found.row_count else []), *map(styled, summary_notes(records, simulated)))
 
 
 def _table(shown: Sequence[SweepLine], width: int) -> Table:
