@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from accprobe.compare.diff import By, Diff, Pair, Verdict, generation, marked
 from accprobe.model.features import IMPORTANCE, title
 from accprobe.render.content.patterns import brace_patterns
+from accprobe.render.content.verification import coverage
 from accprobe.report.report import Report
 
 HEADINGS: dict[By, str] = {
@@ -118,7 +119,8 @@ def _side(side: str, report: Report) -> str:
     if report.device.kind == "simulated":
         return f"{name}: SIMULATED, published models of {len(report.measured)} instructions; nothing was measured"
     counts = Counter(row.status for row in report.measured)
-    return f"{name}: {', '.join(f'{count} {status}' for status, count in counts.items())}"
+    told = [f"{name}: {', '.join(f'{count} {status}' for status, count in counts.items())}"]
+    return "; ".join(filter(None, (*told, coverage([row.verification for row in report.measured if row.verification]))))
 
 
 def _entry(pairs: Sequence[Pair]) -> AlikePairs:

@@ -9,6 +9,7 @@ from typing import NamedTuple, get_args
 from accprobe.render.content.cells import cells
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.phrases import Phrase, Phrases
+from accprobe.render.content.verification import coverage
 from accprobe.report.report import Report
 from accprobe.report.rows import Row, Status
 
@@ -99,7 +100,7 @@ def why_skipped(report: Report) -> list[Reason]:
 
 
 def summary(report: Report, lines_shown: int | None = None) -> Iterator[Phrases]:
-    """How many instructions ended in which status. lines_shown: lines of the table, where like instructions share one."""
+    """How many instructions ended in which status, and how much of them was covered. lines_shown: lines of the table, where like instructions share one."""
     counts = Counter(row.status for row in report.instructions)
     done = {"simulated": "simulated", "replay": "replayed"}.get(report.device.kind, "measured")
     every = ", ".join(f"{counts[status]} {status}" for status in get_args(Status) if status != "skipped" and counts[status])
@@ -110,5 +111,7 @@ def summary(report: Report, lines_shown: int | None = None) -> Iterator[Phrases]
     count = len(report.measured)
     ended = f"{count} instruction{'s' * (count != 1)} {done} in {report.run.seconds:.1f} s: {every or 'none'}{skipped}"
     yield Phrase(ended, "strong"), Phrase(alike, "aside")
+    if covered := coverage([row.verification for row in report.measured if row.verification]):
+        yield (Phrase(covered, "quiet"),)
     if cut := report.run.selected - len(report.instructions):
         yield (Phrase(f"The run was cut short: {cut} of {report.run.selected} instructions are missing", "bad"),)

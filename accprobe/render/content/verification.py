@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from accprobe.health.sms import Checkup
@@ -64,6 +64,20 @@ def events_text(events: Events) -> str:
     impossible = "".join(f"; {count:,} cannot occur because {why}" for why, count in events.impossible.items())
     missing = f"; missing: {', '.join(events.missing)}" if events.missing else ""
     return f"{events.hit:,} of {events.possible:,} events{impossible}{missing}"
+
+
+def coverage(done: Sequence[Verification]) -> str:
+    """Of several rows together: "412 of 412 events met, 512 of 512 cells read, 17 of 48,213 answers contradict their model"."""
+    events = [each.events for each in done if each.events]
+    cells = [each.cells for each in done if each.cells]
+    told = []
+    if events:
+        told.append(f"{sum(each.hit for each in events):,} of {sum(each.possible for each in events):,} events met")
+    if cells:
+        told.append(f"{sum(each.read for each in cells):,} of {sum(each.of for each in cells):,} cells read")
+    if answers := sum(each.answers for each in done):
+        told.append(f"{sum(each.contradicting for each in done):,} of {answers:,} answers contradict their model")
+    return ", ".join(told)
 
 
 def exchange_text(inst: Instruction, shown: Exchange) -> str:

@@ -16,6 +16,10 @@ NAME_WIDTH, BITS_WIDTH, ROW, HEIGHT, MARGIN = 178, 640, 40, 20, 8
 WIDEST_BIT = 18
 LETTER = 6.6
 """Pixels of a letter, about."""
+PLACE = 24
+"""Pixels that the number of a place takes, with a gap."""
+NARROW_BIT, OCTET = 8, 8
+"""Bits narrower than so many pixels are ticked in eights."""
 
 
 class BitRun(NamedTuple):
@@ -40,7 +44,7 @@ def bits_picture(inst: Instruction, node: FusedSum) -> str:
     high = max(run.first for line in drawn for run in line.runs)
     low = min(run.last for line in drawn for run in line.runs)
     bit = min(WIDEST_BIT, BITS_WIDTH / (high - low + 1))
-    width = NAME_WIDTH + bit * (high - low + 1) + 2 * MARGIN
+    width = NAME_WIDTH + bit * (high - low + 1) + 2 * MARGIN + PLACE
     shapes = [shape for i, line in enumerate(drawn) for shape in _shapes(line, i * ROW + MARGIN, high, bit)]
     label = "; ".join(f"{line.name}: {', '.join(run.words for run in line.runs)}" for line in drawn)
     return picture(width, len(drawn) * ROW + MARGIN, f"Where each bit goes. {label}", shapes)
@@ -103,15 +107,18 @@ def _integer(inst: Instruction, arithmetic: IntegerArithmetic) -> Iterator[BitsL
 
 def _shapes(line: BitsLine, y: float, high: int, bit: float) -> Iterator[str]:
     yield text_element(MARGIN, y + 15, line.name)
+    numbered = 0.0
     for run in line.runs:
         x, count = NAME_WIDTH + MARGIN + (high - run.first) * bit, run.first - run.last + 1
         yield box(x, y, count * bit, HEIGHT, run.class_)
-        if count > 1 and bit >= 4:
-            ticks = ((step, x + i * bit, y + at) for i in range(1, count) for step, at in (("M", HEIGHT - 4), ("L", HEIGHT)))
+        between = range(1, count) if bit >= NARROW_BIT else range(OCTET, count, OCTET)
+        if between:
+            ticks = ((step, x + i * bit, y + at) for i in between for step, at in (("M", HEIGHT - 4), ("L", HEIGHT)))
             yield path(ticks, "tick")
         if len(run.words) * LETTER <= count * bit:
             yield text_element(x + count * bit / 2, y + 14, run.words, text_anchor="middle", class_="on-bits")
         ends = {run.first: x + bit / 2, run.last: x + (count - 0.5) * bit}
-        if count * bit > 40:
-            for place, at in ends.items():
+        for place, at in ends.items():
+            if count * bit > 2 * PLACE and at - numbered >= PLACE:
                 yield text_element(at, y + HEIGHT + 11, str(place), text_anchor="middle", class_="place")
+                numbered = at

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from accprobe.devices.protocol import Device
-from accprobe.render.content.verification import CheckedUp, Verified, mismatch
+from accprobe.render.content.verification import CheckedUp, Verified, events_text, excluded_faults, mismatch
 from accprobe.render.terminal.console import ruled
+from accprobe.verify.outcome import Verification
 from accprobe.verify.vectors import Comparison
 
 SMS_NAMED = 20
@@ -25,14 +26,40 @@ def heading(models: str, device: Device) -> Iterator[Text]:
 
 
 def verification_table(rows: Sequence[Verified]) -> RenderableType:
-    """A line an instruction, and below it what differs."""
-    table = _table("instruction", "dots", "differ", "dots/s", "MAC/s")
+    """A line an instruction, and below it what differs and what none that differs excludes."""
+    covered = {header: tell for header, tell in _COVERAGE.items() if any(tell(row.done) for row in rows)}
+    table = _table("instruction", "dots", "differ", *covered, "dots/s", "MAC/s")
     for row in rows:
         done, speed = row.done, (f"{row.dots_a_second:.2g}", f"{row.dots_a_second * row.inst.k:.2g}")
-        table.add_row(row.inst.name, f"{done.dots:,}", f"{done.mismatches:,}", *speed, style="red" if done.mismatches else "")
+        counts = (f"{done.dots:,}", f"{done.mismatches:,}", *(tell(done) for tell in covered.values()))
+        table.add_row(row.inst.name, *counts, *speed, style="red" if done.mismatches else "")
     dots, wrong = sum(row.done.dots for row in rows), sum(row.done.mismatches for row in rows)
     total = f"{len(rows)} instructions, {dots:,} dot products: {wrong:,} differ"
-    return Group(table, *_counterexamples(rows), Text(total, "bold red" if wrong else "bold"))
+    least = min((row.done for row in rows), key=lambda done: done.dots, default=None)
+    excluded = f"; of each instruction, {excluded_faults(least)}" if least and not wrong and excluded_faults(least) else ""
+    below = [*_uncovered(rows), *_counterexamples(rows)]
+    return Group(table, *below, Text(total, "bold red" if wrong else "bold").append(excluded, "not bold"))
+
+
+def _cells(done: Verification) -> str:
+    return f"{done.cells.read:,} of {done.cells.of:,}" if done.cells else ""
+
+
+def _events(done: Verification) -> str:
+    return f"{done.events.hit:,} of {done.events.possible:,}" if done.events else ""
+
+
+_COVERAGE: dict[str, Callable[[Verification], str]] = {"cells read": _cells, "events met": _events}
+"""Columns that are there where anything was counted, and what they have."""
+
+
+def _uncovered(rows: Sequence[Verified]) -> Iterator[Text]:
+    """Cells that differ and events that were not met, by name."""
+    for row in rows:
+        if row.done.cells and row.done.cells.wrong:
+            yield Text(f"! {row.inst.name}: wrong cells: {row.done.cells.wrong}", "red")
+        if row.done.events and row.done.events.missing:
+            yield Text(f"! {row.inst.name}: {events_text(row.done.events)}", "yellow")
 
 
 def _counterexamples(rows: Sequence[Verified]) -> Iterator[Text]:
