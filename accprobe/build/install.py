@@ -3,7 +3,6 @@
 GPU_STACK = "pip install 'accprobe[cuda13]'"
 EITHER_GPU_STACK = f"{GPU_STACK} (or [cuda12])"
 NUMBA = "pip install 'accprobe[fast]'"
-PLOTS = "pip install 'accprobe[plots]'"
 SASS = "pip install 'accprobe[sass]'"
 TRITON = "pip install 'accprobe[sweep]'"
 TRITON_AGAIN = "pip install --force-reinstall triton"

@@ -69,7 +69,7 @@ _SIZE = click.IntRange(1)
     metavar="FILE",
     help="Keep the sweeps in this report; one of the same device keeps what else it has, and is kept as FILE~ too.",
 )
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the sweeps as .svg or .png.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the sweeps as an .svg.")
 @click.option("--ncu", is_flag=True, help="Nsight Compute counts what each configuration executes; must agree with its cubin.")
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="Print all 24 counts of changed elements of each configuration.")
@@ -102,7 +102,7 @@ def sweep_command(
     A mask is swept over them: the most low bits that can be cleared without any change tell how many the unit computed; the
     same masks on exact sums tell whether the operands could have shown more.
 
-    Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices and --compile-only; extra plots for --plot.
+    Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices and --compile-only.
 
     Exit status: 0 all that ran is as the published model of its opcode has it, or has none; 1 some is not, or executes
     other opcodes than its cubin has; 2 nothing could be measured; 130 interrupted.

@@ -96,8 +96,8 @@ def _sweeps(report: Report) -> Iterator[str]:
 
 def _row(row: Row) -> Iterator[str]:
     yield f"## {_code(row.name)}: {row.status}{f': {_plain(row.reason)}' if row.reason else ''}"
-    if caution := details.caution(row):
-        yield f"**{_plain(caution)}**"
+    if proviso := details.proviso(row):
+        yield f"**{_plain(proviso)}**"
     if row.lowering:
         ran = ", ".join(f"{count}×{_code(opcode)}" for opcode, count in row.lowering)
         digest = f", cubin sha256 {_code(row.cubin_sha256)}" if row.cubin_sha256 else ""

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def test_report_is_shown_as_a_table(path: Path) -> None:
 
 def test_all_shows_each_instruction(path: Path) -> None:
     assert "wgmma.m64n8k32.f32.e4m3.e4m3.rs" not in show(str(path)).stdout
-    assert "wgmma.m64n8k32.f32.e4m3.e4m3.rs" in show(str(path), "--all").stdout
+    assert "wgmma.m64n8k32.f32.e4m3.e4m3.rs" in show(str(path), "--all", COLUMNS="120").stdout
 
 
 def test_one_instruction_is_shown_in_full(path: Path) -> None:
@@ -76,3 +77,39 @@ def test_colours_go_to_terminals_only_and_never_with_no_color(path: Path) -> Non
     assert "\x1b[" not in show(str(path)).stdout
     assert "\x1b[" in show(str(path), FORCE_COLOR="1").stdout
     assert "\x1b[3" not in show(str(path), FORCE_COLOR="1", NO_COLOR="1").stdout
+
+
+def test_the_headline_comes_first_and_sweeps_are_a_line_a_type() -> None:
+    lines = show("h200", COLUMNS="160").stdout.splitlines()
+    assert len(lines) < 70
+    assert lines[1].startswith("132 instructions measured")
+    assert lines[2].startswith("! The running sum keeps 13 (e8m13)")
+    (e4m3,) = (line.split("  ") for line in lines if line.startswith("e4m3 "))
+    assert [cell.strip() for cell in e4m3 if cell] == [
+        "e4m3",
+        "QGMMA 13 (e8m13), HMMA 23 (f32)",
+        "2.0e-08 to 3.4e-04",
+        "630",
+        "0",
+    ]
+
+
+def test_all_sweeps_are_shown_where_they_are_asked_for() -> None:
+    shown = show("h200", "--sweeps", COLUMNS="160").stdout
+    assert "promoted every 128 products" in shown
+    assert re.search(r"e4m3 +4 +512 +16×QGMMA +20 of 23 +22 of 23", shown)
+    assert "N of 23: what is masked is an f32 sum" in shown
+    assert "e8m20" not in shown
+    assert "masking 0 to 23 bits" in show("h200", "--sweeps", "--all", COLUMNS="160").stdout
+
+
+def test_one_instruction_is_no_run_that_was_cut_short() -> None:
+    page = show("h200", "wgmma.m64n8k32.f32.e4m3.e4m3", "--format", "html").stdout
+    assert "cut short" not in page
+    assert 'id="sweeps"' not in page
+
+
+@pytest.mark.parametrize("arguments", [(), ("--sweeps",), ("wgmma.m64n8k32.f32.e4m3.e4m3",)])
+def test_no_line_ends_in_blanks_where_nobody_looks_at_a_terminal(arguments: tuple[str, ...]) -> None:
+    lines = show("h200", *arguments).stdout.split("\n")
+    assert lines == [line.rstrip() for line in lines]

@@ -170,9 +170,21 @@ def test_some_instructions_are_reproduced_by_name() -> None:
 def test_simulated_report_says_so_and_names_its_device() -> None:
     device = {"kind": "simulated", "name": "simulated H100", "architecture": "sm_90a"}
     text = report_page(fake_report(device=device))
-    assert "<strong>SIMULATED</strong>: these are published models, nothing was measured." in text
+    assert '<p class="banner bad">SIMULATED: these are published models, nothing was measured.</p>' in text
     assert "--device sim:h100 " in text
     assert "accprobe run" not in report_page(published("v100"))
+
+
+def test_replayed_report_says_so() -> None:
+    text = report_page(fake_report(device={"kind": "replay", "name": "GPU", "architecture": "sm_90a"}))
+    assert '<p class="banner replayed">REPLAYED from a recording: nothing was measured now.</p>' in text
+    assert '<p class="banner' not in report_page(fake_report())
+
+
+def test_only_rows_with_evidence_have_a_box_for_it() -> None:
+    row = float_row(WGMMA, 13, {"QGMMA": 1})
+    assert "<summary>Evidence" in report_page(fake_report(row))
+    assert "<summary>Evidence" not in report_page(fake_report(row | {"evidence": {}}))
 
 
 def test_what_is_not_confirmed_is_told_with_its_reason() -> None:
@@ -199,11 +211,27 @@ def test_sweeps_are_shown_where_there_are_some() -> None:
     sweep |= {"m": 64, "n": 64, "k": 4096, "opcodes": ["QGMMA.64x64x32"], "lowering": [["QGMMA.64x64x32", 4]], "reason": "why"}
     sweep |= {"effective_bits": {"value": 13, "bound": "at_least"}, "relative_error": 0.25}
     report = fake_report(sweeps=[sweep])
-    shown = Page(report_page(report, figures=['<svg role="img" aria-label="sweep"></svg>']))
+    shown = Page(report_page(report))
     words = " ".join(shown.words)
     assert {"≥13", "128", "4096,", "4×QGMMA", "2.50e-01", "why"} <= set(words.split())
-    assert "TFLOP/s" not in words
-    assert {"role": "img", "aria-label": "sweep"} in shown.all("svg")
+    assert "e4m3: relative error against block-K" in (shown.all("svg")[0]["aria-label"] or "")
+    assert not any("chart" in (one.get("class") or "") for one in Page(report_page(report, plots=False)).all("svg"))
+
+
+def test_tables_and_errors_come_before_what_is_folded() -> None:
+    text = report_page(Report.load("h200"))
+    table, sweeps = text.index('<table class="sortable" id="rows">'), text.index('<h2 id="sweeps">')
+    folded = [text.index(f"<summary>{what}") for what in ("Speed", "What each mask changes", "Every configuration")]
+    first = text.index('<svg width="400"')
+    assert table < sweeps < text.index("<caption>One line an operand type.") < first < folded[0]
+    assert folded == sorted(folded)
+    assert text[first : folded[0]].count('class="chart"') == 6
+
+
+def test_whoever_waits_is_told_how_far_it_is() -> None:
+    told: list[tuple[int, int]] = []
+    report_page(fake_report(), show=lambda done, total: told.append((done, total)))
+    assert told == [(0, 3), (1, 3), (2, 3)]
 
 
 def test_comparison_has_the_headline_and_marks_every_row() -> None:

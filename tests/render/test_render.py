@@ -46,29 +46,33 @@ def test_whole_table() -> None:
 
 WHOLE = """
 Fake GPU, sm_90a; 3 SMs
-accprobe 0.1.0, seed 0; driver 1.2
+3 instructions measured in 1.5 s: 3 confirmed; 1 skipped; like ones share a line (2 lines, --all has each)
+! The running sum keeps 13 (e8m13) of the 23 fraction bits of f32: wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}.
+! Computed by HMMA on converted operands, not by a unit of their own format: mma.sync.m16n8k32.f32.e4m3.e4m3.f32.
+
                                                            effective   align.  align.    result    products             dots      rivals
 instruction                          ran as                bits        bits F  rounding  rounding  a sum     C joins    verified  left/tried  status
 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 mma.sync.m16n8k32.f32.e4m3.e4m3.f32  F2FP + 2×HMMA + FADD  23 (f32)    23      truncate  RZ        32        first sum  10M       0/40        confirmed
 
 wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}   QGMMA                 13 (e8m13)  13      truncate  RZ        32        first sum  10M       0/40        confirmed
-! The running sum keeps 13 (e8m13) of the 23 fraction bits of f32: wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}.
-! Computed by HMMA on converted operands, not by a unit of their own format: mma.sync.m16n8k32.f32.e4m3.e4m3.f32.
 no probe yet: 1 of 4 instructions (`accprobe list --instructions sm_90a` names them)
-3 instructions measured in 1.5 s: 3 confirmed; 1 skipped; like ones share a line (2 lines, --all has each)
+accprobe 0.1.0, seed 0; driver 1.2
 """  # noqa: E501
 
 
 @pytest.mark.parametrize("width", [40, 80, 120, 160, 300])
 @pytest.mark.parametrize("all_of_them", [False, True])
 def test_every_width_shows_bits_opcode_and_status(width: int, all_of_them: bool) -> None:
+    """The status of all rows alike is told above the table, and in it where there is room."""
     shown = text(report_table(fake_report(), width, all_of_them), width)
     assert max(map(len, shown.splitlines())) <= width
     if width >= 80:
         lines = [line for line in shown.splitlines() if "QGMMA" in line]
         assert len(lines) == (2 if all_of_them else 1)
-        assert all("13 (e8m13)" in line and "confirmed" in line for line in lines)
+        assert all("13 (e8m13)" in line for line in lines)
+        assert "3 confirmed" in shown
+        assert all("confirmed" in line for line in lines) == (width > 80)
         assert "F2FP + 2×HMMA + FADD" in shown
 
 
@@ -197,7 +201,23 @@ def test_detail_shows_evidence_of_several_features_once() -> None:
 def test_columns_that_tell_little_go_before_names_are_broken() -> None:
     shown = text(report_table(fake_report(), 130), 130)
     assert "mma.sync.m16n8k32.f32.e4m3.e4m3.f32  F2FP + 2×HMMA + FADD" in shown
-    assert "Left out at this width: align. rounding, dots verified, rivals left/tried." in shown
+    left_out = "align. rounding (truncate everywhere), dots verified (10M everywhere), rivals left/tried (0/40 everywhere)"
+    assert f"Left out at this width: {left_out}." in " ".join(shown.split())
+
+
+def test_what_all_rows_have_alike_goes_before_what_tells_them_apart() -> None:
+    """At 80 columns F and rounding stay, a status that all rows share does not; one that they do not share does."""
+    rows = [float_row(f"wgmma.m64n{n}k32.f32.e4m3.e4m3", bits, {"QGMMA": 1}) for n, bits in ((8, 13), (16, 14))]
+    shown = text(report_table(fake_report(*rows), 80), 80)
+    (first,) = (line for line in shown.splitlines() if "13 (e8m13)" in line and "QGMMA" in line)
+    assert first.split()[1:6] == ["QGMMA", "13", "(e8m13)", "13", "RZ"]
+    converted = float_row("mma.sync.m16n8k32.f32.e4m3.e4m3.f32", 23, HMMA_OF_FP8)
+    shown = text(report_table(fake_report(*rows, converted), 80), 80)
+    assert "status (confirmed everywhere)" in shown
+    assert "align.  result" in shown
+    shown = text(report_table(fake_report(*rows, converted | {"status": "inferred", "reason": "x"}), 80), 80)
+    (line,) = (line for line in shown.splitlines() if "HADD" in line or "FADD" in line)
+    assert line.endswith("inferred")
 
 
 def test_simulated_instructions_are_not_said_to_be_measured() -> None:

@@ -100,7 +100,7 @@ def findings(row: Row) -> tuple[list[FindingLine], dict[str, str]]:
     return lines, {mark: note for note, mark in marks.items()}
 
 
-_CAUTIONS: dict[Status, str] = {
+_PROVISOS: dict[Status, str] = {
     "inferred": "What follows is suggested, no fact: some answer contradicts the model, or not all that it can do was seen.",
     "unstable": "What follows is suggested, no fact: the device gave two answers to one question.",
     "unverified": "What follows is no fact: no model explains the answers, or it is not known that this unit gave them.",
@@ -108,9 +108,9 @@ _CAUTIONS: dict[Status, str] = {
 }
 
 
-def caution(row: Row) -> str:
+def proviso(row: Row) -> str:
     """What has to be known before anything of the row is read, "" where it is confirmed or has nothing to read."""
-    return _CAUTIONS.get(row.status, "") if row.model or row.findings else ""
+    return _PROVISOS.get(row.status, "") if row.model or row.findings else ""
 
 
 _WITNESS = {

@@ -100,7 +100,10 @@ def why_skipped(report: Report) -> list[Reason]:
 
 
 def summary(report: Report, lines_shown: int | None = None) -> Iterator[Phrases]:
-    """How many instructions ended in which status, and how much of them was covered. lines_shown: lines of the table, where like instructions share one."""
+    """How many instructions ended in which status, and how much of them was covered.
+
+    lines_shown: lines of the table, where like instructions share one.
+    """
     counts = Counter(row.status for row in report.instructions)
     done = {"simulated": "simulated", "replay": "replayed"}.get(report.device.kind, "measured")
     every = ", ".join(f"{counts[status]} {status}" for status in get_args(Status) if status != "skipped" and counts[status])

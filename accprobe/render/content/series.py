@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from accprobe.render.content.phrases import Phrase
 from accprobe.render.content.sweeps import SweepLine, bits, is_promoted_sum, remarks
-from accprobe.report.sweeps import SweepRecord
+from accprobe.report.sweeps import OperandSet, SweepRecord
 from accprobe.sass import opcodes
 
 SUMMARY_HEADERS = ("operand\ntype", "\nbits kept", "relative error,\nnormal operands", "TFLOP/s\nat most", "bits\ndiffer")
@@ -20,15 +20,17 @@ class Series:
     records: tuple[SweepRecord, ...]
 
     @property
-    def first(self) -> SweepRecord:
-        return self.records[0]
+    def normal_operands(self) -> OperandSet:
+        """Normal ones, others where those were not swept."""
+        swept = [each.operands for each in self.records]
+        return "normal" if "normal" in swept else swept[0]
 
     @property
     def normal(self) -> dict[int, SweepRecord]:
-        """By block-K the first record of normal operands, of others where normal ones were not swept."""
-        return self.of("normal") or self.of(self.first.operands)
+        """By block-K the first record of these."""
+        return self.of(self.normal_operands)
 
-    def of(self, operands: str) -> dict[int, SweepRecord]:
+    def of(self, operands: OperandSet) -> dict[int, SweepRecord]:
         """By block-K the first record of these operands."""
         found: dict[int, SweepRecord] = {}
         for each in sorted(self.records, key=lambda each: each.block_k):
@@ -101,13 +103,14 @@ def summary_lines(records: Sequence[SweepRecord]) -> Iterator[tuple[Phrase, ...]
     """One line an operand type, under `SUMMARY_HEADERS`; of types of which nothing was measured there is none."""
     for name, series in by_type(records).items():
         every = [each for one in series for each in one.records]
-        errors = [each.relative_error or 0.0 for one in series for each in one.normal.values()]
-        speeds = [each.tflops for each in every if each.tflops is not None]
+        normal = [each for one in series for each in one.records if each.operands == one.normal_operands]
+        errors = [each.relative_error or 0.0 for each in normal]
+        least, most = (f"{error:.1e}" for error in (min(errors), max(errors)))
+        error = ("exact" if not max(errors) else least) if least == most else f"{least} to {most}"
+        fastest = max((each.tflops for each in normal if each.tflops is not None), default=None)
         predicted = [each.prediction.differ for each in every if each.prediction]
         differ = Phrase(f"{sum(predicted):,}", "bad" if any(predicted) else "good") if predicted else Phrase("")
-        least, most = (f"{error:.1e}" for error in (min(errors), max(errors)))
-        error = Phrase(("exact" if not max(errors) else least) if least == most else f"{least} to {most}")
-        yield Phrase(name), _kept(every), error, Phrase(f"{max(speeds):.0f}" if speeds else ""), differ
+        yield Phrase(name), _kept(every), Phrase(error), Phrase("" if fastest is None else f"{fastest:.0f}"), differ
 
 
 def _kept(records: Sequence[SweepRecord]) -> Phrase:

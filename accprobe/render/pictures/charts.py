@@ -13,13 +13,13 @@ from typing import NamedTuple
 from accprobe.render.pictures.svg import element, path, picture, text_element
 
 WIDTH = 400
-LEFT, RIGHT, TOP, PLOT = 46, 12, 44, 190
+LEFT, RIGHT, PLOT = 46, 12, 190
 BELOW = 40
 """Numbers and name of the axis, between the plot and the legend."""
 LINE = 17
 """Height of a line of the legend."""
-LONGEST_LABEL = 52
-"""Characters of a legend's line."""
+LONGEST = 44
+"""Characters of a line of the legend or of the title."""
 LABEL_GAP = 26
 """Pixels between two numbers of the horizontal axis, at least."""
 MARKERS = ("circle", "square", "triangle", "diamond", "cross", "down")
@@ -69,11 +69,21 @@ class Chart(NamedTuple):
     @property
     def legend(self) -> list[tuple[Curve, str]]:
         """The lines of the legend, each with its curve where that begins."""
-        return [(curve, line) for curve in self.curves for line in textwrap.wrap(curve.label, LONGEST_LABEL)]
+        return [(curve, line) for curve in self.curves for line in textwrap.wrap(curve.label, LONGEST)]
+
+    @property
+    def heading(self) -> list[str]:
+        """The lines of the title."""
+        return textwrap.wrap(self.title, LONGEST)
+
+    @property
+    def bottom(self) -> float:
+        """Where the horizontal axis lies, from the top."""
+        return LINE * (len(self.heading) + 1) + 10 + PLOT
 
     @property
     def height(self) -> float:
-        return TOP + PLOT + BELOW + LINE * len(self.legend)
+        return self.bottom + BELOW + LINE * len(self.legend)
 
 
 def decades(values: Sequence[float]) -> Axis:
@@ -117,9 +127,10 @@ def chart_picture(chart: Chart) -> str:
 
 
 def _shapes(chart: Chart) -> Iterator[str]:
-    yield text_element(0, 14, chart.title, class_="title")
-    yield text_element(0, 31, chart.counted, class_="aside")
-    bottom = TOP + PLOT
+    bottom = chart.bottom
+    for i, line in enumerate(chart.heading):
+        yield text_element(0, 14 + LINE * i, line, class_="title")
+    yield text_element(0, 14 + LINE * len(chart.heading), chart.counted, class_="aside")
     for value, words in chart.y.ticks:
         y = bottom - PLOT * chart.y.share(value)
         yield path([("M", LEFT, y), ("L", WIDTH - RIGHT, y)], "axis" if y == bottom else "grid")
@@ -142,7 +153,7 @@ def _shapes(chart: Chart) -> Iterator[str]:
 
 
 def _curve(chart: Chart, curve: Curve) -> Iterator[str]:
-    places = [(_across(chart, x), TOP + PLOT * (1 - chart.y.share(y))) for x, y in curve.points]
+    places = [(_across(chart, x), chart.bottom - PLOT * chart.y.share(y)) for x, y in curve.points]
     yield path([("L" if i else "M", x, y) for i, (x, y) in enumerate(places)], _class(curve))
     for i, (x, y) in enumerate(places):
         yield from _marker(curve, x, y, curve.tips[i] if curve.tips else "")

@@ -20,8 +20,8 @@ def row_details(row: Row) -> RenderableType:
     head.append(f"  {row.status}", STYLES[row.status])
     head.append(f": {row.reason}" if row.reason else "")
     parts: list[RenderableType] = [head]
-    if caution := details.caution(row):
-        parts.append(Hanging([Text(caution, STYLES[row.status])], 0))
+    if proviso := details.proviso(row):
+        parts.append(Hanging([Text(proviso, STYLES[row.status])], 0))
     for heading, lines in _sections(row):
         parts += [Text(f"\n{heading}", "bold"), lines]
     return Group(*parts)

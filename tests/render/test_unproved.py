@@ -1,0 +1,208 @@
+"""What was not confirmed: no form states it as a fact, or as measured; what was covered is told in each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fakes import fake_report, float_row
+from rich.console import Console
+
+from accprobe.cli import main
+from accprobe.compare.diff import diff
+from accprobe.compare.headline import headline
+from accprobe.isa.instructions import parse
+from accprobe.render.content.verification import Verified, excluded_faults
+from accprobe.render.data import comma_separated, diff_json, verified_data
+from accprobe.render.html import diff_page, report_page
+from accprobe.render.markdown import diff_markdown, report_markdown, rows_markdown
+from accprobe.render.terminal.comparison import diff_report
+from accprobe.render.terminal.details import row_details
+from accprobe.render.terminal.report import report_table
+from accprobe.render.terminal.verification import verification_table
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
+from accprobe.verify.outcome import Cells, Events, Verification
+
+NAME = "wgmma.m64n8k32.f32.e4m3.e4m3"
+FACT = "The running sum keeps 13 (e8m13)"
+COVERAGE: dict[str, Any] = {
+    "answers": 48_213,
+    "contradicting": 17,
+    "cells": {"read": 69, "of": 512, "wrong": "row 3"},
+    "events": {"hit": 410, "possible": 412, "impossible": {"no operand is subnormal": 3}, "missing": ["tie up", "carry 5"]},
+}
+
+
+def not_confirmed(status: str = "inferred", **changes: Any) -> dict[str, Any]:
+    row = float_row(NAME, 13, {"QGMMA": 1}, status=status, reason="17 answers differ")
+    row["findings"] = {name: finding | {"bound": "suggested"} for name, finding in row["findings"].items()}
+    row["verification"] |= COVERAGE
+    return row | changes
+
+
+def simulated() -> dict[str, Any]:
+    return float_row(NAME, 13, {"QGMMA": 1}, status="simulated")
+
+
+def one(row: dict[str, Any]) -> Row:
+    return fake_report(row).instructions[0]
+
+
+def text(what: Any, width: int = 400) -> str:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(what)
+    return capture.get()
+
+
+def every_form(report: Report) -> list[str]:
+    return [text(report_table(report, 400)), report_markdown(report).replace("\\", ""), report_page(report)]
+
+
+@pytest.mark.parametrize("status", ["inferred", "unstable", "unverified"])
+def test_no_form_states_what_is_suggested_as_a_fact(status: str) -> None:
+    for shown in every_form(fake_report(not_confirmed(status))):
+        assert FACT not in shown
+        assert "~13 (e8m13)" in shown
+        assert "~: suggested, what explains most answers in a row that is not confirmed: no fact" in shown
+        assert f"{status}: 17 answers differ" in shown.replace(f'<span class="{status}">{status}</span>', status)
+    assert FACT in every_form(fake_report())[0]
+
+
+@pytest.mark.parametrize("status", ["inferred", "unstable", "unverified"])
+def test_even_an_exact_finding_is_no_fact_where_the_row_is_not_confirmed(status: str) -> None:
+    assert FACT not in every_form(fake_report(float_row(NAME, 13, {"QGMMA": 1}, status=status, reason="x")))[0]
+
+
+def test_in_full_every_suggested_value_has_its_mark() -> None:
+    terminal, markdown = text(row_details(one(not_confirmed()))), rows_markdown([one(not_confirmed())])
+    for shown in (terminal, markdown.replace("\\", "")):
+        assert "What follows is suggested, no fact" in shown
+        assert "alignment bits ~13, alignment rounding ~truncate" in shown
+        assert "~13 (e8m13)" in shown
+    assert "suggested" in terminal.split("findings")[1]
+
+
+@pytest.mark.parametrize("form", [0, 1, 2])
+def test_what_no_hardware_answered_is_called_simulated(form: int) -> None:
+    device = {"kind": "simulated", "name": "simulated H100", "architecture": "sm_90a"}
+    for report in (fake_report(simulated(), device=device), fake_report(device=device)):
+        shown = every_form(report)[form]
+        assert f"Simulated: t{FACT[1:]}" in shown
+        assert FACT not in shown
+        assert "SIMULATED: these are published models, nothing was measured" in shown
+        assert "measured in" not in shown
+    assert "simulated: wgmma" not in every_form(fake_report(simulated(), device=device))[form]
+
+
+def test_in_full_a_simulated_row_says_that_nothing_was_measured() -> None:
+    sentence = "Simulated: a model answered, no hardware did; nothing of what follows was measured."
+    assert sentence in text(row_details(one(simulated())))
+    assert sentence in rows_markdown([one(simulated())])
+    assert sentence in report_page(fake_report(simulated()))
+    assert "no hardware did" not in text(row_details(fake_report().instructions[1]))
+
+
+def test_details_say_what_was_covered() -> None:
+    for shown in (text(row_details(one(not_confirmed()))), rows_markdown([one(not_confirmed())]).replace("\\", "")):
+        assert "17 of 48,213 answers contradict the model" in shown
+        assert "read 69 of 512 cells; wrong: row 3" in shown
+        assert "410 of 412 events; 3 cannot occur because no operand is subnormal; missing: tie up, carry 5" in shown
+        assert "no mismatch in 10,000,000: faults in more than 3 in 10,000,000 of such operands are excluded at 95 %" in shown
+
+
+@pytest.mark.parametrize(("dots", "mismatches"), [(10, 1), (3, 0), (0, 0)])
+def test_nothing_is_excluded_where_some_differ_or_few_were_tried(dots: int, mismatches: int) -> None:
+    assert excluded_faults(Verification(dots, mismatches, 0)) == ""
+
+
+def test_overview_says_what_was_covered() -> None:
+    for shown in every_form(fake_report(not_confirmed())):
+        assert "410 of 412 events met, 69 of 512 cells read, 17 of 48,213 answers contradict their model" in shown
+        assert "69/512, some wrong" in shown
+        assert "410/412" in shown
+    whole = {"cells": {"read": 512, "of": 512}, "events": {"hit": 9, "possible": 9}}
+    row = float_row(NAME, 13, {"QGMMA": 1})
+    row["verification"] |= whole
+    (line,) = (line for line in text(report_table(fake_report(row), 400)).splitlines() if line.startswith(NAME))
+    assert line.split()[-4:] == ["all", "all", "0/40", "confirmed"]
+
+
+def test_rows_alike_show_each_coverage_that_they_have() -> None:
+    rows = []
+    for suffix, read in (("", 512), (".rs", 69)):
+        row = float_row(f"{NAME}{suffix}", 13, {"QGMMA": 1})
+        row["verification"] |= {"cells": {"read": read, "of": 512}}
+        rows.append(row)
+    assert "all, 69/512" in text(report_table(fake_report(*rows), 400))
+
+
+def test_flat_forms_have_a_column_for_each_count() -> None:
+    (line,) = csv.DictReader(io.StringIO(comma_separated(fake_report(not_confirmed()))))
+    found = {key: line[key] for key in ("answers", "contradicting", "cells_read", "cells_of", "cells_wrong")}
+    assert list(found.values()) == ["48213", "17", "69", "512", "row 3"]
+    assert (line["events_hit"], line["events_possible"], line["events_missing"]) == ("410", "412", "tie up | carry 5")
+    assert line["effective_bits_bound"] == "suggested"
+    (line,) = csv.DictReader(io.StringIO(comma_separated(fake_report(simulated()))))
+    assert {line[key] for key in found} == {""}
+
+
+def narrow_and_wide(a: dict[str, Any], b_status: str = "confirmed") -> tuple[Report, Report]:
+    return fake_report(a), fake_report(float_row(NAME, 23, {"QGMMA": 1}, status=b_status))
+
+
+def test_comparison_decides_nothing_from_what_is_suggested() -> None:
+    found = diff(*narrow_and_wide(not_confirmed()))
+    assert found.pairs[0].verdict == "changed"
+    assert [d.field for d in found.pairs[0].differences if d.verdict == "changed"] == ["status"]
+    assert "13" not in headline(found)
+    assert found.pairs[0].marks == ("A inferred",)
+    for shown in (text(diff_report(found, 400)), diff_markdown(found), diff_page(found), diff_json(found)):
+        assert "inferred" in shown
+    assert "410 of 412 events met" in text(diff_report(found, 400))
+
+
+def test_headline_of_what_one_side_alone_has_names_no_suggested_bits() -> None:
+    nothing = fake_report(float_row("mma.sync.m16n8k16.f32.f16.f16.f32", 23, {"HMMA": 1}), device=_device("sm_80"))
+    assert "FP8 → f32 (QGMMA, 13 bits)" in headline(diff(fake_report(float_row(NAME, 13, {"QGMMA": 1})), nothing))
+    assert "FP8 → f32 (QGMMA)" in headline(diff(fake_report(not_confirmed()), nothing))
+
+
+def _device(architecture: str) -> dict[str, Any]:
+    return {"kind": "cuda", "name": "Other GPU", "architecture": architecture}
+
+
+@pytest.mark.parametrize("status", ["inferred", "unstable", "unverified", "simulated"])
+def test_every_side_that_is_not_confirmed_is_marked(status: str) -> None:
+    row = float_row(NAME, 13, {"QGMMA": 1}, status=status)
+    assert diff(*narrow_and_wide(row)).pairs[0].marks == (f"A {status}",)
+
+
+def test_requirement_on_what_is_suggested_is_broken(tmp_path: Any) -> None:
+    path = tmp_path / "r.json"
+    fake_report(not_confirmed()).save(path)
+    result = CliRunner().invoke(main, ["check", str(path), "--require", "*: effective_bits >= 10"])
+    assert result.exit_code == 1
+    assert "found ~13" in result.stdout
+
+
+def test_verification_of_a_device_shows_what_was_covered() -> None:
+    cells, events = Cells(69, 512, "row 3"), Events(410, 412, {}, ("tie up",))
+    done = Verification(1000, 0, 0, answers=5, contradicting=1, cells=cells, events=events)
+    shown = " ".join(text(verification_table([Verified(parse(NAME), done, 1.0)])).split())
+    assert "69 of 512 410 of 412" in shown
+    assert f"! {NAME}: wrong cells: row 3" in shown
+    assert "missing: tie up" in shown
+    assert "faults in more than 3 in 1,000 of such operands are excluded at 95 %" in shown
+    data = verified_data(Verified(parse(NAME), done, 1.0))
+    assert data["cells"] == {"read": 69, "of": 512, "wrong": "row 3"}
+    assert data["contradicting"] == 1
+    assert json.dumps(data)
+    plain = verified_data(Verified(parse(NAME), Verification(9, 1, 0), 1.0))
+    assert not {"answers", "cells", "events"} & plain.keys()
+    assert "excluded" not in text(verification_table([Verified(parse(NAME), Verification(9, 1, 0), 1.0)]))
