@@ -63,12 +63,12 @@ def _printed(*arguments: str, status: int = 0) -> list[str]:
 
 
 def excerpt() -> str:
-    """Some lines of the table of the H200, and what it tells a reader below."""
+    """The headline of the H200, and some lines of its table."""
     printed = shown("h200")
     rule = next(i for i, line in enumerate(printed) if line.startswith("──"))
-    chosen = printed[rule - 2 : rule + 1]
+    chosen = printed[: rule + 1]
     rows: list[list[str]] = []
-    for line in printed[rule + 1 : next(i for i, line in enumerate(printed) if line.startswith(("Left out", "!")))]:
+    for line in printed[rule + 1 : next(i for i, line in enumerate(printed) if line.startswith("Left out"))]:
         if line.startswith("  ") and rows:
             rows[-1].append(line)
         else:
@@ -77,13 +77,7 @@ def excerpt() -> str:
         name = "".join(line.split()[0] for line in row if line.strip()) + " "
         if any(re.match(pattern, name) for pattern in EXCERPT):
             chosen += row
-    notes = printed.index(next(line for line in printed if line.startswith("!")))
-    for line in printed[notes:]:
-        if line.startswith(("any:", "?:", "≥:", "Undetermined")):
-            break
-        chosen.append(line)
-    summary = next(i for i, line in enumerate(printed) if "instructions measured in" in line)
-    return _code([*chosen, "…", printed[summary]])
+    return _code([*chosen, "…"])
 
 
 def detail() -> str:

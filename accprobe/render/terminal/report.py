@@ -45,11 +45,12 @@ def report_table(report: Report, width: int, expand: bool = False) -> Renderable
 def _columns(rows: Sequence[Row], width: int, expand: bool) -> list[str]:
     """The columns that fit beside the names. What all rows have alike says least: a sentence tells it as well."""
     columns = columns_told(rows)
-    alike = [name for name in (*LUXURIES, "status") if _of_all(rows, name)]
-    first = sorted(LUXURIES, key=lambda name: name not in alike)
-    for name in (*first, *(name for name in alike if name == "status"), *DISPENSABLE):
+    luxuries = sorted(LUXURIES, key=lambda name: not _of_all(rows, name))
+    if _of_all(rows, "status"):
+        luxuries.append("status")
+    for name in (*luxuries, *DISPENSABLE):
         names = NARROWEST_NAME
-        if name in LUXURIES:
+        if name in luxuries:
             names = max([names, *(len(line.pattern) for line in lines(rows, columns, collapse=not expand))])
         if names + _taken(rows, columns) <= width:
             break
