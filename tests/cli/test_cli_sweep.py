@@ -135,12 +135,12 @@ def test_report_keeps_other_sweeps_and_figures_are_drawn(tmp_path: Path) -> None
         assert sweep(*SMALL, *arguments, "--plot", str(figure)).exit_code == 0
     assert [each.block_k for each in Report.load(path).sweeps] == [32, 64]
     assert Path(f"{path}~").is_file()
-    assert figure.read_text().startswith("<?xml")
+    assert figure.read_text().startswith("<svg xmlns=")
     shown = CliRunner(env={"COLUMNS": "130"}).invoke(main, ["show", str(path)])
     assert shown.exit_code == 0
     assert "Simulated: published models evaluated" in shown.stdout
     assert "13 (e8m13)" in shown.stdout
-    markdown = CliRunner().invoke(main, ["show", str(path), "--format", "markdown"]).stdout
+    markdown = CliRunner().invoke(main, ["show", str(path), "--sweeps", "--format", "markdown"]).stdout
     assert "| e4m3 | 4 | 64 | 2×QGMMA |" in markdown
     assert "Simulated: published models evaluated" in markdown
 
@@ -164,7 +164,7 @@ def test_a_gpu_without_fp8_is_one_sentence() -> None:
         (["--promote-every", "48"], "--promote-every 48 is no multiple of 32, the products of one QGMMA"),
         (["--m", "100"], "--m 100 is no multiple of block-M 64; give 128"),
         (["--k", "1000"], "--k 1000 is no multiple of block-K 32; give 1024"),
-        (["--plot", "x.pdf"], "x.pdf cannot be drawn: give a name that ends in .svg or .png"),
+        (["--plot", "x.pdf"], "x.pdf cannot be drawn: give a name that ends in .svg"),
         (["--ncu"], "a simulated device executes nothing that a profiler could count: leave --ncu out"),
     ],
 )

@@ -68,6 +68,7 @@ instruction                          dots   differ    dots/s     MAC/s
 ──────────────────────────────────────────────────────────────────────
 mma.sync.m16n8k16.f32.f16.f16.f32   3,000        0      RATE      RATE
 wgmma.m64n8k32.f32.e4m3.e4m3        3,000        0      RATE      RATE
+of each instruction: faults in more than 3 in 3,000 of such operands are excluded at 95 %
 2 instructions, 6,000 dot products: 0 differ
 """
 

@@ -66,12 +66,10 @@ def _marked(row: Row, feature: str, role: Role, text: str) -> str:
     """A field's value with the mark of the finding that it is from."""
     finding = row.findings.get(str(Name(feature, role)))
     if finding is None:
-        return text
-    return (
-        f"~{text}"
-        if finding.bound == "suggested"
-        else f"{text}{'?' * (finding.bound == 'undetermined' and bool(finding.left))}"
-    )
+        return text if row.status in ("confirmed", "simulated") else f"~{text}"
+    if finding.bound == "suggested":
+        return f"~{text}"
+    return f"{text}?" if finding.bound == "undetermined" and finding.left else text
 
 
 def _fields(arithmetic: Arithmetic) -> Iterator[tuple[str, str]]:

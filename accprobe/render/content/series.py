@@ -10,7 +10,7 @@ from accprobe.render.content.sweeps import SweepLine, bits, is_promoted_sum, rem
 from accprobe.report.sweeps import OperandSet, SweepRecord
 from accprobe.sass import opcodes
 
-SUMMARY_HEADERS = ("operand\ntype", "\nbits kept", "relative error,\nnormal operands", "TFLOP/s\nat most", "bits\ndiffer")
+SUMMARY_HEADERS = ("operand\ntype", "\nbits kept", "relative\nerror", "TFLOP/s\nat most", "bits\ndiffer")
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,10 @@ def outcome(done: Verification) -> Iterator[str]:
 
 def excluded_faults(done: Verification) -> str:
     """What dot products without a mismatch exclude: of a fault rate above 3/n, one at least of n would have differed with 95 %
-    (the rule of three: Hanley & Lippman-Hand, JAMA 1983). "" where some differed, or so few were tried that nothing follows.
+    (the rule of three: Hanley & Lippman-Hand, JAMA 1983). "" where anything differed, or few were tried.
     """
-    if done.mismatches or done.dots <= 3:
+    wrong_cells = done.cells is not None and bool(done.cells.wrong)
+    if done.mismatches or done.contradicting or wrong_cells or done.dots <= 3:
         return ""
     return f"faults in more than 3 in {done.dots:,} of such operands are excluded at 95 %"
 

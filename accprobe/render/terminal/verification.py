@@ -36,9 +36,10 @@ def verification_table(rows: Sequence[Verified]) -> RenderableType:
     dots, wrong = sum(row.done.dots for row in rows), sum(row.done.mismatches for row in rows)
     total = f"{len(rows)} instructions, {dots:,} dot products: {wrong:,} differ"
     least = min((row.done for row in rows), key=lambda done: done.dots, default=None)
-    excluded = f"; of each instruction, {excluded_faults(least)}" if least and not wrong and excluded_faults(least) else ""
     below = [*_uncovered(rows), *_counterexamples(rows)]
-    return Group(table, *below, Text(total, "bold red" if wrong else "bold").append(excluded, "not bold"))
+    if least and not wrong and (excluded := excluded_faults(least)):
+        below.append(Text(f"of each instruction: {excluded}", "dim"))
+    return Group(table, *below, Text(total, "bold red" if wrong else "bold"))
 
 
 def _cells(done: Verification) -> str:
