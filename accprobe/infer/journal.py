@@ -41,7 +41,7 @@ AGAIN = "asked again"
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class Asked:
     """One question and its answers `d`. before: dot products asked before it.
 
     model: the one that it was asked about, if any, which explains all answers but those of the dot products `wrong`.
@@ -76,7 +76,7 @@ class Journal(Passing):
 
     def __init__(self, device: Device, inst: Instruction) -> None:
         super().__init__(device)
-        self.inst, self.entries, self.budget = inst, list[Entry](), Budget()
+        self.inst, self.entries, self.budget = inst, list[Asked](), Budget()
         self.dots = self.unstable = self._tiles = 0
         self.changed: Counterexample | None = None
         self.when = ""
@@ -171,7 +171,7 @@ class Journal(Passing):
             return np.empty(0, self.inst.d.dtype)
         d = ask()
         model, wrong = (of[0], np.flatnonzero(d != of[1])) if of else (None, np.empty(0, np.intp))
-        self.entries.append(Entry(request, d, self.dots, model, wrong))
+        self.entries.append(Asked(request, d, self.dots, model, wrong))
         self._count(len(d))
         return d
 
@@ -197,7 +197,7 @@ class Journal(Passing):
 
     def _placed(self, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Rows and columns of the cells that the next dot products will be in."""
-        return tile.cells(self.inst, n, self._place)
+        return tile.cells_of(self.inst, n, self._place)
 
     def _count(self, n: int) -> None:
         if self.read.size:

@@ -36,7 +36,7 @@ def tiles(inst: Instruction, count: int) -> int:
     return -(-count // problems(inst))
 
 
-def cells(inst: Instruction, count: int, placement: int = 0) -> tuple[Places, Places]:
+def cells_of(inst: Instruction, count: int, placement: int = 0) -> tuple[Places, Places]:
     """(rows, columns) [count] of the cells that dot products are read from; `placement` is that of their first tile.
 
     As `Tile` of probes/tile.cuh has it.
@@ -46,7 +46,7 @@ def cells(inst: Instruction, count: int, placement: int = 0) -> tuple[Places, Pl
     return (problem + placed // inst.n % (inst.m // few) * few) % inst.m, (problem + placed) % inst.n
 
 
-def named(inst: Instruction, wrong: Marks) -> str:
+def smallest_part(inst: Instruction, wrong: Marks) -> str:
     """The smallest part of the tile that has all of the marked cells, in words; "" where that is all of it, or none is marked.
 
     Lanes and registers are those of D's fragment (PTX ISA, "Matrix Fragments for mma.m16n8k16", "wgmma Register Fragment").

@@ -63,7 +63,7 @@ def instability(journal: Journal) -> str:
     """When and where answers changed, in words; "" where none did."""
     if not journal.unstable:
         return ""
-    part = tile.named(journal.inst, journal.differing)
+    part = tile.smallest_part(journal.inst, journal.differing)
     where = f", in {part} of the tile" if part else ""
     return f"{journal.unstable:,} dot products gave other bits when asked again, {journal.when}{where}"
 
@@ -79,5 +79,5 @@ def _smallest(journal: Journal, model: DotModel, found: list[Counterexample]) ->
 def _cells(journal: Journal) -> Cells | None:
     if not journal.read.size:
         return None
-    wrong = tile.named(journal.inst, journal.differing)
+    wrong = tile.smallest_part(journal.inst, journal.differing)
     return Cells(int(journal.read.sum()), journal.read.size, wrong)

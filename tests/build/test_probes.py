@@ -214,5 +214,5 @@ def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_
         library.count_cells(1)
         library.run(shape, operands, *pointers, ctypes.byref(stored), ctypes.c_ulonglong(count), placement, 2)
         library.count_cells(0)
-        rows, columns = tile.cells(inst, count, placement)
+        rows, columns = tile.cells_of(inst, count, placement)
         np.testing.assert_array_equal(d, (wide + (rows * inst.n + columns).astype(np.uint64)).astype(inst.d.dtype))

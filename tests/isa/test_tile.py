@@ -17,13 +17,13 @@ PACKED = parse("mma.sync.m16n8k16.f16.f16.f16.f16")
 def test_all_placements_read_every_cell_once(shape: tuple[int, int]) -> None:
     inst = next(i for target in ("sm_90a", "sm_100a") for i in catalog(target) if (i.m, i.n) == shape)
     whole = tile.placements(inst) * tile.problems(inst)
-    rows, columns = tile.cells(inst, whole, 5)
+    rows, columns = tile.cells_of(inst, whole, 5)
     assert whole == inst.m * inst.n == len(set(zip(rows.tolist(), columns.tolist(), strict=True)))
 
 
 def test_dot_products_of_one_tile_share_no_row_and_no_column() -> None:
     for placement in range(tile.placements(DENSE)):
-        for line in tile.cells(DENSE, tile.problems(DENSE), placement):
+        for line in tile.cells_of(DENSE, tile.problems(DENSE), placement):
             assert len(set(line.tolist())) == tile.problems(DENSE)
 
 
@@ -59,4 +59,4 @@ EVERY = slice(None)
     ],
 )
 def test_the_smallest_part_that_is_wrong_is_named(inst: Instruction, cells: list[Cell], words: str) -> None:
-    assert tile.named(inst, marked(inst, *cells)) == words
+    assert tile.smallest_part(inst, marked(inst, *cells)) == words

@@ -27,7 +27,7 @@ class Tiled(SimulatedDevice):
         return tile.placements(inst)
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        rows, columns = tile.cells(inst, len(request), placement)
+        rows, columns = tile.cells_of(inst, len(request), placement)
         d = self._fault(super().dot(inst, request), rows=rows, columns=columns, before=self._before)
         self._before += len(request)
         return d.astype(inst.d.dtype)
