@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from accprobe.cli.output import read_report, tell
+from accprobe.errors import AccprobeError
 
 BROKEN = 1
 
@@ -23,12 +24,14 @@ BROKEN = 1
     metavar="TOML",
     help="A file with a list of such lines: require = [...]; may be given again.",
 )
-def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]) -> None:
+@click.option("--allow-simulated", is_flag=True, help="Check published models too, of which nothing is measured.")
+def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...], allow_simulated: bool) -> None:
     """Check a report against a project's requirements.
 
     REPORT is a file or the name of a recorded one. A field is a column of `accprobe show REPORT --format csv`. A value that
     is not known well enough breaks a requirement, and so does one that is not confirmed; a requirement that no measured
-    instruction matches is broken too.
+    instruction matches is broken too. A report of a simulated device was not measured, and is refused, unless
+    --allow-simulated says otherwise.
 
     Needs: nothing.
 
@@ -47,6 +50,8 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
         raise click.UsageError("there is nothing to check: give --require LINE or --file TOML")
     loaded = read_report(report)
     if loaded.device.kind == "simulated":
+        if not allow_simulated:
+            raise AccprobeError(f"{report} is of {loaded.device.name}, nothing was measured; --allow-simulated checks it anyway")
         tell(f"SIMULATED: {report} is of published models, nothing was measured")
     found = check_requirements(loaded, requirements)
     console().print(outcome_text(found))

@@ -60,9 +60,9 @@ def _instructions(architecture: str) -> None:
 
 def _devices() -> None:
     from accprobe.build.driver import why_no_gpu
-    from accprobe.devices import SCHEMES
+    from accprobe.devices import SCHEMES, WORDS_ALONE
 
-    _lines([("auto", "the first GPU; where there is none, sim:h100")])
+    _lines(WORDS_ALONE.items())
     _lines((f"{word}:{rest}", remark) for word, scheme in SCHEMES.items() for rest, remark in scheme.known())
     if reason := why_no_gpu():
         tell(f"no GPU found: {reason}")

@@ -27,7 +27,7 @@ INTERRUPTED = 130
 
 @click.command("run")
 @click.option(
-    "--device", default="auto", show_default=True, metavar="auto|cuda:N|sim:NAME|replay:FILE", help="What to measure."
+    "--device", default="auto", show_default=True, metavar="auto|gpu|cuda:N|sim:NAME|replay:FILE", help="What to measure."
 )
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
 @click.option("--dots", type=PositiveCount(), default=16384, show_default=True, help="Random dot products to verify each on.")
@@ -71,8 +71,11 @@ def run_command(
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices.
 
-    Exit status: 0 every instruction is confirmed, 1 some is not, 2 nothing could be measured, 130 interrupted
-    by Ctrl-C or SIGTERM.
+    Without a GPU, `--device auto` runs published models under a banner: their rows are simulated, never confirmed. In CI, ask
+    for `--device gpu`, which fails instead.
+
+    Exit status: 0 every instruction is confirmed, or simulated with nothing against it, 1 some is not, 2 nothing could be
+    measured, 130 interrupted by Ctrl-C or SIGTERM.
 
     \b
     Example:
@@ -113,17 +116,18 @@ def run_command(
 def _profiler(device: str) -> Profiler:
     """Asks ncu what runs on the device; where it cannot tell, says why: the disassembly stands. Raises AccprobeError."""
     from accprobe.build.driver import why_no_gpu
+    from accprobe.devices import FIRST_GPU, WORDS_ALONE
 
     if device.startswith("sim:"):
         raise AccprobeError("--ncu needs a GPU: a simulated device executes nothing")
-    if device == "auto" and (reason := why_no_gpu()):
+    if device in WORDS_ALONE and (reason := why_no_gpu()):
         raise AccprobeError(f"--ncu needs a GPU: {reason}")
 
     def ask(insts: Sequence[Instruction]) -> Mapping[str, Lowering]:
         from accprobe.audit.ncu import lowerings
 
         try:
-            return lowerings("cuda:0" if device == "auto" else device, insts)
+            return lowerings(FIRST_GPU if device in WORDS_ALONE else device, insts)
         except AccprobeError as e:
             tell(f"nothing is counted, the disassembly stands: {e}")
             return {}
@@ -167,5 +171,5 @@ def _exit(report: Report) -> None:
     if not report.measured:
         reasons = ", ".join(dict.fromkeys(row.reason for row in report.instructions))
         raise AccprobeError(f"none of the {len(report.instructions)} instructions selected can be measured here: {reasons}")
-    if any(row.status != "confirmed" for row in report.measured):
+    if not all(row.holds for row in report.measured):
         sys.exit(NOT_CONFIRMED)

@@ -47,7 +47,7 @@ _SIZE = click.IntRange(1)
 
 
 @click.command("sweep")
-@click.option("--device", default="auto", show_default=True, metavar="auto|cuda:N|sim:NAME", help="What to sweep on.")
+@click.option("--device", default="auto", show_default=True, metavar="auto|gpu|cuda:N|sim:NAME", help="What to sweep on.")
 @click.option("--dtype", "dtypes", type=_NAMES, default="e4m3", show_default=True, metavar="NAME,…", help="Operand types.")
 @click.option("--block-k", "block_ks", type=_NUMBERS, default="32,64,128,256,512", show_default=True, metavar="N,…")
 @click.option("--num-warps", type=_NUMBERS, default="2,4,8", show_default=True, metavar="N,…", help="Warps of a program.")

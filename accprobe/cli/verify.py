@@ -32,7 +32,7 @@ MISMATCH = NOT_CONFIRMED
 
 @click.command("verify")
 @click.argument("models", metavar="REPORT|sim:NAME|sim:all")
-@click.option("--device", metavar="auto|cuda:N|sim:NAME", help="What to hold them against.  [default: the first GPU]")
+@click.option("--device", metavar="auto|gpu|cuda:N|sim:NAME", help="What to hold them against.  [default: gpu]")
 @click.option(
     "--vectors",
     type=click.Path(path_type=Path),
@@ -187,21 +187,13 @@ def _opened(models: str, name: str | None, select: tuple[str, ...]) -> tuple[Dev
     if models == "sim:all":
         raise AccprobeError("sim:all goes with --vectors; for a device, name one chip, such as sim:h100")
     known = named_models(models)
-    device = open_device(name or _first_gpu())
+    device = open_device(name or "gpu")
     fitting = {inst: known[inst] for inst in selected(device, select) if inst in known and device.why_not(inst) is None}
     if not fitting:
         raise AccprobeError(f"{models} has no model of an instruction that {device.name} can run and that is selected")
     if isinstance(device, Prepares):
         device.prepare(fitting)
     return device, fitting
-
-
-def _first_gpu() -> str:
-    from accprobe.build.driver import why_no_gpu
-
-    if reason := why_no_gpu():
-        raise AccprobeError(f"there is nothing to verify on: {reason}; give --device sim:NAME, or --vectors DIR")
-    return "cuda:0"
 
 
 class _Seen(NamedTuple):

@@ -118,7 +118,7 @@ def _breach(row: Row, requirement: Requirement) -> str:
     if not holds(possible(finding, field), operator, wanted):
         left = f", left: {' or '.join(map(str, finding.left))}" if finding.left else ""
         return value(finding, field) + left
-    return "" if row.status == "confirmed" else f"{value(finding, field)}, {row.status}: {row.reason}"
+    return "" if row.holds else f"{value(finding, field)}, {row.status}: {row.reason}"
 
 
 def _fields() -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accprobe.devices.protocol import Device, DeviceKind, dot_expecting
-from accprobe.errors import UnknownName
+from accprobe.errors import DeviceError, UnknownName
 
 __all__ = ["SCHEMES", "Device", "DeviceKind", "Scheme", "dot_expecting", "open_device"]
 
@@ -49,9 +49,12 @@ def _simulated(name: str) -> Device:
 
 
 def _chips() -> Iterable[tuple[str, str]]:
+    from accprobe.model.explained import told_words, words_explained
     from accprobe.model.published import chip, names
 
-    return ((name, f"published models of {chip(name).title}, {chip(name).architecture}") for name in names())
+    for name in names():
+        words = told_words(one for every in words_explained(name).values() for one in every)
+        yield name, f"published models of {chip(name).title}, {chip(name).architecture}; they explain {words}"
 
 
 def _replay(file: str) -> Device:
@@ -69,19 +72,39 @@ SCHEMES = {
 }
 """By the word."""
 
+FIRST_GPU = "cuda:0"
+STAND_IN = "sim:h100"
+
+WORDS_ALONE = {
+    "auto": f"the first GPU; where there is none, {STAND_IN}",
+    "gpu": "the first GPU; where there is none, an error that says why",
+}
+"""Names of devices that have no rest, each with a remark."""
+
 
 def open_device(name: str) -> Device:
-    """The device of that name: one of SCHEMES, as "cuda:0", or "auto" (the first GPU, else a simulated H100).
+    """The device of that name: one of SCHEMES, as "cuda:0", or of WORDS_ALONE, "auto" and "gpu".
 
     Raises UnknownName for another form, DeviceError where the device cannot be opened, RecordingError where the file cannot
     be read.
     """
-    if name == "auto":
-        from accprobe.build.driver import gpu_count
-
-        name = "cuda:0" if gpu_count() else "sim:h100"
+    if name in WORDS_ALONE:
+        name = _first_gpu(name)
     word, colon, rest = name.partition(":")
     if colon and word in SCHEMES:
         return SCHEMES[word].open(rest)
-    *forms, last = ("auto", *(f"{word}:{scheme.rest}" for word, scheme in SCHEMES.items()))
+    *forms, last = (*WORDS_ALONE, *(f"{word}:{scheme.rest}" for word, scheme in SCHEMES.items()))
     raise UnknownName(f"unknown device '{name}'; devices are {', '.join(forms)} and {last} (see `accprobe list --devices`)")
+
+
+def _first_gpu(name: str) -> str:
+    """What "auto" or "gpu" stands for on this machine. Raises DeviceError where "gpu" stands for nothing."""
+    from accprobe.build.driver import why_no_gpu
+
+    reason = why_no_gpu()
+    if reason is None:
+        return FIRST_GPU
+    if name == "auto":
+        return STAND_IN
+    hint = "`accprobe doctor` shows what is missing, and --device sim:NAME shows published models without a GPU"
+    raise DeviceError(f"there is no GPU to measure: {reason}; {hint}")

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
+from accprobe.model.explained import Explained
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
@@ -101,6 +102,13 @@ class Identifies(Protocol):
     """A device that knows which instructions are computed by the very same function: those of equal identity."""
 
     def identity(self, inst: Instruction) -> Hashable: ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A device of published models, which explain words that others recorded on the real chip."""
+
+    def explains(self, inst: Instruction) -> tuple[Explained, ...]: ...
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ from accprobe.devices.protocol import DeviceKind
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, catalog
+from accprobe.model.explained import Explained, words_explained
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
@@ -27,9 +28,11 @@ class SimulatedDevice:
         name: str = "simulated device",
         architecture: str = "sm_90a",
         lowerings: Mapping[Instruction, Lowering] | None = None,
+        explained: Mapping[str, tuple[Explained, ...]] | None = None,
     ) -> None:
         self.name, self.architecture = name, architecture
         self._models, self._lowerings = dict(models), dict(lowerings or {})
+        self._explained = dict(explained or {})
 
     def describe(self) -> dict[str, object]:
         """No facts: nothing but the models is simulated."""
@@ -61,6 +64,10 @@ class SimulatedDevice:
     def lowering(self, inst: Instruction) -> Lowering | None:
         return self._lowerings.get(inst)
 
+    def explains(self, inst: Instruction) -> tuple[Explained, ...]:
+        """Words of the real chip that the instruction's model has, bit for bit."""
+        return self._explained.get(inst.name, ())
+
     def model(self, inst: Instruction) -> DotModel:
         """The model that this device evaluates."""
         return self._models[inst]
@@ -73,4 +80,4 @@ def simulated_device(name: str) -> SimulatedDevice:
     known = known_models(name)
     models = {inst: entry.model for inst, entry in known.items()}
     lowerings = {inst: entry.lowering for inst, entry in known.items()}
-    return SimulatedDevice(models, f"simulated {chip(name).title}", chip(name).architecture, lowerings)
+    return SimulatedDevice(models, f"simulated {chip(name).title}", chip(name).architecture, lowerings, words_explained(name))

@@ -62,7 +62,13 @@ def _side(report: Report) -> dict[str, Any]:
         "architecture": device.architecture,
         "generation": generation(report),
         "instructions": len(report.measured),
+        "explains": [one for row in report.measured for one in _explained(row)],
     }
+
+
+def _explained(row: Row | None) -> list[dict[str, Any]]:
+    """Words of the real chip that a row's published model has."""
+    return [asdict(one) for one in row.explains] if row else []
 
 
 def _pair(pair: Pair) -> dict[str, Any]:
@@ -73,6 +79,7 @@ def _pair(pair: Pair) -> dict[str, Any]:
         "a": pair.a and pair.a.name,
         "b": pair.b and pair.b.name,
         "marks": list(pair.marks),
+        "explains": {side: _explained(row) for side, row in (("a", pair.a), ("b", pair.b))},
         "note": pair.note,
         "fields": [_difference(pair, difference) for difference in pair.differences],
     }

@@ -115,7 +115,7 @@ def _row(row: Row) -> Iterator[str]:
         table = ([_code(line.feature), *map(_plain, (line.value, line.bound, line.note))] for line in found)
         yield _table(("feature", "value", "bound", "note"), table)
         yield from _paragraphs(f"{mark} {note}" for mark, note in notes.items())
-    if row.verification or row.rivals:
+    if row.verification or row.rivals or row.explains:
         yield "### Verification"
         yield _list(map(_plain, (*details.verification(row), *(f"rivals: {line}" for line in details.rivals_left(row)))))
     if row.evidence:

@@ -21,7 +21,8 @@ SEPARATOR = " | "
 """Between the values of one column."""
 
 _COVERAGE = ("answers", "contradicting", "cells_read", "cells_of", "events_hit", "events_possible")
-_NUMBERS = ("m", "n", "k", "dots", "mismatches", *_COVERAGE, "rivals_tried", "rivals_left", "unstable", "seconds")
+_ROW = ("rivals_tried", "rivals_left", "unstable", "words_explained", "seconds")
+_NUMBERS = ("m", "n", "k", "dots", "mismatches", *_COVERAGE, *_ROW)
 
 
 def records(report: Report) -> Iterator[Record]:
@@ -75,6 +76,7 @@ def record(row: Row) -> Record:
         "rivals_tried": rivals.tried if rivals else None,
         "rivals_left": len(rivals.survived) if rivals else None,
         "unstable": row.unstable if row.status != "skipped" else None,
+        "words_explained": sum(one.words for one in row.explains) or None,
         "seconds": row.seconds,
     }
     for name in finding_names():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from accprobe.infer.from_model import findings_of
 from accprobe.isa.instructions import Instruction, catalog
+from accprobe.model.explained import Explained, words_explained
 from accprobe.model.published import KnownModel, chip, known_models
 from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
 from accprobe.report.rows import Row
@@ -13,11 +14,11 @@ NO_MODEL = "no published model"
 
 
 def published(name: str) -> Report:
-    """The models of a chip ("h100" or "sim:h100") as a report: every row `unverified`, for nothing was tried on anything.
+    """The models of a chip ("h100" or "sim:h100") as a report: every row `simulated`, with a reason, for nothing was tried.
 
     Raises UnknownName with the known chips.
     """
-    known, models = chip(name), known_models(name)
+    known, models, explained = chip(name), known_models(name), words_explained(name)
     return Report(
         schema=SCHEMA,
         tool=Tool.current(),
@@ -25,20 +26,21 @@ def published(name: str) -> Report:
         seed=0,
         device=DeviceRecord(kind="simulated", name=f"simulated {known.title}", architecture=known.architecture),
         run=Run(jobs=0, seconds=0.0, selected=len(catalog(known.architecture))),
-        instructions=tuple(_row(inst, models.get(inst)) for inst in catalog(known.architecture)),
+        instructions=tuple(_row(inst, models.get(inst), explained.get(inst.name, ())) for inst in catalog(known.architecture)),
     )
 
 
-def _row(inst: Instruction, known: KnownModel | None) -> Row:
+def _row(inst: Instruction, known: KnownModel | None, explains: tuple[Explained, ...]) -> Row:
     if known is None:
         return Row(name=inst.name, status="skipped", reason=NO_MODEL)
     return Row(
         name=inst.name,
-        status="unverified",
+        status="simulated",
         reason=NOT_MEASURED,
         opcodes=known.lowering.matrix,
         lowering=known.lowering.sequence,
         opcode_source=known.lowering.source,
         findings=findings_of(inst, known.model),
         model=known.model,
+        explains=explains,
     )

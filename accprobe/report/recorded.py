@@ -7,15 +7,17 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from accprobe.errors import ReportError, nearest
+from accprobe.model.explained import EXPLAINED
 
 ATLAS = "lowering"
-"""Beside the reports lies the atlas of lowerings, which `accprobe sass --arch` writes."""
+"""Beside the reports lies the atlas of lowerings, which `accprobe sass --arch` writes; and what published models explain."""
 
 
 def recorded() -> list[str]:
     """Names of the reports that come with accprobe."""
     entries = files("accprobe.reports").iterdir()
-    return sorted(name for entry in entries if entry.name.endswith(".json") and (name := entry.name[:-5]) != ATLAS)
+    names = (entry.name.removesuffix(".json") for entry in entries if entry.name.endswith(".json"))
+    return sorted(name for name in names if name not in (ATLAS, EXPLAINED))
 
 
 def find(name: str | Path) -> Path | Traversable:

@@ -81,6 +81,10 @@ class Report(BaseModel):
         names = [row.name for row in self.instructions]
         if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
             raise ValueError(f"instructions: {twice} is there twice")
+        wrong = "confirmed" if self.device.kind == "simulated" else "simulated"
+        if wrong in (statuses := [row.status for row in self.instructions]):
+            where = f"instructions.{statuses.index(wrong)}.status"
+            raise ValueError(f"{where}: '{wrong}', yet the device's kind is '{self.device.kind}'")
         return self
 
     @classmethod

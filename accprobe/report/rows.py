@@ -12,6 +12,7 @@ from accprobe.infer.neighbours.rival import Deviation
 from accprobe.isa import instructions
 from accprobe.isa.instructions import Instruction
 from accprobe.model import notation
+from accprobe.model.explained import Explained
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Exchange, digits
 from accprobe.sass.lowering import OpcodeSource
@@ -65,6 +66,7 @@ class Row(BaseModel):
 
     opcodes: the matrix opcodes that ran; lowering: (opcode, count) of all arithmetic that it became.
     unstable: dot products that gave other bits when asked a second time. evidence: by feature, what decided it.
+    explains: of a simulated device, words that others recorded on the real chip and that its published model has.
     """
 
     model_config = STRICT
@@ -82,11 +84,17 @@ class Row(BaseModel):
     rivals: Rivals | None = None
     unstable: int = 0
     seconds: float | None = None
+    explains: tuple[Explained, ...] = ()
     evidence: dict[str, tuple[Exchange, ...]] = {}
 
     @property
     def instruction(self) -> Instruction:
         return instructions.parse(self.name)
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing speaks against the row: it is confirmed, or simulated and would be confirmed were it measured."""
+        return self.status == "confirmed" or (self.status == "simulated" and not self.reason)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -94,11 +102,11 @@ class Row(BaseModel):
             inst = self.instruction
         except AccprobeError as e:
             raise ValueError(f"name: {e}") from None
-        if self.status in ("confirmed", "inferred") and self.model is None:
+        if (self.holds or self.status == "inferred") and self.model is None:
             raise ValueError(f"status: '{self.status}', yet there is no model")
         agrees = self.verification and self.verification.dots and not self.verification.mismatches
-        if self.status == "confirmed" and not (agrees and self.opcodes):
-            raise ValueError("status: 'confirmed', yet no opcode is named or random dot products are missing or differ")
+        if self.holds and not (agrees and self.opcodes):
+            raise ValueError(f"status: '{self.status}', yet no opcode is named or random dot products are missing or differ")
         if misplaced := next((name for name, finding in self.findings.items() if finding.evidence), None):
             raise ValueError(f"findings.{misplaced}.evidence: evidence stands beside the findings")
         shown = {f"evidence.{name}.{i}": each for name, every in self.evidence.items() for i, each in enumerate(every)}

@@ -1,6 +1,7 @@
 """Reports of schema 1, as accprobe 0.1 wrote them, turned into such as are written today.
 
-What differs: rivals that survived were a field and a text, "12 in the sum with product 0 and alignment_rounding floor".
+What differs: rivals that survived were a field and a text, "12 in the sum with product 0 and alignment_rounding floor"; rows
+of simulated devices were confirmed.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ def converted(text: bytes) -> str:
     """The file's text as one of schema 2. What is wrong with it otherwise is left for the reader to tell."""
     data = json.loads(text)
     data["schema"] = 2
-    rows = data.get("instructions")
+    rows, device = data.get("instructions"), data.get("device")
+    simulated = isinstance(device, dict) and device.get("kind") == "simulated"
     for row in rows if isinstance(rows, list) else ():
+        if simulated and isinstance(row, dict) and row.get("status") == "confirmed":
+            row["status"] = "simulated"
         rivals = row.get("rivals") if isinstance(row, dict) else None
         if isinstance(rivals, dict) and isinstance(rivals.get("survived"), list):
             rivals["survived"] = [_deviation(rival) for rival in rivals["survived"]]

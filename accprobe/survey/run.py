@@ -16,7 +16,7 @@ from accprobe.report.report import Report, Run
 from accprobe.report.rows import Row
 from accprobe.sass.lowering import Lowering
 from accprobe.survey.selection import selected
-from accprobe.survey.surveyor import copied, counted, witnessed
+from accprobe.survey.surveyor import copied, counted, labelled, witnessed
 from accprobe.survey.workers import default_jobs, here, in_processes
 
 DOTS = 1 << 14
@@ -84,9 +84,9 @@ def survey(
         for row, exchanges in measured:
             if row.name in executed:
                 row = counted(row, executed[row.name])
-            rows[row.name] = row
-            rows |= {inst.name: copied(row, inst, opened.lowering(inst)) for inst in members[row.name]}
-            keep([row, *(rows[inst.name] for inst in members[row.name])], exchanges)
+            alike = [row, *(copied(row, inst, opened.lowering(inst)) for inst in members[row.name])]
+            rows |= {each.name: labelled(each, opened) for each in alike}
+            keep(alike, exchanges)
             on_row(so_far())
     return so_far()
 

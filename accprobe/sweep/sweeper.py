@@ -87,7 +87,7 @@ def _bench(opened: Device, name: str) -> Bench | None:
 
 
 def _index(name: str) -> int:
-    """Of a GPU, in "cuda:1"; 0 in "auto"."""
+    """Of a GPU, in "cuda:1"; 0 in "auto" and "gpu"."""
     return int(name.partition(":")[2] or 0)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from accprobe.compare.diff import By, Diff, Pair, Verdict, generation, marked
+from accprobe.model.explained import told_words
 from accprobe.model.features import IMPORTANCE, title
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.verification import coverage
@@ -117,10 +118,19 @@ def sides(diff: Diff) -> tuple[str, str]:
 def _side(side: str, report: Report) -> str:
     name = f"{side}: {report.device.name}, {report.device.architecture}, {generation(report)}"
     if report.device.kind == "simulated":
-        return f"{name}: SIMULATED, published models of {len(report.measured)} instructions; nothing was measured"
+        models = f"published models of {len(report.measured)} instructions; nothing was measured"
+        return f"{name}: SIMULATED, {models}{_explained(report)}"
     counts = Counter(row.status for row in report.measured)
     told = [f"{name}: {', '.join(f'{count} {status}' for status, count in counts.items())}"]
     return "; ".join(filter(None, (*told, coverage([row.verification for row in report.measured if row.verification]))))
+
+
+def _explained(report: Report) -> str:
+    """ "; 8 of mma.sync explain 40,000 words recorded on a B200 (MATLAB-tensor-core b12b5a7)"."""
+    rows = [row for row in report.measured if row.explains]
+    families = Counter(row.instruction.family.name for row in rows)
+    which = " and ".join(f"{count} of {family}" for family, count in families.items())
+    return f"; {which} explain {told_words(one for row in rows for one in row.explains)}" if rows else ""
 
 
 def _entry(pairs: Sequence[Pair]) -> AlikePairs:

@@ -45,6 +45,7 @@ _WORDS = {
     "unstable": "the device gave two answers to one question",
     "unverified": "there is no model, the expected unit did not run, or which one ran is not known",
     "simulated": "computed from models; no hardware answered",
+    "words explained": "results that others recorded on the real chip, and that the published model has, bit for bit",
 }
 
 GLOSSARY: dict[str, str] = _WORDS | {feature.title: feature.says for feature in FEATURES.values()}

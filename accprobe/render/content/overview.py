@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, get_args
 
+from accprobe.model.explained import told_words
 from accprobe.render.content.cells import cells
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.phrases import Phrase, Phrases
@@ -18,7 +19,7 @@ FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz 
 
 
 class Reason(NamedTuple):
-    """Instructions that are not confirmed, and why."""
+    """Instructions that are not confirmed, or simulated and would not be, and why."""
 
     status: Status
     reason: str
@@ -63,7 +64,7 @@ def measured_with(report: Report) -> str:
 
 
 def legend(rows: list[Row]) -> Iterator[str]:
-    """What the marks in the table mean, of those that it has."""
+    """What the marks in the table mean, of those that it has; and what vouches for models that were not measured."""
     every = [text for row in rows for text in cells(row)]
     if any(text.startswith("≥") for text in every):
         yield "≥: a lower bound, the operands' formats reach no further."
@@ -84,13 +85,19 @@ def legend(rows: list[Row]) -> Iterator[str]:
             f"{mark}, several values explain everything seen; instructions by feature: {features}."
             " With an instruction's name `show` lists the values."
         )
+    alike: dict[str, list[str]] = {}
+    for row in rows:
+        if row.explains:
+            alike.setdefault(told_words(row.explains), []).append(row.name)
+    for words, names in alike.items():
+        yield f"Each published model explains {words}, 0 wrong: {', '.join(brace_patterns(names))}."
 
 
 def reasons(rows: Iterable[Row]) -> list[Reason]:
     """Why rows are not confirmed, those of one status and reason together; that a row is simulated is no news by itself."""
     found: dict[tuple[Status, str], list[str]] = {}
     for row in rows:
-        if row.status != "confirmed" and (row.status, row.reason) != ("simulated", ""):
+        if not row.holds:
             found.setdefault((row.status, row.reason), []).append(row.name)
     return [Reason(*why, tuple(names)) for why, names in found.items()]
 

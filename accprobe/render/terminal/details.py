@@ -37,7 +37,7 @@ def _sections(row: Row) -> Iterator[tuple[str, RenderableType]]:
         yield "arithmetic", _hanging(details.arithmetics(row, row.model))
     if row.findings:
         yield "findings", _findings(row)
-    if row.verification:
+    if row.verification or row.explains:
         yield "verification", _hanging(details.verification(row))
     if row.rivals:
         yield "rivals", _hanging(details.rivals_left(row))
