@@ -98,7 +98,7 @@ def copied(row: Row, inst: Instruction, lowering: Lowering | None) -> Row:
 
 
 def labelled(row: Row, device: Device) -> Row:
-    """The row as the report has it: of a simulated device it is `simulated`, and its reason says why it would not be confirmed."""
+    """The row as the report has it: of a simulated device it is `simulated`; its reason says what else is in the way."""
     if device.kind != "simulated":
         return row
     explains = device.explains(row.instruction) if isinstance(device, Explains) else ()

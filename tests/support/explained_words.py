@@ -1,5 +1,6 @@
-"""What published models explain of the results of real hardware that lie on this disk: `python tests/support/explained_words.py`
-writes `reports/explained.json` again, each set of results as `accprobe verify sim:all --vectors DIR --format json` tells it.
+"""What published models explain of recorded results of hardware: `python tests/support/explained_words.py` writes it again.
+
+It stands in `reports/explained.json`, each set of results as `accprobe verify sim:all --vectors DIR --format json` tells it.
 """
 
 from __future__ import annotations
