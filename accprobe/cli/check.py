@@ -51,7 +51,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
     loaded = read_report(report)
     if loaded.device.kind == "simulated":
         if not allow_simulated:
-            raise AccprobeError(f"{report}: {loaded.device.name}, nothing was measured; --allow-simulated checks it all the same")
+            raise AccprobeError(f"{report}: {loaded.device.name}, nothing was measured; --allow-simulated checks it still")
         tell(f"SIMULATED: {report} is of published models, nothing was measured")
     found = check_requirements(loaded, requirements)
     console().print(outcome_text(found))

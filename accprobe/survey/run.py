@@ -16,7 +16,8 @@ from accprobe.report.report import Report, Run
 from accprobe.report.rows import Row
 from accprobe.sass.lowering import Lowering
 from accprobe.survey.selection import selected
-from accprobe.survey.surveyor import copied, counted, labelled, witnessed
+from accprobe.survey.surveyor import copied, counted, witnessed
+from accprobe.survey.verdict import labelled
 from accprobe.survey.workers import default_jobs, here, in_processes
 
 DOTS = 1 << 14

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from accprobe.devices.protocol import Device, Explains
+from accprobe.devices.protocol import Device
 from accprobe.devices.recorder import RecordedDevice
 from accprobe.devices.recording import Exchanges
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
@@ -95,14 +95,6 @@ def copied(row: Row, inst: Instruction, lowering: Lowering | None) -> Row:
     if row.model is not None:
         changes["status"], changes["reason"] = verdict(inst, row, lowering)
     return told(row.model_copy(update=changes))
-
-
-def labelled(row: Row, device: Device) -> Row:
-    """The row as the report has it: of a simulated device it is `simulated`; its reason says what else is in the way."""
-    if device.kind != "simulated":
-        return row
-    explains = device.explains(row.instruction) if isinstance(device, Explains) else ()
-    return row.model_copy(update={"status": "simulated", "explains": explains})
 
 
 def counted(row: Row, executed: Lowering) -> Row:

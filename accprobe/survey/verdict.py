@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from accprobe.devices.protocol import Device, Explains
 from accprobe.infer.findings import Finding
 from accprobe.isa.instructions import Instruction
 from accprobe.report.rows import Row, Status
@@ -30,6 +31,14 @@ def told(row: Row) -> Row:
     if row.status == "confirmed":
         return row
     return row.model_copy(update={"findings": {name: _suggested(finding) for name, finding in row.findings.items()}})
+
+
+def labelled(row: Row, device: Device) -> Row:
+    """The row as the report has it: of a simulated device it is `simulated`; its reason says what else is in the way."""
+    if device.kind != "simulated":
+        return row
+    explains = device.explains(row.instruction) if isinstance(device, Explains) else ()
+    return row.model_copy(update={"status": "simulated", "explains": explains})
 
 
 def _disproved(done: Verification) -> str:

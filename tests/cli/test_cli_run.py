@@ -15,6 +15,8 @@ from click.testing import CliRunner, Result
 from fakes import DENSE, FakeDevice
 
 from accprobe.cli import main
+from accprobe.devices import open_device
+from accprobe.devices.simulated import simulated_device
 from accprobe.errors import DeviceError
 from accprobe.infer.contest import Contest
 from accprobe.report.report import Report
@@ -172,8 +174,8 @@ def test_disk_that_fills_up_is_told(device: FakeDevice) -> None:
 @pytest.mark.parametrize(
     ("device_name", "sentence"),
     [
-        ("gpu", "unknown device 'gpu'; devices are auto, cuda:N, sim:NAME and replay:FILE (see `accprobe list --devices`)"),
-        ("cuda", "unknown device 'cuda'; devices are auto, cuda:N, sim:NAME and replay:FILE"),
+        ("cuda", "unknown device 'cuda'; devices are auto, gpu, cuda:N, sim:NAME and replay:FILE (see `accprobe list"),
+        ("gpu:0", "unknown device 'gpu:0'; devices are auto, gpu, cuda:N, sim:NAME and replay:FILE"),
         ("cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),
         ("sim:h1000", "no published model of 'sim:h1000'; did you mean sim:h100, sim:v100 or sim:h200?\n"),
     ],
@@ -184,13 +186,52 @@ def test_unknown_device_is_told(device_name: str, sentence: str) -> None:
     assert result.stderr.startswith(f"accprobe: {sentence}")
 
 
-def test_without_a_gpu_the_simulation_is_loud(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: "there is no NVIDIA driver")
-    monkeypatch.setattr("accprobe.build.driver.gpu_count", lambda: 0)
-    result = CliRunner().invoke(main, ["run", "--select", "mma.sync.m8n8k16.s32.s8.s8.s32", "--format", "json"])
+
+
+SOME = ("--select", "mma.sync.m8n8k16.s32.s8.s8.s32")
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_without_a_gpu_the_simulation_is_loud_and_confirms_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    result = CliRunner().invoke(main, ["run", *SOME, "--format", "json", "-o", str(path)])
     assert result.stderr == "accprobe: SIMULATED: no GPU found (there is no NVIDIA driver); this is simulated H100\n"
-    device = json.loads(result.stdout)["device"]
-    assert (device["kind"], device["reason"]) == ("simulated", "there is no NVIDIA driver")
+    told = json.loads(result.stdout)
+    assert (told["device"]["kind"], told["device"]["reason"]) == ("simulated", "there is no NVIDIA driver")
+    assert [(row["status"], row.get("reason", "")) for row in told["instructions"]] == [("simulated", "")]
+    assert result.exit_code == 0
+    for form in ("terminal", "markdown", "csv", "jsonl", "json"):
+        shown = CliRunner().invoke(main, ["show", str(path), "--format", form]).stdout
+        assert "simulated" in shown
+        assert "confirmed" not in result.stdout + shown
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("command", [["run"], ["verify", "h200"], ["sweep"]], ids=lambda words: words[0])
+def test_gpu_means_a_gpu(command: list[str]) -> None:
+    result = CliRunner().invoke(main, [*command, "--device", "gpu"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "accprobe: there is no GPU to measure: there is no NVIDIA driver; `accprobe doctor` shows what is missing, and"
+        " --device sim:NAME shows published models without a GPU\n"
+    )
+
+
+def test_gpu_and_auto_are_the_first_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: None)
+    monkeypatch.setattr("accprobe.devices.cuda.CudaDevice", lambda index: f"GPU {index}")
+    assert [open_device(name) for name in ("gpu", "auto", "cuda:1")] == ["GPU 0", "GPU 0", "GPU 1"]
+
+
+def test_simulated_row_that_would_not_be_confirmed_gives_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey_run, "open_device", lambda name: simulated_device("h100"))
+    result = run(*SOME, "--dots", "2")
+    assert result.exit_code == 1
+    why = "simulated: 2 random dot products are not enough for every kind of operands; give more --dots: "
+    assert why in " ".join(result.stdout.split())
 
 
 def test_the_default_number_of_dots_is_the_survey_s() -> None:

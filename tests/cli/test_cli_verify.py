@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from hardware_vectors import VECTORS, needs_vectors
+from hardware_vectors import FOLDERS, needs_vectors
+from measured import Measured
 
 from accprobe import devices
 from accprobe.cli import main
@@ -37,13 +38,11 @@ def verify(*arguments: str, columns: int = 120) -> Result:
     return CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["verify", *arguments])
 
 
-class Gpu(SimulatedDevice):
+class Gpu(Measured):
     """What `cuda:0` is in these tests: a few SMs, one of which may compute another model."""
 
-    kind = "cuda"
-
     def __init__(self, models: Mapping[Instruction, DotModel], sick: Mapping[Instruction, DotModel] | None = None) -> None:
-        super().__init__(models, "Fake GPU")
+        super().__init__(models)
         self._sick = SimulatedDevice(sick or models)
 
     def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int, Bits]:
@@ -211,7 +210,7 @@ def test_without_a_gpu_there_must_be_something_else(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: "there is no NVIDIA driver")
     result = verify("h200")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "nothing to verify on: there is no NVIDIA driver; give --device sim:NAME, or --vectors DIR" in result.stderr
+    assert result.stderr.startswith("accprobe: there is no GPU to measure: there is no NVIDIA driver; ")
 
 
 def test_simulated_device_is_called_simulated() -> None:
@@ -336,8 +335,9 @@ def test_a_gpu_that_is_not_known(vectors: Path) -> None:
 
 
 @needs_vectors
-def test_every_recorded_result_of_hardware() -> None:
-    result = verify("sim:all", "--vectors", str(VECTORS))
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_every_recorded_result_of_hardware(folder: Path) -> None:
+    result = verify("sim:all", "--vectors", str(folder))
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.endswith("22 sets of results, 110,000 dot products: 0 differ\n")
     assert "as mma.sync.m16n8k32.f32.e4m3.e4m3.f32 5,000 would differ" in result.stdout

@@ -3,12 +3,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from fakes import SPARSE, fake_report, float_row
+from fakes import SPARSE, fake_report, float_row, simulated_report
 
 from accprobe.cli import main
 from accprobe.compare.requirements import NO_MATCH, check_requirements, parse_requirement
 from accprobe.errors import RequirementError
 from accprobe.report.columns import is_number, record
+from accprobe.report.published import NOT_MEASURED, published
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 
@@ -187,11 +188,46 @@ def test_missing_file_and_nothing_to_check_are_told(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (2, "accprobe: there is nothing to check: give --require LINE or --file TOML\n")
 
 
-def test_simulated_report_is_announced(tmp_path: Path) -> None:
+@pytest.fixture
+def simulated(tmp_path: Path) -> Path:
     path = tmp_path / "r.json"
-    fake_report(
-        float_row(WGMMA, 13, QGMMA), device={"kind": "simulated", "name": "simulated H100", "architecture": "sm_90a"}
-    ).save(path)
-    result = run(str(path), "--require", "*: effective_bits >= 13")
-    assert result.exit_code == 0
-    assert result.stderr == f"accprobe: SIMULATED: {path} is of published models, nothing was measured\n"
+    simulated_report(float_row(WGMMA, 13, QGMMA)).save(path)
+    return path
+
+
+def test_simulated_report_is_refused(simulated: Path) -> None:
+    result = run(str(simulated), "--require", "*: effective_bits >= 13")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"accprobe: {simulated}: simulated H100, nothing was measured; --allow-simulated checks it still\n"
+    )
+
+
+def test_published_models_are_refused_and_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    published("h100").save(path)
+    line = f"{WGMMA}: effective_bits >= 13"
+    assert run(str(path), "--require", line).exit_code == 2
+    result = run(str(path), "--require", line, "--allow-simulated")
+    assert result.exit_code == 1
+    assert f"found 13, simulated: {NOT_MEASURED}: {WGMMA}" in result.stdout
+
+
+def test_simulated_report_is_announced_where_it_is_allowed(simulated: Path) -> None:
+    kept = run(str(simulated), "--require", "*: effective_bits >= 13", "--allow-simulated")
+    assert kept.exit_code == 0
+    assert kept.stderr == f"accprobe: SIMULATED: {simulated} is of published models, nothing was measured\n"
+    broken = run(str(simulated), "--require", "*: status == confirmed", "--allow-simulated")
+    assert broken.exit_code == 1
+    assert f"found simulated: {WGMMA}" in broken.stdout
+
+
+def test_simulated_row_with_a_reason_breaks() -> None:
+    reason = "3 of 100 dot products differ from the model"
+    what = simulated_report(float_row(WGMMA, 13, QGMMA, reason=reason))
+    assert found(what, "*: effective_bits >= 13") == [f"13, simulated: {reason}"]
+
+
+def test_measured_report_needs_no_allowance() -> None:
+    plain, allowed = (run("h200", "--require", "*: dots >= 1", *flag) for flag in ((), ("--allow-simulated",)))
+    assert (plain.exit_code, plain.stdout, plain.stderr) == (allowed.exit_code, allowed.stdout, allowed.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import HMMA_OF_FP8, SPARSE, fake_report, float_row
+from fakes import HMMA_OF_FP8, SPARSE, fake_report, float_row, simulated_report
 
 from accprobe.compare.diff import Diff, Pair, diff
 from accprobe.compare.headline import headline
@@ -107,8 +107,7 @@ def test_another_opcode_is_a_change_and_modifiers_are_not() -> None:
 
 def test_what_one_side_does_not_know_is_undecided() -> None:
     failed = {"name": WGMMA, "status": "unverified", "reason": "it failed"}
-    simulated = {"kind": "simulated", "name": "simulated GPU", "architecture": "sm_90a"}
-    pair = only_pair(diff(fake_report(failed), fake_report(float_row(WGMMA, 13, QGMMA), device=simulated)))
+    pair = only_pair(diff(fake_report(failed), simulated_report(float_row(WGMMA, 13, QGMMA))))
     assert pair.verdict == "undecided"
     assert {"ran_as", "effective_bits", "order"} <= {d.field for d in pair.differences}
     assert {d.a for d in pair.differences} == {"not known"}

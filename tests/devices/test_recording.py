@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from fakes import DENSE, SPARSE, WIDE, FakeDevice
+from measured import Measured
 from replaying import ContinuedReplay
 from telling import told
 
@@ -20,7 +21,7 @@ from accprobe.devices import Device, open_device, recording
 from accprobe.devices.recorder import RecordedDevice
 from accprobe.devices.recording import Recording
 from accprobe.devices.replay import ReplayDevice
-from accprobe.devices.simulated import SimulatedDevice, simulated_device
+from accprobe.devices.simulated import simulated_device
 from accprobe.errors import DeviceError, NotRecorded, RecordingError
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
@@ -34,16 +35,13 @@ SOME = ["wgmma.m64n8k32.f32.e4m3.e4m3*", "mma.sync.m16n8k16.f16.f16.f16.f16", "m
 FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
 
 
-class Unlike(SimulatedDevice):
-    """A simulated GPU whose instructions are no pure functions, as a real one's are not known to be."""
-
-    kind = "cuda"
-    pure = False
+class Unlike(Measured):
+    """A GPU whose instructions are no pure functions, as a real one's are not known to be."""
 
     def __init__(self) -> None:
         known = known_models("h100")
         lowerings = {inst: entry.lowering for inst, entry in known.items()}
-        super().__init__({inst: entry.model for inst, entry in known.items()}, "Fake GPU", "sm_90a", lowerings)
+        super().__init__({inst: entry.model for inst, entry in known.items()}, lowerings=lowerings)
 
     def identity(self, inst: Instruction) -> None:
         return None
@@ -64,15 +62,19 @@ def replayed(path: Path, jobs: int = 1, **asked: int) -> Report:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("device", [Unlike, lambda: simulated_device("h100")], ids=["gpu", "simulated"])
-def test_replay_gives_the_same_report(device: Callable[[], Device], jobs: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("device", "status", "kind"),
+    [(Unlike, "confirmed", "replay"), (lambda: simulated_device("h100"), "simulated", "simulated")],
+    ids=["gpu", "simulated"],
+)
+def test_replay_gives_the_same_report(device: Callable[[], Device], status: str, kind: str, jobs: int, tmp_path: Path) -> None:
     path = tmp_path / "r.npz"
     first = recorded(device(), path)
     assert len(first.measured) == 5
-    assert {row.status for row in first.measured} == {"confirmed"}
+    assert {(row.status, row.reason) for row in first.measured} == {(status, "")}
     again = replayed(path, jobs)
     assert told(again) == told(first)
-    assert again.device.kind == ("replay" if first.device.kind == "cuda" else "simulated")
+    assert again.device.kind == kind
 
 
 def test_same_answers_are_the_same_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from fakes import fake_report, float_row
+from fakes import fake_report, float_row, simulated_report
 
 from accprobe.cli import main
 from accprobe.compare.diff import diff
@@ -168,8 +168,9 @@ def test_some_instructions_are_reproduced_by_name() -> None:
 
 
 def test_simulated_report_says_so_and_names_its_device() -> None:
-    device = {"kind": "simulated", "name": "simulated H100", "architecture": "sm_90a"}
-    text = report_page(fake_report(device=device))
+    text = report_page(simulated_report())
+    assert text.count('<td class="status simulated">simulated</td>') == 3
+    assert "confirmed" not in text.partition('id="glossary"')[0].partition("</style>")[2]
     assert '<p class="banner bad">SIMULATED: these are published models, nothing was measured.</p>' in text
     assert "--device sim:h100 " in text
     assert "accprobe run" not in report_page(published("v100"))

@@ -2,7 +2,7 @@ import itertools
 import re
 
 import pytest
-from fakes import HMMA_OF_FP8, fake_report, float_row
+from fakes import HMMA_OF_FP8, fake_report, float_row, simulated_report
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
@@ -221,9 +221,10 @@ def test_what_all_rows_have_alike_goes_before_what_tells_them_apart() -> None:
 
 
 def test_simulated_instructions_are_not_said_to_be_measured() -> None:
-    device = {"kind": "simulated", "name": "simulated H100", "architecture": "sm_90a"}
-    shown = text(report_table(fake_report(device=device), 160))
-    assert "3 instructions simulated in 1.5 s" in shown
+    shown = text(report_table(simulated_report(), 160))
+    assert "3 instructions simulated in 1.5 s: 3 simulated; 1 skipped" in shown
+    assert "confirmed" not in shown
+    assert not [line for line in shown.splitlines() if line.startswith("simulated: ")]
     assert "accprobe list" not in shown
 
 
@@ -245,8 +246,7 @@ def test_report_that_was_cut_short_says_so() -> None:
 
 
 def test_stand_in_for_a_gpu_is_loud() -> None:
-    device = {"kind": "simulated", "name": "simulated H100", "architecture": "sm_90a", "reason": "there is no NVIDIA driver"}
-    first, *_ = text(report_table(fake_report(device=device), 160)).splitlines()
+    first, *_ = text(report_table(simulated_report(reason="there is no NVIDIA driver"), 160)).splitlines()
     assert first == "SIMULATED: no GPU found (there is no NVIDIA driver); these are published models, nothing was measured"
 
 

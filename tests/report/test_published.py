@@ -56,7 +56,7 @@ def test_every_model_is_there_and_nothing_looks_measured(chip: str) -> None:
     assert [row.instruction for row in report.measured] == list(known_models(chip))
     assert report.device.kind == "simulated"
     assert {(row.status, row.reason, row.opcode_source) for row in report.measured} == {
-        ("unverified", NOT_MEASURED, "known model")
+        ("simulated", NOT_MEASURED, "known model")
     }
     assert not any(row.verification or row.rivals or row.evidence for row in report.instructions)
     assert Report.model_validate_json(report.dumps()) == report

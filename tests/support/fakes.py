@@ -134,6 +134,17 @@ def report_data(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
     }
 
 
+SIMULATED = {"kind": "simulated", "name": "simulated H100", "architecture": "sm_90a"}
+
+
+def simulated_report(*rows: dict[str, Any], **device: Any) -> Report:
+    """The same of published models: what would be confirmed of a GPU is simulated."""
+    data = report_data(*rows, device=SIMULATED | device)
+    for row in data["instructions"]:
+        row["status"] = {"confirmed": "simulated"}.get(row["status"], row["status"])
+    return fake_report(*data["instructions"], device=data["device"])
+
+
 def fake_report(*rows: dict[str, Any], **changes: Any) -> Report:
     import json
 
