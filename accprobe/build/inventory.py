@@ -59,13 +59,7 @@ def inventory() -> list[Item]:
     profiler = {True: "", False: "counters are for root only: see ERR_NVGPUCTRPERM", None: ""}[driver.profiler_open()]
     return [
         Item("driver", "running anything on a GPU", driver.version(), install.DRIVER),
-        Item(
-            "GPU",
-            "measuring, --device gpu",
-            str(gpus) if gpus else None,
-            "`--device sim:NAME` needs none",
-            driver.why_no_gpu() or "",
-        ),
+        Item("GPU", "--device gpu", str(gpus) if gpus else None, "`--device sim:NAME` needs none", driver.why_no_gpu() or ""),
         Item("cupy", "launching probes", packages["cupy"], install.EITHER_GPU_STACK),
         Item("cuda.core", "compiling probes", packages["cuda_core"], install.EITHER_GPU_STACK),
         Item("nvrtc", "compiling probes", _nvrtc_version(), install.EITHER_GPU_STACK),

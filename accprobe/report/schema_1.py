@@ -1,7 +1,7 @@
 """Reports of schema 1, as accprobe 0.1 wrote them, turned into such as are written today.
 
 What differs: rivals that survived were a field and a text, "12 in the sum with product 0 and alignment_rounding floor"; rows
-of simulated devices were confirmed.
+of simulated devices were confirmed, inferred or unverified.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def converted(text: bytes) -> str:
     rows, device = data.get("instructions"), data.get("device")
     simulated = isinstance(device, dict) and device.get("kind") == "simulated"
     for row in rows if isinstance(rows, list) else ():
-        if simulated and isinstance(row, dict) and row.get("status") == "confirmed":
+        if simulated and isinstance(row, dict) and row.get("status") in ("confirmed", "inferred", "unverified"):
             row["status"] = "simulated"
         rivals = row.get("rivals") if isinstance(row, dict) else None
         if isinstance(rivals, dict) and isinstance(rivals.get("survived"), list):

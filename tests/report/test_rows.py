@@ -12,6 +12,7 @@ from fakes import fake_report, float_row
 
 from accprobe.cli import main
 from accprobe.report.columns import records
+from accprobe.report.published import published
 from accprobe.report.report import Report
 
 REPORT = Report.load("h200")
@@ -93,3 +94,10 @@ def test_pandas_reads_them() -> None:
         kept = frame[(frame.family == "wgmma") & (frame.a == "e4m3") & (frame.d == "f32")].dropna(subset=["effective_bits"])
         assert (kept.effective_bits == 13).all()
         assert len(kept) == 8
+
+
+def test_words_that_a_published_model_explains_are_counted() -> None:
+    of_a_chip = {row["name"]: row["words_explained"] for row in records(published("l40s"))}
+    assert of_a_chip["mma.sync.m16n8k8.f32.bf16.bf16.f32"] == 10_000
+    assert of_a_chip["mma.sync.m16n8k16.f32.bf16.bf16.f32"] is None
+    assert {row["words_explained"] for row in records(REPORT)} == {None}

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from broken_reports import BROKEN
 from click.testing import CliRunner
-from fakes import report_data
+from fakes import SIMULATED, report_data
 
 from accprobe.cli import main
 from accprobe.errors import ReportError
@@ -50,6 +50,8 @@ def test_what_the_reader_refuses_by_name_type_or_range_is_not_valid(validator: A
     only_the_reader_tells = {
         "unknown instruction",
         "an instruction twice",
+        "confirmed by no hardware",
+        "simulated on hardware",
         "no model",
         "nothing verified",
         "evidence too short",
@@ -84,6 +86,14 @@ def test_rivals_of_schema_1_keep_every_word() -> None:
     assert one.where == "the sum with product 8"
     assert str(one) == f"{old['field']} {old['value']}"
     assert (other.changes, other.where) == ((("order", "[[c 0-15] 16-31]"),), "")
+
+
+def test_simulated_rows_of_schema_1_were_confirmed() -> None:
+    data = report_data(device=SIMULATED) | {"schema": 1}
+    data["instructions"][2] |= {"status": "inferred", "reason": "3 differ"}
+    report = Report.model_validate_json(schema_1.converted(json.dumps(data).encode()))
+    told = [(row.status, row.reason) for row in report.instructions]
+    assert told == [("skipped", "no probe yet"), ("simulated", ""), ("simulated", "3 differ"), ("simulated", "")]
 
 
 def test_an_older_schema_is_read_and_said_to_be(tmp_path: Path) -> None:

@@ -47,6 +47,14 @@ BROKEN = {
         changed("instructions.1.verification.dots", 0),
         "instructions.1: status: 'confirmed', yet no opcode is named or random dot products are missing or differ",
     ),
+    "confirmed by no hardware": (
+        changed("device.kind", "simulated"),
+        "instructions.1.status: 'confirmed', yet the device's kind is 'simulated'",
+    ),
+    "simulated on hardware": (
+        changed("instructions.2.status", "simulated"),
+        "instructions.2.status: 'simulated', yet the device's kind is 'cuda'",
+    ),
     "less than none": (changed("instructions.1.rivals.tried", -1), "instructions.1.rivals.tried: input should be greater"),
     "no model": (changed("instructions.1.model", None), "instructions.1: status: 'confirmed', yet there is no model"),
     "broken model": (changed("instructions.1.model.order", "[c 0-"), "instructions.1.model: order"),

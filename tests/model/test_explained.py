@@ -1,0 +1,75 @@
+"""What published models explain of words that others recorded: what is kept of it, and that it is so."""
+
+from __future__ import annotations
+
+import explained_words
+import pytest
+from hardware_vectors import needs_vectors
+
+from accprobe.devices import open_device
+from accprobe.isa.instructions import parse
+from accprobe.model.explained import Explained, told_words, words_explained
+from accprobe.model.published import CHIPS, known_models
+from accprobe.report.published import published
+from accprobe.report.recorded import recorded
+from accprobe.report.report import Report
+from accprobe.survey import survey
+
+B200 = "MATLAB-tensor-core b12b5a7"
+KEPT = explained_words.recorded()
+
+
+def test_it_is_no_recorded_report() -> None:
+    assert explained_words.FILE.stem not in recorded()
+    assert explained_words.FILE.is_file()
+
+
+@pytest.mark.parametrize("key", KEPT, ids="/".join)
+def test_what_is_kept_is_of_a_model_that_is_wrong_nowhere(key: explained_words.Key) -> None:
+    one = KEPT[key]
+    assert one["mismatches"] == 0 < one["dots"]
+    assert parse(one["name"]) in known_models(one["gpu"])
+    assert one["source"].startswith(explained_words.ORIGIN)
+
+
+@needs_vectors
+def test_it_is_what_the_models_explain_of_what_lies_here() -> None:
+    found = explained_words.compared()
+    assert {key: KEPT[key] | {"source": one["source"]} for key, one in found.items()} == found
+
+
+def test_fp8_words_of_a_b200_are_of_the_lowered_instruction() -> None:
+    """They were recorded with `mma.sync`, C added last: no word of them vouches for tcgen05."""
+    explained = words_explained("b200")
+    assert explained["mma.sync.m16n8k32.f32.e4m3.e4m3.f32"] == (Explained(5000, "B200", B200),)
+    assert not [name for name in explained if name.startswith("tcgen05")]
+
+
+def test_two_gpus_of_one_chip_stand_side_by_side() -> None:
+    name = "mma.sync.m16n8k8.f32.bf16.bf16.f32"
+    assert {one.chip for one in words_explained("l40s")[name]} == {"Ada", "L40S"}
+    assert words_explained("ada") == words_explained("sim:l40s") != words_explained("a2")
+    assert words_explained("h200") == words_explained("h100")
+
+
+def test_counts_of_one_chip_are_added() -> None:
+    twice = [Explained(5000, "B200", B200)] * 2
+    assert told_words(twice) == f"10,000 words recorded on a B200 ({B200})"
+    assert told_words([Explained(1, "Ada", "x"), *twice]) == f"1 words recorded on an Ada (x) and 10,000 on a B200 ({B200})"
+    assert told_words([]) == ""
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_devices_and_reports_of_published_models_carry_it(chip: str) -> None:
+    explained = words_explained(chip)
+    assert explained
+    report, device = published(chip), open_device(f"sim:{chip}")
+    assert {row.name: row.explains for row in report.instructions if row.explains} == explained
+    assert {inst.name: told for inst in device.instructions() if (told := device.explains(inst))} == explained  # type: ignore[attr-defined]
+    assert Report.model_validate_json(report.dumps()) == report
+
+
+def test_a_run_on_published_models_carries_it() -> None:
+    name = "mma.sync.m16n8k4.f32.tf32.tf32.f32"
+    (row,) = survey("sim:b200", [name], dots=300, jobs=1).measured
+    assert (row.status, row.explains) == ("simulated", words_explained("b200")[name])
