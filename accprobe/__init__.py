@@ -2,7 +2,7 @@
 
     import accprobe
 
-    device = accprobe.open_device("sim:h100")  # "cuda:0" for a GPU
+    device = accprobe.open_device("sim:h100")  # "gpu" for a GPU
     inst = accprobe.parse("wgmma.m64n8k32.f32.e4m3.e4m3")
     result = accprobe.characterise(device, inst)
     print(result.findings["effective_bits"].value, result.model.order)

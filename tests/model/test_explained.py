@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import explained_words
 import pytest
-from hardware_vectors import needs_vectors
+from hardware_vectors import FOLDERS, needs_vectors
 
 from accprobe.devices import open_device
 from accprobe.isa.instructions import parse
 from accprobe.model.explained import Explained, told_words, words_explained
 from accprobe.model.published import CHIPS, known_models
+from accprobe.model.tree import Arithmetic, FloatArithmetic
 from accprobe.report.published import published
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 from accprobe.survey import survey
+from accprobe.verify.vectors import compare, find_vectors, published_models
 
 B200 = "MATLAB-tensor-core b12b5a7"
 KEPT = explained_words.recorded()
@@ -73,3 +78,24 @@ def test_a_run_on_published_models_carries_it() -> None:
     name = "mma.sync.m16n8k4.f32.tf32.tf32.f32"
     (row,) = survey("sim:b200", [name], dots=300, jobs=1).measured
     assert (row.status, row.explains) == ("simulated", words_explained("b200")[name])
+
+
+@needs_vectors
+@pytest.mark.parametrize(("bits", "contradicted"), [(19, True), (20, False), (25, False)])
+def test_e4m3_words_of_a_b200_do_not_tell_20_alignment_bits_from_25(bits: int, contradicted: bool) -> None:
+    """As docs/verification.md says."""
+    sets = [one for folder in FOLDERS for one in find_vectors(folder)]
+    for recorded_words in [one for one in sets if (one.gpu, one.operand, one.result) == ("B200", "E4M3", "fp32")]:
+        known = {
+            inst: model.with_arithmetic(partial(with_alignment, bits))
+            for inst, model in published_models("B200").items()
+            if inst.family.name == "mma.sync"
+        }
+        assert (compare(recorded_words, lambda _, known=known: known).mismatches > 0) == contradicted  # type: ignore[misc]
+
+
+def with_alignment(bits: int, arithmetic: Arithmetic) -> Arithmetic:
+    """The arithmetic with that many alignment bits where it aligns at all."""
+    if isinstance(arithmetic, FloatArithmetic) and arithmetic.alignment_bits is not None:
+        return replace(arithmetic, alignment_bits=bits)
+    return arithmetic

@@ -10,6 +10,7 @@ import json
 import re
 import textwrap
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import chdir
 from pathlib import Path
@@ -17,13 +18,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
+import explained_words
 from click.testing import CliRunner
 from compiled import triton_dot
 
 from accprobe.build.probes import why_no_probe
 from accprobe.cli import main
 from accprobe.isa.architectures import ARCHITECTURES, get
-from accprobe.isa.instructions import catalog
+from accprobe.isa.instructions import catalog, parse
+from accprobe.model.published import chip
 from accprobe.render.content import sweeps
 from accprobe.render.content.cells import cells
 from accprobe.render.content.phrases import on_one_line
@@ -332,6 +335,20 @@ def verified_rows() -> str:
     )
 
 
+def explained() -> str:
+    """By GPU, the words that published models explain, and of which instructions these are."""
+    sets: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in explained_words.recorded().values():
+        sets.setdefault((one["gpu"], one["source"]), []).append(one)
+    table = []
+    for (gpu, source), every in sets.items():
+        families = Counter(parse(one["name"]).family.name for one in every)
+        which = ", ".join(f"{count} of `{family}`" for family, count in families.items())
+        words, wrong = (f"{sum(one[key] for one in every):,}" for key in ("dots", "mismatches"))
+        table.append((gpu, f"{chip(gpu).title}, {chip(gpu).architecture}", which, words, wrong, source))
+    return _table(("recorded on", "models of", "instructions", "words", "wrong", "source"), table)
+
+
 def _on_gpu() -> Any:
     return json.loads((RESULTS / "evaluators" / "h200.json").read_text(encoding="utf-8"))
 
@@ -384,7 +401,8 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def headline() -> str:
     """What a comparison says first."""
-    return _code(_printed("diff", "h200", "sim:b200", status=1)[:3])
+    printed = _printed("diff", "h200", "sim:b200", status=1)
+    return _code(printed[: printed.index("")])
 
 
 def diff() -> str:
@@ -444,6 +462,7 @@ BLOCKS = {
     "verified_on_gpus": verified_on_gpus,
     "verified_rows": verified_rows,
     "coverage": coverage,
+    "explained": explained,
 }
 
 
