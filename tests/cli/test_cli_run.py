@@ -21,7 +21,7 @@ from accprobe.errors import DeviceError
 from accprobe.infer.contest import Contest
 from accprobe.report.report import Report
 from accprobe.survey import run as survey_run
-from accprobe.survey import surveyor, workers
+from accprobe.survey import settling, workers
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """The device that `cuda:0` is."""
     fake = FakeDevice()
     monkeypatch.setattr(survey_run, "open_device", lambda name: fake)
-    monkeypatch.setattr(surveyor, "challenge", lambda *_: Contest(7, ()))
+    monkeypatch.setattr(settling, "challenge", lambda *_: Contest(7, ()))
     return fake
 
 

@@ -340,4 +340,5 @@ def test_every_recorded_result_of_hardware(folder: Path) -> None:
     result = verify("sim:all", "--vectors", str(folder))
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.endswith(" dot products: 0 differ\n")
-    assert "as mma.sync.m16n8k32.f32.e4m3.e4m3.f32 5,000 would differ" in result.stdout
+    if (folder / "H100").is_dir():
+        assert "as mma.sync.m16n8k32.f32.e4m3.e4m3.f32 5,000 would differ" in result.stdout
