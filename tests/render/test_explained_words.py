@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from rich.console import Console
 
 from accprobe.compare.diff import diff
 from accprobe.render.content.changes import sides
@@ -12,7 +13,6 @@ from accprobe.render.content.overview import legend
 from accprobe.render.data import diff_json
 from accprobe.render.html import diff_page, report_page
 from accprobe.render.markdown import diff_markdown, report_markdown, rows_markdown
-from accprobe.render.terminal.console import PlainConsole
 from accprobe.render.terminal.details import row_details
 from accprobe.render.terminal.report import report_table
 from accprobe.report.published import published
@@ -25,7 +25,7 @@ SOURCE = "(MATLAB-tensor-core b12b5a7)"
 
 
 def printed(what: object) -> str:
-    console = PlainConsole(width=160, highlight=False, markup=False)
+    console = Console(width=160, color_system=None)
     with console.capture() as capture:
         console.print(what)
     return " ".join(capture.get().split())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from fakes import fake_report, float_row
+from fakes import fake_report, float_row, simulated_report
 from rich.console import Console
 
 from accprobe.cli import main
@@ -45,8 +45,8 @@ def not_confirmed(status: str = "inferred", **changes: Any) -> dict[str, Any]:
     return row | changes
 
 
-def simulated() -> dict[str, Any]:
-    return float_row(NAME, 13, {"QGMMA": 1}, status="simulated")
+def simulated() -> Report:
+    return simulated_report(float_row(NAME, 13, {"QGMMA": 1}))
 
 
 def one(row: dict[str, Any]) -> Row:
@@ -90,21 +90,20 @@ def test_in_full_every_suggested_value_has_its_mark() -> None:
 
 @pytest.mark.parametrize("form", [0, 1, 2])
 def test_what_no_hardware_answered_is_called_simulated(form: int) -> None:
-    device = {"kind": "simulated", "name": "simulated H100", "architecture": "sm_90a"}
-    for report in (fake_report(simulated(), device=device), fake_report(device=device)):
+    for report in (simulated(), simulated_report()):
         shown = every_form(report)[form]
         assert f"Simulated: t{FACT[1:]}" in shown
         assert FACT not in shown
         assert "SIMULATED: these are published models, nothing was measured" in shown
         assert "measured in" not in shown
-    assert "simulated: wgmma" not in every_form(fake_report(simulated(), device=device))[form]
+    assert "simulated: wgmma" not in every_form(simulated())[form]
 
 
 def test_in_full_a_simulated_row_says_that_nothing_was_measured() -> None:
     sentence = "Simulated: a model answered, no hardware did; nothing of what follows was measured."
-    assert sentence in text(row_details(one(simulated())))
-    assert sentence in rows_markdown([one(simulated())])
-    assert sentence in report_page(fake_report(simulated()))
+    assert sentence in text(row_details(simulated().instructions[0]))
+    assert sentence in rows_markdown(simulated().instructions)
+    assert sentence in report_page(simulated())
     assert "no hardware did" not in text(row_details(fake_report().instructions[1]))
 
 
@@ -159,7 +158,7 @@ def test_flat_forms_have_a_column_for_each_count() -> None:
     assert list(found.values()) == ["48213", "17", "69", "512", "row 3"]
     assert (line["events_hit"], line["events_possible"], line["events_missing"]) == ("410", "412", "tie up | carry 5")
     assert line["effective_bits_bound"] == "suggested"
-    (line,) = csv.DictReader(io.StringIO(comma_separated(fake_report(simulated()))))
+    (line,) = csv.DictReader(io.StringIO(comma_separated(simulated())))
     assert {line[key] for key in found} == {""}
 
 
@@ -188,10 +187,14 @@ def _device(architecture: str) -> dict[str, Any]:
     return {"kind": "cuda", "name": "Other GPU", "architecture": architecture}
 
 
-@pytest.mark.parametrize("status", ["inferred", "unstable", "unverified", "simulated"])
+@pytest.mark.parametrize("status", ["inferred", "unstable", "unverified"])
 def test_every_side_that_is_not_confirmed_is_marked(status: str) -> None:
     row = float_row(NAME, 13, {"QGMMA": 1}, status=status)
     assert diff(*narrow_and_wide(row)).pairs[0].marks == (f"A {status}",)
+
+
+def test_a_simulated_side_is_marked() -> None:
+    assert diff(simulated(), fake_report(float_row(NAME, 23, {"QGMMA": 1}))).pairs[0].marks == ("A simulated",)
 
 
 def test_requirement_on_what_is_suggested_is_broken(tmp_path: Any) -> None:
