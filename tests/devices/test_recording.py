@@ -151,7 +151,7 @@ def test_command_line_records_and_replays(tmp_path: Path, monkeypatch: pytest.Mo
     again = run("--device", f"replay:{path}", "--dots", "300")
     assert (again.exit_code, again.stderr) == (0, "")
     assert again.stdout.startswith("REPLAYED from a recording: nothing was measured now\nFake GPU, sm_90a; 3 SMs\n")
-    assert "1 instructions replayed in" in again.stdout
+    assert "1 instruction replayed in" in again.stdout
 
 
 @pytest.mark.parametrize("options", [("--dots", "701", "--seed", "4"), ("--dots", "700", "--seed", "5")])
