@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from accprobe.cli.output import read_report, tell
+from accprobe.cli.output import tell
+from accprobe.cli.reports import read_report
 
 BROKEN = 1
 
@@ -26,7 +27,7 @@ BROKEN = 1
 def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]) -> None:
     """Check a report against a project's requirements.
 
-    REPORT is a file or the name of a recorded one. A field is a column of `accprobe show REPORT --format csv`. A value that
+    REPORT is a file, the name of a recorded one, or - for standard input. A field is a column of `accprobe show REPORT --format csv`. A value that
     is not known well enough breaks a requirement, and so does one that is not confirmed; a requirement that no measured
     instruction matches is broken too.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import tell
+from accprobe.cli.output import tell, write
 from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import progress_bar
@@ -124,12 +124,12 @@ def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
 
     drawn = atlas.compile_atlas(targets, jobs)
     if form == "json":
-        click.echo(atlas.dumps(drawn), nl=False)
+        write(atlas.dumps(drawn))
         return
     if form == "markdown":
         from accprobe.render.markdown import lowerings_markdown
 
-        click.echo(lowerings_markdown(drawn), nl=False)
+        write(lowerings_markdown(drawn))
     else:
         from accprobe.render.terminal.console import console
         from accprobe.render.terminal.sass import lowering_table
@@ -141,11 +141,11 @@ def _print(kernels: list[Kernel], reading: Reading, form: str, expand: bool) -> 
     if form == "json":
         from accprobe.render.data import kernels_json
 
-        click.echo(kernels_json(kernels, reading), nl=False)
+        write(kernels_json(kernels, reading))
     elif form == "markdown":
         from accprobe.render.markdown import kernels_markdown
 
-        click.echo(plain(kernels_markdown(kernels, reading, expand)), nl=False)
+        write(plain(kernels_markdown(kernels, reading, expand)))
     else:
         from accprobe.render.terminal.console import console
         from accprobe.render.terminal.sass import kernel_tables
