@@ -27,9 +27,9 @@ BROKEN = 1
 def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]) -> None:
     """Check a report against a project's requirements.
 
-    REPORT is a file, the name of a recorded one, or - for standard input. A field is a column of `accprobe show REPORT --format csv`. A value that
-    is not known well enough breaks a requirement, and so does one that is not confirmed; a requirement that no measured
-    instruction matches is broken too.
+    REPORT is a file, the name of a recorded one, or - for standard input. A field is a column of `accprobe show REPORT
+    --format csv`. A value that is not known well enough breaks a requirement, and so does one that is not confirmed; a
+    requirement that no measured instruction matches is broken too.
 
     Needs: nothing.
 

@@ -29,8 +29,8 @@ DIFFERENT = 1
 def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expand: bool) -> None:
     """Compare two reports, or a report and published models.
 
-    A and B are each a file, the name of a recorded report, sim:NAME for published models, or - for standard input. Instructions are compared by
-    name, and by role where the generations offer different ones for the same operands.
+    A and B are each a file, the name of a recorded report, sim:NAME for published models, or - for standard input.
+    Instructions are compared by name, and by role where the generations offer different ones for the same operands.
 
     Needs: nothing.
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def show_command(report: str, instruction: str | None, form: str, expand: bool, sweeps: bool, plots: bool) -> None:
     """Show a report: a table, or one instruction in full.
 
-    REPORT is a file, the name of a recorded one, sim:NAME for published models, or - for standard input; with INSTRUCTION, a name or glob, everything about those is shown.
+    REPORT is a file, the name of a recorded one, sim:NAME for published models, or - for standard input; with INSTRUCTION,
+    a name or glob, everything about those is shown.
 
     Needs: nothing.
 

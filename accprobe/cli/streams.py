@@ -9,9 +9,12 @@ import io
 import os
 import signal
 import sys
-from typing import NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from accprobe.errors import AccprobeError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 SPELLED = "accprobe.spelled"
 """Name of the codec error handler that spells characters which an encoding lacks."""
@@ -34,7 +37,7 @@ class _Descriptor(io.FileIO):
         super().__init__(descriptor, "w", closefd=False)
         self._needed, self._lost = needed, False
 
-    def write(self, data: bytes | memoryview, /) -> int:  # type: ignore[override]
+    def write(self, data: ReadableBuffer, /) -> int:
         if not self._lost:
             try:
                 return super().write(data)
@@ -42,7 +45,7 @@ class _Descriptor(io.FileIO):
                 self._lost = True
                 if self._needed:
                     raise OutputLost(e) from None
-        return len(data)
+        return memoryview(data).nbytes
 
 
 def guard() -> None:
@@ -54,7 +57,7 @@ def guard() -> None:
     codecs.register_error(SPELLED, _spelled)
     if sys.stdin is None:
         _open_null(0, os.O_RDONLY)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")
     sys.stdout = _stream(1, sys.stdout, needed=True)
     sys.stderr = _stream(2, sys.stderr, needed=False)
 

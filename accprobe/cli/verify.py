@@ -196,9 +196,7 @@ def _opened(models: str, name: str | None, select: tuple[str, ...]) -> tuple[Dev
     return device, fitting
 
 
-def _stand_ins(
-    models: str, known: Mapping[Instruction, DotModel], named: Sequence[Instruction]
-) -> dict[Instruction, DotModel]:
+def _stand_ins(models: str, known: Mapping[Instruction, DotModel], named: Sequence[Instruction]) -> dict[Instruction, DotModel]:
     """For instructions that were named and are in no catalog, the models of those that differ in n alone; each is told."""
     from accprobe.report.stand_in import stand_in
 

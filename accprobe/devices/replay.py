@@ -46,8 +46,9 @@ class ReplayDevice:
     def why_not(self, inst: Instruction) -> str | None:
         facts = self._recording.instructions.get(inst.name)
         if facts is None or not (facts.why_not or facts.asked):
-            others = sorted(other.n for other in alike_but_n(inst, self._instructions))
-            return "not in the recording" + f", which has it at n = {' and '.join(map(str, others))}" * bool(others)
+            others = [] if inst in self._instructions else alike_but_n(inst, self._instructions)
+            known = " and ".join(map(str, sorted(other.n for other in others)))
+            return "not in the recording" + f", which has it at n = {known}" * bool(others)
         return facts.why_not
 
     def identity(self, inst: Instruction) -> Hashable:

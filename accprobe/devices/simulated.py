@@ -66,7 +66,7 @@ class SimulatedDevice:
         return self._models[inst if inst in self._models else self._alike(inst)[0]]
 
     def _alike(self, inst: Instruction) -> list[Instruction]:
-        return alike_but_n(inst, self._models)
+        return [] if inst in catalog(self.architecture) else alike_but_n(inst, self._models)
 
 
 def simulated_device(name: str) -> SimulatedDevice:
