@@ -49,8 +49,8 @@ class _Main(click.Group):
         except MemoryError as e:
             _fail(f"there is not enough memory for this: {e}".removesuffix(": "), COULD_NOT)
         except OSError as e:
-            where = e.filename or f"a file in {tempfile.gettempdir()} (TMPDIR names another folder)"
-            _fail(f"{where} cannot be read or written: {e.strerror or e}", COULD_NOT)
+            temporary = "" if e.filename else f"; temporary files are in {tempfile.gettempdir()}, or where TMPDIR says"
+            _fail(f"{e.filename or 'a file'} cannot be read or written: {e.strerror or e}{temporary}", COULD_NOT)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
@@ -91,4 +91,5 @@ _COMMANDS = (
     doctor_command,
 )
 for command in _COMMANDS:
+    command.short_help = (command.help or "").partition("\n\n")[0]  # click cuts what it takes from the help by itself
     main.add_command(command)

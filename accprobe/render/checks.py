@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -74,7 +75,7 @@ def _result(found: Shortfall) -> dict[str, Any]:
 def _location(kernel: Kernel) -> dict[str, Any]:
     """GitHub shows no result without a line; a binary has one."""
     return {
-        "physicalLocation": {"artifactLocation": {"uri": quote(kernel.file)}, "region": {"startLine": 1}},
+        "physicalLocation": {"artifactLocation": {"uri": quote(os.fsencode(kernel.file))}, "region": {"startLine": 1}},
         "logicalLocations": [{"name": kernel.name, "kind": "function"}],
     }
 
