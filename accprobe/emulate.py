@@ -70,6 +70,8 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     if not isinstance(like, str):
         raise UnknownName(f"like={like!r:.40} is no text; give a report and an instruction, {EXAMPLE}")
     inst, model, remark = _named(like)
+    if inst.c is not inst.d:
+        raise AccprobeError(f"{inst.name} takes C in {inst.c} and gives {inst.d}: no sum is handed on from one to the next")
     if remark:
         warnings.warn(remark, stacklevel=2)
     if promote_every is not None and not isinstance(promote_every, int):
