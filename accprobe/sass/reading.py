@@ -68,7 +68,7 @@ class Function:
 
     @property
     def sha256(self) -> str:
-        """Of its text, wherever it was loaded: functions with the same one are the same machine code."""
+        """Of its text, offsets counted from its start: functions with the same one are the same machine code."""
         first = self.lines[0].offset
         text = "\n".join(f"{line.offset - first} {' '.join(line[1:])}" for line in self.lines)
         return hashlib.sha256(text.encode()).hexdigest()
