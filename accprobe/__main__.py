@@ -1,5 +1,20 @@
-"""`python -m accprobe`."""
+"""What `accprobe` and `python -m accprobe` run."""
 
-from accprobe.cli import main
+from __future__ import annotations
 
-main(prog_name="accprobe")
+import signal
+
+
+def main() -> None:
+    """The command line. While it is imported there is nothing to keep, and Ctrl-C ends the process at once."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from accprobe.cli import main as command
+    from accprobe.cli.streams import guard
+
+    guard()
+    command(prog_name="accprobe")
+
+
+if __name__ == "__main__":
+    main()

@@ -15,6 +15,8 @@ CUTLASS and DeepGEMM do with fp8. Epilogues, scales and split K are not part of 
 
 from __future__ import annotations
 
+import re
+import warnings
 from functools import cache
 from typing import Any, Protocol, TypeGuard, TypeVar, overload
 
@@ -27,6 +29,7 @@ from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel
 from accprobe.report.models import named_models
+from accprobe.report.stand_in import stand_in
 
 EXAMPLE = "such as h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 
@@ -53,7 +56,8 @@ def matmul(a: T, b: T, c: T | None = None, like: str = ..., promote_every: int |
 def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | None = None) -> Any:
     """D = A·B + C as the instruction `like` computes it, bit for bit: a [M, K], b [K, N], c [M, N] or None for zero -> [M, N].
 
-    like: a report, recorded ("h200") or a file, or "sim:NAME", then a colon and the instruction's name.
+    like: a report, recorded ("h200") or a file, or "sim:NAME", then a colon and the instruction's name. Where it was measured
+    with another n alone, the nearest answers, under a UserWarning.
     a, b, c: numpy arrays or torch tensors, on the CPU or all on one GPU (needs cupy), of the instruction's formats: ml_dtypes'
     and torch's small floats, float16, float32 (for tf32: low bits are ignored), float64, 8-bit integers; or unsigned numpy
     arrays of bit patterns.
@@ -65,7 +69,11 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     """
     if not isinstance(like, str):
         raise UnknownName(f"like={like!r:.40} is no text; give a report and an instruction, {EXAMPLE}")
-    inst, model = _named(like)
+    inst, model, remark = _named(like)
+    if inst.c is not inst.d:
+        raise AccprobeError(f"{inst.name} takes C in {inst.c} and gives {inst.d}: no sum is handed on from one to the next")
+    if remark:
+        warnings.warn(remark, stacklevel=2)
     if promote_every is not None and not isinstance(promote_every, int):
         raise AccprobeError(f"promote_every={promote_every!r} is no number of products: give a multiple of {inst.k}")
     if promote_every is not None and (inst.is_integer or promote_every <= 0 or promote_every % inst.k):
@@ -93,15 +101,23 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     return _torch().from_numpy(values) if _is_tensor(a) else values
 
 
+_LAST_COLON = re.compile(r"(?s)(.+)(?<!:):(?!:)(.*)")
+"""Names of instructions have colons too, two at a time: "kind::f16"."""
+
+
 @cache
-def _named(like: str) -> tuple[Instruction, DotModel]:
-    source, _, name = like.rpartition(":")
-    if not source:
+def _named(like: str) -> tuple[Instruction, DotModel, str]:
+    """The instruction, its model, and a remark where that is another's."""
+    found = _LAST_COLON.fullmatch(like)
+    if found is None:
         raise UnknownName(f"like='{like}' is no report and instruction, {EXAMPLE}")
+    source, name = found.groups()
     models, inst = named_models(source), parse(name)
-    if inst not in models:
-        raise UnknownName(f"{source} has no model of {inst.name}; {nearest(inst.name, [known.name for known in models])}")
-    return inst, models[inst]
+    if inst in models:
+        return inst, models[inst], ""
+    if other := stand_in(inst, models):
+        return inst, models[other.nearest], other.sentence(source)
+    raise UnknownName(f"{source} has no model of {inst.name}; {nearest(inst.name, [known.name for known in models])}")
 
 
 def _patterns(x: Any, fmt: Format, name: str) -> Bits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -28,7 +28,8 @@ IN_FLIGHT = 4
 class Kernel:
     """One function that has matrix opcodes.
 
-    matrix: (opcode, static count). executed: (opcode, executions by a warp), where a profiler counted them, over all launches.
+    matrix: (opcode, static count). sha256: of its text, as `Function.sha256`. executed: (opcode, executions by a warp), where a
+    profiler counted them, over all launches.
     """
 
     file: str
@@ -37,6 +38,7 @@ class Kernel:
     matrix: tuple[tuple[str, int], ...]
     conversions: tuple[Conversion, ...] = ()
     chains: tuple[Chain, ...] = ()
+    sha256: str = ""
     executed: tuple[tuple[str, int], ...] | None = None
     launches: int | None = None
 
@@ -56,6 +58,14 @@ class Kernel:
         return None
 
 
+def distinct(kernels: Iterable[Kernel]) -> list[tuple[Kernel, ...]]:
+    """Kernels of one name, architecture and text together, as caches and libraries hold many times, by first appearance."""
+    same: dict[object, list[Kernel]] = {}
+    for kernel in kernels:
+        same.setdefault((kernel.name, kernel.architecture, kernel.sha256), []).append(kernel)
+    return list(map(tuple, same.values()))
+
+
 @dataclass
 class Reading:
     """How far a reading of files is. functions: all that were seen, those without matrix opcodes too; by architecture."""
@@ -72,7 +82,8 @@ def witness(function: Function, file: str) -> Kernel:
     matrix = tuple(Counter(opcode for opcode in function.opcodes if MATRIX.match(opcode)).items())
     if not matrix:
         return Kernel(file, function.name, function.architecture, ())
-    return Kernel(file, function.name, function.architecture, matrix, conversions(function), chains(function))
+    seen = conversions(function), chains(function)
+    return Kernel(file, function.name, function.architecture, matrix, *seen, function.sha256)
 
 
 def kernels(

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from accprobe.audit.accumulators import Accumulator
-from accprobe.audit.kernels import Kernel
+from accprobe.audit.kernels import Kernel, distinct
 from accprobe.errors import UnknownName, nearest
 from accprobe.sass import opcodes
+
+Rule = Literal["accumulator", "required", "forbidden"]
+"""Which demand it is: --fail-below, --require or --forbid."""
 
 
 @dataclass(frozen=True)
@@ -37,31 +41,55 @@ class Requirements:
         return self.bits is not None or bool(self.required or self.forbidden)
 
 
-def shortfalls(kernels: Sequence[Kernel], demanded: Requirements) -> list[str]:
-    """A sentence for everything that falls short; none at all where there is no kernel, but something is required."""
-    found = [sentence for kernel in kernels for sentence in _of_kernel(kernel, demanded)]
+@dataclass(frozen=True)
+class Shortfall:
+    """One demand that is not met.
+
+    kernels: the kernel that falls short, once for each file that has the very same; none where no kernel has a matrix opcode.
+    opcode: the one in question; what is required is missing from all of them: "".
+    """
+
+    rule: Rule
+    kernels: tuple[Kernel, ...]
+    opcode: str
+    reason: str
+
+
+def shortfalls(kernels: Sequence[Kernel], demanded: Requirements) -> list[Shortfall]:
+    """Everything that falls short, the same kernel once; where there is no kernel, what is required does."""
+    found = [
+        Shortfall(rule, same, opcode, reason)
+        for same in distinct(kernels)
+        for rule, opcode, reason in _of_kernel(same[0], demanded)
+    ]
     if demanded.required and not kernels:
-        found.append(f"no kernel has a matrix opcode, and {' or '.join(demanded.required)} is required")
+        found.append(
+            Shortfall("required", (), "", f"no kernel has a matrix opcode, and {_either(demanded.required)} is required")
+        )
     return found
 
 
-def _of_kernel(kernel: Kernel, demanded: Requirements) -> Iterator[str]:
-    name, names = f"{kernel.name} ({kernel.architecture or 'unknown architecture'})", [opcode for opcode, _ in kernel.matrix]
+def _of_kernel(kernel: Kernel, demanded: Requirements) -> Iterator[tuple[Rule, str, str]]:
+    names = [opcode for opcode, _ in kernel.matrix]
     if demanded.required and not any(_matches(opcode, demanded.required) for opcode in names):
-        yield f"{name} has {', '.join(names)}, and not {' or '.join(demanded.required)}"
+        yield "required", "", f"it has {', '.join(names)}, and not {_either(demanded.required)}"
     for opcode in names:
         if _matches(opcode, demanded.forbidden):
-            yield f"{name} has {opcode}"
+            yield "forbidden", opcode, "is forbidden"
     if demanded.bits is not None:
         for opcode, known in kernel.accumulators.items():
             reason = _too_few(known, demanded.bits)
             if reason and not _promoted(kernel, opcode, demanded.promoted_within):
-                yield f"{name} has {opcode}, whose accumulator {reason}"
+                yield "accumulator", opcode, reason
+
+
+def _either(opcodes: Sequence[str]) -> str:
+    return " or ".join(opcodes)
 
 
 def _too_few(known: Accumulator | None, bits: int) -> str:
     if known is None:
-        return "is not known"
+        return f"has an accumulator that is not known, {bits} bits are asked for"
     return f"keeps {known.text} bits, fewer than {bits}" if known.bits is not None and known.bits < bits else ""
 
 

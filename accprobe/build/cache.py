@@ -40,7 +40,7 @@ def cache_folder() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise AccprobeError(f"the cache folder {folder} cannot be made ({e.strerror}): set ACCPROBE_CACHE_DIR") from None
+        raise _unusable(folder, "made", e) from None
     return folder
 
 
@@ -62,13 +62,24 @@ def load(entry: Path, target: str) -> Cubin | None:
 
 
 def store(content: bytes, target: str, milliseconds: float | None = None) -> Cubin:
-    """A cubin under its sha256."""
+    """A cubin under its sha256. Raises AccprobeError where the folder cannot be written."""
     sha256 = hashlib.sha256(content).hexdigest()
     path = cache_folder() / f"{sha256}.cubin"
-    atomic.save(path, content)
+    _save(path, content)
     return Cubin(path, sha256, target, milliseconds)
 
 
 def enter(entry: Path, cubin: Cubin, name: str) -> None:
     """Lets `load` find a cubin; `name` is for who reads the folder."""
-    atomic.save(entry, json.dumps({"name": name, "target": cubin.target, "sha256": cubin.sha256}).encode())
+    _save(entry, json.dumps({"name": name, "target": cubin.target, "sha256": cubin.sha256}).encode())
+
+
+def _save(path: Path, content: bytes) -> None:
+    try:
+        atomic.save(path, content)
+    except OSError as e:
+        raise _unusable(path.parent, "written", e) from None
+
+
+def _unusable(folder: Path, what: str, error: OSError) -> AccprobeError:
+    return AccprobeError(f"the cache folder {folder} cannot be {what} ({error.strerror}): set ACCPROBE_CACHE_DIR")

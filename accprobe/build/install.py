@@ -1,10 +1,18 @@
-"""The lines that install what accprobe can use."""
+"""The lines that install what accprobe can use.
 
-GPU_STACK = "pip install 'accprobe[cuda13]'"
+accprobe itself is in no registry: whoever took its name there would be installed. So its extras come from a checkout.
+"""
+
+
+def _extra(name: str) -> str:
+    return f"python3 -m pip install -e '.[{name}]' in accprobe's checkout"
+
+
+GPU_STACK = _extra("cuda13")
 EITHER_GPU_STACK = f"{GPU_STACK} (or [cuda12])"
-NUMBA = "pip install 'accprobe[fast]'"
-SASS = "pip install 'accprobe[sass]'"
-TRITON = "pip install 'accprobe[sweep]'"
+NUMBA = _extra("fast")
+SASS = _extra("sass")
+TRITON = _extra("sweep")
 TRITON_AGAIN = "pip install --force-reinstall triton"
 PROGRAMS = {
     "nvdisasm": SASS,

@@ -6,6 +6,7 @@ Nothing heavy is imported before a command runs.
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from accprobe.cli.output import tell
 from accprobe.cli.run import COULD_NOT, INTERRUPTED, run_command
 from accprobe.cli.sass import sass_command
 from accprobe.cli.show import show_command
+from accprobe.cli.streams import OutputLost, end_as_a_closed_pipe_does
 from accprobe.cli.sweep import sweep_command
 from accprobe.cli.verify import verify_command
 from accprobe.errors import AccprobeError, nearest
@@ -38,12 +40,17 @@ class _Main(click.Group):
             _fail(e.format_message(), e.exit_code)
         except click.Abort:
             _fail("interrupted", INTERRUPTED)
+        except OutputLost as e:
+            if e.reader_left:
+                end_as_a_closed_pipe_does()
+            _fail(str(e), COULD_NOT)
         except AccprobeError as e:
             _fail(str(e), COULD_NOT)
-        except BrokenPipeError:
-            raise
+        except MemoryError as e:
+            _fail(f"there is not enough memory for this: {e}".removesuffix(": "), COULD_NOT)
         except OSError as e:
-            _fail(f"the output cannot be written: {e.strerror}", COULD_NOT)
+            temporary = "" if e.filename else f"; temporary files are in {tempfile.gettempdir()}, or where TMPDIR says"
+            _fail(f"{e.filename or 'a file'} cannot be read or written: {e.strerror or e}{temporary}", COULD_NOT)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
@@ -84,4 +91,5 @@ _COMMANDS = (
     doctor_command,
 )
 for command in _COMMANDS:
+    command.short_help = (command.help or "").partition("\n\n")[0]  # click cuts what it takes from the help by itself
     main.add_command(command)

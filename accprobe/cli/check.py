@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from accprobe.cli.output import read_report, tell
+from accprobe.cli.output import tell
+from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError
 
 BROKEN = 1
@@ -28,10 +29,10 @@ BROKEN = 1
 def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...], allow_simulated: bool) -> None:
     """Check a report against a project's requirements.
 
-    REPORT is a file or the name of a recorded one. A field is a column of `accprobe show REPORT --format csv`. A value that
-    is not known well enough breaks a requirement, and so does one that is not confirmed; a requirement that no measured
-    instruction matches is broken too. A report of a simulated device was not measured, and is refused, unless
-    --allow-simulated says otherwise.
+    REPORT is a file, the name of a recorded one, or - for standard input. A field is a column of `accprobe show REPORT
+    --format csv`. A value that is not known well enough breaks a requirement, and so does one that is not confirmed; a
+    requirement that no measured instruction matches is broken too. A report of a simulated device was not measured, and is
+    refused, unless --allow-simulated says otherwise.
 
     Needs: nothing.
 

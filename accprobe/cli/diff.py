@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import read_report
+from accprobe.cli.output import write
+from accprobe.cli.reports import STANDARD_INPUT, read_report
 from accprobe.render.plain import plain
-
-if TYPE_CHECKING:
-    from accprobe.report.report import Report
 
 DIFFERENT = 1
 
@@ -32,8 +29,8 @@ DIFFERENT = 1
 def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expand: bool) -> None:
     """Compare two reports, or a report and published models.
 
-    A and B are each a file, the name of a recorded report, or sim:NAME for published models. Instructions are compared by
-    name, and by role where the generations offer different ones for the same operands.
+    A and B are each a file, the name of a recorded report, sim:NAME for published models, or - for standard input.
+    Instructions are compared by name, and by role where the generations offer different ones for the same operands.
 
     Needs: nothing.
 
@@ -46,19 +43,21 @@ def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: s
     """
     from accprobe.compare.diff import diff
 
-    found = diff(_side(a), _side(b), only)
+    if a == b == STANDARD_INPUT:
+        raise click.UsageError("standard input can be read once: give one of the two as a file")
+    found = diff(read_report(a), read_report(b), only)
     if form == "json":
         from accprobe.render.data import diff_json
 
-        click.echo(plain(diff_json(found)))
+        write(plain(diff_json(found)) + "\n")
     elif form == "markdown":
         from accprobe.render.markdown import diff_markdown
 
-        click.echo(plain(diff_markdown(found, expand)), nl=False)
+        write(plain(diff_markdown(found, expand)))
     elif form == "html":
         from accprobe.render.html import diff_page
 
-        click.echo(plain(diff_page(found, expand)))
+        write(plain(diff_page(found, expand)) + "\n")
     else:
         from accprobe.render.terminal.comparison import diff_report
         from accprobe.render.terminal.console import console
@@ -67,12 +66,3 @@ def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: s
         out.print(diff_report(found, out.width, expand))
     if found.differs and not exit_zero:
         sys.exit(DIFFERENT)
-
-
-def _side(name: str) -> Report:
-    if name.startswith("sim:"):
-        from accprobe.report.published import published
-
-        return published(name)
-
-    return read_report(name)

@@ -2,46 +2,69 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 SIGNALS = signal.SIGINT, signal.SIGTERM
 
+_USUAL = signal.default_int_handler, signal.SIG_DFL
+"""What handles them where nobody has asked for anything else; a signal that is ignored stays ignored."""
+
 GRACE = 5.0
 """Seconds after a signal in which more of them say the same: `timeout` sends one to the process and one to its group."""
+
+SOON = 0.02
+"""Seconds after which a signal that came during an import is tried again."""
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
     """The first signal raises KeyboardInterrupt; what then ends in order is not interrupted again within GRACE.
 
-    After a signal the process is about to end, and ignores others from here on.
+    After a signal the process is about to end, and ignores others from here on. One that comes during an import is heeded after
+    it, GRACE later at most: packages make errors of their own of a KeyboardInterrupt, and numpy prints a traceback.
     """
-    handled: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    mine = [number for number, handler in handled.items() if signal.getsignal(number) is handler]
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    mine = {number: handler for number, handler in handlers.items() if handler in _USUAL}
     if not mine or threading.current_thread() is not threading.main_thread():
         yield
         return
-    quiet_until = 0.0
+    quiet_until, patient_until = 0.0, math.inf
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal quiet_until
-        if time.monotonic() >= quiet_until:
-            quiet_until = time.monotonic() + GRACE
-            raise KeyboardInterrupt
+        nonlocal quiet_until, patient_until
+        now = time.monotonic()
+        if now < quiet_until:
+            return
+        patient_until = min(patient_until, now + GRACE)
+        if now < patient_until and _is_importing(frame):
+            again = threading.Timer(SOON, signal.raise_signal, [number])
+            again.daemon = True
+            again.start()
+            return
+        quiet_until = now + GRACE
+        raise KeyboardInterrupt
 
     for number in mine:
         signal.signal(number, interrupt)
     try:
         yield
     finally:
-        for number in mine:
-            signal.signal(number, signal.SIG_IGN if quiet_until else handled[number])
+        for number, handler in mine.items():
+            signal.signal(number, signal.SIG_IGN if quiet_until else handler)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,33 @@ if TYPE_CHECKING:
 def tell(sentence: str) -> None:
     """A sentence for the user, on standard error."""
     click.echo(f"accprobe: {plain(sentence)}", err=True)
+
+
+def write(text: str) -> None:
+    """What programs read, on standard output: in UTF-8 whatever the locale, as JSON and HTML have to be."""
+    click.echo(text.encode(), nl=False)
+
+
+class OutputFile(click.ParamType):  # type: ignore[type-arg]
+    """A file to write; - is standard output, and a file of that name is ./-."""
+
+    name = "file"
+
+    def __init__(self, stdout: bool = True) -> None:
+        self._stdout = stdout
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if value == "-" and not self._stdout:
+            self.fail("'-' is standard output, which this cannot go to; a file of that name is ./-", param, ctx)
+        return STDOUT if value == "-" else Path(value)
+
+
+STDOUT = Path("/dev/stdout")
+
+
+def to_stdout(output: Path | None, form: str) -> tuple[Path | None, str]:
+    """(file, form) of a report; where the file is standard output, none is kept, and the report is what is printed."""
+    return (None, "json") if output == STDOUT else (output, form)
 
 
 def announce(report: Report) -> None:
@@ -46,16 +73,6 @@ def keep_previous(path: Path) -> None:
     """What is in the file already goes to FILE~: rows replace it one by one."""
     if path.is_file() and path.stat().st_size:
         shutil.copyfile(path, path.with_name(f"{path.name}~"))
-
-
-def read_report(name: str | Path) -> Report:
-    """A report, with a word where its file is of an older schema. Raises ReportError."""
-    from accprobe.report.report import SCHEMA, Report
-
-    report, schema = Report.read(name)
-    if schema != SCHEMA:
-        tell(f"{name} is of schema {schema}, read as schema {SCHEMA}: `accprobe show {name} --format json` writes that")
-    return report
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import announce, check_writable, keep_previous, saving, tell
+from accprobe.cli.output import OutputFile, announce, check_writable, keep_previous, saving, tell, to_stdout, write
 from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import Show, progress_bar
 
@@ -36,14 +36,14 @@ INTERRUPTED = 130
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputFile(),
     metavar="FILE",
-    help="Keep the report here, as rows are finished; a report that is there already is kept as FILE~.",
+    help="Keep the report here, as rows are finished; one that is there already is kept as FILE~. - is standard output.",
 )
 @click.option("--ncu", is_flag=True, help="Have the profiler count what is executed, too (Nsight Compute; root, mostly).")
 @click.option(
     "--record",
-    type=click.Path(path_type=Path),
+    type=OutputFile(stdout=False),
     metavar="FILE",
     help="Keep every exchange with the device here; `--device replay:FILE` plays it back where there is no GPU.",
 )
@@ -81,6 +81,7 @@ def run_command(
     Example:
       accprobe run --device cuda:0 --select 'wgmma.*e4m3*' -o report.json
     """
+    output, form = to_stdout(output, form)
     if output:
         check_writable(output)
         keep_previous(output)
@@ -143,7 +144,7 @@ def _advance(show: Show, report: Report) -> None:
 def _print(latest: list[Report], form: str, expand: bool) -> None:
     for report in latest:
         if form == "json":
-            click.echo(report.dumps(), nl=False)
+            write(report.dumps())
         else:
             from accprobe.render.terminal.console import console
             from accprobe.render.terminal.report import report_table

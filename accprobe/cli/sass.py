@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import tell
+from accprobe.cli.output import tell, write
 from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.audit.kernels import Kernel, Reading
-    from accprobe.audit.requirements import Requirements
+    from accprobe.audit.requirements import Requirements, Shortfall
 
 FALLS_SHORT = 1
 COULD_NOT = 2
-MOST_TOLD = 20
-"""Shortfalls that are told one by one."""
+FOR_CHECKS = ("junit", "sarif", "github")
+"""Forms that have what falls short, and nothing else."""
 
 
 @click.command("sass")
@@ -39,7 +39,14 @@ MOST_TOLD = 20
 @click.option("--require", multiple=True, metavar="OPCODE", help="Exit 1 where a kernel's matrix opcodes have none of these.")
 @click.option("--forbid", multiple=True, metavar="OPCODE", help="Exit 1 where a kernel has one of these.")
 @click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 8]")
-@click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown"]), default="terminal", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["terminal", "json", "markdown", *FOR_CHECKS]),
+    default="terminal",
+    show_default=True,
+    help="junit, sarif and github: what falls short, as annotations of a check.",
+)
 @click.option("--all", "expand", is_flag=True, help="Each kernel by itself, like ones too.")
 def sass_command(
     files: tuple[str, ...],
@@ -72,22 +79,30 @@ def sass_command(
       accprobe sass --arch sm_89,sm_90a
       accprobe sass --ncu -- python my_script.py
     """
-    from accprobe.audit.requirements import Requirements
+    from accprobe.audit.requirements import Requirements, shortfalls
 
     demanded = Requirements(fail_below, unless_promoted, require, forbid)
     if unless_promoted is not None and fail_below is None:
         raise click.UsageError("--unless-promoted goes with --fail-below")
+    if form in FOR_CHECKS and not demanded:
+        raise click.UsageError(f"--format {form} tells what falls short: it goes with --fail-below, --require or --forbid")
     targets = _targets(arch)
     if not files:
         if ncu:
             raise click.UsageError("--ncu needs a command: accprobe sass --ncu -- python my_script.py")
         if not targets:
             raise click.UsageError("name a file or folder, or --arch for what accprobe's own probes become")
+        if form in FOR_CHECKS:
+            raise click.UsageError(f"--format {form} needs a file or folder to check")
         _atlas(targets, form, jobs)
         return
     kernels, reading = _profiled(files) if ncu else _read([Path(file) for file in files], targets, jobs)
-    _print(kernels, reading, form, expand)
-    _exit(kernels, reading, demanded)
+    found = shortfalls(kernels, demanded)
+    if form in FOR_CHECKS:
+        _print_checks(kernels, reading, found, form)
+    else:
+        _print(kernels, reading, form, expand)
+    _exit(reading, demanded, found, told=form in FOR_CHECKS)
 
 
 def _targets(arch: str | None) -> tuple[str, ...]:
@@ -124,12 +139,12 @@ def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
 
     drawn = atlas.compile_atlas(targets, jobs)
     if form == "json":
-        click.echo(atlas.dumps(drawn), nl=False)
+        write(atlas.dumps(drawn))
         return
     if form == "markdown":
         from accprobe.render.markdown import lowerings_markdown
 
-        click.echo(lowerings_markdown(drawn), nl=False)
+        write(lowerings_markdown(drawn))
     else:
         from accprobe.render.terminal.console import console
         from accprobe.render.terminal.sass import lowering_table
@@ -141,11 +156,11 @@ def _print(kernels: list[Kernel], reading: Reading, form: str, expand: bool) -> 
     if form == "json":
         from accprobe.render.data import kernels_json
 
-        click.echo(kernels_json(kernels, reading), nl=False)
+        write(kernels_json(kernels, reading))
     elif form == "markdown":
         from accprobe.render.markdown import kernels_markdown
 
-        click.echo(plain(kernels_markdown(kernels, reading, expand)), nl=False)
+        write(plain(kernels_markdown(kernels, reading, expand)))
     else:
         from accprobe.render.terminal.console import console
         from accprobe.render.terminal.sass import kernel_tables
@@ -153,16 +168,25 @@ def _print(kernels: list[Kernel], reading: Reading, form: str, expand: bool) -> 
         console().print(kernel_tables(kernels, reading, expand))
 
 
-def _exit(kernels: list[Kernel], reading: Reading, demanded: Requirements) -> None:
-    from accprobe.audit.requirements import shortfalls
+def _print_checks(kernels: list[Kernel], reading: Reading, found: list[Shortfall], form: str) -> None:
+    from accprobe.render import checks
+
+    if form == "junit":
+        write(checks.junit(kernels, reading, found))
+    elif form == "sarif":
+        write(checks.sarif(reading, found))
+    else:
+        write(checks.github(reading, found))
+
+
+def _exit(reading: Reading, demanded: Requirements, found: list[Shortfall], told: bool) -> None:
+    """told: what falls short is on standard output already."""
+    from accprobe.render.content.sass import shortfall_line
 
     for problem in reading.problems:
         tell(problem)
-    found = shortfalls(kernels, demanded)
-    for sentence in found[:MOST_TOLD]:
-        tell(sentence)
-    if len(found) > MOST_TOLD:
-        tell(f"and {len(found) - MOST_TOLD} more")
+    for shortfall in [] if told else found:
+        tell(shortfall_line(shortfall))
     if found:
         sys.exit(FALLS_SHORT)
     if demanded and reading.problems:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import read_report
+from accprobe.cli.output import tell, write
+from accprobe.cli.reports import read_report
+from accprobe.errors import UnknownName, nearest
 from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import progress_bar
 
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 def show_command(report: str, instruction: str | None, form: str, expand: bool, sweeps: bool, plots: bool) -> None:
     """Show a report: a table, or one instruction in full.
 
-    REPORT is a file or the name of a recorded one; with INSTRUCTION, a name or glob, everything about those is shown.
+    REPORT is a file, the name of a recorded one, sim:NAME for published models, or - for standard input; with INSTRUCTION,
+    a name or glob, everything about those is shown.
 
     Needs: nothing.
 
@@ -42,14 +45,12 @@ def show_command(report: str, instruction: str | None, form: str, expand: bool, 
       accprobe show report.json wgmma.m64n8k32.f32.e4m3.e4m3
       accprobe show h200 --format html > h200.html
     """
-    from accprobe.errors import UnknownName, nearest
-
     loaded = read_report(report)
     if instruction is not None:
         from accprobe.survey.selection import matching
 
         names = [row.name for row in loaded.instructions]
-        chosen = set(matching(names, instruction))
+        chosen = set(matching(names, instruction)) or _nearest(report, loaded, instruction)
         if not chosen:
             raise UnknownName(f"{report} has no instruction '{instruction}'; {nearest(instruction, names)}")
         rows = tuple(row for row in loaded.instructions if row.name in chosen)
@@ -58,7 +59,23 @@ def show_command(report: str, instruction: str | None, form: str, expand: bool, 
     if form == "terminal":
         _terminal(loaded, instruction is not None, expand, sweeps)
     else:
-        click.echo(plain(_text(loaded, form, instruction is not None, expand, sweeps, plots)), nl=False)
+        write(plain(_text(loaded, form, instruction is not None, expand, sweeps, plots)))
+
+
+def _nearest(name: str, report: Report, instruction: str) -> set[str]:
+    """What the report has instead of an instruction that is none of its own, told; nothing where it has nothing like it."""
+    from accprobe.isa.instructions import parse
+    from accprobe.report.stand_in import stand_in
+
+    try:
+        asked = parse(instruction)
+    except UnknownName:
+        return set()
+    other = stand_in(asked, [row.instruction for row in report.instructions])
+    if other is None:
+        return set()
+    tell(other.sentence(name))
+    return {other.nearest.name}
 
 
 def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None:

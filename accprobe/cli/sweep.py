@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import announce, check_writable, keep_previous, saving, tell
+from accprobe.cli.output import OutputFile, announce, check_writable, keep_previous, saving, tell, to_stdout, write
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.render.terminal.progress import progress_bar
 
@@ -65,11 +65,12 @@ _SIZE = click.IntRange(1)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputFile(),
     metavar="FILE",
-    help="Keep the sweeps in this report; one of the same device keeps what else it has, and is kept as FILE~ too.",
+    help="Keep the sweeps in this report; one of the same device keeps what else it has, and is kept as FILE~ too. - is"
+    " standard output.",
 )
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the sweeps as an .svg.")
+@click.option("--plot", type=OutputFile(stdout=False), metavar="FILE", help="Draw the sweeps as an .svg.")
 @click.option("--ncu", is_flag=True, help="Nsight Compute counts what each configuration executes; must agree with its cubin.")
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="Print all 24 counts of changed elements of each configuration.")
@@ -115,6 +116,7 @@ def sweep_command(
     """
     from accprobe.sweep.configurations import configurations
 
+    output, form = to_stdout(output, form)
     wanted = configurations(dtypes, block_ks, num_warps, block_m, block_n, promote_every, rounded)
     if compile_only:
         _compile_only(wanted, arch, form, output or plot)
@@ -180,7 +182,7 @@ def _before(output: Path | None) -> Report | None:
 def _print(latest: list[Report], form: str, expand: bool) -> None:
     for report in latest:
         if form == "json":
-            click.echo(report.dumps(), nl=False)
+            write(report.dumps())
         else:
             from accprobe.render.content.overview import report_title
             from accprobe.render.terminal.console import console, styled_lines
@@ -206,7 +208,7 @@ def _compile_only(wanted: Sequence[Configuration], names: list[str], form: str, 
         import json
 
         lines = (json.dumps(entry.model_dump(mode="json", exclude_defaults=True)) for entry in entries)
-        click.echo("[\n" + ",\n".join(lines) + "\n]")
+        write("[\n" + ",\n".join(lines) + "\n]\n")
         return
     from accprobe.render.terminal.console import console
     from accprobe.render.terminal.sweeps import compilation_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import tell
+from accprobe.cli.output import tell, write
+from accprobe.cli.reports import read_report
 from accprobe.cli.run import INTERRUPTED, NOT_CONFIRMED
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.render.plain import plain
@@ -56,7 +57,8 @@ def verify_command(
 ) -> None:
     """Hold models against a GPU, or against recorded results.
 
-    They are those of a REPORT, a file or the name of a recorded one, or published ones, and every bit counts. Against a GPU
+    They are those of a REPORT, a file, the name of a recorded one or - for standard input, or published ones, and every bit
+    counts. Against a GPU
     it is a check of that GPU and its driver; with --vectors DIR, of the models: the name of each GPU there says which are
     meant (sim:all: those of every GPU).
 
@@ -163,17 +165,13 @@ def _against_vectors(models: str, folder: Path, select: tuple[str, ...], form: s
 
 def _models_for(models: str) -> tuple[Callable[[str], Mapping[Instruction, DotModel]], Callable[[str], bool]]:
     """(the models of a GPU by its name, whether a GPU is meant at all)."""
-    from accprobe.report.models import named_models
+    from accprobe.report.models import models_of
     from accprobe.verify.vectors import published_models, same_chip
 
     if models == "sim:all":
         return published_models, lambda gpu: True
-    chosen = named_models(models)
-    if models.startswith("sim:"):
-        return lambda gpu: chosen, lambda gpu: same_chip(gpu, models)
-    from accprobe.report.report import Report
-
-    words = Report.load(models).device.name.split()
+    report = read_report(models)
+    chosen, words = models_of(report, models), report.device.name.split()
     return lambda gpu: chosen, lambda gpu: any(same_chip(gpu, word) for word in words)
 
 
@@ -181,19 +179,31 @@ def _opened(models: str, name: str | None, select: tuple[str, ...]) -> tuple[Dev
     """The device, and the models of what it has and is selected. Raises AccprobeError where that is nothing."""
     from accprobe.devices import open_device
     from accprobe.devices.protocol import Prepares
-    from accprobe.report.models import named_models
+    from accprobe.report.models import models_of
     from accprobe.survey.selection import selected
 
     if models == "sim:all":
         raise AccprobeError("sim:all goes with --vectors; for a device, name one chip, such as sim:h100")
-    known = named_models(models)
+    known = models_of(read_report(models), models)
     device = open_device(name or "gpu")
-    fitting = {inst: known[inst] for inst in selected(device, select) if inst in known and device.why_not(inst) is None}
+    runnable = [inst for inst in selected(device, select) if device.why_not(inst) is None]
+    fitting = {inst: known[inst] for inst in runnable if inst in known}
+    fitting |= _stand_ins(models, known, [inst for inst in runnable if inst not in (*known, *device.instructions())])
     if not fitting:
         raise AccprobeError(f"{models} has no model of an instruction that {device.name} can run and that is selected")
     if isinstance(device, Prepares):
         device.prepare(fitting)
     return device, fitting
+
+
+def _stand_ins(models: str, known: Mapping[Instruction, DotModel], named: Sequence[Instruction]) -> dict[Instruction, DotModel]:
+    """For instructions that were named and are in no catalog, the models of those that differ in n alone; each is told."""
+    from accprobe.report.stand_in import stand_in
+
+    found = {inst: other for inst in named if (other := stand_in(inst, known))}
+    for other in found.values():
+        tell(other.sentence(models))
+    return {inst: known[other.nearest] for inst, other in found.items()}
 
 
 class _Seen(NamedTuple):
@@ -226,7 +236,7 @@ def _described(device: Device) -> dict[str, str]:
 
 def _print(form: str, data: object, shown: Callable[[], Iterable[object]]) -> None:
     if form == "json":
-        click.echo(plain(json.dumps(data, indent=1, ensure_ascii=False)))
+        write(plain(json.dumps(data, indent=1, ensure_ascii=False)) + "\n")
         return
     from accprobe.render.terminal.console import console
 

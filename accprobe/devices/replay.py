@@ -12,7 +12,7 @@ from accprobe.devices.protocol import DeviceKind
 from accprobe.devices.recording import Facts, Recording
 from accprobe.errors import NotRecorded
 from accprobe.isa.formats import Bits
-from accprobe.isa.instructions import Instruction, parse
+from accprobe.isa.instructions import Instruction, alike_but_n, parse
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
@@ -46,7 +46,9 @@ class ReplayDevice:
     def why_not(self, inst: Instruction) -> str | None:
         facts = self._recording.instructions.get(inst.name)
         if facts is None or not (facts.why_not or facts.asked):
-            return "not in the recording"
+            others = [] if inst in self._instructions else alike_but_n(inst, self._instructions)
+            known = " and ".join(map(str, sorted(other.n for other in others)))
+            return "not in the recording" + f", which has it at n = {known}" * bool(others)
         return facts.why_not
 
     def identity(self, inst: Instruction) -> Hashable:

@@ -9,7 +9,7 @@ from platform import python_version
 from accprobe.devices.protocol import DeviceKind
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
-from accprobe.isa.instructions import Instruction, catalog
+from accprobe.isa.instructions import Instruction, alike_but_n, catalog
 from accprobe.model.explained import Explained, words_explained
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
@@ -48,29 +48,32 @@ class SimulatedDevice:
         return [*listed, *(inst for inst in self._models if inst not in listed)]
 
     def why_not(self, inst: Instruction) -> str | None:
-        return None if inst in self._models else "no model yet"
+        return None if inst in self._models or self._alike(inst) else "no model yet"
 
     def identity(self, inst: Instruction) -> Hashable:
         """Two instructions with the same identity are computed by the same function."""
-        return self._models[inst], inst.a, inst.b, inst.c, inst.d, inst.k
+        return self.model(inst), inst.a, inst.b, inst.c, inst.d, inst.k
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         """As `Device.dot`; there is no tile, so every placement is the same."""
-        return evaluate(self._models[inst], inst, request)
+        return evaluate(self.model(inst), inst, request)
 
     def placements(self, inst: Instruction) -> int:
         return 1
 
     def lowering(self, inst: Instruction) -> Lowering | None:
-        return self._lowerings.get(inst)
+        return self._lowerings.get(inst) or next(filter(None, map(self._lowerings.get, self._alike(inst))), None)
 
     def explains(self, inst: Instruction) -> tuple[Explained, ...]:
         """Words of the real chip that the instruction's model has, bit for bit."""
         return self._explained.get(inst.name, ())
 
     def model(self, inst: Instruction) -> DotModel:
-        """The model that this device evaluates."""
-        return self._models[inst]
+        """The model that this device evaluates: of any n that is in no catalog, that of the nearest which is."""
+        return self._models[inst if inst in self._models else self._alike(inst)[0]]
+
+    def _alike(self, inst: Instruction) -> list[Instruction]:
+        return [] if inst in catalog(self.architecture) else alike_but_n(inst, self._models)
 
 
 def simulated_device(name: str) -> SimulatedDevice:

@@ -22,7 +22,7 @@ families have them. m256 is `.cta_group::2`, a smaller m `.cta_group::1`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -271,6 +271,12 @@ def architectures_with(inst: Instruction) -> tuple[str, ...]:
     """The compile targets that have `inst`, in order: ("sm_90a",)."""
     on = _known()[_listed(inst.name) or inst]
     return tuple(target for target in architectures.targets() if target in on)
+
+
+def alike_but_n(inst: Instruction, among: Iterable[Instruction]) -> list[Instruction]:
+    """Those that differ from `inst` in n alone, the nearest first."""
+    alike = [other for other in among if other == replace(inst, name=other.name, n=other.n)]
+    return sorted(alike, key=lambda other: abs(other.n - inst.n))
 
 
 def parse(name: str) -> Instruction:

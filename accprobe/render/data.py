@@ -123,6 +123,7 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
         "file": kernel.file,
         "name": kernel.name,
         "architecture": kernel.architecture,
+        "sha256": kernel.sha256,
         "opcodes": dict(kernel.matrix),
         "conversions": [{"opcode": c.opcode, "count": c.count, "feeds": list(c.feeds)} for c in kernel.conversions],
         "emulated": None if kernel.emulated is None else {"format": kernel.emulated[0], "by": kernel.emulated[1]},

@@ -1,7 +1,8 @@
 """Text that others wrote, for a terminal: names in binaries and reports may hold what steers one.
 
 Control characters of ASCII and of Latin-1 (escape sequences begin with one of either), and those that turn the direction of
-writing around, so that a line reads otherwise than it is (Boucher & Anderson, "Trojan Source", arXiv 2111.00169).
+writing around, so that a line reads otherwise than it is (Boucher & Anderson, "Trojan Source", arXiv 2111.00169). Halves of
+characters too, which no encoding has: Python reads bytes of a file's name that are no UTF-8 as such.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _TURNING = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x06
 
 _SHOWN: dict[int, int | str] = {code: _PICTURES + code for code in range(32) if chr(code) not in "\t\n"}
 _SHOWN |= {127: _PICTURES + 33}
-_SHOWN |= dict.fromkeys([*range(0x80, 0xA0), *_TURNING, 0x2028, 0x2029], _UNKNOWN)
+_SHOWN |= dict.fromkeys([*range(0x80, 0xA0), *_TURNING, 0x2028, 0x2029, *range(0xD800, 0xE000)], _UNKNOWN)
 
 
 def plain(text: str) -> str:

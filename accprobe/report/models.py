@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from accprobe.errors import AccprobeError
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
+
+if TYPE_CHECKING:
+    from accprobe.report.report import Report
 
 
 def named_models(name: str) -> dict[Instruction, DotModel]:
@@ -18,7 +23,12 @@ def named_models(name: str) -> dict[Instruction, DotModel]:
         return {inst: known.model for inst, known in known_models(name).items()}
     from accprobe.report.report import Report
 
-    models = {row.instruction: row.model for row in Report.load(name).instructions if row.model is not None}
+    return models_of(Report.load(name), name)
+
+
+def models_of(report: Report, name: str) -> dict[Instruction, DotModel]:
+    """The models of a report that the user calls `name`. Raises AccprobeError where it has none."""
+    models = {row.instruction: row.model for row in report.instructions if row.model is not None}
     if not models:
         raise AccprobeError(f"{name} has no model of any instruction")
     return models

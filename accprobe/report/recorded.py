@@ -21,12 +21,16 @@ def recorded() -> list[str]:
 
 
 def find(name: str | Path) -> Path | Traversable:
-    """An existing file, else a recorded report. Raises ReportError where there is neither."""
-    path, known = Path(name), recorded()
-    if path.is_file() or (path.exists() and str(name) not in known):
-        return path
-    if str(name) in known:
+    """The recorded report of that name, else an existing file; a Path is a file. Raises ReportError where there is neither.
+
+    A file with the name of a recorded report is "./NAME": which of the two is meant does not depend on the folder.
+    """
+    known = recorded()
+    if isinstance(name, str) and name in known:
         return files("accprobe.reports") / f"{name}.json"
+    path = Path(name)
+    if path.exists():
+        return path
     if str(name).startswith("sim:"):
         raise ReportError(f"{name} is a device; `accprobe run --device {name} -o FILE` makes a report of it")
     hint = f"; of the recorded reports, {nearest(str(name), known)}" if known else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 from functools import cache
 from pathlib import Path
-from typing import Literal, Self
+from typing import IO, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
@@ -25,6 +25,9 @@ from accprobe.report.sweeps import SweepRecord
 from accprobe.report.text import written
 
 SCHEMA: Literal[2] = 2
+
+MOST_BYTES = 1 << 28
+"""More than any report has: a hundred times what every instruction of a GPU comes to."""
 
 
 class Tool(BaseModel):
@@ -141,9 +144,17 @@ class Report(BaseModel):
     def read(cls, name: str | Path) -> tuple[Report, int]:
         """As `load`, and of which schema the file is: an older one is converted."""
         try:
-            text = find(name).read_bytes()
+            with find(name).open("rb") as file:
+                return cls.read_from(file, name)
         except OSError as e:
             raise ReportError(f"{name} cannot be read: {e.strerror}") from None
+
+    @classmethod
+    def read_from(cls, file: IO[bytes], name: str | Path) -> tuple[Report, int]:
+        """As `read`, of an open file that messages call `name`. Raises ReportError, OSError."""
+        text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise ReportError(f"{name} is no report: it has more than {MOST_BYTES >> 20} MiB")
         try:
             try:
                 return cls.model_validate_json(text), SCHEMA

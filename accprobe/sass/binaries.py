@@ -23,6 +23,9 @@ from typing import Literal
 from accprobe.build import toolchain
 from accprobe.errors import AccprobeError
 
+MOST_BYTES = 1 << 34
+"""Of a file, and of one in a wheel: libraries with code for every architecture are a few GiB."""
+
 _FATBIN, _FATBIN_HEADER = b"\x50\xed\x55\xba", 16
 _ELF, _CUDA_MACHINE, _AMD_MACHINE = b"\x7fELF", 190, 224
 _PTX_ENTRY, _ELF_ENTRY = 1, 2
@@ -76,7 +79,9 @@ def find(paths: Iterable[Path], unpacked: Path, architectures: tuple[str, ...] =
         try:
             if path.is_dir():
                 _in_folder(path, found)
-            elif zipfile.is_zipfile(path):
+                continue
+            _check_regular(path)
+            if zipfile.is_zipfile(path):
                 _in_wheel(path, unpacked, found)
             else:
                 _in_file(path, str(path), found)
@@ -135,6 +140,17 @@ def _assemble(piece: Piece, content: bytes, target: str | None, place: Path) -> 
         raise AccprobeError(f"{piece.label} cannot be assembled for {target}: {e}") from None
 
 
+def _check_regular(path: Path) -> None:
+    """Raises AccprobeError of a pipe or a device, which may never end; what does not exist is told where it is opened."""
+    if path.exists() and not path.is_file():
+        raise AccprobeError(f"{path} is no regular file; what a pipe has can be read once it is written to one")
+
+
+def _check_size(size: int, label: str) -> None:
+    if size > MOST_BYTES:
+        raise AccprobeError(f"{label} is {size >> 30:,} GiB; no file with device code has more than {MOST_BYTES >> 30}")
+
+
 def _in_folder(folder: Path, found: Found) -> None:
     """Caches of Triton and of torch-inductor keep the PTX beside the cubin that it became: then the cubin counts."""
     before = len(found.pieces)
@@ -151,12 +167,14 @@ def _in_wheel(wheel: Path, unpacked: Path, found: Found) -> None:
     with zipfile.ZipFile(wheel) as archive:
         for number, member in enumerate(archive.infolist()):
             if not member.is_dir() and _BINARIES.search(Path(member.filename).name):
+                label = f"{wheel.name}: {member.filename}"
+                _check_size(member.file_size, label)
                 target = unpacked / f"{wheel.stem}.{number}"
                 with archive.open(member) as source, target.open("wb") as copy:
                     while chunk := source.read(1 << 20):
                         copy.write(chunk)
                 had = len(found.pieces)
-                _try(target, f"{wheel.name}: {member.filename}", found)
+                _try(target, label, found)
                 if len(found.pieces) == had:
                     target.unlink()
     if len(found.pieces) == before and not found.problems:
@@ -183,6 +201,7 @@ def _in_file(path: Path, label: str, found: Found) -> None:
             size = path.stat().st_size
             if size == 0:
                 raise _NothingThere(f"{label} is empty")
+            _check_size(size, label)
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 _scan(data, path, label, found)
     except OSError as e:

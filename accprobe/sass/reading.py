@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -64,6 +65,13 @@ class Function:
     def matrix(self) -> tuple[str, ...]:
         """The different matrix opcodes, with their modifiers, in order of first appearance."""
         return tuple(dict.fromkeys(opcode for opcode in self.opcodes if MATRIX.match(opcode)))
+
+    @property
+    def sha256(self) -> str:
+        """Of its text, offsets counted from its start: functions with the same one are the same machine code."""
+        first = self.lines[0].offset
+        text = "\n".join(f"{line.offset - first} {' '.join(line[1:])}" for line in self.lines)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def arithmetic(self) -> tuple[tuple[str, int], ...]:

@@ -7,6 +7,7 @@ own `AsyncCompileMode` does: its passes and ptxas run outside of the interpreter
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import time
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accprobe.build import cache, install
-from accprobe.errors import ToolMissing
+from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.isa import architectures
 from accprobe.sass import lowering
 from accprobe.sass.lowering import Lowering
@@ -30,6 +31,9 @@ took ptxas 40 s for 16,384 of them."""
 PARSES = 5
 """CPython 3.11 keeps one count of a parser's depth for all threads, and now and then fails a thread that another interrupts:
 "AST constructor recursion depth mismatch". The source is not at fault."""
+
+CANNOT_WRITE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
+"""Errors of a folder, which say nothing about a configuration."""
 
 KERNEL = "masked_gemm"
 """Its name in the cubin."""
@@ -62,7 +66,10 @@ def triton_version() -> str:
 
 
 def compile_configurations(configurations: Iterable[Configuration], target: str) -> Iterator[Compiled]:
-    """Each configuration compiled for a target such as "sm_90a", in order, several at a time. Raises ToolMissing."""
+    """Each configuration compiled for a target such as "sm_90a", in order, several at a time.
+
+    Raises ToolMissing, and AccprobeError where Triton's cache cannot be written.
+    """
     kernel = _kernel()
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     try:
@@ -136,6 +143,10 @@ def _compile(kernel: Any, config: Configuration, target: str) -> Compiled:
         compiled = _parsed_again(lambda: compile(source, target=GPUTarget("cuda", 10 * major + minor, 32), options=options))
     except ImportError as e:
         raise _broken(e) from e
+    except OSError as e:
+        if e.errno not in CANNOT_WRITE:
+            return Compiled(config, f"Triton {triton_version()} rejects it: {_said(e)}")
+        raise AccprobeError(f"Triton cannot write {e.filename or 'its cache'} ({e.strerror}): set TRITON_CACHE_DIR") from None
     except Exception as e:  # whatever Triton or ptxas raises: it is a finding about this configuration
         return Compiled(config, f"Triton {triton_version()} rejects it: {_said(e)}")
     found = compiled.metadata.shared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -92,7 +93,10 @@ def _index(name: str) -> int:
 
 
 class Sweeper:
-    """Sweeps configurations for a compile target on a bench, or where there is none on the published models of that target."""
+    """Sweeps configurations for a compile target on a bench, or where there is none on the published models of that target.
+
+    Raises AccprobeError where the problem is larger than the machine's memory.
+    """
 
     def __init__(self, target: str, bench: Bench | None, problem: Problem) -> None:
         self._target, self._bench, self._seed = target, bench, problem.seed
@@ -104,6 +108,18 @@ class Sweeper:
         self._controls = lru_cache(8)(self._control)
         self._predictions = lru_cache(64)(self._predicted)
         self._profiles: dict[Configuration, Profile] = {}
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        """Operands are drawn as f32, and the values of the sampled rows and columns, which the control takes, are f64."""
+        m, n, k = self.shape
+        needed = k * (4 * (m + n) + 8 * sum(map(len, self._sample)))
+        has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > has:
+            raise AccprobeError(
+                f"operands, {m} and {n} rows of {k}, take {needed / 2**30:,.0f} GiB of memory when they are drawn and added,"
+                f" and this machine has {has / 2**30:,.0f}: give a smaller --k, --m or --n"
+            )
 
     def profile(self, configurations: Sequence[Configuration], index: int) -> None:
         """Has GPU `index` launch each under the profiler. Raises as `profile.profiles`."""

@@ -58,5 +58,5 @@ def test_missing_compiler_names_the_install_line(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path))
     for module in ("cuda.core", "cuda.core.experimental"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ToolMissing, match=r"pip install 'accprobe\[cuda13\]'"):
+    with pytest.raises(ToolMissing, match=r"install -e '.\[cuda13\]' in"):
         compiler.compile(parse(SMALL), "sm_90a")

@@ -58,7 +58,7 @@ def test_a_tool_that_cannot_read_the_file_gives_way_to_the_next(monkeypatch: pyt
 def test_failure_and_absence_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     if not Path("/usr/local/cuda/bin/nvdisasm").exists():
-        with pytest.raises(ToolMissing, match=r"pip install 'accprobe\[sass\]'"):
+        with pytest.raises(ToolMissing, match=r"install -e '\.\[sass\]' in accprobe's checkout"):
             toolchain.find("nvdisasm")
     program(tmp_path, "echo 'not a cubin' >&2; exit 3", "cuobjdump")
     with pytest.raises(toolchain.ToolFailed, match="cuobjdump failed: not a cubin"):

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 from fakes import fake_report, float_row
 
 from accprobe.cli import main
+from accprobe.report.report import Report
 
 WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
 QGMMA = {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}
@@ -109,3 +110,10 @@ def test_all_has_one_entry_a_pair() -> None:
     shown = diff("h200", "sim:b200", "--all").stdout
     assert shown.count("QGMMA") >= 32
     assert "same: mma.sync.m16n8k8.f32.bf16.bf16.f32 (B simulated)" in shown
+
+
+def test_standard_input_is_one_of_the_two() -> None:
+    text = Report.load("h200").dumps()
+    assert CliRunner().invoke(main, ["diff", "-", "h200"], input=text).exit_code == 0
+    twice = CliRunner().invoke(main, ["diff", "-", "-"], input=text)
+    assert (twice.exit_code, twice.stderr) == (2, "accprobe: standard input can be read once: give one of the two as a file\n")

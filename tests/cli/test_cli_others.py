@@ -69,6 +69,46 @@ def test_help_has_an_example(command: str) -> None:
     assert f"      accprobe {command}" in result.stdout or f"    accprobe {command}" in result.stdout
 
 
+def test_descriptions_of_commands_are_whole_and_on_one_line_at_80_columns() -> None:
+    described = {name: command.help.partition("\n\n")[0] for name, command in main.commands.items() if command.help}
+    shown = CliRunner().invoke(main, ["--help"], terminal_width=80).stdout.splitlines()
+    assert [line.split(maxsplit=1) for line in shown[-len(described) :]] == [
+        [name, text] for name, text in sorted(described.items())
+    ]
+    narrow = CliRunner().invoke(main, ["--help"], terminal_width=50).stdout
+    assert all(text in " ".join(narrow.split()) for text in described.values())
+
+
+def test_memory_that_does_not_suffice_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_much() -> list[str]:
+        raise MemoryError("Unable to allocate 256. GiB")
+
+    monkeypatch.setattr(inventory, "inventory", too_much)
+    result = CliRunner().invoke(main, ["doctor"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "accprobe: there is not enough memory for this: Unable to allocate 256. GiB\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            OSError(28, "No space left on device"),
+            "a file cannot be read or written: No space left on device; temporary files are",
+        ),
+        (PermissionError(13, "Permission denied", "x/y"), "x/y cannot be read or written: Permission denied\n"),
+    ],
+)
+def test_a_file_that_fails_is_named(error: OSError, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> list[str]:
+        raise error
+
+    monkeypatch.setattr(inventory, "inventory", fails)
+    result = CliRunner().invoke(main, ["doctor"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"accprobe: {told}")
+
+
 def test_unknown_command_names_the_nearest() -> None:
     result = CliRunner().invoke(main, ["rum"])
     assert (result.exit_code, result.stderr) == (2, "accprobe: there is no command 'rum'; did you mean run?\n")

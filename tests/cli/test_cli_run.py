@@ -327,3 +327,21 @@ def test_device_without_a_uuid_is_told() -> None:
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == "accprobe: simulated H100 has no UUID; leave --with-uuid out\n"
+
+
+def test_output_may_be_standard_output(device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("-o", "-")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert len(Report.model_validate_json(result.stdout).measured) == 2
+    assert list(tmp_path.iterdir()) == []
+    assert run("-o", "./-").exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["-"]
+    assert "'-' is standard output, which this cannot go to" in run("--record", "-").stderr
+
+
+def test_an_n_that_no_catalog_lists_is_simulated() -> None:
+    name = "wgmma.m64n16k32.f32.e4m3.e4m3"
+    result = run("--device", "sim:h100", "--select", name, "--format", "json")
+    (row,) = Report.model_validate_json(result.stdout).instructions
+    assert (row.name, row.opcodes, row.findings["effective_bits"].value) == (name, ("QGMMA",), 13)

@@ -6,10 +6,11 @@ import json
 import re
 import struct
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
-from compiled import needs, triton_dot
+from compiled import needs, only, triton_dot
 
 from accprobe.cli import main
 
@@ -104,18 +105,20 @@ def test_like_kernels_are_together_unless_all_is_given(promoted: str) -> None:
         (
             ["--fail-below", "14"],
             1,
-            "gemm (sm_90a) has QGMMA.64x64x32.F32.E4M3.E4M3, whose accumulator keeps 13 (e8m13) bits, fewer than 14",
+            "): QGMMA.64x64x32.F32.E4M3.E4M3 keeps 13 (e8m13) bits, fewer than 14; "
+            "2 × k32, then promoted by FADD: 64 products\n",
         ),
         (["--fail-below", "14", "--unless-promoted", "64"], 0, ""),
         (["--fail-below", "14", "--unless-promoted", "63"], 1, "fewer than 14"),
         (["--require", "QGMMA"], 0, ""),
         (["--require", "QGMMA.64x64x32", "--forbid", "HMMA"], 0, ""),
-        (["--require", "HMMA", "--require", "IMMA"], 1, "gemm (sm_90a) has QGMMA.64x64x32.F32.E4M3.E4M3, and not HMMA or IMMA"),
-        (["--forbid", "QGMMA.*.E4M3.E4M3"], 1, "gemm (sm_90a) has QGMMA.64x64x32.F32.E4M3.E4M3"),
+        (["--require", "HMMA", "--require", "IMMA"], 1, "): it has QGMMA.64x64x32.F32.E4M3.E4M3, and not HMMA or IMMA\n"),
+        (["--forbid", "QGMMA.*.E4M3.E4M3"], 1, "): QGMMA.64x64x32.F32.E4M3.E4M3 is forbidden\n"),
         (["--forbid", "QGMMA.64x64x3"], 0, ""),
         (["--forbid", "QGMNA"], 2, "'QGMNA' is no matrix opcode; did you mean QGMMA"),
         (["--unless-promoted", "64"], 2, "--unless-promoted goes with --fail-below"),
-        (["--arch", "sm_90", "--fail-below", "14"], 1, "gemm (sm_90a)"),
+        (["--arch", "sm_90", "--fail-below", "14"], 1, "k.cubin: gemm (sm_90a, sha256 "),
+        (["--format", "junit"], 2, "--format junit tells what falls short: it goes with --fail-below, --require or --forbid"),
         (["--arch", "sm_80", "--fail-below", "14"], 2, "the files have no code for sm_80"),
     ],
 )
@@ -138,7 +141,85 @@ def test_unknown_accumulators_fall_short(tmp_path: Path) -> None:
     needs("nvdisasm")
     (tmp_path / "k.cubin").write_bytes(triton_dot(120, 4, None, True)["cubin"])
     status, _, told = sass(str(tmp_path / "k.cubin"), "--fail-below", "1")
-    assert (status, told) == (1, "accprobe: gemm (sm_120a) has QMMA.16832.F32.E4M3.E4M3, whose accumulator is not known\n")
+    assert status == 1
+    assert told.startswith(f"accprobe: {tmp_path}/k.cubin: gemm (sm_120a, sha256 ")
+    assert "): QMMA.16832.F32.E4M3.E4M3 has an accumulator that is not known, 1 bits are asked for; " in told
+
+
+@pytest.fixture
+def cache(promoted: str, emulated: str) -> list[str]:
+    """What falls short in a folder with one kernel twice and another, asked for in vain: the arguments."""
+    for number, file in enumerate((promoted, promoted, emulated)):
+        Path(f"cache/{number}").mkdir(parents=True)
+        Path(f"cache/{number}/gemm.cubin").write_bytes(Path(file).read_bytes())
+    return ["cache", "--fail-below", "14"]
+
+
+def test_the_same_kernel_falls_short_once(cache: list[str]) -> None:
+    status, _, told = sass(*cache)
+    assert status == 1
+    digest = only(Path("k.cubin")).sha256
+    assert told == (
+        f"accprobe: cache/0/gemm.cubin: gemm (sm_90a, sha256 {digest[:12]}): QGMMA.64x64x32.F32.E4M3.E4M3 keeps 13 (e8m13)"
+        " bits, fewer than 14; 2 × k32, then promoted by FADD: 64 products; the same kernel 1 more time\n"
+    )
+    assert sass("cache", "--fail-below", "14", "--unless-promoted", "64")[0] == 0
+
+
+def test_junit(cache: list[str]) -> None:
+    Path("notes.txt").write_text("no code")
+    status, lines, _ = sass(*cache, "notes.txt", "--forbid", "QGMMA", "--format", "junit")
+    assert status == 1
+    suite = ElementTree.fromstring("\n".join(lines))
+    assert suite.attrib == {"name": "accprobe sass", "tests": "3", "failures": "1", "errors": "1"}
+    fails, passes, unread = suite.findall("testcase")
+    assert (fails.get("classname"), passes.get("classname")) == ("cache/0/gemm.cubin", "cache/2/gemm.cubin")
+    (failure,) = fails
+    assert failure.attrib == {
+        "type": "forbidden",
+        "message": "QGMMA.64x64x32.F32.E4M3.E4M3 is forbidden; QGMMA.64x64x32.F32.E4M3.E4M3 keeps 13 (e8m13)"
+        " bits, fewer than 14; 2 × k32, then promoted by FADD: 64 products",
+    }
+    assert failure.text == "cache/0/gemm.cubin\ncache/1/gemm.cubin"
+    assert list(passes) == []
+    assert unread[0].get("message", "").startswith("notes.txt holds no NVIDIA device code")
+
+
+def test_sarif(cache: list[str]) -> None:
+    status, lines, told = sass(*cache, "--format", "sarif")
+    assert (status, told) == (1, "")
+    log = json.loads("\n".join(lines))
+    (run,) = log["runs"]
+    (result,) = run["results"]
+    assert (log["version"], result["ruleId"], result["level"]) == ("2.1.0", "accumulator", "error")
+    assert result["ruleId"] in [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    places = [
+        place["physicalLocation"]["artifactLocation"]["uri"] for place in result["locations"] + result["relatedLocations"]
+    ]
+    assert places == ["cache/0/gemm.cubin", "cache/1/gemm.cubin"]
+    assert result["partialFingerprints"]["kernel/v1"] == f"{only(Path('k.cubin')).sha256} QGMMA.64x64x32.F32.E4M3.E4M3"
+    assert run["invocations"] == [{"executionSuccessful": True, "toolExecutionNotifications": []}]
+
+
+def test_github(cache: list[str]) -> None:
+    Path("cache").rename("100%, a:b")
+    status, lines, told = sass("100%, a:b", *cache[1:], "--format", "github")
+    assert (status, told) == (1, "")
+    (line,) = lines
+    assert line.startswith(
+        "::error file=100%25%2C a%3Ab/0/gemm.cubin,title=accprobe sass::100%25, a:b/0/gemm.cubin: gemm (sm_90a,"
+    )
+
+
+def test_required_where_there_is_no_kernel(tmp_path: Path) -> None:
+    needs("nvdisasm", "ptxas")
+    (tmp_path / "k.ptx").write_text(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n")
+    arguments = str(tmp_path / "k.ptx"), "--require", "HMMA", "--format"
+    sentence = "no kernel has a matrix opcode, and HMMA is required"
+    assert sass(*arguments, "github")[1] == [f"::error title=accprobe sass::{sentence}"]
+    assert json.loads("\n".join(sass(*arguments, "sarif")[1]))["runs"][0]["results"][0]["message"]["text"] == sentence
+    (case,) = ElementTree.fromstring("\n".join(sass(*arguments, "junit")[1]))
+    assert [failure.get("message") for failure in case] == [sentence]
 
 
 def test_one_file_of_two_that_cannot_be_read(promoted: str) -> None:

@@ -113,3 +113,47 @@ def test_one_instruction_is_no_run_that_was_cut_short() -> None:
 def test_no_line_ends_in_blanks_where_nobody_looks_at_a_terminal(arguments: tuple[str, ...]) -> None:
     lines = show("h200", *arguments).stdout.split("\n")
     assert lines == [line.rstrip() for line in lines]
+
+
+def test_published_models_are_shown_as_a_report() -> None:
+    result = show("sim:b200")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("SIMULATED: these are published models, nothing was measured\nsimulated B200, sm_100a\n")
+
+
+def test_of_an_n_that_was_not_measured_the_nearest_is_shown_and_named() -> None:
+    result = show("h200", "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3", "--format", "csv")
+    assert [line.split(",")[7] for line in result.stdout.splitlines()] == ["name", "wgmma.m64n8k32.f32.e4m3.e4m3"]
+    assert result.stderr == (
+        "accprobe: h200 has wgmma.m64n16k32.f32.e4m3.e4m3 at n = 8 and 256, not at 16: wgmma.m64n8k32.f32.e4m3.e4m3, "
+        "the nearest, answers\n"
+    )
+    result = show("h200", "wgmma.m64n12k32.f32.e4m3.e4m3")
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_standard_input_is_a_report(path: Path) -> None:
+    shown = CliRunner(env={"COLUMNS": "100"}).invoke(main, ["show", "-"], input=path.read_bytes())
+    assert shown.exit_code == 0
+    assert shown.stdout == show(str(path)).stdout
+    nothing = CliRunner().invoke(main, ["show", "-"], input=b"{}")
+    assert (
+        nothing.stderr
+        == "accprobe: standard input: it is not an accprobe report, but another JSON file: the key schema is missing\n"
+    )
+
+
+def test_what_never_ends_is_no_report() -> None:
+    result = show("/dev/zero")
+    assert (result.exit_code, result.stderr) == (2, "accprobe: /dev/zero is no report: it has more than 256 MiB\n")
+
+
+def test_a_file_with_a_recorded_name_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(path.parent)
+    path.rename("h200")
+    recorded = show("h200")
+    assert "NVIDIA H200" in recorded.stdout
+    assert recorded.stderr == "accprobe: h200 is the recorded report; ./h200 is what has that name here\n"
+    file = show("./h200")
+    assert "NVIDIA H200" not in file.stdout
+    assert (file.exit_code, file.stderr) == (0, "")

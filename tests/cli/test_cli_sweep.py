@@ -195,7 +195,8 @@ def test_unknown_names_are_told(arguments: list[str], told: str) -> None:
     [
         (
             ModuleNotFoundError("No module named 'triton'", name="triton"),
-            "Triton is not installed, and the sweep's kernel is written in it: pip install 'accprobe[sweep]'",
+            "Triton is not installed, and the sweep's kernel is written in it: "
+            "python3 -m pip install -e '.[sweep]' in accprobe's checkout",
         ),
         (
             ModuleNotFoundError("No module named 'triton._C.libtriton'", name="triton._C.libtriton"),
@@ -224,6 +225,51 @@ def test_without_triton_the_line_that_installs_it_is_told_once(
         monkeypatch.delitem(sys.modules, name)
     result = sweep(*arguments)
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"accprobe: {told}\n")
+
+
+def test_more_than_the_memory_is_refused_before_it_is_drawn() -> None:
+    result = sweep("--device", "sim:h100", "--k", "1000000000")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert re.search(
+        r"operands, 64 and 64 rows of 1000000000, take 1,431 GiB .*: give a smaller --k, --m or --n\n$", result.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            OSError(30, "Read-only file system", "/home/x/.triton"),
+            "Triton cannot write /home/x/.triton (Read-only file system): set",
+        ),
+        (
+            OSError(28, "No space left on device"),
+            "Triton cannot write its cache (No space left on device): set TRITON_CACHE_DIR",
+        ),
+        (
+            FileNotFoundError(2, "No such file or directory", "ptxas"),
+            "none of the 1 configurations becomes a matrix instruction",
+        ),
+    ],
+)
+def test_a_cache_that_triton_cannot_write_is_no_finding(monkeypatch: pytest.MonkeyPatch, error: OSError, told: str) -> None:
+    def compile(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("triton.compiler.compile", compile)
+    result = sweep("--compile-only", "--arch", "sm_90", "--num-warps", "4", "--block-k", "64")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"accprobe: {told}")
+
+
+def test_output_may_be_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = sweep(*SMALL, "--block-k", "64", "--num-warps", "4", "-o", "-")
+    assert Report.model_validate_json(result.stdout).sweeps
+    assert list(tmp_path.iterdir()) == []
+    result = sweep(*SMALL, "--plot", "-")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'-' is standard output, which this cannot go to; a file of that name is ./-" in result.stderr
 
 
 def test_triton_that_misses_a_part_while_it_compiles_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
+from accprobe.report.report import Report
 from accprobe.verify import on_gpu
 from accprobe.verify.outcome import Advance, Verification
 
@@ -342,3 +343,21 @@ def test_every_recorded_result_of_hardware(folder: Path) -> None:
     assert result.stdout.endswith(" dot products: 0 differ\n")
     if (folder / "H100").is_dir():
         assert "as mma.sync.m16n8k32.f32.e4m3.e4m3.f32 5,000 would differ" in result.stdout
+
+
+def test_of_an_n_that_has_no_model_the_nearest_one_is_held_against_the_device() -> None:
+    name = "wgmma.m64n16k32.f32.e4m3.e4m3"
+    arguments = ["verify", "h200", "--device", "sim:h100", "--dots", "300", "--select", name]
+    result = CliRunner().invoke(main, [*arguments, "--format", "json"])
+    assert result.exit_code == 0
+    assert [row["name"] for row in json.loads(result.stdout)["verified"]] == [name]
+    assert f"accprobe: h200 has {name} at n = 8 and 256, not at 16: wgmma.m64n8k32.f32.e4m3.e4m3, the nearest, answers\n" in (
+        result.stderr
+    )
+
+
+def test_models_may_come_from_standard_input() -> None:
+    arguments = ["verify", "-", "--device", "sim:h100", "--dots", "300", "--select", "wgmma.m64n8k32.f32.e4m3.e4m3"]
+    result = CliRunner().invoke(main, arguments, input=Report.load("h200").dumps())
+    assert result.exit_code == 0
+    assert "1 instructions, 300 dot products: 0 differ" in result.stdout

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from accprobe.cli import interrupts
 from accprobe.cli.interrupts import GRACE, SIGNALS, interruptible, uninterrupted
 from accprobe.cli.output import saving
 from accprobe.report.report import Report
@@ -33,6 +37,39 @@ def test_the_first_signal_interrupts_and_those_soon_after_do_not(monkeypatch: py
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     signal.raise_signal(signal.SIGINT)
+
+
+def test_a_signal_during_an_import_waits_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that makes an error of its own of a KeyboardInterrupt, as numpy does, is imported whole."""
+    (tmp_path / "whole_or_not.py").write_text(
+        "import signal, time\ntry:\n    signal.raise_signal(signal.SIGINT)\n    time.sleep(0.1)\n"
+        "except KeyboardInterrupt:\n    raise ImportError\nIS_WHOLE = True\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    whole = []
+
+    def work() -> None:
+        whole.append(importlib.import_module("whole_or_not").IS_WHOLE)
+        time.sleep(5)
+
+    with interruptible(), pytest.raises(KeyboardInterrupt):
+        work()
+    assert whole == [True]
+
+
+def test_an_import_that_does_not_end_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "endless.py").write_text("import signal, time\nsignal.raise_signal(signal.SIGINT)\ntime.sleep(60)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(interrupts, "GRACE", 0.1)
+    with interruptible(), pytest.raises(KeyboardInterrupt):
+        importlib.import_module("endless")
+
+
+def test_while_the_command_line_is_imported_a_signal_ends_it_without_a_word() -> None:
+    program = "import signal, sys, accprobe.__main__\nclass Signals:\n def find_spec(self, name, *_):\n"
+    program += "  if name == 'click': signal.raise_signal(signal.SIGINT)\nsys.meta_path.insert(0, Signals())\n"
+    done = subprocess.run([sys.executable, "-c", f"{program}accprobe.__main__.main()"], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
 
 
 def test_without_a_signal_the_handlers_are_as_before() -> None:

@@ -41,7 +41,7 @@ def test_no_cupy(told: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.setitem(sys.modules, "cupy", None)
     assert driver.gpu_count() == 0
-    assert "pip install 'accprobe[cuda13]'" in str(driver.why_no_gpu())
+    assert "install -e '.[cuda13]' in accprobe's checkout" in str(driver.why_no_gpu())
     with pytest.raises(ToolMissing, match="pip install"):
         open_device("cuda:0")
 

@@ -337,3 +337,10 @@ def test_report_and_recording_go_to_two_files(tmp_path: Path) -> None:
 def test_replay_needs_a_file() -> None:
     result = run("--device", "replay:")
     assert (result.exit_code, result.stderr) == (2, "accprobe: 'replay:' names no recording; give replay:FILE\n")
+
+
+def test_an_n_that_was_not_recorded_is_told_with_those_that_were() -> None:
+    device = ReplayDevice(Path(__file__).parents[1] / "recordings" / "h200.npz")
+    unlisted = device.why_not(parse("wgmma.m64n16k32.f32.e4m3.e4m3"))
+    assert unlisted == "not in the recording, which has it at n = 8 and 256"
+    assert device.why_not(parse("mma.sync.m16n8k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0")) == "not in the recording"

@@ -118,6 +118,17 @@ def test_first_page_is_one_page_with_the_two_commands() -> None:
     assert 'python3 -m pip install -e ".[test]" && python3 -m pytest\n' in blocks(README, "sh")
 
 
+def test_nothing_installs_accprobe_by_a_name_that_nobody_has_registered() -> None:
+    """An extra is a checkout's: "pip install accprobe" would install whatever took the name."""
+    texts = [
+        *ALL,
+        *(path for folder in ("accprobe", "scripts", "benchmarks", "probes") for path in (ROOT / folder).rglob("*.*")),
+    ]
+    readable = [path for path in texts if path.suffix in (".py", ".md", ".sh", "")]
+    wrong = re.compile(r"pip install (?:-\S+ )*['\"]?accprobe")
+    assert [path.name for path in readable if wrong.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_scripts_can_be_run() -> None:
     scripts = [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]
     assert len(scripts) == 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -11,10 +13,12 @@ import pytest
 from accprobe import emulate
 from accprobe.errors import AccprobeError, ReportError, UnknownName
 from accprobe.evaluate import chains, evaluator
+from accprobe.isa import architectures
 from accprobe.isa.formats import Bits
-from accprobe.isa.instructions import parse
+from accprobe.isa.instructions import catalog, parse
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
+from accprobe.report.models import named_models
 from accprobe.report.report import Report
 
 FP8 = "h200:wgmma.m64n8k32.f32.e4m3.e4m3"
@@ -169,7 +173,8 @@ def test_tensors_are_as_arrays(dtype: str, like: str, result: str) -> None:
         ({"like": None}, UnknownName, "like=None is no text; give a report and an instruction, such as h200:wgmma"),
         ({"promote_every": "128"}, AccprobeError, "promote_every='128' is no number of products: give a multiple of 32"),
         ({"like": "h201:wgmma.m64n8k32.f32.e4m3.e4m3"}, ReportError, "did you mean h200"),
-        ({"like": "h200:wgmma.m64n16k32.f32.e4m3.e4m3"}, UnknownName, "h200 has no model of wgmma.m64n16k32.*; did you"),
+        ({"like": "h200:mma.sync.m8n8k4.f16.f16.f16.f16"}, UnknownName, "h200 has no model of mma.sync.m8n8k4.*; did you"),
+        ({"like": "h200::wgmma.m64n8k32.f32.e4m3.e4m3"}, UnknownName, "is no report and instruction, such as"),
         ({"like": "sim:h100:wgmma.m64"}, UnknownName, "wgmma.m64"),
     ],
 )  # fmt: skip
@@ -191,3 +196,34 @@ def test_the_example_in_the_docstring_runs() -> None:
     exec("\n".join(lines), names)
     assert names["d"].shape == names["promoted"].shape == (16, 8)
     assert (names["promoted"] == 256).all()
+
+
+def test_every_instruction_that_any_architecture_lists_can_be_named() -> None:
+    """Of a chip that has it the model is found; of one that has not, its absence is told by the whole name."""
+    models = named_models("sim:b200")
+    for inst in {inst for target in architectures.targets() for inst in catalog(target)}:
+        zeros = np.zeros((1, inst.k), inst.a.dtype), np.zeros((inst.k, 1), inst.b.dtype)
+        like = f"sim:b200:{inst.name}"
+        if inst in models and inst.c is inst.d:
+            assert emulate.matmul(*zeros, like=like).tolist() == [[0]]
+            continue
+        said = f"{inst.name} takes C in f16" if inst in models else f"sim:b200 has no model of {inst.name}; "
+        with pytest.raises(AccprobeError, match=re.escape(said)):
+            emulate.matmul(*zeros, like=like)
+
+
+ONES = np.ones((2, 64), E4M3), np.ones((64, 2), E4M3)
+
+
+def test_a_file_with_a_colon_in_its_name(tmp_path: Path) -> None:
+    row = ROWS["wgmma.m64n8k32.f32.e4m3.e4m3"]
+    alone = Report.load("h200").model_copy(update={"instructions": (row,), "sweeps": ()})
+    alone.save(tmp_path / "a:b.json")
+    assert emulate.matmul(*ONES, like=f"{tmp_path}/a:b.json:{row.name}").tolist() == [[64, 64], [64, 64]]
+
+
+def test_of_an_n_that_was_not_measured_the_nearest_answers_and_says_so() -> None:
+    said = "h200 has wgmma.m64n176k32.f32.e4m3.e4m3 at n = 8 and 256, not at 176: wgmma.m64n256k32.f32.e4m3.e4m3, the nearest"
+    with pytest.warns(UserWarning, match=re.escape(said)):
+        found = emulate.matmul(*ONES, like="h200:wgmma.m64n176k32.f32.e4m3.e4m3")
+    assert found.tolist() == [[64, 64], [64, 64]]

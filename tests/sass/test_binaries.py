@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import subprocess
@@ -187,6 +188,18 @@ def test_what_is_not_read_is_told_in_one_sentence(tmp_path: Path) -> None:
     assert "holds no SASS, but PTX alone" in problems(written("p.fatbin", fatbin({}, ptx=PTX)))[0]
     damaged = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 80) + struct.pack("<HHIQ", 2, 0x101, 64, 500) + bytes(64)
     assert "has a fatbin that is damaged" in problems(written("d.fatbin", damaged))[0]
+
+
+def test_what_may_never_end_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        assert problems(path) == [f"{path} is no regular file; what a pipe has can be read once it is written to one"]
+    (tmp_path / "library.so").write_bytes(b"x" * 3000)
+    with zipfile.ZipFile(tmp_path / "w.whl", "w") as wheel:
+        wheel.write(tmp_path / "library.so", "library.so")
+    monkeypatch.setattr(binaries, "MOST_BYTES", 2048)
+    assert problems(tmp_path / "library.so") == [f"{tmp_path}/library.so is 0 GiB; no file with device code has more than 0"]
+    assert problems(tmp_path / "w.whl") == ["w.whl: library.so is 0 GiB; no file with device code has more than 0"]
 
 
 def test_files_that_are_cut_short(cubins: dict[str, bytes], tmp_path: Path) -> None:

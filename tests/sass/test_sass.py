@@ -156,3 +156,13 @@ def test_matrix_opcodes(opcode: str) -> None:
 @pytest.mark.parametrize("opcode", ["HFMA2.MMA", "FADD", "WARPGROUP.ARRIVE", "UTCBAR", "UTCCP", "IMAD"])
 def test_other_opcodes(opcode: str) -> None:
     assert not opcodes.MATRIX.match(opcode)
+
+
+def test_the_hash_of_a_function_is_of_its_text_alone() -> None:
+    def function(offset: int, *opcodes: str, name: str = "f") -> reading.Function:
+        lines = (reading.Line(offset + 16 * i, "", opcode, "R0, R1") for i, opcode in enumerate(opcodes))
+        return reading.Function(name, "sm_90a", tuple(lines), {})
+
+    one = function(0, "HMMA.16816.F32", "FADD")
+    assert one.sha256 == function(0x7000, "HMMA.16816.F32", "FADD", name="g").sha256
+    assert one.sha256 != function(0, "FADD", "HMMA.16816.F32").sha256

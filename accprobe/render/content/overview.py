@@ -60,7 +60,7 @@ def device_facts(report: Report) -> str:
 def measured_with(report: Report) -> str:
     commit = f" ({report.tool.commit})" if report.tool.commit else ""
     versions = ", ".join(f"{name} {version}" for name, version in report.environment.items())
-    return f"accprobe {report.tool.version}{commit}, seed {report.seed}; {versions}"
+    return f"accprobe {report.tool.version}{commit}, seed {report.seed}{f'; {versions}' if versions else ''}"
 
 
 def legend(rows: list[Row]) -> Iterator[str]:

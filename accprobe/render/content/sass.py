@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import Kernel, Reading
+from accprobe.audit.requirements import Shortfall
 from accprobe.isa.formats import FORMATS
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.phrases import Phrase
@@ -98,6 +99,27 @@ def promotion(chain: Chain) -> str:
         return f"{chain.most}{size} in all{total}"
     count = str(chain.most) if chain.least == chain.most else f"{max(chain.least, 1)} to {chain.most}"
     return f"{count}{size}, then promoted by {chain.by}{total}"
+
+
+def kernel_title(kernel: Kernel) -> str:
+    """ "gemm (sm_90a, sha256 0123456789ab)"."""
+    return f"{kernel.name} ({kernel.architecture or 'unknown architecture'}, sha256 {kernel.sha256[:12]})"
+
+
+def shortfall_reason(found: Shortfall) -> str:
+    """Opcode, bits and promotion: "QGMMA.64x64x32 keeps 13 (e8m13) bits, fewer than 22; never promoted: …"."""
+    told = f"{found.opcode} {found.reason}".lstrip()
+    sums = _sums(found.kernels[0], found.opcode) if found.rule == "accumulator" else []
+    return "; ".join([told, *sums])
+
+
+def shortfall_line(found: Shortfall) -> str:
+    """All of it on one line, the file first."""
+    if not found.kernels:
+        return found.reason
+    first, *others = found.kernels
+    line = f"{first.file}: {kernel_title(first)}: {shortfall_reason(found)}"
+    return f"{line}; the same kernel {len(others)} more time{'s' * (len(others) > 1)}" if others else line
 
 
 def accumulator_sources(kernels: Sequence[Kernel]) -> Iterator[str]:

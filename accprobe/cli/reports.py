@@ -1,0 +1,31 @@
+"""Reports as a command line names them: a file, a recorded report, sim:NAME for published models, - for standard input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accprobe.cli.output import tell
+
+if TYPE_CHECKING:
+    from accprobe.report.report import Report
+
+STANDARD_INPUT = "-"
+
+
+def read_report(name: str) -> Report:
+    """The report, with a word where it is of an older schema, or a file has its name. Raises ReportError, UnknownName."""
+    if name.startswith("sim:"):
+        from accprobe.report.published import published
+
+        return published(name)
+    from accprobe.report.recorded import recorded
+    from accprobe.report.report import SCHEMA, Report
+
+    if name in recorded() and Path(name).exists():
+        tell(f"{name} is the recorded report; ./{name} is what has that name here")
+    report, schema = Report.read_from(sys.stdin.buffer, "standard input") if name == STANDARD_INPUT else Report.read(name)
+    if schema != SCHEMA:
+        tell(f"{name} is of schema {schema}, read as schema {SCHEMA}: `accprobe show {name} --format json` writes that")
+    return report

@@ -1,0 +1,92 @@
+"""Standard output and error as every command has them, whatever they lead to: a full disk, a closed pipe, nothing at all, or a
+terminal whose encoding lacks a character."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+from accprobe.errors import AccprobeError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+SPELLED = "accprobe.spelled"
+"""Name of the codec error handler that spells characters which an encoding lacks."""
+
+_ASCII = {"→": "->", "≥": ">=", "≤": "<=", "×": "x", "·": "*", "─": "-", "│": "|", "├": "|", "└": "`", "…": "...", "ᵀ": "^T"}
+
+
+class OutputLost(AccprobeError):
+    """Standard output takes no more. reader_left: it is a pipe that nobody reads any longer."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"the output cannot be written: {error.strerror}")
+        self.reader_left = error.errno == errno.EPIPE
+
+
+class _Descriptor(io.FileIO):
+    """A descriptor that fails once: what comes after goes nowhere. needed: whether the failure is raised, as OutputLost."""
+
+    def __init__(self, descriptor: int, needed: bool) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._needed, self._lost = needed, False
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        if not self._lost:
+            try:
+                return super().write(data)
+            except OSError as e:
+                self._lost = True
+                if self._needed:
+                    raise OutputLost(e) from None
+        return memoryview(data).nbytes
+
+
+def guard() -> None:
+    """Makes the process's standard streams such: output is written whole or OutputLost is raised, errors as far as they can be.
+
+    Python writes past a buffer with PYTHONUNBUFFERED, and does not look how much was taken; here is always a buffer. A
+    descriptor that was closed is opened as one that takes nothing, so that no file gets its number.
+    """
+    codecs.register_error(SPELLED, _spelled)
+    if sys.stdin is None:
+        _open_null(0, os.O_RDONLY)
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")
+    sys.stdout = _stream(1, sys.stdout, needed=True)
+    sys.stderr = _stream(2, sys.stderr, needed=False)
+
+
+def end_as_a_closed_pipe_does() -> NoReturn:
+    """By the signal that ends other programs whose reader has left, so that a shell sees the same status."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGPIPE)
+    raise AssertionError("SIGPIPE ends a process")
+
+
+def _stream(descriptor: int, before: TextIO | None, needed: bool) -> TextIO:
+    if before is None:
+        _open_null(descriptor, os.O_RDONLY)  # writing to it fails
+    buffer = io.BufferedWriter(_Descriptor(descriptor, needed))
+    encoding = before.encoding if before else "utf-8"
+    return io.TextIOWrapper(buffer, encoding, SPELLED, write_through=True)
+
+
+def _open_null(descriptor: int, mode: int) -> None:
+    null = os.open(os.devnull, mode)
+    if null != descriptor:
+        os.dup2(null, descriptor)
+        os.close(null)
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    """Characters that an encoding lacks, in ASCII: "->" for an arrow, an escape for what has no such form."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_ASCII.get(each) or each.encode("ascii", "backslashreplace").decode() for each in lacking), error.end

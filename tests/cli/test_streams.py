@@ -1,0 +1,87 @@
+"""What the command does with standard streams that fail it: whole processes, as a shell starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accprobe.cli import streams
+
+ACCPROBE = [sys.executable, "-m", "accprobe"]
+BUFFERED = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+
+
+def ran(*arguments: str, env: dict[str, str] | None = None, **streams: Any) -> subprocess.CompletedProcess[bytes]:
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL} | streams
+    return subprocess.run([*ACCPROBE, *arguments], env=os.environ | (env or {}), timeout=60, **given)
+
+
+def in_shell(command: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["bash", "-c", command.replace("accprobe", " ".join(ACCPROBE), 1)], capture_output=True, timeout=60)
+
+
+@BUFFERED
+@pytest.mark.parametrize("arguments", [["show", "h200"], ["show", "h200", "--format", "json"], ["list"], ["--help"]])
+def test_a_full_disk_is_told_and_nothing_else(arguments: list[str], unbuffered: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = ran(*arguments, env={"PYTHONUNBUFFERED": unbuffered}, stdout=full)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1:] == [b"accprobe: the output cannot be written: No space left on device"]
+    assert b"ignored" not in done.stderr
+
+
+@BUFFERED
+def test_what_is_taken_in_parts_is_written_whole_or_told(unbuffered: str, tmp_path: Path) -> None:
+    """A file that may have 64 KiB takes the first part of a large write, and the next fails: as a disk that fills up."""
+    command = f"ulimit -f 64; trap '' XFSZ; PYTHONUNBUFFERED={unbuffered} accprobe show h200 --format json > {tmp_path}/out"
+    done = in_shell(command)
+    assert (done.returncode, done.stderr) == (2, b"accprobe: the output cannot be written: File too large\n")
+    assert (tmp_path / "out").stat().st_size == 64 << 10
+
+
+@pytest.mark.parametrize("arguments", ["show h200", "diff h200 sim:b200", "list --reports", "--help"])
+def test_closed_output_is_told(arguments: str) -> None:
+    done = in_shell(f"accprobe {arguments} >&-")
+    assert (done.returncode, done.stderr) == (2, b"accprobe: the output cannot be written: Bad file descriptor\n")
+
+
+def test_errors_that_nobody_can_read_change_nothing() -> None:
+    with open("/dev/full", "w") as full:
+        assert ran("show", "nothing", stderr=full).returncode == 2
+    done = in_shell("accprobe run --device auto --select 'mma.sync.m16n8k16.s32.s8.s8.s32' --dots 1000 --jobs 1 2>&-")
+    assert b"1 instructions simulated" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", ["show h200 --format json", "show h200 --all"])
+def test_a_reader_that_leaves_ends_it_as_it_ends_others(arguments: str) -> None:
+    done = in_shell(f"accprobe {arguments} | true; echo ${{PIPESTATUS[0]}}")
+    assert (done.stdout, done.stderr) == (b"141\n", b"")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_characters_that_the_encoding_lacks_are_spelled(encoding: str) -> None:
+    done = ran("diff", "h200", "sim:b200", env={"PYTHONIOENCODING": encoding})
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert done.stdout.startswith(b"Hopper -> Blackwell: FP8 accumulator 13 -> 23 bits")
+
+
+def test_what_programs_read_is_utf8_whatever_the_locale() -> None:
+    done = ran("diff", "h200", "sim:b200", "--format", "json", env={"PYTHONIOENCODING": "latin-1"})
+    assert json.loads(done.stdout)["headline"].startswith("Hopper → Blackwell")
+
+
+def test_characters_without_a_spelling_are_escaped() -> None:
+    error = UnicodeEncodeError("ascii", "≥ é→", 0, 4, "")
+    assert streams._spelled(error) == (">= \\xe9->", 4)
+
+
+def test_standard_input_that_is_closed_is_empty() -> None:
+    done = in_shell("accprobe show - <&-")
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"accprobe: standard input: it is not JSON, or cut short")
