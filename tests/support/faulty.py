@@ -1,6 +1,6 @@
 """Devices of our own making behind the protocol: dot products laid out in a tile as the probes lay them out, and faults in it.
 
-The layout is written down a second time here, from the comments of probes/tile.cuh; a test holds it against `accprobe.build.probes`.
+The layout is written down a second time here, from the comments of probes/tile.cuh.
 """
 
 from __future__ import annotations
@@ -64,23 +64,36 @@ class Place:
 
 
 When = Literal[
-    "always", "random", "pattern", "from call", "from answer", "each call", "window", "after some", "again", "anew", "late in batch"
+    "always",
+    "random",
+    "pattern",
+    "from call",
+    "from answer",
+    "each call",
+    "window",
+    "after some",
+    "again",
+    "anew",
+    "late in batch",
 ]
 LATER = ("from call", "from answer")
 """Faults that begin; a run may be over by then."""
 
 OF_A_RATE = ("random", "pattern")
-"""Faults that a share of all answers has, whatever is asked and wherever."""
+"""Faults that a share of all answers has, whatever is asked."""
+
+STEADY = ("always", "late in batch")
+"""Faults that each of certain answers has."""
 
 
 @dataclass(frozen=True)
 class Fault:
     """What is wrong with answers. place: where, None: everywhere; when, of `number`:
 
-    "always". "random": an answer in so many, another each time. "pattern": dot products whose patterns' hash leaves 0, one in so many.
-    "from call", "from answer": from that one on. "each call": every so many. "window": the first half of every so many answers. "after
-    some": where the last dot product asked before has a hash that leaves 0. "again": where the call repeats the one before it, "anew":
-    where it does not, one dot product in so many. "late in batch": from that dot product of a call on.
+    "always". "random": an answer in so many, another each time. "pattern": one dot product in so many, by a hash of its bits.
+    "from call", "from answer": from that one on. "each call": every so many. "window": so many answers of every twice so many.
+    "after some": one call in so many, by a hash of the dot product that was asked last before it. "again": where the call repeats
+    the one before it, "anew": where it does not, one dot product in so many. "late in batch": from that dot product of a call on.
 
     how: "flip", "set", "clear" bit `bit`; "next" bit pattern; "neighbour": the answer to the next dot product.
     """
@@ -91,10 +104,12 @@ class Fault:
     how: Literal["flip", "set", "clear", "next", "neighbour"] = "flip"
     bit: int = 0
 
-    @property
-    def rate(self) -> float | None:
-        """Share of all answers that are wrong, where it has one."""
-        return 1 / self.number if self.when in OF_A_RATE and self.place is None else None
+    def rate(self, inst: Instruction) -> float | None:
+        """Share of all answers, wherever in the tile, that are wrong, where it has one."""
+        if self.when not in OF_A_RATE:
+            return None
+        rows, columns = np.meshgrid(np.arange(inst.m), np.arange(inst.n), indexing="ij")
+        return (1.0 if self.place is None else float(self.place.holds(inst, rows, columns).mean())) / self.number
 
 
 class PlantedDevice:

@@ -1,4 +1,4 @@
-"""Fresh operands to judge by: sums of one sign, extremes, ties, floors, edges, specials. Drawn without `accprobe.operands.kinds`."""
+"""Fresh operands to judge by: sums of one sign, extremes, ties, floors, edges, specials; without `accprobe.operands`' kinds."""
 
 from __future__ import annotations
 
@@ -122,7 +122,9 @@ def _few_bits(inst: Instruction, rng: Rng, n: int) -> Request:
     low, high = _reach(inst)
     centre = rng.integers(low, high + 1, n)
     products = centre[:, None] - rng.integers(0, 40, (n, inst.k)) * (rng.random((n, inst.k)) < 0.8)
-    request = _terms(inst, rng, products, centre - rng.integers(-3, 40, n), _signs(rng, n, inst.k, 0.3), rng.integers(0, 2, n), "few")
+    request = _terms(
+        inst, rng, products, centre - rng.integers(-3, 40, n), _signs(rng, n, inst.k, 0.3), rng.integers(0, 2, n), "few"
+    )
     request.a[rng.random((n, inst.k)) < rng.random((n, 1))] = 0
     return request
 
@@ -132,7 +134,9 @@ def _staggered(inst: Instruction, rng: Rng, n: int) -> Request:
     centre = rng.integers(low, high + 1, n)
     far = rng.integers(1, 45, (n, 1))
     products = centre[:, None] - rng.integers(0, far, (n, inst.k))
-    return _terms(inst, rng, products, centre - rng.integers(-2, far[:, 0] + 1), rng.integers(0, 2, (n, inst.k)), rng.integers(0, 2, n))
+    return _terms(
+        inst, rng, products, centre - rng.integers(-2, far[:, 0] + 1), rng.integers(0, 2, (n, inst.k)), rng.integers(0, 2, n)
+    )
 
 
 def _lone(inst: Instruction, rng: Rng, n: int) -> Request:
@@ -251,7 +255,9 @@ def _all_pairs(inst: Instruction, rng: Rng) -> Request:
 
 def _extremes(inst: Instruction, rng: Rng, n: int) -> Request:
     """The ends of the range in runs of 1, 2, 4, … products, and C beside an end of its own."""
-    ends = [np.array([1 << 7, 0xFF, 0x7F, 1, 0] if f.kind == "signed" else [0xFF, 0xFE, 1, 0], np.uint8) for f in (inst.a, inst.b)]
+    ends = [
+        np.array([1 << 7, 0xFF, 0x7F, 1, 0] if f.kind == "signed" else [0xFF, 0xFE, 1, 0], np.uint8) for f in (inst.a, inst.b)
+    ]
     run = 1 << rng.integers(0, inst.k.bit_length(), n)
     block = np.arange(inst.k)[None, :] // run[:, None]
     a, b = (np.take_along_axis(rng.choice(end, (n, inst.k)), block, 1) for end in ends)

@@ -16,6 +16,7 @@ from outside_numbers import (
     ANY_SPECIAL,
     NOTHING,
     SPECIAL,
+    USUAL,
     ZERO,
     Ints,
     Packing,
@@ -63,10 +64,10 @@ class Wide:
     product_bits, product_word: fraction bits to which products are cut before they are aligned, and how. addend_bits: those to
     which C and inner results are. led_by: the terms whose exponents are looked at: "products", "others", "even", "first half".
     others_lift: how much higher C's exponent counts. word, others_word: how terms, C and inner results are cut. others_short:
-    fraction bits fewer that C and inner results keep. short_at: (modulus, residue, bits): largest exponents at which so many fewer
-    are kept of all. pairwise: terms are added in pairs, pairs of pairs, …, each sum without its last bit. lost_carry: (n, weight): a sum
-    of exactly n odd terms is 2^weight too small. accumulator: "wrap" or "saturate", and the bits that it has above F.
-    packing: of results. nan: "signed": a NaN has the sign of C; "invalid": NaNs of invalid operations have another last bit;
+    fraction bits fewer that C and inner results keep. short_at: (modulus, residue, bits): largest exponents at which so many
+    fewer are kept of all. pairwise: terms are added in pairs, pairs of pairs, …, each sum without its last bit. lost_carry:
+    (n, weight): a sum of exactly n odd terms is 2^weight too small. accumulator: "wrap" or "saturate", and the bits that it has
+    above F. packing: of results. nan: "signed": a NaN has the sign of C; "invalid": NaNs of invalid operations have another last bit;
     "from C": a NaN in C passes through. entry: a wrong product. separately: f64 products are rounded before they are added.
     integers: "wrap" or "saturate", bits, and products a group, whose sum has those bits.
     """
@@ -83,7 +84,7 @@ class Wide:
     pairwise: bool = False
     lost_carry: tuple[int, int] | None = None
     accumulator: tuple[str, int] | None = None
-    packing: Packing = Packing()
+    packing: Packing = USUAL
     nan: str = ""
     entry: Entry | None = None
     separately: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from accprobe.model.tree import FloatArithmetic
 Ints = NDArray[np.int64]
 
 ZERO, SPECIAL = -2500, 6000
-"""Exponents that zeros and that infinities and NaNs stand under: so far out that sums of two of any kind tell which were there."""
+"""Exponents that zeros, and that infinities and NaNs, stand under: so far out that sums of two tell what was among them."""
 
 NOTHING, ANY_SPECIAL = -1000, 3000
 """Below the one there are only zeros; above the other something is not finite."""
@@ -116,12 +117,13 @@ def cut(value: Ints, by: Ints, word: str) -> Ints:
     return below + (rest > threshold)
 
 
-class Packing(NamedTuple):
+@dataclass(frozen=True)
+class Packing:
     """How results are rounded where no field of the model says it.
 
     rounding: instead of the model's. first_bits: fraction bits beyond the result's to which it is rounded before, to nearest.
-    overflow: "before": what would overflow is what is beyond the largest number before it is rounded; "exponent": what is beyond
-    it by its exponent before it is rounded, and what rounding carries there is the largest. subnormal_before: what lies below
+    overflow: "before": what overflows is what is beyond the largest number before it is rounded; "exponent": what is beyond it
+    by its exponent before it is rounded, and what rounding carries there is the largest. subnormal_before: what lies below
     the smallest normal number before it is rounded is zero. flushed_below: results below 2^(smallest normal + this) are zero.
     blind: (modulus, residue): results whose exponent leaves that residue have no last bit.
     """
@@ -132,6 +134,9 @@ class Packing(NamedTuple):
     subnormal_before: bool = False
     flushed_below: int | None = None
     blind: tuple[int, int] | None = None
+
+
+USUAL = Packing()
 
 
 def packed(total: Ints, scale: Ints, rules: FloatArithmetic, odd: Packing) -> Ints:
