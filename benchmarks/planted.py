@@ -3,9 +3,9 @@
     python benchmarks/planted.py --seeds 0-299 --jobs 16 -o benchmarks/results/planted/0-299.jsonl
 
 What a seed plants is drawn in tests/support/drawn_plants.py; how it is judged, against answers computed without accprobe's
-evaluators, stands in tests/support/judge.py. Each device has a process of its own; one that crashes, or takes more than --limit
-seconds of CPU time, is counted as such. Prints a table, a line a kind, and every seed that is not as it should be; -o writes one
-line of JSON a device. Exits 1 where a row is confirmed and wrong or a finding is exact and false.
+evaluators, stands in tests/support/judge.py. Each device has a process of its own; one that crashes, or takes more than
+--limit seconds of CPU time, is counted as such. Prints every seed that is not as it should be, and a table, a line a kind; -o
+writes one line of JSON a device. Exits 1 where a row is confirmed and wrong or a finding is exact and false.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from drawn_plants import KINDS, drawn
 from judge import Judgement, Verdict, judged
+
+from accprobe.evaluate.cores import share_cores
 
 LIMIT = 120
 """Seconds of CPU time a device."""
@@ -64,10 +66,11 @@ def without_row(seed: int, verdict: Verdict, reason: str, seconds: float) -> Jud
     )
 
 
-def _work(seed: int, limit: float, answer: Connection) -> None:
+def _work(seed: int, jobs: int, limit: float, answer: Connection) -> None:
     def late(signum: int, frame: FrameType | None) -> None:
         raise _Late
 
+    share_cores(jobs)
     plant = drawn(seed)
     signal.signal(signal.SIGPROF, late)
     signal.setitimer(signal.ITIMER_PROF, limit)
@@ -90,7 +93,7 @@ def all_judged(wanted: list[int], jobs: int, limit: float) -> Iterator[Judgement
         while left and len(running) < jobs:
             seed = left.pop()
             answer, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(seed, limit, theirs))
+            process = context.Process(target=_work, args=(seed, jobs, limit, theirs))
             process.start()
             theirs.close()
             running.append(_Running(seed, process, answer, time.monotonic() + PATIENCE * limit))

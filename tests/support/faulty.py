@@ -92,8 +92,9 @@ class Fault:
 
     "always". "random": an answer in so many, another each time. "pattern": one dot product in so many, by a hash of its bits.
     "from call", "from answer": from that one on. "each call": every so many. "window": so many answers of every twice so many.
-    "after some": one call in so many, by a hash of the dot product that was asked last before it. "again": where the call repeats
-    the one before it, "anew": where it does not, one dot product in so many. "late in batch": from that dot product of a call on.
+    "after some": one call in so many, by a hash of the dot product that was asked last before it. "again": where the call
+    repeats the one before it, "anew": where it does not, one dot product in so many. "late in batch": from that dot product of
+    a call on.
 
     how: "flip", "set", "clear" bit `bit`; "next" bit pattern; "neighbour": the answer to the next dot product.
     """

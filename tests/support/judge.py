@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from drawn_plants import Plant
 from faulty import STEADY, PlantedDevice, placements
 from hostile import hostile
 from outside import PLAIN
+from plants import Plant
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import Finding, meaningless, values
@@ -43,10 +43,10 @@ BATCHES = (7, 64, 333, 1489, 4096, 12288)
 class Judgement:
     """seed, kind, family, instruction, parameters: of the plant. status, reason, seconds: of the row.
 
-    visible: fresh dot products that the arithmetic without what is odd in it would answer otherwise. acted: answers that the
-    fault changed while accprobe asked, of so many asked. fresh: dot products asked of the device afterwards; contradicted: how many
-    of them the row's model gets wrong. exact: findings that are so in a row that is not confirmed. false_exact: "feature: value,
-    truth". seconds: of CPU time, as the machine may be busy with other devices.
+    seconds are of CPU time, as the machine may be busy with other devices. visible: fresh dot products that the arithmetic
+    without what is odd in it would answer otherwise. acted: answers that the fault changed while accprobe asked, of so many
+    asked. fresh: dot products asked of the device afterwards; contradicted: how many of them the row's model gets wrong. exact:
+    findings that are so in a row that is not confirmed. false_exact: "feature: value, truth".
     """
 
     seed: int
@@ -136,7 +136,7 @@ def _of(model: DotModel, inst: Instruction, request: Request) -> Any:
 
 
 def _contradictions(plant: Plant, device: PlantedDevice, request: Request, model: DotModel | None) -> tuple[int, int]:
-    """Dot products asked, and answers that the model does not explain; of a fault: in every cell, twice, in batches of all sizes."""
+    """Dot products asked, and answers that are not the model's; of a fault in every cell, twice, in batches of all sizes."""
     inst = plant.instruction
     if model is None:
         return 0, 0
@@ -161,7 +161,7 @@ def _rounds(inst: Instruction, n: int) -> list[tuple[int, int, int]]:
 
 
 def _false(plant: Plant, row: Row, told: list[str], visible: bool, differ: bool) -> list[str]:
-    """Exact findings that are not the plant's, as far as those are known; outside the grammar all of a row that is not confirmed."""
+    """Exact findings that are not the plant's, as far as known; outside the grammar all of a row that is not confirmed."""
     if visible and row.status != "confirmed":
         return [f"{name}: {row.findings[name].value}, outside the grammar" for name in told]
     if not differ:

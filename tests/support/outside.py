@@ -67,9 +67,9 @@ class Wide:
     fraction bits fewer that C and inner results keep. short_at: (modulus, residue, bits): largest exponents at which so many
     fewer are kept of all. pairwise: terms are added in pairs, pairs of pairs, …, each sum without its last bit. lost_carry:
     (n, weight): a sum of exactly n odd terms is 2^weight too small. accumulator: "wrap" or "saturate", and the bits that it has
-    above F. packing: of results. nan: "signed": a NaN has the sign of C; "invalid": NaNs of invalid operations have another last bit;
-    "from C": a NaN in C passes through. entry: a wrong product. separately: f64 products are rounded before they are added.
-    integers: "wrap" or "saturate", bits, and products a group, whose sum has those bits.
+    above F. packing: of results. nan: "signed": a NaN has the sign of C; "invalid": NaNs of invalid operations have another
+    last bit; "from C": a NaN in C passes through, in f64 as it is. entry: a wrong product. separately: f64 products are rounded
+    before they are added. integers: "wrap" or "saturate", bits, and products a group, whose sum has those bits.
     """
 
     product_bits: int | None = None
