@@ -5,7 +5,7 @@
 What a seed plants is drawn in tests/support/drawn_plants.py; how it is judged, against answers computed without accprobe's
 evaluators, stands in tests/support/judge.py. Each device has a process of its own; one that crashes, or takes more than
 --limit seconds of CPU time, is counted as such. Prints every seed that is not as it should be, and a table, a line a kind; -o
-writes one line of JSON a device. Exits 1 where a row is confirmed and wrong or a finding is exact and false.
+writes one line of JSON a device, as each is done. Exits 1 where a row is confirmed and wrong or a finding is exact and false.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from accprobe.evaluate.cores import share_cores
 LIMIT = 120
 """Seconds of CPU time a device."""
 
-PATIENCE = 6
+PATIENCE = 30
 """Times the limit that a device may take by the clock, on a machine that is busy."""
 
 
@@ -180,17 +180,20 @@ def main() -> int:
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write one line of JSON a device")
     options = parser.parse_args()
+    if options.output:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.unlink(missing_ok=True)
     found: list[Judgement] = []
     for judgement in all_judged(options.seeds, options.jobs, options.limit):
         found.append(judgement)
         print(f"\r{len(found)} of {len(options.seeds)}", end="", file=sys.stderr, flush=True)
+        if options.output:
+            with options.output.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(judgement.as_json()) + "\n")
     print(file=sys.stderr)
     found.sort(key=lambda judgement: judgement.seed)
     print("\n".join(line for judgement in found for line in told(judgement)), end="\n\n")
     print("\n".join(table(found)))
-    if options.output:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text("".join(json.dumps(j.as_json()) + "\n" for j in found), encoding="utf-8")
     count = counted(found)
     return 1 if count["wrong"] or count["false exact"] else 0
 

@@ -119,7 +119,7 @@ def faulty(when: When = "always", numbers: tuple[int, ...] = (1,), place: str | 
 
 def _place(rng: Rng, inst: Instruction, kind: str) -> Place:
     rows, columns = int(rng.integers(inst.m)), int(rng.integers(inst.n))
-    registers = inst.m * inst.n // inst.family.threads
+    registers = inst.m * inst.n // inst.family.threads * inst.d.storage_bits // inst.register_bits
     match kind:
         case "cell":
             return Place("cell", rows, columns)

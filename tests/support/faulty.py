@@ -24,13 +24,15 @@ Mask = NDArray[np.bool_]
 
 
 def placements(inst: Instruction) -> int:
-    return max(inst.m, inst.n, 2 * gcd(inst.m, inst.n))
+    return inst.m * inst.n // gcd(inst.m, inst.n)
 
 
 def cells(inst: Instruction, count: int, placement: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Row and column of the tile in which each of `count` dot products of one launch is computed."""
-    problem = np.arange(count) % gcd(inst.m, inst.n)
-    row_shift, column_shift = placement % inst.m, placement * (placement + 1) // 2 % inst.n
+    together = gcd(inst.m, inst.n)
+    tile, problem = np.divmod(np.arange(count), together)
+    placed = (placement + tile) % placements(inst)
+    row_shift, column_shift = placed // inst.n * together, placed % inst.n
     return (problem + row_shift) % inst.m, (problem + column_shift) % inst.n
 
 
@@ -58,7 +60,8 @@ class Place:
             return (lane == self.first) & ((self.second < 0) | (rows // 16 == self.second))
         if self.kind == "register":
             lower = rows % 16 // 8 if inst.m >= 16 else 0
-            return columns % 2 + 2 * lower + (4 if inst.m >= 16 else 2) * (columns // 8) == self.first
+            element = columns % 2 + 2 * lower + (4 if inst.m >= 16 else 2) * (columns // 8)
+            return element // (inst.register_bits // inst.d.storage_bits) == self.first
         halves = (rows < inst.m // 2, rows >= inst.m // 2, columns < inst.n // 2, columns >= inst.n // 2, columns % 2 == 0)
         return halves[self.first]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -46,7 +47,8 @@ class Judgement:
     seconds are of CPU time, as the machine may be busy with other devices. visible: fresh dot products that the arithmetic
     without what is odd in it would answer otherwise. acted: answers that the fault changed while accprobe asked, of so many
     asked. fresh: dot products asked of the device afterwards; contradicted: how many of them the row's model gets wrong. exact:
-    findings that are so in a row that is not confirmed. false_exact: "feature: value, truth".
+    findings that are so in a row that is not confirmed. false_exact: "feature: value, truth". named: where the row says
+    that answers are wrong.
     """
 
     seed: int
@@ -65,6 +67,7 @@ class Judgement:
     asked: int = 0
     exact: list[str] = field(default_factory=list)
     false_exact: list[str] = field(default_factory=list)
+    named: str = ""
 
     @property
     def too_slow(self) -> bool:
@@ -82,31 +85,36 @@ def judged(plant: Plant, dots: int | None = None) -> Judgement:
     seconds = time.process_time() - started
     acted, begun, asked = device.acted, device.begun(), device.answers
     request = hostile(inst, plant.seed)
-    base = plant.base.dot(request)
     visible = 0 if plant.wide == PLAIN else plant.shows(request)
     fresh, contradicted = _contradictions(plant, device, request, row.model)
-    confirmed = row.status == "confirmed"
     verdict: Verdict = "crashed" if row.reason.startswith(DEFECT) else "not confirmed"
-    if confirmed:
+    if row.status == "confirmed":
         verdict = _verdict(plant, row, acted, begun, fresh, contradicted)
-    told = [name for name, finding in row.findings.items() if finding.bound == "exact"]
+    exact = [name for name, finding in row.findings.items() if finding.bound == "exact"]
+    if visible and row.status != "confirmed":
+        false = [f"{name}: {row.findings[name].value}, outside the grammar" for name in exact]
+    elif row.model and np.array_equal(plant.base.dot(request), _of(row.model, inst, request)):
+        false = []
+    else:
+        false = list(_false(plant, row, exact))
     return Judgement(
-        plant.seed,
-        plant.kind,
-        plant.family,
-        inst.name,
-        plant.parameters(),
-        verdict,
-        row.status,
-        row.reason,
-        round(seconds, 2),
-        visible,
-        acted,
-        fresh,
-        contradicted,
-        asked,
-        [] if confirmed else told,
-        _false(plant, row, told, visible > 0, bool((base != _of(row.model, inst, request)).any()) if row.model else True),
+        seed=plant.seed,
+        kind=plant.kind,
+        family=plant.family,
+        instruction=inst.name,
+        parameters=plant.parameters(),
+        verdict=verdict,
+        status=row.status,
+        reason=row.reason,
+        seconds=round(seconds, 2),
+        visible=visible,
+        acted=acted,
+        fresh=fresh,
+        contradicted=contradicted,
+        asked=asked,
+        exact=[] if row.status == "confirmed" else exact,
+        false_exact=false,
+        named=row.verification.cells.wrong if row.verification and row.verification.cells else "",
     )
 
 
@@ -160,13 +168,10 @@ def _rounds(inst: Instruction, n: int) -> list[tuple[int, int, int]]:
     return every_cell + [(i, 0, size) for i, size in enumerate(BATCHES)]
 
 
-def _false(plant: Plant, row: Row, told: list[str], visible: bool, differ: bool) -> list[str]:
-    """Exact findings that are not the plant's, as far as known; outside the grammar all of a row that is not confirmed."""
-    if visible and row.status != "confirmed":
-        return [f"{name}: {row.findings[name].value}, outside the grammar" for name in told]
-    if not differ:
-        return []
+def _false(plant: Plant, row: Row, exact: list[str]) -> Iterator[str]:
+    """Exact findings that are not those of the plant's model."""
     truth = values(plant.model) | {"carries": "kept"}
     truth |= {name: finding.value for name, finding in tree_in_words(plant.model, Finding(plant.model.order)).items()}
-    known = [name for name in told if name in truth and name not in meaningless(plant.model)]
-    return [f"{name}: {row.findings[name].value}, {truth[name]}" for name in known if row.findings[name].value != truth[name]]
+    for name in exact:
+        if name in truth and name not in meaningless(plant.model) and row.findings[name].value != truth[name]:
+            yield f"{name}: {row.findings[name].value}, {truth[name]}"
