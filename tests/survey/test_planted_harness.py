@@ -39,7 +39,7 @@ def test_dot_products_lie_where_the_probes_put_them(name: str) -> None:
     assert placements(inst) == tile.placements(inst)
     assert {opcodes.relation(inst, OPCODES[name])} == {"native"}
     for placement in (0, 5, placements(inst) - 1):
-        np.testing.assert_array_equal(cells(inst, 1000, placement), tile.cells(inst, 1000, placement))
+        np.testing.assert_array_equal(cells(inst, 1000, placement), tile.cells_of(inst, 1000, placement))
 
 
 @pytest.mark.parametrize(
