@@ -1,0 +1,229 @@
+"""Devices of our own making behind the protocol: dot products laid out in a tile as the probes lay them out, and faults in it.
+
+The layout is written down a second time here, from the comments of probes/tile.cuh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from outside import Unit
+
+from accprobe.devices.protocol import DeviceKind
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction
+from accprobe.operands.request import Request
+from accprobe.sass.lowering import Lowering
+
+Mask = NDArray[np.bool_]
+
+
+def placements(inst: Instruction) -> int:
+    return inst.m * inst.n // gcd(inst.m, inst.n)
+
+
+def cells(inst: Instruction, count: int, placement: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row and column of the tile in which each of `count` dot products of one launch is computed."""
+    together = gcd(inst.m, inst.n)
+    tile, problem = np.divmod(np.arange(count), together)
+    placed = (placement + tile) % placements(inst)
+    row_shift, column_shift = placed // inst.n * together, placed % inst.n
+    return (problem + row_shift) % inst.m, (problem + column_shift) % inst.n
+
+
+@dataclass(frozen=True)
+class Place:
+    """Some cells of a tile.
+
+    kind: "cell" (row `first`, column `second`), "row", "column", "lane" `first` of warp `second` (of every warp where that is
+    -1), "register" `first` of every lane, "half": the `first` of upper, lower, left, right, even columns.
+    """
+
+    kind: Literal["cell", "row", "column", "lane", "register", "half"]
+    first: int
+    second: int = -1
+
+    def holds(self, inst: Instruction, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Mask:
+        if self.kind == "cell":
+            return (rows == self.first) & (columns == self.second)
+        if self.kind == "row":
+            return rows == self.first
+        if self.kind == "column":
+            return columns == self.first
+        if self.kind == "lane":
+            lane = rows % 8 * 4 + columns % 8 // 2
+            return (lane == self.first) & ((self.second < 0) | (rows // 16 == self.second))
+        if self.kind == "register":
+            lower = rows % 16 // 8 if inst.m >= 16 else 0
+            element = columns % 2 + 2 * lower + (4 if inst.m >= 16 else 2) * (columns // 8)
+            return element // (inst.register_bits // inst.d.storage_bits) == self.first
+        halves = (rows < inst.m // 2, rows >= inst.m // 2, columns < inst.n // 2, columns >= inst.n // 2, columns % 2 == 0)
+        return halves[self.first]
+
+
+When = Literal[
+    "always",
+    "random",
+    "pattern",
+    "from call",
+    "from answer",
+    "each call",
+    "window",
+    "after some",
+    "again",
+    "anew",
+    "late in batch",
+]
+LATER = ("from call", "from answer")
+"""Faults that begin; a run may be over by then."""
+
+OF_A_RATE = ("random", "pattern")
+"""Faults that a share of all answers has, whatever is asked."""
+
+STEADY = ("always", "late in batch")
+"""Faults that each of certain answers has."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with answers. place: where, None: everywhere; when, of `number`:
+
+    "always". "random": an answer in so many, another each time. "pattern": one dot product in so many, by a hash of its bits.
+    "from call", "from answer": from that one on. "each call": every so many. "window": so many answers of every twice so many.
+    "after some": one call in so many, by a hash of the dot product that was asked last before it. "again": where the call
+    repeats the one before it, "anew": where it does not, one dot product in so many. "late in batch": from that dot product of
+    a call on.
+
+    how: "flip", "set", "clear" bit `bit`; "next" bit pattern; "neighbour": the answer to the next dot product.
+    """
+
+    when: When = "always"
+    number: int = 1
+    place: Place | None = None
+    how: Literal["flip", "set", "clear", "next", "neighbour"] = "flip"
+    bit: int = 0
+
+    def rate(self, inst: Instruction) -> float | None:
+        """Share of all answers, wherever in the tile, that are wrong, where it has one."""
+        if self.when not in OF_A_RATE:
+            return None
+        rows, columns = np.meshgrid(np.arange(inst.m), np.arange(inst.n), indexing="ij")
+        return (1.0 if self.place is None else float(self.place.holds(inst, rows, columns).mean())) / self.number
+
+
+class PlantedDevice:
+    """One instruction, computed by `unit`, with a fault."""
+
+    kind: DeviceKind = "cuda"
+    pure = False
+    name = "planted"
+    architecture = "sm_90a"
+
+    def __init__(self, unit: Unit, opcode: str, fault: Fault | None = None, seed: int = 0) -> None:
+        self._unit, self._opcode, self._fault = unit, opcode, fault
+        self._rng = np.random.default_rng([seed, 7])
+        self._before: Request | None = None
+        self.calls = self.answers = 0
+        self.acted = 0
+        """Answers that the fault has changed."""
+
+    def describe(self) -> dict[str, object]:
+        return {"compute_capability": "9.0", "sm_count": 132}
+
+    def environment(self) -> dict[str, str]:
+        return {"driver": "planted"}
+
+    def instructions(self) -> Sequence[Instruction]:
+        return [self._unit.inst]
+
+    def why_not(self, inst: Instruction) -> str | None:
+        return None if inst == self._unit.inst else "not planted"
+
+    def placements(self, inst: Instruction) -> int:
+        return placements(inst)
+
+    def lowering(self, inst: Instruction) -> Lowering | None:
+        return Lowering((self._opcode,), ((self._opcode, 1),), "nvdisasm", "ab" * 32)
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        request.check(inst)
+        d = self._unit.dot(request)
+        if self._fault and len(d):
+            rows = self._wrong(self._fault, inst, request, placement)
+            spoiled = _spoiled(self._fault, inst, d)
+            self.acted += int((rows & (spoiled != d)).sum())
+            d = np.where(rows, spoiled, d)
+        self.calls += 1
+        self.answers += len(d)
+        self._before = request
+        return d
+
+    def begun(self) -> bool:
+        """Whether a fault that begins has done so."""
+        if not self._fault or self._fault.when not in LATER:
+            return True
+        return (self.calls if self._fault.when == "from call" else self.answers) > self._fault.number
+
+    def _wrong(self, fault: Fault, inst: Instruction, request: Request, placement: int) -> Mask:
+        n = len(request)
+        here = np.ones(n, bool) if fault.place is None else fault.place.holds(inst, *cells(inst, n, placement))
+        answer = self.answers + np.arange(n)
+        match fault.when:
+            case "always":
+                return here
+            case "random":
+                return here & (self._rng.random(n) * fault.number < 1)
+            case "pattern":
+                return here & (hashes(request) % np.uint64(fault.number) == 0)
+            case "from call":
+                return here & (self.calls >= fault.number)
+            case "from answer":
+                return here & (answer >= fault.number)
+            case "each call":
+                return here & (self.calls % fault.number == fault.number - 1)
+            case "window":
+                return here & (answer % (2 * fault.number) < fault.number)
+            case "after some":
+                before = self._before is not None and len(self._before) and hashes(self._before[-1:])[0] % fault.number == 0
+                return here & bool(before)
+            case "again" | "anew":
+                again = self._before is not None and _same(self._before, request)
+                return here & (again == (fault.when == "again")) & (hashes(request) % np.uint64(fault.number) == 0)
+            case "late in batch":
+                return here & (np.arange(n) >= fault.number)
+
+
+def _same(one: Request, other: Request) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(one.columns, other.columns, strict=True))
+
+
+def hashes(request: Request) -> NDArray[np.uint64]:
+    """Of all bit patterns of each dot product, [N]."""
+    rng = np.random.default_rng(14)
+    mixed = np.zeros(len(request), np.uint64)
+    for column in request.columns:
+        wide = column.reshape(len(request), -1).astype(np.uint64)
+        for place in wide.T:
+            mixed = (mixed ^ place) * (rng.integers(1 << 62, dtype=np.uint64) | np.uint64(1))
+            mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def _spoiled(fault: Fault, inst: Instruction, d: Bits) -> Bits:
+    bit = d.dtype.type(1 << fault.bit)
+    match fault.how:
+        case "flip":
+            return d ^ bit
+        case "set":
+            return d | bit
+        case "clear":
+            return d & ~bit
+        case "next":
+            return d ^ d.dtype.type(1) if inst.is_integer else np.where(d & 1 == 1, d - d.dtype.type(1), d + d.dtype.type(1))
+        case "neighbour":
+            return np.roll(d, -1)

@@ -1,0 +1,177 @@
+"""accprobe's word on a planted device, held against what the device really does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from faulty import STEADY, PlantedDevice, placements
+from hostile import hostile
+from outside import PLAIN
+from plants import Plant
+
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.findings import Finding, meaningless, values
+from accprobe.infer.summary import tree_in_words
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.operands.request import Request
+from accprobe.report.rows import Row
+from accprobe.survey.run import survey
+
+Verdict = Literal["right", "wrong", "excluded", "not begun", "not confirmed", "crashed", "too late"]
+"""right: confirmed, and nothing contradicts it. wrong: confirmed, and the device contradicts it. excluded: confirmed, and what
+contradicts it is no more frequent than the row says. not begun: confirmed, and the fault was to begin later. crashed, too late:
+there is no row."""
+
+AT_95_PERCENT = 3
+"""No mismatch in n excludes, at 95 %, faults in more than this many of n (the rule of three)."""
+
+DEFECT = "a defect of accprobe"
+"""How the reason of a row begins that an exception has cost."""
+
+TOO_SLOW = 20.0
+"""Seconds."""
+
+BATCHES = (7, 64, 333, 1489, 4096, 12288)
+"""Dot products that a faulty device is asked at once, after every cell of its tile was read."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """seed, kind, family, instruction, parameters: of the plant. status, reason, seconds: of the row.
+
+    seconds are of CPU time, as the machine may be busy with other devices. visible: fresh dot products that the arithmetic
+    without what is odd in it would answer otherwise. acted: answers that the fault changed while accprobe asked, of so many
+    asked. fresh: dot products asked of the device afterwards; contradicted: how many of them the row's model gets wrong. exact:
+    findings that are so in a row that is not confirmed. false_exact: "feature: value, truth". named: where the row says
+    that answers are wrong.
+    """
+
+    seed: int
+    kind: str
+    family: str
+    instruction: str
+    parameters: dict[str, Any]
+    verdict: Verdict
+    status: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+    visible: int = 0
+    acted: int = 0
+    fresh: int = 0
+    contradicted: int = 0
+    asked: int = 0
+    exact: list[str] = field(default_factory=list)
+    false_exact: list[str] = field(default_factory=list)
+    named: str = ""
+
+    @property
+    def too_slow(self) -> bool:
+        return self.seconds > TOO_SLOW
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def judged(plant: Plant, dots: int | None = None) -> Judgement:
+    """dots: of the verification, where not the default of a run."""
+    device, inst = plant.device(), plant.instruction
+    started = time.process_time()
+    (row,) = survey(device, [inst.name], **({} if dots is None else {"dots": dots})).instructions
+    seconds = time.process_time() - started
+    acted, begun, asked = device.acted, device.begun(), device.answers
+    request = hostile(inst, plant.seed)
+    visible = 0 if plant.wide == PLAIN else plant.shows(request)
+    fresh, contradicted = _contradictions(plant, device, request, row.model)
+    verdict: Verdict = "crashed" if row.reason.startswith(DEFECT) else "not confirmed"
+    if row.status == "confirmed":
+        verdict = _verdict(plant, row, acted, begun, fresh, contradicted)
+    exact = [name for name, finding in row.findings.items() if finding.bound == "exact"]
+    if visible and row.status != "confirmed":
+        false = [f"{name}: {row.findings[name].value}, outside the grammar" for name in exact]
+    elif row.model and np.array_equal(plant.base.dot(request), _of(row.model, inst, request)):
+        false = []
+    else:
+        false = list(_false(plant, row, exact))
+    return Judgement(
+        seed=plant.seed,
+        kind=plant.kind,
+        family=plant.family,
+        instruction=inst.name,
+        parameters=plant.parameters(),
+        verdict=verdict,
+        status=row.status,
+        reason=row.reason,
+        seconds=round(seconds, 2),
+        visible=visible,
+        acted=acted,
+        fresh=fresh,
+        contradicted=contradicted,
+        asked=asked,
+        exact=[] if row.status == "confirmed" else exact,
+        false_exact=false,
+        named=row.verification.cells.wrong if row.verification and row.verification.cells else "",
+    )
+
+
+def excluded(row: Row) -> float:
+    """The share of faulty answers from which on the row says that there are none."""
+    dots = row.verification.dots if row.verification else 0
+    return AT_95_PERCENT / dots if dots else 1.0
+
+
+def _verdict(plant: Plant, row: Row, acted: int, begun: bool, fresh: int, contradicted: int) -> Verdict:
+    """Of a confirmed row. Where the fault changed an answer that accprobe was given, no rate excuses it."""
+    if acted:
+        return "wrong"
+    if not contradicted:
+        return "right"
+    if not begun:
+        return "not begun"
+    if plant.fault and plant.fault.when not in STEADY:
+        rate = plant.fault.rate(plant.instruction)
+        return "excluded" if (contradicted / fresh if rate is None else rate) <= excluded(row) else "wrong"
+    return "wrong"
+
+
+def _of(model: DotModel, inst: Instruction, request: Request) -> Any:
+    with np.errstate(all="ignore"):
+        return evaluate(model, inst, request)
+
+
+def _contradictions(plant: Plant, device: PlantedDevice, request: Request, model: DotModel | None) -> tuple[int, int]:
+    """Dot products asked, and answers that are not the model's; of a fault in every cell, twice, in batches of all sizes."""
+    inst = plant.instruction
+    if model is None:
+        return 0, 0
+    expected = _of(model, inst, request)
+    if plant.fault is None:
+        return len(request), int((plant.unit.dot(request) != expected).sum())
+    asked = wrong = 0
+    for placement, start, size in _rounds(inst, len(request)):
+        rows = slice(start, start + size)
+        for _ in range(2):
+            d = device.dot(inst, request[rows], placement)
+            asked, wrong = asked + len(d), wrong + int((d != expected[rows]).sum())
+    return asked, wrong
+
+
+def _rounds(inst: Instruction, n: int) -> list[tuple[int, int, int]]:
+    """(placement, first dot product, how many)."""
+    each = placements(inst)
+    share = n // each
+    every_cell = [(placement, placement * share, share) for placement in range(each)]
+    return every_cell + [(i, 0, size) for i, size in enumerate(BATCHES)]
+
+
+def _false(plant: Plant, row: Row, exact: list[str]) -> Iterator[str]:
+    """Exact findings that are not those of the plant's model."""
+    truth = values(plant.model) | {"carries": "kept"}
+    truth |= {name: finding.value for name, finding in tree_in_words(plant.model, Finding(plant.model.order)).items()}
+    for name in exact:
+        if name in truth and name not in meaningless(plant.model) and row.findings[name].value != truth[name]:
+            yield f"{name}: {row.findings[name].value}, {truth[name]}"

@@ -1,0 +1,182 @@
+"""Numbers taken apart, cut and put together in numpy, for an evaluator that shares no code with `accprobe.evaluate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.isa.formats import Bits, Format
+from accprobe.model.tree import FloatArithmetic
+
+Ints = NDArray[np.int64]
+
+ZERO, SPECIAL = -2500, 6000
+"""Exponents that zeros, and that infinities and NaNs, stand under: so far out that sums of two tell what was among them."""
+
+NOTHING, ANY_SPECIAL = -1000, 3000
+"""Below the one there are only zeros; above the other something is not finite."""
+
+LONGEST = 62
+"""Bits that a cut may take away; a value of 63 bits is gone by then."""
+
+
+class Parts(NamedTuple):
+    """significand * 2^(exponent - mantissa bits); ZERO and SPECIAL see above; leading: of the highest bit that is set."""
+
+    significand: NDArray[np.int32] | Ints
+    exponent: NDArray[np.int32] | Ints
+    leading: NDArray[np.int32] | Ints
+
+
+def apart(fmt: Format, patterns: Bits, flushed: bool = False, zeros_count: bool = False) -> Parts:
+    """flushed: subnormals are zeros; zeros_count: a zero has the exponent of the smallest normal number."""
+    if fmt.storage_bits > 16:
+        return _apart(fmt, patterns, flushed, zeros_count)
+    table = _table(fmt.name, fmt, flushed, zeros_count)
+    return Parts(*(np.take(column, patterns) for column in table))
+
+
+@cache
+def _table(_: str, fmt: Format, flushed: bool, zeros_count: bool) -> Parts:
+    every = _apart(fmt, np.arange(1 << fmt.storage_bits, dtype=np.int64), flushed, zeros_count)
+    return Parts(*(column.astype(np.int32) for column in every))
+
+
+def _apart(fmt: Format, patterns: NDArray[np.integer], flushed: bool, zeros_count: bool) -> Parts:
+    m, top = fmt.mantissa_bits, (1 << fmt.exponent_bits) - 1
+    whole = patterns.astype(np.int64) >> fmt.ignored_low_bits
+    fraction, biased = whole & ((1 << m) - 1), (whole >> m) & top
+    significand = np.where(biased > 0, fraction + (1 << m), 0 if flushed else fraction)
+    smallest = 1 - fmt.bias
+    exponent = np.where(biased > 0, biased - fmt.bias, smallest)
+    leading = exponent - m + bit_length(significand) - 1
+    zero = significand == 0
+    leading = np.where(zero, smallest if zeros_count else ZERO, leading)
+    exponent = np.where(zero, smallest if zeros_count else ZERO, exponent)
+    if fmt.specials != "none":
+        special = biased == top
+        if fmt.specials == "nan only":
+            special &= fraction == (1 << m) - 1
+        exponent, leading = np.where(special, SPECIAL, exponent), np.where(special, SPECIAL, leading)
+    negative = (whole >> (m + fmt.exponent_bits)) & 1
+    return Parts(np.where(negative == 1, -significand, significand), exponent, leading)
+
+
+def is_nan(fmt: Format, patterns: Bits) -> NDArray[np.bool_]:
+    m, top = fmt.mantissa_bits, (1 << fmt.exponent_bits) - 1
+    magnitude = (patterns.astype(np.int64) >> fmt.ignored_low_bits) & ((1 << (m + fmt.exponent_bits)) - 1)
+    return magnitude > top << m if fmt.specials == "ieee" else magnitude == (1 << (m + fmt.exponent_bits)) - 1
+
+
+def is_negative(fmt: Format, patterns: Bits) -> NDArray[np.bool_]:
+    return patterns & patterns.dtype.type(fmt.sign_bit) != 0
+
+
+def bit_length(magnitude: Ints) -> Ints:
+    """Of whole numbers below 2^62; 0 has none."""
+    length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)
+    return length - ((magnitude >> np.maximum(length - 1, 0)) == 0)
+
+
+def cut(value: Ints, by: Ints, word: str) -> Ints:
+    """value / 2^by as a whole number. by: not below 0. word: one of the model's roundings, or of those that it has not."""
+    by = np.minimum(by, LONGEST)
+    one = np.int64(1)
+    if word in ("truncate", "RZ"):
+        return (value + ((value >> 63) & ((one << by) - one))) >> by
+    below = value >> by
+    if word in ("floor", "RD"):
+        return below
+    rest = value - (below << by)
+    half = (one << by) >> one
+    inexact = rest > 0
+    if word in ("nearest", "RNE"):
+        return below + ((rest > half) | (inexact & (rest == half) & (below & 1 == 1)))
+    if word in ("up", "RU"):
+        return below + inexact
+    if word == "away":
+        return below + (inexact & (value > 0))
+    if word == "ties away":
+        return below + ((rest > half) | (inexact & (rest == half) & (value > 0)))
+    if word == "ties up":
+        return below + (inexact & (rest >= half))
+    if word == "ties to zero":
+        return below + ((rest > half) | (inexact & (rest == half) & (value < 0)))
+    if word == "ties to odd":
+        return below + ((rest > half) | (inexact & (rest == half) & (below & 1 == 0)))
+    if word == "sticky":
+        toward_zero = below + (inexact & (value < 0))
+        return np.where(inexact & (toward_zero & 1 == 0), toward_zero + np.where(value > 0, 1, -1), toward_zero)
+    assert word == "stochastic", word
+    mixed = (value.astype(np.uint64) + by.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+    threshold = (mixed ^ (mixed >> np.uint64(29))).astype(np.int64) & ((one << by) - one)
+    return below + (rest > threshold)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How results are rounded where no field of the model says it.
+
+    rounding: instead of the model's. first_bits: fraction bits beyond the result's to which it is rounded before, to nearest.
+    overflow: "before": what overflows is what is beyond the largest number before it is rounded; "exponent": what is beyond it
+    by its exponent before it is rounded, and what rounding carries there is the largest. subnormal_before: what lies below
+    the smallest normal number before it is rounded is zero. flushed_below: results below 2^(smallest normal + this) are zero.
+    blind: (modulus, residue): results whose exponent leaves that residue have no last bit.
+    """
+
+    rounding: str = ""
+    first_bits: int | None = None
+    overflow: str = ""
+    subnormal_before: bool = False
+    flushed_below: int | None = None
+    blind: tuple[int, int] | None = None
+
+
+USUAL = Packing()
+
+
+def packed(total: Ints, scale: Ints, rules: FloatArithmetic, odd: Packing) -> Ints:
+    """Bit patterns of total * 2^scale, zeros of either kind unsigned but for underflow."""
+    fmt, bits = rules.result, rules.result_bits
+    m, smallest = fmt.mantissa_bits, 1 - fmt.bias
+    word = odd.rounding or rules.result_rounding
+    if odd.first_bits is not None:
+        drop = np.maximum(np.maximum(_exponent(total, scale), smallest) - bits - odd.first_bits - scale, 0)
+        total = cut(total, drop, "nearest") << np.minimum(drop, LONGEST)
+    exponent = _exponent(total, scale)
+    kept = np.maximum(exponent, smallest)
+    drop = kept - bits - scale
+    rounded = np.abs(cut(total, np.maximum(drop, 0), word) << np.maximum(-drop, 0))
+    if odd.blind:
+        rounded &= np.where(kept % odd.blind[0] == odd.blind[1], ~np.int64(1), ~np.int64(0))
+    pattern = ((kept + fmt.bias - 1) << m) + (rounded << (m - bits))
+    infinity = ((1 << fmt.exponent_bits) - 1) << m
+    largest = infinity - (1 << (m - bits))
+    over, tiny = pattern >= infinity, pattern < 1 << m
+    if odd.overflow == "before":
+        toward_zero = ((kept + fmt.bias - 1) << m) + (np.abs(cut(total, np.maximum(drop, 0), "RZ")) << (m - bits))
+        exact = (total & ((np.int64(1) << np.clip(drop, 0, LONGEST)) - 1)) == 0
+        over = (toward_zero >= infinity) | ((toward_zero == largest) & ~exact)
+    elif odd.overflow == "exponent":
+        pattern = np.where(over & (exponent + fmt.bias < (1 << fmt.exponent_bits) - 1), largest, pattern)
+        over = exponent + fmt.bias >= (1 << fmt.exponent_bits) - 1
+    pattern = np.where(over, infinity if rules.overflow == "infinity" else largest, pattern)
+    if odd.flushed_below is not None:
+        limit = (1 + odd.flushed_below) << m if odd.flushed_below >= 0 else 1 << max(m + odd.flushed_below, 0)
+        pattern = np.where(pattern < limit, 0, pattern)
+    if odd.subnormal_before:
+        tiny |= exponent < smallest
+    if rules.subnormal_results == "flushed" or odd.subnormal_before:
+        pattern = np.where(tiny, 0, pattern)
+    signed = np.where(total < 0, pattern | fmt.sign_bit, pattern)
+    if rules.underflow_sign == "positive":
+        signed = np.where(pattern == 0, 0, signed)
+    return np.where(total == 0, 0, signed)
+
+
+def _exponent(total: Ints, scale: Ints) -> Ints:
+    return bit_length(np.abs(total)) - 1 + scale

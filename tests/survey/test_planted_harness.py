@@ -1,0 +1,245 @@
+"""The harness itself: where dot products lie, when faults act, what is drawn, how a row is judged, how devices are counted."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmark import loaded
+from drawn_plants import KINDS, drawn
+from faulty import Fault, Place, PlantedDevice, cells, placements
+from hostile import hostile
+from judge import judged
+from outside import PLAIN, Entry, Unit, Wide
+from plants import OPCODES, Plant
+
+from accprobe.infer.findings import Finding
+from accprobe.isa import tile
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import parse
+from accprobe.model.published import known_models
+from accprobe.model.tree import DotModel, IntegerArithmetic
+from accprobe.operands.request import Request
+from accprobe.report.rows import Row
+from accprobe.sass import opcodes
+from accprobe.verify.outcome import Verification
+
+INST = parse("mma.sync.m16n8k32.s32.s8.s8.s32")
+MODEL = known_models("h100")[INST].model
+OPCODE = OPCODES[INST.name]
+ASKED = hostile(INST, 0, each=500)
+
+
+@pytest.mark.parametrize("name", OPCODES)
+def test_dot_products_lie_where_the_probes_put_them(name: str) -> None:
+    inst = parse(name)
+    assert placements(inst) == tile.placements(inst)
+    assert {opcodes.relation(inst, OPCODES[name])} == {"native"}
+    for placement in (0, 5, placements(inst) - 1):
+        np.testing.assert_array_equal(cells(inst, 1000, placement), tile.cells_of(inst, 1000, placement))
+
+
+@pytest.mark.parametrize(
+    "name", ["mma.sync.m16n8k16.f16.f16.f16.f16", "mma.sync.m8n8k4.f64.f64.f64.f64", "wgmma.m64n8k32.s32.s8.s8"]
+)
+def test_places_share_the_tile(name: str) -> None:
+    inst = parse(name)
+    rows, columns = (x.ravel() for x in np.meshgrid(np.arange(inst.m), np.arange(inst.n), indexing="ij"))
+    registers = inst.m * inst.n // inst.family.threads * inst.d.storage_bits // inst.register_bits
+    shares = {
+        "cell": [Place("cell", row, column) for row in range(inst.m) for column in range(inst.n)],
+        "row": [Place("row", row) for row in range(inst.m)],
+        "column": [Place("column", column) for column in range(inst.n)],
+        "lane": [Place("lane", lane, warp) for lane in range(32) for warp in range(inst.family.warps)],
+        "lane of all warps": [Place("lane", lane) for lane in range(32)],
+        "register": [Place("register", register) for register in range(registers)],
+        "upper and lower": [Place("half", half) for half in (0, 1)],
+        "left and right": [Place("half", half) for half in (2, 3)],
+    }
+    for places in shares.values():
+        held = np.stack([place.holds(inst, rows, columns) for place in places])
+        assert (held.sum(axis=0) == 1).all()
+        assert len(set(held.sum(axis=1).tolist())) == 1
+
+
+def wrong(device: PlantedDevice, request: Request = ASKED, placement: int = 0) -> list[int]:
+    """Which answers the fault has changed."""
+    return np.flatnonzero(device.dot(INST, request, placement) != Unit(INST, MODEL).dot(request)).tolist()
+
+
+def planted(when: Any, number: int = 1, place: Place | None = None) -> PlantedDevice:
+    return PlantedDevice(Unit(INST, MODEL), OPCODE, Fault(when, number, place))
+
+
+def test_a_fault_of_a_cell_is_seen_where_the_cell_is_read() -> None:
+    device = planted("always", place=Place("cell", 11, 3))
+    rows, columns = cells(INST, len(ASKED), 3)
+    there = np.flatnonzero((rows == 11) & (columns == 3)).tolist()
+    assert wrong(device, placement=3) == there != []
+
+
+def test_random_faults_are_others_each_time_and_patterns_the_same() -> None:
+    random, pattern = planted("random", 10), planted("pattern", 10)
+    first, again = wrong(random), wrong(random)
+    assert first != again
+    assert wrong(pattern) == wrong(pattern)
+    for count in (len(first), len(wrong(pattern))):
+        assert 0.08 < count / len(ASKED) < 0.12
+    assert random.acted == len(first) + len(again)
+
+
+def test_faults_that_begin() -> None:
+    by_call, by_answer = planted("from call", 2), planted("from answer", len(ASKED) + 5)
+    assert [len(wrong(by_call)) for _ in range(3)] == [0, 0, len(ASKED)]
+    assert not planted("from call", 2).begun()
+    assert by_call.begun()
+    assert wrong(by_answer) == []
+    assert not by_answer.begun()
+    assert wrong(by_answer)[0] == 5
+    assert by_answer.begun()
+
+
+def test_faults_that_come_and_go() -> None:
+    each, window = planted("each call", 3), planted("window", len(ASKED))
+    assert [bool(wrong(each)) for _ in range(6)] == [False, False, True] * 2
+    assert [bool(wrong(window)) for _ in range(4)] == [True, False] * 2
+
+
+def test_faults_by_what_was_asked_before() -> None:
+    again, anew, after = planted("again"), planted("anew"), planted("after some", 2)
+    some = ASKED[:50]
+    assert [bool(wrong(again, x)) for x in (some, some, ASKED, some)] == [False, True, False, False]
+    assert [bool(wrong(anew, x)) for x in (some, some, ASKED, some)] == [True, False, True, True]
+    followed = [bool(wrong(after, ASKED[i : i + 1])) for i in range(60)]
+    assert not followed[0]
+    assert {True, False} == set(followed)
+
+
+def test_faults_late_in_large_batches() -> None:
+    assert wrong(planted("late in batch", 300))[0] == 300
+    assert wrong(planted("late in batch", 300), ASKED[:300]) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"), [("flip", 0b1010), ("set", 0b1110), ("clear", 0b1010), ("next", 0b1111), ("neighbour", 7)]
+)
+def test_what_faults_do(how: Any, expected: int) -> None:
+    request = Request.zeros(INST, 2)
+    request.c[:] = 0b1110, 7
+    device = PlantedDevice(Unit(INST, MODEL), OPCODE, Fault("always", how=how, bit=2))
+    assert device.dot(INST, request)[0] == expected
+
+
+@pytest.mark.parametrize("seed", [0, 10, 42, 48])
+def test_a_seed_draws_one_device(seed: int) -> None:
+    one, again = drawn(seed), drawn(seed)
+    assert one.parameters() == again.parameters() != drawn(seed + len(KINDS)).parameters()
+    assert (one.kind, one.family) == KINDS[seed][:2]
+    assert (one.fault is not None) == (one.family in ("place", "time"))
+    assert (one.wide != PLAIN) == (one.family in ("wider", "outside"))
+
+
+def test_what_is_odd_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawing = iter([Wide(entry=Entry(3, 3, 0)), Wide(entry=Entry(3, 3, 1))])
+    monkeypatch.setattr("drawn_plants.KINDS", (("", "outside", lambda _: replace(SOUND, wide=next(drawing))),))
+    assert drawn(5).wide.entry == Entry(3, 3, 1)
+
+
+def row(status: Any, model: DotModel | None, dots: int = 16384, **findings: Finding) -> Row:
+    return Row(
+        name=INST.name,
+        status=status,
+        opcodes=(OPCODE,),
+        model=model,
+        findings=findings,
+        verification=Verification(dots, 0, 0),
+    )
+
+
+def judgement(monkeypatch: pytest.MonkeyPatch, plant: Plant, told: Row, asking: int = 0) -> Any:
+    """Of a survey that asked so many times and then tells that row."""
+
+    class Told:
+        instructions = (told,)
+
+    def survey(device: PlantedDevice, *_: object) -> Told:
+        for _ in range(asking):
+            device.dot(INST, ASKED)
+        return Told()
+
+    monkeypatch.setattr("judge.survey", survey)
+    return judged(plant)
+
+
+SOUND = Plant(INST, MODEL)
+SATURATING = DotModel(replace(MODEL.root, arithmetic=IntegerArithmetic(FORMATS["s32"], "saturate")))
+ODD = replace(SOUND, wide=Wide(entry=Entry(3, 3, 1)), family="outside")
+
+
+@pytest.mark.parametrize(
+    ("plant", "told", "asking", "verdict"),
+    [
+        (SOUND, row("confirmed", MODEL), 1, "right"),
+        (SOUND, row("confirmed", SATURATING), 1, "wrong"),
+        (SOUND, row("inferred", SATURATING), 1, "not confirmed"),
+        (SOUND, row("unverified", None).model_copy(update={"reason": "a defect of accprobe: …"}), 1, "crashed"),
+        (ODD, row("confirmed", MODEL), 0, "wrong"),
+        (replace(SOUND, fault=Fault("always", place=Place("cell", 0, 3))), row("confirmed", MODEL), 0, "wrong"),
+        (replace(SOUND, fault=Fault("late in batch", 12_000)), row("confirmed", MODEL), 1, "wrong"),
+        (replace(SOUND, fault=Fault("random", 100)), row("confirmed", MODEL), 1, "wrong"),
+        (replace(SOUND, fault=Fault("random", 100)), row("confirmed", MODEL), 0, "wrong"),
+        (replace(SOUND, fault=Fault("random", 100)), row("confirmed", MODEL, 299), 0, "excluded"),
+        (replace(SOUND, fault=Fault("random", 10, Place("column", 0))), row("confirmed", MODEL, 200), 0, "excluded"),
+        (replace(SOUND, fault=Fault("from call", 10)), row("confirmed", MODEL), 1, "not begun"),
+    ],
+)
+def test_verdicts(monkeypatch: pytest.MonkeyPatch, plant: Plant, told: Row, asking: int, verdict: str) -> None:
+    assert judgement(monkeypatch, plant, told, asking).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("plant", "told", "false"),
+    [
+        (SOUND, row("inferred", SATURATING, overflow=Finding("saturate")), ["overflow: saturate, wrap"]),
+        (SOUND, row("unverified", None, overflow=Finding("saturate")), ["overflow: saturate, wrap"]),
+        (SOUND, row("inferred", SATURATING, overflow=Finding("saturate", "suggested")), []),
+        (SOUND, row("inferred", SATURATING, order=Finding("[c 0-31]")), []),
+        (SOUND, row("confirmed", MODEL, order=Finding("[0-31 c]")), []),
+        (ODD, row("inferred", MODEL, overflow=Finding("wrap")), ["overflow: wrap, outside the grammar"]),
+        (ODD, row("confirmed", MODEL, overflow=Finding("wrap")), []),
+    ],
+)
+def test_exact_findings_that_are_false(monkeypatch: pytest.MonkeyPatch, plant: Plant, told: Row, false: list[str]) -> None:
+    assert judgement(monkeypatch, plant, told).false_exact == false
+
+
+def test_devices_are_counted_whatever_becomes_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = loaded("planted")
+
+    def judge(plant: Plant) -> Any:
+        match plant.seed:
+            case 70:
+                raise ValueError("no")
+            case 132:
+                os._exit(3)
+            case 194:
+                while True:
+                    pass
+        return script.without_row(plant.seed, "wrong", "", 0.0)
+
+    monkeypatch.setattr(script, "judged", judge)
+    assert script.seeds("8-9,10,11") == [8, 9, 10, 11]
+    limit = 0.5
+    found = sorted(script.all_judged([8, 70, 132, 194], 4, limit), key=lambda judgement: judgement.seed)
+    assert [(j.seed, j.verdict, j.reason) for j in found] == [
+        (8, "wrong", ""),
+        (70, "crashed", "ValueError: no"),
+        (132, "crashed", "the process ended with 3"),
+        (194, "too late", f"no row in {limit:g} s"),
+    ]
+    lines = list(script.table(found))
+    assert lines[-1].split()[:2] == ["all", "4"]
+    assert next(script.told(found[1])).endswith("crashed; ValueError: no")
