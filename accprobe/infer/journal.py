@@ -105,15 +105,15 @@ class Journal(Passing):
         return self._noted(request, (model, known), lambda: self._expecting(request, lambda: known))
 
     def ask_twice(self, request: Request, model: DotModel | None = None) -> Bits:
-        """As `ask`; a device that is no pure function is asked again at once, the last dot products first."""
+        """As `ask`; a device that is no pure function is asked again at once, every other time the last dot products first."""
         d = self.ask(request, model)
         if not self.pure and len(d):
-            first = np.full(len(d), self.entries[-1].before)
-            self._again(request[::-1], d[::-1], first[::-1])
+            order = slice(None, None, -1 if len(self.entries) % 2 else 1)
+            self._again(request[order], d[order], np.full(len(d), self.entries[-1].before))
         return d
 
     def repeat(self, rng: np.random.Generator) -> None:
-        """Asks a share of everything again, mixed, as much as fills the tile at least; nothing of a pure function."""
+        """Asks a share of everything again, mixed, twice, as much as fills the tile at least; nothing of a pure function."""
         total = sum(len(entry.d) for entry in self.entries)
         if self.pure or not total:
             return
@@ -126,7 +126,8 @@ class Journal(Passing):
         d = np.concatenate([entry.d[rows] for entry, rows in parts])
         first = np.concatenate([np.full(len(rows), entry.before) for entry, rows in parts])
         mixed = rng.permutation(share)
-        self._again(request[mixed], d[mixed], first[mixed])
+        for _ in range(2):
+            self._again(request[mixed], d[mixed], first[mixed])
 
     def contradictions(self, model: DotModel) -> Contradictions:
         """What the model does not explain of all answers ever received."""
