@@ -1,0 +1,146 @@
+"""Operands for events that were not met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations, product
+
+import numpy as np
+
+from accprobe.isa.formats import Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import Addend, DotModel, FusedSum, Product
+from accprobe.operands.request import Request, joined
+from accprobe.verify.events import CLASSES
+from accprobe.verify.pieces import Pieces, dense, zeros
+from accprobe.verify.placing import Numbers, Placing
+from accprobe.verify.spans import bounds, largest_of, lead_of, role_of
+
+BATCH = 2048
+"""Dot products that are made at once, before those that hit nothing new are dropped."""
+
+
+def made(inst: Instruction, model: DotModel, seed: int) -> Iterator[tuple[int, Request]]:
+    """Operands for everything that the model's sums can do, with the sum that they are for, -1: operands of every class."""
+    rng = np.random.default_rng([seed, inst.k])
+    yield -1, classes(inst, rng)
+    for i, (node, bound) in enumerate(zip(model.root.nodes(), bounds(inst, model), strict=True)):
+        placing = Placing(inst, model, node, rng)
+        yield i, specials(inst, node, rng)
+        for numbers in (zeros(placing.roles, rng), dense(bound, inst, placing.roles, rng)):
+            yield i, _held(placing, numbers)
+        for roles, rows in Pieces(bound, inst).every():
+            for start in range(0, len(rows), BATCH):
+                yield i, _held(placing, _spread(placing, roles, Numbers.of(rows[start : start + BATCH]), rng))
+
+
+def _held(placing: Placing, numbers: Numbers) -> Request:
+    request, fits = placing.operands(numbers)
+    return request[fits]
+
+
+def _spread(placing: Placing, roles: tuple[str, ...], numbers: Numbers, rng: np.random.Generator) -> Numbers:
+    """Numbers [n, roles] on terms of these roles, [n, terms]; products here and there, the first and the last among them."""
+    n, width = len(numbers.negative), len(placing.roles)
+    columns = {role: np.flatnonzero([r == role for r in placing.roles]) for role in set(roles)}
+    start = {role: rng.integers(0, len(x), n) for role, x in columns.items()}
+    found = Numbers(*(np.full((n, width), value, np.int64) for value in (0, 0, 1, 0)))
+    for j, role in enumerate(roles):
+        count = roles[:j].count(role)
+        own = columns[role]
+        term = own[(start[role] + count) % len(own)]
+        for whole, column in zip(found.columns, numbers.columns, strict=True):
+            whole[np.arange(n), term] = column[:, j]
+    return found
+
+
+def codes_of(fmt: Format) -> dict[str, list[int]]:
+    """Bit patterns of each class of operands, positive: none where the format has none."""
+    low, m = fmt.ignored_low_bits, fmt.mantissa_bits
+    one = 1 << low
+    infinity = [] if fmt.infinity is None else [fmt.infinity]
+    quiet = [] if fmt.infinity is None else [fmt.infinity + one, fmt.infinity + (one << (m - 1)), fmt.infinity + (one << m) - one]
+    nans = [fmt.largest + one] if fmt.specials == "nan only" else quiet
+    return {
+        "zero": [0],
+        "subnormal": [one, (one << m) - one],
+        "normal": [one << m, fmt.bias << (m + low), fmt.largest - one],
+        "largest": [fmt.largest],
+        "infinity": infinity,
+        "NaN": nans,
+    }
+
+
+def classes(inst: Instruction, rng: np.random.Generator) -> Request:
+    """Operands of every class beside one another, of both signs; the largest everywhere, with C of their product's size."""
+    formats = {"A": inst.a, "B": inst.b, "C": inst.c}
+    codes = {letter: codes_of(fmt) for letter, fmt in formats.items()}
+    rows: list[dict[str, tuple[str, int]]] = []
+    for trio in product(CLASSES, repeat=3):
+        if all(codes[letter][kind] for letter, kind in zip("ABC", trio, strict=True)):
+            rows.append({letter: (kind, 0) for letter, kind in zip("ABC", trio, strict=True)})
+    for x, y in product("ABC", repeat=2):
+        if codes[y]["infinity"] and not x == y == "C":
+            rows += [{x: ("subnormal", 0), y + "'": ("infinity", 1)}] * 2
+    rows += [{letter: ("NaN", 0)} for letter in "ABC" for _ in range(8) if codes[letter]["NaN"]]
+    asked = Request.zeros(inst, len(rows))
+    columns = {"A": asked.a, "B": asked.b, "C": asked.c}
+    for row, wanted in enumerate(rows):
+        ks = rng.choice(inst.k, 2, replace=inst.k < 2)
+        for name, (kind, place) in wanted.items():
+            letter = name[0]
+            fmt = formats[letter]
+            pattern = int(rng.choice(codes[letter][kind])) | int(rng.integers(0, 2)) * fmt.sign_bit
+            columns[letter][(row, ks[place]) if letter != "C" else row] = pattern
+    return joined([asked, _extremes(inst, rng)])
+
+
+def _extremes(inst: Instruction, rng: np.random.Generator) -> Request:
+    """Every product the largest, of one sign or both, and C of its size."""
+    asked = Request.zeros(inst, 12)
+    asked.a[:], asked.b[:] = inst.a.largest, inst.b.largest
+    size = min(lead_of(largest_of(inst.a) * largest_of(inst.b)), inst.c.max_exponent)
+    fraction = rng.integers(0, 1 << inst.c.mantissa_bits, 12)
+    asked.c[:] = ((size + inst.c.bias) << inst.c.mantissa_bits | fraction) << inst.c.ignored_low_bits
+    asked.c[:] = np.minimum(asked.c, inst.c.largest)
+    signs = rng.integers(0, 2, (12, inst.k))
+    signs[:4], signs[4:8] = 0, 1
+    asked.a[:] |= signs.astype(inst.a.dtype) * inst.a.dtype.type(inst.a.sign_bit)
+    asked.c[:] |= signs[:, -1].astype(inst.c.dtype) * inst.c.dtype.type(inst.c.sign_bit)
+    return asked
+
+
+def specials(inst: Instruction, node: FusedSum, rng: np.random.Generator) -> Request:
+    """An infinity or a NaN on each kind of term, and infinities of both signs on each two of them."""
+    slots: list[list[Product | Addend]] = [[term] if not isinstance(term, FusedSum) else _leaves(term) for term in node.terms]
+    by_role = {role_of(term): i for i, term in enumerate(node.terms)}
+    chosen = sorted({*by_role.values(), 0, len(node.terms) - 1})
+    rows: list[Request] = []
+    for i in chosen:
+        rows += [_infinite(inst, [(slots[i], sign)], kind, way) for sign in (0, 1) for kind in ("infinity", "NaN") for way in range(4)]
+    for i, j in permutations(chosen, 2):
+        rows += [_infinite(inst, [(slots[i], 0), (slots[j], 1)], "infinity", way) for way in range(4)]
+    return joined(rows)
+
+
+def _leaves(node: FusedSum) -> list[Product | Addend]:
+    return [leaf for term in node.terms for leaf in (_leaves(term) if isinstance(term, FusedSum) else [term])]
+
+
+def _infinite(inst: Instruction, wanted: list[tuple[list[Product | Addend], int]], kind: str, way: int) -> Request:
+    """Terms made of these leaves that are infinite, or NaNs: by an operand of A, of B, or C; or too large."""
+    asked = Request.zeros(inst, 1)
+    a, b, c = (codes_of(fmt)[kind] for fmt in (inst.a, inst.b, inst.c))
+    for leaves, sign in wanted:
+        ks = [leaf.k for leaf in leaves if isinstance(leaf, Product)]
+        if way == 0 and a and ks:
+            asked.a[0, ks[0]], asked.b[0, ks[0]] = a[0] | sign * inst.a.sign_bit, codes_of(inst.b)["normal"][1]
+        elif way == 1 and b and ks:
+            asked.b[0, ks[-1]], asked.a[0, ks[-1]] = b[0] | sign * inst.b.sign_bit, codes_of(inst.a)["normal"][1]
+        elif way == 2 and c and len(ks) < len(leaves):
+            asked.c[0] = c[0] | sign * inst.c.sign_bit
+        else:
+            asked.a[0, ks], asked.b[0, ks] = inst.a.largest | sign * inst.a.sign_bit, inst.b.largest
+            if len(ks) < len(leaves):
+                asked.c[0] = (codes_of(inst.c)["infinity"] or [inst.c.largest])[0] | sign * inst.c.sign_bit
+    return asked

@@ -1,0 +1,455 @@
+"""Events: what the sums of a model can do, by name, and why some of them cannot happen.
+
+After the functional coverage of hardware verification: IBM's FPgen names what a floating-point unit can meet, and counts it;
+Berkeley TestFloat crosses what is special of each operand. Events come in families, whose codes `trace` gives to dot products.
+What is said to be impossible follows from bounds (`spans`) that hold for all operands. Some events that these allow may still
+have no operands (`hard`): a sum's result as a term of the next does not take every value, few products cannot have every bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from itertools import product
+from typing import NamedTuple
+
+from accprobe.isa.formats import Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum
+from accprobe.verify.spans import ROLES, Bounds, Role, bounds, largest_of
+
+Key = tuple[int, str]
+"""The sum, as `nodes` has them, and the family; -1: the whole dot product."""
+
+SIGNS = ("positive", "negative")
+CLASSES = ("zero", "subnormal", "normal", "largest", "infinity", "NaN")
+ROUNDED = ("exact", "below half", "half beside an even bit", "half beside an odd bit", "above half")
+ROUNDED_SHORT = ("exact", "below half", "half", "above half")
+NEAR = ("just below half", "just above half")
+LARGEST = ("C alone", "an inner sum alone", "the first product alone", "the last product alone", "a middle product alone")
+SEVERAL = ("several products", "several, C among them", "several, inner sums among them")
+ZEROS = ("zeros of +", "zeros of -", "zeros of both signs", "exact cancellation")
+LOST = ("positive terms cut away", "negative terms cut away", "terms of both signs cut away")
+CUT_PRODUCTS = ("no product cut", "1 product cut", "2 products cut", "several products cut", "all products but one cut", "every product cut")
+ABOVE = ("one above the lowest alignment", "at the lowest alignment", "one below the lowest alignment", "far below the lowest alignment")
+OVER = (
+    "the largest number",
+    "less than half a unit above the largest number",
+    "half a unit above the largest number",
+    "more than half a unit above the largest number",
+    "beyond the largest exponent",
+)
+UNDER = (
+    "the smallest normal number",
+    "below the smallest normal number, above half a unit",
+    "half a unit below the smallest normal number",
+    "above the largest subnormal number, below half a unit",
+    "the largest subnormal number",
+    "a subnormal number",
+    "between subnormal numbers",
+    "the smallest subnormal number",
+    "below the smallest subnormal number, above half of it",
+    "half of the smallest subnormal number",
+    "below half of the smallest subnormal number",
+)
+UNDER_UNIT = (0, 2, 1, 2, 0, -1, 1, 0, 2, 1, 2)
+"""Bits below the smallest subnormal number's that each of UNDER takes; of the first and of "a subnormal number", see `_under`."""
+
+SPECIAL = ("an infinity, positive", "an infinity, negative", "infinities of both signs", "a NaN")
+ODD = ((2, 2), (3, 3), (4, 7), (8, 15), (16, 31), (32, 1 << 30))
+CANCELLED = ("a little", "by half of its bits", "to nothing")
+EXTREMES = ("positive", "negative", "both signs")
+
+NO_BITS = "no term has bits so low"
+TOO_FAR = "no two terms are so far apart"
+TOO_SMALL = "the terms do not reach the result's largest number"
+ONE_TERM = "a single term"
+NO_FLOOR = "no term is so small"
+NOT_UP = "results are rounded toward zero"
+MANY_BITS = "results keep every bit of the sum"
+
+
+class Event(NamedTuple):
+    """name: what happens. impossible: why it cannot; empty: nothing says so. hard: it may have no operands all the same."""
+
+    name: str
+    impossible: str = ""
+    hard: bool = False
+
+
+Family = tuple[Event | None, ...]
+"""Events by code; None: what no model of that kind has."""
+
+
+class Steps(NamedTuple):
+    """Numbers of bits that are told apart: from the first to the last of each; the last step is open."""
+
+    ends: tuple[tuple[int, int], ...]
+
+    @property
+    def words(self) -> list[str]:
+        closed = [str(low) if low == high else f"{low}-{high}" for low, high in self.ends[:-1]]
+        return [*closed, f"more than {self.ends[-1][0] - 1}"]
+
+    @property
+    def codes(self) -> list[int]:
+        """Of 0, 1, 2, … up to the first of the open step."""
+        closed = [code for code, (low, high) in enumerate(self.ends[:-1]) for _ in range(low, high + 1)]
+        return [-1] * self.ends[0][0] + closed + [len(self.ends) - 1]
+
+
+def steps(arithmetic: FloatArithmetic, first: int) -> Steps:
+    """Each number of bits down to two below the cut; where nothing is cut, each about the result's last bit, and fewer above."""
+    bits = arithmetic.alignment_bits
+    if bits is not None:
+        limit = bits + 2
+        ends = [(i, i) for i in range(first, limit + 1)]
+    else:
+        limit = arithmetic.result_bits + 2
+        edges = [*range(4), 4, 8, 16, 32, 64]
+        tail = max(4, limit - 4)
+        starts = [x for x in edges if first <= x < tail] + list(range(tail, limit + 1))
+        ends = [(x, y - 1) for x, y in zip(starts, [*starts[1:], limit + 1], strict=True)]
+    return Steps((*ends, (limit + 1, 1 << 20)))
+
+
+def labels(root: FusedSum) -> list[str]:
+    """A short name for each sum, all different: "sum 0-15", "add 0-15 c"."""
+    found: list[str] = []
+    for node in root.nodes():
+        ks = node.products or [k for inner in node.nodes() for k in inner.products]
+        words = [node.role, *_ranges(sorted(ks)), *(["c"] if node.has_addend and node.role == "add" else [])]
+        name = " ".join(words)
+        found.append(name if name not in found else f"{name} ({found.count(name) + 1})")
+    return found
+
+
+def _ranges(ks: Sequence[int]) -> Iterator[str]:
+    start = 0
+    for i in range(1, len(ks) + 1):
+        if i == len(ks) or ks[i] != ks[i - 1] + 1:
+            yield str(ks[start]) if i - start == 1 else f"{ks[start]}-{ks[i - 1]}"
+            start = i
+
+
+def families(inst: Instruction, model: DotModel) -> dict[Key, Family]:
+    """All events of a floating-point model."""
+    found: dict[Key, Family] = {(-1, name): events for name, events in _of_operands(inst).items()}
+    for i, (name, bound) in enumerate(zip(labels(model.root), bounds(inst, model), strict=True)):
+        for key, events in _of_sum(bound, inst).items():
+            found[i, key] = tuple(event and event._replace(name=f"{name}: {event.name}") for event in events)
+    return found
+
+
+def _of_operands(inst: Instruction) -> dict[str, Family]:
+    formats = {"A": inst.a, "B": inst.b, "C": inst.c}
+
+    def why(*pairs: tuple[str, str]) -> str:
+        return next((reason for letter, kind in pairs if (reason := _lacks(formats[letter], kind))), "")
+
+    return {
+        "classes": tuple(
+            Event(f"operands: {a} × {b}, C {c}", why(("A", a), ("B", b), ("C", c))) for c, a, b in product(CLASSES, repeat=3)
+        ),
+        "NaN": tuple(Event(f"operands: a NaN of {x}, {sign}", why((x, "NaN"))) for x in "ABC" for sign in SIGNS),
+        "beside infinity": tuple(
+            None if x == y == "C" else Event(f"operands: a subnormal of {x} beside an infinity of {y}", why((y, "infinity"), (x, "subnormal")))
+            for x, y in product("ABC", repeat=2)
+        ),
+        "extremes": tuple(Event(f"operands: every product the largest, C of that size, {sign}") for sign in EXTREMES),
+    }
+
+
+def _lacks(fmt: Format, kind: str) -> str:
+    if kind == "infinity" and fmt.infinity is None:
+        return f"{fmt} has no infinity"
+    if kind == "NaN" and fmt.specials == "none":
+        return f"{fmt} has no NaN"
+    return ""
+
+
+def _of_sum(bound: Bounds, inst: Instruction) -> dict[str, Family]:
+    aligned = bound.arithmetic.alignment_bits is not None
+    found = _shifts(bound) | _sizes(bound) | _zeros(bound) | _results(bound) | _specials(bound)
+    if aligned:
+        found |= _cuts(bound)
+    if bound.floor is not None:
+        found |= _floors(bound, bound.floor)
+    return found | _pairs(bound, inst)
+
+
+def _possible(allowed: Callable[[bool], bool], reason: str) -> tuple[str, bool]:
+    """(why it is impossible, whether it is hard): allowed by the bounds of all operands, by those that are sure."""
+    return ("", not allowed(True)) if allowed(False) else (reason, False)
+
+
+def _shifts(bound: Bounds) -> dict[str, Family]:
+    found = {}
+    parts = steps(bound.arithmetic, 0)
+    for role in bound.slots:
+        reached = [bound.shifts(role, sure) for sure in (False, True)]
+        found[f"shift {role}"] = tuple(
+            Event(f"{role} shifted {word}", *_possible(lambda sure, r=range(low, high + 1): any(s in r for s in reached[sure]), TOO_FAR))
+            for word, (low, high) in zip(parts.words, parts.ends, strict=True)
+        )
+    return found
+
+
+def _cuts(bound: Bounds) -> dict[str, Family]:
+    x = bound.arithmetic
+    bits = x.alignment_bits
+    assert bits is not None
+    found: dict[str, Family] = {}
+
+    def cut(role: Role, count: int, sure: bool) -> bool:
+        slots = bound.slots[role]
+        span, reach = (slots.sure if sure else slots.span), bound.reach(role, count, sure)
+        return reach is not None and span.low < reach - bits and span.exponents[0] < reach
+
+    for role, slots in bound.slots.items():
+        if role != "product":
+            found[f"cut {role}"] = (Event(f"{role} cut", *_possible(lambda sure, role=role: cut(role, 1, sure), NO_BITS)),)
+            continue
+        n = slots.count
+        counts = (0, 1 if n > 2 else -1, 2 if n > 3 else -1, 3 if n > 4 else -1, n - 1 if n > 1 else -1, n)
+        found["cut products"] = tuple(
+            None if c < 0 else Event(word, *_possible(lambda sure, c=c: c == 0 or cut("product", c, sure), NO_BITS))
+            for word, c in zip(CUT_PRODUCTS, counts, strict=True)
+        )
+
+        def odd(count: int, sure: bool, span=slots.span, n=n) -> bool:
+            tops = [bound.reach("product", count, sure)] + ([] if sure else [span.exponents[1] + 1])
+            lowest = span.leads[0] if sure else span.low
+            return count <= n and any(top is not None and top - bits >= lowest for top in tops)
+
+        found["odd"] = (
+            *(
+                None if low > n else Event(f"{low if low == high else f'{low} or more'} products with the last kept bit set", *_possible(lambda sure, low=low: odd(low, sure), NO_BITS))
+                for low, high in ODD
+            ),
+            Event("every product with the last kept bit set", *_possible(lambda sure: odd(n, sure), NO_BITS)),
+        )
+    able = any(cut(role, slots.count, False) for role, slots in bound.slots.items())
+    found["lost zeros"] = tuple(Event(f"a sum of zero, {word}", "" if able else NO_BITS, True) for word in LOST)
+    return found
+
+
+def _sizes(bound: Bounds) -> dict[str, Family]:
+    x, slots = bound.arithmetic, bound.slots
+    most, sure = bound.carry(False), bound.carry(True)
+    found: dict[str, Family] = {
+        "carry": tuple(Event(f"carry {bits} bits, {sign}", "", bits > sure) for bits in range(most + 1) for sign in SIGNS)
+    }
+    parts = steps(x, 1)
+    depth, sure_depth = _depth(bound)
+    ends = parts.ends if x.alignment_bits is None else parts.ends[: x.alignment_bits]
+    found["cancel"] = tuple(
+        Event(f"cancelled {word} bits", ONE_TERM if bound.terms < 2 else "" if low <= depth else TOO_FAR, low > sure_depth)
+        for word, (low, _) in zip(parts.words, ends, strict=False)
+    )
+    singles = {role: slots[role].span.exponents for role in slots}
+    lows = {role: min((low for other, (low, _) in singles.items() if other != role or slots[role].count > 1), default=1 << 20) for role in slots}
+
+    def alone(role: Role, least: int = 1) -> Event | None:
+        if role not in slots or slots[role].count < least:
+            return None
+        reason = ONE_TERM if bound.terms < 2 else "" if slots[role].span.exponents[1] > lows[role] else TOO_FAR
+        return Event("", reason)
+
+    def several(*roles: Role) -> Event | None:
+        if any(role not in slots for role in roles) or sum(slots[role].count for role in roles) < 2:
+            return None
+        low, high = max(singles[role][0] for role in roles), min(singles[role][1] for role in roles)
+        return Event("", "" if low <= high else TOO_FAR, "inner sum" in roles)
+
+    which = [alone("C"), alone("inner sum"), alone("product"), alone("product", 2), alone("product", 3)]
+    others: list[Role] = [role for role in ROLES if role in slots and role != "C"]
+    with_c = [several("C", role) for role in others]
+    with_inner = [several("inner sum", role) for role in slots if role in ("product", "inner sum")]
+    which += [several("product") if "product" in slots and slots["product"].count > 1 else None, _any(with_c), _any(with_inner)]
+    found["largest"] = tuple(
+        event and event._replace(name=f"the largest term: {word}") for event, word in zip(which, LARGEST + SEVERAL, strict=True)
+    )
+    meet = several(*slots) if bound.terms > 1 else None
+    found["dense"] = tuple(meet and meet._replace(name=f"every term at one exponent, {sign}") for sign in SIGNS)
+    return found
+
+
+def _any(events: Sequence[Event | None]) -> Event | None:
+    """The one of them that is most likely to happen."""
+    return min((event for event in events if event), key=lambda event: (event.impossible != "", event.hard), default=None)
+
+
+def _depth(bound: Bounds) -> tuple[int, int]:
+    """Bits that may cancel at most, and those that surely can."""
+    if bound.terms < 2:
+        return 0, 0
+    spans, sure = bound.spans(), bound.spans(sure=True)
+    second = sorted(span.leads[1] for span in spans)[-2]
+    most = second + 2 + (bound.terms - 1).bit_length() - bound.low
+    if bound.terms == 2:
+        narrow = [s.sure.width for s in bound.slots.values() if s.role == "C"]
+        return min(most, max(span.width for span in spans)), max(narrow, default=2) - 1
+    first = sorted(sure, key=lambda span: -span.leads[1])
+    return most, first[1].leads[1] - min(span.leads[0] for span in first[2:])
+
+
+def _zeros(bound: Bounds) -> dict[str, Family]:
+    inner = bound.slots.get("inner sum")
+    negative = "" if inner is None or inner.negative_zero else "an inner sum is never a negative zero"
+    mixed = ONE_TERM if bound.terms < 2 else "" if len(bound.slots) > 1 or inner is None else negative
+    exact = ONE_TERM if bound.terms < 2 else ""
+    reasons = ("", negative, mixed, exact)
+    return {
+        "zeros": tuple(
+            Event(f"a sum of zero, {word}", reason, bool(inner) and word != ZEROS[0])
+            for word, reason in zip(ZEROS, reasons, strict=True)
+        )
+    }
+
+
+def _results(bound: Bounds) -> dict[str, Family]:
+    x, few = bound.arithmetic, bound.terms < 3
+    drops, sure = _dropped(bound, False), _dropped(bound, True)
+    takes = (0, 2, 1, 1, 2)
+
+    def rounded(word: str, bits: int, sign: str) -> Event:
+        return Event(f"rounded, {word}, {sign}", "" if drops >= bits else MANY_BITS, bits > sure or (bits > 0 and few))
+
+    near = 2 if x.alignment_bits is not None else 7
+    up = {"RZ": (), "RNE": SIGNS, "RU": SIGNS[:1], "RD": SIGNS[1:]}[x.result_rounding]
+    carried = tuple(
+        Event(
+            f"rounded up to the next power of two, {sign}",
+            (NOT_UP if x.result_rounding == "RZ" else "results of that sign are not rounded up") if sign not in up else "" if drops >= 1 else MANY_BITS,
+            few or sure < 2,
+        )
+        for sign in SIGNS
+    )
+    return {
+        "rounded": tuple(rounded(word, bits, sign) for word, bits in zip(ROUNDED, takes, strict=True) for sign in SIGNS),
+        "near half": tuple(
+            rounded(word, near, sign) for word in NEAR for sign in SIGNS
+        ),
+        "carried": carried,
+        "over": tuple(_over(bound, i, word, sign) for i, word in enumerate(OVER) for sign in SIGNS),
+        "under": tuple(_under(bound, i, word, sign) for i, word in enumerate(UNDER) for sign in SIGNS),
+    }
+
+
+def _dropped(bound: Bounds, sure: bool) -> int:
+    """Bits of a normal sum below its result's last bit, at most."""
+    x = bound.arithmetic
+    low = bound.low if not sure else min(span.leads[0] for span in bound.spans(sure=True))
+    highest = min(x.result.max_exponent, bound.top + 1 + bound.carry(sure))
+    most = highest - x.result_bits - low
+    if x.alignment_bits is None:
+        return most
+    return min(most, bound.carry(sure) + (not sure) + x.alignment_bits - x.result_bits)
+
+
+def _over(bound: Bounds, which: int, word: str, sign: str) -> Event:
+    x = bound.arithmetic
+    fmt, last = x.result, x.result.max_exponent - x.result_bits
+    largest = Fraction(2) ** (fmt.max_exponent + 1) - Fraction(2) ** last
+    unit = bound.unit
+    inflated = Fraction(0)
+    if x.alignment_bits is not None:
+        unit = max(bound.low, _least_alignment(bound) - x.alignment_bits)
+        inflated = bound.terms * Fraction(2) ** (fmt.max_exponent - x.alignment_bits)
+    fine, half = Fraction(2) ** unit, Fraction(2) ** (last - 1)
+    least = largest + (0, fine, half, half + fine, 2 * half)[which]
+    below = (0, 2, 1, 2, -1)[which]
+    reason = "" if bound.most + (inflated if x.alignment_rounding != "truncate" else 0) >= least else TOO_SMALL
+    if not reason and unit > last - below:
+        reason = MANY_BITS
+    return Event(f"{word}, {sign}", reason, bound.most < 4 * least or bound.terms < 3)
+
+
+def _least_alignment(bound: Bounds) -> int:
+    """The smallest exponent that terms are aligned to where their sum is about the largest number."""
+    most = bound.arithmetic.result.max_exponent
+    large = {role: s.count for role, s in bound.slots.items() if s.span.leads[1] >= most - bound.terms.bit_length() - 1}
+    return most - (2 * sum(large.values()) - 1).bit_length() + 1 - ("product" in large)
+
+
+def _under(bound: Bounds, which: int, word: str, sign: str) -> Event:
+    x = bound.arithmetic
+    last = x.result.min_exponent - x.result_bits - UNDER_UNIT[which]
+    if word in (UNDER[0], UNDER[5]):
+        last = x.result.min_exponent - (word == UNDER[5])
+    reason = "" if bound.unit <= last else "no sum is so small"
+    return Event(f"{word}, {sign}", reason, bound.terms < 3)
+
+
+def _specials(bound: Bounds) -> dict[str, Family]:
+    able = sum(s.count for s in bound.slots.values() if s.infinite)
+    one = "" if able else "no term is infinite"
+    both = "" if able > 1 else "no two terms are infinite"
+    nan = "" if any(s.nan for s in bound.slots.values()) else "no term is a NaN"
+    return {"special": tuple(Event(word, reason) for word, reason in zip(SPECIAL, (one, one, both, nan), strict=True))}
+
+
+def _floors(bound: Bounds, floor: int) -> dict[str, Family]:
+    bits = bound.arithmetic.alignment_bits
+    assert bits is not None
+
+    def at(step: int, sure: bool) -> bool:
+        spans = [span.exponents for span in bound.spans(sure)]
+        if step < -1:
+            return min(low for low, _ in spans) < floor - 1
+        return any(low <= floor + step <= high for low, high in spans)
+
+    def lost(sure: bool) -> bool:
+        return any(span.exponents[0] < floor and span.low < floor - bits for span in bound.spans(sure))
+
+    return {
+        "floor": tuple(
+            Event(f"the largest term {word}", *_possible(lambda sure, step=step: at(step, sure), NO_FLOOR))
+            for word, step in zip(ABOVE, (1, 0, -1, -2), strict=True)
+        ),
+        "floor lost": tuple(Event(f"bits lost below the lowest alignment, {sign}", *_possible(lost, NO_FLOOR)) for sign in SIGNS),
+    }
+
+
+def _pairs(bound: Bounds, inst: Instruction) -> dict[str, Family]:
+    """Events that interact: bits that carries, cuts and cancellation bring to the rounding; C and the floor; sizes that only cancel."""
+    x, most = bound.arithmetic, bound.carry(False)
+    bits, c = x.alignment_bits, bound.slots.get("C")
+    shown = (0, most) if most else (0,)
+
+    def dropped(carry: int) -> int:
+        room = _dropped(bound, False)
+        return room if bits is None else min(room, carry + 1 + bits - x.result_bits)
+
+    found: dict[str, Family] = {
+        "carry rounded": tuple(
+            Event(f"carry {carry} bits, {word}, {sign}", "" if dropped(carry) >= takes else MANY_BITS, True)
+            for carry in shown
+            for word, takes in zip(ROUNDED_SHORT, (0, 2, 1, 2), strict=True)
+            for sign in SIGNS
+        ),
+    }
+    spans = bound.spans()
+    *_, second, first = sorted([-(1 << 20), *(span.leads[1] for span in spans)])
+    large = first > x.result.max_exponent <= second
+    found["beyond"] = tuple(
+        Event(f"a term beyond the largest exponent, the sum within, {sign}", "" if large else TOO_SMALL, True) for sign in SIGNS
+    )
+    if c is not None and bound.terms > 1:
+        found["C cancelled"] = tuple(Event(f"C the largest term, cancelled {word}", "", True) for word in CANCELLED)
+        if bound.floor is not None:
+            reason = "" if c.span.leads[0] < inst.c.min_exponent else "a subnormal C is read as zero"
+            reason = reason or ("" if inst.c.min_exponent <= bound.floor else NO_FLOOR)
+            found["subnormal C"] = (Event("a subnormal C the largest term, aligned to the floor", reason),)
+    if bits is not None and bound.terms > 1:
+        cut = [bound.reach(role, s.count) for role, s in bound.slots.items() if s.span.low < bound.top - bits]
+        lost = "" if cut else NO_BITS
+        found["cut rounded"] = tuple(
+            Event(f"terms of both signs cut, {word}", lost or ("" if _dropped(bound, False) >= takes else MANY_BITS), True)
+            for word, takes in zip(ROUNDED_SHORT, (0, 2, 1, 2), strict=True)
+        )
+        found["cut against"] = tuple(
+            Event(f"terms cut {word} the sum's sign", lost, True) for word in ("of", "against")
+        )
+    return found

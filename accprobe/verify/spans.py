@@ -1,0 +1,290 @@
+"""How far the terms of a fused sum can reach: bounds of their exponents, bits and sizes, from formats and model alone.
+
+Every bound holds for all operands. What operands reach may be a little less where a term is another sum's result; `sure` bounds
+are reached by a single product, or by C, that passes through that sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from accprobe.isa.formats import Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, Subnormals, Term
+
+Role = Literal["product", "C", "inner sum"]
+
+ROLES: tuple[Role, ...] = ("product", "C", "inner sum")
+
+FEW_BITS = 4
+"""Up to so many fraction bits, all products of two significands are looked at."""
+
+
+def role_of(term: Term) -> Role:
+    return "product" if isinstance(term, Product) else "C" if isinstance(term, Addend) else "inner sum"
+
+
+class Span(NamedTuple):
+    """Finite terms that are not zero.
+
+    exponents: the least and the largest with which they take part in the alignment. leads: of their leading bits. low: of the
+    last bit that any of them has. most: the largest magnitude. significand: the largest in [1, 2]. width: bits of one, at most.
+    """
+
+    exponents: tuple[int, int]
+    leads: tuple[int, int]
+    low: int
+    most: Fraction
+    significand: Fraction
+    width: int
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Terms of one role: how many, and their bounds; `sure` is within `span`."""
+
+    role: Role
+    count: int
+    span: Span
+    sure: Span
+    infinite: bool
+    nan: bool
+    negative_zero: bool
+
+
+class Bounds:
+    """What can happen in one fused sum of floating-point terms."""
+
+    def __init__(self, inst: Instruction, model: DotModel, node: FusedSum, inner: list[Bounds]) -> None:
+        arithmetic = node.arithmetic
+        assert isinstance(arithmetic, FloatArithmetic)
+        self.arithmetic, self.terms = arithmetic, len(node.terms)
+        self.slots: dict[Role, Slots] = {slots.role: slots for slots in _slots(inst, model, node, inner)}
+
+    def spans(self, sure: bool = False) -> list[Span]:
+        """One for every term."""
+        return [s.sure if sure else s.span for s in self.slots.values() for _ in range(s.count)]
+
+    @cached_property
+    def low(self) -> int:
+        """Exponent of the last bit of any term."""
+        return min(s.span.low for s in self.slots.values())
+
+    @property
+    def floor(self) -> int | None:
+        return self.arithmetic.min_exponent if self.arithmetic.alignment_bits is not None else None
+
+    @cached_property
+    def unit(self) -> int:
+        """Every sum is a multiple of two to the power of this."""
+        bits = self.arithmetic.alignment_bits
+        if bits is None:
+            return self.low
+        floor = self.floor
+        lowest = (s.span.exponents[0] for s in self.slots.values())
+        starts = (e if floor is None else max(e, floor) for e in lowest)
+        return min(max(s.span.low, e - bits) for s, e in zip(self.slots.values(), starts, strict=True))
+
+    @cached_property
+    def most(self) -> Fraction:
+        """No sum is larger."""
+        return sum((span.most for span in self.spans()), Fraction(0))
+
+    @cached_property
+    def top(self) -> int:
+        """The largest exponent of a finite term."""
+        return max(s.span.exponents[1] for s in self.slots.values())
+
+    def carry(self, sure: bool) -> int:
+        """The most bits by which a sum may exceed the leading bit of its largest term."""
+        bits = self.arithmetic.alignment_bits
+        total = Fraction(0)
+        for span in self.spans(sure):
+            largest = span.significand
+            if bits is not None and (sure or self.arithmetic.alignment_rounding == "truncate"):
+                room = bits + (not sure)
+                largest = Fraction(int(largest * 2**room), 2**room)
+            elif bits is not None:
+                largest = Fraction(2)
+            total += largest
+        return lead_of(total)
+
+    def reach(self, among: Role, count: int = 1, sure: bool = False) -> int | None:
+        """The largest exponent that is there beside `count` terms of that role: another's or the floor; None: there is none."""
+        tops = [] if self.floor is None else [self.floor]
+        for slots in self.slots.values():
+            if slots.count > (count if slots.role == among else 0):
+                tops.append((slots.sure if sure else slots.span).exponents[1])
+        return max(tops, default=None)
+
+    def shifts(self, role: Role, sure: bool) -> set[int]:
+        """By how much terms of that role can lie below what they are aligned to."""
+        own = self._span(role, sure).exponents
+        others = [] if self.floor is None else [(self.floor, self.floor)]
+        for slots in self.slots.values():
+            if slots.count > (slots.role == role):
+                low, high = (slots.sure if sure else slots.span).exponents
+                others.append((low if self.floor is None else max(low, self.floor), high))
+        found = {0} if self.floor is None or own[1] >= self.floor else set()
+        for low, high in others:
+            found.update(range(max(0, low - own[1]), high - own[0] + 1))
+        return found
+
+    @property
+    def infinite(self) -> bool:
+        """Whether the result may be infinite."""
+        return any(s.infinite for s in self.slots.values()) or (self.overflows() and self.arithmetic.overflow == "infinity")
+
+    @property
+    def nan(self) -> bool:
+        """Whether the result may be a NaN."""
+        able = sum(s.count for s in self.slots.values() if s.infinite)
+        return able > 1 or any(s.nan for s in self.slots.values())
+
+    @property
+    def negative_zero(self) -> bool:
+        """Whether the result may be a negative zero."""
+        x = self.arithmetic
+        from_zeros = x.zero_sign == "ieee" and all(s.negative_zero for s in self.slots.values())
+        return from_zeros or (x.underflow_sign == "kept" and self.underflows())
+
+    def result_most(self) -> Fraction:
+        """The largest finite result: the format's, or what the terms come to."""
+        fmt, bits = self.arithmetic.result, self.arithmetic.result_bits
+        return min(self.most * (1 + Fraction(1, 2**bits)), largest_of(fmt))
+
+    def overflows(self) -> bool:
+        """Whether a sum may be too large for its result."""
+        x = self.arithmetic
+        return self.most >= Fraction(2) ** (x.result.max_exponent + 1) - Fraction(2) ** (x.result.max_exponent - x.result_bits)
+
+    def underflows(self) -> bool:
+        """Whether a sum that is not zero may become zero."""
+        x = self.arithmetic
+        if x.subnormal_results == "flushed":
+            return self.unit < x.result.min_exponent
+        return self.unit < x.result.min_exponent - x.result_bits
+
+    def _span(self, role: Role, sure: bool) -> Span:
+        return self.slots[role].sure if sure else self.slots[role].span
+
+
+def lead_of(value: Fraction) -> int:
+    """floor(log2 value) of a positive number."""
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    return exponent if value >= Fraction(2) ** exponent else exponent - 1
+
+
+def largest_of(fmt: Format) -> Fraction:
+    """The largest finite number."""
+    return Fraction(float(fmt.values(np.array([fmt.largest], fmt.dtype))[0]))
+
+
+def bounds(inst: Instruction, model: DotModel) -> list[Bounds]:
+    """Those of each sum, in the order of `nodes`."""
+    found: dict[int, Bounds] = {}
+    for node in model.root.nodes():
+        found[id(node)] = Bounds(inst, model, node, [found[id(child)] for child in node.children])
+    return list(found.values())
+
+
+def _slots(inst: Instruction, model: DotModel, node: FusedSum, inner: list[Bounds]) -> Iterator[Slots]:
+    arithmetic = node.arithmetic
+    assert isinstance(arithmetic, FloatArithmetic)
+    formats = (inst.a, inst.b)
+    if node.products:
+        span = _products(formats, model.subnormal_operands, arithmetic)
+        infinite = any(fmt.infinity is not None for fmt in formats)
+        nan = any(fmt.specials != "none" for fmt in formats)
+        yield Slots("product", len(node.products), span, span, infinite, nan, True)
+    if node.has_addend:
+        span = _addend(inst.c, model.subnormal_addend, arithmetic)
+        yield Slots("C", 1, span, span, inst.c.infinity is not None, inst.c.specials != "none", True)
+    if inner:
+        results = [_result(child, arithmetic) for child in inner]
+        infinite = any(child.infinite for child in inner)
+        nan = any(child.nan or child.infinite for child in inner)
+        negative_zero = all(child.negative_zero for child in inner)
+        widest, narrowest = (_joined([x[i] for x in results], sure=bool(i)) for i in (0, 1))
+        yield Slots("inner sum", len(inner), widest, narrowest, infinite, nan, negative_zero)
+
+
+def _joined(spans: list[Span], sure: bool) -> Span:
+    least, most = (max, min) if sure else (min, max)
+    return Span(
+        (least(x.exponents[0] for x in spans), most(x.exponents[1] for x in spans)),
+        (least(x.leads[0] for x in spans), most(x.leads[1] for x in spans)),
+        least(x.low for x in spans),
+        most(x.most for x in spans),
+        most(x.significand for x in spans),
+        most(x.width for x in spans),
+    )
+
+
+def _products(formats: tuple[Format, Format], subnormals: Subnormals, arithmetic: FloatArithmetic) -> Span:
+    a, b = formats
+    most = largest_of(a) * largest_of(b)
+    lowest = sum(_lowest_lead(fmt, subnormals) for fmt in formats)
+    leads = lowest, lead_of(most)
+    if arithmetic.alignment_bits is None or arithmetic.product_exponent == "normalised product":
+        exponents = leads
+    elif arithmetic.product_exponent == "normalised operands":
+        exponents = lowest, a.max_exponent + b.max_exponent
+    else:
+        exponents = a.min_exponent + b.min_exponent, a.max_exponent + b.max_exponent
+    low = sum(fmt.min_exponent - fmt.mantissa_bits for fmt in formats)
+    return Span(exponents, leads, low, most, _significand(a, b), a.mantissa_bits + b.mantissa_bits + 2)
+
+
+def _significand(a: Format, b: Format) -> Fraction:
+    """The largest of a product, normalised."""
+    if max(a.mantissa_bits, b.mantissa_bits) > FEW_BITS:
+        return 2 - Fraction(1, 2 ** max(a.mantissa_bits, b.mantissa_bits))
+    numbers = ([Fraction(x, 2**fmt.mantissa_bits) for x in range(2**fmt.mantissa_bits, 2 ** (fmt.mantissa_bits + 1))] for fmt in (a, b))
+    products = [x * y for x, y in product(*numbers)]
+    return max(x / 2 if x >= 2 else x for x in products)
+
+
+def _addend(fmt: Format, subnormals: Subnormals, arithmetic: FloatArithmetic) -> Span:
+    low, lowest, m = fmt.min_exponent - fmt.mantissa_bits, _lowest_lead(fmt, subnormals), fmt.mantissa_bits
+    least = lowest if arithmetic.alignment_bits is None else fmt.min_exponent
+    return Span(
+        (least, fmt.max_exponent), (lowest, fmt.max_exponent), low, largest_of(fmt), 2 - Fraction(1, 2**m), m + 1
+    )
+
+
+def _lowest_lead(fmt: Format, subnormals: Subnormals) -> int:
+    return fmt.min_exponent - (fmt.mantissa_bits if subnormals == "kept" else 0)
+
+
+def _result(child: Bounds, arithmetic: FloatArithmetic) -> tuple[Span, Span]:
+    """Bounds of a sum's results as terms of the next, and those that a single term of it reaches."""
+    own = child.arithmetic
+    fmt, bits, exact = own.result, own.result_bits, arithmetic.alignment_bits is None
+    quantum = fmt.min_exponent - bits
+    low, most = max(child.unit, quantum), child.result_most()
+    significand = 2 - Fraction(1, 2**bits)
+
+    def span(lowest: int, top: int, low: int, most: Fraction, significand: Fraction) -> Span:
+        if own.subnormal_results == "flushed":
+            lowest = max(lowest, fmt.min_exponent)
+        least = lowest if exact else max(lowest, fmt.min_exponent)
+        return Span((least, top), (lowest, top), low, most, significand, bits + 1)
+
+    singles = child.spans(sure=True)
+    floor = -(1 << 20) if child.floor is None or own.alignment_bits is None else child.floor - own.alignment_bits
+    cut = 0 if own.alignment_bits is None else own.alignment_bits
+    lowest = min(max(x.leads[0], floor, x.exponents[0] - cut if cut else x.leads[0]) for x in singles)
+    single = max((x for x in singles), key=lambda x: x.most)
+    top = min(single.leads[1], fmt.max_exponent)
+    room = min(bits, own.alignment_bits if own.alignment_bits is not None else bits)
+    truncated = Fraction(int(single.significand * 2**room), 2**room)
+    sure = span(max(lowest, quantum), top, max(lowest, quantum), min(single.most, largest_of(fmt)), truncated)
+    return span(low, min(lead_of(most), fmt.max_exponent), low, most, significand), sure

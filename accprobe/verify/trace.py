@@ -1,0 +1,320 @@
+"""What dot products make a model's sums do: the codes of `events`, for many dot products at once.
+
+The terms of a sum are computed here; results of the sums below it are the evaluator's. An event of an inner sum counts where
+nothing joins later: what the sum did then reaches the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.evaluate.decoding import NOTHING, leading
+from accprobe.evaluate.error_free import Truths
+from accprobe.evaluate.rounding import bit_length
+from accprobe.isa.formats import Bits, Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.operands.request import Request
+from accprobe.verify.events import CLASSES, ODD, Key, steps
+from accprobe.verify.spans import Bounds, bounds, largest_of, lead_of
+from accprobe.verify.terms import Sums
+
+Codes = NDArray[np.signedinteger]
+
+Seen = Iterator[tuple[Key, Codes, Codes]]
+"""A family, dot products, and the code that each of them has; one may have several, and -1 says none."""
+
+NEAR_BITS = 6
+"""Where nothing is cut, a sum is near half a unit where it lies within a unit shifted down by so many bits."""
+
+
+class Trace:
+    """The events of one model."""
+
+    def __init__(self, inst: Instruction, model: DotModel) -> None:
+        self.inst, self.model = inst, model
+        self._nodes = list(model.root.nodes())
+        self._bounds = bounds(inst, model)
+
+    def of(self, request: Request) -> Seen:
+        """All that these dot products do."""
+        with np.errstate(all="ignore"):
+            yield from _of_operands(self.inst, request)
+            outside = self._outside(request) if len(self._nodes) > 1 else []
+            for i, (node, bound) in enumerate(zip(self._nodes, self._bounds, strict=True)):
+                if node is self.model.root:
+                    rows, some = np.arange(len(request)), request
+                else:
+                    rows = np.flatnonzero(outside[i])
+                    some = request[rows]
+                if len(rows):
+                    for name, where, codes in _Told(Sums(self.inst, self.model, node, some), bound).events():
+                        yield (i, name), rows[where], codes
+
+    def _outside(self, request: Request) -> list[Truths]:
+        """Of each sum, whether all leaves that are not below it are zero."""
+        a, b = ((fmt, _magnitudes(fmt, x)) for fmt, x in ((self.inst.a, request.a), (self.inst.b, request.b)))
+        zero = (a[1] == 0) & (b[1] <= b[0].largest) | (b[1] == 0) & (a[1] <= a[0].largest)
+        no_c = _magnitudes(self.inst.c, request.c) == 0
+        found = []
+        for node in self._nodes:
+            ks = [k for inner in node.nodes() for k in inner.products]
+            alone = np.delete(zero, ks, axis=1).all(axis=1)
+            found.append(alone if any(inner.has_addend for inner in node.nodes()) else alone & no_c)
+        return found
+
+
+def _magnitudes(fmt: Format, patterns: Bits) -> Bits:
+    """Patterns without their signs and ignored bits."""
+    return patterns & fmt.dtype.type((fmt.sign_bit - 1) >> fmt.ignored_low_bits << fmt.ignored_low_bits)
+
+
+def _of_operands(inst: Instruction, request: Request) -> Seen:
+    a, b, c = (_classes(fmt, x) for fmt, x in zip((inst.a, inst.b, inst.c), request.columns, strict=True))
+    every = np.arange(len(request))
+    wide = np.broadcast_to(every[:, None], a.shape)
+    kinds = len(CLASSES)
+    yield (-1, "classes"), wide, (c[:, None] * kinds + a) * kinds + b
+    subnormal, infinity, nan = (CLASSES.index(word) for word in ("subnormal", "infinity", "NaN"))
+    by_letter = (a, b, c[:, None])
+    has = [[(x == kind).any(axis=1) for x in by_letter] for kind in (subnormal, infinity)]
+    for i, (fmt, x, kind) in enumerate(zip((inst.a, inst.b, inst.c), request.columns, by_letter, strict=True)):
+        negative = (x & fmt.dtype.type(fmt.sign_bit) != 0).reshape(kind.shape)
+        for sign in (0, 1):
+            rows = np.flatnonzero(((kind == nan) & (negative == sign)).any(axis=1))
+            yield (-1, "NaN"), rows, np.full(len(rows), 2 * i + sign)
+        for j in range(3):
+            if has[1][j].any():
+                rows = np.flatnonzero(has[0][i] & has[1][j])
+                yield (-1, "beside infinity"), rows, np.full(len(rows), 3 * i + j)
+    largest = CLASSES.index("largest")
+    rows = np.flatnonzero((a[:, 0] == largest) & (b[:, 0] == largest))
+    rows = rows[(a[rows] == largest).all(axis=1) & (b[rows] == largest).all(axis=1)]
+    if len(rows):
+        signs = np.signbit(inst.a.values(request.a[rows])) ^ np.signbit(inst.b.values(request.b[rows]))
+        size = min(lead_of(largest_of(inst.a) * largest_of(inst.b)), inst.c.max_exponent)
+        addend = inst.c.values(request.c[rows])
+        of_size = leading(np.where(np.isfinite(addend), addend, 0.0)) == size
+        one_sign = (signs == np.signbit(addend)[:, None]).all(axis=1)
+        both = signs.any(axis=1) & ~signs.all(axis=1)
+        codes = np.where(one_sign, signs[:, 0], np.where(both, 2, -1))
+        yield (-1, "extremes"), rows, np.where(of_size, codes, -1)
+
+
+def _classes(fmt: Format, patterns: Bits) -> NDArray[np.uint8]:
+    """Places in CLASSES."""
+    if fmt.storage_bits <= 16:
+        return _class_table(fmt)[patterns]
+    return _classified(fmt, patterns)
+
+
+@cache
+def _class_table(fmt: Format) -> NDArray[np.uint8]:
+    return _classified(fmt, np.arange(1 << fmt.storage_bits, dtype=fmt.dtype))
+
+
+def _classified(fmt: Format, patterns: Bits) -> NDArray[np.uint8]:
+    low = fmt.ignored_low_bits
+    magnitude = _magnitudes(fmt, patterns)
+    normal = fmt.dtype.type(1 << (fmt.mantissa_bits + low))
+    found = (magnitude != 0).astype(np.uint8)
+    found += magnitude >= normal
+    found += magnitude >= fmt.largest
+    found += magnitude > fmt.largest
+    found += magnitude > (fmt.largest if fmt.infinity is None else fmt.infinity)
+    return found
+
+
+class _Told:
+    """The codes of one sum."""
+
+    def __init__(self, sums: Sums, bound: Bounds) -> None:
+        self._sums, self._bound, self._x = sums, bound, sums.arithmetic
+        self._every = np.arange(len(sums.finite))
+        total = sums.total
+        self._top = np.where(total.magnitude == 0, NOTHING, total.exponent + bit_length(total.magnitude) - 1)
+        self._sign = total.negative.astype(np.int64)
+        self._carry = self._top - sums.lead
+        self._sums_something = sums.finite & (total.magnitude != 0)
+        self._rounded = self._rounding()
+
+    def events(self) -> Iterator[tuple[str, Codes, Codes]]:
+        """Of each family, dot products and their codes."""
+        yield from self._shifts()
+        yield from self._sizes()
+        yield from self._outcome()
+        yield "zeros", *self._zeros()
+        yield "special", *self._specials()
+        if self._sums.cuts:
+            yield from self._cuts()
+        if self._bound.floor is not None:
+            yield from self._floor(self._bound.floor)
+        yield from self._pairs()
+
+    def _where(self, which: Truths, codes: Codes | int = 0) -> tuple[Codes, Codes]:
+        """Those dot products, with their codes."""
+        rows = np.flatnonzero(which)
+        return rows, np.full(len(rows), codes) if isinstance(codes, int) else codes[rows]
+
+    def _shifts(self) -> Iterator[tuple[str, Codes, Codes]]:
+        table = np.array(steps(self._x, 0).codes, np.int16)
+        for role, terms in self._sums.terms.items():
+            apart = np.minimum(self._sums.aligned_to - terms.exponents, np.int16(len(table) - 1))
+            codes = np.where(terms.exponents > NOTHING // 2, table[apart], np.int16(-1))
+            yield f"shift {role}", np.broadcast_to(self._every, codes.shape), codes
+
+    def _sizes(self) -> Iterator[tuple[str, Codes, Codes]]:
+        sums, carry = self._sums, self._carry
+        yield "carry", *self._where(self._sums_something & (carry >= 0), 2 * carry + self._sign)
+        table = np.array(steps(self._x, 1).codes)
+        codes = table[np.clip(-carry, 0, len(table) - 1)]
+        deepest = self._x.alignment_bits or len(table)
+        yield "cancel", *self._where(self._sums_something & (carry < 0) & (-carry <= deepest), codes)
+        several = sum(sums.nonzero(role).sum(axis=0) for role in sums.terms) > 1
+        top = {role: terms.exponents == sums.largest for role, terms in sums.terms.items()}
+        count = {role: x.sum(axis=0) for role, x in top.items()}
+        tops = np.asarray(sum(count.values()))
+        some = sums.finite & sums.some & several
+        of_c, of_inner = (count.get(role, 0 * tops) > 0 for role in ("C", "inner sum"))
+        code = np.full(len(tops), -1)
+        if "product" in top:
+            products = top["product"]
+            code[(tops == 1) & products.any(axis=0)] = 4
+            code[(tops == 1) & products[-1]] = 3 if len(products) > 1 else 2
+            code[(tops == 1) & products[0]] = 2
+            yield "largest", *self._where(some & (count["product"] > 1), 5)
+        code[(tops == 1) & of_inner], code[(tops == 1) & of_c] = 1, 0
+        yield "largest", *self._where(some, code)
+        yield "largest", *self._where(some & (tops > 1) & of_c, 6)
+        yield "largest", *self._where(some & (tops > 1) & of_inner, 7)
+        negative = [np.signbit(terms.values) for terms in sums.terms.values()]
+        all_top = sums.finite & sums.some & (tops == self._bound.terms)
+        for sign in (0, 1):
+            one_sign = np.logical_and.reduce([(x == sign).all(axis=0) for x in negative])
+            yield "dense", *self._where(all_top & one_sign, sign)
+
+    def _rounding(self) -> Codes:
+        """Bits below the result's last: exact, below half, half beside an even bit or an odd one, above; and near half."""
+        total, x = self._sums.total, self._x
+        base = np.maximum(self._top, x.result.min_exponent)
+        drop = np.clip(base - x.result_bits - total.exponent, 0, 62)
+        self._kept = total.magnitude >> drop << np.clip(total.exponent - base + x.result_bits, 0, 62)
+        rest, half = total.magnitude & ((np.int64(1) << drop) - 1), np.int64(1) << np.maximum(drop - 1, 0)
+        near = np.int64(1) << np.maximum(drop - NEAR_BITS, 0) if x.alignment_bits is None else half * 0 + 2
+        self._near = np.where(np.abs(rest - half) < near, np.sign(rest - half), 0) * (rest != 0)
+        odd = self._kept & 1
+        return np.where(rest == 0, 0, np.where(rest < half, 1, np.where(rest > half, 4, 2 + odd)))
+
+    def _outcome(self) -> Iterator[tuple[str, Codes, Codes]]:
+        fmt, sign, code = self._x.result, self._sign, self._rounded
+        normal = self._sums_something & (self._top >= fmt.min_exponent) & (self._top <= fmt.max_exponent)
+        self._normal = normal
+        yield "rounded", *self._where(normal, 2 * code + sign)
+        yield "near half", *self._where(normal & (self._near != 0), (self._near > 0) * 2 + sign)
+        full = (1 << (self._x.result_bits + 1)) - 1
+        up = {
+            "RNE": (code == 4) | (code == 3),
+            "RU": (code > 0) & (sign == 0),
+            "RD": (code > 0) & (sign == 1),
+        }.get(self._x.result_rounding, np.zeros(len(code), bool))
+        yield "carried", *self._where(normal & (self._kept == full) & up, sign)
+        which = np.array((0, 1, 2, 2, 3))[code]
+        largest = normal & (self._top == fmt.max_exponent) & (self._kept == full)
+        yield "over", *self._where(largest, 2 * which + sign)
+        yield "over", *self._where(self._sums_something & (self._top > fmt.max_exponent), 8 + sign)
+        smallest = normal & (self._top == fmt.min_exponent) & (self._kept == 1 << self._x.result_bits) & (code == 0)
+        yield "under", *self._where(smallest, sign)
+        yield "under", *self._where(self._sums_something & (self._top < fmt.min_exponent), 2 * self._subnormal() + sign)
+
+    def _subnormal(self) -> Codes:
+        """Places in UNDER of sums below the normal numbers."""
+        kept, code = self._kept, self._rounded
+        last = (1 << self._x.result_bits) - 1
+        between = np.where(code == 0, 5, 6)
+        between = np.where(kept == 1, np.where(code == 0, 7, 6), between)
+        between = np.where(kept == last, np.array((4, 3, 2, 2, 1))[code], between)
+        return np.where(kept == 0, np.array((5, 10, 9, 9, 8))[code], between)
+
+    def _zeros(self) -> tuple[Codes, Codes]:
+        sums = self._sums
+        nothing = sums.finite & ~sums.some
+        negative = [np.signbit(terms.values) for terms in sums.terms.values()]
+        every = np.logical_and.reduce([x.all(axis=0) for x in negative])
+        none = np.logical_and.reduce([~x.any(axis=0) for x in negative])
+        cancelled = sums.finite & sums.some & (sums.total.magnitude == 0)
+        for cut in sums.cuts.values():
+            cancelled &= ~cut.lost.any(axis=0)
+        return self._where(nothing | cancelled, np.where(cancelled, 3, np.where(none, 0, np.where(every, 1, 2))))
+
+    def _specials(self) -> tuple[Codes, Codes]:
+        values = [terms.values for terms in self._sums.terms.values()]
+        nan = np.logical_or.reduce([np.isnan(x).any(axis=0) for x in values])
+        plus, minus = (np.logical_or.reduce([(x == end).any(axis=0) for x in values]) for end in (np.inf, -np.inf))
+        return self._where(~self._sums.finite, np.where(nan, 3, np.where(plus & minus, 2, minus.astype(np.int64))))
+
+    def _cuts(self) -> Iterator[tuple[str, Codes, Codes]]:
+        sums = self._sums
+        fine = sums.finite & sums.some
+        lost = {}
+        for role, cut in sums.cuts.items():
+            lost[role] = cut.lost & (sums.terms[role].exponents < sums.aligned_to)
+            if role != "product":
+                yield f"cut {role}", *self._where(fine & lost[role].any(axis=0))
+                continue
+            n, count, odd = len(cut.lost), lost[role].sum(axis=0), cut.odd.sum(axis=0)
+            yield "cut products", *self._where(fine, _cut_codes(n)[count])
+            for code, (low, high) in enumerate(ODD):
+                yield "odd", *self._where(fine & (low <= odd) & (odd <= high), code)
+            yield "odd", *self._where(fine & (odd == n), len(ODD))
+        self._lost_signs = [
+            np.logical_or.reduce([(lost[role] & (np.signbit(terms.values) == bool(sign))).any(axis=0) for role, terms in sums.terms.items()])
+            for sign in (0, 1)
+        ]
+        plus, minus = self._lost_signs
+        zero = fine & (sums.total.magnitude == 0) & (plus | minus)
+        yield "lost zeros", *self._where(zero, np.where(plus & minus, 2, minus.astype(np.int64)))
+        code = np.array((0, 1, 2, 2, 3))[self._rounded]
+        yield "cut rounded", *self._where(self._normal & plus & minus, code)
+        own = np.where(self._sign == 1, minus, plus)
+        against = np.where(self._sign == 1, plus, minus)
+        yield "cut against", *self._where(self._sums_something & own, 0)
+        yield "cut against", *self._where(self._sums_something & against, 1)
+
+    def _floor(self, floor: int) -> Iterator[tuple[str, Codes, Codes]]:
+        sums = self._sums
+        some = sums.finite & sums.some
+        above = sums.largest.astype(np.int64) - floor
+        yield "floor", *self._where(some & (above <= 1), np.minimum(1 - above, 3))
+        below = some & (above < 0) & (sums.aligned_to == floor)
+        for sign in (0, 1):
+            yield "floor lost", *self._where(below & self._lost_signs[sign], sign)
+        if "C" in sums.terms:
+            exponents = sums.terms["C"].exponents[0]
+            subnormal = sums.terms["C"].leads[0] < exponents
+            yield "subnormal C", *self._where(some & subnormal & (exponents == sums.largest) & (exponents <= floor))
+
+    def _pairs(self) -> Iterator[tuple[str, Codes, Codes]]:
+        sums, most = self._sums, self._bound.carry(False)
+        short = np.array((0, 1, 2, 2, 3))[self._rounded]
+        for place, carry in enumerate((0, most) if most else (0,)):
+            yield "carry rounded", *self._where(self._normal & (self._carry == carry), 8 * place + 2 * short + self._sign)
+        beyond = self._sums_something & (sums.lead > self._x.result.max_exponent) & (self._top <= self._x.result.max_exponent)
+        yield "beyond", *self._where(beyond, self._sign)
+        if "C" in sums.terms and self._bound.terms > 1:
+            first = sums.finite & sums.some & (sums.terms["C"].exponents[0] == sums.largest)
+            deep = (self._x.alignment_bits or self._x.result_bits) // 2
+            nothing = sums.total.magnitude == 0
+            yield "C cancelled", *self._where(first & ~nothing & (self._carry < 0), (-self._carry >= deep).astype(np.int64))
+            yield "C cancelled", *self._where(first & nothing, 2)
+
+
+def _cut_codes(n: int) -> Codes:
+    """Of 0 to n products that are cut."""
+    codes = np.minimum(np.arange(n + 1), 3)
+    codes[n - 1] = 4 if n > 1 else 0
+    codes[n] = 5
+    return codes
