@@ -2,51 +2,165 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
+from accprobe.isa.families import FAMILIES
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request, joined
-from accprobe.verify.covering import made
-from accprobe.verify.events import Event, families
+from accprobe.verify.covering import Maker, classes
+from accprobe.verify.events import Event, Family, Key, families
 from accprobe.verify.outcome import Events
+from accprobe.verify.placing import Numbers
+from accprobe.verify.spans import bounds
 from accprobe.verify.trace import Trace
+
+AT_ONCE = 512
+"""Dot products that are given at once."""
+
+KEPT = 256
+"""Models whose dot products are kept."""
+
+Place = tuple[Key, int]
+"""An event: its family, and its code there."""
+
+
+@dataclass(frozen=True)
+class Covering:
+    """Dot products that do all that a model's sums can: rows of `request` by event.
+
+    tried: how many were made; those that are missing in rows have no operands among them.
+    """
+
+    request: Request
+    rows: dict[Place, tuple[int, ...]]
+    tried: int
 
 
 class Coverage:
+    """What the sums of a model can do, and what dot products made them do."""
+
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
         self._inst, self._model, self._seed = inst, model, seed
-        self._families = families(inst, model)
+        self._events = _families(_alike(inst), model)
         self._trace = Trace(inst, model)
-        self._hit = {key: np.zeros(len(events), np.int64) for key, events in self._families.items()}
+        self._hit = {key: np.zeros(len(events), bool) for key, events in self._events.items()}
+        self._not_found = ""
 
     def see(self, request: Request) -> None:
         """Counts what these dot products make the model's sums do."""
         for key, _, codes in self._trace.of(request):
-            found = np.bincount(codes[codes >= 0], minlength=len(self._hit[key]))
-            self._hit[key] += found
+            self._hit[key] |= np.bincount(codes[codes >= 0], minlength=len(self._hit[key])) > 0
 
     def missing(self) -> tuple[Event, ...]:
-        return tuple(e for key, events in self._families.items() for e, n in zip(events, self._hit[key]) if e and not e.impossible and not n)
+        """What can happen and did not."""
+        return tuple(event for event, reason in self._left() if not reason)
 
     def directed(self) -> Iterator[Request]:
-        done = False
-        for i, request in made(self._inst, self._model, self._seed):
-            wanted = {key: np.array([e is not None and not e.impossible and not n for e, n in zip(events, self._hit[key])]) for key, events in self._families.items() if (key[0] == i)}
-            if not any(x.any() for x in wanted.values()) or not len(request):
-                continue
-            rows = set()
-            for key, where, codes in self._trace.of(request):
-                if key in wanted and wanted[key].any():
-                    w, c = where.ravel(), codes.ravel()
-                    ok = c >= 0
-                    values, first = np.unique(c[ok], return_index=True)
-                    for v, f in zip(values, first):
-                        if wanted[key][v]:
-                            rows.add(int(w[ok][f]))
-            if rows:
-                some = request[sorted(rows)]
-                self.see(some)
-                yield some
+        """Operands made for what is missing now, a few hundred dot products at a time; what they do counts once they are asked."""
+        made = covering(self._inst, self._model, self._seed)
+        wanted = {
+            (key, code): made.rows[key, code]
+            for key, events in self._events.items()
+            for code, event in enumerate(events)
+            if event and not event.impossible and not self._hit[key][code] and (key, code) in made.rows
+        }
+        rows = sorted({row for rows in wanted.values() for row in rows})
+        for start in range(0, len(rows), AT_ONCE):
+            some = rows[start : start + AT_ONCE]
+            yield made.request[some]
+            asked = set(some)
+            for (key, code), places in wanted.items():
+                self._hit[key][code] |= not asked.isdisjoint(places)
+        self._not_found = f"no operands found in {made.tried:,} tries"
+
+    def outcome(self) -> Events:
+        """What was met of what can happen; what can happen and was not is missing."""
+        impossible = Counter(reason for _, reason in self._left() if reason)
+        missing = self.missing()
+        hit = sum(int(x.sum()) for x in self._hit.values())
+        return Events(hit, hit + len(missing), dict(sorted(impossible.items())), tuple(sorted(event.name for event in missing)))
+
+    def _left(self) -> Iterator[tuple[Event, str]]:
+        """Events that were not met, with why they cannot be, or were not found."""
+        for key, events in self._events.items():
+            for event, hit in zip(events, self._hit[key], strict=True):
+                if event and not hit:
+                    yield event, event.impossible or (self._not_found if event.hard else "")
+
+
+def covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
+    """Dot products that cover the model; made once for all instructions of these formats."""
+    return _covering(_alike(inst), model, seed)
+
+
+def _alike(inst: Instruction) -> Instruction:
+    """One for all instructions whose dot products are alike."""
+    return replace(inst, name="dot product", family=FAMILIES[0], m=1, n=1, satfinite=False, a_registers=False, kind=None)
+
+
+@lru_cache(maxsize=KEPT)
+def _covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
+    return _Search(inst, model, seed).found()
+
+
+@lru_cache(maxsize=KEPT)
+def _families(inst: Instruction, model: DotModel) -> dict[Key, Family]:
+    return families(inst, model)
+
+
+class _Search:
+    """The search for dot products that cover a model."""
+
+    def __init__(self, inst: Instruction, model: DotModel, seed: int) -> None:
+        self._inst, self._model = inst, model
+        self._rng = np.random.default_rng([seed, inst.k])
+        self._trace, self._events = Trace(inst, model), _families(inst, model)
+        self._parts: list[Request] = []
+        self._rows: dict[Place, tuple[int, ...]] = {}
+        self._size = self._tried = 0
+
+    def found(self) -> Covering:
+        """All that were found."""
+        self._taken(-1, classes(self._inst, self._rng))
+        alike: dict[object, list[Numbers]] = {}
+        for i, (node, bound) in enumerate(zip(self._model.root.nodes(), bounds(self._inst, self._model), strict=True)):
+            maker = Maker(self._inst, self._model, node, bound, self._rng)
+            known = alike.setdefault(maker.likeness, [])
+            for made in maker.every(list(known)):
+                taken = self._taken(i, made.request)
+                if made.numbers is not None and len(taken):
+                    known.append(made.numbers[taken])
+                if not self._wanted(i):
+                    break
+        return Covering(joined(self._parts), self._rows, self._tried)
+
+    def _wanted(self, i: int) -> set[Place]:
+        """Events of that sum that no dot product has yet."""
+        own = {key: events for key, events in self._events.items() if key[0] == i}
+        every = {(key, code) for key, events in own.items() for code, e in enumerate(events) if e and not e.impossible}
+        return every - self._rows.keys()
+
+    def _taken(self, i: int, request: Request) -> NDArray[np.intp]:
+        """Rows that do what none before did: they are kept, the first and the last that do it."""
+        wanted, found = self._wanted(i), dict[Place, tuple[int, int]]()
+        self._tried += len(request)
+        for key, where, codes in self._trace.of(request, i) if len(request) else ():
+            for code in {code for of, code in wanted if of == key}:
+                rows = where[codes == code]
+                if len(rows):
+                    first, last = found.get((key, code), (len(request), -1))
+                    found[key, code] = min(first, int(rows.min())), max(last, int(rows.max()))
+        taken = np.unique(np.array(list(found.values()), np.intp))
+        for place, rows in found.items():
+            self._rows[place] = tuple(self._size + int(np.searchsorted(taken, row)) for row in sorted(set(rows)))
+        if len(taken):
+            self._parts.append(request[taken])
+            self._size += len(taken)
+        return taken

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import permutations, product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,47 +12,70 @@ from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import Addend, DotModel, FusedSum, Product
 from accprobe.operands.request import Request, joined
+from accprobe.verify.crowds import Crowds
 from accprobe.verify.events import CLASSES
-from accprobe.verify.pieces import Pieces, dense, zeros
+from accprobe.verify.pieces import Pieces
 from accprobe.verify.placing import Numbers, Placing
-from accprobe.verify.spans import bounds, largest_of, lead_of, role_of
+from accprobe.verify.spans import Bounds, Role, largest_of, lead_of, role_of
 
 BATCH = 2048
 """Dot products that are made at once, before those that hit nothing new are dropped."""
 
 
-def made(inst: Instruction, model: DotModel, seed: int) -> Iterator[tuple[int, Request]]:
-    """Operands for everything that the model's sums can do, with the sum that they are for, -1: operands of every class."""
-    rng = np.random.default_rng([seed, inst.k])
-    yield -1, classes(inst, rng)
-    for i, (node, bound) in enumerate(zip(model.root.nodes(), bounds(inst, model), strict=True)):
-        placing = Placing(inst, model, node, rng)
-        yield i, specials(inst, node, rng)
-        for numbers in (zeros(placing.roles, rng), dense(bound, inst, placing.roles, rng)):
-            yield i, _held(placing, numbers)
-        for roles, rows in Pieces(bound, inst).every():
+ROUNDS = 4
+"""Times that random numbers are drawn once more for what was not met."""
+
+
+class Made(NamedTuple):
+    """Dot products made for one sum; `numbers` made them where they are numbers on its terms."""
+
+    request: Request
+    numbers: Numbers | None = None
+
+
+class Maker:
+    """Operands for everything that one sum can do."""
+
+    def __init__(self, inst: Instruction, model: DotModel, node: FusedSum, bound: Bounds, rng: np.random.Generator) -> None:
+        self._inst, self._bound, self._node, self._rng = inst, bound, node, rng
+        self._placing = Placing(inst, model, node, rng)
+
+    @property
+    def likeness(self) -> object:
+        """The same of sums for which the same numbers do the same."""
+        return self._node.arithmetic, self._placing.roles
+
+    def every(self, known: list[Numbers]) -> Iterator[Made]:
+        """Those that hit most come first; known: numbers that did much in a sum like this."""
+        roles = self._placing.roles
+        if known:
+            yield self.on_terms(Numbers(*(np.concatenate(columns) for columns in zip(*(x.columns for x in known), strict=True))))
+        yield Made(specials(self._inst, self._node, self._rng))
+        crowds = Crowds(self._bound, self._inst, roles, self._rng)
+        for numbers in (crowds.zeros(), crowds.tails(), crowds.dense()):
+            yield self.on_terms(numbers)
+        for some, rows in Pieces(self._bound, self._inst).every():
             for start in range(0, len(rows), BATCH):
-                yield i, _held(placing, _spread(placing, roles, Numbers.of(rows[start : start + BATCH]), rng))
+                yield self.on_terms(self._spread(some, Numbers.of(rows[start : start + BATCH])))
+        for _ in range(ROUNDS):
+            yield self.on_terms(crowds.tails())
+            yield self.on_terms(crowds.dense())
 
+    def on_terms(self, numbers: Numbers) -> Made:
+        request, fits = self._placing.operands(numbers)
+        return Made(request[fits], numbers[fits])
 
-def _held(placing: Placing, numbers: Numbers) -> Request:
-    request, fits = placing.operands(numbers)
-    return request[fits]
-
-
-def _spread(placing: Placing, roles: tuple[str, ...], numbers: Numbers, rng: np.random.Generator) -> Numbers:
-    """Numbers [n, roles] on terms of these roles, [n, terms]; products here and there, the first and the last among them."""
-    n, width = len(numbers.negative), len(placing.roles)
-    columns = {role: np.flatnonzero([r == role for r in placing.roles]) for role in set(roles)}
-    start = {role: rng.integers(0, len(x), n) for role, x in columns.items()}
-    found = Numbers(*(np.full((n, width), value, np.int64) for value in (0, 0, 1, 0)))
-    for j, role in enumerate(roles):
-        count = roles[:j].count(role)
-        own = columns[role]
-        term = own[(start[role] + count) % len(own)]
-        for whole, column in zip(found.columns, numbers.columns, strict=True):
-            whole[np.arange(n), term] = column[:, j]
-    return found
+    def _spread(self, roles: tuple[Role, ...], numbers: Numbers) -> Numbers:
+        """Numbers [n, roles] on terms of these roles, [n, terms]; products here and there, the first and the last among them."""
+        n, width = len(numbers.negative), len(self._placing.roles)
+        columns = {role: np.flatnonzero([own == role for own in self._placing.roles]) for role in set(roles)}
+        start = {role: self._rng.integers(0, len(terms), n) for role, terms in columns.items()}
+        found = Numbers(*(np.full((n, width), value, np.int64) for value in (0, 0, 1, 0)))
+        for j, role in enumerate(roles):
+            term = columns[role][(start[role] + roles[:j].count(role)) % len(columns[role])]
+            for whole, column in zip(found.columns, numbers.columns, strict=True):
+                whole[np.arange(n), term] = column[:, j]
+        return found
 
 
 def codes_of(fmt: Format) -> dict[str, list[int]]:

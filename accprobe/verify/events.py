@@ -218,7 +218,8 @@ def _cuts(bound: Bounds) -> dict[str, Family]:
         )
 
         def odd(count: int, sure: bool, span=slots.span, n=n) -> bool:
-            tops = [bound.reach("product", count, sure)] + ([] if sure else [span.exponents[1] + 1])
+            itself = not sure and span.width > bits
+            tops = [bound.reach("product", count, sure), *([span.exponents[1] + 1] if itself else [])]
             lowest = span.leads[0] if sure else span.low
             return count <= n and any(top is not None and top - bits >= lowest for top in tops)
 
@@ -414,7 +415,7 @@ def _floors(bound: Bounds, floor: int) -> dict[str, Family]:
 
 def _pairs(bound: Bounds, inst: Instruction) -> dict[str, Family]:
     """Events that interact: bits that carries, cuts and cancellation bring to the rounding; C and the floor; sizes that only cancel."""
-    x, most = bound.arithmetic, bound.carry(False)
+    x, most = bound.arithmetic, bound.carry(True)
     bits, c = x.alignment_bits, bound.slots.get("C")
     shown = (0, most) if most else (0,)
 

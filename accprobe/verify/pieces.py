@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-import numpy as np
-
-from accprobe.evaluate.rounding import bit_length
 from accprobe.isa.instructions import Instruction
 from accprobe.verify.events import steps
-from accprobe.verify.placing import Numbers
-from accprobe.verify.spans import FEW_BITS, ROLES, Bounds, Role
+from accprobe.verify.spans import ROLES, Bounds, Role
 
 Number = tuple[int, int, int, int]
 """negative, two factors of its significand, exponent."""
@@ -111,6 +107,13 @@ class Pieces:
                         rows.append([(sign, 1, 1, top), (1 - sign, 1, 1, top), (depth & 1, 1, 1, top - depth)])
             yield roles, rows
 
+        if self._bits is not None and self._bound.terms > 3:
+            for roles in self._tuples(4):
+                tops = self._levels(*roles[:2])[-3:]
+                cut = self._bits + 1
+                pairs = [(s, t) for s in ((0, cut), (1, cut), (0, cut + 1)) for t in ((0, cut), (1, cut), (1, cut + 1), (0, cut - 1))]
+                yield roles, [[(0, 1, 1, top), (1, 1, 1, top), (s, 1, 1, top - e), (t, 1, 1, top - f)] for top in tops for (s, e), (t, f) in pairs]
+
     def _about_half(self) -> Iterator[Rows]:
         """Leading numbers of few bits and of many, with what lies about half of the result's last unit; at the ends too."""
         bits = self._x.result_bits
@@ -134,6 +137,17 @@ class Pieces:
                             rows += [[*first, *rest], [(1 - sign, *others) for sign, *others in (*first, *rest)]]
                 if rows:
                     yield roles, rows
+        for roles in self._tuples(5, 1) if self._bound.terms > 4 else ():
+            rows = []
+            for top in self._levels(*set(roles)):
+                quarters = [(s, t) for s in (0, 1) for t in (1, 2, 3, 4)]
+                rows += [[*((s, 1, 1, top - 1) for _ in range(4)), (1 - s, t, 1, top - bits - 2)] for s, t in quarters]
+            yield roles, rows
+        for roles in self._tuples(2):
+            low, high = self._spans(roles[1])
+            fmt = self._x.result
+            extreme = [[(sign, ones, 1, fmt.max_exponent - bits), (other, 1, 1, e)] for sign in (0, 1) for other in (0, 1) for e in (low, (low + high) // 2, high)]
+            yield roles, extreme
 
     def _small(self) -> Iterator[Rows]:
         """Sums about the smallest normal number, and about the smallest subnormal one."""
@@ -150,6 +164,7 @@ class Pieces:
             yield roles, [[(sign ^ (s < 0), abs(s), 1, e), (sign ^ (t < 0), abs(t), 1, f)] for (s, e), (t, f) in pairs for sign in (0, 1)]
         for roles in self._tuples(3, 1):
             rows = [[(sign, 1, 1, low), (1 - sign, 1, 1, last), (sign, s, 1, last - 2)] for s in (1, 2, 3) for sign in (0, 1)]
+            rows += [[(sign, 1, 1, low - 1), (sign, 1, 1, low - 1), (1 - sign, s, 1, last - 2)] for s in (1, 2, 3, 4) for sign in (0, 1)]
             yield roles, rows
 
     def _at_the_floor(self) -> Iterator[Rows]:
@@ -168,56 +183,3 @@ class Pieces:
         for role in self._roles:
             yield (role,), [[(sign, (1 << (top - cut + 1)) + 1, 1, cut - 1)] for top in tops for sign in (0, 1) if top - cut < WIDE]
             yield (role,), [[(sign, s, 1, cut + i)] for s in (1, 3, 5, 7) for i in range(-4, 3) for sign in (0, 1)]
-
-
-def dense(bound: Bounds, inst: Instruction, roles: tuple[Role, ...], rng: np.random.Generator) -> Numbers:
-    """Many terms of one size and sign with the largest significands, or random ones, or few bits; or beside one that leads them.
-
-    Numbers [n, terms], whose columns have these roles.
-    """
-    width, x = len(roles), bound.arithmetic
-    spans = [slots.sure for slots in bound.slots.values()]
-    low, high = max(span.leads[0] for span in spans), min(span.leads[1] for span in spans)
-    levels = sorted({high, (low + high) // 2, max(low, high - 8), max(low, min(high, 0))})
-    few = {i + c for c in (1, 2, 4, 8, 16, 32, 64) for i in (-1, 0, 1)}
-    counts = sorted((few | {3, width - 1, width}) & set(range(1, width + 1)))
-    styles = ("largest", "random", "random", "random", "one", "few bits", "last bits")
-    table = [(*row, style) for style in styles for row in product(counts, levels, (0, 1), (False, True))]
-    n = len(table)
-    count, level, sign, backwards = (np.array(column)[:, None] for column in list(zip(*table, strict=True))[:4])
-    style = np.array([row[4] for row in table])[:, None]
-    place = np.broadcast_to(np.arange(width), (n, width))
-    place = np.where(backwards, width - 1 - place, place)
-    of_c = np.array([role == "C" for role in roles])
-    first, second = largest_significands(inst)
-    bits = np.where(of_c, inst.c.mantissa_bits, inst.a.mantissa_bits)
-    one = np.where(of_c, (np.int64(1) << (inst.c.mantissa_bits + 1)) - 1, first)
-    other = np.where(of_c, 1, second)
-    random = np.int64(1) << bits | (rng.random((n, width)) * (np.int64(1) << bits)).astype(np.int64)
-    a = np.where(style == "largest", one, np.where(style == "random", random, np.where(style == "few bits", 3, 1)))
-    b = np.where(style == "largest", other, 1)
-    exponent = level - bit_length(a * b) + 1
-    cut = x.alignment_bits if x.alignment_bits is not None else x.result_bits
-    leads = (place == 0) & (style == "last bits")
-    exponent = np.where(style == "last bits", np.where(leads, level, level - cut), exponent)
-    present = place < count
-    signs = np.where((style == "last bits") & (place > 0), rng.integers(0, 2, (n, width)), sign)
-    return Numbers(signs, np.where(present, a, 0), b, exponent)
-
-
-def largest_significands(inst: Instruction) -> tuple[int, int]:
-    """Of the factors whose product has the largest significand once it is normalised."""
-    a, b = (fmt.mantissa_bits for fmt in (inst.a, inst.b))
-    if max(a, b) > FEW_BITS:
-        return ((1 << (a + 1)) - 1, 1) if a >= b else (1, (1 << (b + 1)) - 1)
-    pairs = product(range(1 << a, 2 << a), range(1 << b, 2 << b))
-    return max(pairs, key=lambda pair: pair[0] * pair[1] / 2.0 ** (pair[0] * pair[1]).bit_length())
-
-
-def zeros(roles: tuple[Role, ...], rng: np.random.Generator) -> Numbers:
-    """Zeros of one sign, of the other, and of both."""
-    n, width = 16, len(roles)
-    signs = rng.integers(0, 2, (n, width))
-    signs[0], signs[1] = 0, 1
-    nothing = np.zeros((n, width), np.int64)
-    return Numbers(signs, nothing, nothing + 1, nothing)

@@ -113,17 +113,38 @@ class Placing:
         return fits
 
     def _inner(self, asked: Request, node: FusedSum, numbers: Numbers) -> NDArray[np.bool_]:
+        """Numbers that a sum below gives: one product, or C, or several products that have some of the bits each (in place)."""
         inner = list(node.nodes())
-        ks = np.array(node.products or [k for below in inner for k in below.products])
+        ks = np.array(next((below.products for below in inner[::-1] if below.products), ()))
+        rows = np.arange(len(numbers.negative))
+        if not len(ks):
+            return self._addend(asked, numbers, np.ones(len(rows), bool))
         a, b, fits = self._products(numbers)
-        k, rows = self._rng.choice(ks, len(a)), np.arange(len(a))
+        done = fits.copy()
+        start = self._rng.integers(0, len(ks), len(rows))
         if any(below.has_addend for below in inner):
-            other = ~fits | ((self._rng.random(len(a)) < 0.3) & (numbers.first != 0))
-            held = self._addend(asked, numbers, other)
-            asked.a[rows[~other], k[~other]], asked.b[rows[~other], k[~other]] = a[~other], b[~other]
-            return np.where(other, held, fits)
-        asked.a[rows, k], asked.b[rows, k] = a, b
-        return fits
+            by_c = ~fits | ((self._rng.random(len(rows)) < 0.3) & (numbers.first != 0))
+            done = np.where(by_c, self._addend(asked, numbers, by_c), fits)
+            fits &= ~by_c
+        asked.a[rows[fits], ks[start[fits]]], asked.b[rows[fits], ks[start[fits]]] = a[fits], b[fits]
+        left = np.flatnonzero(~done & (numbers.second == 1))
+        if len(left):
+            done[left] = self._split(asked, ks, left, numbers[left])
+        return done
+
+    def _split(self, asked: Request, ks: Whole, rows: Whole, numbers: Numbers) -> NDArray[np.bool_]:
+        """Numbers as sums of products, each with as many of the bits as a factor holds (in place)."""
+        width = self._inst.a.mantissa_bits + 1
+        parts = int(bit_length(numbers.first).max()) // width + 1
+        if parts > len(ks):
+            return np.zeros(len(rows), bool)
+        done = np.ones(len(rows), bool)
+        for i in range(parts):
+            piece = (numbers.first >> (i * width)) & ((1 << width) - 1)
+            a, b, fits = self._products(Numbers(numbers.negative, piece, numbers.second, numbers.exponent + i * width))
+            asked.a[rows, ks[i]], asked.b[rows, ks[i]] = a, b
+            done &= fits
+        return done
 
 
 def _range(fmt: Format, significand: Whole, normal: bool) -> tuple[Whole, Whole]:

@@ -40,12 +40,15 @@ class Trace:
         self._nodes = list(model.root.nodes())
         self._bounds = bounds(inst, model)
 
-    def of(self, request: Request) -> Seen:
-        """All that these dot products do."""
+    def of(self, request: Request, only: int | None = None) -> Seen:
+        """All that these dot products do, or what one sum does, -1: what their operands are."""
         with np.errstate(all="ignore"):
-            yield from _of_operands(self.inst, request)
+            if only in (None, -1):
+                yield from _of_operands(self.inst, request)
             outside = self._outside(request) if len(self._nodes) > 1 else []
             for i, (node, bound) in enumerate(zip(self._nodes, self._bounds, strict=True)):
+                if only not in (None, i):
+                    continue
                 if node is self.model.root:
                     rows, some = np.arange(len(request)), request
                 else:
@@ -298,7 +301,7 @@ class _Told:
             yield "subnormal C", *self._where(some & subnormal & (exponents == sums.largest) & (exponents <= floor))
 
     def _pairs(self) -> Iterator[tuple[str, Codes, Codes]]:
-        sums, most = self._sums, self._bound.carry(False)
+        sums, most = self._sums, self._bound.carry(True)
         short = np.array((0, 1, 2, 2, 3))[self._rounded]
         for place, carry in enumerate((0, most) if most else (0,)):
             yield "carry rounded", *self._where(self._normal & (self._carry == carry), 8 * place + 2 * short + self._sign)
