@@ -16,6 +16,7 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request, joined
 from accprobe.verify.covering import Maker, classes
 from accprobe.verify.events import Event, Family, Key, families
+from accprobe.verify.integers import IntegerTrace, integer_addends, integer_families, integer_operands
 from accprobe.verify.outcome import Events
 from accprobe.verify.placing import Numbers
 from accprobe.verify.spans import bounds
@@ -49,7 +50,7 @@ class Coverage:
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
         self._inst, self._model, self._seed = inst, model, seed
         self._events = _families(_alike(inst), model)
-        self._trace = Trace(inst, model)
+        self._trace = _trace(inst, model)
         self._hit = {key: np.zeros(len(events), bool) for key, events in self._events.items()}
         self._not_found = ""
 
@@ -112,7 +113,11 @@ def _covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
 
 @lru_cache(maxsize=KEPT)
 def _families(inst: Instruction, model: DotModel) -> dict[Key, Family]:
-    return families(inst, model)
+    return integer_families(inst, model) if inst.is_integer else families(inst, model)
+
+
+def _trace(inst: Instruction, model: DotModel) -> Trace | IntegerTrace:
+    return IntegerTrace(inst, model) if inst.is_integer else Trace(inst, model)
 
 
 class _Search:
@@ -121,13 +126,22 @@ class _Search:
     def __init__(self, inst: Instruction, model: DotModel, seed: int) -> None:
         self._inst, self._model = inst, model
         self._rng = np.random.default_rng([seed, inst.k])
-        self._trace, self._events = Trace(inst, model), _families(inst, model)
+        self._trace, self._events = _trace(inst, model), _families(inst, model)
         self._parts: list[Request] = []
         self._rows: dict[Place, tuple[int, ...]] = {}
         self._size = self._tried = 0
 
     def found(self) -> Covering:
         """All that were found."""
+        if self._inst.is_integer:
+            self._taken(-1, integer_addends(self._inst))
+            for i, node in enumerate(self._model.root.nodes()):
+                self._taken(i, integer_operands(self._inst, node))
+        else:
+            self._find_floats()
+        return Covering(joined(self._parts), self._rows, self._tried)
+
+    def _find_floats(self) -> None:
         self._taken(-1, classes(self._inst, self._rng))
         alike: dict[object, list[Numbers]] = {}
         for i, (node, bound) in enumerate(zip(self._model.root.nodes(), bounds(self._inst, self._model), strict=True)):
@@ -139,7 +153,6 @@ class _Search:
                     known.append(made.numbers[taken])
                 if not self._wanted(i):
                     break
-        return Covering(joined(self._parts), self._rows, self._tried)
 
     def _wanted(self, i: int) -> set[Place]:
         """Events of that sum that no dot product has yet."""

@@ -37,40 +37,45 @@ class Crowds:
     def dense(self) -> Numbers:
         """Terms of one size and sign: of the largest significands, but for the last, of random ones, of few bits.
 
-        Or all but one lie where the last bit is kept, or is cut, or where half of the result's last unit is.
+        Or some lie a little lower; or where the last bit is kept, or is cut, or where half of the result's last unit is.
         """
         rng, width, inst = self._rng, self._width, self._inst
         few = {i + c for c in (1, 2, 4, 8, 16, 32, 64) for i in (-1, 0, 1)}
         counts = sorted((few | {3, width - 1, width}) & set(range(1, width + 1)))
-        styles = ("largest", "last random", "last even", "last half", "random", "wide", "one", "few", "kept", "cut", "tail", "tail")
+        styles = ("largest", "last random", "last even", "last half", "random", "wide", "one", "few")
+        styles += ("kept", "cut", "tail", "tail", "cut tail", "uneven")
         table = [(*row, style) for style in styles for row in product(counts, self._levels, (0, 1), (False, True))]
         table *= -(-LEAST_DENSE // len(table))
         count, level, sign, backwards = (np.array(column)[:, None] for column in list(zip(*table, strict=True))[:4])
         style, n = np.array([row[-1] for row in table])[:, None], len(table)
         place = np.where(backwards, np.arange(width)[::-1], np.arange(width))
-        last, tail = place == width - 1, (style == "tail") & (place >= count)
+        last, tail = place == width - 1, np.isin(style, ("tail", "cut tail")) & (place >= count)
         beside = (place > 0) & np.isin(style, ("kept", "cut"))
         random, even, half, one = self._significands(n)
         first, second = largest_significands(inst)
         largest = np.isin(style, ("largest", "tail")) | (np.isin(style, ("last random", "last even", "last half")) & ~last)
         a = np.select(
-            [tail, largest, style == "last even", style == "last half", np.isin(style, ("last random", "random", "wide")), np.isin(style, ("few", "cut"))],
+            [tail, largest, style == "last even", style == "last half", np.isin(style, ("last random", "random", "wide", "cut tail", "uneven")), np.isin(style, ("few", "cut"))],
             [rng.choice(np.array([1, 1, 3]), (n, width)), one, even, half, random, np.full((n, width), 3)],
             1,
         )
         of_b = np.int64(1) << inst.b.mantissa_bits
         wide = of_b | (rng.random((n, width)) * of_b).astype(np.int64)
         product_ = self._role == "product"
-        b = np.where(product_ & largest & ~tail, second, np.where(product_ & (style == "wide"), wide, 1))
+        full = product_ & ~tail & np.isin(style, ("last random", "wide", "cut tail"))
+        b = np.where(product_ & largest & ~tail, second, np.where(full, wide, 1))
         exponent = level - _bits_of(a, b) + 1 - np.where(beside, self._cut + (style == "cut"), 0)
         below = rng.integers(-3, self._bound.carry(sure=True) + 1, (n, width))
-        exponent = np.where(tail, level - self._x.result_bits + below, exponent)
+        below = np.where(style == "tail", below - self._x.result_bits, -self._cut - rng.integers(1, 3, (n, width)))
+        exponent = np.where(tail, level + below, exponent)
+        lower = ((style == "uneven") & (place > 0)) | ((style == "last random") & last)
+        exponent -= np.where(lower, rng.integers(0, np.where(last, 8, 2), (n, width)), 0)
         present = (place < count) | (tail & (rng.random((n, width)) < 0.5))
         signs = np.where(beside | tail, rng.integers(0, 2, (n, width)), sign)
         return Numbers(signs, np.where(present, a, 0), b, exponent)
 
     def _significands(self, n: int) -> tuple[Whole, Whole, Whole, Whole]:
-        """Of full width, [n, terms]: random ones; of two bits; these and a bit at half of the result's last unit; the largest.
+        """Of full width, [n, terms]: random ones; of two bits; these and a bit at half of the result's last unit or below; the largest.
 
         An inner sum's have as many bits as it keeps, or as a factor has.
         """
@@ -80,7 +85,8 @@ class Crowds:
         bits = np.where(coarse, inst.a.mantissa_bits, np.array([fine[role] for role in self._role]))
         random = np.int64(1) << bits | (rng.random((n, self._width)) * (np.int64(1) << bits)).astype(np.int64)
         even = random >> np.maximum(bits - 2, 0) << np.maximum(bits - 2, 0)
-        half = even | np.int64(1) << np.maximum(bits + self._bound.carry(sure=True) - x.result_bits - 1, 0)
+        place = bits + self._bound.carry(sure=True) - x.result_bits - 1 - rng.integers(0, 2, (n, 1))
+        half = even | np.int64(1) << np.maximum(place, 0)
         first, _ = largest_significands(inst)
         largest = np.where((self._role == "product") | coarse, first, (np.int64(2) << bits) - 1)
         return random, even, half, largest

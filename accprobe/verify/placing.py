@@ -135,7 +135,7 @@ class Placing:
     def _split(self, asked: Request, ks: Whole, rows: Whole, numbers: Numbers) -> NDArray[np.bool_]:
         """Numbers as sums of products, each with as many of the bits as a factor holds (in place)."""
         width = self._inst.a.mantissa_bits + 1
-        parts = int(bit_length(numbers.first).max()) // width + 1
+        parts = -(-int(bit_length(numbers.first).max()) // width)
         if parts > len(ks):
             return np.zeros(len(rows), bool)
         done = np.ones(len(rows), bool)
