@@ -364,7 +364,7 @@ def _over(bound: Bounds, which: int, word: str, sign: str) -> Event:
     reason = "" if bound.most + (inflated if x.alignment_rounding != "truncate" else 0) >= least else TOO_SMALL
     if not reason and unit > last - below:
         reason = MANY_BITS
-    return Event(f"{word}, {sign}", reason, bound.most < 4 * least or bound.terms < 3)
+    return Event(f"{word}, {sign}", reason, True)
 
 
 def _least_alignment(bound: Bounds) -> int:
@@ -380,7 +380,7 @@ def _under(bound: Bounds, which: int, word: str, sign: str) -> Event:
     if word in (UNDER[0], UNDER[5]):
         last = x.result.min_exponent - (word == UNDER[5])
     reason = "" if bound.unit <= last else "no sum is so small"
-    return Event(f"{word}, {sign}", reason, bound.terms < 3)
+    return Event(f"{word}, {sign}", reason, True)
 
 
 def _specials(bound: Bounds) -> dict[str, Family]:

@@ -172,7 +172,8 @@ class _Told:
 
     def _sizes(self) -> Iterator[tuple[str, Codes, Codes]]:
         sums, carry = self._sums, self._carry
-        yield "carry", *self._where(self._sums_something & (carry >= 0), 2 * carry + self._sign)
+        most = self._bound.carry(False)  # bits of tiny terms that are rounded up can lie higher: of that no event is told
+        yield "carry", *self._where(self._sums_something & (carry >= 0) & (carry <= most), 2 * carry + self._sign)
         table = np.array(steps(self._x, 1).codes)
         codes = table[np.clip(-carry, 0, len(table) - 1)]
         deepest = self._x.alignment_bits or len(table)
