@@ -47,10 +47,12 @@ enum Way { UNIFORM, NORMAL, WIDE, CENTRED, ENDS, PAIRED };
 // at most c_spread away. zeros, specials, c_zeros, c_specials, c_small: how many of 256 elements become that (c_small: subnormal
 // or zero). cancelling: pairs of slots have one product but for its sign, and but for one in 64 the same significand.
 // PAIRED: line i has the code i in the one slot `slots`, and else zeros: all pairs of codes of 8 bits.
-// ENDS: the smallest and largest integers; c_edge: C close to where a sum of 32 bits overflows.
+// ENDS: the smallest and largest integers; c_edge: C close to where a sum of 32 bits overflows; of floating-point operands, 1:
+// within a few units of the largest number, 2: of the smallest normal one. one_sign: all products of two lines have one, and C has
+// it too. fours: each four slots have the same of each line.
 struct Recipe {
     int way, a_low, a_high, b_low, b_high, slots, spread, c_spread;
-    int zeros, specials, c_zeros, c_specials, c_small, cancelling, c_edge;
+    int zeros, specials, c_zeros, c_specials, c_small, cancelling, c_edge, one_sign, fours;
 };
 
 template <int EXPONENT_BITS, int MANTISSA_BITS, int BIAS, int LOW_BITS, int BITS, u64 LARGEST, bool INFINITE, bool NANS> struct Drawn {
@@ -63,6 +65,13 @@ template <int EXPONENT_BITS, int MANTISSA_BITS, int BIAS, int LOW_BITS, int BITS
         biased = biased < 0 ? 0 : biased > most ? most : biased;
         u64 pattern = (random & (SIGN | ((1ull << FRACTION) - 1))) | (u64)biased << FRACTION;
         return (pattern & (SIGN - 1)) > (LARGEST | ((1ull << LOW_BITS) - 1)) ? pattern ^ 1ull << LOW_BITS : pattern;
+    }
+
+    // Within a few units of the largest number (1), or of the smallest normal one (2).
+    static DRAWN u64 edge(u64 random, int which) {
+        u64 some = random >> 8 & 3, pattern = which == 1 ? LARGEST - (some << LOW_BITS) : (1ull << FRACTION) + (some << LOW_BITS);
+        if (which == 2 && (random >> 10 & 1)) pattern -= 4ull << LOW_BITS;
+        return pattern | (random & SIGN);
     }
 
     // A zero, the largest or smallest number, an infinity or a NaN, as the format has them.
@@ -93,6 +102,11 @@ template <int BITS, bool SIGNED> struct DrawnInteger {
 
 constexpr u32 LINES_OF_A = 1, LINES_OF_B = 2, SLOTS = 3, ELEMENTS_OF_A = 4, ELEMENTS_OF_B = 5, ADDENDS = 6;
 
+// The sign of all numbers of a line where products have one sign.
+DRAWN u64 sign_of_line(u64 key, u32 batch, bool left, u32 line) {
+    return philox(key, left ? LINES_OF_A : LINES_OF_B, line, batch, 0).word[1] & 1;
+}
+
 DRAWN int centre(const Recipe& r, u64 key, u32 batch, bool left, u32 line) {
     Random random = philox(key, left ? LINES_OF_A : LINES_OF_B, line, batch, 0);
     return left ? random.between(r.a_low, r.a_high, random.word[0]) : random.between(r.b_low, r.b_high, random.word[0]);
@@ -102,7 +116,7 @@ DRAWN int centre(const Recipe& r, u64 key, u32 batch, bool left, u32 line) {
 template <class Format, bool LEFT> DRAWN u64 element(const Recipe& r, u64 key, u32 batch, u32 line, u32 k, u32 products) {
     if (r.way == PAIRED) return (int)k == r.slots ? line : 0;
     bool twin = r.cancelling && k >= products / 2 && k < products / 2 * 2;
-    u32 from = twin ? k - products / 2 : k;
+    u32 from = twin ? k - products / 2 : r.fours ? k / 4 : k;
     Random random = philox(key, LEFT ? ELEMENTS_OF_A : ELEMENTS_OF_B, line, batch, from);
     if constexpr (!Format::FLOAT) {
         return r.way == ENDS ? Format::end(random.word[0]) : random.bits() & Format::ALL;
@@ -121,6 +135,7 @@ template <class Format, bool LEFT> DRAWN u64 element(const Recipe& r, u64 key, u
         if (twin && LEFT) pattern ^= Format::SIGN | (u64)(more.word[3] % 64 == 0) << (Format::FRACTION - 1);
         if ((int)(more.word[0] & 255) < r.zeros) pattern &= Format::SIGN;
         if ((int)(more.word[0] >> 8 & 255) < r.specials) pattern = Format::special(random.bits(), more.word[1]);
+        if (r.one_sign) pattern = (pattern & (Format::SIGN - 1)) | (sign_of_line(key, batch, LEFT, line) ? Format::SIGN : 0);
         return pattern;
     }
 }
@@ -130,10 +145,12 @@ template <class Format> DRAWN u64 addend(const Recipe& r, u64 key, u32 batch, u3
     if (r.way == PAIRED) return random.word[3] & 1 ? random.bits() & Format::ALL : 0;
     if constexpr (!Format::FLOAT) {
         if (!r.c_edge) return random.bits() & Format::ALL;
+        if ((int)(random.word[3] >> 8 & 255) < r.c_zeros) return 0;
         u64 room = ((u64)products << 15) >> random.word[2] % 12;
         return ((random.word[3] & 1 ? 1ull << 31 : 0) + random.bits() % (2 * room + 1) - room) & Format::ALL;
     } else {
         if (r.way == UNIFORM) return random.bits() & Format::ALL;
+        if (r.c_edge) return Format::edge(random.bits(), r.c_edge);
         u32 x = random.word[3];
         int exponent;
         if (r.way == NORMAL) exponent = normal_exponent(random.word[2], random.word[3]);
@@ -145,6 +162,10 @@ template <class Format> DRAWN u64 addend(const Recipe& r, u64 key, u32 batch, u3
         if ((int)(x & 255) < r.c_zeros) pattern &= Format::SIGN;
         if ((int)(x >> 8 & 255) < r.c_small) pattern &= Format::SIGN | (x >> 16 & 1 ? (1ull << Format::FRACTION) - 1 : 7);
         if ((int)(x >> 16 & 255) < r.c_specials) pattern = Format::special(random.bits(), x >> 24);
+        if (r.one_sign) {
+            u64 negative = sign_of_line(key, batch, true, row) ^ sign_of_line(key, batch, false, column);
+            pattern = (pattern & (Format::SIGN - 1)) | (negative ? Format::SIGN : 0);
+        }
         return pattern;
     }
 }

@@ -14,6 +14,10 @@ CODES = 256
 """Codes of a format of 8 bits."""
 
 
+BRIM, VERGE = 1, 2
+"""`c_edge` of floating-point operands: C about its largest number, or its smallest normal one."""
+
+
 class Way(IntEnum):
     """`Way` of operands.cuh."""
 
@@ -44,6 +48,8 @@ class Recipe:
     c_small: int = 0
     cancelling: int = 0
     c_edge: int = 0
+    one_sign: int = 0
+    fours: int = 0
 
     def words(self) -> tuple[int, ...]:
         return tuple(int(value) for value in astuple(self))
@@ -53,8 +59,10 @@ def recipes(inst: Instruction) -> dict[str, Recipe]:
     """By kind, in the order of `accprobe.operands.kinds.kinds`."""
     if inst.is_integer:
         uniform = Recipe(Way.UNIFORM)
-        return {"uniform": uniform, "extreme": Recipe(Way.ENDS, c_edge=1), "edge": replace(uniform, c_edge=1)}
-    a, b, d = inst.a, inst.b, inst.d
+        extreme = Recipe(Way.ENDS, c_edge=1)
+        kinds = {"uniform": uniform, "extreme": extreme, "edge": replace(uniform, c_edge=1)}
+        return kinds | {"fours": replace(extreme, fours=1, c_zeros=128)}
+    a, b, c, d = inst.a, inst.b, inst.c, inst.d
     smallest, largest = a.min_exponent + b.min_exponent, a.max_exponent + b.max_exponent
     lowest = max(smallest - 4, d.min_exponent - d.mantissa_bits - 14)
     top = min(d.max_exponent, largest)
@@ -70,6 +78,9 @@ def recipes(inst: Instruction) -> dict[str, Recipe]:
         "huge": _around(inst, top - 8, top + 1, 4),
         "sparse": Recipe(Way.WIDE, zeros=205, c_zeros=205),
         "special": Recipe(Way.NORMAL, specials=max(1, 256 // inst.k), c_specials=77),
+        "dense": _dense(inst, max(smallest, c.min_exponent), min(largest, c.max_exponent)),
+        "brim": _beside(inst, c.max_exponent - c.mantissa_bits - 1, BRIM),
+        "verge": _beside(inst, c.min_exponent - c.mantissa_bits - 1, VERGE),
     }
 
 
@@ -84,6 +95,18 @@ def _around(inst: Instruction, low: int, high: int, spread: int) -> Recipe:
     a_low, a_high = (_within(a, exponent // 2) for exponent in (low, high))
     b_low, b_high = _within(b, low - a_low), _within(b, high - a_high)
     return Recipe(Way.CENTRED, a_low, a_high, b_low, max(b_low, b_high), 3, (spread + 1) // 2, 2 * spread)
+
+
+def _dense(inst: Instruction, low: int, high: int) -> Recipe:
+    """One exponent for all products of two lines, and one sign; C has both, or is twice as large."""
+    return replace(_around(inst, low, high, 0), slots=0, c_spread=0, one_sign=1)
+
+
+def _beside(inst: Instruction, exponent: int, c_edge: int) -> Recipe:
+    """C about an end of its range, and three products or so of about that exponent."""
+    lowest, highest = inst.a.min_exponent + inst.b.min_exponent, inst.a.max_exponent + inst.b.max_exponent
+    within = min(max(exponent, lowest), highest)
+    return replace(_around(inst, within, within, 2), c_edge=c_edge, zeros=max(0, 256 - 768 // inst.k))
 
 
 def _with_subnormals(inst: Instruction, recipe: Recipe) -> Recipe:

@@ -182,6 +182,51 @@ def _special(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     return operands
 
 
+def _dense(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+    """Products of one sign and one exponent, with random low bits, and C with them: sums that carry as far as they can."""
+    low = max(inst.a.min_exponent + inst.b.min_exponent, inst.c.min_exponent)
+    high = min(inst.a.max_exponent + inst.b.max_exponent, inst.c.max_exponent)
+    centre = rng.integers(low, high + 1, n)
+    least = np.maximum(inst.a.min_exponent, centre - inst.b.max_exponent)
+    most = np.minimum(inst.a.max_exponent, centre - inst.b.min_exponent)
+    of_a = rng.integers(least, most + 1)[:, None]
+    columns = (
+        floats(inst.a, rng, np.broadcast_to(of_a, (n, inst.k))),
+        floats(inst.b, rng, np.broadcast_to(centre[:, None] - of_a, (n, inst.k))),
+        floats(inst.c, rng, centre + rng.integers(0, 2, n)),
+    )
+    negative = rng.integers(0, 2, n).astype(bool)
+    a, b, c = (
+        x & fmt.dtype.type(~fmt.sign_bit & ((1 << fmt.storage_bits) - 1))
+        for x, (fmt, _) in zip(columns, _shapes(inst, n), strict=True)
+    )
+    a[negative] |= inst.a.dtype.type(inst.a.sign_bit)
+    c[negative] |= inst.c.dtype.type(inst.c.sign_bit)
+    return Request(a, b, c)
+
+
+def _brim(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+    """C within a few units of the largest number, and a few products about half of its last unit."""
+    half = inst.c.max_exponent - inst.c.mantissa_bits - 1
+    return _beside(inst, rng, n, half, inst.c.largest - (rng.integers(0, 4, n) << inst.c.ignored_low_bits))
+
+
+def _verge(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+    """C within a few units of the smallest normal number, and a few products about half of the smallest subnormal one."""
+    half = inst.c.min_exponent - inst.c.mantissa_bits - 1
+    smallest = 1 << inst.c.mantissa_bits
+    return _beside(inst, rng, n, half, (smallest + rng.integers(-4, 4, n)) << inst.c.ignored_low_bits)
+
+
+def _beside(inst: Instruction, rng: np.random.Generator, n: int, exponent: int, magnitudes: Exponents) -> Request:
+    """Magnitudes of C of either sign beside products of about that exponent, most of them zero."""
+    lowest, highest = inst.a.min_exponent + inst.b.min_exponent, inst.a.max_exponent + inst.b.max_exponent
+    around = _around(inst, rng, n, np.full(n, min(max(exponent, lowest), highest)), 2)
+    around.a[rng.random((n, inst.k)) < 1.0 - 3.0 / inst.k] &= inst.a.dtype.type(inst.a.sign_bit)
+    signs = rng.integers(0, 2, n).astype(inst.c.dtype) * inst.c.dtype.type(inst.c.sign_bit)
+    return Request(around.a, around.b, magnitudes.astype(inst.c.dtype) | signs)
+
+
 def _extreme(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """The largest and smallest integers, and C close to where a 32-bit sum overflows."""
     a, b = (rng.choice(_ends(f), (n, inst.k)) for f in (inst.a, inst.b))
@@ -189,6 +234,14 @@ def _extreme(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     room = np.int64(inst.k << (inst.a.bits + inst.b.bits - 1)) >> rng.integers(0, 12, n)
     c = (edge + rng.integers(-room, room + 1)) & 0xFFFFFFFF
     return Request(a, b, c.astype(inst.c.dtype))
+
+
+def _fours(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+    """One pair of the largest and smallest integers for each four products, and C close to where a 32-bit sum overflows, or 0."""
+    a, b = (np.repeat(rng.choice(_ends(f), (n, -(-inst.k // 4))), 4, axis=1)[:, : inst.k] for f in (inst.a, inst.b))
+    c = _extreme(inst, rng, n).c
+    c[rng.random(n) < 0.5] = 0
+    return Request(a.copy(), b.copy(), c)
 
 
 def _ends(fmt: Format) -> Bits:
@@ -214,9 +267,13 @@ FLOAT_KINDS: dict[str, Callable[[Instruction, np.random.Generator, int], Request
     "huge": _huge,
     "sparse": _sparse,
     "special": _special,
+    "dense": _dense,
+    "brim": _brim,
+    "verge": _verge,
 }
 INTEGER_KINDS: dict[str, Callable[[Instruction, np.random.Generator, int], Request]] = {
     "uniform": _uniform,
     "extreme": _extreme,
     "edge": _edge,
+    "fours": _fours,
 }

@@ -188,6 +188,41 @@ def test_pairs_are_all_pairs(compiled: Callable[[str], Draw]) -> None:
     assert 0.4 < (c == 0).mean() < 0.6
 
 
+@pytest.mark.parametrize("name", [F16, FP8, TF32, F64])
+def test_dense_products_have_one_sign_and_one_exponent(compiled: Callable[[str], Draw], name: str) -> None:
+    inst = parse(name)
+    a, b, c = compiled(name)(drawing.recipes(inst)["dense"], 40, 40)
+    of_a, of_b, of_c = (np.signbit(fmt.values(x)) for fmt, x in ((inst.a, a), (inst.b, b), (inst.c, c)))
+    assert (of_a == of_a[:, :1]).all()
+    assert (of_b == of_b[:, :1]).all()
+    assert (of_c == (of_a[:, :1] ^ of_b[:, :1].T)).all()
+    assert of_c.any()
+    assert not of_c.all()
+    ea, eb = (fmt.fields(x).exponent for fmt, x in ((inst.a, a), (inst.b, b)))
+    assert (ea == ea[:, :1]).all()
+    assert (eb == eb[:, :1]).all()
+    assert (inst.c.fields(c).exponent == np.clip(ea[:, :1] + eb[:, :1].T, inst.c.min_exponent, inst.c.max_exponent)).all()
+
+
+@pytest.mark.parametrize("name", [F16, FP8, TF32, F64])
+def test_c_is_about_an_end_of_its_range(compiled: Callable[[str], Draw], name: str) -> None:
+    inst = parse(name)
+    for kind, end, apart in (("brim", inst.c.largest, range(-3, 1)), ("verge", 1 << inst.c.mantissa_bits, range(-4, 4))):
+        a, _, c = compiled(name)(drawing.recipes(inst)[kind], 40, 40)
+        assert set(((c & inst.c.dtype.type(inst.c.sign_bit - 1)).astype(np.int64) - end).flat) == set(apart)
+        assert (c & inst.c.dtype.type(inst.c.sign_bit) != 0).any()
+        assert (a & inst.a.dtype.type(inst.a.sign_bit - 1) == 0).any() == (inst.k > 3)
+
+
+def test_fours_are_four_times_the_same_ends(compiled: Callable[[str], Draw]) -> None:
+    a, b, c = compiled(INT8)(drawing.recipes(parse(INT8))["fours"], 50, 50)
+    for x in (a, b):
+        groups = x.reshape(len(x), -1, 4)
+        assert (groups == groups[:, :, :1]).all()
+        assert len(np.unique(groups[:, :, 0], axis=1)) > 1
+    assert 0.4 < (c == 0).mean() < 0.6
+
+
 def test_extreme_integers(compiled: Callable[[str], Draw]) -> None:
     inst = parse(INT8)
     a, b, c = compiled(INT8)(drawing.recipes(inst)["extreme"], 50, 50)
