@@ -44,6 +44,7 @@ MISMATCH = NOT_CONFIRMED
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
 @click.option("--every-sm", is_flag=True, help="Ask every SM of the GPU all of the dots, and name those that differ.")
+@click.option("--coverage", is_flag=True, help="Make operands for all that a model's sums can do, and say what was met.")
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 def verify_command(
     models: str,
@@ -53,6 +54,7 @@ def verify_command(
     select: tuple[str, ...],
     seed: int,
     every_sm: bool,
+    coverage: bool,
     form: str,
 ) -> None:
     """Hold models against a GPU, or against recorded results.
@@ -64,30 +66,36 @@ def verify_command(
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for --vectors and sim: devices.
 
-    Exit status: 0 nothing differs, 1 something does, 2 it could not be done, 130 interrupted.
+    Exit status: 0 nothing differs, 1 something does, or --coverage missed an event that can occur, 2 it could not be done, 130 interrupted.
 
     \b
     Examples:
       accprobe verify h200 --device cuda:0 --dots 1e9 --select 'wgmma.*e4m3*'
+      accprobe verify h200 --device cuda:0 --coverage
       accprobe verify h200 --device cuda:0 --every-sm
       accprobe verify sim:all --vectors model_validation
     """
     if vectors:
-        if device or every_sm:
-            raise click.UsageError("--vectors needs no device: leave out --device and --every-sm")
+        if device or every_sm or coverage:
+            raise click.UsageError("--vectors needs no device: leave out --device, --every-sm and --coverage")
         _against_vectors(models, vectors, select, form)
         return
+    if every_sm and coverage:
+        raise click.UsageError("--coverage is of the device as a whole: leave out --every-sm")
     if every_sm:
         _on_every_sm(models, device, select, dots, seed, form)
     else:
-        _against_device(models, device, select, dots, seed, form)
+        _against_device(models, device, select, dots, seed, coverage, form)
 
 
-def _against_device(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:
+def _against_device(
+    models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, coverage: bool, form: str
+) -> None:
     from accprobe.render.content.verification import Verified
     from accprobe.render.data import verified_data
     from accprobe.render.terminal.verification import heading, verification_table
     from accprobe.verify.bulk import prepare_to_verify, verify_in_bulk
+    from accprobe.verify.coverage import cover, together
     from accprobe.verify.shrink import shrink
 
     device, chosen = _opened(models, name, select)
@@ -99,6 +107,8 @@ def _against_device(models: str, name: str | None, select: tuple[str, ...], dots
             started = time.perf_counter()
             done = verify_in_bulk(device, inst, model, dots, seed, advance)
             seconds = time.perf_counter() - started
+            if coverage:
+                done = together(done, cover(device, inst, model, 0, seed, advance))
             found = done.counterexample
             smallest = shrink(partial(device.dot, inst), inst, model, found) if found else None
             rows.append(Verified(inst, done, seconds, smallest))
@@ -107,7 +117,7 @@ def _against_device(models: str, name: str | None, select: tuple[str, ...], dots
     data = {"models": models, "device": _described(device), "verified": [verified_data(row) for row in rows]}
     if rows or seen.finished:
         _print(form, data, lambda: [*heading(models, device), verification_table(rows)])
-    _exit(any(row.done.mismatches for row in rows), seen, len(rows), len(chosen))
+    _exit(any(row.done.mismatches or (row.done.events and row.done.events.missing) for row in rows), seen, len(rows), len(chosen))
 
 
 def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:

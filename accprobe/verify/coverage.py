@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.devices.protocol import Device
 from accprobe.isa.families import FAMILIES
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
@@ -17,10 +18,14 @@ from accprobe.operands.request import Request, joined
 from accprobe.verify.covering import Maker, classes
 from accprobe.verify.events import Event, Family, Key, families
 from accprobe.verify.integers import IntegerTrace, integer_addends, integer_families, integer_operands
-from accprobe.verify.outcome import Events
+from accprobe.verify.outcome import Advance, Events, Verification, silent
 from accprobe.verify.placing import Numbers
+from accprobe.verify.random import batches, compared
 from accprobe.verify.spans import bounds
 from accprobe.verify.trace import Trace
+
+COVERING = "covering"
+"""The kind of operands that are made for events."""
 
 AT_ONCE = 512
 """Dot products that are given at once."""
@@ -79,7 +84,7 @@ class Coverage:
             asked = set(some)
             for (key, code), places in wanted.items():
                 self._hit[key][code] |= not asked.isdisjoint(places)
-        self._not_found = f"no operands found in {made.tried:,} tries"
+        self._not_found = f"no operands were found in {made.tried:,} tries"
 
     def outcome(self) -> Events:
         """What was met of what can happen; what can happen and was not is missing."""
@@ -94,6 +99,36 @@ class Coverage:
             for event, hit in zip(events, self._hit[key], strict=True):
                 if event and not hit:
                     yield event, event.impossible or (self._not_found if event.hard else "")
+
+
+def cover(
+    device: Device, inst: Instruction, model: DotModel, dots: int = 1 << 14, seed: int = 0, advance: Advance = silent
+) -> Verification:
+    """As `random.verify`, and then on operands made for every event that the random ones did not meet."""
+    coverage = Coverage(inst, model, seed)
+
+    def parts() -> Iterator[tuple[str, Request]]:
+        for kind, operands in batches(inst, dots, seed):
+            coverage.see(operands)
+            yield kind, operands
+        for operands in coverage.directed():
+            yield COVERING, operands
+
+    done = compared(device, inst, model, parts(), seed, advance)
+    return replace(done, events=coverage.outcome())
+
+
+def together(random: Verification, covered: Verification) -> Verification:
+    """What two verifications of one model came to; events are those of the second."""
+    kinds = {kind: random.kinds.get(kind, 0) + covered.kinds.get(kind, 0) for kind in {**random.kinds, **covered.kinds}}
+    return replace(
+        random,
+        dots=random.dots + covered.dots,
+        mismatches=random.mismatches + covered.mismatches,
+        kinds=kinds,
+        counterexample=random.counterexample or covered.counterexample,
+        events=covered.events,
+    )
 
 
 def covering(inst: Instruction, model: DotModel, seed: int) -> Covering:

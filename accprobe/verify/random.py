@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -38,9 +38,21 @@ def verify(
     """
     if dots < 0:
         raise AccprobeError(f"dots is {dots}; there are no fewer than 0 dot products")
+    return compared(device, inst, model, batches(inst, dots, seed, with_pairs), seed, advance)
+
+
+def compared(
+    device: Device,
+    inst: Instruction,
+    model: DotModel,
+    parts: Iterable[tuple[str, Request]],
+    seed: int,
+    advance: Advance = silent,
+) -> Verification:
+    """The model against the device on these dot products, each part of a kind."""
     counts: dict[str, int] = {}
     mismatches, first, place = 0, None, 0
-    for kind, operands in batches(inst, dots, seed, with_pairs):
+    for kind, operands in parts:
         got, expected = _both(device, inst, model, operands, place % device.placements(inst))
         place += tile.tiles(inst, len(expected))
         wrong = np.flatnonzero(got != expected)
@@ -50,7 +62,7 @@ def verify(
             first = Counterexample.of(operands, int(wrong[0]), got, expected, kind)
         advance(len(expected), len(wrong))
     every = {kind: counts.get(kind, 0) for kind in kinds(inst)}
-    return Verification(dots, mismatches, seed, every | counts, first)
+    return Verification(sum(counts.values()), mismatches, seed, every | counts, first)
 
 
 def batches(inst: Instruction, dots: int, seed: int, with_pairs: bool = False) -> Iterator[tuple[str, Request]]:
