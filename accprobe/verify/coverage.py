@@ -66,7 +66,12 @@ class Coverage:
 
     def missing(self) -> tuple[Event, ...]:
         """What can happen and did not."""
-        return tuple(event for event, reason in self._left() if not reason)
+        return tuple(event for event, reason in self.unmet() if not reason)
+
+    def wrong(self) -> tuple[str, ...]:
+        """Events that were met although they are said to be impossible: none, unless a bound is wrong."""
+        every = ((event, hit) for key, events in self._events.items() for event, hit in zip(events, self._hit[key], strict=True))
+        return tuple(event.name for event, hit in every if event and hit and event.impossible)
 
     def directed(self) -> Iterator[Request]:
         """Operands made for what is missing now, a few hundred dot products at a time; what they do counts once they are asked."""
@@ -88,13 +93,13 @@ class Coverage:
 
     def outcome(self) -> Events:
         """What was met of what can happen; what can happen and was not is missing."""
-        impossible = Counter(reason for _, reason in self._left() if reason)
+        impossible = Counter(reason for _, reason in self.unmet() if reason)
         missing = self.missing()
         hit = sum(int(x.sum()) for x in self._hit.values())
         return Events(hit, hit + len(missing), dict(sorted(impossible.items())), tuple(sorted(event.name for event in missing)))
 
-    def _left(self) -> Iterator[tuple[Event, str]]:
-        """Events that were not met, with why they cannot be, or were not found."""
+    def unmet(self) -> Iterator[tuple[Event, str]]:
+        """Events that were not met, with why they cannot be; empty: they can."""
         for key, events in self._events.items():
             for event, hit in zip(events, self._hit[key], strict=True):
                 if event and not hit:

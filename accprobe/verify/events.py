@@ -230,7 +230,7 @@ def _cuts(bound: Bounds) -> dict[str, Family]:
             ),
             Event("every product with the last kept bit set", *_possible(lambda sure: odd(n, sure), NO_BITS)),
         )
-    able = any(cut(role, slots.count, False) for role, slots in bound.slots.items())
+    able = any(cut(role, 1, False) for role in bound.slots)
     found["lost zeros"] = tuple(Event(f"a sum of zero, {word}", "" if able else NO_BITS, True) for word in LOST)
     return found
 
@@ -345,8 +345,8 @@ def _dropped(bound: Bounds, sure: bool) -> int:
     highest = min(x.result.max_exponent, bound.top + 1 + bound.carry(sure))
     most = highest - x.result_bits - low
     if x.alignment_bits is None:
-        return most
-    return min(most, bound.carry(sure) + (not sure) + x.alignment_bits - x.result_bits)
+        return max(0, most)
+    return max(0, min(most, bound.carry(sure) + (not sure) + x.alignment_bits - x.result_bits))
 
 
 def _over(bound: Bounds, which: int, word: str, sign: str) -> Event:
@@ -421,7 +421,7 @@ def _pairs(bound: Bounds, inst: Instruction) -> dict[str, Family]:
 
     def dropped(carry: int) -> int:
         room = _dropped(bound, False)
-        return room if bits is None else min(room, carry + 1 + bits - x.result_bits)
+        return room if bits is None else max(0, min(room, carry + 1 + bits - x.result_bits))
 
     found: dict[str, Family] = {
         "carry rounded": tuple(

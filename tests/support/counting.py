@@ -1,0 +1,215 @@
+"""What one dot product makes the sums of a model do, counted slowly with fractions and told by the names of events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from reference import Term, _node, decode, flushed, log2_floor, product_term, to_integer
+
+from accprobe.isa.formats import Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product
+
+SIGN = {False: "positive", True: "negative"}
+
+
+def told(model: DotModel, inst: Instruction, a: list[int], b: list[int], c: int) -> set[str]:
+    """The names of all events of sums that this dot product has; not of pairs of events, nor of operands."""
+    found: set[str] = set()
+    leaves = {k: _is_zero(inst.a, a[k], inst.b, b[k]) for k in range(inst.k)}
+    for label, node in _labelled(model.root):
+        inside = {k for below in node.nodes() for k in below.products}
+        has_c = any(below.has_addend for below in node.nodes())
+        alone = all(zero for k, zero in leaves.items() if k not in inside)
+        no_c = has_c or decode(inst.c, c).value == 0 and decode(inst.c, c).kind == "finite"
+        if node is model.root or (alone and no_c):
+            found |= {f"{label}: {name}" for name in _of_sum(model, inst, node, a, b, c)}
+    return found
+
+
+def _labelled(root: FusedSum) -> Iterator[tuple[str, FusedSum]]:
+    for node in root.nodes():
+        ks = sorted(node.products) or sorted(k for below in node.nodes() for k in below.products)
+        runs: list[list[int]] = []
+        for k in ks:
+            if runs and runs[-1][-1] == k - 1:
+                runs[-1].append(k)
+            else:
+                runs.append([k])
+        text = " ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+        yield ("sum " if node.products else "add ") + text + (" c" if node.has_addend and not node.products else ""), node
+
+
+def _is_zero(fa: Format, x: int, fb: Format, y: int) -> bool:
+    one, other = decode(fa, x), decode(fb, y)
+    return one.kind == other.kind == "finite" and one.value * other.value == 0
+
+
+def _of_sum(model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b: list[int], c: int) -> Iterator[str]:
+    x = node.arithmetic
+    assert isinstance(x, FloatArithmetic)
+    terms: list[tuple[str, Term]] = []
+    for leaf in sorted(node.terms, key=lambda t: (not isinstance(t, Product), not isinstance(t, Addend))):
+        if isinstance(leaf, Product):
+            one = flushed(decode(inst.a, a[leaf.k]), inst.a, model.subnormal_operands)
+            other = flushed(decode(inst.b, b[leaf.k]), inst.b, model.subnormal_operands)
+            terms.append(("product", product_term(one, other, x)))
+            continue
+        fmt = inst.c if isinstance(leaf, Addend) else leaf.arithmetic.result
+        pattern = c if isinstance(leaf, Addend) else _node(model, inst, leaf, a, b, c)
+        number = flushed(decode(fmt, pattern), fmt, model.subnormal_addend) if isinstance(leaf, Addend) else decode(fmt, pattern)
+        role = "C" if isinstance(leaf, Addend) else "inner sum"
+        terms.append((role, Term(number.kind, number.negative, number.value, number.exponent if number.value else None)))
+    kinds = {(term.kind, term.negative) for _, term in terms if term.kind != "finite"}
+    if kinds:
+        if any(kind == "nan" for kind, _ in kinds):
+            yield "a NaN"
+        elif len(kinds) == 2:
+            yield "infinities of both signs"
+        else:
+            yield f"an infinity, {SIGN[kinds.pop()[1]]}"
+        return
+    if all(term.value == 0 for _, term in terms):
+        signs = {term.negative for _, term in terms}
+        yield "a sum of zero, zeros of " + ("both signs" if len(signs) == 2 else "-" if signs.pop() else "+")
+        return
+    yield from _of_finite(x, terms)
+
+
+def _of_finite(x: FloatArithmetic, terms: list[tuple[str, Term]]) -> Iterator[str]:
+    bits = x.alignment_bits
+    exponents = [log2_floor(t.value) if bits is None and t.value else t.exponent for _, t in terms]
+    own = [e if t.value else None for e, (_, t) in zip(exponents, terms, strict=True)]
+    largest = max(e for e in own if e is not None)
+    top = max(e for e in exponents if e is not None)
+    floor = x.min_exponent if bits is not None else None
+    if floor is not None:
+        top = max(top, floor)
+    limit = x.result_bits + 2 if bits is None else bits + 2
+    for (role, _), e in zip(terms, own, strict=True):
+        if e is not None:
+            yield f"{role} shifted {_step(top - e, limit, bits is None)}"
+    first = [i for i, e in enumerate(own) if e == largest]
+    if sum(e is not None for e in own) > 1:
+        yield from (f"the largest term: {word}" for word in _largest([role for role, _ in terms], first))
+    signs = {t.negative for _, t in terms}
+    if len(first) == len(terms) > 1 and len(signs) == 1:
+        yield f"every term at one exponent, {SIGN[next(iter(signs))]}"
+    values = [t.value for _, t in terms]
+    lost = [False] * len(terms)
+    if bits is not None:
+        unit = Fraction(2) ** (top - bits)
+        whole = [to_integer(v / unit, x.alignment_rounding) for v in values]
+        lost = [w * unit != v and e is not None and e < top for w, v, e in zip(whole, values, own, strict=True)]
+        yield from _cut([role for role, _ in terms], lost, whole)
+        any_lost = any(w * unit != v for w, v in zip(whole, values, strict=True))
+        values = [w * unit for w in whole]
+    if floor is not None:
+        yield from _floor(largest - floor, top == floor, [t.negative for (_, t), l in zip(terms, lost, strict=True) if l])
+    total = sum(values, Fraction(0))
+    if total == 0:
+        if bits is None or not any_lost:
+            yield "a sum of zero, exact cancellation"
+        if gone := {t.negative for (_, t), l in zip(terms, lost, strict=True) if l}:
+            yield f"a sum of zero, {'terms of both signs' if len(gone) == 2 else SIGN[gone.pop()] + ' terms'} cut away"
+        return
+    lead = max(log2_floor(t.value) for _, t in terms if t.value)
+    carry = log2_floor(total) - lead
+    if carry >= 0:
+        yield f"carry {carry} bits, {SIGN[total < 0]}"
+    elif bits is None or -carry <= bits:
+        yield f"cancelled {_step(-carry, limit, bits is None, 1)} bits"
+    yield from _rounded(x, total, None if bits is None else top - bits)
+
+
+def _step(shift: int, limit: int, coarse: bool, first: int = 0) -> str:
+    if shift > limit:
+        return f"more than {limit}"
+    if not coarse:
+        return str(shift)
+    starts = sorted({s for s in (0, 1, 2, 3, 4, 8, 16, 32, 64) if first <= s < max(4, limit - 4)} | set(range(max(4, limit - 4), limit + 1)))
+    low = max(s for s in starts if s <= shift)
+    high = min([s - 1 for s in starts if s > shift], default=limit)
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def _largest(roles: list[str], first: list[int]) -> Iterator[str]:
+    products = [i for i, role in enumerate(roles) if role == "product"]
+    if len(first) == 1:
+        role = roles[first[0]]
+        place = "the first" if first[0] == 0 else "the last" if first[0] == len(products) - 1 else "a middle"
+        yield {"C": "C alone", "inner sum": "an inner sum alone"}.get(role, f"{place} product alone")
+        return
+    if sum(roles[i] == "product" for i in first) > 1:
+        yield "several products"
+    if any(roles[i] == "C" for i in first):
+        yield "several, C among them"
+    if any(roles[i] == "inner sum" for i in first):
+        yield "several, inner sums among them"
+
+
+def _cut(roles: list[str], lost: list[bool], whole: list[int]) -> Iterator[str]:
+    yield from (f"{role} cut" for role in ("C", "inner sum") if any(r == role and l for r, l in zip(roles, lost, strict=True)))
+    n = roles.count("product")
+    if n:
+        count = sum(l for r, l in zip(roles, lost, strict=True) if r == "product")
+        words = {0: "no product", n: "every product"}
+        words |= {n - 1: "all products but one"} if n > 1 and count else {}
+        yield words.get(count, {1: "1 product", 2: "2 products"}.get(count, "several products")) + " cut"
+        odd = sum(w % 2 for r, w in zip(roles, whole, strict=True) if r == "product")
+        for low, high in ((2, 2), (3, 3), (4, 7), (8, 15), (16, 31), (32, 10**9)):
+            if low <= odd <= high:
+                yield f"{low if low == high else f'{low} or more'} products with the last kept bit set"
+        if odd == n:
+            yield "every product with the last kept bit set"
+
+
+def _floor(above: int, at_floor: bool, lost: list[bool]) -> Iterator[str]:
+    if above <= 1:
+        place = {1: "one above", 0: "at", -1: "one below"}.get(above, "far below")
+        yield f"the largest term {place} the lowest alignment"
+    if above < 0 and at_floor:
+        yield from (f"bits lost below the lowest alignment, {SIGN[negative]}" for negative in set(lost))
+
+
+def _rounded(x: FloatArithmetic, total: Fraction, unit: int | None) -> Iterator[str]:
+    sign, size, top = SIGN[total < 0], abs(total), log2_floor(total)
+    fmt, bits = x.result, x.result_bits
+    last = Fraction(2) ** (max(top, fmt.min_exponent) - bits)
+    kept, rest = size // last, size % last
+    place = "exact" if rest == 0 else "below half" if rest < last / 2 else "above half" if rest > last / 2 else "half"
+    if fmt.min_exponent <= top <= fmt.max_exponent:
+        word = f"half beside an {'odd' if kept % 2 else 'even'} bit" if place == "half" else place
+        yield f"rounded, {word}, {sign}"
+        near = last / 64 if unit is None else Fraction(2) ** (unit + 1)
+        if rest and rest != last / 2 and abs(rest - last / 2) < near:
+            yield f"rounded, just {'above' if rest > last / 2 else 'below'} half, {sign}"
+        away = {"RNE": place == "above half" or (place == "half" and kept % 2), "RU": total > 0 and rest, "RD": total < 0 and rest}
+        if kept == 2 ** (bits + 1) - 1 and away.get(x.result_rounding):
+            yield f"rounded up to the next power of two, {sign}"
+        if top == fmt.max_exponent and kept == 2 ** (bits + 1) - 1:
+            words = {"exact": "", "below half": "less than half a unit above ", "half": "half a unit above "}
+            yield f"{words.get(place, 'more than half a unit above ')}the largest number, {sign}"
+        if size == Fraction(2) ** fmt.min_exponent:
+            yield f"the smallest normal number, {sign}"
+    elif top > fmt.max_exponent:
+        yield f"beyond the largest exponent, {sign}"
+    else:
+        yield f"{_subnormal(int(kept), place, 2**bits - 1)}, {sign}"
+
+
+def _subnormal(kept: int, place: str, most: int) -> str:
+    if kept == 0:
+        words = {"below half": "below half of the", "half": "half of the", "above half": "below the"}
+        return words[place] + " smallest subnormal number" + (", above half of it" if place == "above half" else "")
+    if kept == most:
+        return {
+            "exact": "the largest subnormal number",
+            "below half": "above the largest subnormal number, below half a unit",
+            "half": "half a unit below the smallest normal number",
+            "above half": "below the smallest normal number, above half a unit",
+        }[place]
+    if kept == 1 and place == "exact":
+        return "the smallest subnormal number"
+    return "a subnormal number" if place == "exact" else "between subnormal numbers"

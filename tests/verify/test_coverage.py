@@ -1,0 +1,217 @@
+"""Coverage: which events dot products have, which there can be, and that operands are made for all of them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from counting import told
+from hypothesis import HealthCheck, given, settings
+from planted import Planted, float_models, instruction, integer_models
+
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.published import CHIPS, known_models
+from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.operands.request import Request, joined
+from accprobe.report.report import Report
+from accprobe.verify.coverage import Coverage
+from accprobe.verify.events import Event, Key, families
+from accprobe.verify.random import batches
+from accprobe.verify.trace import Trace
+
+NOT_FOUND = "no operands were found"
+
+PAIRS = ("carry", "terms of both signs cut")
+"""What events that may have no operands are about, in models of real units."""
+
+MOST_NOT_FOUND = 3
+
+MOST_EVENTS = 2300
+
+HOPPER = {inst: known.model for inst, known in known_models("h100").items()}
+H200 = {row.instruction: row.model for row in Report.load("h200").measured if row.model}
+
+COUNTED = (
+    "wgmma.m64n8k32.f32.e4m3.e4m3",
+    "mma.sync.m16n8k8.f16.f16.f16.f16",
+    "mma.sync.m16n8k8.f32.bf16.bf16.f32",
+    "mma.sync.m16n8k16.f32.e4m3.e5m2.f32",
+    "mma.sync.m16n8k16.f16.e5m2.e5m2.f16",
+    "mma.sync.m8n8k4.f64.f64.f64.f64",
+)
+
+
+def by_row(inst: Instruction, model: DotModel, request: Request) -> list[set[str]]:
+    """The names of events of each dot product, but for pairs of events and those of operands."""
+    known = families(inst, model)
+    found: list[set[str]] = [set() for _ in range(len(request))]
+    for key, rows, codes in Trace(inst, model).of(request):
+        if key[0] >= 0 and key[1] not in ("carry rounded", "beyond", "C cancelled", "subnormal C", "cut rounded", "cut against"):
+            for row, code in zip(rows.ravel().tolist(), codes.ravel().tolist(), strict=True):
+                if code >= 0:
+                    event = known[key][code]
+                    assert event is not None, (key, code)
+                    found[row].add(event.name)
+    return found
+
+
+def some_of_all(inst: Instruction, model: DotModel, n: int) -> Request:
+    """Random and directed dot products, n of each."""
+    random = joined([request for _, request in batches(inst, n, 5)])
+    directed = joined(list(Coverage(inst, model).directed()))
+    return joined([random, directed[np.random.default_rng(0).permutation(len(directed))[:n]]])
+
+
+def compare(inst: Instruction, model: DotModel, n: int) -> None:
+    request = some_of_all(inst, model, n)
+    for row, found in enumerate(by_row(inst, model, request)):
+        expected = told(model, inst, request.a[row].tolist(), request.b[row].tolist(), int(request.c[row]))
+        assert found == expected, (sorted(found ^ expected), request.a[row], request.b[row], request.c[row])
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_slow_counter_agrees(name: str) -> None:
+    compare(parse(name), H200[parse(name)], 150)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(float_models())
+def test_slow_counter_agrees_on_planted_models(planted: Planted) -> None:
+    compare(planted.instruction, planted.model, 40)
+
+
+def of_different_arithmetic(models: dict[Instruction, DotModel]) -> Iterator[tuple[Instruction, DotModel]]:
+    seen = set()
+    for inst, model in models.items():
+        if (alike := (inst.a, inst.b, inst.c, inst.d, inst.k, model)) not in seen:
+            seen.add(alike)
+            yield inst, model
+
+
+def covered_wholly(models: dict[Instruction, DotModel]) -> None:
+    for inst, model in of_different_arithmetic(models):
+        coverage = Coverage(inst, model)
+        asked = sum(map(len, coverage.directed()))
+        outcome = coverage.outcome()
+        assert coverage.missing() == outcome.missing == (), inst.name
+        assert outcome.hit == outcome.possible <= MOST_EVENTS
+        assert asked < 3 * MOST_EVENTS
+        not_found = [event.name for event, reason in coverage.unmet() if reason.startswith(NOT_FOUND)]
+        assert len(not_found) <= MOST_NOT_FOUND, (inst.name, not_found)
+        assert all(name.partition(": ")[2].startswith(PAIRS) for name in not_found), (inst.name, not_found)
+
+
+@pytest.mark.parametrize("family", ["mma", "wgmma"])
+def test_every_model_of_the_h200_is_covered(family: str) -> None:
+    covered_wholly({inst: model for inst, model in H200.items() if inst.name.startswith(family)})
+
+
+@pytest.mark.parametrize("chip", ["v100", *(pytest.param(x, marks=pytest.mark.slow) for x in CHIPS if x != "v100")])
+def test_every_published_model_is_covered(chip: str) -> None:
+    covered_wholly({inst: known.model for inst, known in known_models(chip).items()})
+
+
+def nothing_impossible_happens(inst: Instruction, model: DotModel, requests: list[Request]) -> Coverage:
+    coverage = Coverage(inst, model)
+    for request in requests:
+        coverage.see(request)
+    assert not coverage.wrong()
+    return coverage
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(float_models())
+def test_planted_models_are_covered(planted: Planted) -> None:
+    inst, model = planted.instruction, planted.model
+    coverage = nothing_impossible_happens(inst, model, [request for _, request in batches(inst, 2000, 1)])
+    list(coverage.directed())
+    assert coverage.missing() == ()
+    assert not coverage.wrong()
+
+
+@settings(max_examples=12, deadline=None)
+@given(integer_models())
+def test_planted_integer_models_are_covered(planted: Planted) -> None:
+    inst, model = planted.instruction, planted.model
+    coverage = nothing_impossible_happens(inst, model, [request for _, request in batches(inst, 2000, 1)])
+    list(coverage.directed())
+    assert coverage.missing() == ()
+    assert not coverage.outcome().missing
+    assert not coverage.wrong()
+
+
+TINY = FloatArithmetic(FORMATS["f16"], 10, "RNE", 6, min_exponent=-16)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"alignment_bits": 13, "result_rounding": "RZ", "min_exponent": None},
+        {"product_exponent": "normalised product", "alignment_rounding": "sticky"},
+        {"alignment_bits": 3, "alignment_rounding": "floor", "result_bits": 6, "zero_terms": "aligned"},
+        {"alignment_bits": None, "zero_sign": "ieee"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("k", [1, 2])
+def test_nothing_impossible_happens_to_any_operands(k: int, changes: dict[str, object]) -> None:
+    """Every pair of 4-bit codes as one product, or as two, beside C that is anything, or one of a few."""
+    inst = instruction(k, "f16", "e2m1", "e2m1", "f16")
+    model = DotModel(chain([range(k)], replace(TINY, **changes)))
+    codes = np.stack(np.meshgrid(*[np.arange(16, dtype=np.uint8)] * (2 * k), indexing="ij"), axis=-1).reshape(-1, 2 * k)
+    every = np.arange(1 << 16, dtype=np.uint16)
+    addends = every[:: 1 << 5] if k == 1 else np.array([0, 0x8000, 0x0001, 0x3C00, 0xB801, 0x4BFF], np.uint16)
+    a, b = (np.repeat(x, len(addends), axis=0) for x in (codes[:, :k], codes[:, k:]))
+    coverage = nothing_impossible_happens(inst, model, [Request(a, b, np.tile(addends, len(codes)))])
+    before = {event.name for event, _ in coverage.unmet()}
+    list(coverage.directed())
+    assert coverage.missing() == ()
+    assert {event.name for event, _ in coverage.unmet()} <= before
+
+
+def test_extremes_are_among_the_events() -> None:
+    inst = parse(COUNTED[0])
+    coverage = Coverage(inst, H200[inst])
+    names = {event.name for event in coverage.missing()}
+    extremes = {f"operands: every product the largest, C of that size, {sign}" for sign in ("positive", "negative", "both signs")}
+    assert extremes <= names
+    for request in coverage.directed():
+        largest = (request.a & 0x7F == inst.a.largest) & (request.b & 0x7F == inst.b.largest)
+        size = (request.c >> 23) & 0xFF == 17 + 127
+        if (largest.all(axis=1) & size).any():
+            break
+    else:
+        pytest.fail("no dot product has all of the largest")
+
+
+def test_reasons_are_of_formats_and_model() -> None:
+    inst = parse(COUNTED[0])
+    outcome = Coverage(inst, H200[inst]).outcome()
+    assert outcome.hit == 0
+    assert outcome.possible == len(outcome.missing)
+    assert outcome.impossible["e4m3 has no infinity"] == 36 * 6 - 25 * 6 - 5
+    assert outcome.impossible["results are rounded toward zero"] == 2
+    assert list(outcome.missing) == sorted(outcome.missing)
+
+
+def test_what_was_seen_is_not_asked_again() -> None:
+    inst = parse(COUNTED[0])
+    coverage = Coverage(inst, H200[inst])
+    directed = joined(list(coverage.directed()))
+    again = Coverage(inst, H200[inst])
+    again.see(directed)
+    assert list(again.directed()) == []
+    assert again.outcome() == replace(coverage.outcome(), impossible=again.outcome().impossible)
+
+
+def test_names_are_short_stable_and_all_different() -> None:
+    for inst, model in of_different_arithmetic(H200):
+        if not inst.is_integer:
+            names = [event.name for events in families(inst, model).values() for event in events if event]
+            assert max(Counter(names).values()) == 1
+            assert max(map(len, names)) < 140
