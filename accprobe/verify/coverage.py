@@ -70,7 +70,9 @@ class Coverage:
 
     def wrong(self) -> tuple[str, ...]:
         """Events that were met although they are said to be impossible: none, unless a bound is wrong."""
-        every = ((event, hit) for key, events in self._events.items() for event, hit in zip(events, self._hit[key], strict=True))
+        every = (
+            (event, hit) for key, events in self._events.items() for event, hit in zip(events, self._hit[key], strict=True)
+        )
         return tuple(event.name for event, hit in every if event and hit and event.impossible)
 
     def directed(self) -> Iterator[Request]:

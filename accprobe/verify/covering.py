@@ -49,7 +49,9 @@ class Maker:
         """Those that hit most come first; known: numbers that did much in a sum like this."""
         roles = self._placing.roles
         if known:
-            yield self.on_terms(Numbers(*(np.concatenate(columns) for columns in zip(*(x.columns for x in known), strict=True))))
+            yield self.on_terms(
+                Numbers(*(np.concatenate(columns) for columns in zip(*(x.columns for x in known), strict=True)))
+            )
         yield Made(specials(self._inst, self._node, self._rng))
         crowds = Crowds(self._bound, self._inst, roles, self._rng)
         for numbers in (crowds.zeros(), crowds.tails(), crowds.dense()):
@@ -83,7 +85,9 @@ def codes_of(fmt: Format) -> dict[str, list[int]]:
     low, m = fmt.ignored_low_bits, fmt.mantissa_bits
     one = 1 << low
     infinity = [] if fmt.infinity is None else [fmt.infinity]
-    quiet = [] if fmt.infinity is None else [fmt.infinity + one, fmt.infinity + (one << (m - 1)), fmt.infinity + (one << m) - one]
+    quiet = (
+        [] if fmt.infinity is None else [fmt.infinity + one, fmt.infinity + (one << (m - 1)), fmt.infinity + (one << m) - one]
+    )
     nans = [fmt.largest + one] if fmt.specials == "nan only" else quiet
     return {
         "zero": [0],
@@ -141,7 +145,12 @@ def specials(inst: Instruction, node: FusedSum, rng: np.random.Generator) -> Req
     chosen = sorted({*by_role.values(), 0, len(node.terms) - 1})
     rows: list[Request] = []
     for i in chosen:
-        rows += [_infinite(inst, [(slots[i], sign)], kind, way) for sign in (0, 1) for kind in ("infinity", "NaN") for way in range(4)]
+        rows += [
+            _infinite(inst, [(slots[i], sign)], kind, way)
+            for sign in (0, 1)
+            for kind in ("infinity", "NaN")
+            for way in range(4)
+        ]
     for i, j in permutations(chosen, 2):
         rows += [_infinite(inst, [(slots[i], 0), (slots[j], 1)], "infinity", way) for way in range(4)]
     return joined(rows)

@@ -32,7 +32,9 @@ class Crowds:
         low, high = max(span.leads[0] for span in spans), min(span.leads[1] for span in spans)
         self._cut = self._x.alignment_bits if self._x.alignment_bits is not None else self._x.result_bits + 2
         above = (high, (low + high) // 2, low + 8, low + self._cut + 2, 0)
-        self._levels = sorted({min(high, max(low, level)) for level in above})
+        self._levels = sorted(
+            {min(high, max(low, level)) for level in above} | {min(max(s.leads[1] for s in spans), low + self._cut + 1)}
+        )
 
     def dense(self) -> Numbers:
         """Terms of one size and sign: of the largest significands, but for the last, of random ones, of few bits.
@@ -55,7 +57,14 @@ class Crowds:
         first, second = largest_significands(inst)
         largest = np.isin(style, ("largest", "tail")) | (np.isin(style, ("last random", "last even", "last half")) & ~last)
         a = np.select(
-            [tail, largest, style == "last even", style == "last half", np.isin(style, ("last random", "random", "wide", "cut tail", "uneven")), np.isin(style, ("few", "cut"))],
+            [
+                tail,
+                largest,
+                style == "last even",
+                style == "last half",
+                np.isin(style, ("last random", "random", "wide", "cut tail", "uneven")),
+                np.isin(style, ("few", "cut")),
+            ],
             [rng.choice(np.array([1, 1, 3]), (n, width)), one, even, half, random, np.full((n, width), 3)],
             1,
         )

@@ -30,8 +30,20 @@ LARGEST = ("C alone", "an inner sum alone", "the first product alone", "the last
 SEVERAL = ("several products", "several, C among them", "several, inner sums among them")
 ZEROS = ("zeros of +", "zeros of -", "zeros of both signs", "exact cancellation")
 LOST = ("positive terms cut away", "negative terms cut away", "terms of both signs cut away")
-CUT_PRODUCTS = ("no product cut", "1 product cut", "2 products cut", "several products cut", "all products but one cut", "every product cut")
-ABOVE = ("one above the lowest alignment", "at the lowest alignment", "one below the lowest alignment", "far below the lowest alignment")
+CUT_PRODUCTS = (
+    "no product cut",
+    "1 product cut",
+    "2 products cut",
+    "several products cut",
+    "all products but one cut",
+    "every product cut",
+)
+ABOVE = (
+    "one above the lowest alignment",
+    "at the lowest alignment",
+    "one below the lowest alignment",
+    "far below the lowest alignment",
+)
 OVER = (
     "the largest number",
     "less than half a unit above the largest number",
@@ -64,6 +76,7 @@ NO_BITS = "no term has bits so low"
 TOO_FAR = "no two terms are so far apart"
 TOO_SMALL = "the terms do not reach the result's largest number"
 ONE_TERM = "the sum has a single term"
+ONE_PRODUCT = "there is a single product"
 NO_FLOOR = "no term is so small"
 NOT_UP = "results are rounded toward zero"
 MANY_BITS = "results keep every bit of the sum"
@@ -153,10 +166,18 @@ def _of_operands(inst: Instruction) -> dict[str, Family]:
         ),
         "NaN": tuple(Event(f"operands: a NaN of {x}, {sign}", why((x, "NaN"))) for x in "ABC" for sign in SIGNS),
         "beside infinity": tuple(
-            None if x == y == "C" else Event(f"operands: a subnormal of {x} beside an infinity of {y}", why((y, "infinity"), (x, "subnormal")))
+            None
+            if x == y == "C"
+            else Event(f"operands: a subnormal of {x} beside an infinity of {y}", why((y, "infinity"), (x, "subnormal")))
             for x, y in product("ABC", repeat=2)
         ),
-        "extremes": tuple(Event(f"operands: every product the largest, C of that size, {sign}") for sign in EXTREMES),
+        "extremes": tuple(
+            Event(
+                f"operands: every product the largest, C of that size, {sign}",
+                ONE_PRODUCT if sign == EXTREMES[2] and inst.k < 2 else "",
+            )
+            for sign in EXTREMES
+        ),
     }
 
 
@@ -189,7 +210,10 @@ def _shifts(bound: Bounds) -> dict[str, Family]:
     for role in bound.slots:
         reached = [bound.shifts(role, sure) for sure in (False, True)]
         found[f"shift {role}"] = tuple(
-            Event(f"{role} shifted {word}", *_possible(lambda sure, r=range(low, high + 1): any(s in r for s in reached[sure]), TOO_FAR))
+            Event(
+                f"{role} shifted {word}",
+                *_possible(lambda sure, r=range(low, high + 1): any(s in r for s in reached[sure]), TOO_FAR),
+            )
             for word, (low, high) in zip(parts.words, parts.ends, strict=True)
         )
     return found
@@ -225,7 +249,12 @@ def _cuts(bound: Bounds) -> dict[str, Family]:
 
         found["odd"] = (
             *(
-                None if low > n else Event(f"{low if low == high else f'{low} or more'} products with the last kept bit set", *_possible(lambda sure, low=low: odd(low, sure), NO_BITS))
+                None
+                if low > n
+                else Event(
+                    f"{low if low == high else f'{low} or more'} products with the last kept bit set",
+                    *_possible(lambda sure, low=low: odd(low, sure), NO_BITS),
+                )
                 for low, high in ODD
             ),
             Event("every product with the last kept bit set", *_possible(lambda sure: odd(n, sure), NO_BITS)),
@@ -249,7 +278,10 @@ def _sizes(bound: Bounds) -> dict[str, Family]:
         for word, (low, _) in zip(parts.words, ends, strict=False)
     )
     singles = {role: slots[role].span.exponents for role in slots}
-    lows = {role: min((low for other, (low, _) in singles.items() if other != role or slots[role].count > 1), default=1 << 20) for role in slots}
+    lows = {
+        role: min((low for other, (low, _) in singles.items() if other != role or slots[role].count > 1), default=1 << 20)
+        for role in slots
+    }
 
     def alone(role: Role, least: int = 1) -> Event | None:
         if role not in slots or slots[role].count < least:
@@ -322,16 +354,18 @@ def _results(bound: Bounds) -> dict[str, Family]:
     carried = tuple(
         Event(
             f"rounded up to the next power of two, {sign}",
-            (NOT_UP if x.result_rounding == "RZ" else "results of that sign are not rounded up") if sign not in up else "" if drops >= 1 else MANY_BITS,
+            (NOT_UP if x.result_rounding == "RZ" else "results of that sign are not rounded up")
+            if sign not in up
+            else ""
+            if drops >= 1
+            else MANY_BITS,
             few or sure < 2,
         )
         for sign in SIGNS
     )
     return {
         "rounded": tuple(rounded(word, bits, sign) for word, bits in zip(ROUNDED, takes, strict=True) for sign in SIGNS),
-        "near half": tuple(
-            rounded(word, near, sign) for word in NEAR for sign in SIGNS
-        ),
+        "near half": tuple(rounded(word, near, sign) for word in NEAR for sign in SIGNS),
         "carried": carried,
         "over": tuple(_over(bound, i, word, sign) for i, word in enumerate(OVER) for sign in SIGNS),
         "under": tuple(_under(bound, i, word, sign) for i, word in enumerate(UNDER) for sign in SIGNS),
@@ -360,7 +394,7 @@ def _over(bound: Bounds, which: int, word: str, sign: str) -> Event:
         inflated = bound.terms * Fraction(2) ** (fmt.max_exponent - x.alignment_bits)
     fine, half = Fraction(2) ** unit, Fraction(2) ** (last - 1)
     least = largest + (0, fine, half, half + fine, 2 * half)[which]
-    below = (0, 2, 1, 2, -1)[which]
+    below = (0, 2, 1, 2, -x.result_bits - 1)[which]
     reason = "" if bound.most + (inflated if x.alignment_rounding != "truncate" else 0) >= least else TOO_SMALL
     if not reason and unit > last - below:
         reason = MANY_BITS
@@ -409,7 +443,9 @@ def _floors(bound: Bounds, floor: int) -> dict[str, Family]:
             Event(f"the largest term {word}", *_possible(lambda sure, step=step: at(step, sure), NO_FLOOR))
             for word, step in zip(ABOVE, (1, 0, -1, -2), strict=True)
         ),
-        "floor lost": tuple(Event(f"bits lost below the lowest alignment, {sign}", *_possible(lost, NO_FLOOR)) for sign in SIGNS),
+        "floor lost": tuple(
+            Event(f"bits lost below the lowest alignment, {sign}", *_possible(lost, NO_FLOOR)) for sign in SIGNS
+        ),
     }
 
 
@@ -450,7 +486,5 @@ def _pairs(bound: Bounds, inst: Instruction) -> dict[str, Family]:
             Event(f"terms of both signs cut, {word}", lost or ("" if _dropped(bound, False) >= takes else MANY_BITS), True)
             for word, takes in zip(ROUNDED_SHORT, (0, 2, 1, 2), strict=True)
         )
-        found["cut against"] = tuple(
-            Event(f"terms cut {word} the sum's sign", lost, True) for word in ("of", "against")
-        )
+        found["cut against"] = tuple(Event(f"terms cut {word} the sum's sign", lost, True) for word in ("of", "against"))
     return found

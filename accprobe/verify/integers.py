@@ -120,7 +120,9 @@ class IntegerTrace:
                 for name, where, codes in self._told(node, request[rows], a[rows], b[rows], c[rows]):
                     yield (i, name), rows[where], codes
 
-    def _told(self, node: FusedSum, request: Request, a: Integers, b: Integers, c: Integers) -> Iterator[tuple[str, Codes, Codes]]:
+    def _told(
+        self, node: FusedSum, request: Request, a: Integers, b: Integers, c: Integers
+    ) -> Iterator[tuple[str, Codes, Codes]]:
         total = np.zeros(len(c), np.int64)
         if node.products:
             for i, ks in enumerate(groups(node)):

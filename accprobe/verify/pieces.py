@@ -70,7 +70,10 @@ class Pieces:
             places = {low, high, (low + high) // 2, low - 1, low - 2}
             if self._bound.floor is not None:
                 places |= {self._bound.floor - i for i in range(limit + 3)}
-            yield (role,), [[(sign, s, t, place)] for place in sorted(places) for sign in (0, 1) for s, t in ((1, 1), (3, 3), (7, 5))]
+            yield (
+                (role,),
+                [[(sign, s, t, place)] for place in sorted(places) for sign in (0, 1) for s, t in ((1, 1), (3, 3), (7, 5))],
+            )
 
     def _levels(self, *roles: Role) -> list[int]:
         """Leading exponents that matter, where terms of these roles can be."""
@@ -111,8 +114,17 @@ class Pieces:
             for roles in self._tuples(4):
                 tops = self._levels(*roles[:2])[-3:]
                 cut = self._bits + 1
-                pairs = [(s, t) for s in ((0, cut), (1, cut), (0, cut + 1)) for t in ((0, cut), (1, cut), (1, cut + 1), (0, cut - 1))]
-                yield roles, [[(0, 1, 1, top), (1, 1, 1, top), (s, 1, 1, top - e), (t, 1, 1, top - f)] for top in tops for (s, e), (t, f) in pairs]
+                pairs = [
+                    (s, t) for s in ((0, cut), (1, cut), (0, cut + 1)) for t in ((0, cut), (1, cut), (1, cut + 1), (0, cut - 1))
+                ]
+                yield (
+                    roles,
+                    [
+                        [(0, 1, 1, top), (1, 1, 1, top), (s, 1, 1, top - e), (t, 1, 1, top - f)]
+                        for top in tops
+                        for (s, e), (t, f) in pairs
+                    ],
+                )
 
     def _about_half(self) -> Iterator[Rows]:
         """Leading numbers of few bits and of many, with what lies about half of the result's last unit; at the ends too."""
@@ -146,7 +158,12 @@ class Pieces:
         for roles in self._tuples(2):
             low, high = self._spans(roles[1])
             fmt = self._x.result
-            extreme = [[(sign, ones, 1, fmt.max_exponent - bits), (other, 1, 1, e)] for sign in (0, 1) for other in (0, 1) for e in (low, (low + high) // 2, high)]
+            extreme = [
+                [(sign, ones, 1, fmt.max_exponent - bits), (other, 1, 1, e)]
+                for sign in (0, 1)
+                for other in (0, 1)
+                for e in (low, (low + high) // 2, high)
+            ]
             yield roles, extreme
 
     def _small(self) -> Iterator[Rows]:
@@ -154,17 +171,54 @@ class Pieces:
         fmt, bits = self._x.result, self._x.result_bits
         low = fmt.min_exponent
         last = low - bits
-        single = [(1, low), (1, last), (1, last - 1), (1, last - 2), (3, last - 2), (3, last), (5, last - 1), (1, low - 1), (1, last + 1)]
-        single += [((1 << bits) - 1, last), ((1 << (bits + 2)) - 1, last - 2), ((1 << (bits + 1)) - 1, last - 1), ((1 << (bits + 2)) - 3, last - 2)]
-        pairs = [((1, low), (-1, last - i)) for i in range(3)] + [((1, low), (-3, last - 2)), ((1, last), (1, last - 1)), ((1, last), (-1, last - 2))]
-        pairs += [(((1 << bits) - 1, last), (1, last - i)) for i in (1, 2)] + [(((1 << bits) - 1, last), (3, last - 2)), ((3, last), (1, last - 1)), ((1, last), (-1, last - 1)), ((1, low - 1), (1, low - 1)), ((3, last), (-1, last)), ((1, low), (-1, low - 1))]
+        single = [
+            (1, low),
+            (1, last),
+            (1, last - 1),
+            (1, last - 2),
+            (3, last - 2),
+            (3, last),
+            (5, last - 1),
+            (1, low - 1),
+            (1, last + 1),
+        ]
+        single += [
+            ((1 << bits) - 1, last),
+            ((1 << (bits + 2)) - 1, last - 2),
+            ((1 << (bits + 1)) - 1, last - 1),
+            ((1 << (bits + 2)) - 3, last - 2),
+        ]
+        pairs = [((1, low), (-1, last - i)) for i in range(3)] + [
+            ((1, low), (-3, last - 2)),
+            ((1, last), (1, last - 1)),
+            ((1, last), (-1, last - 2)),
+        ]
+        pairs += [(((1 << bits) - 1, last), (1, last - i)) for i in (1, 2)] + [
+            (((1 << bits) - 1, last), (3, last - 2)),
+            ((3, last), (1, last - 1)),
+            ((1, last), (-1, last - 1)),
+            ((1, low - 1), (1, low - 1)),
+            ((3, last), (-1, last)),
+            ((1, low), (-1, low - 1)),
+        ]
         for role in self._roles:
             yield (role,), [[(sign, s, 1, e)] for s, e in single for sign in (0, 1)]
         for roles in self._tuples(2):
-            yield roles, [[(sign ^ (s < 0), abs(s), 1, e), (sign ^ (t < 0), abs(t), 1, f)] for (s, e), (t, f) in pairs for sign in (0, 1)]
+            yield (
+                roles,
+                [
+                    [(sign ^ (s < 0), abs(s), 1, e), (sign ^ (t < 0), abs(t), 1, f)]
+                    for (s, e), (t, f) in pairs
+                    for sign in (0, 1)
+                ],
+            )
         for roles in self._tuples(3, 1):
             rows = [[(sign, 1, 1, low), (1 - sign, 1, 1, last), (sign, s, 1, last - 2)] for s in (1, 2, 3) for sign in (0, 1)]
-            rows += [[(sign, 1, 1, low - 1), (sign, 1, 1, low - 1), (1 - sign, s, 1, last - 2)] for s in (1, 2, 3, 4) for sign in (0, 1)]
+            rows += [
+                [(sign, 1, 1, low - 1), (sign, 1, 1, low - 1), (1 - sign, s, 1, last - 2)]
+                for s in (1, 2, 3, 4)
+                for sign in (0, 1)
+            ]
             yield roles, rows
 
     def _at_the_floor(self) -> Iterator[Rows]:
@@ -181,5 +235,8 @@ class Pieces:
                     rows += [[(sign, 1, 1, top), (other, s, 1, place)] for s in (1, 3)]
             yield roles, rows
         for role in self._roles:
-            yield (role,), [[(sign, (1 << (top - cut + 1)) + 1, 1, cut - 1)] for top in tops for sign in (0, 1) if top - cut < WIDE]
+            yield (
+                (role,),
+                [[(sign, (1 << (top - cut + 1)) + 1, 1, cut - 1)] for top in tops for sign in (0, 1) if top - cut < WIDE],
+            )
             yield (role,), [[(sign, s, 1, cut + i)] for s in (1, 3, 5, 7) for i in range(-4, 3) for sign in (0, 1)]

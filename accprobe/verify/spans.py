@@ -247,7 +247,9 @@ def _significand(a: Format, b: Format) -> Fraction:
     """The largest of a product, normalised."""
     if max(a.mantissa_bits, b.mantissa_bits) > FEW_BITS:
         return 2 - Fraction(1, 2 ** max(a.mantissa_bits, b.mantissa_bits))
-    numbers = ([Fraction(x, 2**fmt.mantissa_bits) for x in range(2**fmt.mantissa_bits, 2 ** (fmt.mantissa_bits + 1))] for fmt in (a, b))
+    numbers = (
+        [Fraction(x, 2**fmt.mantissa_bits) for x in range(2**fmt.mantissa_bits, 2 ** (fmt.mantissa_bits + 1))] for fmt in (a, b)
+    )
     products = [x * y for x, y in product(*numbers)]
     return max(x / 2 if x >= 2 else x for x in products)
 
@@ -255,9 +257,7 @@ def _significand(a: Format, b: Format) -> Fraction:
 def _addend(fmt: Format, subnormals: Subnormals, arithmetic: FloatArithmetic) -> Span:
     low, lowest, m = fmt.min_exponent - fmt.mantissa_bits, _lowest_lead(fmt, subnormals), fmt.mantissa_bits
     least = lowest if arithmetic.alignment_bits is None else fmt.min_exponent
-    return Span(
-        (least, fmt.max_exponent), (lowest, fmt.max_exponent), low, largest_of(fmt), 2 - Fraction(1, 2**m), m + 1
-    )
+    return Span((least, fmt.max_exponent), (lowest, fmt.max_exponent), low, largest_of(fmt), 2 - Fraction(1, 2**m), m + 1)
 
 
 def _lowest_lead(fmt: Format, subnormals: Subnormals) -> int:

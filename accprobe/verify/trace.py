@@ -176,7 +176,7 @@ class _Told:
         yield "carry", *self._where(self._sums_something & (carry >= 0) & (carry <= most), 2 * carry + self._sign)
         table = np.array(steps(self._x, 1).codes)
         codes = table[np.clip(-carry, 0, len(table) - 1)]
-        deepest = self._x.alignment_bits or len(table)
+        deepest = self._x.alignment_bits or 1 << 20
         yield "cancel", *self._where(self._sums_something & (carry < 0) & (-carry <= deepest), codes)
         several = sum(sums.nonzero(role).sum(axis=0) for role in sums.terms) > 1
         top = {role: terms.exponents == sums.largest for role, terms in sums.terms.items()}
@@ -275,7 +275,9 @@ class _Told:
                 yield "odd", *self._where(fine & (low <= odd) & (odd <= high), code)
             yield "odd", *self._where(fine & (odd == n), len(ODD))
         self._lost_signs = [
-            np.logical_or.reduce([(lost[role] & (np.signbit(terms.values) == bool(sign))).any(axis=0) for role, terms in sums.terms.items()])
+            np.logical_or.reduce(
+                [(lost[role] & (np.signbit(terms.values) == bool(sign))).any(axis=0) for role, terms in sums.terms.items()]
+            )
             for sign in (0, 1)
         ]
         plus, minus = self._lost_signs

@@ -58,7 +58,9 @@ def _of_sum(model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b:
             continue
         fmt = inst.c if isinstance(leaf, Addend) else leaf.arithmetic.result
         pattern = c if isinstance(leaf, Addend) else _node(model, inst, leaf, a, b, c)
-        number = flushed(decode(fmt, pattern), fmt, model.subnormal_addend) if isinstance(leaf, Addend) else decode(fmt, pattern)
+        number = (
+            flushed(decode(fmt, pattern), fmt, model.subnormal_addend) if isinstance(leaf, Addend) else decode(fmt, pattern)
+        )
         role = "C" if isinstance(leaf, Addend) else "inner sum"
         terms.append((role, Term(number.kind, number.negative, number.value, number.exponent if number.value else None)))
     kinds = {(term.kind, term.negative) for _, term in terms if term.kind != "finite"}
@@ -128,7 +130,9 @@ def _step(shift: int, limit: int, coarse: bool, first: int = 0) -> str:
         return f"more than {limit}"
     if not coarse:
         return str(shift)
-    starts = sorted({s for s in (0, 1, 2, 3, 4, 8, 16, 32, 64) if first <= s < max(4, limit - 4)} | set(range(max(4, limit - 4), limit + 1)))
+    starts = sorted(
+        {s for s in (0, 1, 2, 3, 4, 8, 16, 32, 64) if first <= s < max(4, limit - 4)} | set(range(max(4, limit - 4), limit + 1))
+    )
     low = max(s for s in starts if s <= shift)
     high = min([s - 1 for s in starts if s > shift], default=limit)
     return str(low) if low == high else f"{low}-{high}"
@@ -185,7 +189,11 @@ def _rounded(x: FloatArithmetic, total: Fraction, unit: int | None) -> Iterator[
         near = last / 64 if unit is None else Fraction(2) ** (unit + 1)
         if rest and rest != last / 2 and abs(rest - last / 2) < near:
             yield f"rounded, just {'above' if rest > last / 2 else 'below'} half, {sign}"
-        away = {"RNE": place == "above half" or (place == "half" and kept % 2), "RU": total > 0 and rest, "RD": total < 0 and rest}
+        away = {
+            "RNE": place == "above half" or (place == "half" and kept % 2),
+            "RU": total > 0 and rest,
+            "RD": total < 0 and rest,
+        }
         if kept == 2 ** (bits + 1) - 1 and away.get(x.result_rounding):
             yield f"rounded up to the next power of two, {sign}"
         if top == fmt.max_exponent and kept == 2 ** (bits + 1) - 1:
