@@ -66,7 +66,8 @@ def verify_command(
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for --vectors and sim: devices.
 
-    Exit status: 0 nothing differs, 1 something does, or --coverage missed an event that can occur, 2 it could not be done, 130 interrupted.
+    Exit status: 0 nothing differs, 1 something does, or --coverage missed an event that can occur, 2 it could not be done,
+    130 interrupted.
 
     \b
     Examples:
@@ -117,7 +118,9 @@ def _against_device(
     data = {"models": models, "device": _described(device), "verified": [verified_data(row) for row in rows]}
     if rows or seen.finished:
         _print(form, data, lambda: [*heading(models, device), verification_table(rows)])
-    _exit(any(row.done.mismatches or (row.done.events and row.done.events.missing) for row in rows), seen, len(rows), len(chosen))
+    _exit(
+        any(row.done.mismatches or (row.done.events and row.done.events.missing) for row in rows), seen, len(rows), len(chosen)
+    )
 
 
 def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:

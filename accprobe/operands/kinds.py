@@ -237,7 +237,7 @@ def _extreme(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 
 def _fours(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """One pair of the largest and smallest integers for each four products, and C close to where a 32-bit sum overflows, or 0."""
+    """One pair of the largest and smallest integers for each four products; C close to where a 32-bit sum overflows, or 0."""
     a, b = (np.repeat(rng.choice(_ends(f), (n, -(-inst.k // 4))), 4, axis=1)[:, : inst.k] for f in (inst.a, inst.b))
     c = _extreme(inst, rng, n).c
     c[rng.random(n) < 0.5] = 0

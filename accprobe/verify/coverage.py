@@ -76,7 +76,7 @@ class Coverage:
         return tuple(event.name for event, hit in every if event and hit and event.impossible)
 
     def directed(self) -> Iterator[Request]:
-        """Operands made for what is missing now, a few hundred dot products at a time; what they do counts once they are asked."""
+        """Operands made for what is missing now, a few hundred dot products at a time; they count once they are asked."""
         made = covering(self._inst, self._model, self._seed)
         wanted = {
             (key, code): made.rows[key, code]
@@ -192,7 +192,7 @@ class _Search:
             for made in maker.every(list(known)):
                 taken = self._taken(i, made.request)
                 if made.numbers is not None and len(taken):
-                    known.append(made.numbers[taken])
+                    known.append(made.numbers.at(taken))
                 if not self._wanted(i):
                     break
 

@@ -65,10 +65,10 @@ class Maker:
 
     def on_terms(self, numbers: Numbers) -> Made:
         request, fits = self._placing.operands(numbers)
-        return Made(request[fits], numbers[fits])
+        return Made(request[fits], numbers.at(fits))
 
     def _spread(self, roles: tuple[Role, ...], numbers: Numbers) -> Numbers:
-        """Numbers [n, roles] on terms of these roles, [n, terms]; products here and there, the first and the last among them."""
+        """Numbers [n, roles] on terms of these roles, [n, terms]; the first product and the last among them."""
         n, width = len(numbers.negative), len(self._placing.roles)
         columns = {role: np.flatnonzero([own == role for own in self._placing.roles]) for role in set(roles)}
         start = {role: self._rng.integers(0, len(terms), n) for role, terms in columns.items()}
@@ -103,10 +103,9 @@ def classes(inst: Instruction, rng: np.random.Generator) -> Request:
     """Operands of every class beside one another, of both signs; the largest everywhere, with C of their product's size."""
     formats = {"A": inst.a, "B": inst.b, "C": inst.c}
     codes = {letter: codes_of(fmt) for letter, fmt in formats.items()}
-    rows: list[dict[str, tuple[str, int]]] = []
-    for trio in product(CLASSES, repeat=3):
-        if all(codes[letter][kind] for letter, kind in zip("ABC", trio, strict=True)):
-            rows.append({letter: (kind, 0) for letter, kind in zip("ABC", trio, strict=True)})
+    trios = (dict(zip("ABC", trio, strict=True)) for trio in product(CLASSES, repeat=3))
+    there = (trio for trio in trios if all(codes[letter][kind] for letter, kind in trio.items()))
+    rows = [{letter: (kind, 0) for letter, kind in trio.items()} for trio in there]
     for x, y in product("ABC", repeat=2):
         if codes[y]["infinity"] and not x == y == "C":
             rows += [{x: ("subnormal", 0), y + "'": ("infinity", 1)}] * 2

@@ -44,7 +44,7 @@ class Crowds:
         rng, width, inst = self._rng, self._width, self._inst
         few = {i + c for c in (1, 2, 4, 8, 16, 32, 64) for i in (-1, 0, 1)}
         counts = sorted((few | {3, width - 1, width}) & set(range(1, width + 1)))
-        styles = ("largest", "last random", "last even", "last half", "random", "wide", "one", "few")
+        styles: tuple[str, ...] = ("largest", "last random", "last even", "last half", "random", "wide", "one", "few")
         styles += ("kept", "cut", "tail", "tail", "cut tail", "uneven")
         table = [(*row, style) for style in styles for row in product(counts, self._levels, (0, 1), (False, True))]
         table *= -(-LEAST_DENSE // len(table))
@@ -54,7 +54,7 @@ class Crowds:
         last, tail = place == width - 1, np.isin(style, ("tail", "cut tail")) & (place >= count)
         beside = (place > 0) & np.isin(style, ("kept", "cut"))
         random, even, half, one = self._significands(n)
-        first, second = largest_significands(inst)
+        _, second = largest_significands(inst)
         largest = np.isin(style, ("largest", "tail")) | (np.isin(style, ("last random", "last even", "last half")) & ~last)
         a = np.select(
             [
@@ -84,7 +84,7 @@ class Crowds:
         return Numbers(signs, np.where(present, a, 0), b, exponent)
 
     def _significands(self, n: int) -> tuple[Whole, Whole, Whole, Whole]:
-        """Of full width, [n, terms]: random ones; of two bits; these and a bit at half of the result's last unit or below; the largest.
+        """Of full width, [n, terms]: random; of two bits; of these and one about half of the last unit; the largest.
 
         An inner sum's have as many bits as it keeps, or as a factor has.
         """
@@ -101,7 +101,7 @@ class Crowds:
         return random, even, half, largest
 
     def tails(self) -> Numbers:
-        """A term that leads, sometimes one that cancels it, and smaller ones of both signs about the last bits that are kept."""
+        """A term that leads, sometimes one that cancels it, and smaller ones of both signs about the last bits kept."""
         rng, n, width, inst = self._rng, TAILS, self._width, self._inst
         bits, cut = self._x.result_bits, self._cut
         level = rng.choice(np.array(self._levels), n)[:, None]

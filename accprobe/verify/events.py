@@ -8,7 +8,7 @@ have no operands (`hard`): a sum's result as a term of the next does not take ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import product
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum
-from accprobe.verify.spans import ROLES, Bounds, Role, bounds, largest_of
+from accprobe.verify.spans import ROLES, Bounds, Role, bounds
 
 Key = tuple[int, str]
 """The sum, as `nodes` has them, and the family; -1: the whole dot product."""
@@ -65,7 +65,7 @@ UNDER = (
     "below half of the smallest subnormal number",
 )
 UNDER_UNIT = (0, 2, 1, 2, 0, -1, 1, 0, 2, 1, 2)
-"""Bits below the smallest subnormal number's that each of UNDER takes; of the first and of "a subnormal number", see `_under`."""
+"""Bits below the smallest subnormal number's that each of UNDER takes; `_under` has those of the first and of the sixth."""
 
 SPECIAL = ("an infinity, positive", "an infinity, negative", "infinities of both signs", "a NaN")
 ODD = ((2, 2), (3, 3), (4, 7), (8, 15), (16, 31), (32, 1 << 30))
@@ -112,7 +112,7 @@ class Steps(NamedTuple):
 
 
 def steps(arithmetic: FloatArithmetic, first: int) -> Steps:
-    """Each number of bits down to two below the cut; where nothing is cut, each about the result's last bit, and fewer above."""
+    """Each number of bits down to two below the cut; where nothing is cut, each about the result's last bit, few above."""
     bits = arithmetic.alignment_bits
     if bits is not None:
         limit = bits + 2
@@ -199,20 +199,20 @@ def _of_sum(bound: Bounds, inst: Instruction) -> dict[str, Family]:
     return found | _pairs(bound, inst)
 
 
-def _possible(allowed: Callable[[bool], bool], reason: str) -> tuple[str, bool]:
-    """(why it is impossible, whether it is hard): allowed by the bounds of all operands, by those that are sure."""
-    return ("", not allowed(True)) if allowed(False) else (reason, False)
+def _possible(allowed: list[bool], reason: str) -> tuple[str, bool]:
+    """(why it is impossible, whether it is hard): allowed by the bounds of all operands, and by those that are sure."""
+    return ("", not allowed[True]) if allowed[False] else (reason, False)
 
 
 def _shifts(bound: Bounds) -> dict[str, Family]:
-    found = {}
+    found: dict[str, Family] = {}
     parts = steps(bound.arithmetic, 0)
     for role in bound.slots:
         reached = [bound.shifts(role, sure) for sure in (False, True)]
         found[f"shift {role}"] = tuple(
             Event(
                 f"{role} shifted {word}",
-                *_possible(lambda sure, r=range(low, high + 1): any(s in r for s in reached[sure]), TOO_FAR),
+                *_possible([any(low <= shift <= high for shift in shifts) for shifts in reached], TOO_FAR),
             )
             for word, (low, high) in zip(parts.words, parts.ends, strict=True)
         )
@@ -232,20 +232,14 @@ def _cuts(bound: Bounds) -> dict[str, Family]:
 
     for role, slots in bound.slots.items():
         if role != "product":
-            found[f"cut {role}"] = (Event(f"{role} cut", *_possible(lambda sure, role=role: cut(role, 1, sure), NO_BITS)),)
+            found[f"cut {role}"] = (Event(f"{role} cut", *_possible([cut(role, 1, sure) for sure in (False, True)], NO_BITS)),)
             continue
         n = slots.count
         counts = (0, 1 if n > 2 else -1, 2 if n > 3 else -1, 3 if n > 4 else -1, n - 1 if n > 1 else -1, n)
         found["cut products"] = tuple(
-            None if c < 0 else Event(word, *_possible(lambda sure, c=c: c == 0 or cut("product", c, sure), NO_BITS))
+            None if c < 0 else Event(word, *_possible([c == 0 or cut("product", c, sure) for sure in (False, True)], NO_BITS))
             for word, c in zip(CUT_PRODUCTS, counts, strict=True)
         )
-
-        def odd(count: int, sure: bool, span=slots.span, n=n) -> bool:
-            itself = not sure and span.width > bits
-            tops = [bound.reach("product", count, sure), *([span.exponents[1] + 1] if itself else [])]
-            lowest = span.leads[0] if sure else span.low
-            return count <= n and any(top is not None and top - bits >= lowest for top in tops)
 
         found["odd"] = (
             *(
@@ -253,15 +247,28 @@ def _cuts(bound: Bounds) -> dict[str, Family]:
                 if low > n
                 else Event(
                     f"{low if low == high else f'{low} or more'} products with the last kept bit set",
-                    *_possible(lambda sure, low=low: odd(low, sure), NO_BITS),
+                    *_possible([_odd(bound, low, sure) for sure in (False, True)], NO_BITS),
                 )
                 for low, high in ODD
             ),
-            Event("every product with the last kept bit set", *_possible(lambda sure: odd(n, sure), NO_BITS)),
+            Event(
+                "every product with the last kept bit set",
+                *_possible([_odd(bound, n, sure) for sure in (False, True)], NO_BITS),
+            ),
         )
     able = any(cut(role, 1, False) for role in bound.slots)
     found["lost zeros"] = tuple(Event(f"a sum of zero, {word}", "" if able else NO_BITS, True) for word in LOST)
     return found
+
+
+def _odd(bound: Bounds, count: int, sure: bool) -> bool:
+    """Whether so many products may have the last kept bit set."""
+    slots, bits = bound.slots["product"], bound.arithmetic.alignment_bits
+    assert bits is not None
+    itself = not sure and slots.span.width > bits
+    tops = [bound.reach("product", count, sure), *([slots.span.exponents[1] + 1] if itself else [])]
+    lowest = slots.span.leads[0] if sure else slots.span.low
+    return count <= slots.count and any(top is not None and top - bits >= lowest for top in tops)
 
 
 def _sizes(bound: Bounds) -> dict[str, Family]:
@@ -440,17 +447,18 @@ def _floors(bound: Bounds, floor: int) -> dict[str, Family]:
 
     return {
         "floor": tuple(
-            Event(f"the largest term {word}", *_possible(lambda sure, step=step: at(step, sure), NO_FLOOR))
+            Event(f"the largest term {word}", *_possible([at(step, sure) for sure in (False, True)], NO_FLOOR))
             for word, step in zip(ABOVE, (1, 0, -1, -2), strict=True)
         ),
         "floor lost": tuple(
-            Event(f"bits lost below the lowest alignment, {sign}", *_possible(lost, NO_FLOOR)) for sign in SIGNS
+            Event(f"bits lost below the lowest alignment, {sign}", *_possible([lost(sure) for sure in (False, True)], NO_FLOOR))
+            for sign in SIGNS
         ),
     }
 
 
 def _pairs(bound: Bounds, inst: Instruction) -> dict[str, Family]:
-    """Events that interact: bits that carries, cuts and cancellation bring to the rounding; C and the floor; sizes that only cancel."""
+    """Events that interact: bits that carries and cuts bring to the rounding; C and the floor; sizes that only cancel."""
     x, most = bound.arithmetic, bound.carry(True)
     bits, c = x.alignment_bits, bound.slots.get("C")
     shown = (0, most) if most else (0,)

@@ -1,7 +1,7 @@
 """What to put on the terms of a sum so that it does everything it can: a few numbers at places that matter.
 
-A row is a few numbers, each for a term of some role, the others zero. What a row comes to is not computed here: `trace` says which
-events it hits, and rows that hit nothing new are dropped.
+A row is a few numbers, each for a term of some role, the others zero. What it comes to is not computed here: `trace` says
+which events it hits, and rows that hit nothing new are dropped.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Pieces:
                     below += [[(1, 1, 1, half - 20)], [(0, 1, 1, half - 20)]]
                     for first, rest in product(leads, below):
                         if len(first) + len(rest) == length:
-                            rows += [[*first, *rest], [(1 - sign, *others) for sign, *others in (*first, *rest)]]
+                            rows += [[*first, *rest], [(1 - sign, one, other, at) for sign, one, other, at in (*first, *rest)]]
                 if rows:
                     yield roles, rows
         for roles in self._tuples(5, 1) if self._bound.terms > 4 else ():

@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from accprobe.evaluate.rounding import bit_length
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel, FusedSum, Subnormals
+from accprobe.model.tree import DotModel, FusedSum
 from accprobe.operands.request import Request
-from accprobe.verify.spans import ROLES, Role, role_of
+from accprobe.verify.spans import ROLES, role_of
 
 Whole = NDArray[np.int64]
 
-COLUMNS = tuple[Role, ...]
+Rows = NDArray[np.intp] | NDArray[np.bool_] | tuple[slice, slice | int]
 
 
 class Numbers(NamedTuple):
-    """(-1)^negative * first * second * 2^exponent, arrays of one shape; the factors of a product's significand. 0 where first is 0."""
+    """(-1)^negative * first * second * 2^exponent, arrays of one shape; first and second are significands of factors."""
 
     negative: Whole
     first: Whole
@@ -33,7 +33,8 @@ class Numbers(NamedTuple):
         whole = np.array(rows, np.int64)
         return cls(*np.moveaxis(whole, -1, 0))
 
-    def __getitem__(self, rows: object) -> Numbers:  # type: ignore[override]
+    def at(self, rows: Rows) -> Numbers:
+        """Some of them, as an array is indexed."""
         return Numbers(*(column[rows] for column in self.columns))
 
     @property
@@ -59,7 +60,7 @@ def encoded(fmt: Format, negative: Whole, significand: Whole, exponent: Whole) -
 class Placing:
     """Operands of one sum.
 
-    Its terms are columns: the products in their order, C, the inner sums. An inner sum's number is put on one of its products, or
+    Its terms are columns: the products in their order, C, the inner sums. A number of an inner sum is put on its products, or
     on C where that is below it and no product holds the number.
     """
 
@@ -73,14 +74,14 @@ class Placing:
         asked, fits = Request.zeros(inst, n), np.ones(n, bool)
         products = len(self._node.products)
         if products:
-            a, b, held = self._products(numbers[:, :products])
+            a, b, held = self._products(numbers.at((slice(None), slice(products))))
             ks = list(self._node.products)
             asked.a[:, ks], asked.b[:, ks] = a, b
             fits &= held.all(axis=1)
         if self._node.has_addend:
-            fits &= self._addend(asked, numbers[:, products], np.ones(n, bool))
+            fits &= self._addend(asked, numbers.at((slice(None), products)), np.ones(n, bool))
         for i, child in enumerate(self._node.children):
-            column = numbers[:, products + self._node.has_addend + i]
+            column = numbers.at((slice(None), products + self._node.has_addend + i))
             fits &= self._inner(asked, child, column)
         return asked, fits
 
@@ -129,7 +130,7 @@ class Placing:
         asked.a[rows[fits], ks[start[fits]]], asked.b[rows[fits], ks[start[fits]]] = a[fits], b[fits]
         left = np.flatnonzero(~done & (numbers.second == 1))
         if len(left):
-            done[left] = self._split(asked, ks, left, numbers[left])
+            done[left] = self._split(asked, ks, left, numbers.at(left))
         return done
 
     def _split(self, asked: Request, ks: Whole, rows: Whole, numbers: Numbers) -> NDArray[np.bool_]:

@@ -119,9 +119,8 @@ class Bounds:
     def reach(self, among: Role, count: int = 1, sure: bool = False) -> int | None:
         """The largest exponent that is there beside `count` terms of that role: another's or the floor; None: there is none."""
         tops = [] if self.floor is None else [self.floor]
-        for slots in self.slots.values():
-            if slots.count > (count if slots.role == among else 0):
-                tops.append((slots.sure if sure else slots.span).exponents[1])
+        others = (s for s in self.slots.values() if s.count > (count if s.role == among else 0))
+        tops += [(s.sure if sure else s.span).exponents[1] for s in others]
         return max(tops, default=None)
 
     def shifts(self, role: Role, sure: bool) -> set[int]:

@@ -113,7 +113,8 @@ class Sums:
         def exponents(counted: bool) -> Exponents:
             normalised = x.product_exponent == "normalised operands"
             of_a, of_b = (exponents_of(y, f, subnormals, normalised, counted) for y, f in ((a, inst.a), (b, inst.b)))
-            return np.maximum(of_a + of_b, np.int16(NOTHING))
+            summed: Exponents = np.maximum(of_a + of_b, np.int16(NOTHING))
+            return summed
 
         own = exponents(False)
         return Terms("product", whole, own, leads, exponents(True) if x.zero_terms == "aligned" else own)
@@ -176,5 +177,3 @@ def _cut(aligned: Floats, rounding: AlignmentRounding) -> Floats:
             whole = np.trunc(aligned)
             jammed = (whole != aligned) & (np.fmod(whole, 2.0) == 0)
             return np.where(jammed, whole + np.copysign(1.0, aligned), whole)
-        case _:
-            return np.rint(aligned)

@@ -81,7 +81,7 @@ def _of_operands(inst: Instruction, request: Request) -> Seen:
     every = np.arange(len(request))
     wide = np.broadcast_to(every[:, None], a.shape)
     kinds = len(CLASSES)
-    yield (-1, "classes"), wide, (c[:, None] * kinds + a) * kinds + b
+    yield (-1, "classes"), wide, ((c[:, None] * kinds + a) * kinds + b).astype(np.int16)
     subnormal, infinity, nan = (CLASSES.index(word) for word in ("subnormal", "infinity", "NaN"))
     by_letter = (a, b, c[:, None])
     has = [[(x == kind).any(axis=1) for x in by_letter] for kind in (subnormal, infinity)]
@@ -124,7 +124,7 @@ def _classified(fmt: Format, patterns: Bits) -> NDArray[np.uint8]:
     low = fmt.ignored_low_bits
     magnitude = _magnitudes(fmt, patterns)
     normal = fmt.dtype.type(1 << (fmt.mantissa_bits + low))
-    found = (magnitude != 0).astype(np.uint8)
+    found: NDArray[np.uint8] = (magnitude != 0).astype(np.uint8)
     found += magnitude >= normal
     found += magnitude >= fmt.largest
     found += magnitude > fmt.largest
@@ -283,8 +283,8 @@ class _Told:
         plus, minus = self._lost_signs
         zero = fine & (sums.total.magnitude == 0) & (plus | minus)
         yield "lost zeros", *self._where(zero, np.where(plus & minus, 2, minus.astype(np.int64)))
-        code = np.array((0, 1, 2, 2, 3))[self._rounded]
-        yield "cut rounded", *self._where(self._normal & plus & minus, code)
+        short = np.array((0, 1, 2, 2, 3))[self._rounded]
+        yield "cut rounded", *self._where(self._normal & plus & minus, short)
         own = np.where(self._sign == 1, minus, plus)
         against = np.where(self._sign == 1, plus, minus)
         yield "cut against", *self._where(self._sums_something & own, 0)

@@ -22,7 +22,7 @@ def told(model: DotModel, inst: Instruction, a: list[int], b: list[int], c: int)
         inside = {k for below in node.nodes() for k in below.products}
         has_c = any(below.has_addend for below in node.nodes())
         alone = all(zero for k, zero in leaves.items() if k not in inside)
-        no_c = has_c or decode(inst.c, c).value == 0 and decode(inst.c, c).kind == "finite"
+        no_c = has_c or (decode(inst.c, c).value == 0 and decode(inst.c, c).kind == "finite")
         if node is model.root or (alone and no_c):
             found |= {f"{label}: {name}" for name in _of_sum(model, inst, node, a, b, c)}
     return found
@@ -108,12 +108,12 @@ def _of_finite(x: FloatArithmetic, terms: list[tuple[str, Term]]) -> Iterator[st
         any_lost = any(w * unit != v for w, v in zip(whole, values, strict=True))
         values = [w * unit for w in whole]
     if floor is not None:
-        yield from _floor(largest - floor, top == floor, [t.negative for (_, t), l in zip(terms, lost, strict=True) if l])
+        yield from _floor(largest - floor, top == floor, [t.negative for (_, t), gone in zip(terms, lost, strict=True) if gone])
     total = sum(values, Fraction(0))
     if total == 0:
         if bits is None or not any_lost:
             yield "a sum of zero, exact cancellation"
-        if gone := {t.negative for (_, t), l in zip(terms, lost, strict=True) if l}:
+        if gone := {t.negative for (_, t), gone in zip(terms, lost, strict=True) if gone}:
             yield f"a sum of zero, {'terms of both signs' if len(gone) == 2 else SIGN[gone.pop()] + ' terms'} cut away"
         return
     lead = max(log2_floor(t.value) for _, t in terms if t.value)
@@ -154,10 +154,12 @@ def _largest(roles: list[str], first: list[int]) -> Iterator[str]:
 
 
 def _cut(roles: list[str], lost: list[bool], whole: list[int]) -> Iterator[str]:
-    yield from (f"{role} cut" for role in ("C", "inner sum") if any(r == role and l for r, l in zip(roles, lost, strict=True)))
+    yield from (
+        f"{role} cut" for role in ("C", "inner sum") if any(r == role and gone for r, gone in zip(roles, lost, strict=True))
+    )
     n = roles.count("product")
     if n:
-        count = sum(l for r, l in zip(roles, lost, strict=True) if r == "product")
+        count = sum(gone for r, gone in zip(roles, lost, strict=True) if r == "product")
         words = {0: "no product", n: "every product"}
         words |= {n - 1: "all products but one"} if n > 1 and count else {}
         yield words.get(count, {1: "1 product", 2: "2 products"}.get(count, "several products")) + " cut"

@@ -1,0 +1,121 @@
+"""Devices that no model of the grammar explains differ from it on the operands that cover the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.evaluate.rounding import encode
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.operands.request import Request
+from accprobe.report.report import Report
+from accprobe.verify.coverage import Coverage, cover
+
+H200 = {row.instruction: row.model for row in Report.load("h200").measured if row.model}
+FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
+F16 = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
+HALF = parse("mma.sync.m16n8k16.f16.f16.f16.f16")
+INT8 = parse("mma.sync.m16n8k32.s32.s8.s8.s32")
+
+Whole = NDArray[np.int64]
+
+
+@dataclass
+class Accumulator(SimulatedDevice):
+    """One fused sum of all products and C, whose aligned terms [n, K + 1] are added as `add` does."""
+
+    inst: Instruction
+    add: Callable[[Whole], Whole]
+
+    def __post_init__(self) -> None:
+        super().__init__({self.inst: H200[self.inst]})
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        model = H200[inst]
+        x = model.root.arithmetic
+        assert isinstance(x, FloatArithmetic)
+        with np.errstate(all="ignore"):
+            values = np.column_stack([inst.a.values(request.a) * inst.b.values(request.b), inst.c.values(request.c)])
+        usual = evaluate(model, inst, request)
+        exponents = inst.a.fields(request.a).exponent + inst.b.fields(request.b).exponent
+        exponents = np.column_stack([exponents, inst.c.fields(request.c).exponent]).astype(np.int64)
+        largest = np.where(values == 0, x.min_exponent or -500, exponents).max(axis=1)
+        fine = np.isfinite(values).all(axis=1) & (values != 0).any(axis=1)
+        exponent = np.where(fine, np.maximum(largest, x.min_exponent or -500) - x.alignment_bits, 0)
+        whole = np.trunc(np.where(fine[:, None], values, 0) * 2.0 ** -exponent[:, None].astype(float)).astype(np.int64)
+        total = self.add(whole)
+        changed = fine & (total != whole.sum(axis=1))
+        return np.where(changed, encode(total.astype(float), exponent, x), usual)
+
+
+def wrapped(bits: int) -> Callable[[Whole], Whole]:
+    def add(terms: Whole) -> Whole:
+        return (terms.sum(axis=1) + (1 << bits)) % (2 << bits) - (1 << bits)
+
+    return add
+
+
+def saturated(bits: int) -> Callable[[Whole], Whole]:
+    return lambda terms: np.clip(terms.sum(axis=1), 1 - (1 << bits), (1 << bits) - 1)
+
+
+def without_a_carry(terms: Whole) -> Whole:
+    """A carry is lost where 15 or more of the products have the last bit."""
+    return terms.sum(axis=1) - 2 * ((terms[:, :-1] & 1).sum(axis=1) >= 15)
+
+
+class OverflowBeforeRounding(SimulatedDevice):
+    """Whatever is larger than the largest number is infinite, though it be rounded to that."""
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        answers = super().dot(inst, request)
+        with np.errstate(all="ignore"):
+            exact = (inst.a.values(request.a) * inst.b.values(request.b)).sum(axis=1) + inst.c.values(request.c)
+        largest = answers & 0x7FFF == inst.d.largest
+        return np.where(largest & (np.abs(exact) > 65504), answers & 0x8000 | inst.d.infinity, answers).astype(inst.d.dtype)
+
+
+class GroupsOf17Bits(SimulatedDevice):
+    """Four products are added in 17 bits."""
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        products = inst.a.integers(request.a) * inst.b.integers(request.b)
+        groups = products.reshape(len(products), -1, 4).sum(axis=2)
+        kept = (groups + (1 << 16)) % (1 << 17) - (1 << 16)
+        return (super().dot(inst, request).astype(np.int64) + (kept - groups).sum(axis=1)).astype(np.uint32)
+
+
+DEVICES = {
+    "wraps one bit short": Accumulator(FP8, wrapped(13 + 6)),
+    "saturates one bit short": Accumulator(FP8, saturated(13 + 6)),
+    "f16 wraps one bit short": Accumulator(F16, wrapped(25 + 5)),
+    "a carry lost among 15 odd terms": Accumulator(F16, without_a_carry),
+    "overflow before rounding": OverflowBeforeRounding({HALF: H200[HALF]}),
+    "17-bit group sums": GroupsOf17Bits({INT8: H200[INT8]}),
+}
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_covering_operands_find_it(name: str) -> None:
+    device = DEVICES[name]
+    (inst,) = (inst for inst in (FP8, F16, HALF, INT8) if device.why_not(inst) is None)
+    model: DotModel = H200[inst]
+    differ = [
+        (device.dot(inst, request) != evaluate(model, inst, request)).any() for request in Coverage(inst, model).directed()
+    ]
+    assert any(differ)
+    assert cover(device, inst, model, 0).mismatches > 0
+
+
+@pytest.mark.parametrize("inst", [FP8, F16])
+def test_the_devices_of_this_test_are_the_model_otherwise(inst: Instruction) -> None:
+    done = cover(Accumulator(inst, wrapped(50)), inst, H200[inst], 1000)
+    assert (done.mismatches, done.events.missing) == (0, ())
