@@ -16,10 +16,11 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request, joined
 from accprobe.verify.covering import Maker, classes
-from accprobe.verify.events import Event, Family, Key, families
+from accprobe.verify.events import Event, EventFamily, Key
+from accprobe.verify.families import families
 from accprobe.verify.integers import IntegerTrace, integer_addends, integer_families, integer_operands
 from accprobe.verify.outcome import Advance, Events, Verification, silent
-from accprobe.verify.placing import Numbers
+from accprobe.verify.placing import TermNumbers
 from accprobe.verify.random import batches, compared
 from accprobe.verify.spans import bounds
 from accprobe.verify.trace import Trace
@@ -30,10 +31,10 @@ COVERING = "covering"
 AT_ONCE = 512
 """Dot products that are given at once."""
 
-KEPT = 256
+MODELS_KEPT = 256
 """Models whose dot products are kept."""
 
-Place = tuple[Key, int]
+EventPlace = tuple[Key, int]
 """An event: its family, and its code there."""
 
 
@@ -45,7 +46,7 @@ class Covering:
     """
 
     request: Request
-    rows: dict[Place, tuple[int, ...]]
+    rows: dict[EventPlace, tuple[int, ...]]
     tried: int
 
 
@@ -148,13 +149,13 @@ def _alike(inst: Instruction) -> Instruction:
     return replace(inst, name="dot product", family=FAMILIES[0], m=1, n=1, satfinite=False, a_registers=False, kind=None)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=MODELS_KEPT)
 def _covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
     return _Search(inst, model, seed).found()
 
 
-@lru_cache(maxsize=KEPT)
-def _families(inst: Instruction, model: DotModel) -> dict[Key, Family]:
+@lru_cache(maxsize=MODELS_KEPT)
+def _families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
     return integer_families(inst, model) if inst.is_integer else families(inst, model)
 
 
@@ -170,7 +171,7 @@ class _Search:
         self._rng = np.random.default_rng([seed, inst.k])
         self._trace, self._events = _trace(inst, model), _families(inst, model)
         self._parts: list[Request] = []
-        self._rows: dict[Place, tuple[int, ...]] = {}
+        self._rows: dict[EventPlace, tuple[int, ...]] = {}
         self._size = self._tried = 0
 
     def found(self) -> Covering:
@@ -185,7 +186,7 @@ class _Search:
 
     def _find_floats(self) -> None:
         self._taken(-1, classes(self._inst, self._rng))
-        alike: dict[object, list[Numbers]] = {}
+        alike: dict[object, list[TermNumbers]] = {}
         for i, (node, bound) in enumerate(zip(self._model.root.nodes(), bounds(self._inst, self._model), strict=True)):
             maker = Maker(self._inst, self._model, node, bound, self._rng)
             known = alike.setdefault(maker.likeness, [])
@@ -196,7 +197,7 @@ class _Search:
                 if not self._wanted(i):
                     break
 
-    def _wanted(self, i: int) -> set[Place]:
+    def _wanted(self, i: int) -> set[EventPlace]:
         """Events of that sum that no dot product has yet."""
         own = {key: events for key, events in self._events.items() if key[0] == i}
         every = {(key, code) for key, events in own.items() for code, e in enumerate(events) if e and not e.impossible}
@@ -204,7 +205,7 @@ class _Search:
 
     def _taken(self, i: int, request: Request) -> NDArray[np.intp]:
         """Rows that do what none before did: they are kept, the first and the last that do it."""
-        wanted, found = self._wanted(i), dict[Place, tuple[int, int]]()
+        wanted, found = self._wanted(i), dict[EventPlace, tuple[int, int]]()
         self._tried += len(request)
         for key, where, codes in self._trace.of(request, i) if len(request) else ():
             for code in {code for of, code in wanted if of == key}:

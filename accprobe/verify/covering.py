@@ -13,10 +13,10 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import Addend, DotModel, FusedSum, Product
 from accprobe.operands.request import Request, joined
 from accprobe.verify.crowds import Crowds
-from accprobe.verify.events import CLASSES
+from accprobe.verify.events import OPERAND_CLASSES
 from accprobe.verify.pieces import Pieces
-from accprobe.verify.placing import Numbers, Placing
-from accprobe.verify.spans import Bounds, Role, largest_of, lead_of, role_of
+from accprobe.verify.placing import Placing, TermNumbers
+from accprobe.verify.spans import Bounds, TermRole, largest_of, lead_of, term_role
 
 BATCH = 2048
 """Dot products that are made at once, before those that hit nothing new are dropped."""
@@ -30,7 +30,7 @@ class Made(NamedTuple):
     """Dot products made for one sum; `numbers` made them where they are numbers on its terms."""
 
     request: Request
-    numbers: Numbers | None = None
+    numbers: TermNumbers | None = None
 
 
 class Maker:
@@ -45,12 +45,12 @@ class Maker:
         """The same of sums for which the same numbers do the same."""
         return self._node.arithmetic, self._placing.roles
 
-    def every(self, known: list[Numbers]) -> Iterator[Made]:
+    def every(self, known: list[TermNumbers]) -> Iterator[Made]:
         """Those that hit most come first; known: numbers that did much in a sum like this."""
         roles = self._placing.roles
         if known:
             yield self.on_terms(
-                Numbers(*(np.concatenate(columns) for columns in zip(*(x.columns for x in known), strict=True)))
+                TermNumbers(*(np.concatenate(columns) for columns in zip(*(x.columns for x in known), strict=True)))
             )
         yield Made(specials(self._inst, self._node, self._rng))
         crowds = Crowds(self._bound, self._inst, roles, self._rng)
@@ -58,21 +58,21 @@ class Maker:
             yield self.on_terms(numbers)
         for some, rows in Pieces(self._bound, self._inst).every():
             for start in range(0, len(rows), BATCH):
-                yield self.on_terms(self._spread(some, Numbers.of(rows[start : start + BATCH])))
+                yield self.on_terms(self._spread(some, TermNumbers.of(rows[start : start + BATCH])))
         for _ in range(ROUNDS):
             yield self.on_terms(crowds.tails())
             yield self.on_terms(crowds.dense())
 
-    def on_terms(self, numbers: Numbers) -> Made:
+    def on_terms(self, numbers: TermNumbers) -> Made:
         request, fits = self._placing.operands(numbers)
         return Made(request[fits], numbers.at(fits))
 
-    def _spread(self, roles: tuple[Role, ...], numbers: Numbers) -> Numbers:
+    def _spread(self, roles: tuple[TermRole, ...], numbers: TermNumbers) -> TermNumbers:
         """Numbers [n, roles] on terms of these roles, [n, terms]; the first product and the last among them."""
         n, width = len(numbers.negative), len(self._placing.roles)
         columns = {role: np.flatnonzero([own == role for own in self._placing.roles]) for role in set(roles)}
         start = {role: self._rng.integers(0, len(terms), n) for role, terms in columns.items()}
-        found = Numbers(*(np.full((n, width), value, np.int64) for value in (0, 0, 1, 0)))
+        found = TermNumbers(*(np.full((n, width), value, np.int64) for value in (0, 0, 1, 0)))
         for j, role in enumerate(roles):
             term = columns[role][(start[role] + roles[:j].count(role)) % len(columns[role])]
             for whole, column in zip(found.columns, numbers.columns, strict=True):
@@ -103,7 +103,7 @@ def classes(inst: Instruction, rng: np.random.Generator) -> Request:
     """Operands of every class beside one another, of both signs; the largest everywhere, with C of their product's size."""
     formats = {"A": inst.a, "B": inst.b, "C": inst.c}
     codes = {letter: codes_of(fmt) for letter, fmt in formats.items()}
-    trios = (dict(zip("ABC", trio, strict=True)) for trio in product(CLASSES, repeat=3))
+    trios = (dict(zip("ABC", trio, strict=True)) for trio in product(OPERAND_CLASSES, repeat=3))
     there = (trio for trio in trios if all(codes[letter][kind] for letter, kind in trio.items()))
     rows = [{letter: (kind, 0) for letter, kind in trio.items()} for trio in there]
     for x, y in product("ABC", repeat=2):
@@ -140,7 +140,7 @@ def _extremes(inst: Instruction, rng: np.random.Generator) -> Request:
 def specials(inst: Instruction, node: FusedSum, rng: np.random.Generator) -> Request:
     """An infinity or a NaN on each kind of term, and infinities of both signs on each two of them."""
     slots: list[list[Product | Addend]] = [[term] if not isinstance(term, FusedSum) else _leaves(term) for term in node.terms]
-    by_role = {role_of(term): i for i, term in enumerate(node.terms)}
+    by_role = {term_role(term): i for i, term in enumerate(node.terms)}
     chosen = sorted({*by_role.values(), 0, len(node.terms) - 1})
     rows: list[Request] = []
     for i in chosen:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.isa.instructions import Instruction
-from accprobe.verify.placing import Numbers, Whole
-from accprobe.verify.spans import FEW_BITS, Bounds, Role
+from accprobe.verify.placing import TermNumbers, Whole
+from accprobe.verify.spans import FEW_BITS, Bounds, TermRole
 
 LEAST_DENSE = 768
 """Dot products of many terms of one size, at least."""
@@ -24,7 +24,7 @@ MOST_BITS = 30
 class Crowds:
     """Numbers [n, terms] for a sum whose terms have these roles."""
 
-    def __init__(self, bound: Bounds, inst: Instruction, roles: tuple[Role, ...], rng: np.random.Generator) -> None:
+    def __init__(self, bound: Bounds, inst: Instruction, roles: tuple[TermRole, ...], rng: np.random.Generator) -> None:
         self._rng, self._bound, self._inst = rng, bound, inst
         self._width, self._x = len(roles), bound.arithmetic
         self._role = np.array(roles)
@@ -36,7 +36,7 @@ class Crowds:
             {min(high, max(low, level)) for level in above} | {min(max(s.leads[1] for s in spans), low + self._cut + 1)}
         )
 
-    def dense(self) -> Numbers:
+    def dense(self) -> TermNumbers:
         """Terms of one size and sign: of the largest significands, but for the last, of random ones, of few bits.
 
         Or some lie a little lower; or where the last bit is kept, or is cut, or where half of the result's last unit is.
@@ -81,7 +81,7 @@ class Crowds:
         exponent -= np.where(lower, rng.integers(0, np.where(last, 8, 2), (n, width)), 0)
         present = (place < count) | (tail & (rng.random((n, width)) < 0.5))
         signs = np.where(beside | tail, rng.integers(0, 2, (n, width)), sign)
-        return Numbers(signs, np.where(present, a, 0), b, exponent)
+        return TermNumbers(signs, np.where(present, a, 0), b, exponent)
 
     def _significands(self, n: int) -> tuple[Whole, Whole, Whole, Whole]:
         """Of full width, [n, terms]: random; of two bits; of these and one about half of the last unit; the largest.
@@ -100,7 +100,7 @@ class Crowds:
         largest = np.where((self._role == "product") | coarse, first, (np.int64(2) << bits) - 1)
         return random, even, half, largest
 
-    def tails(self) -> Numbers:
+    def tails(self) -> TermNumbers:
         """A term that leads, sometimes one that cancels it, and smaller ones of both signs about the last bits kept."""
         rng, n, width, inst = self._rng, TAILS, self._width, self._inst
         bits, cut = self._x.result_bits, self._cut
@@ -118,9 +118,9 @@ class Crowds:
         negative = rng.integers(0, 2, (n, width))
         of_leader = np.take_along_axis(negative, np.argmin(order, axis=1)[:, None], axis=1)
         negative = np.where(first & (order == 1), 1 - of_leader, negative)
-        return Numbers(negative, np.where(first | (rng.random((n, width)) < share), a, 0), b, exponent)
+        return TermNumbers(negative, np.where(first | (rng.random((n, width)) < share), a, 0), b, exponent)
 
-    def zeros(self) -> Numbers:
+    def zeros(self) -> TermNumbers:
         """Zeros of one sign, of the other, and of both; inner sums' by numbers too small for them."""
         n, width, fmt = 32, self._width, self._x.result
         signs = self._rng.integers(0, 2, (n, width))
@@ -129,7 +129,9 @@ class Crowds:
         quantum = fmt.min_exponent - self._x.result_bits
         tiny = np.array([smallest, smallest + 1, quantum - 1, quantum - 2, fmt.min_exponent - 1, max(smallest, quantum - 3)])
         first = np.broadcast_to((self._role == "inner sum") & (np.arange(n) >= 8)[:, None], (n, width)).astype(np.int64)
-        return Numbers(signs, first, np.ones((n, width), np.int64), np.broadcast_to(self._rng.choice(tiny, (n, 1)), (n, width)))
+        return TermNumbers(
+            signs, first, np.ones((n, width), np.int64), np.broadcast_to(self._rng.choice(tiny, (n, 1)), (n, width))
+        )
 
 
 def largest_significands(inst: Instruction) -> tuple[int, int]:

@@ -18,8 +18,8 @@ from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FusedSum, IntegerArithmetic
 from accprobe.operands.request import Request
-from accprobe.verify.events import SIGNS, Event, Family, Key, labels
-from accprobe.verify.trace import Codes, Seen
+from accprobe.verify.events import SIGNS, Event, EventFamily, Key, labels
+from accprobe.verify.trace import EventCodes, Seen
 
 GROUP_OF = 4
 """Products."""
@@ -50,19 +50,19 @@ def extremes(inst: Instruction) -> list[tuple[int, int]]:
     return list(dict.fromkeys((a, b) for a in ends(inst.a) for b in ends(inst.b)))
 
 
-def groups(node: FusedSum) -> list[tuple[int, ...]]:
+def fours(node: FusedSum) -> list[tuple[int, ...]]:
     """The sum's products in fours, and all of them."""
     ks = node.products
     fours = [ks[i : i + GROUP_OF] for i in range(0, len(ks), GROUP_OF)]
     return fours if len(fours) == 1 else [*fours, ks]
 
 
-def integer_families(inst: Instruction, model: DotModel) -> dict[Key, Family]:
+def integer_families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
     """All events of an integer model."""
     products = [a * b for a, b in extremes(inst)]
     reached: dict[int, tuple[int, int]] = {}
     low, high = ends(inst.c)
-    found: dict[Key, Family] = {(-1, "C"): tuple(Event(f"operands: C {value}") for value in _addends(inst.c))}
+    found: dict[Key, EventFamily] = {(-1, "C"): tuple(Event(f"operands: C {value}") for value in _addends(inst.c))}
     for i, (name, node) in enumerate(zip(labels(model.root), model.root.nodes(), strict=True)):
         assert isinstance(node.arithmetic, IntegerArithmetic)
         count = len(node.products)
@@ -73,7 +73,7 @@ def integer_families(inst: Instruction, model: DotModel) -> dict[Key, Family]:
         reached[id(node)] = (least, most) if first <= least and most <= last else (first, last)
         if count:
             found[i, "groups"] = tuple(
-                Event(f"{name}: products {ks[0]}-{ks[-1]} all {a} × {b}") for ks in groups(node) for a, b in extremes(inst)
+                Event(f"{name}: products {ks[0]}-{ks[-1]} all {a} × {b}") for ks in fours(node) for a, b in extremes(inst)
             )
             top = max(-own[0], own[1]).bit_length() - 1
             found[i, "bits"] = tuple(
@@ -122,10 +122,10 @@ class IntegerTrace:
 
     def _told(
         self, node: FusedSum, request: Request, a: Integers, b: Integers, c: Integers
-    ) -> Iterator[tuple[str, Codes, Codes]]:
+    ) -> Iterator[tuple[str, EventCodes, EventCodes]]:
         total = np.zeros(len(c), np.int64)
         if node.products:
-            for i, ks in enumerate(groups(node)):
+            for i, ks in enumerate(fours(node)):
                 for j, (x, y) in enumerate(self._extremes):
                     rows = np.flatnonzero((a[:, ks] == x).all(axis=1) & (b[:, ks] == y).all(axis=1))
                     yield "groups", rows, np.full(len(rows), i * len(self._extremes) + j)
@@ -160,7 +160,7 @@ def integer_operands(inst: Instruction, node: FusedSum) -> Request:
     first, last = ends(node.arithmetic.result)
     ks = node.products or tuple(k for below in node.nodes() for k in below.products)
     for a, b in extremes(inst):
-        rows += [(group, a, b, 0) for group in (groups(node) if node.products else [])]
+        rows += [(group, a, b, 0) for group in (fours(node) if node.products else [])]
         rows += [(ks[:count], x, y, 0) for count in range(1, len(ks) + 1) for x, y in ((a, b), (a // 2, b))]
         rows += [(ks[:1], a >> i, b >> j, 0) for i in range(inst.a.bits) for j in (0, 3)]
         for end, step in product((first, last), (-3, -2, -1, 0, 1, 2, 3)):

@@ -11,15 +11,15 @@ from itertools import product
 
 from accprobe.isa.instructions import Instruction
 from accprobe.verify.events import steps
-from accprobe.verify.spans import ROLES, Bounds, Role
+from accprobe.verify.spans import ROLES, Bounds, TermRole
 
 Number = tuple[int, int, int, int]
 """negative, two factors of its significand, exponent."""
 
-Rows = tuple[tuple[Role, ...], list[list[Number]]]
+RoleRows = tuple[tuple[TermRole, ...], list[list[Number]]]
 """Roles, and for each row a number for each."""
 
-WIDE = 30
+WIDE_BITS = 30
 """Bits of a significand that fits in an integer beside another."""
 
 
@@ -32,7 +32,7 @@ class Pieces:
         self._reach = self._bits if self._bits is not None else self._x.result_bits + 2
         self._roles = [role for role in ROLES if role in bound.slots]
 
-    def every(self) -> Iterator[Rows]:
+    def every(self) -> Iterator[RoleRows]:
         """Row after row, those first that hit most."""
         yield from self._apart()
         yield from self._cancelling()
@@ -40,7 +40,7 @@ class Pieces:
         yield from self._small()
         yield from self._at_the_floor()
 
-    def _tuples(self, length: int, most_others: int = 2) -> Iterator[tuple[Role, ...]]:
+    def _tuples(self, length: int, most_others: int = 2) -> Iterator[tuple[TermRole, ...]]:
         """Roles of so many terms; all but a few are products where there are as many."""
         for roles in product(self._roles, repeat=length):
             counts = {role: roles.count(role) for role in self._roles}
@@ -49,10 +49,10 @@ class Pieces:
             if length - counts.get("product", 0) <= most_others or "product" not in counts:
                 yield roles
 
-    def _spans(self, role: Role) -> tuple[int, int]:
+    def _spans(self, role: TermRole) -> tuple[int, int]:
         return self._bound.slots[role].sure.exponents
 
-    def _apart(self) -> Iterator[Rows]:
+    def _apart(self) -> Iterator[RoleRows]:
         """Two terms by every shift; and one term below the floor."""
         limit = steps(self._x, 0).ends[-1][0]
         for big, small in self._tuples(2) if self._bound.terms > 1 else ():
@@ -75,7 +75,7 @@ class Pieces:
                 [[(sign, s, t, place)] for place in sorted(places) for sign in (0, 1) for s, t in ((1, 1), (3, 3), (7, 5))],
             )
 
-    def _levels(self, *roles: Role) -> list[int]:
+    def _levels(self, *roles: TermRole) -> list[int]:
         """Leading exponents that matter, where terms of these roles can be."""
         x, bound = self._x, self._bound
         fmt = x.result
@@ -85,7 +85,7 @@ class Pieces:
         places |= {fmt.min_exponent, fmt.min_exponent + 1, 0}
         return sorted(place for place in places if low <= place <= high)
 
-    def _cancelling(self) -> Iterator[Rows]:
+    def _cancelling(self) -> Iterator[RoleRows]:
         """M - M, with every smaller term beside it, or as the difference of two."""
         wanted = [*range(1, self._reach + 2)]
         for roles in self._tuples(2):
@@ -97,7 +97,7 @@ class Pieces:
                     rows.append([(sign, 1, 1, top), (1 - sign, (1 << depth) - 1, 1, top - depth)])
                     rows.append([(sign, 1, 1, top), (1 - sign, (1 << depth) + 1, 1, top - depth)])
                 i, j = depth // 2, depth - depth // 2
-                if i and j < WIDE:
+                if i and j < WIDE_BITS:
                     one, other = (1 << i) + 1, (1 << j) + 1
                     rows.append([(sign, one, other, top - depth), (1 - sign, one * other - 1, 1, top - depth)])
                     rows.append([(1 - sign, one, other, top - depth), (sign, one * other - 1, 1, top - depth)])
@@ -126,7 +126,7 @@ class Pieces:
                     ],
                 )
 
-    def _about_half(self) -> Iterator[Rows]:
+    def _about_half(self) -> Iterator[RoleRows]:
         """Leading numbers of few bits and of many, with what lies about half of the result's last unit; at the ends too."""
         bits = self._x.result_bits
         ones, odd = (1 << (bits + 1)) - 1, (1 << bits) + 1
@@ -166,7 +166,7 @@ class Pieces:
             ]
             yield roles, extreme
 
-    def _small(self) -> Iterator[Rows]:
+    def _small(self) -> Iterator[RoleRows]:
         """Sums about the smallest normal number, and about the smallest subnormal one."""
         fmt, bits = self._x.result, self._x.result_bits
         low = fmt.min_exponent
@@ -221,7 +221,7 @@ class Pieces:
             ]
             yield roles, rows
 
-    def _at_the_floor(self) -> Iterator[Rows]:
+    def _at_the_floor(self) -> Iterator[RoleRows]:
         """Terms about the lowest alignment, with bits below its cut."""
         floor = self._bound.floor
         if floor is None or self._bits is None:
@@ -237,6 +237,6 @@ class Pieces:
         for role in self._roles:
             yield (
                 (role,),
-                [[(sign, (1 << (top - cut + 1)) + 1, 1, cut - 1)] for top in tops for sign in (0, 1) if top - cut < WIDE],
+                [[(sign, (1 << (top - cut + 1)) + 1, 1, cut - 1)] for top in tops for sign in (0, 1) if top - cut < WIDE_BITS],
             )
             yield (role,), [[(sign, s, 1, cut + i)] for s in (1, 3, 5, 7) for i in range(-4, 3) for sign in (0, 1)]

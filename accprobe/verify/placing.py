@@ -12,14 +12,14 @@ from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FusedSum
 from accprobe.operands.request import Request
-from accprobe.verify.spans import ROLES, role_of
+from accprobe.verify.spans import ROLES, term_role
 
 Whole = NDArray[np.int64]
 
-Rows = NDArray[np.intp] | NDArray[np.bool_] | tuple[slice, slice | int]
+Indices = NDArray[np.intp] | NDArray[np.bool_] | tuple[slice, slice | int]
 
 
-class Numbers(NamedTuple):
+class TermNumbers(NamedTuple):
     """(-1)^negative * first * second * 2^exponent, arrays of one shape; first and second are significands of factors."""
 
     negative: Whole
@@ -28,14 +28,14 @@ class Numbers(NamedTuple):
     exponent: Whole
 
     @classmethod
-    def of(cls, rows: list[list[tuple[int, int, int, int]]]) -> Numbers:
+    def of(cls, rows: list[list[tuple[int, int, int, int]]]) -> TermNumbers:
         """From one (negative, first, second, exponent) a number."""
         whole = np.array(rows, np.int64)
         return cls(*np.moveaxis(whole, -1, 0))
 
-    def at(self, rows: Rows) -> Numbers:
+    def at(self, rows: Indices) -> TermNumbers:
         """Some of them, as an array is indexed."""
-        return Numbers(*(column[rows] for column in self.columns))
+        return TermNumbers(*(column[rows] for column in self.columns))
 
     @property
     def columns(self) -> tuple[Whole, ...]:
@@ -66,9 +66,9 @@ class Placing:
 
     def __init__(self, inst: Instruction, model: DotModel, node: FusedSum, rng: np.random.Generator) -> None:
         self._inst, self._model, self._node, self._rng = inst, model, node, rng
-        self.roles = tuple(sorted((role_of(term) for term in node.terms), key=ROLES.index))
+        self.roles = tuple(sorted((term_role(term) for term in node.terms), key=ROLES.index))
 
-    def operands(self, numbers: Numbers) -> tuple[Request, NDArray[np.bool_]]:
+    def operands(self, numbers: TermNumbers) -> tuple[Request, NDArray[np.bool_]]:
         """Numbers [n, terms] as n dot products, and which of them hold them all."""
         inst, n = self._inst, len(numbers.negative)
         asked, fits = Request.zeros(inst, n), np.ones(n, bool)
@@ -85,7 +85,7 @@ class Placing:
             fits &= self._inner(asked, child, column)
         return asked, fits
 
-    def _products(self, numbers: Numbers) -> tuple[Bits, Bits, NDArray[np.bool_]]:
+    def _products(self, numbers: TermNumbers) -> tuple[Bits, Bits, NDArray[np.bool_]]:
         inst, subnormals = self._inst, self._model.subnormal_operands
         negative, first, second, exponent = numbers
         most = [(1 << (fmt.mantissa_bits + 1)) - 1 for fmt in (inst.a, inst.b)]
@@ -107,13 +107,13 @@ class Placing:
         b, fits_b = encoded(inst.b, flip, second, exponent - of_a)
         return a, b, (first == 0) | (found & fits_a & fits_b)
 
-    def _addend(self, asked: Request, numbers: Numbers, where: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _addend(self, asked: Request, numbers: TermNumbers, where: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """C set there (in place); which of the numbers it holds."""
         c, fits = encoded(self._inst.c, numbers.negative, numbers.first * numbers.second, numbers.exponent)
         asked.c[where] = c[where]
         return fits
 
-    def _inner(self, asked: Request, node: FusedSum, numbers: Numbers) -> NDArray[np.bool_]:
+    def _inner(self, asked: Request, node: FusedSum, numbers: TermNumbers) -> NDArray[np.bool_]:
         """Numbers that a sum below gives: one product, or C, or several products that have some of the bits each (in place)."""
         inner = list(node.nodes())
         ks = np.array(next((below.products for below in inner[::-1] if below.products), ()))
@@ -133,7 +133,7 @@ class Placing:
             done[left] = self._split(asked, ks, left, numbers.at(left))
         return done
 
-    def _split(self, asked: Request, ks: Whole, rows: Whole, numbers: Numbers) -> NDArray[np.bool_]:
+    def _split(self, asked: Request, ks: Whole, rows: Whole, numbers: TermNumbers) -> NDArray[np.bool_]:
         """Numbers as sums of products, each with as many of the bits as a factor holds (in place)."""
         width = self._inst.a.mantissa_bits + 1
         parts = -(-int(bit_length(numbers.first).max()) // width)
@@ -142,7 +142,7 @@ class Placing:
         done = np.ones(len(rows), bool)
         for i in range(parts):
             piece = (numbers.first >> (i * width)) & ((1 << width) - 1)
-            a, b, fits = self._products(Numbers(numbers.negative, piece, numbers.second, numbers.exponent + i * width))
+            a, b, fits = self._products(TermNumbers(numbers.negative, piece, numbers.second, numbers.exponent + i * width))
             asked.a[rows, ks[i]], asked.b[rows, ks[i]] = a, b
             done &= fits
         return done

@@ -19,19 +19,19 @@ from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, Subnormals, Term
 
-Role = Literal["product", "C", "inner sum"]
+TermRole = Literal["product", "C", "inner sum"]
 
-ROLES: tuple[Role, ...] = ("product", "C", "inner sum")
+ROLES: tuple[TermRole, ...] = ("product", "C", "inner sum")
 
 FEW_BITS = 4
 """Up to so many fraction bits, all products of two significands are looked at."""
 
 
-def role_of(term: Term) -> Role:
+def term_role(term: Term) -> TermRole:
     return "product" if isinstance(term, Product) else "C" if isinstance(term, Addend) else "inner sum"
 
 
-class Span(NamedTuple):
+class TermSpan(NamedTuple):
     """Finite terms that are not zero.
 
     exponents: the least and the largest with which they take part in the alignment. leads: of their leading bits. low: of the
@@ -47,13 +47,13 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Slots:
+class TermsOfRole:
     """Terms of one role: how many, and their bounds; `sure` is within `span`."""
 
-    role: Role
+    role: TermRole
     count: int
-    span: Span
-    sure: Span
+    span: TermSpan
+    sure: TermSpan
     infinite: bool
     nan: bool
     negative_zero: bool
@@ -66,9 +66,9 @@ class Bounds:
         arithmetic = node.arithmetic
         assert isinstance(arithmetic, FloatArithmetic)
         self.arithmetic, self.terms = arithmetic, len(node.terms)
-        self.slots: dict[Role, Slots] = {slots.role: slots for slots in _slots(inst, model, node, inner)}
+        self.slots: dict[TermRole, TermsOfRole] = {slots.role: slots for slots in _slots(inst, model, node, inner)}
 
-    def spans(self, sure: bool = False) -> list[Span]:
+    def spans(self, sure: bool = False) -> list[TermSpan]:
         """One for every term."""
         return [s.sure if sure else s.span for s in self.slots.values() for _ in range(s.count)]
 
@@ -116,14 +116,14 @@ class Bounds:
             total += largest
         return lead_of(total)
 
-    def reach(self, among: Role, count: int = 1, sure: bool = False) -> int | None:
+    def reach(self, among: TermRole, count: int = 1, sure: bool = False) -> int | None:
         """The largest exponent that is there beside `count` terms of that role: another's or the floor; None: there is none."""
         tops = [] if self.floor is None else [self.floor]
         others = (s for s in self.slots.values() if s.count > (count if s.role == among else 0))
         tops += [(s.sure if sure else s.span).exponents[1] for s in others]
         return max(tops, default=None)
 
-    def shifts(self, role: Role, sure: bool) -> set[int]:
+    def shifts(self, role: TermRole, sure: bool) -> set[int]:
         """By how much terms of that role can lie below what they are aligned to."""
         own = self._span(role, sure).exponents
         others = [] if self.floor is None else [(self.floor, self.floor)]
@@ -171,7 +171,7 @@ class Bounds:
             return self.unit < x.result.min_exponent
         return self.unit < x.result.min_exponent - x.result_bits
 
-    def _span(self, role: Role, sure: bool) -> Span:
+    def _span(self, role: TermRole, sure: bool) -> TermSpan:
         return self.slots[role].sure if sure else self.slots[role].span
 
 
@@ -194,7 +194,7 @@ def bounds(inst: Instruction, model: DotModel) -> list[Bounds]:
     return list(found.values())
 
 
-def _slots(inst: Instruction, model: DotModel, node: FusedSum, inner: list[Bounds]) -> Iterator[Slots]:
+def _slots(inst: Instruction, model: DotModel, node: FusedSum, inner: list[Bounds]) -> Iterator[TermsOfRole]:
     arithmetic = node.arithmetic
     assert isinstance(arithmetic, FloatArithmetic)
     formats = (inst.a, inst.b)
@@ -202,22 +202,22 @@ def _slots(inst: Instruction, model: DotModel, node: FusedSum, inner: list[Bound
         span = _products(formats, model.subnormal_operands, arithmetic)
         infinite = any(fmt.infinity is not None for fmt in formats)
         nan = any(fmt.specials != "none" for fmt in formats)
-        yield Slots("product", len(node.products), span, span, infinite, nan, True)
+        yield TermsOfRole("product", len(node.products), span, span, infinite, nan, True)
     if node.has_addend:
         span = _addend(inst.c, model.subnormal_addend, arithmetic)
-        yield Slots("C", 1, span, span, inst.c.infinity is not None, inst.c.specials != "none", True)
+        yield TermsOfRole("C", 1, span, span, inst.c.infinity is not None, inst.c.specials != "none", True)
     if inner:
         results = [_result(child, arithmetic) for child in inner]
         infinite = any(child.infinite for child in inner)
         nan = any(child.nan or child.infinite for child in inner)
         negative_zero = all(child.negative_zero for child in inner)
         widest, narrowest = (_joined([x[i] for x in results], sure=bool(i)) for i in (0, 1))
-        yield Slots("inner sum", len(inner), widest, narrowest, infinite, nan, negative_zero)
+        yield TermsOfRole("inner sum", len(inner), widest, narrowest, infinite, nan, negative_zero)
 
 
-def _joined(spans: list[Span], sure: bool) -> Span:
+def _joined(spans: list[TermSpan], sure: bool) -> TermSpan:
     least, most = (max, min) if sure else (min, max)
-    return Span(
+    return TermSpan(
         (least(x.exponents[0] for x in spans), most(x.exponents[1] for x in spans)),
         (least(x.leads[0] for x in spans), most(x.leads[1] for x in spans)),
         least(x.low for x in spans),
@@ -227,7 +227,7 @@ def _joined(spans: list[Span], sure: bool) -> Span:
     )
 
 
-def _products(formats: tuple[Format, Format], subnormals: Subnormals, arithmetic: FloatArithmetic) -> Span:
+def _products(formats: tuple[Format, Format], subnormals: Subnormals, arithmetic: FloatArithmetic) -> TermSpan:
     a, b = formats
     most = largest_of(a) * largest_of(b)
     lowest = sum(_lowest_lead(fmt, subnormals) for fmt in formats)
@@ -239,7 +239,7 @@ def _products(formats: tuple[Format, Format], subnormals: Subnormals, arithmetic
     else:
         exponents = a.min_exponent + b.min_exponent, a.max_exponent + b.max_exponent
     low = sum(fmt.min_exponent - fmt.mantissa_bits for fmt in formats)
-    return Span(exponents, leads, low, most, _significand(a, b), a.mantissa_bits + b.mantissa_bits + 2)
+    return TermSpan(exponents, leads, low, most, _significand(a, b), a.mantissa_bits + b.mantissa_bits + 2)
 
 
 def _significand(a: Format, b: Format) -> Fraction:
@@ -253,17 +253,17 @@ def _significand(a: Format, b: Format) -> Fraction:
     return max(x / 2 if x >= 2 else x for x in products)
 
 
-def _addend(fmt: Format, subnormals: Subnormals, arithmetic: FloatArithmetic) -> Span:
+def _addend(fmt: Format, subnormals: Subnormals, arithmetic: FloatArithmetic) -> TermSpan:
     low, lowest, m = fmt.min_exponent - fmt.mantissa_bits, _lowest_lead(fmt, subnormals), fmt.mantissa_bits
     least = lowest if arithmetic.alignment_bits is None else fmt.min_exponent
-    return Span((least, fmt.max_exponent), (lowest, fmt.max_exponent), low, largest_of(fmt), 2 - Fraction(1, 2**m), m + 1)
+    return TermSpan((least, fmt.max_exponent), (lowest, fmt.max_exponent), low, largest_of(fmt), 2 - Fraction(1, 2**m), m + 1)
 
 
 def _lowest_lead(fmt: Format, subnormals: Subnormals) -> int:
     return fmt.min_exponent - (fmt.mantissa_bits if subnormals == "kept" else 0)
 
 
-def _result(child: Bounds, arithmetic: FloatArithmetic) -> tuple[Span, Span]:
+def _result(child: Bounds, arithmetic: FloatArithmetic) -> tuple[TermSpan, TermSpan]:
     """Bounds of a sum's results as terms of the next, and those that a single term of it reaches."""
     own = child.arithmetic
     fmt, bits, exact = own.result, own.result_bits, arithmetic.alignment_bits is None
@@ -271,11 +271,11 @@ def _result(child: Bounds, arithmetic: FloatArithmetic) -> tuple[Span, Span]:
     low, most = max(child.unit, quantum), child.result_most()
     significand = 2 - Fraction(1, 2**bits)
 
-    def span(lowest: int, top: int, low: int, most: Fraction, significand: Fraction) -> Span:
+    def span(lowest: int, top: int, low: int, most: Fraction, significand: Fraction) -> TermSpan:
         if own.subnormal_results == "flushed":
             lowest = max(lowest, fmt.min_exponent)
         least = lowest if exact else max(lowest, fmt.min_exponent)
-        return Span((least, top), (lowest, top), low, most, significand, bits + 1)
+        return TermSpan((least, top), (lowest, top), low, most, significand, bits + 1)
 
     singles = child.spans(sure=True)
     floor = -(1 << 20) if child.floor is None or own.alignment_bits is None else child.floor - own.alignment_bits

@@ -17,9 +17,9 @@ from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import AlignmentRounding, DotModel, FloatArithmetic, FusedSum
 from accprobe.operands.request import Request
-from accprobe.verify.spans import Role
+from accprobe.verify.spans import TermRole
 
-Exponents = NDArray[np.int16]
+Alignments = NDArray[np.int16]
 
 
 class Terms(NamedTuple):
@@ -30,11 +30,11 @@ class Terms(NamedTuple):
     too where the model says so. factors: those of products of f64.
     """
 
-    role: Role
+    role: TermRole
     values: Floats
-    exponents: Exponents
-    leads: Exponents
-    aligned_to: Exponents
+    exponents: Alignments
+    leads: Alignments
+    aligned_to: Alignments
     factors: tuple[Significands, Significands] | None = None
 
 
@@ -78,10 +78,10 @@ class Sums:
         if self._bits is not None and self.arithmetic.min_exponent is not None:
             self.aligned_to = np.maximum(self.aligned_to, np.int16(self.arithmetic.min_exponent))
         self.some = self.largest > NOTHING // 2
-        self.cuts: dict[Role, Cut] = {}
+        self.cuts: dict[TermRole, Cut] = {}
         self.total = self._exact() if self._bits is None else self._aligned(self._bits)
 
-    def nonzero(self, role: Role) -> Truths:
+    def nonzero(self, role: TermRole) -> Truths:
         """Which terms of that role are not zero, [m, n]."""
         return np.asarray(self.terms[role].exponents > NOTHING // 2)
 
@@ -110,16 +110,16 @@ class Sums:
         if self._bits is None or x.product_exponent == "normalised product":
             return Terms("product", whole, leads, leads, leads)
 
-        def exponents(counted: bool) -> Exponents:
+        def exponents(counted: bool) -> Alignments:
             normalised = x.product_exponent == "normalised operands"
             of_a, of_b = (exponents_of(y, f, subnormals, normalised, counted) for y, f in ((a, inst.a), (b, inst.b)))
-            summed: Exponents = np.maximum(of_a + of_b, np.int16(NOTHING))
+            summed: Alignments = np.maximum(of_a + of_b, np.int16(NOTHING))
             return summed
 
         own = exponents(False)
         return Terms("product", whole, own, leads, exponents(True) if x.zero_terms == "aligned" else own)
 
-    def _others(self, role: Role, values: list[Floats], formats: list[Format]) -> Terms:
+    def _others(self, role: TermRole, values: list[Floats], formats: list[Format]) -> Terms:
         whole = np.stack(values)
         leads = leading(whole)
         if self._bits is None:

@@ -19,13 +19,13 @@ from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
-from accprobe.verify.events import CLASSES, ODD, Key, steps
+from accprobe.verify.events import ODD, OPERAND_CLASSES, Key, steps
 from accprobe.verify.spans import Bounds, bounds, largest_of, lead_of
 from accprobe.verify.terms import Sums
 
-Codes = NDArray[np.signedinteger]
+EventCodes = NDArray[np.signedinteger]
 
-Seen = Iterator[tuple[Key, Codes, Codes]]
+Seen = Iterator[tuple[Key, EventCodes, EventCodes]]
 """A family, dot products, and the code that each of them has; one may have several, and -1 says none."""
 
 NEAR_BITS = 6
@@ -80,9 +80,9 @@ def _of_operands(inst: Instruction, request: Request) -> Seen:
     a, b, c = (_classes(fmt, x) for fmt, x in zip((inst.a, inst.b, inst.c), request.columns, strict=True))
     every = np.arange(len(request))
     wide = np.broadcast_to(every[:, None], a.shape)
-    kinds = len(CLASSES)
+    kinds = len(OPERAND_CLASSES)
     yield (-1, "classes"), wide, ((c[:, None] * kinds + a) * kinds + b).astype(np.int16)
-    subnormal, infinity, nan = (CLASSES.index(word) for word in ("subnormal", "infinity", "NaN"))
+    subnormal, infinity, nan = (OPERAND_CLASSES.index(word) for word in ("subnormal", "infinity", "NaN"))
     by_letter = (a, b, c[:, None])
     has = [[(x == kind).any(axis=1) for x in by_letter] for kind in (subnormal, infinity)]
     for i, (fmt, x, kind) in enumerate(zip((inst.a, inst.b, inst.c), request.columns, by_letter, strict=True)):
@@ -94,7 +94,7 @@ def _of_operands(inst: Instruction, request: Request) -> Seen:
             if has[1][j].any():
                 rows = np.flatnonzero(has[0][i] & has[1][j])
                 yield (-1, "beside infinity"), rows, np.full(len(rows), 3 * i + j)
-    largest = CLASSES.index("largest")
+    largest = OPERAND_CLASSES.index("largest")
     rows = np.flatnonzero((a[:, 0] == largest) & (b[:, 0] == largest))
     rows = rows[(a[rows] == largest).all(axis=1) & (b[rows] == largest).all(axis=1)]
     if len(rows):
@@ -109,7 +109,7 @@ def _of_operands(inst: Instruction, request: Request) -> Seen:
 
 
 def _classes(fmt: Format, patterns: Bits) -> NDArray[np.uint8]:
-    """Places in CLASSES."""
+    """Places in OPERAND_CLASSES."""
     if fmt.storage_bits <= 16:
         return _class_table(fmt)[patterns]
     return _classified(fmt, patterns)
@@ -145,7 +145,7 @@ class _Told:
         self._sums_something = sums.finite & (total.magnitude != 0)
         self._rounded = self._rounding()
 
-    def events(self) -> Iterator[tuple[str, Codes, Codes]]:
+    def events(self) -> Iterator[tuple[str, EventCodes, EventCodes]]:
         """Of each family, dot products and their codes."""
         yield from self._shifts()
         yield from self._sizes()
@@ -158,19 +158,19 @@ class _Told:
             yield from self._floor(self._bound.floor)
         yield from self._pairs()
 
-    def _where(self, which: Truths, codes: Codes | int = 0) -> tuple[Codes, Codes]:
+    def _where(self, which: Truths, codes: EventCodes | int = 0) -> tuple[EventCodes, EventCodes]:
         """Those dot products, with their codes."""
         rows = np.flatnonzero(which)
         return rows, np.full(len(rows), codes) if isinstance(codes, int) else codes[rows]
 
-    def _shifts(self) -> Iterator[tuple[str, Codes, Codes]]:
+    def _shifts(self) -> Iterator[tuple[str, EventCodes, EventCodes]]:
         table = np.array(steps(self._x, 0).codes, np.int16)
         for role, terms in self._sums.terms.items():
             apart = np.minimum(self._sums.aligned_to - terms.exponents, np.int16(len(table) - 1))
             codes = np.where(terms.exponents > NOTHING // 2, table[apart], np.int16(-1))
             yield f"shift {role}", np.broadcast_to(self._every, codes.shape), codes
 
-    def _sizes(self) -> Iterator[tuple[str, Codes, Codes]]:
+    def _sizes(self) -> Iterator[tuple[str, EventCodes, EventCodes]]:
         sums, carry = self._sums, self._carry
         most = self._bound.carry(False)  # bits of tiny terms that are rounded up can lie higher: of that no event is told
         yield "carry", *self._where(self._sums_something & (carry >= 0) & (carry <= most), 2 * carry + self._sign)
@@ -201,7 +201,7 @@ class _Told:
             one_sign = np.logical_and.reduce([(x == sign).all(axis=0) for x in negative])
             yield "dense", *self._where(all_top & one_sign, sign)
 
-    def _rounding(self) -> Codes:
+    def _rounding(self) -> EventCodes:
         """Bits below the result's last: exact, below half, half beside an even bit or an odd one, above; and near half."""
         total, x = self._sums.total, self._x
         base = np.maximum(self._top, x.result.min_exponent)
@@ -213,7 +213,7 @@ class _Told:
         odd = self._kept & 1
         return np.where(rest == 0, 0, np.where(rest < half, 1, np.where(rest > half, 4, 2 + odd)))
 
-    def _outcome(self) -> Iterator[tuple[str, Codes, Codes]]:
+    def _outcome(self) -> Iterator[tuple[str, EventCodes, EventCodes]]:
         fmt, sign, code = self._x.result, self._sign, self._rounded
         normal = self._sums_something & (self._top >= fmt.min_exponent) & (self._top <= fmt.max_exponent)
         self._normal = normal
@@ -234,7 +234,7 @@ class _Told:
         yield "under", *self._where(smallest, sign)
         yield "under", *self._where(self._sums_something & (self._top < fmt.min_exponent), 2 * self._subnormal() + sign)
 
-    def _subnormal(self) -> Codes:
+    def _subnormal(self) -> EventCodes:
         """Places in UNDER of sums below the normal numbers."""
         kept, code = self._kept, self._rounded
         last = (1 << self._x.result_bits) - 1
@@ -243,7 +243,7 @@ class _Told:
         between = np.where(kept == last, np.array((4, 3, 2, 2, 1))[code], between)
         return np.where(kept == 0, np.array((5, 10, 9, 9, 8))[code], between)
 
-    def _zeros(self) -> tuple[Codes, Codes]:
+    def _zeros(self) -> tuple[EventCodes, EventCodes]:
         sums = self._sums
         nothing = sums.finite & ~sums.some
         negative = [np.signbit(terms.values) for terms in sums.terms.values()]
@@ -254,13 +254,13 @@ class _Told:
             cancelled &= ~cut.lost.any(axis=0)
         return self._where(nothing | cancelled, np.where(cancelled, 3, np.where(none, 0, np.where(every, 1, 2))))
 
-    def _specials(self) -> tuple[Codes, Codes]:
+    def _specials(self) -> tuple[EventCodes, EventCodes]:
         values = [terms.values for terms in self._sums.terms.values()]
         nan = np.logical_or.reduce([np.isnan(x).any(axis=0) for x in values])
         plus, minus = (np.logical_or.reduce([(x == end).any(axis=0) for x in values]) for end in (np.inf, -np.inf))
         return self._where(~self._sums.finite, np.where(nan, 3, np.where(plus & minus, 2, minus.astype(np.int64))))
 
-    def _cuts(self) -> Iterator[tuple[str, Codes, Codes]]:
+    def _cuts(self) -> Iterator[tuple[str, EventCodes, EventCodes]]:
         sums = self._sums
         fine = sums.finite & sums.some
         lost = {}
@@ -290,7 +290,7 @@ class _Told:
         yield "cut against", *self._where(self._sums_something & own, 0)
         yield "cut against", *self._where(self._sums_something & against, 1)
 
-    def _floor(self, floor: int) -> Iterator[tuple[str, Codes, Codes]]:
+    def _floor(self, floor: int) -> Iterator[tuple[str, EventCodes, EventCodes]]:
         sums = self._sums
         some = sums.finite & sums.some
         above = sums.largest.astype(np.int64) - floor
@@ -303,7 +303,7 @@ class _Told:
             subnormal = sums.terms["C"].leads[0] < exponents
             yield "subnormal C", *self._where(some & subnormal & (exponents == sums.largest) & (exponents <= floor))
 
-    def _pairs(self) -> Iterator[tuple[str, Codes, Codes]]:
+    def _pairs(self) -> Iterator[tuple[str, EventCodes, EventCodes]]:
         sums, most = self._sums, self._bound.carry(True)
         short = np.array((0, 1, 2, 2, 3))[self._rounded]
         for place, carry in enumerate((0, most) if most else (0,)):
@@ -318,7 +318,7 @@ class _Told:
             yield "C cancelled", *self._where(first & nothing, 2)
 
 
-def _cut_codes(n: int) -> Codes:
+def _cut_codes(n: int) -> EventCodes:
     """Of 0 to n products that are cut."""
     codes = np.minimum(np.arange(n + 1), 3)
     codes[n - 1] = 4 if n > 1 else 0

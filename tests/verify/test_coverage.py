@@ -19,7 +19,7 @@ from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.request import Request, joined
 from accprobe.report.report import Report
 from accprobe.verify.coverage import Coverage
-from accprobe.verify.events import families
+from accprobe.verify.families import families
 from accprobe.verify.random import batches
 from accprobe.verify.trace import Trace
 

@@ -1,0 +1,399 @@
+"""Which events a floating-point model can have, and why it cannot have the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import product
+
+from accprobe.isa.formats import Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.verify.events import (
+    ABOVE,
+    CANCELLED,
+    CUT_PRODUCTS,
+    EXTREMES,
+    LARGEST,
+    LOST,
+    MANY_BITS,
+    NEAR_HALF,
+    NO_BITS,
+    NO_FLOOR,
+    NOT_UP,
+    ODD,
+    ONE_PRODUCT,
+    ONE_TERM,
+    OPERAND_CLASSES,
+    OVER,
+    ROUNDED,
+    ROUNDED_SHORT,
+    SEVERAL,
+    SIGNS,
+    SPECIAL,
+    TOO_FAR,
+    TOO_SMALL,
+    UNDER,
+    UNDER_UNIT,
+    ZEROS,
+    Event,
+    EventFamily,
+    Key,
+    labels,
+    steps,
+)
+from accprobe.verify.spans import ROLES, Bounds, TermRole, bounds
+
+
+def families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
+    """All events of a floating-point model."""
+    found: dict[Key, EventFamily] = {(-1, name): events for name, events in _of_operands(inst).items()}
+    for i, (name, bound) in enumerate(zip(labels(model.root), bounds(inst, model), strict=True)):
+        for key, events in _of_sum(bound, inst).items():
+            found[i, key] = tuple(event and event._replace(name=f"{name}: {event.name}") for event in events)
+    return found
+
+
+def _of_operands(inst: Instruction) -> dict[str, EventFamily]:
+    formats = {"A": inst.a, "B": inst.b, "C": inst.c}
+
+    def why(*pairs: tuple[str, str]) -> str:
+        return next((reason for letter, kind in pairs if (reason := _lacks(formats[letter], kind))), "")
+
+    return {
+        "classes": tuple(
+            Event(f"operands: {a} × {b}, C {c}", why(("A", a), ("B", b), ("C", c)))
+            for c, a, b in product(OPERAND_CLASSES, repeat=3)
+        ),
+        "NaN": tuple(Event(f"operands: a NaN of {x}, {sign}", why((x, "NaN"))) for x in "ABC" for sign in SIGNS),
+        "beside infinity": tuple(
+            None
+            if x == y == "C"
+            else Event(f"operands: a subnormal of {x} beside an infinity of {y}", why((y, "infinity"), (x, "subnormal")))
+            for x, y in product("ABC", repeat=2)
+        ),
+        "extremes": tuple(
+            Event(
+                f"operands: every product the largest, C of that size, {sign}",
+                ONE_PRODUCT if sign == EXTREMES[2] and inst.k < 2 else "",
+            )
+            for sign in EXTREMES
+        ),
+    }
+
+
+def _lacks(fmt: Format, kind: str) -> str:
+    if kind == "infinity" and fmt.infinity is None:
+        return f"{fmt} has no infinity"
+    if kind == "NaN" and fmt.specials == "none":
+        return f"{fmt} has no NaN"
+    return ""
+
+
+def _of_sum(bound: Bounds, inst: Instruction) -> dict[str, EventFamily]:
+    aligned = bound.arithmetic.alignment_bits is not None
+    found = _shifts(bound) | _sizes(bound) | _zeros(bound) | _results(bound) | _specials(bound)
+    if aligned:
+        found |= _cuts(bound)
+    if bound.floor is not None:
+        found |= _floors(bound, bound.floor)
+    return found | _pairs(bound, inst)
+
+
+def _possible(allowed: list[bool], reason: str) -> tuple[str, bool]:
+    """(why it is impossible, whether it is hard): allowed by the bounds of all operands, and by those that are sure."""
+    return ("", not allowed[True]) if allowed[False] else (reason, False)
+
+
+def _shifts(bound: Bounds) -> dict[str, EventFamily]:
+    found: dict[str, EventFamily] = {}
+    parts = steps(bound.arithmetic, 0)
+    for role in bound.slots:
+        reached = [bound.shifts(role, sure) for sure in (False, True)]
+        found[f"shift {role}"] = tuple(
+            Event(
+                f"{role} shifted {word}",
+                *_possible([any(low <= shift <= high for shift in shifts) for shifts in reached], TOO_FAR),
+            )
+            for word, (low, high) in zip(parts.words, parts.ends, strict=True)
+        )
+    return found
+
+
+def _cuts(bound: Bounds) -> dict[str, EventFamily]:
+    x = bound.arithmetic
+    bits = x.alignment_bits
+    assert bits is not None
+    found: dict[str, EventFamily] = {}
+
+    def cut(role: TermRole, count: int, sure: bool) -> bool:
+        slots = bound.slots[role]
+        span, reach = (slots.sure if sure else slots.span), bound.reach(role, count, sure)
+        return reach is not None and span.low < reach - bits and span.exponents[0] < reach
+
+    for role, slots in bound.slots.items():
+        if role != "product":
+            found[f"cut {role}"] = (Event(f"{role} cut", *_possible([cut(role, 1, sure) for sure in (False, True)], NO_BITS)),)
+            continue
+        n = slots.count
+        counts = (0, 1 if n > 2 else -1, 2 if n > 3 else -1, 3 if n > 4 else -1, n - 1 if n > 1 else -1, n)
+        found["cut products"] = tuple(
+            None if c < 0 else Event(word, *_possible([c == 0 or cut("product", c, sure) for sure in (False, True)], NO_BITS))
+            for word, c in zip(CUT_PRODUCTS, counts, strict=True)
+        )
+
+        found["odd"] = (
+            *(
+                None
+                if low > n
+                else Event(
+                    f"{low if low == high else f'{low} or more'} products with the last kept bit set",
+                    *_possible([_odd(bound, low, sure) for sure in (False, True)], NO_BITS),
+                )
+                for low, high in ODD
+            ),
+            Event(
+                "every product with the last kept bit set",
+                *_possible([_odd(bound, n, sure) for sure in (False, True)], NO_BITS),
+            ),
+        )
+    able = any(cut(role, 1, False) for role in bound.slots)
+    found["lost zeros"] = tuple(Event(f"a sum of zero, {word}", "" if able else NO_BITS, True) for word in LOST)
+    return found
+
+
+def _odd(bound: Bounds, count: int, sure: bool) -> bool:
+    """Whether so many products may have the last kept bit set."""
+    slots, bits = bound.slots["product"], bound.arithmetic.alignment_bits
+    assert bits is not None
+    itself = not sure and slots.span.width > bits
+    tops = [bound.reach("product", count, sure), *([slots.span.exponents[1] + 1] if itself else [])]
+    lowest = slots.span.leads[0] if sure else slots.span.low
+    return count <= slots.count and any(top is not None and top - bits >= lowest for top in tops)
+
+
+def _sizes(bound: Bounds) -> dict[str, EventFamily]:
+    x, slots = bound.arithmetic, bound.slots
+    most, sure = bound.carry(False), bound.carry(True)
+    found: dict[str, EventFamily] = {
+        "carry": tuple(Event(f"carry {bits} bits, {sign}", "", bits > sure) for bits in range(most + 1) for sign in SIGNS)
+    }
+    parts = steps(x, 1)
+    depth, sure_depth = _depth(bound)
+    ends = parts.ends if x.alignment_bits is None else parts.ends[: x.alignment_bits]
+    found["cancel"] = tuple(
+        Event(f"cancelled {word} bits", ONE_TERM if bound.terms < 2 else "" if low <= depth else TOO_FAR, low > sure_depth)
+        for word, (low, _) in zip(parts.words, ends, strict=False)
+    )
+    singles = {role: slots[role].span.exponents for role in slots}
+    lows = {
+        role: min((low for other, (low, _) in singles.items() if other != role or slots[role].count > 1), default=1 << 20)
+        for role in slots
+    }
+
+    def alone(role: TermRole, least: int = 1) -> Event | None:
+        if role not in slots or slots[role].count < least:
+            return None
+        reason = ONE_TERM if bound.terms < 2 else "" if slots[role].span.exponents[1] > lows[role] else TOO_FAR
+        return Event("", reason)
+
+    def several(*roles: TermRole) -> Event | None:
+        if any(role not in slots for role in roles) or sum(slots[role].count for role in roles) < 2:
+            return None
+        low, high = max(singles[role][0] for role in roles), min(singles[role][1] for role in roles)
+        return Event("", "" if low <= high else TOO_FAR, "inner sum" in roles)
+
+    which = [alone("C"), alone("inner sum"), alone("product"), alone("product", 2), alone("product", 3)]
+    others: list[TermRole] = [role for role in ROLES if role in slots and role != "C"]
+    with_c = [several("C", role) for role in others]
+    with_inner = [several("inner sum", role) for role in slots if role in ("product", "inner sum")]
+    which += [several("product") if "product" in slots and slots["product"].count > 1 else None, _any(with_c), _any(with_inner)]
+    found["largest"] = tuple(
+        event and event._replace(name=f"the largest term: {word}") for event, word in zip(which, LARGEST + SEVERAL, strict=True)
+    )
+    meet = several(*slots) if bound.terms > 1 else None
+    found["dense"] = tuple(meet and meet._replace(name=f"every term at one exponent, {sign}") for sign in SIGNS)
+    return found
+
+
+def _any(events: Sequence[Event | None]) -> Event | None:
+    """The one of them that is most likely to happen."""
+    return min((event for event in events if event), key=lambda event: (event.impossible != "", event.hard), default=None)
+
+
+def _depth(bound: Bounds) -> tuple[int, int]:
+    """Bits that may cancel at most, and those that surely can."""
+    if bound.terms < 2:
+        return 0, 0
+    spans, sure = bound.spans(), bound.spans(sure=True)
+    second = sorted(span.leads[1] for span in spans)[-2]
+    most = second + 2 + (bound.terms - 1).bit_length() - bound.low
+    if bound.terms == 2:
+        narrow = [s.sure.width for s in bound.slots.values() if s.role == "C"]
+        return min(most, max(span.width for span in spans)), max(narrow, default=2) - 1
+    first = sorted(sure, key=lambda span: -span.leads[1])
+    return most, first[1].leads[1] - min(span.leads[0] for span in first[2:])
+
+
+def _zeros(bound: Bounds) -> dict[str, EventFamily]:
+    inner = bound.slots.get("inner sum")
+    negative = "" if inner is None or inner.negative_zero else "an inner sum is never a negative zero"
+    mixed = ONE_TERM if bound.terms < 2 else "" if len(bound.slots) > 1 or inner is None else negative
+    exact = ONE_TERM if bound.terms < 2 else ""
+    reasons = ("", negative, mixed, exact)
+    return {
+        "zeros": tuple(
+            Event(f"a sum of zero, {word}", reason, bool(inner) and word != ZEROS[0])
+            for word, reason in zip(ZEROS, reasons, strict=True)
+        )
+    }
+
+
+def _results(bound: Bounds) -> dict[str, EventFamily]:
+    x, few = bound.arithmetic, bound.terms < 3
+    drops, sure = _dropped(bound, False), _dropped(bound, True)
+    takes = (0, 2, 1, 1, 2)
+
+    def rounded(word: str, bits: int, sign: str) -> Event:
+        return Event(f"rounded, {word}, {sign}", "" if drops >= bits else MANY_BITS, bits > sure or (bits > 0 and few))
+
+    near = 2 if x.alignment_bits is not None else 7
+    up = {"RZ": (), "RNE": SIGNS, "RU": SIGNS[:1], "RD": SIGNS[1:]}[x.result_rounding]
+    carried = tuple(
+        Event(
+            f"rounded up to the next power of two, {sign}",
+            (NOT_UP if x.result_rounding == "RZ" else "results of that sign are not rounded up")
+            if sign not in up
+            else ""
+            if drops >= 1
+            else MANY_BITS,
+            few or sure < 2,
+        )
+        for sign in SIGNS
+    )
+    return {
+        "rounded": tuple(rounded(word, bits, sign) for word, bits in zip(ROUNDED, takes, strict=True) for sign in SIGNS),
+        "near half": tuple(rounded(word, near, sign) for word in NEAR_HALF for sign in SIGNS),
+        "carried": carried,
+        "over": tuple(_over(bound, i, word, sign) for i, word in enumerate(OVER) for sign in SIGNS),
+        "under": tuple(_under(bound, i, word, sign) for i, word in enumerate(UNDER) for sign in SIGNS),
+    }
+
+
+def _dropped(bound: Bounds, sure: bool) -> int:
+    """Bits of a normal sum below its result's last bit, at most."""
+    x = bound.arithmetic
+    low = bound.low if not sure else min(span.leads[0] for span in bound.spans(sure=True))
+    highest = min(x.result.max_exponent, bound.top + 1 + bound.carry(sure))
+    most = highest - x.result_bits - low
+    if x.alignment_bits is None:
+        return max(0, most)
+    return max(0, min(most, bound.carry(sure) + (not sure) + x.alignment_bits - x.result_bits))
+
+
+def _over(bound: Bounds, which: int, word: str, sign: str) -> Event:
+    x = bound.arithmetic
+    fmt, last = x.result, x.result.max_exponent - x.result_bits
+    largest = Fraction(2) ** (fmt.max_exponent + 1) - Fraction(2) ** last
+    unit = bound.unit
+    inflated = Fraction(0)
+    if x.alignment_bits is not None:
+        unit = max(bound.low, _least_alignment(bound) - x.alignment_bits)
+        inflated = bound.terms * Fraction(2) ** (fmt.max_exponent - x.alignment_bits)
+    fine, half = Fraction(2) ** unit, Fraction(2) ** (last - 1)
+    least = largest + (0, fine, half, half + fine, 2 * half)[which]
+    below = (0, 2, 1, 2, -x.result_bits - 1)[which]
+    reason = "" if bound.most + (inflated if x.alignment_rounding != "truncate" else 0) >= least else TOO_SMALL
+    if not reason and unit > last - below:
+        reason = MANY_BITS
+    return Event(f"{word}, {sign}", reason, True)
+
+
+def _least_alignment(bound: Bounds) -> int:
+    """The smallest exponent that terms are aligned to where their sum is about the largest number."""
+    most = bound.arithmetic.result.max_exponent
+    large = {role: s.count for role, s in bound.slots.items() if s.span.leads[1] >= most - bound.terms.bit_length() - 1}
+    return most - (2 * sum(large.values()) - 1).bit_length() + 1 - ("product" in large)
+
+
+def _under(bound: Bounds, which: int, word: str, sign: str) -> Event:
+    x = bound.arithmetic
+    last = x.result.min_exponent - x.result_bits - UNDER_UNIT[which]
+    if word in (UNDER[0], UNDER[5]):
+        last = x.result.min_exponent - (word == UNDER[5])
+    reason = "" if bound.unit <= last else "no sum is so small"
+    return Event(f"{word}, {sign}", reason, True)
+
+
+def _specials(bound: Bounds) -> dict[str, EventFamily]:
+    able = sum(s.count for s in bound.slots.values() if s.infinite)
+    one = "" if able else "no term is infinite"
+    both = "" if able > 1 else "no two terms are infinite"
+    nan = "" if any(s.nan for s in bound.slots.values()) else "no term is a NaN"
+    return {"special": tuple(Event(word, reason) for word, reason in zip(SPECIAL, (one, one, both, nan), strict=True))}
+
+
+def _floors(bound: Bounds, floor: int) -> dict[str, EventFamily]:
+    bits = bound.arithmetic.alignment_bits
+    assert bits is not None
+
+    def at(step: int, sure: bool) -> bool:
+        spans = [span.exponents for span in bound.spans(sure)]
+        if step < -1:
+            return min(low for low, _ in spans) < floor - 1
+        return any(low <= floor + step <= high for low, high in spans)
+
+    def lost(sure: bool) -> bool:
+        return any(span.exponents[0] < floor and span.low < floor - bits for span in bound.spans(sure))
+
+    return {
+        "floor": tuple(
+            Event(f"the largest term {word}", *_possible([at(step, sure) for sure in (False, True)], NO_FLOOR))
+            for word, step in zip(ABOVE, (1, 0, -1, -2), strict=True)
+        ),
+        "floor lost": tuple(
+            Event(f"bits lost below the lowest alignment, {sign}", *_possible([lost(sure) for sure in (False, True)], NO_FLOOR))
+            for sign in SIGNS
+        ),
+    }
+
+
+def _pairs(bound: Bounds, inst: Instruction) -> dict[str, EventFamily]:
+    """Events that interact: bits that carries and cuts bring to the rounding; C and the floor; sizes that only cancel."""
+    x, most = bound.arithmetic, bound.carry(True)
+    bits, c = x.alignment_bits, bound.slots.get("C")
+    shown = (0, most) if most else (0,)
+
+    def dropped(carry: int) -> int:
+        room = _dropped(bound, False)
+        return room if bits is None else max(0, min(room, carry + 1 + bits - x.result_bits))
+
+    found: dict[str, EventFamily] = {
+        "carry rounded": tuple(
+            Event(f"carry {carry} bits, {word}, {sign}", "" if dropped(carry) >= takes else MANY_BITS, True)
+            for carry in shown
+            for word, takes in zip(ROUNDED_SHORT, (0, 2, 1, 2), strict=True)
+            for sign in SIGNS
+        ),
+    }
+    spans = bound.spans()
+    *_, second, first = sorted([-(1 << 20), *(span.leads[1] for span in spans)])
+    large = first > x.result.max_exponent <= second
+    found["beyond"] = tuple(
+        Event(f"a term beyond the largest exponent, the sum within, {sign}", "" if large else TOO_SMALL, True) for sign in SIGNS
+    )
+    if c is not None and bound.terms > 1:
+        found["C cancelled"] = tuple(Event(f"C the largest term, cancelled {word}", "", True) for word in CANCELLED)
+        if bound.floor is not None:
+            reason = "" if c.span.leads[0] < inst.c.min_exponent else "a subnormal C is read as zero"
+            reason = reason or ("" if inst.c.min_exponent <= bound.floor else NO_FLOOR)
+            found["subnormal C"] = (Event("a subnormal C the largest term, aligned to the floor", reason),)
+    if bits is not None and bound.terms > 1:
+        cut = [bound.reach(role, s.count) for role, s in bound.slots.items() if s.span.low < bound.top - bits]
+        lost = "" if cut else NO_BITS
+        found["cut rounded"] = tuple(
+            Event(f"terms of both signs cut, {word}", lost or ("" if _dropped(bound, False) >= takes else MANY_BITS), True)
+            for word, takes in zip(ROUNDED_SHORT, (0, 2, 1, 2), strict=True)
+        )
+        found["cut against"] = tuple(Event(f"terms cut {word} the sum's sign", lost, True) for word in ("of", "against"))
+    return found
