@@ -129,9 +129,8 @@ class Crowds:
         quantum = fmt.min_exponent - self._x.result_bits
         tiny = np.array([smallest, smallest + 1, quantum - 1, quantum - 2, fmt.min_exponent - 1, max(smallest, quantum - 3)])
         first = np.broadcast_to((self._role == "inner sum") & (np.arange(n) >= 8)[:, None], (n, width)).astype(np.int64)
-        return TermNumbers(
-            signs, first, np.ones((n, width), np.int64), np.broadcast_to(self._rng.choice(tiny, (n, 1)), (n, width))
-        )
+        exponent = np.broadcast_to(self._rng.choice(tiny, (n, 1)), (n, width))
+        return TermNumbers(signs, first, np.ones((n, width), np.int64), exponent)
 
 
 def largest_significands(inst: Instruction) -> tuple[int, int]:

@@ -121,9 +121,12 @@ class Sums:
 
     def _others(self, role: TermRole, values: list[Floats], formats: list[Format]) -> Terms:
         whole = np.stack(values)
-        leads = leading(whole)
         if self._bits is None:
+            of = significands(whole.ravel())
+            exact = np.where(of.signed == 0, NOTHING, leading(of.signed) + of.lowest)
+            leads = exact.astype(np.int16).reshape(whole.shape)
             return Terms(role, whole, leads, leads, leads)
+        leads = leading(whole)
         lowest = np.array([fmt.min_exponent for fmt in formats], np.int16)[:, None]
         exponents = np.where(leads == NOTHING, leads, np.maximum(leads, lowest))
         return Terms(role, whole, exponents, leads, exponents)

@@ -28,6 +28,7 @@ from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 from accprobe.report.report import Report
 from accprobe.verify import on_gpu
+from accprobe.verify.coverage import Coverage
 from accprobe.verify.outcome import Advance, Verification
 
 FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
@@ -196,7 +197,10 @@ def test_the_sm_that_differs_is_named(gpu: dict[str, SimulatedDevice]) -> None:
         (["sim:h100", "--device", "sim:h100", "--dots", "1e-3"], "Invalid value for '--dots': '1e-3' is not a positive"),
         (["sim:h100", "--device", "sim:h100", "--dots", "inf"], "Invalid value for '--dots': 'inf' is not a positive"),
         (["sim:h100", "--device", "sim:h100", "--select", "wgma*"], "'wgma*' selects no instruction of sm_90a; "),
-        (["sim:h100", "--vectors", "x", "--every-sm"], "--vectors needs no device: leave out --device and --every-sm"),
+        (
+            ["sim:h100", "--vectors", "x", "--every-sm"],
+            "--vectors needs no device: leave out --device, --every-sm and --coverage",
+        ),
         (["sim:h100", "--vectors", "nowhere"], "nowhere is no folder; give one that has GPU/FORMAT/d_GPU_fp32.txt in it"),
     ],
 )
@@ -361,3 +365,23 @@ def test_models_may_come_from_standard_input() -> None:
     result = CliRunner().invoke(main, arguments, input=Report.load("h200").dumps())
     assert result.exit_code == 0
     assert "1 instructions, 300 dot products: 0 differ" in result.stdout
+
+
+def test_coverage_says_which_events_were_met(gpu: dict[str, SimulatedDevice]) -> None:
+    options = ("sim:h100", "--device", "cuda:0", "--dots", "2000", "--coverage")
+    result = verify(*options, "--format", "json")
+    assert result.exit_code == 0
+    for row in json.loads(result.stdout)["verified"]:
+        events = row["events"]
+        assert events["hit"] == events["possible"] > 200
+        assert events["missing"] == []
+        assert row["kinds"]["covering"] > 100
+        assert row["dots"] == sum(row["kinds"].values()) > 2000
+    assert "events met" in verify(*options).stdout
+
+
+def test_an_event_that_is_missed_is_no_success(gpu: dict[str, SimulatedDevice], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Coverage, "directed", lambda self: iter(()))
+    result = verify("sim:h100", "--device", "cuda:0", "--dots", "2000", "--coverage")
+    assert result.exit_code == 1
+    assert "missing: " in result.stdout.replace("\n", " ")
