@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,22 +17,38 @@ from accprobe.isa import tile
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample, Exchange
+from accprobe.verify.coverage import cover
 from accprobe.verify.outcome import Cells, Verification
-from accprobe.verify.random import verify
 from accprobe.verify.shrink import shrink
 
 RECONSIDERED = 5
 """How often a model that some answer contradicts is looked for anew, at most."""
 
 
-def settle(device: Device, inst: Instruction, seed: int = 0) -> tuple[Characterisation, Contest]:
-    """What is inferred of an instruction, and how its rivals fared.
+def measured(journal: Journal, dots: int, seed: int) -> tuple[Characterisation, Contest, Verification | None]:
+    """What is settled of an instruction, and the verification of its model; settled once more where that refutes it."""
+    known: list[Exchange] = []
+    for again in range(2):
+        result, contest = settle(journal, journal.inst, seed, known)
+        if result.model is None:
+            return result, contest, None
+        done = checked(journal, result.model, contest.wrong, dots, seed + again)
+        if not done.mismatches or journal.unstable or not journal.budget.left:
+            break
+        known = [wrong.exchange for wrong in journal.contradictions(result.model).some]
+    return result, contest, done
+
+
+def settle(
+    device: Device, inst: Instruction, seed: int = 0, known: Sequence[Exchange] = ()
+) -> tuple[Characterisation, Contest]:
+    """What is inferred of an instruction, and how its rivals fared. known: dot products that the model has to explain too.
 
     Where any answer refutes the model, it is inferred anew, so that it explains that one too; not on a device that changes
     its mind, and not once the budget of the search is spent.
     """
     journal = Journal.of(device, inst)
-    known: list[Exchange] = []
+    known = list(known)
     for again in range(RECONSIDERED + 1):
         result = characterise(journal, inst, known)
         contest = challenge(journal, inst, result, seed + again)
@@ -43,9 +60,9 @@ def settle(device: Device, inst: Instruction, seed: int = 0) -> tuple[Characteri
 
 
 def checked(journal: Journal, model: DotModel, known: Contradictions, dots: int, seed: int) -> Verification:
-    """The model against fresh dot products, and a share of all that were asked against what they were answered before."""
+    """The model against fresh dot products and those that cover it, and a share of all asked against their first answers."""
     inst = journal.inst
-    done = verify(journal, inst, model, dots, seed)
+    done = cover(journal, inst, model, dots, seed)
     journal.repeat(np.random.default_rng([seed, dots]))
     found = [*known.some, *filter(None, [done.counterexample])]
     if found or journal.unstable:

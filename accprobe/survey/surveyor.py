@@ -18,7 +18,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
 from accprobe.report.rows import Rivals, Row
 from accprobe.sass.lowering import Lowering
-from accprobe.survey.settling import checked, instability, settle
+from accprobe.survey.settling import instability, measured
 from accprobe.survey.verdict import told, verdict
 
 RowAndExchanges = tuple[Row, Exchanges]
@@ -60,11 +60,10 @@ class Surveyor:
 
     def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
         journal = Journal(self._device, inst)
-        result, contest = settle(journal, inst, seed)
-        if result.model is None:
+        result, contest, verification = measured(journal, dots, seed)
+        if verification is None:
             reason = "no model explains what the device answered"
             return Row(name=inst.name, status="unverified", reason=reason, unstable=journal.unstable, **_known(result))
-        verification = checked(journal, result.model, contest.wrong, dots, seed)
         return Row(
             name=inst.name,
             status="inferred",
