@@ -19,9 +19,9 @@ from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.request import Request, joined
 from accprobe.report.report import Report
 from accprobe.verify.coverage import Coverage
-from accprobe.verify.families import families
+from accprobe.verify.coverage.families import families
+from accprobe.verify.coverage.trace import Trace
 from accprobe.verify.random import batches
-from accprobe.verify.trace import Trace
 
 NOT_FOUND = "no operands were found"
 

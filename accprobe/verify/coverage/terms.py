@@ -17,7 +17,7 @@ from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import AlignmentRounding, DotModel, FloatArithmetic, FusedSum
 from accprobe.operands.request import Request
-from accprobe.verify.spans import TermRole
+from accprobe.verify.coverage.spans import TermRole
 
 Alignments = NDArray[np.int16]
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.isa.instructions import Instruction
-from accprobe.verify.placing import TermNumbers, Whole
-from accprobe.verify.spans import FEW_BITS, Bounds, TermRole
+from accprobe.verify.coverage.placing import TermNumbers, Whole
+from accprobe.verify.coverage.spans import FEW_BITS, Bounds, TermRole
 
 LEAST_DENSE = 768
 """Dot products of many terms of one size, at least."""

@@ -12,7 +12,7 @@ from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FusedSum
 from accprobe.operands.request import Request
-from accprobe.verify.spans import ROLES, term_role
+from accprobe.verify.coverage.spans import ROLES, term_role
 
 Whole = NDArray[np.int64]
 

@@ -12,11 +12,11 @@ from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import Addend, DotModel, FusedSum, Product
 from accprobe.operands.request import Request, joined
-from accprobe.verify.crowds import Crowds
-from accprobe.verify.events import OPERAND_CLASSES
-from accprobe.verify.pieces import Pieces
-from accprobe.verify.placing import Placing, TermNumbers
-from accprobe.verify.spans import Bounds, TermRole, largest_of, lead_of, term_role
+from accprobe.verify.coverage.crowds import Crowds
+from accprobe.verify.coverage.events import OPERAND_CLASSES
+from accprobe.verify.coverage.pieces import Pieces
+from accprobe.verify.coverage.placing import Placing, TermNumbers
+from accprobe.verify.coverage.spans import Bounds, TermRole, largest_of, lead_of, term_role
 
 BATCH = 2048
 """Dot products that are made at once, before those that hit nothing new are dropped."""

@@ -9,7 +9,7 @@ from itertools import product
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.verify.events import (
+from accprobe.verify.coverage.events import (
     ABOVE,
     CANCELLED,
     CUT_PRODUCTS,
@@ -42,7 +42,7 @@ from accprobe.verify.events import (
     labels,
     steps,
 )
-from accprobe.verify.spans import ROLES, Bounds, TermRole, bounds
+from accprobe.verify.coverage.spans import ROLES, Bounds, TermRole, bounds
 
 
 def families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:

@@ -18,8 +18,8 @@ from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FusedSum, IntegerArithmetic
 from accprobe.operands.request import Request
-from accprobe.verify.events import SIGNS, Event, EventFamily, Key, labels
-from accprobe.verify.trace import EventCodes, Seen
+from accprobe.verify.coverage.events import SIGNS, Event, EventFamily, Key, labels
+from accprobe.verify.coverage.trace import EventCodes, Seen
 
 GROUP_OF = 4
 """Products."""

@@ -15,15 +15,15 @@ from accprobe.isa.families import FAMILIES
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request, joined
-from accprobe.verify.covering import Maker, classes
-from accprobe.verify.events import Event, EventFamily, Key
-from accprobe.verify.families import families
-from accprobe.verify.integers import IntegerTrace, integer_addends, integer_families, integer_operands
+from accprobe.verify.coverage.covering import Maker, classes
+from accprobe.verify.coverage.events import Event, EventFamily, Key
+from accprobe.verify.coverage.families import families
+from accprobe.verify.coverage.integers import IntegerTrace, integer_addends, integer_families, integer_operands
+from accprobe.verify.coverage.placing import TermNumbers
+from accprobe.verify.coverage.spans import bounds
+from accprobe.verify.coverage.trace import Trace
 from accprobe.verify.outcome import Advance, Events, Verification, silent
-from accprobe.verify.placing import TermNumbers
 from accprobe.verify.random import batches, compared
-from accprobe.verify.spans import bounds
-from accprobe.verify.trace import Trace
 
 COVERING = "covering"
 """The kind of operands that are made for events."""

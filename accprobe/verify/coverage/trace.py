@@ -19,9 +19,9 @@ from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
-from accprobe.verify.events import ODD, OPERAND_CLASSES, Key, steps
-from accprobe.verify.spans import Bounds, bounds, largest_of, lead_of
-from accprobe.verify.terms import Sums
+from accprobe.verify.coverage.events import ODD, OPERAND_CLASSES, Key, steps
+from accprobe.verify.coverage.spans import Bounds, bounds, largest_of, lead_of
+from accprobe.verify.coverage.terms import Sums
 
 EventCodes = NDArray[np.signedinteger]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import product
 
 from accprobe.isa.instructions import Instruction
-from accprobe.verify.events import steps
-from accprobe.verify.spans import ROLES, Bounds, TermRole
+from accprobe.verify.coverage.events import steps
+from accprobe.verify.coverage.spans import ROLES, Bounds, TermRole
 
 Number = tuple[int, int, int, int]
 """negative, two factors of its significand, exponent."""
