@@ -71,6 +71,15 @@ class Flat(NamedTuple):
     formats: NDArray[np.void]
 
 
+def not_compiled(model: DotModel) -> str:
+    """A field of the model, and its value, that compiled code does not know: only numpy evaluates such models; "" of others."""
+    for part in (model, *model.arithmetics):
+        for name, field in fields_of(type(part)).items():
+            if not field.is_compiled(value := getattr(part, name)):
+                return f"{name} {value}"
+    return ""
+
+
 def flatten(model: DotModel, inst: Instruction) -> Flat:
     """The model of that instruction as arrays."""
     nodes: list[dict[str, int]] = []

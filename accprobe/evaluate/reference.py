@@ -362,6 +362,12 @@ def _cut(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:
             jammed = (whole != aligned) & (np.fmod(whole, 2.0) == 0)
             whole[jammed] += np.copysign(1.0, aligned[jammed])
             return whole
+        case "nearest away":
+            return rounding.to_integer("RNA", aligned)
+        case "away":
+            return np.copysign(np.ceil(np.abs(aligned)), aligned)
+        case "ceiling":
+            return np.ceil(aligned, out=aligned)
 
 
 def _specials(naive: Floats) -> _Specials:

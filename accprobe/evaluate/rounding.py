@@ -36,7 +36,7 @@ def encode(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Bi
     fmt, bits = arithmetic.result, arithmetic.result_bits
     top = ((total.view(np.int64) >> 52) & 0x7FF) - 1023 + exponent
     base = np.maximum(top, fmt.min_exponent)
-    rounded = _to_integer(arithmetic.result_rounding, total * power_of_two(exponent + bits - base))
+    rounded = to_integer(arithmetic.result_rounding, total * power_of_two(exponent + bits - base))
     kept = np.abs(rounded).astype(np.int64)
     if arithmetic.subnormal_results == "flushed":
         kept[kept < 1 << bits] = 0
@@ -44,7 +44,8 @@ def encode(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Bi
     return _signed(patterns, total < 0, arithmetic)
 
 
-def _to_integer(rounding: Rounding, values: Floats) -> Floats:
+def to_integer(rounding: Rounding, values: Floats) -> Floats:
+    """The values rounded to integers (in place)."""
     match rounding:
         case "RZ":
             return np.trunc(values, out=values)
@@ -54,6 +55,9 @@ def _to_integer(rounding: Rounding, values: Floats) -> Floats:
             return np.floor(values, out=values)
         case "RNE":
             return np.rint(values, out=values)
+        case "RNA":
+            whole = np.trunc(values)
+            return np.asarray(whole + np.copysign(np.abs(values - whole) >= 0.5, values))
 
 
 def _signed(patterns: Integers, negative: Truths, arithmetic: FloatArithmetic) -> Bits:
@@ -100,6 +104,7 @@ def _increment(rounding: Rounding, negative: Truths, kept: Integers, rest: Integ
             return (rest > 0) & ~negative
         case "RD":
             return (rest > 0) & negative
-        case "RNE":
+        case "RNE" | "RNA":
             half = np.int64(1) << np.minimum(np.maximum(drop - 1, 0), 62)
-            return np.asarray((drop > 0) & (drop <= 62) & ((rest > half) | ((rest == half) & (kept & 1 == 1))))
+            up = (rest == half) & ((kept & 1 == 1) | (rounding == "RNA"))
+            return np.asarray((drop > 0) & (drop <= 62) & ((rest > half) | up))

@@ -99,7 +99,7 @@ class Field(Feature):
 
     values: what it can be; of_integers: in integer sums, where those have it. of_alignment: it means nothing where every bit of
     the terms is kept; only_where: nor unless another field has that value. of_f64: only sums whose results
-    are f64 have another than the first.
+    are f64 have another than the first. compiled: the values that compiled code knows, where those are not all.
 
     What stands beside a model: in_one_sum: models that differ in it in one sum alone. decides: the bits of terms, or of
     results, that it decides about, with others that can stand in for it. shows_as: what the next sum may take it for.
@@ -113,6 +113,7 @@ class Field(Feature):
     of_alignment: bool = False
     only_where: tuple[str, str] | None = None
     of_f64: bool = False
+    compiled: tuple[Value, ...] = ()
     in_one_sum: bool = False
     decides: Literal["terms", "results"] | None = None
     shows_as: Signal | None = None
@@ -128,6 +129,10 @@ class Field(Feature):
     def words(self) -> tuple[str, ...]:
         """Its words, none where it has numbers."""
         return self.values.words if isinstance(self.values, Words) else ()
+
+    def is_compiled(self, value: Value) -> bool:
+        """Whether compiled code knows that value."""
+        return not self.compiled or value in self.compiled
 
     def text(self, value: Value, digits: int = 0) -> str:
         """A value as it is written; digits: of a bit pattern, at least."""
@@ -180,11 +185,12 @@ FEATURES: dict[str, Feature] = {
     ),
     "result_rounding": Field(
         "result rounding",
-        "how a sum is rounded to its result: RZ toward zero, RNE to nearest, ties to even",
+        "how a sum is rounded to its result: RZ toward zero, RNE to nearest, ties to even, RNA to nearest, ties away from zero",
         "Rounding toward zero drifts: the error of a long sum grows with its length, that of nearest with its square root.",
         of_adds=True,
         evidence="ties, and terms on either side of them, of both signs",
         values=Words(get_args(Rounding)),
+        compiled=("RZ", "RNE", "RU", "RD"),
         decides="results",
         in_one_sum=True,
         seldom=True,
@@ -197,9 +203,10 @@ FEATURES: dict[str, Feature] = {
         of_alignment=True,
         evidence="terms of both signs below the last bit kept, beside M - M",
         values=Words(get_args(AlignmentRounding)),
+        compiled=("truncate", "floor", "nearest", "sticky"),
         decides="terms",
         in_one_sum=True,
-        with_coarser=get_args(AlignmentRounding),
+        with_coarser=("truncate", "floor", "nearest", "sticky"),
         seldom=True,
     ),
     "products_per_sum": Feature(

@@ -15,8 +15,8 @@ from typing import Literal
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import Format
 
-Rounding = Literal["RZ", "RNE", "RU", "RD"]
-AlignmentRounding = Literal["truncate", "floor", "nearest", "sticky"]
+Rounding = Literal["RZ", "RNE", "RU", "RD", "RNA"]
+AlignmentRounding = Literal["truncate", "floor", "nearest", "sticky", "nearest away", "away", "ceiling"]
 ProductExponent = Literal["unnormalised", "normalised operands", "normalised product"]
 ZeroTerms = Literal["ignored", "aligned"]
 ZeroSign = Literal["positive", "ieee"]
@@ -38,9 +38,11 @@ class FloatArithmetic:
     """How one floating-point fused sum is computed.
 
     alignment_bits: F, fraction bits kept below the largest exponent (None: the sum is exact).
-    alignment_rounding: what happens to the bits below the cut; "truncate" and "sticky" (the cut bits are or-ed into the
-        last one) act on magnitudes, "floor" on two's complement, "nearest" rounds ties to even.
-    result: format of the result; result_bits: fraction bits kept in it (13 for e8m13 in f32); result_rounding: of the sum.
+    alignment_rounding: what happens to the bits below the cut; "truncate", "sticky" (the cut bits are or-ed into the last
+        one) and "away" act on magnitudes, "floor" and "ceiling" on two's complement, "nearest" rounds ties to even, "nearest
+        away" away from zero.
+    result: format of the result; result_bits: fraction bits kept in it (13 for e8m13 in f32); result_rounding: of the sum, RNA
+        to nearest with ties away from zero.
     product_exponent: the exponent with which a product takes part in the search for the largest one: the sum of the
         operands' exponents as encoded (a subnormal has the smallest normal exponent), the same after normalising the
         operands, or the exponent of the product's leading bit.

@@ -71,8 +71,8 @@ def test_fields_and_values_that_are_tried() -> None:
     values = {field: {r.value for r in rivals(KNOWN[FP8], found(KNOWN[FP8])) if r.field == field} for field in tried}
     assert values["alignment_bits"] == {12, 14}
     assert values["result_bits"] == {12, 14}
-    assert values["result_rounding"] == {"RNE", "RU", "RD"}
-    assert values["alignment_rounding"] == {"floor", "nearest", "sticky"}
+    assert values["result_rounding"] == {"RNE", "RU", "RD", "RNA"}
+    assert values["alignment_rounding"] == {"floor", "nearest", "sticky", "nearest away", "away", "ceiling"}
     assert values["product_exponent"] == {"normalised operands", "normalised product"}
     assert values["nan"] == {"0xFFFFFFFF", "0x7FC00000"}
     assert {"[[0-31] c]"} <= {order.replace("@0", "").replace("@1", "") for order in values["order"]}

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from accprobe.isa.families import MMA_SYNC
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
+from accprobe.model.fields import Value, fields_of
 from accprobe.model.tree import (
     SUM_BITS,
     Addend,
     AddendPlace,
-    AlignmentRounding,
+    Arithmetic,
     DotModel,
     FloatArithmetic,
     FusedSum,
@@ -22,7 +23,6 @@ from accprobe.model.tree import (
     Overflow,
     Product,
     ProductExponent,
-    Rounding,
     Subnormals,
     UnderflowSign,
     ZeroSign,
@@ -49,13 +49,23 @@ def instruction(k: int, d: str, a: str, b: str, c: str) -> Instruction:
     return Instruction(f"planted.k{k}.{d}.{a}.{b}.{c}", MMA_SYNC, 16, 8, k, f[d], f[a], f[b], f[c])
 
 
+def known_to(compiled: bool, kind: type[Arithmetic], name: str) -> list[Value]:
+    """The words of a field; compiled: those that compiled code knows."""
+    field = fields_of(kind)[name]
+    return [word for word in field.words if not compiled or field.is_compiled(word)]
+
+
 @st.composite
-def float_models(draw: st.DrawFn, plain: bool = False) -> Planted:
-    """Any floating-point model; `plain` leaves the rules of exponents, zeros and subnormals at their usual values."""
+def float_models(draw: st.DrawFn, plain: bool = False, compiled: bool = False) -> Planted:
+    """Any floating-point model.
+
+    plain: the rules of exponents, zeros and subnormals are the usual ones. compiled: nothing is drawn but what compiled code
+    knows.
+    """
     operand, result = draw(st.sampled_from(OPERANDS)).split()
     k = draw(st.sampled_from((4, 8, 16, 32, 64)))
     inst = instruction(k, result, operand, operand, result)
-    summing = draw(arithmetics(result, k, plain))
+    summing = draw(arithmetics(result, k, plain, compiled))
     nan = summing.nan
     adding = FloatArithmetic(FORMATS[result], FORMATS[result].mantissa_bits, "RNE", None, zero_sign="ieee", nan=nan)
     root = draw(trees(k, summing, adding))
@@ -64,7 +74,7 @@ def float_models(draw: st.DrawFn, plain: bool = False) -> Planted:
 
 
 @st.composite
-def arithmetics(draw: st.DrawFn, result: str, k: int, plain: bool) -> FloatArithmetic:
+def arithmetics(draw: st.DrawFn, result: str, k: int, plain: bool, compiled: bool) -> FloatArithmetic:
     fmt = FORMATS[result]
     most = min(40, SUM_BITS - 2 - (k + 2).bit_length())
 
@@ -75,9 +85,9 @@ def arithmetics(draw: st.DrawFn, result: str, k: int, plain: bool) -> FloatArith
     return FloatArithmetic(
         fmt,
         result_bits=draw(st.integers(5, fmt.mantissa_bits)),
-        result_rounding=draw(st.sampled_from(get_args(Rounding))),
+        result_rounding=draw(st.sampled_from(known_to(compiled, FloatArithmetic, "result_rounding"))),
         alignment_bits=draw(st.integers(4, most)),
-        alignment_rounding=draw(st.sampled_from(get_args(AlignmentRounding))),
+        alignment_rounding=draw(st.sampled_from(known_to(compiled, FloatArithmetic, "alignment_rounding"))),
         product_exponent=rule,
         min_exponent=None if plain else draw(st.none() | st.integers(fmt.min_exponent - 34, fmt.min_exponent - 1)),
         zero_terms=some(ZeroTerms, "ignored") if rule == "unnormalised" else "ignored",

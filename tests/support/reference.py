@@ -48,14 +48,18 @@ def to_integer(value: Fraction, mode: str) -> int:
         return below
     if mode in ("floor", "RD"):
         return below
-    if mode == "RU":
+    if mode in ("ceiling", "RU"):
         return below + 1
+    if mode == "away":
+        return below if value < 0 else below + 1
     if mode in ("truncate", "RZ"):
         return below if value > 0 else below + 1
     if mode in ("nearest", "RNE"):
         if rest != Fraction(1, 2):
             return below + (rest > Fraction(1, 2))
         return below + below % 2
+    if mode in ("nearest away", "RNA"):
+        return below + (rest > Fraction(1, 2) or (rest == Fraction(1, 2) and value > 0))
     assert mode == "sticky"
     toward_zero = below if value > 0 else below + 1
     if toward_zero % 2:

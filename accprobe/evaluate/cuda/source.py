@@ -7,6 +7,7 @@ from math import inf
 
 from accprobe.build.probes import device_code
 from accprobe.errors import AccprobeError
+from accprobe.evaluate.flat import not_compiled
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Field, Patterns, Value, Words, fields_of
@@ -44,6 +45,8 @@ def check(model: DotModel, inst: Instruction) -> None:
     """Raises AccprobeError where `model` cannot be evaluated for `inst`."""
     if model.products != inst.k:
         raise AccprobeError(f"{inst.name} has {inst.k} products, the model {model.products}")
+    if field := not_compiled(model):
+        raise AccprobeError(f"{inst.name}: {field} has no GPU evaluator; numpy evaluates it, on the CPU")
     if inst.scale is not None or inst.bit_op is not None:
         raise AccprobeError(f"{inst.name}: block scales and single bits have no GPU evaluator")
 
@@ -130,7 +133,7 @@ def _words() -> str:
         for name, field in fields_of(kind).items():
             if isinstance(field.values, Words):
                 known = types.setdefault(_type(name), {})
-                known |= {_word(word): len(known) + field.values.code(word) for word in field.words}
+                known |= {_word(word): len(known) + field.values.code(word) for word in field.words if field.is_compiled(word)}
     texts = {name: ", ".join(f"{word} = {code}" for word, code in words.items()) for name, words in types.items()}
     return "".join(f"enum class {name} {{ {text} }};\n" for name, text in texts.items())
 

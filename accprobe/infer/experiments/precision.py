@@ -70,6 +70,9 @@ def _precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, Findi
     cuts = {cut: draft.change(role, alignment_rounding=cut).model() for cut in get_args(AlignmentRounding)}
     rows = fitting(bench, _cut_rows(bench, node, f) if alignment.bound == "exact" else [])
     cut = eliminate(bench, cuts, rows, "no operand reaches below the cut")
+    if cut.left and len(rows):
+        left = {rounding: cuts[rounding] for rounding in get_args(AlignmentRounding) if rounding in cut.left}
+        cut = eliminate(bench, left, fitting(bench, _cut_rows(bench, node, f, beyond=True)))
     return draft.change(role, alignment_rounding=cut.value), named(alignment, result, rounding, cut)
 
 
@@ -215,11 +218,14 @@ def _rounding_rows(bench: Workbench, node: Node, f: int, r: int) -> Iterator[Row
             yield {**{slot.leaf: head for slot in used}, tail.leaf: Dyadic(t, half)}
 
 
-def _cut_rows(bench: Workbench, node: Node, f: int) -> Iterator[Row]:
-    """A quarter and three quarters of the last kept bit, of both signs, beside an M that cancels."""
+def _cut_rows(bench: Workbench, node: Node, f: int, beyond: bool = False) -> Iterator[Row]:
+    """A quarter and three quarters of the last kept bit, of both signs, beside an M that cancels.
+
+    beyond: a half, and some more than the bit itself, which tell those apart that the quarters do not.
+    """
     lowest, _ = _tail_and_heads(bench, node)
     for tail in dict.fromkeys((lowest, *(slot for slot in node.slots if slot.kind == "addend"))):
         heads = [slot for slot in node.slots if slot != tail]
         big = min(span(bench, heads[0])[-1], span(bench, heads[-1])[-1])
-        for t in (1, 3, -1, -3):
+        for t in (2, -2, 5, -5, 6, -6) if beyond else (1, 3, -1, -3):
             yield {heads[0].leaf: power(big), heads[-1].leaf: -power(big), tail.leaf: Dyadic(t, big - f - 2)}

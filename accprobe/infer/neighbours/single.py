@@ -47,7 +47,8 @@ def _arithmetic_rivals(model: DotModel) -> Iterator[Rival]:
             shown = field.text(value, digits) if isinstance(field.values, Patterns) else value
             changes = ((str(Name(name, role)), shown),)
             yield Rival(everywhere, changes)
-            for node in sharing if len(sharing) > 1 and field.in_one_sum else ():
+            in_one_sum = field.in_one_sum and field.is_compiled(value)
+            for node in sharing if len(sharing) > 1 and in_one_sum else ():
                 yield Rival(in_one(model, node, with_values(arithmetic, {name: value})), changes, name_of(node))
 
 
