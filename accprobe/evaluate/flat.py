@@ -42,13 +42,15 @@ FORMAT = np.dtype(
 )
 """largest: the largest finite magnitude without the ignored bits. flushed: subnormals are read as zero."""
 
+_FIELDS = [name for name, field in fields_of(FloatArithmetic).items() if not field.tacit]
+
 NODE = np.dtype(
     [
         (name, np.int64)
         for name in (
             *("kind", "first_product", "end_products", "first_other", "end_others"),
-            *fields_of(FloatArithmetic),
-            *(f"has_{name}" for name in fields_of(FloatArithmetic)),
+            *_FIELDS,
+            *(f"has_{name}" for name in _FIELDS),
         )
     ]
 )

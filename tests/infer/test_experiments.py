@@ -92,7 +92,7 @@ def test_another_value_is_another_answer(field: str) -> None:
 
 
 @FORTY
-@given(integer_models())
+@given(integer_models(compiled=True))
 def test_integers(planted: Planted) -> None:
     findings = outcome(planted)
     assert findings["overflow"].value == planted.model.root.arithmetic.overflow

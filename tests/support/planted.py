@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from hypothesis import strategies as st
@@ -16,13 +16,16 @@ from accprobe.model.tree import (
     Addend,
     AddendPlace,
     Arithmetic,
+    Detected,
     DotModel,
     FloatArithmetic,
     FusedSum,
     IntegerArithmetic,
+    IntegerOverflow,
     Overflow,
     Product,
     ProductExponent,
+    Rounding,
     Subnormals,
     UnderflowSign,
     ZeroSign,
@@ -70,7 +73,9 @@ def float_models(draw: st.DrawFn, plain: bool = False, compiled: bool = False) -
     adding = FloatArithmetic(FORMATS[result], FORMATS[result].mantissa_bits, "RNE", None, zero_sign="ieee", nan=nan)
     root = draw(trees(k, summing, adding))
     subnormals = st.just("kept") if plain else st.sampled_from(get_args(Subnormals))
-    return Planted(inst, DotModel(root, draw(subnormals), draw(subnormals)))
+    cut = plain or compiled or draw(st.integers(0, 3))
+    addend_bits = None if cut else draw(st.integers(1, FORMATS[result].mantissa_bits - 1))
+    return Planted(inst, DotModel(root, draw(subnormals), draw(subnormals), addend_bits))
 
 
 @st.composite
@@ -80,6 +85,12 @@ def arithmetics(draw: st.DrawFn, result: str, k: int, plain: bool, compiled: boo
 
     def some(choices: object, usual: str) -> str:
         return usual if plain else draw(st.sampled_from(get_args(choices)))
+
+    def rare(chosen: st.SearchStrategy[int]) -> int | None:
+        return None if plain or compiled or draw(st.integers(0, 3)) else draw(chosen)
+
+    def usually(choices: object) -> str:
+        return get_args(choices)[0] if compiled else some(choices, get_args(choices)[0])
 
     rule = some(ProductExponent, "unnormalised")
     return FloatArithmetic(
@@ -96,6 +107,14 @@ def arithmetics(draw: st.DrawFn, result: str, k: int, plain: bool, compiled: boo
         overflow=some(Overflow, "infinity"),
         subnormal_results=some(Subnormals, "kept"),
         nan=draw(st.sampled_from(NANS[result])),
+        overflow_detected=usually(Detected),
+        tininess_detected=usually(Detected),
+        product_bits=(of_products := rare(st.integers(1, 12))),
+        product_rounding="RZ" if of_products is None else draw(st.sampled_from(get_args(Rounding))),
+        first_bits=(first := rare(st.integers(5, 26))),
+        first_rounding="RZ" if first is None else draw(st.sampled_from(get_args(Rounding))),
+        accumulator_bits=(room := rare(st.integers(3, 8))),
+        accumulator_overflow="wrap" if room is None else draw(st.sampled_from(get_args(IntegerOverflow))),
     )
 
 
@@ -120,11 +139,17 @@ def pairwise(nodes: list[FusedSum], adding: FloatArithmetic) -> FusedSum:
 
 
 @st.composite
-def integer_models(draw: st.DrawFn) -> Planted:
+def integer_models(draw: st.DrawFn, compiled: bool = False) -> Planted:
     a, b = draw(st.sampled_from(("s8 s8", "u8 s8", "s8 u8", "u8 u8"))).split()
     k = draw(st.sampled_from((8, 16, 32)))
     arithmetic = IntegerArithmetic(FORMATS["s32"], draw(st.sampled_from(("wrap", "saturate"))))
     size = draw(st.sampled_from([s for s in (1, 4, 8, 16, 32) if s <= k]))
     groups = [list(range(i, k, k // size)) for i in range(k // size)]
+    if not compiled and size > 1 and not draw(st.integers(0, 3)):
+        inner = replace(
+            arithmetic, overflow=draw(st.sampled_from(get_args(IntegerOverflow))), accumulator_bits=draw(st.integers(14, 20))
+        )
+        sums = (FusedSum(tuple(map(Product, group)), inner) for group in groups)
+        return Planted(instruction(k, "s32", a, b, "s32"), DotModel(FusedSum((*sums, Addend()), arithmetic)))
     root = chain(groups, arithmetic, draw(st.sampled_from(get_args(AddendPlace))))
     return Planted(instruction(k, "s32", a, b, "s32"), DotModel(root))

@@ -17,7 +17,7 @@ import numpy as np
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Node, Slot, roles
 from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
-from accprobe.infer.experiments.dense import dense_roundings
+from accprobe.infer.experiments.dense import SEED, dense_roundings
 from accprobe.infer.experiments.series import REACH, Family, agree, limit, named, span
 from accprobe.infer.experiments.two_terms import two_term_precision, two_term_rows
 from accprobe.infer.findings import Finding, Findings
@@ -25,6 +25,10 @@ from accprobe.infer.workbench import Dyadic, Row, Workbench, power
 from accprobe.model.features import Name
 from accprobe.model.tree import SUM_BITS, AlignmentRounding, Role, Rounding, UnderflowSign
 from accprobe.operands.exchange import Exchange
+from accprobe.operands.kinds import draw
+
+LONE = 100
+"""Random products that are asked for how they are rounded."""
 
 
 def precision(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
@@ -44,9 +48,20 @@ def _of_role(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft, Finding
     """
     nodes = [node for node in draft.nodes() if node.role == role]
     best = min(nodes, key=lambda node: (-min(len(node.slots), 3), node.depth, -len(node.slots)))
+    if len(best.slots) == 1:
+        return _of_lone_products(bench, draft, role)
     draft, findings = _precision(bench, draft, best) if len(best.slots) > 2 else two_term_precision(bench, draft, best)
     others = [node for node in nodes if node is not best]
     return draft, findings | ({"sums_alike": _alike(bench, draft, role, others)} if others else {})
+
+
+def _of_lone_products(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft, Findings]:
+    """How products are rounded that have a sum of their own, to all bits of the result."""
+    draft = draft.change(role, alignment_bits=None, result_bits=bench.inst.d.mantissa_bits)
+    roundings = {rounding: draft.change(role, result_rounding=rounding).model() for rounding in get_args(Rounding)}
+    rounding = eliminate(bench, roundings, draw("close", bench.inst, np.random.default_rng(SEED), LONE))
+    found = named(Finding(None), Finding(bench.inst.d.mantissa_bits), rounding)
+    return draft.change(role, result_rounding=rounding.value), found
 
 
 def _precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, Findings]:
@@ -185,7 +200,7 @@ def _result_bits(bench: Workbench, node: Node, f: int) -> Finding:
 def _headed(bench: Workbench, node: Node, f: int) -> Iterator[tuple[int, Family]]:
     tail, heads = _tail_and_heads(bench, node)
     g = 0
-    while 1 << g <= len(heads):
+    while 1 << g <= min(len(heads), bench.reach.alike):
         used = heads[: 1 << g]
         tops = (*(span(bench, slot)[-1] for slot in used), span(bench, tail)[-1] + 1, bench.inst.d.max_exponent - g - 1)
         big = min(tops)
@@ -208,7 +223,7 @@ def _rounding_rows(bench: Workbench, node: Node, f: int, r: int) -> Iterator[Row
     """Ties below an even and an odd last bit, of both signs: each rounding answers otherwise."""
     tail, heads = _tail_and_heads(bench, node)
     g = max(0, r + 1 - f)
-    if 1 << g > len(heads):
+    if 1 << g > min(len(heads), bench.reach.alike):
         return
     used = heads[: 1 << g]
     big = min(*(span(bench, slot)[-1] for slot in used), bench.inst.d.max_exponent - g - 2)

@@ -27,7 +27,7 @@ def pairs(model: DotModel) -> Iterator[Rival]:
     """
     for arithmetic, role in floats(model):
         for bits, of_bits in fields_of(FloatArithmetic).items():
-            beside = one_bit_beside(getattr(arithmetic, bits)) if of_bits.counts_bits else ()
+            beside = one_bit_beside(getattr(arithmetic, bits)) if of_bits.counts_bits and of_bits.decides else ()
             for number, (name, field) in product(beside, _deciding_with(of_bits, role)):
                 for word in field.words:
                     if getattr(arithmetic, name) == word or not field.is_compiled(word):
