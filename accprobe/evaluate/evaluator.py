@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from accprobe.errors import AccprobeError
+from accprobe.evaluate.flat import not_compiled
 from accprobe.evaluate.reference import CHUNK, Evaluation
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
@@ -49,7 +50,7 @@ def evaluate(model: DotModel, inst: Instruction, request: Request) -> Bits:
     d = np.empty(n, inst.d.dtype)
     start = 0
     while start < n:
-        compiled = _choice.compiled()
+        compiled = _choice.compiled(model)
         part = slice(start, n if compiled else start + max(1, STEP // inst.k))
         if compiled:
             d[part] = compiled(model, inst, request[part])
@@ -84,7 +85,7 @@ class Trial:
     def of(self, model: DotModel) -> Bits:
         """The model's results, as `evaluate` gives them."""
         _check_model(model, self._inst)
-        compiled = _choice.compiled()
+        compiled = _choice.compiled(model)
         if compiled:
             return compiled(model, self._inst, self._request)
         with _choice.numpy():
@@ -103,7 +104,7 @@ class _Latest(threading.local):
         return self._evaluation
 
     def of(self, model: DotModel, inst: Instruction, request: Request) -> Bits:
-        compiled = _choice.compiled()
+        compiled = _choice.compiled(model)
         if compiled:
             return compiled(model, inst, request)
         with _choice.numpy():
@@ -111,7 +112,10 @@ class _Latest(threading.local):
 
 
 class _Choice:
-    """Numpy until it has taken as long as the compiled evaluator needs to be ready: who waits, waits twice as long at most."""
+    """Numpy until it has taken as long as the compiled evaluator needs to be ready: who waits, waits twice as long at most.
+
+    Numpy always of models that only it knows.
+    """
 
     def __init__(self) -> None:
         self._spent = 0.0
@@ -119,7 +123,7 @@ class _Choice:
         installed = importlib.util.find_spec("numba") is not None
         self._patience = (LOADING if _is_on_disk() else COMPILING) if installed else float("inf")
 
-    def compiled(self) -> Implementation | None:
+    def compiled(self, model: DotModel) -> Implementation | None:
         if self._compiled is None and self._spent > self._patience:
             try:
                 from accprobe.evaluate.compiled import evaluate
@@ -127,7 +131,7 @@ class _Choice:
                 self._patience = float("inf")
             else:
                 self._compiled = evaluate
-        return self._compiled
+        return self._compiled if self._compiled and not not_compiled(model) else None
 
     @contextmanager
     def numpy(self) -> Iterator[None]:

@@ -42,13 +42,15 @@ FORMAT = np.dtype(
 )
 """largest: the largest finite magnitude without the ignored bits. flushed: subnormals are read as zero."""
 
+_FIELDS = [name for name, field in fields_of(FloatArithmetic).items() if not field.tacit]
+
 NODE = np.dtype(
     [
         (name, np.int64)
         for name in (
             *("kind", "first_product", "end_products", "first_other", "end_others"),
-            *fields_of(FloatArithmetic),
-            *(f"has_{name}" for name in fields_of(FloatArithmetic)),
+            *_FIELDS,
+            *(f"has_{name}" for name in _FIELDS),
         )
     ]
 )
@@ -69,6 +71,15 @@ class Flat(NamedTuple):
     products: Numbers
     others: Numbers
     formats: NDArray[np.void]
+
+
+def not_compiled(model: DotModel) -> str:
+    """A field of the model, and its value, that compiled code does not know: only numpy evaluates such models; "" of others."""
+    for part in (model, *model.arithmetics):
+        for name, field in fields_of(type(part)).items():
+            if not field.is_compiled(value := getattr(part, name)):
+                return f"{name} {value}"
+    return ""
 
 
 def flatten(model: DotModel, inst: Instruction) -> Flat:

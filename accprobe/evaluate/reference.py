@@ -21,7 +21,16 @@ from accprobe.evaluate.decoding import NOTHING, Significands, exponents_of, lead
 from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two, rounded_to_odd, top_bits, two_product
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, ProductExponent, Subnormals, ZeroTerms
+from accprobe.model.tree import (
+    DotModel,
+    FloatArithmetic,
+    FusedSum,
+    IntegerArithmetic,
+    IntegerOverflow,
+    ProductExponent,
+    Subnormals,
+    ZeroTerms,
+)
 from accprobe.operands.request import Request
 
 CHUNK = 1 << 16
@@ -57,12 +66,12 @@ class Evaluation:
         d = np.empty(self._n, self._inst.d.dtype)
         with np.errstate(all="ignore"):
             for part, chunk in zip(self._parts, self._chunks, strict=True):
-                d[part] = chunk.sum(model.root, (model.subnormal_operands, model.subnormal_addend))
+                d[part] = chunk.sum(model.root, (model.subnormal_operands, model.subnormal_addend, model.addend_bits))
         return d
 
 
-Reading = tuple[Subnormals, Subnormals]
-"""How subnormals of A and B, and of C, are read."""
+Reading = tuple[Subnormals, Subnormals, int | None]
+"""How subnormals of A and B, and of C, are read, and how many fraction bits of C."""
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
@@ -174,6 +183,10 @@ class _Chunk:
                 arithmetic.min_exponent,
                 arithmetic.product_exponent,
                 arithmetic.zero_terms,
+                arithmetic.product_bits,
+                arithmetic.product_rounding,
+                arithmetic.accumulator_bits,
+                arithmetic.accumulator_overflow,
             )
             exact = self._memory.get((*cut, key), lambda: self._aligned_sum(node, others, arithmetic, reading, key))
         patterns = rounding.encode(exact.total, exact.exponent, arithmetic)
@@ -188,7 +201,8 @@ class _Chunk:
             patterns = self.sum(child, reading)
             found.append(_Other(patterns, child.arithmetic.result, "kept", (child.arithmetic.result.name, patterns.tobytes())))
         if node.has_addend:
-            found.append(_Other(self._c, self._inst.c, reading[1], reading[1]))
+            patterns = self._c if reading[2] is None else _with_fraction_bits(self._c, self._inst.c, reading[2])
+            found.append(_Other(patterns, self._inst.c, reading[1], reading[1:]))
         return found
 
     def _operands(self, ks: tuple[int, ...]) -> tuple[Bits, Bits]:
@@ -205,7 +219,9 @@ class _Chunk:
             total += self._memory.get(node.products, products)[0]
         for other in others:
             total += other.fmt.integers(other.patterns)
-        result = arithmetic.result
+        result, bits = arithmetic.result, arithmetic.accumulator_bits
+        if bits is not None:
+            total = _accumulated(total.astype(np.float64), bits, arithmetic.overflow).astype(np.int64)
         if arithmetic.overflow == "saturate":
             total = np.clip(total, -result.largest - 1, result.largest)
         return total.astype(result.dtype)
@@ -219,6 +235,8 @@ class _Chunk:
         sums = [*terms]
         if ks:
             products, of_products = self._products(ks, reading[0])
+            if arithmetic.product_bits is not None:
+                products = rounding.significands_rounded(arithmetic.product_rounding, arithmetic.product_bits, products)
             sums.append(of_products)
             exponents.append(self._largest(ks, reading[0], arithmetic.product_exponent, arithmetic.zero_terms))
             terms.append(products)
@@ -234,6 +252,10 @@ class _Chunk:
         for term in terms:
             cut = _cut(term * scale, arithmetic)
             total += cut.sum(axis=0) if cut.ndim == 2 else cut
+        if arithmetic.accumulator_bits is not None:
+            total = _accumulated(
+                total, arithmetic.alignment_bits + arithmetic.accumulator_bits, arithmetic.accumulator_overflow
+            )
         total[specials.rows] = 0.0
         return _Exact(total, exponent, specials)
 
@@ -362,6 +384,29 @@ def _cut(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:
             jammed = (whole != aligned) & (np.fmod(whole, 2.0) == 0)
             whole[jammed] += np.copysign(1.0, aligned[jammed])
             return whole
+        case "nearest away":
+            return rounding.to_integer("RNA", aligned)
+        case "away":
+            return np.copysign(np.ceil(np.abs(aligned)), aligned)
+        case "ceiling":
+            return np.ceil(aligned, out=aligned)
+
+
+def _with_fraction_bits(patterns: Bits, fmt: Format, bits: int) -> Bits:
+    """Finite numbers without the fraction bits below the first ones."""
+    below = max(fmt.mantissa_bits - bits, 0) + fmt.ignored_low_bits
+    finite = patterns & fmt.dtype.type(fmt.sign_bit - 1) <= fmt.largest | (1 << fmt.ignored_low_bits) - 1
+    return np.asarray(np.where(finite, patterns >> fmt.dtype.type(below) << fmt.dtype.type(below), patterns))
+
+
+def _accumulated(total: Floats, bits: int, overflow: IntegerOverflow) -> Floats:
+    """Integers as an accumulator of so many bits has them, in two's complement."""
+    end = 2.0 ** (bits - 1)
+    if overflow == "saturate":
+        return np.clip(total, -end, end - 1)
+    beyond = (total >= end) | (total < -end)
+    total[beyond] = (total[beyond] + end) % (2 * end) - end
+    return total
 
 
 def _specials(naive: Floats) -> _Specials:

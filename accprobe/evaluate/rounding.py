@@ -34,17 +34,43 @@ def encode(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Bi
     subnormals.
     """
     fmt, bits = arithmetic.result, arithmetic.result_bits
-    top = ((total.view(np.int64) >> 52) & 0x7FF) - 1023 + exponent
+    top = _leading(total) + exponent
+    tiny, huge = top < fmt.min_exponent, _beyond_largest(total, exponent, arithmetic)
+    if arithmetic.first_bits is not None:
+        total = significands_rounded(arithmetic.first_rounding, arithmetic.first_bits, total)
+        top = _leading(total) + exponent
     base = np.maximum(top, fmt.min_exponent)
-    rounded = _to_integer(arithmetic.result_rounding, total * power_of_two(exponent + bits - base))
+    rounded = to_integer(arithmetic.result_rounding, total * power_of_two(exponent + bits - base))
     kept = np.abs(rounded).astype(np.int64)
     if arithmetic.subnormal_results == "flushed":
-        kept[kept < 1 << bits] = 0
+        kept[tiny if arithmetic.tininess_detected == "before rounding" else kept < 1 << bits] = 0
     patterns = ((base - fmt.min_exponent) << fmt.mantissa_bits) + (kept << (fmt.mantissa_bits - bits))
+    if huge is not None:
+        patterns[huge] = fmt.infinity or 0
     return _signed(patterns, total < 0, arithmetic)
 
 
-def _to_integer(rounding: Rounding, values: Floats) -> Floats:
+def _leading(values: Floats) -> Integers:
+    return ((values.view(np.int64) >> 52) & 0x7FF) - 1023
+
+
+def significands_rounded(rounding: Rounding, bits: int, values: Floats) -> Floats:
+    """The values with so many bits after their leading ones."""
+    leading = np.where(values == 0, 0, _leading(values))
+    return to_integer(rounding, values * power_of_two(bits - leading)) * power_of_two(leading - bits)
+
+
+def _beyond_largest(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Truths | None:
+    """Where overflow is detected before rounding: which sums are larger than the largest result."""
+    if arithmetic.overflow_detected == "after rounding":
+        return None
+    bits = arithmetic.result_bits
+    scaled = np.abs(total) * power_of_two(exponent + bits - arithmetic.result.max_exponent)
+    return np.asarray(scaled > (2 << bits) - 1)
+
+
+def to_integer(rounding: Rounding, values: Floats) -> Floats:
+    """The values rounded to integers (in place)."""
     match rounding:
         case "RZ":
             return np.trunc(values, out=values)
@@ -54,6 +80,9 @@ def _to_integer(rounding: Rounding, values: Floats) -> Floats:
             return np.floor(values, out=values)
         case "RNE":
             return np.rint(values, out=values)
+        case "RNA":
+            whole = np.trunc(values)
+            return np.asarray(whole + np.copysign(np.abs(values - whole) >= 0.5, values))
 
 
 def _signed(patterns: Integers, negative: Truths, arithmetic: FloatArithmetic) -> Bits:
@@ -77,6 +106,13 @@ def encode_wide(negative: Truths, magnitude: Integers, exponent: Integers, arith
     """
     fmt, bits = arithmetic.result, arithmetic.result_bits
     top = exponent + bit_length(magnitude) - 1
+    tiny, exact = top < fmt.min_exponent, magnitude
+    if arithmetic.first_bits is not None:
+        drop = top - arithmetic.first_bits - exponent
+        down = np.minimum(np.maximum(drop, 0), 62)
+        kept, rest = magnitude >> down, magnitude & ((np.int64(1) << down) - 1)
+        magnitude = (kept + _increment(arithmetic.first_rounding, negative, kept, rest, drop)) << down
+        top = exponent + bit_length(magnitude) - 1
     base = np.maximum(top, fmt.min_exponent)
     drop = base - bits - exponent
     down, up = np.minimum(np.maximum(drop, 0), 62), np.minimum(np.maximum(-drop, 0), 62)
@@ -85,9 +121,15 @@ def encode_wide(negative: Truths, magnitude: Integers, exponent: Integers, arith
     kept += _increment(arithmetic.result_rounding, negative, kept, rest, drop)
     kept[magnitude == 0] = 0
     if arithmetic.subnormal_results == "flushed":
-        kept[kept < 1 << bits] = 0
+        kept[tiny if arithmetic.tininess_detected == "before rounding" else kept < 1 << bits] = 0
     patterns = ((base - fmt.min_exponent) << fmt.mantissa_bits) + (kept << (fmt.mantissa_bits - bits))
     patterns[base > fmt.max_exponent] = fmt.infinity or 0
+    if arithmetic.overflow_detected == "before rounding":
+        drop = np.minimum(np.maximum(fmt.max_exponent - bits - exponent, 0), 62)
+        whole, rest = exact >> drop, exact & ((np.int64(1) << drop) - 1)
+        largest = (2 << bits) - 1
+        at_top = exponent + bit_length(exact) - 1 == fmt.max_exponent
+        patterns[at_top & ((whole > largest) | ((whole == largest) & (rest > 0)))] = fmt.infinity or 0
     patterns[kept == 0] = 0
     return _signed(patterns, negative, arithmetic)
 
@@ -100,6 +142,7 @@ def _increment(rounding: Rounding, negative: Truths, kept: Integers, rest: Integ
             return (rest > 0) & ~negative
         case "RD":
             return (rest > 0) & negative
-        case "RNE":
+        case "RNE" | "RNA":
             half = np.int64(1) << np.minimum(np.maximum(drop - 1, 0), 62)
-            return np.asarray((drop > 0) & (drop <= 62) & ((rest > half) | ((rest == half) & (kept & 1 == 1))))
+            up = (rest == half) & ((kept & 1 == 1) | (rounding == "RNA"))
+            return np.asarray((drop > 0) & (drop <= 62) & ((rest > half) | up))

@@ -25,6 +25,7 @@ from accprobe.infer.neighbours.ladders import Floors, coarser, floors, further, 
 from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.neighbours.several import differing, groups, pairs
 from accprobe.infer.neighbours.single import rivals
+from accprobe.infer.neighbours.unusual import unusual
 from accprobe.infer.separation import Batch, search_for
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.isa.instructions import Instruction
@@ -72,7 +73,8 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
     if result.model is None or journal.unstable:
         return Contest(0, ())
     arena = _Arena(journal, result.model, result.asked, seed)
-    survived = [rival for rival in rivals(result.model, result.findings) if arena.survives(rival)]
+    beside = (*rivals(result.model, result.findings), *unusual(inst, result.model))
+    survived = [rival for rival in beside if arena.survives(rival)]
     for rival in list(survived):
         survived += _while_alike(list(further(result.model, rival)), arena)
     for levels in floors(inst, result.model):

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 
 from accprobe.infer.workbench import NORMAL, Reach
 from accprobe.isa.instructions import Instruction
-from accprobe.model.fields import with_values
+from accprobe.model.fields import fields_of, with_values
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Product, Role, Subnormals, Term
 
 Tree = int | tuple["Tree", ...]
@@ -42,13 +42,14 @@ class Draft:
     add: Arithmetic
     subnormal_operands: Subnormals = "kept"
     subnormal_addend: Subnormals = "kept"
+    addend_bits: int | None = None
     reach: Reach = NORMAL
     """What rows may be made of, as far as that is known."""
 
     def model(self) -> DotModel:
         root = self._build(self.tree)
         assert isinstance(root, FusedSum)
-        return DotModel(root, self.subnormal_operands, self.subnormal_addend)
+        return DotModel(root, self.subnormal_operands, self.subnormal_addend, self.addend_bits)
 
     def nodes(self) -> list[Node]:
         """All inner nodes, those nearest to the root first."""
@@ -68,7 +69,7 @@ class Draft:
 
     def like(self, model: DotModel) -> Draft:
         """The draft with the arithmetics of a model, of each role those of the sum nearest to the result."""
-        draft = replace(self, subnormal_operands=model.subnormal_operands, subnormal_addend=model.subnormal_addend)
+        draft = replace(self, **{name: getattr(model, name) for name in fields_of(DotModel)})
         for node in model.root.nodes():
             draft = replace(draft, sum=node.arithmetic) if node.products else replace(draft, add=node.arithmetic)
         return draft

@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from accprobe.infer.journal import Asked
 from accprobe.isa.instructions import Instruction
-from accprobe.model.features import Name, of_alignment
+from accprobe.model.features import Name, of_alignment, parsed
 from accprobe.model.fields import Patterns, Value, fields_of
 from accprobe.model.tree import DotModel, Role
 from accprobe.operands.exchange import Exchange
@@ -63,6 +63,12 @@ def values(model: DotModel) -> dict[str, Value]:
             value = getattr(node.arithmetic, name)
             known[str(Name(name, node.role))] = record.text(value, digits) if isinstance(record.values, Patterns) else value
     return known
+
+
+def unsaid(feature: str, value: Value) -> bool:
+    """Whether a feature is left out of what is told because it has its usual value."""
+    field = parsed(feature).field
+    return field is not None and field.tacit and field.is_compiled(value)
 
 
 def meaningless(model: DotModel) -> set[str]:

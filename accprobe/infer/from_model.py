@@ -5,7 +5,7 @@ Rules that no model has a field for (`carries`, `sums_alike`) are those of the e
 
 from __future__ import annotations
 
-from accprobe.infer.findings import Bound, Finding, Findings, meaningless, values
+from accprobe.infer.findings import Bound, Finding, Findings, meaningless, unsaid, values
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import finding_names
@@ -18,7 +18,7 @@ def findings_of(inst: Instruction, model: DotModel) -> Findings:
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return _integer(inst, model, model.root.arithmetic)
     told = set(finding_names()) - meaningless(model)
-    known = {name: value for name, value in values(model).items() if name in told}
+    known = {name: value for name, value in values(model).items() if name in told and not unsaid(name, value)}
     findings = {name: Finding(value) for name, value in known.items()}
     findings["carries"] = Finding("kept")
     findings |= _alike(model)

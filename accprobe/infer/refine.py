@@ -13,10 +13,10 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.answers import Answers
-from accprobe.infer.findings import Finding, Findings, values
+from accprobe.infer.findings import Finding, Findings, unsaid, values
 from accprobe.infer.search import improvements, neighbours
 from accprobe.infer.workbench import Workbench
-from accprobe.model.features import of_alignment
+from accprobe.model.features import of_alignment, parsed
 from accprobe.model.fields import Value
 from accprobe.model.tree import DotModel
 from accprobe.operands.kinds import draw, kinds
@@ -70,8 +70,9 @@ def _settled(findings: Findings, model: DotModel) -> Findings:
     """The findings brought in line with a model that the search has chosen."""
     changed = dict(findings)
     known = values(model)
-    if known.get("alignment_bits") is not None:
-        changed = {feature: Finding(known[feature], note=SETTLED) for feature in of_alignment()} | changed
+    new = of_alignment() if known.get("alignment_bits") is not None else []
+    new += [feature for feature in known if (field := parsed(feature).field) and field.tacit and feature not in new]
+    changed = {name: Finding(known[name], note=SETTLED) for name in new if not unsaid(name, known[name])} | changed
     for feature, value in known.items():
         finding = changed.get(feature)
         if finding and finding.value != value and not _above(finding, value):

@@ -26,6 +26,7 @@ from accprobe.infer.neighbours.far import (
     in_the_floor,
     in_the_smallest_results,
 )
+from accprobe.infer.neighbours.unusual import in_unusual_ways
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 
@@ -36,7 +37,7 @@ SCREEN = 60
 FINALISTS = 24
 """Neighbours that explain most of those, held against all answers."""
 
-NEAR: tuple[Neighbours, ...] = (in_one_respect, in_the_floor, in_cuts_or_results)
+NEAR: tuple[Neighbours, ...] = (in_one_respect, in_the_floor, in_cuts_or_results, in_unusual_ways)
 FAR: tuple[Neighbours, ...] = (
     in_open_fields,
     in_alignments,

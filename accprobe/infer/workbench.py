@@ -40,15 +40,17 @@ Row = Mapping[int, Dyadic]
 
 @dataclass(frozen=True)
 class Reach:
-    """How small the numbers are that rows may have, as far as the device is known to keep them.
+    """What numbers rows may have, as far as the device is known to keep them.
 
     subnormal_operands: whether products may be made of subnormal operands; subnormal_addend: whether C may be one.
     smallest_result: exponent of the smallest power of two that is known to come back when it is the only term.
+    alike: how many terms of one sign and exponent a sum may have, so that it has room for them.
     """
 
     subnormal_operands: bool = False
     subnormal_addend: bool = False
     smallest_result: int | None = None
+    alike: int = 1 << 10
 
 
 NORMAL = Reach()

@@ -16,6 +16,7 @@ from accprobe.model.tree import (
     SUM_BITS,
     AlignmentRounding,
     Arithmetic,
+    Detected,
     DotModel,
     IntegerArithmetic,
     IntegerOverflow,
@@ -98,8 +99,9 @@ class Field(Feature):
     """A feature that is a field of the model.
 
     values: what it can be; of_integers: in integer sums, where those have it. of_alignment: it means nothing where every bit of
-    the terms is kept; only_where: nor unless another field has that value. of_f64: only sums whose results
-    are f64 have another than the first.
+    the terms is kept; only_where: nor unless another field has that value; only_with: nor unless another one is not None.
+    of_f64: only sums whose results are f64 have another than the first. compiled: the values that compiled code knows, where
+    those are not all; where it is one, the usual one, models and reports leave the field out that have it.
 
     What stands beside a model: in_one_sum: models that differ in it in one sum alone. decides: the bits of terms, or of
     results, that it decides about, with others that can stand in for it. shows_as: what the next sum may take it for.
@@ -109,10 +111,12 @@ class Field(Feature):
     """
 
     values: Values
-    of_integers: Words | None = None
+    of_integers: Words | Numbers | None = None
     of_alignment: bool = False
     only_where: tuple[str, str] | None = None
+    only_with: str = ""
     of_f64: bool = False
+    compiled: tuple[Value, ...] = ()
     in_one_sum: bool = False
     decides: Literal["terms", "results"] | None = None
     shows_as: Signal | None = None
@@ -128,6 +132,15 @@ class Field(Feature):
     def words(self) -> tuple[str, ...]:
         """Its words, none where it has numbers."""
         return self.values.words if isinstance(self.values, Words) else ()
+
+    @property
+    def tacit(self) -> bool:
+        """Whether compiled code, models and reports have nothing of it where its value is the usual one."""
+        return len(self.compiled) == 1
+
+    def is_compiled(self, value: Value) -> bool:
+        """Whether compiled code knows that value."""
+        return not self.compiled or value in self.compiled
 
     def text(self, value: Value, digits: int = 0) -> str:
         """A value as it is written; digits: of a bit pattern, at least."""
@@ -180,11 +193,12 @@ FEATURES: dict[str, Feature] = {
     ),
     "result_rounding": Field(
         "result rounding",
-        "how a sum is rounded to its result: RZ toward zero, RNE to nearest, ties to even",
+        "how a sum is rounded to its result: RZ toward zero, RNE to nearest, ties to even, RNA to nearest, ties away from zero",
         "Rounding toward zero drifts: the error of a long sum grows with its length, that of nearest with its square root.",
         of_adds=True,
         evidence="ties, and terms on either side of them, of both signs",
         values=Words(get_args(Rounding)),
+        compiled=("RZ", "RNE", "RU", "RD"),
         decides="results",
         in_one_sum=True,
         seldom=True,
@@ -197,9 +211,10 @@ FEATURES: dict[str, Feature] = {
         of_alignment=True,
         evidence="terms of both signs below the last bit kept, beside M - M",
         values=Words(get_args(AlignmentRounding)),
+        compiled=("truncate", "floor", "nearest", "sticky"),
         decides="terms",
         in_one_sum=True,
-        with_coarser=get_args(AlignmentRounding),
+        with_coarser=("truncate", "floor", "nearest", "sticky"),
         seldom=True,
     ),
     "products_per_sum": Feature(
@@ -316,6 +331,92 @@ FEATURES: dict[str, Feature] = {
         place="underflow",
         shows_as="sign of zero",
     ),
+    "overflow_detected": Field(
+        "overflow detected",
+        "whether a sum is too large when it exceeds the largest result before, or after, it is rounded",
+        "Sums between the largest result and the next number become something else.",
+        of_adds=True,
+        values=Words(get_args(Detected)),
+        only_where=("overflow", "infinity"),
+        compiled=("after rounding",),
+        place="overflow",
+    ),
+    "tininess_detected": Field(
+        "tininess detected",
+        "whether a sum is too small when it is below the smallest normal number before, or after, it is rounded",
+        "Sums just below the smallest normal number become zero on the one.",
+        of_adds=True,
+        values=Words(get_args(Detected)),
+        only_where=("subnormal_results", "flushed"),
+        compiled=("after rounding",),
+        place="underflow",
+    ),
+    "product_bits": Field(
+        "product bits",
+        "fraction bits that a product keeps below its leading bit, before it is aligned; none: all",
+        "Low bits of products of wide significands are lost on the one.",
+        number=True,
+        of_alignment=True,
+        values=Numbers(0, SUM_BITS, none=inf, counts_bits=True),
+        compiled=(None,),
+    ),
+    "product_rounding": Field(
+        "product rounding",
+        "how a product is rounded to its bits",
+        "Products are rounded otherwise.",
+        of_alignment=True,
+        values=Words(get_args(Rounding)),
+        only_with="product_bits",
+        compiled=("RZ",),
+    ),
+    "first_bits": Field(
+        "first bits",
+        "fraction bits that a sum is rounded to before it is rounded to its result; none: it is rounded once",
+        "Sums near a tie are rounded to the other side.",
+        number=True,
+        of_adds=True,
+        values=Numbers(0, SUM_BITS - 2, none=inf, counts_bits=True),
+        compiled=(None,),
+    ),
+    "first_rounding": Field(
+        "first rounding",
+        "how a sum is rounded to its first bits",
+        "Sums near a tie are rounded to the other side.",
+        of_adds=True,
+        values=Words(get_args(Rounding)),
+        only_with="first_bits",
+        compiled=("RZ",),
+    ),
+    "addend_bits": Field(
+        "bits of C",
+        "fraction bits of C that are read; none: all",
+        "Low bits of C are lost on the one.",
+        number=True,
+        values=Numbers(0, 52, none=inf, counts_bits=True),
+        compiled=(None,),
+    ),
+    "accumulator_bits": Field(
+        "accumulator bits",
+        "bits of a sum's accumulator above F, the sign one of them; none: as many as it takes",
+        "Sums of many large terms of one sign are wrong on one side.",
+        number=True,
+        of_adds=True,
+        of_alignment=True,
+        evidence="as many of the largest significands as the sum has terms, of one sign",
+        values=Numbers(1, SUM_BITS, none=inf, counts_bits=True),
+        of_integers=Numbers(2, 64, none=inf, counts_bits=True),
+        compiled=(None,),
+    ),
+    "accumulator_overflow": Field(
+        "accumulator overflow",
+        "what becomes of sums beyond the accumulator's bits",
+        "Sums of many large terms of one sign are wrong in another way.",
+        of_adds=True,
+        of_alignment=True,
+        values=Words(get_args(IntegerOverflow)),
+        only_with="accumulator_bits",
+        compiled=("wrap",),
+    ),
     "carries": Feature(
         "carries",
         "whether many terms of one sign grow without wrapping",
@@ -352,6 +453,12 @@ def fields_of(kind: type[Arithmetic] | type[DotModel]) -> dict[str, Field]:
     if not issubclass(kind, IntegerArithmetic):
         return records
     return {name: dataclasses.replace(x, values=x.of_integers) for name, x in records.items() if x.of_integers}
+
+
+def told_of(described: Arithmetic | DotModel) -> dict[str, Field]:
+    """The fields that are told of it: all but those that go unsaid at their usual values."""
+    fields = fields_of(type(described)).items()
+    return {name: field for name, field in fields if not field.tacit or not field.is_compiled(getattr(described, name))}
 
 
 _M = TypeVar("_M", bound=Any)

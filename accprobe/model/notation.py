@@ -8,7 +8,7 @@ from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.isa import formats
-from accprobe.model.fields import Numbers, Patterns, Values, Words, fields_of
+from accprobe.model.fields import Numbers, Patterns, Values, Words, fields_of, told_of
 from accprobe.model.tree import (
     Addend,
     Arithmetic,
@@ -101,8 +101,8 @@ def to_json(model: DotModel) -> dict[str, object]:
     """The model as plain JSON values; `from_json` reads it back."""
     return {
         "order": model.order,
-        "arithmetics": [{**a.__dict__, "result": a.result.name} for a in model.arithmetics],
-        **{name: getattr(model, name) for name in fields_of(DotModel)},
+        "arithmetics": [{"result": a.result.name} | {name: getattr(a, name) for name in told_of(a)} for a in model.arithmetics],
+        **{name: getattr(model, name) for name in told_of(model)},
     }
 
 
@@ -110,21 +110,23 @@ def from_json(data: object) -> DotModel:
     """The model that `to_json` wrote. Raises AccprobeError that names the key and the reason."""
     model = _table(data, "model")
     own = fields_of(DotModel)
-    _check_keys(model, dict.fromkeys(("order", "arithmetics", *own), True), "model")
+    _check_keys(model, {"order": True, "arithmetics": True} | {name: not field.tacit for name, field in own.items()}, "model")
     rows, order = model["arithmetics"], model["order"]
     if not isinstance(rows, list):
         raise AccprobeError("arithmetics: expected a list")
     if not isinstance(order, str):
         raise AccprobeError("order: expected a text such as '[c 0-15]'")
     tree = parse_order(order, tuple(_arithmetic(row, f"arithmetics[{i}]") for i, row in enumerate(rows)))
-    for name, field in own.items():
-        _check_value(model[name], field.values, name)
-    return DotModel(tree, **{name: model[name] for name in own})
+    given = {name: model[name] for name in own if name in model}
+    for name, value in given.items():
+        _check_value(value, own[name].values, name)
+    return DotModel(tree, **given)
 
 
 def json_schema() -> dict[str, object]:
     """What `from_json` takes, as a JSON Schema; that the order is a tree of all products, only `from_json` can tell."""
-    own = {name: _schema(field.values) for name, field in fields_of(DotModel).items()}
+    described = fields_of(DotModel)
+    own = {name: _schema(field.values) for name, field in described.items()}
     return _object(
         {
             "order": {"type": "string", "pattern": r"^\[.*\](@[0-9]+)?$"},
@@ -135,7 +137,7 @@ def json_schema() -> dict[str, object]:
             },
             **own,
         },
-        required=("order", "arithmetics", *own),
+        required=("order", "arithmetics", *(name for name, field in described.items() if not field.tacit)),
     )
 
 

@@ -8,15 +8,15 @@ here. Where the fields come from: Khattak & Mikaitis, "Accurate Models of NVIDIA
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import Format
 
-Rounding = Literal["RZ", "RNE", "RU", "RD"]
-AlignmentRounding = Literal["truncate", "floor", "nearest", "sticky"]
+Rounding = Literal["RZ", "RNE", "RU", "RD", "RNA"]
+AlignmentRounding = Literal["truncate", "floor", "nearest", "sticky", "nearest away", "away", "ceiling"]
 ProductExponent = Literal["unnormalised", "normalised operands", "normalised product"]
 ZeroTerms = Literal["ignored", "aligned"]
 ZeroSign = Literal["positive", "ieee"]
@@ -24,6 +24,7 @@ UnderflowSign = Literal["kept", "positive"]
 NanPayload = Literal["dropped", "a b c", "a c b", "b a c", "b c a", "c a b", "c b a"]
 Overflow = Literal["infinity", "largest"]
 Subnormals = Literal["kept", "flushed"]
+Detected = Literal["after rounding", "before rounding"]
 IntegerOverflow = Literal["wrap", "saturate"]
 AddendPlace = Literal["first", "last", "own add"]
 Role = Literal["sum", "add"]
@@ -38,9 +39,11 @@ class FloatArithmetic:
     """How one floating-point fused sum is computed.
 
     alignment_bits: F, fraction bits kept below the largest exponent (None: the sum is exact).
-    alignment_rounding: what happens to the bits below the cut; "truncate" and "sticky" (the cut bits are or-ed into the
-        last one) act on magnitudes, "floor" on two's complement, "nearest" rounds ties to even.
-    result: format of the result; result_bits: fraction bits kept in it (13 for e8m13 in f32); result_rounding: of the sum.
+    alignment_rounding: what happens to the bits below the cut; "truncate", "sticky" (the cut bits are or-ed into the last
+        one) and "away" act on magnitudes, "floor" and "ceiling" on two's complement, "nearest" rounds ties to even, "nearest
+        away" away from zero.
+    result: format of the result; result_bits: fraction bits kept in it (13 for e8m13 in f32); result_rounding: of the sum, RNA
+        to nearest with ties away from zero.
     product_exponent: the exponent with which a product takes part in the search for the largest one: the sum of the
         operands' exponents as encoded (a subnormal has the smallest normal exponent), the same after normalising the
         operands, or the exponent of the product's leading bit.
@@ -50,6 +53,13 @@ class FloatArithmetic:
     zero_sign: sign of a sum that is exactly zero: always positive, or negative where every term is negative (IEEE 754).
     underflow_sign: sign of a sum that is not zero and becomes it by rounding: the sum's own, or always positive.
     overflow: what a finite sum that is too large becomes. subnormal_results: whether results may be subnormal.
+    overflow_detected: whether a sum is too large when it is larger than the largest result before, or after, it is rounded.
+    tininess_detected: the same of sums that are smaller than the smallest normal one, where results are not subnormal.
+    product_bits: fraction bits that each product is rounded to below its leading bit, before it is aligned (None: all);
+        product_rounding: how.
+    first_bits: fraction bits that a sum is rounded to before it is rounded to its result (None: all); first_rounding: how.
+    accumulator_bits: bits of the two's-complement accumulator above the F below the largest exponent, the sign one of them
+        (None: as many as it takes); accumulator_overflow: what becomes of sums beyond them.
     nan: bit pattern of a NaN result.
     nan_payload: "dropped" where every NaN result is `nan`; else a NaN operand passes through, made quiet, and `nan` is what
         an invalid operation gives. Of several NaN operands the first counts: "b c a" looks at those of B, then at C and
@@ -70,14 +80,26 @@ class FloatArithmetic:
     subnormal_results: Subnormals = "kept"
     nan: int = 0x7FFFFFFF
     nan_payload: NanPayload = "dropped"
+    overflow_detected: Detected = "after rounding"
+    tininess_detected: Detected = "after rounding"
+    product_bits: int | None = None
+    product_rounding: Rounding = "RZ"
+    first_bits: int | None = None
+    first_rounding: Rounding = "RZ"
+    accumulator_bits: int | None = None
+    accumulator_overflow: IntegerOverflow = "wrap"
 
 
 @dataclass(frozen=True)
 class IntegerArithmetic:
-    """How one integer fused sum is computed: exactly, then wrapped or saturated to the signed result format."""
+    """How one integer fused sum is computed: exactly, then wrapped or saturated to the signed result format.
+
+    accumulator_bits: to so many bits before, the sign one of them (None: to those of the result alone).
+    """
 
     result: Format
     overflow: IntegerOverflow
+    accumulator_bits: int | None = None
 
 
 Arithmetic = FloatArithmetic | IntegerArithmetic
@@ -141,11 +163,13 @@ class DotModel:
     """The arithmetic of one dot product: d = root(products of a and b, c).
 
     subnormal_operands, subnormal_addend: whether subnormals of A and B, and of C, are read as they are or as zero.
+    addend_bits: fraction bits of C that are read, as they are encoded (None: all).
     """
 
     root: FusedSum
     subnormal_operands: Subnormals = "kept"
     subnormal_addend: Subnormals = "kept"
+    addend_bits: int | None = None
 
     def __post_init__(self) -> None:
         for node in self.root.nodes():
@@ -180,7 +204,7 @@ class DotModel:
     def with_arithmetic(self, change: Callable[[Arithmetic], Arithmetic]) -> DotModel:
         """The same tree with `change` applied to each node's arithmetic."""
         root = self.root.map(lambda node: FusedSum(node.terms, change(node.arithmetic)))
-        return DotModel(root, self.subnormal_operands, self.subnormal_addend)
+        return replace(self, root=root)
 
 
 def fits(arithmetic: FloatArithmetic, terms: int) -> bool:

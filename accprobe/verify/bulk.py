@@ -1,10 +1,11 @@
-"""Verification of many dot products: on the device itself where it lends its GPU."""
+"""Verification of many dot products: on the device itself where it lends its GPU and compiled code knows the model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from accprobe.devices.protocol import Device, OnGpu
+from accprobe.evaluate.flat import not_compiled
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.kinds import PAIRS, has_pairs
@@ -17,14 +18,14 @@ def prepare_to_verify(device: Device, models: Mapping[Instruction, DotModel]) ->
     if isinstance(device, OnGpu):
         from accprobe.verify import on_gpu
 
-        on_gpu.prepare_to_verify(device, models)
+        on_gpu.prepare_to_verify(device, {inst: model for inst, model in models.items() if not not_compiled(model)})
 
 
 def verify_in_bulk(
     device: Device, inst: Instruction, model: DotModel, dots: int, seed: int = 0, advance: Advance = silent
 ) -> Verification:
     """As `random.verify`, with all pairs of codes where the formats have 8 bits; `dots` may be rounded up."""
-    if isinstance(device, OnGpu):
+    if isinstance(device, OnGpu) and not not_compiled(model):
         from accprobe.verify import on_gpu
 
         return on_gpu.verify(device, inst, model, dots, seed, advance)

@@ -167,7 +167,7 @@ def toy(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
             "from accprobe.infer.findings import Findings\n",
             "from accprobe.infer.experiments.toy import toy\nfrom accprobe.infer.findings import Findings\n",
         ),
-        ("nan, overflow, zero_signs),", "nan, toy, overflow, zero_signs),"),
+        ("nan, overflow, detection,", "nan, toy, overflow, detection,"),
     ],
     "accprobe/model/published.py": [
         ('        underflow_sign="positive",\n', '        underflow_sign="positive",\n        toy_sign="positive",\n')

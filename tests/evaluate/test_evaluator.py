@@ -16,9 +16,10 @@ from reference import evaluate_one
 from accprobe.errors import AccprobeError
 from accprobe.evaluate import evaluator
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.evaluate.flat import not_compiled
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import parse
-from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, NanPayload, chain
+from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, NanPayload, Rounding, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
 
@@ -35,7 +36,8 @@ if importlib.util.find_spec("numba"):
 
 def assert_agrees(planted: Planted, operands: Request) -> None:
     inst, model = planted.instruction, planted.model
-    answers = {name: evaluate(model, inst, operands) for name, evaluate in IMPLEMENTATIONS.items()}
+    able = {name: evaluate for name, evaluate in IMPLEMENTATIONS.items() if name == "numpy" or not not_compiled(model)}
+    answers = {name: evaluate(model, inst, operands) for name, evaluate in able.items()}
     for i in range(len(operands.c)):
         a, b, c = operands.a[i].tolist(), operands.b[i].tolist(), int(operands.c[i])
         slow = evaluate_one(model, inst, a, b, c)
@@ -67,7 +69,7 @@ def test_nan_payloads(payload: str) -> None:
     assert_agrees(planted, draw("special", inst, np.random.default_rng(2), 300))
 
 
-@pytest.mark.parametrize("rounding", ["RZ", "RNE", "RU", "RD"])
+@pytest.mark.parametrize("rounding", get_args(Rounding))
 @pytest.mark.parametrize(
     ("operand", "result"), [("f64", "f64"), ("f16", "f32"), ("bf16", "f32"), ("e5m2", "f16"), ("tf32", "f32")]
 )

@@ -52,13 +52,13 @@ def every_kind(inst: Instruction, seed: int, n: int) -> Request:
 
 
 @settings(max_examples=300, deadline=None)
-@given(float_models(), st.integers(0, 2**32 - 1))
+@given(float_models(compiled=True), st.integers(0, 2**32 - 1))
 def test_any_float_model(planted: Planted, seed: int) -> None:
     assert_agrees(planted.instruction, planted.model, every_kind(planted.instruction, seed, 20))
 
 
 @settings(max_examples=100, deadline=None)
-@given(integer_models(), st.integers(0, 2**32 - 1))
+@given(integer_models(compiled=True), st.integers(0, 2**32 - 1))
 def test_any_integer_model(planted: Planted, seed: int) -> None:
     assert_agrees(planted.instruction, planted.model, every_kind(planted.instruction, seed, 50))
 
@@ -206,6 +206,13 @@ def test_numpy_evaluates_until_compiled_code_pays(monkeypatch: pytest.MonkeyPatc
     assert patient.asked == [("numpy", 100), ("numba", 120)]
     evaluate(MODEL, INST, operands)
     assert patient.asked[2:] == [("numba", 220)]
+
+
+def test_what_compiled_code_does_not_know_is_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = Patient(monkeypatch, -1.0)
+    evaluate(MODEL, INST, every_kind(INST, 0, 20))
+    evaluate(MODEL.with_arithmetic(lambda has: replace(has, result_rounding="RNA")), INST, every_kind(INST, 0, 20))  # type: ignore[arg-type]
+    assert patient.asked == [("numba", 220), ("numpy", 220)]
 
 
 def test_little_work_never_loads_numba(monkeypatch: pytest.MonkeyPatch) -> None:

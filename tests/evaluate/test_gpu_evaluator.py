@@ -207,6 +207,9 @@ def test_what_has_no_evaluator_says_so() -> None:
     inst, model = CASES["QGMMA"]
     with pytest.raises(AccprobeError, match="has 8 products, the model 32"):
         source(model, parse(TF32))
+    away = model.with_arithmetic(lambda has: replace(has, result_rounding="RNA"))  # type: ignore[arg-type]
+    with pytest.raises(AccprobeError, match="result_rounding RNA has no GPU evaluator; numpy evaluates it, on the CPU"):
+        source(away, inst)
     assert not can_promote(parse(F64))
     assert not can_promote(parse(INT8))
     assert can_promote(inst)

@@ -2,107 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import Phase, given, settings
+from inferred import assert_holds, assert_true, outcome, plant
 from planted import Planted, float_models, instruction, integer_models
-from separating import separating
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.infer.characterise import characterise
-from accprobe.infer.findings import Finding
-from accprobe.infer.neighbours.rival import Rival
-from accprobe.infer.separation import Search
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction
-from accprobe.model.notation import parse_order
-from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, chain
+from accprobe.model.tree import AlignmentRounding, DotModel, FloatArithmetic, Rounding, chain
 from accprobe.operands.request import Request
-from accprobe.survey.settling import settle
-from accprobe.verify.random import verify
 
 FORTY = settings(max_examples=40, deadline=None, phases=[Phase.generate])
 """Draws that are always the same; with `--hypothesis-profile=fresh`, others each time."""
-
-
-def outcome(planted: Planted) -> dict[str, Finding]:
-    """The findings as a report has them. No operand may contradict the model, nor a value that the findings leave open."""
-    inst = planted.instruction
-    device = SimulatedDevice({inst: planted.model})
-    result, contest = settle(device, inst)
-    assert result.model is not None
-    assert not contest.wrong.count
-    verification = verify(device, inst, result.model, dots=4000, seed=11)
-    assert not verification.mismatches, verification.counterexample
-    assert_cannot_be_told(planted, contest.survived)
-    for feature, finding in result.findings.items():
-        assert finding.bound != "undetermined" or finding.left or feature in OF_THE_TREE, (feature, finding)
-    return result.findings
-
-
-def assert_cannot_be_told(planted: Planted, survived: Iterable[Rival]) -> None:
-    """Fresh operands, made for the fields in which they differ, do not tell the survivors from the truth either."""
-    for rival in survived:
-        search = Search(planted.instruction, planted.model, seed=2026)
-        fields = [field for field, _ in rival.changes]
-        assert separating(search, rival.model, fields) is None, f"{rival.field} {rival}"
-
-
-OF_THE_TREE = ("order", "products_per_sum", "addend")
-"""Features that need no values left: where no order shows, any is."""
-
-
-def arithmetics(model: DotModel) -> dict[str, tuple[Arithmetic, int]]:
-    """The planted arithmetic of each role and the terms of its longest sum, by the prefix of its findings."""
-    found: dict[str, tuple[Arithmetic, int]] = {}
-    for node in model.root.nodes():
-        prefix = "" if node.products else "add_"
-        found[prefix] = node.arithmetic, max(len(node.terms), found.get(prefix, (None, 0))[1])
-    return found
-
-
-def assert_true(findings: dict[str, Finding], planted: Planted) -> None:
-    """Nothing said to be exact is wrong, and every lower bound and every list of values left holds."""
-    for prefix, (arithmetic, terms) in arithmetics(planted.model).items():
-        for name, value in vars(arithmetic).items():
-            finding = findings.get(prefix + name)
-            if finding is None or (name in ("alignment_bits", "alignment_rounding") and terms < 3):
-                continue  # of two terms it is seen through the rounding alone: other pairs of values are the same function
-            shown = f"0x{value:0{arithmetic.result.storage_bits // 4}X}" if name == "nan" else value
-            assert_holds(prefix + name, finding, shown)
-    for name in ("subnormal_operands", "subnormal_addend"):
-        assert_holds(name, findings[name], getattr(planted.model, name))
-    if findings["order"].bound == "exact":
-        assert findings["order"].value == planted.model.order
-
-
-def assert_holds(feature: str, finding: Finding, planted: object) -> None:
-    if finding.bound == "exact":
-        assert finding.value == planted, (feature, finding)
-    elif finding.bound == "at_least":
-        assert finding.value <= planted, (feature, finding)
-    elif len(finding.left) > 1:
-        most = [int(left.removeprefix("at most ")) for left in finding.left if str(left).startswith("at most ")]
-        below = planted is None or "any" in finding.left or any(planted <= level for level in most)
-        least = [int(left.removesuffix(" or more")) for left in finding.left if str(left).endswith(" or more")]
-        above = any(planted is None or planted >= bits for bits in least)
-        of_floor = feature.removeprefix("add_") == "min_exponent"
-        assert planted in finding.left or above or (of_floor and below), (feature, finding)
-
-
-def plant(formats: str, k: int, order: str, sums: str, subnormals: str, rules: dict[str, object]) -> Planted:
-    """formats: of operands and result. order: `@1` are sums that add results and C alone. subnormals: of A and B, of C.
-
-    sums: bits and rounding of results, bits and cut of the alignment.
-    """
-    operand, result = formats.split()
-    bits, rounding, alignment, cut = sums.split()
-    summing = FloatArithmetic(FORMATS[result], int(bits), rounding, int(alignment), cut, **rules)  # type: ignore[arg-type]
-    adding = FloatArithmetic(summing.result, summing.result.mantissa_bits, "RNE", None, zero_sign="ieee", nan=summing.nan)
-    root = parse_order(order, (summing, adding) if "@" in order else (summing,))
-    return Planted(instruction(k, result, operand, operand, result), DotModel(root, *subnormals.split()))  # type: ignore[arg-type]
 
 
 FOUND = {
@@ -167,8 +83,8 @@ def test_another_value_is_another_answer(field: str) -> None:
     values = {
         "alignment_bits": [9, 13, 14, 22, 25],
         "result_bits": [7, 10, 13],
-        "result_rounding": ["RZ", "RNE", "RU", "RD"],
-        "alignment_rounding": ["truncate", "floor", "nearest", "sticky"],
+        "result_rounding": list(get_args(Rounding)),
+        "alignment_rounding": list(get_args(AlignmentRounding)),
     }
     for value in values[field]:
         model = DotModel(chain([range(32)], replace(hopper, **{field: value})))
@@ -176,7 +92,7 @@ def test_another_value_is_another_answer(field: str) -> None:
 
 
 @FORTY
-@given(integer_models())
+@given(integer_models(compiled=True))
 def test_integers(planted: Planted) -> None:
     findings = outcome(planted)
     assert findings["overflow"].value == planted.model.root.arithmetic.overflow

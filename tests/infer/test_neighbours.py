@@ -13,6 +13,7 @@ from usual import CONVERTED, F16, F64, FP8, KNOWN, S32, TWO_SUMS, found
 from accprobe.infer.findings import Finding
 from accprobe.infer.neighbours.rival import Rival, in_all
 from accprobe.infer.neighbours.single import rivals
+from accprobe.infer.neighbours.unusual import unusual
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain
@@ -66,13 +67,16 @@ def test_a_rival_differs_in_the_one_respect_that_it_names(inst: Instruction) -> 
 
 def test_fields_and_values_that_are_tried() -> None:
     tried = Counter(rival.field for rival in rivals(KNOWN[FP8], found(KNOWN[FP8])))
+    rare = {name for rival in unusual(FP8, KNOWN[FP8]) for name, _ in rival.changes}
     counted = {f.name for f in fields(FloatArithmetic)} - {"result"}
-    assert set(tried) | {"nan_payload", "min_exponent"} == counted | {"order", "subnormal_operands", "subnormal_addend"}
+    of_model = {"order", "subnormal_operands", "subnormal_addend", "addend_bits"}
+    cannot_show = {"nan_payload", "min_exponent", "overflow_detected", "tininess_detected"}
+    assert set(tried) | rare | cannot_show == counted | of_model
     values = {field: {r.value for r in rivals(KNOWN[FP8], found(KNOWN[FP8])) if r.field == field} for field in tried}
     assert values["alignment_bits"] == {12, 14}
     assert values["result_bits"] == {12, 14}
-    assert values["result_rounding"] == {"RNE", "RU", "RD"}
-    assert values["alignment_rounding"] == {"floor", "nearest", "sticky"}
+    assert values["result_rounding"] == {"RNE", "RU", "RD", "RNA"}
+    assert values["alignment_rounding"] == {"floor", "nearest", "sticky", "nearest away", "away", "ceiling"}
     assert values["product_exponent"] == {"normalised operands", "normalised product"}
     assert values["nan"] == {"0xFFFFFFFF", "0x7FC00000"}
     assert {"[[0-31] c]"} <= {order.replace("@0", "").replace("@1", "") for order in values["order"]}

@@ -146,7 +146,7 @@ def test_a_rival_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: 
         return {(None, 9): harmless} if len(fields) > 1 else made_for(search, rival, fields, *how)
 
     monkeypatch.setattr(Search, "made_for", made_for_one)
-    for name in ("rivals", "floors", "coarser", "groups"):
+    for name in ("rivals", "unusual", "floors", "coarser", "groups"):
         monkeypatch.setattr(contest, name, lambda *_: ())
     monkeypatch.setattr(contest, "pairs", lambda _: [both])
     inferred = Characterisation(E5M2, {"order": Finding(model.order)}, model)

@@ -99,6 +99,20 @@ def test_a_new_record_is_in_everything_that_is_derived(monkeypatch: pytest.Monke
     assert "ToySteps toy_steps = ToySteps::twice;" in source._rules(0, twice.root.arithmetic)
 
 
+def test_what_goes_unsaid_is_written_where_it_is_unusual() -> None:
+    """Old reports have nothing of it, and are read as ever."""
+    usual = KNOWN[FP8]
+    written = notation.to_json(usual)
+    assert "accumulator_bits" not in str(written)
+    assert "addend_bits" not in written
+    assert notation.from_json(written) == usual
+    narrow = replace(usual.with_arithmetic(lambda has: replace(has, accumulator_bits=7)), addend_bits=9)  # type: ignore[arg-type]
+    assert "'accumulator_bits': 7" in str(notation.to_json(narrow))
+    assert notation.from_json(notation.to_json(narrow)) == narrow
+    assert flat.not_compiled(usual) == ""
+    assert flat.not_compiled(narrow) == "addend_bits 9"
+
+
 def test_a_field_is_described_once() -> None:
     """Its type, its record, the two evaluators and the device code's two, the numbers compiled from it, its experiment."""
     assert files_of("zero_terms") == [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from hypothesis import strategies as st
@@ -10,15 +10,18 @@ from hypothesis import strategies as st
 from accprobe.isa.families import MMA_SYNC
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
+from accprobe.model.fields import Value, fields_of
 from accprobe.model.tree import (
     SUM_BITS,
     Addend,
     AddendPlace,
-    AlignmentRounding,
+    Arithmetic,
+    Detected,
     DotModel,
     FloatArithmetic,
     FusedSum,
     IntegerArithmetic,
+    IntegerOverflow,
     Overflow,
     Product,
     ProductExponent,
@@ -49,35 +52,53 @@ def instruction(k: int, d: str, a: str, b: str, c: str) -> Instruction:
     return Instruction(f"planted.k{k}.{d}.{a}.{b}.{c}", MMA_SYNC, 16, 8, k, f[d], f[a], f[b], f[c])
 
 
+def known_to(compiled: bool, kind: type[Arithmetic], name: str) -> list[Value]:
+    """The words of a field; compiled: those that compiled code knows."""
+    field = fields_of(kind)[name]
+    return [word for word in field.words if not compiled or field.is_compiled(word)]
+
+
 @st.composite
-def float_models(draw: st.DrawFn, plain: bool = False) -> Planted:
-    """Any floating-point model; `plain` leaves the rules of exponents, zeros and subnormals at their usual values."""
+def float_models(draw: st.DrawFn, plain: bool = False, compiled: bool = False) -> Planted:
+    """Any floating-point model.
+
+    plain: the rules of exponents, zeros and subnormals are the usual ones. compiled: nothing is drawn but what compiled code
+    knows.
+    """
     operand, result = draw(st.sampled_from(OPERANDS)).split()
     k = draw(st.sampled_from((4, 8, 16, 32, 64)))
     inst = instruction(k, result, operand, operand, result)
-    summing = draw(arithmetics(result, k, plain))
+    summing = draw(arithmetics(result, k, plain, compiled))
     nan = summing.nan
     adding = FloatArithmetic(FORMATS[result], FORMATS[result].mantissa_bits, "RNE", None, zero_sign="ieee", nan=nan)
     root = draw(trees(k, summing, adding))
     subnormals = st.just("kept") if plain else st.sampled_from(get_args(Subnormals))
-    return Planted(inst, DotModel(root, draw(subnormals), draw(subnormals)))
+    cut = plain or compiled or draw(st.integers(0, 3))
+    addend_bits = None if cut else draw(st.integers(1, FORMATS[result].mantissa_bits - 1))
+    return Planted(inst, DotModel(root, draw(subnormals), draw(subnormals), addend_bits))
 
 
 @st.composite
-def arithmetics(draw: st.DrawFn, result: str, k: int, plain: bool) -> FloatArithmetic:
+def arithmetics(draw: st.DrawFn, result: str, k: int, plain: bool, compiled: bool) -> FloatArithmetic:
     fmt = FORMATS[result]
     most = min(40, SUM_BITS - 2 - (k + 2).bit_length())
 
     def some(choices: object, usual: str) -> str:
         return usual if plain else draw(st.sampled_from(get_args(choices)))
 
+    def rare(chosen: st.SearchStrategy[int]) -> int | None:
+        return None if plain or compiled or draw(st.integers(0, 3)) else draw(chosen)
+
+    def usually(choices: object) -> str:
+        return get_args(choices)[0] if compiled else some(choices, get_args(choices)[0])
+
     rule = some(ProductExponent, "unnormalised")
     return FloatArithmetic(
         fmt,
         result_bits=draw(st.integers(5, fmt.mantissa_bits)),
-        result_rounding=draw(st.sampled_from(get_args(Rounding))),
+        result_rounding=draw(st.sampled_from(known_to(compiled, FloatArithmetic, "result_rounding"))),
         alignment_bits=draw(st.integers(4, most)),
-        alignment_rounding=draw(st.sampled_from(get_args(AlignmentRounding))),
+        alignment_rounding=draw(st.sampled_from(known_to(compiled, FloatArithmetic, "alignment_rounding"))),
         product_exponent=rule,
         min_exponent=None if plain else draw(st.none() | st.integers(fmt.min_exponent - 34, fmt.min_exponent - 1)),
         zero_terms=some(ZeroTerms, "ignored") if rule == "unnormalised" else "ignored",
@@ -86,6 +107,14 @@ def arithmetics(draw: st.DrawFn, result: str, k: int, plain: bool) -> FloatArith
         overflow=some(Overflow, "infinity"),
         subnormal_results=some(Subnormals, "kept"),
         nan=draw(st.sampled_from(NANS[result])),
+        overflow_detected=usually(Detected),
+        tininess_detected=usually(Detected),
+        product_bits=(of_products := rare(st.integers(1, 12))),
+        product_rounding="RZ" if of_products is None else draw(st.sampled_from(get_args(Rounding))),
+        first_bits=(first := rare(st.integers(5, 26))),
+        first_rounding="RZ" if first is None else draw(st.sampled_from(get_args(Rounding))),
+        accumulator_bits=(room := rare(st.integers(3, 8))),
+        accumulator_overflow="wrap" if room is None else draw(st.sampled_from(get_args(IntegerOverflow))),
     )
 
 
@@ -110,11 +139,17 @@ def pairwise(nodes: list[FusedSum], adding: FloatArithmetic) -> FusedSum:
 
 
 @st.composite
-def integer_models(draw: st.DrawFn) -> Planted:
+def integer_models(draw: st.DrawFn, compiled: bool = False) -> Planted:
     a, b = draw(st.sampled_from(("s8 s8", "u8 s8", "s8 u8", "u8 u8"))).split()
     k = draw(st.sampled_from((8, 16, 32)))
     arithmetic = IntegerArithmetic(FORMATS["s32"], draw(st.sampled_from(("wrap", "saturate"))))
     size = draw(st.sampled_from([s for s in (1, 4, 8, 16, 32) if s <= k]))
     groups = [list(range(i, k, k // size)) for i in range(k // size)]
+    if not compiled and size > 1 and not draw(st.integers(0, 3)):
+        inner = replace(
+            arithmetic, overflow=draw(st.sampled_from(get_args(IntegerOverflow))), accumulator_bits=draw(st.integers(14, 20))
+        )
+        sums = (FusedSum(tuple(map(Product, group)), inner) for group in groups)
+        return Planted(instruction(k, "s32", a, b, "s32"), DotModel(FusedSum((*sums, Addend()), arithmetic)))
     root = chain(groups, arithmetic, draw(st.sampled_from(get_args(AddendPlace))))
     return Planted(instruction(k, "s32", a, b, "s32"), DotModel(root))

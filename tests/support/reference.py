@@ -48,14 +48,18 @@ def to_integer(value: Fraction, mode: str) -> int:
         return below
     if mode in ("floor", "RD"):
         return below
-    if mode == "RU":
+    if mode in ("ceiling", "RU"):
         return below + 1
+    if mode == "away":
+        return below if value < 0 else below + 1
     if mode in ("truncate", "RZ"):
         return below if value > 0 else below + 1
     if mode in ("nearest", "RNE"):
         if rest != Fraction(1, 2):
             return below + (rest > Fraction(1, 2))
         return below + below % 2
+    if mode in ("nearest away", "RNA"):
+        return below + (rest > Fraction(1, 2) or (rest == Fraction(1, 2) and value > 0))
     assert mode == "sticky"
     toward_zero = below if value > 0 else below + 1
     if toward_zero % 2:
@@ -67,6 +71,13 @@ def flushed(number: Number, fmt: Format, rule: str) -> Number:
     if rule == "flushed" and number.kind == "finite" and abs(number.value) < Fraction(2) ** fmt.min_exponent:
         return number._replace(value=Fraction(0))
     return number
+
+
+def cut_addend(number: Number, fmt: Format, bits: int | None) -> Number:
+    if bits is None or number.kind != "finite":
+        return number
+    quantum = Fraction(2) ** (number.exponent - bits)
+    return number._replace(value=to_integer(number.value / quantum, "truncate") * quantum)
 
 
 class Term(NamedTuple):
@@ -87,12 +98,15 @@ def product_term(x: Number, y: Number, arithmetic: FloatArithmetic) -> Term:
     if value == 0:
         counted = arithmetic.zero_terms == "aligned" and arithmetic.product_exponent == "unnormalised"
         return Term("finite", negative, value, x.exponent + y.exponent if counted else None)
+    cut = to_significand(value, arithmetic.product_bits, arithmetic.product_rounding)
+    if arithmetic.alignment_bits is None:
+        cut = value
     exponent = {
         "unnormalised": x.exponent + y.exponent,
         "normalised operands": log2_floor(x.value) + log2_floor(y.value),
         "normalised product": log2_floor(value),
     }[arithmetic.product_exponent]
-    return Term("finite", negative, value, exponent)
+    return Term("finite", negative, cut, exponent)
 
 
 def evaluate_one(model: DotModel, inst: Instruction, a: list[int], b: list[int], c: int) -> int:
@@ -112,7 +126,7 @@ def _node(model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b: l
             continue
         pattern = c if isinstance(term, Addend) else _node(model, inst, term, a, b, c)
         if isinstance(term, Addend):
-            number = flushed(decode(inst.c, pattern), inst.c, model.subnormal_addend)
+            number = flushed(cut_addend(decode(inst.c, pattern), inst.c, model.addend_bits), inst.c, model.subnormal_addend)
         else:
             number = decode(term.arithmetic.result, pattern)
         exponent = number.exponent if number.value else None
@@ -143,25 +157,53 @@ def _add(terms: list[Term], arithmetic: FloatArithmetic) -> int:
             exponents.append(arithmetic.min_exponent)
         unit = Fraction(2) ** (max(exponents, default=0) - arithmetic.alignment_bits)
         total = sum((to_integer(term.value / unit, arithmetic.alignment_rounding) * unit for term in terms), Fraction(0))
+        if arithmetic.accumulator_bits is not None:
+            total = (
+                in_twos_complement(
+                    int(total / unit), arithmetic.alignment_bits + arithmetic.accumulator_bits, arithmetic.accumulator_overflow
+                )
+                * unit
+            )
     if total == 0:
         negative = arithmetic.zero_sign == "ieee" and all(term.negative for term in terms)
         return fmt.sign_bit if negative else 0
     return _round(total, arithmetic)
 
 
-def _round(total: Fraction, arithmetic: FloatArithmetic) -> int:
+def in_twos_complement(number: int, bits: int, overflow: str) -> int:
+    """What is left of an integer in so many bits."""
+    lowest, highest = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    if overflow == "saturate":
+        return min(max(number, lowest), highest)
+    kept = number & ((1 << bits) - 1)
+    return kept - (1 << bits) if kept > highest else kept
+
+
+def to_significand(value: Fraction, bits: int | None, mode: str) -> Fraction:
+    """The value with so many bits after its leading one; None: with all."""
+    if bits is None or value == 0:
+        return value
+    quantum = Fraction(2) ** (log2_floor(value) - bits)
+    return to_integer(value / quantum, mode) * quantum
+
+
+def _round(exact: Fraction, arithmetic: FloatArithmetic) -> int:
     fmt = arithmetic.result
+    total = to_significand(exact, arithmetic.first_bits, arithmetic.first_rounding)
     quantum = Fraction(2) ** (max(log2_floor(total), fmt.min_exponent) - arithmetic.result_bits)
     rounded = to_integer(total / quantum, arithmetic.result_rounding) * quantum
     sign = fmt.sign_bit if total < 0 else 0
     zero = sign if arithmetic.underflow_sign == "kept" else 0
     rounded = abs(rounded)
-    if arithmetic.subnormal_results == "flushed" and rounded < Fraction(2) ** fmt.min_exponent:
+    small = abs(exact) if arithmetic.tininess_detected == "before rounding" else rounded
+    if arithmetic.subnormal_results == "flushed" and small < Fraction(2) ** fmt.min_exponent:
         return zero
-    if rounded >= Fraction(2) ** (fmt.max_exponent + 1):
+    largest = (2 - Fraction(1, 2**arithmetic.result_bits)) * Fraction(2) ** fmt.max_exponent
+    large = abs(exact) if arithmetic.overflow_detected == "before rounding" else rounded
+    if large > largest or rounded > largest:
         if arithmetic.overflow == "infinity":
             return fmt.infinity | sign
-        rounded = (2 - Fraction(1, 2**arithmetic.result_bits)) * Fraction(2) ** fmt.max_exponent
+        rounded = largest
     if rounded == 0:
         return zero
     exponent = max(log2_floor(rounded), fmt.min_exponent)
@@ -185,6 +227,8 @@ def _integer(model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b
         else:
             total += signed(term.arithmetic.result, _node(model, inst, term, a, b, c))
     fmt = node.arithmetic.result
+    if node.arithmetic.accumulator_bits is not None:
+        total = in_twos_complement(total, node.arithmetic.accumulator_bits, node.arithmetic.overflow)
     if node.arithmetic.overflow == "saturate":
         total = max(-(2 ** (fmt.bits - 1)), min(2 ** (fmt.bits - 1) - 1, total))
     return total % 2**fmt.bits

@@ -7,9 +7,10 @@ from math import inf
 
 from accprobe.build.probes import device_code
 from accprobe.errors import AccprobeError
+from accprobe.evaluate.flat import not_compiled
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.fields import Field, Patterns, Value, Words, fields_of
+from accprobe.model.fields import Field, Patterns, Value, Words, fields_of, told_of
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
 
 MOST_PRODUCTS = 64
@@ -44,6 +45,8 @@ def check(model: DotModel, inst: Instruction) -> None:
     """Raises AccprobeError where `model` cannot be evaluated for `inst`."""
     if model.products != inst.k:
         raise AccprobeError(f"{inst.name} has {inst.k} products, the model {model.products}")
+    if field := not_compiled(model):
+        raise AccprobeError(f"{inst.name}: {field} has no GPU evaluator; numpy evaluates it, on the CPU")
     if inst.scale is not None or inst.bit_op is not None:
         raise AccprobeError(f"{inst.name}: block scales and single bits have no GPU evaluator")
 
@@ -128,9 +131,9 @@ def _words() -> str:
     types: dict[str, dict[str, int]] = {}
     for kind in (FloatArithmetic, IntegerArithmetic, DotModel):
         for name, field in fields_of(kind).items():
-            if isinstance(field.values, Words):
+            if isinstance(field.values, Words) and not field.tacit:
                 known = types.setdefault(_type(name), {})
-                known |= {_word(word): len(known) + field.values.code(word) for word in field.words}
+                known |= {_word(word): len(known) + field.values.code(word) for word in field.words if field.is_compiled(word)}
     texts = {name: ", ".join(f"{word} = {code}" for word, code in words.items()) for name, words in types.items()}
     return "".join(f"enum class {name} {{ {text} }};\n" for name, text in texts.items())
 
@@ -145,7 +148,7 @@ def _word(word: str) -> str:
 
 def _fields(described: Arithmetic | DotModel) -> str:
     """Constants by the names of the fields."""
-    constants = {name: _constant(name, field, getattr(described, name)) for name, field in fields_of(type(described)).items()}
+    constants = {name: _constant(name, field, getattr(described, name)) for name, field in told_of(described).items()}
     return _constants(**constants)
 
 

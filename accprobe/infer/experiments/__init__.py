@@ -11,10 +11,11 @@ from typing import Literal
 from accprobe.infer.draft import Draft
 from accprobe.infer.experiments.exponents import floor, largest_exponent
 from accprobe.infer.experiments.integers import integers
-from accprobe.infer.experiments.order import order
+from accprobe.infer.experiments.order import lone_products, order
 from accprobe.infer.experiments.precision import precision
 from accprobe.infer.experiments.specials import nan, overflow, zero_signs
 from accprobe.infer.experiments.subnormals import subnormals
+from accprobe.infer.experiments.unusual import detection, room, unusual
 from accprobe.infer.findings import Findings
 from accprobe.infer.workbench import Workbench
 
@@ -26,8 +27,8 @@ integers all at once."""
 Experiment = Callable[[Workbench, Draft], tuple[Draft, Findings]]
 
 EXPERIMENTS: dict[When, tuple[Experiment, ...]] = {
-    "structure": (order, subnormals, precision),
-    "rules": (largest_exponent, floor, nan, overflow, zero_signs),
+    "structure": (order, lone_products, subnormals, room, precision),
+    "rules": (unusual, largest_exponent, floor, nan, overflow, detection, zero_signs),
     "integers": (integers,),
 }
 

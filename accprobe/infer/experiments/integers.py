@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 from typing import get_args
 
 import numpy as np
@@ -12,7 +12,10 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.elimination import EVIDENCE, eliminate
 from accprobe.infer.findings import Finding, Findings
+from accprobe.infer.neighbours.rival import in_all
+from accprobe.infer.neighbours.unusual import narrow_groups
 from accprobe.infer.workbench import Workbench
+from accprobe.isa.formats import Format
 from accprobe.model.tree import IntegerArithmetic, IntegerOverflow
 from accprobe.operands.request import Request
 
@@ -32,7 +35,46 @@ def integers(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     if overflow.value == "saturate":
         draft, order = _precedence(bench, draft)
     width = _width(bench, draft)
+    if width.value is None and (narrow := _narrow(bench, draft)):
+        return narrow
     return draft, {"order": order, "overflow": overflow, "result_bits": width}
+
+
+def _narrow(bench: Workbench, draft: Draft) -> tuple[Draft, Findings] | None:
+    """Groups of products that are added in fewer bits than they need, if that explains what large sums become."""
+    inst = bench.inst
+    sizes = [1 << i for i in range(1, inst.k.bit_length())]
+    groups = [g for n in sizes for i in range(inst.k // n) for g in (range(i * n, (i + 1) * n), range(i, inst.k, inst.k // n))]
+    groups = [range(inst.k), *groups]
+    operands = Request.zeros(inst, 4 * len(groups))
+    for row, (group, a, b) in enumerate(product(groups, _ends(inst.a), _ends(inst.b))):
+        operands.a[row, group], operands.b[row, group] = a, b
+    d = bench.ask(operands)
+    one_sum = _with(replace(draft, tree=(inst.k, *range(inst.k))), IntegerArithmetic(inst.d, "wrap")).model()
+    for model in narrow_groups(inst, one_sum, sizes):
+        if not np.array_equal(evaluate(model, inst, operands), d):
+            continue
+        inner, outer = model.arithmetics
+        candidates = {o: in_all(model, outer, IntegerArithmetic(inst.d, o)) for o in get_args(IntegerOverflow)}
+        outer_words = eliminate(bench, candidates, _edges(bench))
+        outer = IntegerArithmetic(inst.d, "saturate" if outer_words.value == "saturate" else "wrap")
+        groups_of = tuple(node.products for node in model.root.children)
+        changed = replace(draft, tree=(inst.k, *groups_of), sum=inner, add=outer)
+        shown = bench.exchanges(operands, d, range(EVIDENCE))
+        found: Findings = {
+            "order": Finding(None, evidence=shown),
+            "overflow": Finding(inner.overflow, evidence=shown),
+            "add_overflow": outer_words,
+            "result_bits": Finding(inst.d.bits),
+            "accumulator_bits": Finding(inner.accumulator_bits, evidence=shown),
+        }
+        return changed, found
+    return None
+
+
+def _ends(fmt: Format) -> tuple[int, int]:
+    """Patterns of the largest integer and of the smallest, or 0."""
+    return fmt.largest, fmt.largest + 1 if fmt.kind == "signed" else 0
 
 
 def _with(draft: Draft, arithmetic: IntegerArithmetic) -> Draft:
@@ -92,7 +134,7 @@ def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:
 def _width(bench: Workbench, draft: Draft) -> Finding:
     """Sums up to the largest and down to the smallest integer of the result must be exact: that many bits are kept."""
     inst = bench.inst
-    ends_a, ends_b = ([f.largest, f.largest + 1 if f.kind == "signed" else 0] for f in (inst.a, inst.b))
+    ends_a, ends_b = _ends(inst.a), _ends(inst.b)
     operands = Request.zeros(inst, 4 * inst.d.bits)
     for i in range(len(operands.c)):
         operands.a[i] = ends_a[i & 1]

@@ -21,6 +21,7 @@ from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Row, Workbench, power
 from accprobe.operands.exchange import Exchange
+from accprobe.operands.request import Request
 
 EVIDENCE = 6
 RATIO = 120
@@ -54,6 +55,27 @@ def _magnitudes(bench: Workbench) -> tuple[int, int]:
         high = min(high, RATIO // 2)
         low = max(low, high - RATIO)
     return high, low
+
+
+def lone_products(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
+    """Whether f64 products are rounded on their own before they are added: 2^-60 is left of the square of 1 + 2^-30, or not."""
+    inst = bench.inst
+    if inst.a.name != "f64":
+        return draft, {}
+    operands = Request.zeros(inst, inst.k)
+    leaves = np.arange(inst.k)
+    operands.a[leaves, leaves] = operands.b[leaves, leaves] = inst.a.encode(False, (1 << 30) + 1, -30)
+    operands.c[:] = inst.c.encode(True, (1 << 29) + 1, -29)
+    if bench.ask(operands).any():
+        return draft, {}
+    return replace(draft, tree=_alone(draft.tree, inst.k)), {}
+
+
+def _alone(tree: Tree, addend: int) -> Tree:
+    """The tree with every product in a sum of its own."""
+    if isinstance(tree, int):
+        return tree if tree == addend else (tree,)
+    return tuple(_alone(child, addend) for child in tree)
 
 
 class _Search:

@@ -17,7 +17,7 @@ import numpy as np
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Node, Slot, roles
 from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
-from accprobe.infer.experiments.dense import dense_roundings
+from accprobe.infer.experiments.dense import SEED, dense_roundings
 from accprobe.infer.experiments.series import REACH, Family, agree, limit, named, span
 from accprobe.infer.experiments.two_terms import two_term_precision, two_term_rows
 from accprobe.infer.findings import Finding, Findings
@@ -25,6 +25,10 @@ from accprobe.infer.workbench import Dyadic, Row, Workbench, power
 from accprobe.model.features import Name
 from accprobe.model.tree import SUM_BITS, AlignmentRounding, Role, Rounding, UnderflowSign
 from accprobe.operands.exchange import Exchange
+from accprobe.operands.kinds import draw
+
+LONE = 100
+"""Random products that are asked for how they are rounded."""
 
 
 def precision(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
@@ -44,9 +48,20 @@ def _of_role(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft, Finding
     """
     nodes = [node for node in draft.nodes() if node.role == role]
     best = min(nodes, key=lambda node: (-min(len(node.slots), 3), node.depth, -len(node.slots)))
+    if len(best.slots) == 1:
+        return _of_lone_products(bench, draft, role)
     draft, findings = _precision(bench, draft, best) if len(best.slots) > 2 else two_term_precision(bench, draft, best)
     others = [node for node in nodes if node is not best]
     return draft, findings | ({"sums_alike": _alike(bench, draft, role, others)} if others else {})
+
+
+def _of_lone_products(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft, Findings]:
+    """How products are rounded that have a sum of their own, to all bits of the result."""
+    draft = draft.change(role, alignment_bits=None, result_bits=bench.inst.d.mantissa_bits)
+    roundings = {rounding: draft.change(role, result_rounding=rounding).model() for rounding in get_args(Rounding)}
+    rounding = eliminate(bench, roundings, draw("close", bench.inst, np.random.default_rng(SEED), LONE))
+    found = named(Finding(None), Finding(bench.inst.d.mantissa_bits), rounding)
+    return draft.change(role, result_rounding=rounding.value), found
 
 
 def _precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, Findings]:
@@ -70,6 +85,9 @@ def _precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, Findi
     cuts = {cut: draft.change(role, alignment_rounding=cut).model() for cut in get_args(AlignmentRounding)}
     rows = fitting(bench, _cut_rows(bench, node, f) if alignment.bound == "exact" else [])
     cut = eliminate(bench, cuts, rows, "no operand reaches below the cut")
+    if cut.left and len(rows):
+        left = {rounding: cuts[rounding] for rounding in get_args(AlignmentRounding) if rounding in cut.left}
+        cut = eliminate(bench, left, fitting(bench, _cut_rows(bench, node, f, beyond=True)))
     return draft.change(role, alignment_rounding=cut.value), named(alignment, result, rounding, cut)
 
 
@@ -182,7 +200,7 @@ def _result_bits(bench: Workbench, node: Node, f: int) -> Finding:
 def _headed(bench: Workbench, node: Node, f: int) -> Iterator[tuple[int, Family]]:
     tail, heads = _tail_and_heads(bench, node)
     g = 0
-    while 1 << g <= len(heads):
+    while 1 << g <= min(len(heads), bench.reach.alike):
         used = heads[: 1 << g]
         tops = (*(span(bench, slot)[-1] for slot in used), span(bench, tail)[-1] + 1, bench.inst.d.max_exponent - g - 1)
         big = min(tops)
@@ -205,7 +223,7 @@ def _rounding_rows(bench: Workbench, node: Node, f: int, r: int) -> Iterator[Row
     """Ties below an even and an odd last bit, of both signs: each rounding answers otherwise."""
     tail, heads = _tail_and_heads(bench, node)
     g = max(0, r + 1 - f)
-    if 1 << g > len(heads):
+    if 1 << g > min(len(heads), bench.reach.alike):
         return
     used = heads[: 1 << g]
     big = min(*(span(bench, slot)[-1] for slot in used), bench.inst.d.max_exponent - g - 2)
@@ -215,11 +233,14 @@ def _rounding_rows(bench: Workbench, node: Node, f: int, r: int) -> Iterator[Row
             yield {**{slot.leaf: head for slot in used}, tail.leaf: Dyadic(t, half)}
 
 
-def _cut_rows(bench: Workbench, node: Node, f: int) -> Iterator[Row]:
-    """A quarter and three quarters of the last kept bit, of both signs, beside an M that cancels."""
+def _cut_rows(bench: Workbench, node: Node, f: int, beyond: bool = False) -> Iterator[Row]:
+    """A quarter and three quarters of the last kept bit, of both signs, beside an M that cancels.
+
+    beyond: a half, and some more than the bit itself, which tell those apart that the quarters do not.
+    """
     lowest, _ = _tail_and_heads(bench, node)
     for tail in dict.fromkeys((lowest, *(slot for slot in node.slots if slot.kind == "addend"))):
         heads = [slot for slot in node.slots if slot != tail]
         big = min(span(bench, heads[0])[-1], span(bench, heads[-1])[-1])
-        for t in (1, 3, -1, -3):
+        for t in (2, -2, 5, -5, 6, -6) if beyond else (1, 3, -1, -3):
             yield {heads[0].leaf: power(big), heads[-1].leaf: -power(big), tail.leaf: Dyadic(t, big - f - 2)}

@@ -17,7 +17,7 @@ from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.isa.formats import Format
 from accprobe.model.features import Name
 from accprobe.model.fields import Value
-from accprobe.model.tree import DotModel, NanPayload, Overflow, Role, Subnormals, UnderflowSign, ZeroSign
+from accprobe.model.tree import DotModel, FloatArithmetic, NanPayload, Overflow, Role, Subnormals, UnderflowSign, ZeroSign
 from accprobe.operands.request import Request, joined
 
 
@@ -197,8 +197,9 @@ def carries(bench: Workbench, model: DotModel) -> Finding:
     operands.c[len(rows) :] = encode(inst.c, power(0)) or 0
     d = bench.ask(operands)
     wrong = np.flatnonzero(d != evaluate(model, inst, operands))
+    narrow = any(isinstance(x, FloatArithmetic) and x.accumulator_bits is not None for x in model.arithmetics)
     if not len(wrong):
-        return Finding("kept", evidence=bench.exchanges(operands, d, [2 * inst.k - 2, 4 * inst.k - 2]))
+        return Finding("lost" if narrow else "kept", evidence=bench.exchanges(operands, d, [2 * inst.k - 2, 4 * inst.k - 2]))
     return Finding(
         "lost",
         "undetermined",

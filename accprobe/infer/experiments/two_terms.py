@@ -114,8 +114,14 @@ def _below_ties(
 
 def _narrow_cut(bench: Workbench, draft: Draft, node: Node, f: int) -> Finding:
     rows: list[Row] = []
+    ties: list[Row] = []
     for _, head, tail, big in _arrangements(bench, node):
         for sign in (1, -1):
             rows += [{head.leaf: Dyadic(sign, big), tail.leaf: Dyadic(t, big - f - 2)} for t in range(-15, 16, 2)]
+            ties += [{head.leaf: Dyadic(sign, big), tail.leaf: Dyadic(t, big - f - 2)} for t in range(-14, 15, 4)]
     candidates = {r: draft.change(node.role, alignment_rounding=r).model() for r in get_args(AlignmentRounding)}
-    return eliminate(bench, candidates, fitting(bench, rows), "no row tells the cuts of two terms apart")
+    cut = eliminate(bench, candidates, fitting(bench, rows), "no row tells the cuts of two terms apart")
+    if not cut.left:
+        return cut
+    left = {r: candidates[r] for r in get_args(AlignmentRounding) if r in cut.left}
+    return eliminate(bench, left, fitting(bench, ties), cut.note)

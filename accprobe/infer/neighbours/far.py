@@ -41,7 +41,8 @@ def _every_floor(inst: Instruction, model: DotModel) -> Iterator[Rival]:
 def in_the_smallest_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
     """The lowest exponent, and what else decides about the smallest results."""
     fields = fields_of(FloatArithmetic)
-    names = [name for name, field in fields.items() if name == "result_rounding" or field.place == "underflow"]
+    of_small = [name for name, field in fields.items() if field.place == "underflow" and not field.tacit]
+    names = ["result_rounding", *of_small]
     combined = [dict(zip(names, words, strict=True)) for words in product(*(fields[name].words for name in names))]
     smallest = inst.d.min_exponent
     for floor in _every_floor(inst, model):

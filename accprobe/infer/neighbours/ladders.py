@@ -38,9 +38,12 @@ def further(model: DotModel, rival: Rival) -> Iterator[Rival]:
     name = parsed(feature)
     if name.field is None or not name.field.counts_bits or not isinstance(value, int) or rival.where:
         return
+    if name.feature in fields_of(DotModel):
+        return
     for arithmetic, role in floats(model):
         if role == name.role:
-            step = 1 if value > getattr(arithmetic, name.feature) else -1
+            own = getattr(arithmetic, name.feature)
+            step = 1 if own is not None and value > own else -1
             while changed := with_fields(model, arithmetic, {name.feature: (value := value + step)}):
                 yield Rival(changed, ((feature, value),))
 

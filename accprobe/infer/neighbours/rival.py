@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from accprobe.model.features import parsed
-from accprobe.model.fields import Value, fields_of, with_values
+from accprobe.model.fields import Numbers, Value, fields_of, with_values
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, Role, fits
 
 Changes = tuple[tuple[str, Value], ...]
@@ -68,7 +68,10 @@ def with_fields(model: DotModel, arithmetic: Arithmetic, fields: Mapping[str, Va
 def _takes(node: FusedSum, arithmetic: Arithmetic) -> bool:
     if not isinstance(arithmetic, FloatArithmetic):
         return True
-    return 0 <= arithmetic.result_bits <= arithmetic.result.mantissa_bits and fits(arithmetic, len(node.terms))
+    numbers = ((field.values, getattr(arithmetic, name)) for name, field in fields_of(FloatArithmetic).items())
+    if any(isinstance(x, Numbers) and value is not None and not x.low <= value <= x.high for x, value in numbers):
+        return False
+    return arithmetic.result_bits <= arithmetic.result.mantissa_bits and fits(arithmetic, len(node.terms))
 
 
 def with_features(model: DotModel, features: Mapping[str, Value]) -> DotModel:

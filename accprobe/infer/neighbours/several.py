@@ -21,14 +21,18 @@ MOST_CHANGED = 3
 
 
 def pairs(model: DotModel) -> Iterator[Rival]:
-    """Models that differ in how many bits are kept, of results or of terms, and in what else decides about the same bits."""
+    """Models that differ in how many bits are kept, of results or of terms, and in what else decides about the same bits.
+
+    Words that no chip is known by, which compiled code does not know either, are tried alone.
+    """
     for arithmetic, role in floats(model):
         for bits, of_bits in fields_of(FloatArithmetic).items():
-            beside = one_bit_beside(getattr(arithmetic, bits)) if of_bits.counts_bits else ()
+            beside = one_bit_beside(getattr(arithmetic, bits)) if of_bits.counts_bits and of_bits.decides else ()
             for number, (name, field) in product(beside, _deciding_with(of_bits, role)):
                 for word in field.words:
-                    changed = with_fields(model, arithmetic, {bits: number, name: word})
-                    if changed and getattr(arithmetic, name) != word:
+                    if getattr(arithmetic, name) == word or not field.is_compiled(word):
+                        continue
+                    if changed := with_fields(model, arithmetic, {bits: number, name: word}):
                         yield Rival(changed, ((str(Name(bits, role)), number), (str(Name(name, role)), word)))
 
 

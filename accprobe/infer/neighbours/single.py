@@ -1,4 +1,4 @@
-"""Rivals in one respect. Each must be contradicted by some dot product.
+"""Rivals in one respect. Each must be contradicted by some dot product. Those that do what no chip does: `unusual`.
 
 Agreement on random data proves little: with 24 instead of 25 alignment bits only one bf16 result in ten is wrong. So every
 field of the model is changed, of all sums of a role at once and of each sum alone, and the order of the sums too.
@@ -31,8 +31,10 @@ def _reading_rivals(model: DotModel) -> Iterator[Rival]:
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return
     for name, field in fields_of(DotModel).items():
-        for word in field.words:
-            yield Rival(with_values(model, {name: word}), ((name, word),))
+        value = getattr(model, name)
+        others: Sequence[Value] = field.words or ((*one_bit_beside(value), None) if value is not None else ())
+        for other in others:
+            yield Rival(with_values(model, {name: other}), ((name, other),))
 
 
 def _arithmetic_rivals(model: DotModel) -> Iterator[Rival]:
@@ -47,7 +49,8 @@ def _arithmetic_rivals(model: DotModel) -> Iterator[Rival]:
             shown = field.text(value, digits) if isinstance(field.values, Patterns) else value
             changes = ((str(Name(name, role)), shown),)
             yield Rival(everywhere, changes)
-            for node in sharing if len(sharing) > 1 and field.in_one_sum else ():
+            in_one_sum = field.in_one_sum and field.is_compiled(value)
+            for node in sharing if len(sharing) > 1 and in_one_sum else ():
                 yield Rival(in_one(model, node, with_values(arithmetic, {name: value})), changes, name_of(node))
 
 
@@ -66,11 +69,14 @@ def _mutations(arithmetic: Arithmetic, role: Role, is_root: bool) -> Iterator[tu
 def _values_beside(arithmetic: FloatArithmetic, role: Role, is_root: bool, name: str, field: Field) -> Sequence[Value]:
     if not _means_something(field, arithmetic, role):
         return ()
+    if field.tacit and not field.only_with and field.is_compiled(getattr(arithmetic, name)):
+        return ()
     match field.values:
         case Words(words):
             return words
         case Numbers(counts_bits=True):
-            return one_bit_beside(getattr(arithmetic, name))
+            bits = getattr(arithmetic, name)
+            return (*one_bit_beside(bits), None) if field.tacit and bits is not None else one_bit_beside(bits)
         case Patterns() if is_root:
             result = arithmetic.result
             return arithmetic.nan ^ result.sign_bit, (result.infinity or 0) | 1 << (result.mantissa_bits - 1)
@@ -80,6 +86,8 @@ def _values_beside(arithmetic: FloatArithmetic, role: Role, is_root: bool, name:
 def _means_something(field: Field, arithmetic: FloatArithmetic, role: Role) -> bool:
     """Whether sums of that arithmetic may differ in the field."""
     if field.only_where and getattr(arithmetic, field.only_where[0]) != field.only_where[1]:
+        return False
+    if field.only_with and getattr(arithmetic, field.only_with) is None:
         return False
     if (field.of_alignment and arithmetic.alignment_bits is None) or (field.of_f64 and arithmetic.result.name != "f64"):
         return False

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from accprobe.model.explained import told_words
 from accprobe.model.features import Name
-from accprobe.model.fields import FEATURES, Patterns, fields_of
+from accprobe.model.fields import FEATURES, Patterns, told_of
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Role
 from accprobe.operands.exchange import Exchange
 from accprobe.render.content.patterns import ranges
@@ -77,7 +77,7 @@ def _fields(arithmetic: Arithmetic) -> Iterator[tuple[str, str]]:
     """Names and values; without those that say how terms are aligned where every bit of them is kept."""
     yield "result", arithmetic.result.name
     exact = isinstance(arithmetic, FloatArithmetic) and arithmetic.alignment_bits is None
-    for name, field in fields_of(type(arithmetic)).items():
+    for name, field in told_of(arithmetic).items():
         value = getattr(arithmetic, name)
         if not (exact and field.of_alignment):
             yield name, f"0x{value:x}" if isinstance(field.values, Patterns) else word(value, name)
