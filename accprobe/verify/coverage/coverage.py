@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from accprobe.devices.protocol import Device
 from accprobe.isa.families import FAMILIES
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel
+from accprobe.model.fields import Value, fields_of, with_values
+from accprobe.model.tree import Arithmetic, DotModel
 from accprobe.operands.request import Request, joined
 from accprobe.verify.coverage.covering import Maker, classes
 from accprobe.verify.coverage.events import Event, EventFamily, Key
@@ -34,6 +35,9 @@ AT_ONCE = 512
 MODELS_KEPT = 256
 """Models whose dot products are kept."""
 
+NEAREST: dict[Value, Value] = {"RNA": "RNE", "nearest away": "nearest"}
+"""Words that no chip is known to need, and the one that stands for each; of others the first that its field has."""
+
 EventPlace = tuple[Key, int]
 """An event: its family, and its code there."""
 
@@ -51,12 +55,15 @@ class Covering:
 
 
 class Coverage:
-    """What the sums of a model can do, and what dot products made them do."""
+    """What the sums of a model can do, and what dot products made them do.
+
+    Of a model that does what no chip is known to do, it is what they would do without that.
+    """
 
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
-        self._inst, self._model, self._seed = inst, model, seed
-        self._events = _families(_alike(inst), model)
-        self._trace = _trace(inst, model)
+        self._inst, self._model, self._seed = inst, _as_usual(model), seed
+        self._events = _families(_alike(inst), self._model)
+        self._trace = _trace(inst, self._model)
         self._hit = {key: np.zeros(len(events), bool) for key, events in self._events.items()}
         self._not_found = ""
 
@@ -142,6 +149,17 @@ def together(random: Verification, covered: Verification) -> Verification:
 def covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
     """Dot products that cover the model; made once for all instructions of these formats."""
     return _covering(_alike(inst), model, seed)
+
+
+def _as_usual(model: DotModel) -> DotModel:
+    """The model with the nearest values that chips are known to have."""
+    changed = model.with_arithmetic(lambda arithmetic: with_values(arithmetic, _unlike_any(arithmetic)))
+    return with_values(changed, _unlike_any(model))
+
+
+def _unlike_any(described: Arithmetic | DotModel) -> dict[str, Value]:
+    found = ((name, field, getattr(described, name)) for name, field in fields_of(type(described)).items())
+    return {name: NEAREST.get(value, field.compiled[0]) for name, field, value in found if not field.is_compiled(value)}
 
 
 def _alike(inst: Instruction) -> Instruction:

@@ -169,14 +169,9 @@ def _wide_products(a: Floats, b: Floats) -> Terms:
 
 def _cut(aligned: Floats, rounding: AlignmentRounding) -> Floats:
     """Terms in units of the last kept bit as integers."""
-    match rounding:
-        case "truncate":
-            return np.trunc(aligned)
-        case "floor":
-            return np.floor(aligned)
-        case "nearest":
-            return np.rint(aligned)
-        case "sticky":
-            whole = np.trunc(aligned)
-            jammed = (whole != aligned) & (np.fmod(whole, 2.0) == 0)
-            return np.where(jammed, whole + np.copysign(1.0, aligned), whole)
+    if rounding == "sticky":
+        whole = np.trunc(aligned)
+        jammed = (whole != aligned) & (np.fmod(whole, 2.0) == 0)
+        return np.where(jammed, whole + np.copysign(1.0, aligned), whole)
+    cut: Floats = {"floor": np.floor, "nearest": np.rint}.get(rounding, np.trunc)(aligned)
+    return cut
