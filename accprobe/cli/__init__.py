@@ -35,7 +35,10 @@ class _Main(click.Group):
         extra["standalone_mode"] = False
         try:
             with interruptible():
-                sys.exit(super().main(args, prog_name, *rest, **extra))
+                try:
+                    sys.exit(super().main(args, prog_name, *rest, **extra))
+                finally:
+                    sys.stdout.flush()
         except click.ClickException as e:
             _fail(e.format_message(), e.exit_code)
         except click.Abort:

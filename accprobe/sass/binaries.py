@@ -23,7 +23,7 @@ from typing import Literal
 from accprobe.build import toolchain
 from accprobe.errors import AccprobeError
 
-MOST_BYTES = 1 << 34
+LARGEST_FILE = 1 << 34
 """Of a file, and of one in a wheel: libraries with code for every architecture are a few GiB."""
 
 _FATBIN, _FATBIN_HEADER = b"\x50\xed\x55\xba", 16
@@ -147,8 +147,8 @@ def _check_regular(path: Path) -> None:
 
 
 def _check_size(size: int, label: str) -> None:
-    if size > MOST_BYTES:
-        raise AccprobeError(f"{label} is {size >> 30:,} GiB; no file with device code has more than {MOST_BYTES >> 30}")
+    if size > LARGEST_FILE:
+        raise AccprobeError(f"{label} is {size >> 30:,} GiB; no file with device code has more than {LARGEST_FILE >> 30}")
 
 
 def _in_folder(folder: Path, found: Found) -> None:

@@ -197,7 +197,7 @@ def test_what_may_never_end_is_not_opened(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "library.so").write_bytes(b"x" * 3000)
     with zipfile.ZipFile(tmp_path / "w.whl", "w") as wheel:
         wheel.write(tmp_path / "library.so", "library.so")
-    monkeypatch.setattr(binaries, "MOST_BYTES", 2048)
+    monkeypatch.setattr(binaries, "LARGEST_FILE", 2048)
     assert problems(tmp_path / "library.so") == [f"{tmp_path}/library.so is 0 GiB; no file with device code has more than 0"]
     assert problems(tmp_path / "w.whl") == ["w.whl: library.so is 0 GiB; no file with device code has more than 0"]
 
