@@ -111,6 +111,8 @@ def faulty(when: When = "always", numbers: tuple[int, ...] = (1,), place: str | 
         where = one_of(rng, ("lane", "row", "register", None)) if place == "" else place
         how = one_of(rng, ("flip", "flip", "set", "clear", "next", "neighbour"))
         bit = int(rng.integers(plant.instruction.d.bits - 1))
+        if when == "pattern" and how == "neighbour":
+            how = "flip"  # where the neighbour's answer is another, it is no longer the pattern alone that decides
         fault = Fault(when, one_of(rng, numbers), _place(rng, plant.instruction, where) if where else None, how, bit)
         return replace(plant, fault=fault)
 
