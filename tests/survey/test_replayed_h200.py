@@ -90,7 +90,7 @@ def test_replay_gives_the_committed_report(replay: Replay) -> None:
     assert found.pop("tool") == {"version": replay.recorded.tool.version} | commit
     known = {row["name"]: row for row in expected.pop("instructions")}
     for row in () if COMPLETE else (*found["instructions"], *known.values()):
-        (row["rivals"] or {}).pop("tried", None)
+        (row.get("rivals") or {}).pop("tried", None)
     assert found["run"] == len(found["instructions"]) > 0
     for row in found.pop("instructions"):
         assert row == known[row["name"]], row["name"]
