@@ -141,7 +141,7 @@ def counted(judgements: list[Judgement]) -> Counter[str]:
     """By column: verdicts, devices with a finding that is exact and false, those whose oddity no fresh operand shows."""
     count: Counter[str] = Counter(judgement.verdict for judgement in judgements)
     count["devices"] = len(judgements)
-    count["unseen"] = sum(j.family in ("wider", "outside") and not j.visible for j in judgements)
+    count["unseen"] = sum(j.family in ("wider", "outside") and bool(j.status) and not j.visible for j in judgements)
     count["false exact"] = sum(bool(j.false_exact) for j in judgements)
     count["slow"] = sum(j.too_slow for j in judgements)
     return count
@@ -168,7 +168,7 @@ def told(judgement: Judgement) -> Iterator[str]:
     if judgement.family == "inside" and judgement.verdict == "not confirmed":
         yield f"{at}: {judgement.status}; {judgement.reason}"
     if judgement.false_exact:
-        yield f"{at}: {judgement.status}, exact and false: {'; '.join(judgement.false_exact)}"
+        yield f"{at}: {judgement.status}, {len(judgement.false_exact)} exact and false: {'; '.join(judgement.false_exact[:3])}"
 
 
 def main() -> int:

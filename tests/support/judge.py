@@ -91,8 +91,8 @@ def judged(plant: Plant, dots: int | None = None) -> Judgement:
     if row.status == "confirmed":
         verdict = _verdict(plant, row, acted, begun, fresh, contradicted)
     exact = [name for name, finding in row.findings.items() if finding.bound == "exact"]
-    if visible and row.status != "confirmed":
-        false = [f"{name}: {row.findings[name].value}, outside the grammar" for name in exact]
+    if visible:
+        false = [] if row.status == "confirmed" else [f"{name}: {row.findings[name].value}, of no model" for name in exact]
     elif row.model and np.array_equal(plant.base.dot(request), _of(row.model, inst, request)):
         false = []
     else:

@@ -27,6 +27,7 @@ from outside_numbers import (
     is_nan,
     is_negative,
     packed,
+    shortened,
 )
 
 from accprobe.isa.formats import Bits, Format
@@ -118,6 +119,8 @@ class _Other(NamedTuple):
     patterns: Bits
     fmt: Format
     flushed: bool
+    bits: int | None = None
+    """Fraction bits that are read, None: all."""
 
 
 class _Chunk:
@@ -142,7 +145,7 @@ class _Chunk:
     def _others(self, node: FusedSum) -> Iterator[_Other]:
         for term in node.terms:
             if isinstance(term, Addend):
-                yield _Other(self.c, self.inst.c, self.model.subnormal_addend == "flushed")
+                yield _Other(self.c, self.inst.c, self.model.subnormal_addend == "flushed", self.model.addend_bits)
             elif isinstance(term, FusedSum):
                 yield _Other(self.of(term), term.arithmetic.result, False)
 
@@ -160,6 +163,8 @@ class _Chunk:
             total -= _lost(products, wide.lost_carry)
         for other in others:
             total += _whole(other.fmt, other.patterns)
+        if rules.accumulator_bits is not None:
+            total = _narrow(total, rules.overflow, rules.accumulator_bits)
         return _narrow(total, rules.overflow, rules.result.bits).astype(rules.result.dtype)
 
     def _spoil(self, products: Ints, ks: list[int], wide: Wide, unit: int = 1) -> None:
@@ -174,7 +179,7 @@ class _Chunk:
         bits = EXACT_BITS if exact else rules.alignment_bits
         assert bits is not None
         assert len(ks) + len(others) <= 2 or not exact, "sums of more than two terms that keep every bit"
-        terms = [apart(other.fmt, other.patterns, other.flushed) for other in others]
+        terms = [_read_term(other) for other in others]
         fractions = [other.fmt.mantissa_bits for other in others]
         if wide.addend_bits is not None:
             terms = [_shortened(part, fraction - wide.addend_bits) for part, fraction in zip(terms, fractions, strict=True)]
@@ -205,6 +210,8 @@ class _Chunk:
             else:
                 rows += list(_aligned(part, fraction, scale, bits, word, 0))
         total = _added(rows, wide)
+        if rules.accumulator_bits is not None and not exact:
+            total = _narrow(total, rules.accumulator_overflow, bits + rules.accumulator_bits)
         if wide.accumulator:
             total = _narrow(total, wide.accumulator[0], bits + 1 + wide.accumulator[1])
         d = packed(total, scale, rules, wide.packing)
@@ -234,6 +241,8 @@ class _Chunk:
             leading = exponent - fraction + bit_length(np.abs(significand)) - 1
             leading = np.where((significand == 0) & (exponent < ANY_SPECIAL), ZERO, leading)
             leading = np.where(exponent > ANY_SPECIAL, exponent, leading)
+        if rules.product_bits is not None and rules.alignment_bits is not None:
+            significand = shortened(significand, rules.product_bits, rules.product_rounding)
         return Parts(significand, exponent, leading)
 
     def _all_negative(self, ks: list[int], others: list[_Other]) -> NDArray[np.bool_]:
@@ -321,6 +330,15 @@ class _Chunk:
 def _read(patterns: Bits, flushed: bool) -> NDArray[np.float64]:
     x = np.ascontiguousarray(patterns).view(np.float64)
     return np.where(np.abs(x) < SMALLEST_NORMAL, np.copysign(0.0, x), x) if flushed else x
+
+
+def _read_term(other: _Other) -> Parts:
+    part = apart(other.fmt, other.patterns, other.flushed)
+    if other.bits is None:
+        return part
+    part = _shortened(part, other.fmt.mantissa_bits - other.bits)
+    gone = (part.significand == 0) & (part.exponent < ANY_SPECIAL)
+    return part._replace(exponent=np.where(gone, ZERO, part.exponent))
 
 
 def _whole(fmt: Format, patterns: Bits) -> Ints:

@@ -96,11 +96,11 @@ def cut(value: Ints, by: Ints, word: str) -> Ints:
     inexact = rest > 0
     if word in ("nearest", "RNE"):
         return below + ((rest > half) | (inexact & (rest == half) & (below & 1 == 1)))
-    if word in ("up", "RU"):
+    if word in ("up", "ceiling", "RU"):
         return below + inexact
     if word == "away":
         return below + (inexact & (value > 0))
-    if word == "ties away":
+    if word in ("ties away", "nearest away", "RNA"):
         return below + ((rest > half) | (inexact & (rest == half) & (value > 0)))
     if word == "ties up":
         return below + (inexact & (rest >= half))
@@ -141,12 +141,14 @@ USUAL = Packing()
 
 def packed(total: Ints, scale: Ints, rules: FloatArithmetic, odd: Packing) -> Ints:
     """Bit patterns of total * 2^scale, zeros of either kind unsigned but for underflow."""
-    fmt, bits = rules.result, rules.result_bits
+    fmt, bits, exact = rules.result, rules.result_bits, total
     m, smallest = fmt.mantissa_bits, 1 - fmt.bias
     word = odd.rounding or rules.result_rounding
     if odd.first_bits is not None:
         drop = np.maximum(np.maximum(_exponent(total, scale), smallest) - bits - odd.first_bits - scale, 0)
         total = cut(total, drop, "nearest") << np.minimum(drop, LONGEST)
+    if rules.first_bits is not None:
+        total = shortened(total, rules.first_bits, rules.first_rounding)
     exponent = _exponent(total, scale)
     kept = np.maximum(exponent, smallest)
     drop = kept - bits - scale
@@ -157,10 +159,8 @@ def packed(total: Ints, scale: Ints, rules: FloatArithmetic, odd: Packing) -> In
     infinity = ((1 << fmt.exponent_bits) - 1) << m
     largest = infinity - (1 << (m - bits))
     over, tiny = pattern >= infinity, pattern < 1 << m
-    if odd.overflow == "before":
-        toward_zero = ((kept + fmt.bias - 1) << m) + (np.abs(cut(total, np.maximum(drop, 0), "RZ")) << (m - bits))
-        exact = (total & ((np.int64(1) << np.clip(drop, 0, LONGEST)) - 1)) == 0
-        over = (toward_zero >= infinity) | ((toward_zero == largest) & ~exact)
+    if odd.overflow == "before" or rules.overflow_detected == "before rounding":
+        over |= _beyond_largest(np.abs(exact), scale, rules)
     elif odd.overflow == "exponent":
         pattern = np.where(over & (exponent + fmt.bias < (1 << fmt.exponent_bits) - 1), largest, pattern)
         over = exponent + fmt.bias >= (1 << fmt.exponent_bits) - 1
@@ -168,14 +168,29 @@ def packed(total: Ints, scale: Ints, rules: FloatArithmetic, odd: Packing) -> In
     if odd.flushed_below is not None:
         limit = (1 + odd.flushed_below) << m if odd.flushed_below >= 0 else 1 << max(m + odd.flushed_below, 0)
         pattern = np.where(pattern < limit, 0, pattern)
-    if odd.subnormal_before:
-        tiny |= exponent < smallest
+    if odd.subnormal_before or rules.tininess_detected == "before rounding":
+        tiny = _exponent(exact, scale) < smallest
     if rules.subnormal_results == "flushed" or odd.subnormal_before:
         pattern = np.where(tiny, 0, pattern)
     signed = np.where(total < 0, pattern | fmt.sign_bit, pattern)
     if rules.underflow_sign == "positive":
         signed = np.where(pattern == 0, 0, signed)
     return np.where(total == 0, 0, signed)
+
+
+def shortened(value: Ints, bits: int, word: str) -> Ints:
+    """Rounded to so many bits after the leading one, in the same place."""
+    drop = np.maximum(bit_length(np.abs(value)) - 1 - bits, 0)
+    return cut(value, drop, word) << drop
+
+
+def _beyond_largest(magnitude: Ints, scale: Ints, rules: FloatArithmetic) -> NDArray[np.bool_]:
+    fmt, bits = rules.result, rules.result_bits
+    top = (1 << fmt.exponent_bits) - 2 - fmt.bias
+    exponent = _exponent(magnitude, scale)
+    drop = np.maximum(exponent - bits - scale, 0)
+    most = cut(magnitude, drop, "RU") << np.maximum(bits + scale - exponent, 0)
+    return (exponent > top) | ((exponent == top) & (most > (2 << bits) - 1))
 
 
 def _exponent(total: Ints, scale: Ints) -> Ints:

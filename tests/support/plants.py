@@ -18,10 +18,12 @@ from accprobe.model.tree import (
     Addend,
     AddendPlace,
     AlignmentRounding,
+    Detected,
     DotModel,
     FloatArithmetic,
     FusedSum,
     IntegerArithmetic,
+    IntegerOverflow,
     Overflow,
     Product,
     ProductExponent,
@@ -158,8 +160,24 @@ def any_floats(rng: Rng) -> Plant:
         some(Subnormals, "kept"),
         one_of(rng, NANS[fmt.name]),
     )
+    sums = replace(sums, overflow_detected=some(Detected, "after rounding"), tininess_detected=some(Detected, "after rounding"))
+    if not plain:
+        sums = _rarely(rng, sums)
     add = FloatArithmetic(fmt, fmt.mantissa_bits, "RNE", None, zero_sign="ieee", nan=sums.nan)
-    return Plant(inst, DotModel(_tree(rng, inst.k, sums, add), some(Subnormals, "kept"), some(Subnormals, "kept")))
+    cut = None if plain or rng.random() < 0.8 else int(rng.integers(1, inst.c.mantissa_bits))
+    return Plant(inst, DotModel(_tree(rng, inst.k, sums, add), some(Subnormals, "kept"), some(Subnormals, "kept"), cut))
+
+
+def _rarely(rng: Rng, sums: FloatArithmetic) -> FloatArithmetic:
+    """With fields of which few sums have another value than the first."""
+    if rng.random() < 0.2:
+        sums = replace(sums, product_bits=int(rng.integers(1, 13)), product_rounding=one_of(rng, get_args(Rounding)))
+    if rng.random() < 0.2:
+        sums = replace(sums, first_bits=int(rng.integers(5, 27)), first_rounding=one_of(rng, get_args(Rounding)))
+    if rng.random() < 0.2:
+        overflow = one_of(rng, get_args(IntegerOverflow))
+        sums = replace(sums, accumulator_bits=int(rng.integers(3, 9)), accumulator_overflow=overflow)
+    return sums
 
 
 def _tree(rng: Rng, k: int, sums: FloatArithmetic, add: FloatArithmetic) -> FusedSum:

@@ -208,7 +208,7 @@ def test_verdicts(monkeypatch: pytest.MonkeyPatch, plant: Plant, told: Row, aski
         (SOUND, row("inferred", SATURATING, overflow=Finding("saturate", "suggested")), []),
         (SOUND, row("inferred", SATURATING, order=Finding("[c 0-31]")), []),
         (SOUND, row("confirmed", MODEL, order=Finding("[0-31 c]")), []),
-        (ODD, row("inferred", MODEL, overflow=Finding("wrap")), ["overflow: wrap, outside the grammar"]),
+        (ODD, row("inferred", MODEL, overflow=Finding("wrap")), ["overflow: wrap, of no model"]),
         (ODD, row("confirmed", MODEL, overflow=Finding("wrap")), []),
     ],
 )
