@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,31 +40,42 @@ def verify(
     """
     if dots < 0:
         raise AccprobeError(f"dots is {dots}; there are no fewer than 0 dot products")
-    return compared(device, inst, model, batches(inst, dots, seed, with_pairs), seed, advance)
+    return compared(device, inst, parts(inst, model, dots, seed, with_pairs), seed, advance)
 
 
-def compared(
-    device: Device,
-    inst: Instruction,
-    model: DotModel,
-    parts: Iterable[tuple[str, Request]],
-    seed: int,
-    advance: Advance = silent,
-) -> Verification:
-    """The model against the device on these dot products, each part of a kind."""
+class Part(NamedTuple):
+    """Dot products of one kind, and what a model expects of them, [n]."""
+
+    kind: str
+    request: Request
+    expected: Bits
+
+
+def compared(device: Device, inst: Instruction, known: Iterable[Part], seed: int, advance: Advance = silent) -> Verification:
+    """What a model expects against what the device answers."""
     counts: dict[str, int] = {}
     mismatches, first, place = 0, None, 0
-    for kind, operands in parts:
-        got, expected = _both(device, inst, model, operands, place % device.placements(inst))
+    for kind, request, expected in known:
+        got = dot_expecting(device, inst, request, partial(_same, expected), place % device.placements(inst))
         place += tile.tiles(inst, len(expected))
         wrong = np.flatnonzero(got != expected)
         counts[kind] = counts.get(kind, 0) + len(expected)
         mismatches += len(wrong)
         if len(wrong) and first is None:
-            first = Counterexample.of(operands, int(wrong[0]), got, expected, kind)
+            first = Counterexample.of(request, int(wrong[0]), got, expected, kind)
         advance(len(expected), len(wrong))
     every = {kind: counts.get(kind, 0) for kind in kinds(inst)}
     return Verification(sum(counts.values()), mismatches, seed, every | counts, first)
+
+
+def _same(expected: Bits) -> Bits:
+    return expected
+
+
+def parts(inst: Instruction, model: DotModel, dots: int, seed: int, with_pairs: bool = False) -> Iterator[Part]:
+    """`batches`, and what the model expects of them."""
+    for kind, request in batches(inst, dots, seed, with_pairs):
+        yield Part(kind, request, evaluate(model, inst, request))
 
 
 def batches(inst: Instruction, dots: int, seed: int, with_pairs: bool = False) -> Iterator[tuple[str, Request]]:
@@ -77,9 +90,3 @@ def batches(inst: Instruction, dots: int, seed: int, with_pairs: bool = False) -
         for start in range(0, count, BATCH):
             rng = np.random.default_rng([seed, index, start])
             yield kind, draw(kind, inst, rng, min(BATCH, count - start))
-
-
-def _both(device: Device, inst: Instruction, model: DotModel, operands: Request, placement: int) -> tuple[Bits, Bits]:
-    """What the device and the model make of them, [N] each."""
-    expected = evaluate(model, inst, operands)
-    return dot_expecting(device, inst, operands, lambda: expected, placement), expected

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.devices.protocol import Device
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.families import FAMILIES
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Value, fields_of, with_values
@@ -24,7 +26,7 @@ from accprobe.verify.coverage.placing import TermNumbers
 from accprobe.verify.coverage.spans import bounds
 from accprobe.verify.coverage.trace import Trace
 from accprobe.verify.outcome import Advance, Events, Verification, silent
-from accprobe.verify.random import batches, compared
+from accprobe.verify.random import Part, compared, parts
 
 COVERING = "covering"
 """The kind of operands that are made for events."""
@@ -37,6 +39,9 @@ MODELS_KEPT = 256
 
 NEAREST: dict[Value, Value] = {"RNA": "RNE", "nearest away": "nearest"}
 """Words that no chip is known to need, and the one that stands for each; of others the first that its field has."""
+
+DOTS_KEPT = 1 << 20
+"""Random dot products that are kept for the next instruction like it, at most."""
 
 EventPlace = tuple[Key, int]
 """An event: its family, and its code there."""
@@ -71,6 +76,11 @@ class Coverage:
         """Counts what these dot products make the model's sums do."""
         for key, _, codes in self._trace.of(request):
             self._hit[key] |= np.bincount(codes[codes >= 0], minlength=len(self._hit[key])) > 0
+
+    def add(self, other: Coverage) -> None:
+        """Counts what another coverage of the model has seen."""
+        for key, hit in other._hit.items():
+            self._hit[key] |= hit
 
     def missing(self) -> tuple[Event, ...]:
         """What can happen and did not."""
@@ -122,15 +132,36 @@ def cover(
     """As `random.verify`, and then on operands made for every event that the random ones did not meet."""
     coverage = Coverage(inst, model, seed)
 
-    def parts() -> Iterator[tuple[str, Request]]:
-        for kind, operands in batches(inst, dots, seed):
-            coverage.see(operands)
-            yield kind, operands
-        for operands in coverage.directed():
-            yield COVERING, operands
+    def known() -> Iterator[Part]:
+        if dots <= DOTS_KEPT:
+            random = _random(_alike(inst), model, dots, seed)
+            yield from random.parts
+            coverage.add(random.coverage)
+        else:
+            for part in parts(inst, model, dots, seed):
+                coverage.see(part.request)
+                yield part
+        for request in coverage.directed():
+            yield Part(COVERING, request, evaluate(model, inst, request))
 
-    done = compared(device, inst, model, parts(), seed, advance)
+    done = compared(device, inst, known(), seed, advance)
     return replace(done, events=coverage.outcome())
+
+
+class _Random(NamedTuple):
+    """Random dot products, and what they cover."""
+
+    parts: tuple[Part, ...]
+    coverage: Coverage
+
+
+@lru_cache(maxsize=1)
+def _random(inst: Instruction, model: DotModel, dots: int, seed: int) -> _Random:
+    """Made once for instructions that are alike and measured one after another."""
+    drawn, coverage = tuple(parts(inst, model, dots, seed)), Coverage(inst, model, seed)
+    for part in drawn:
+        coverage.see(part.request)
+    return _Random(drawn, coverage)
 
 
 def together(random: Verification, covered: Verification) -> Verification:

@@ -14,11 +14,11 @@ from accprobe.model.tree import Addend, DotModel, FusedSum, Product
 from accprobe.operands.request import Request, joined
 from accprobe.verify.coverage.crowds import Crowds
 from accprobe.verify.coverage.events import OPERAND_CLASSES
-from accprobe.verify.coverage.pieces import Pieces
+from accprobe.verify.coverage.pieces import Pieces, RoleRows
 from accprobe.verify.coverage.placing import Placing, TermNumbers
 from accprobe.verify.coverage.spans import Bounds, TermRole, largest_of, lead_of, term_role
 
-BATCH = 2048
+BATCH = 1024
 """Dot products that are made at once, before those that hit nothing new are dropped."""
 
 
@@ -49,19 +49,27 @@ class Maker:
         """Those that hit most come first; known: numbers that did much in a sum like this."""
         roles = self._placing.roles
         if known:
-            yield self.on_terms(
-                TermNumbers(*(np.concatenate(columns) for columns in zip(*(x.columns for x in known), strict=True)))
-            )
+            yield self.on_terms(TermNumbers.joined(known))
         yield Made(specials(self._inst, self._node, self._rng))
         crowds = Crowds(self._bound, self._inst, roles, self._rng)
         for numbers in (crowds.zeros(), crowds.tails(), crowds.dense()):
             yield self.on_terms(numbers)
-        for some, rows in Pieces(self._bound, self._inst).every():
-            for start in range(0, len(rows), BATCH):
-                yield self.on_terms(self._spread(some, TermNumbers.of(rows[start : start + BATCH])))
+        yield from map(self.on_terms, self._batches(Pieces(self._bound, self._inst).every()))
         for _ in range(ROUNDS):
             yield self.on_terms(crowds.tails())
             yield self.on_terms(crowds.dense())
+
+    def _batches(self, pieces: Iterator[RoleRows]) -> Iterator[TermNumbers]:
+        """The rows on terms, about BATCH of them at once."""
+        waiting: list[TermNumbers] = []
+        for roles, rows in pieces:
+            if rows:
+                waiting.append(self._spread(roles, TermNumbers.of(rows)))
+            if sum(len(numbers.negative) for numbers in waiting) >= BATCH:
+                yield TermNumbers.joined(waiting)
+                waiting = []
+        if waiting:
+            yield TermNumbers.joined(waiting)
 
     def on_terms(self, numbers: TermNumbers) -> Made:
         request, fits = self._placing.operands(numbers)

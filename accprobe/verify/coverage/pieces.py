@@ -36,9 +36,9 @@ class Pieces:
         """Row after row, those first that hit most."""
         yield from self._apart()
         yield from self._cancelling()
-        yield from self._about_half()
         yield from self._small()
         yield from self._at_the_floor()
+        yield from self._about_half()
 
     def _tuples(self, length: int, most_others: int = 2) -> Iterator[tuple[TermRole, ...]]:
         """Roles of so many terms; all but a few are products where there are as many."""

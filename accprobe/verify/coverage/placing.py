@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,10 @@ class TermNumbers(NamedTuple):
         """From one (negative, first, second, exponent) a number."""
         whole = np.array(rows, np.int64)
         return cls(*np.moveaxis(whole, -1, 0))
+
+    @classmethod
+    def joined(cls, parts: Sequence[TermNumbers]) -> TermNumbers:
+        return cls(*(np.concatenate(columns) for columns in zip(*(part.columns for part in parts), strict=True)))
 
     def at(self, rows: Indices) -> TermNumbers:
         """Some of them, as an array is indexed."""
