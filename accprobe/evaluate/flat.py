@@ -44,11 +44,14 @@ FORMAT = np.dtype(
 
 _FIELDS = [name for name, field in fields_of(FloatArithmetic).items() if not field.tacit]
 
+_RANGES = ("first_product", "end_products", "first_other", "end_others")
+
 NODE = np.dtype(
     [
         (name, np.int64)
         for name in (
-            *("kind", "first_product", "end_products", "first_other", "end_others"),
+            *_RANGES,
+            "kind",
             *_FIELDS,
             *(f"has_{name}" for name in _FIELDS),
         )
@@ -75,16 +78,20 @@ class Flat(NamedTuple):
 
 def not_compiled(model: DotModel) -> str:
     """A field of the model, and its value, that compiled code does not know: only numpy evaluates such models; "" of others."""
-    for part in (model, *model.arithmetics):
-        for name, field in fields_of(type(part)).items():
-            if not field.is_compiled(value := getattr(part, name)):
-                return f"{name} {value}"
+    return next(filter(None, map(_unknown, (model, *model.arithmetics))), "")
+
+
+@lru_cache(maxsize=4096)
+def _unknown(described: DotModel | Arithmetic) -> str:
+    for name, field in fields_of(type(described)).items():
+        if not field.is_compiled(value := getattr(described, name)):
+            return f"{name} {value}"
     return ""
 
 
 def flatten(model: DotModel, inst: Instruction) -> Flat:
     """The model of that instruction as arrays."""
-    nodes: list[dict[str, int]] = []
+    nodes: list[tuple[int, ...]] = []
     products: list[int] = []
     others: list[int] = []
     formats = [_format(fmt, model.subnormal_operands) for fmt in (inst.a, inst.b)]
@@ -92,31 +99,27 @@ def flatten(model: DotModel, inst: Instruction) -> Flat:
 
     def add(node: FusedSum) -> int:
         terms = [add(child) for child in node.children] + [addend] * node.has_addend
-        ranges = {"first_product": len(products), "first_other": len(others)}
+        first = len(products), len(others)
         products.extend(node.products)
         others.extend(terms)
-        ranges |= {"end_products": len(products), "end_others": len(others)}
         formats.append(_format(node.arithmetic.result, "kept"))
-        nodes.append(ranges | _fields(node.arithmetic))
+        nodes.append((first[0], len(products), first[1], len(others), *_fields(node.arithmetic)))
         return len(nodes) - 1
 
     add(model.root)
     formats.append(_format(inst.c, model.subnormal_addend))
-    return Flat(_records(NODE, nodes), np.array(products, np.int64), np.array(others, np.int64), _records(FORMAT, formats))
-
-
-def _records(dtype: np.dtype[np.void], rows: list[dict[str, int]]) -> NDArray[np.void]:
-    return np.array([tuple(row.get(name, 0) for name in dtype.names or ()) for row in rows], dtype)
+    return Flat(np.array(nodes, NODE), np.array(products, np.int64), np.array(others, np.int64), np.array(formats, FORMAT))
 
 
 @lru_cache(maxsize=4096)
-def _fields(arithmetic: Arithmetic) -> dict[str, int]:
+def _fields(arithmetic: Arithmetic) -> tuple[int, ...]:
+    """What a node has after its ranges."""
     exact = isinstance(arithmetic, FloatArithmetic) and arithmetic.alignment_bits is None
     row = {"kind": EXACT if exact else INTEGER if isinstance(arithmetic, IntegerArithmetic) else ALIGNED}
     for name, field in fields_of(type(arithmetic)).items():
         value = getattr(arithmetic, name)
         row |= {name: _number(field.values, value), f"has_{name}": int(value is not None)}
-    return row
+    return tuple(row.get(name, 0) for name in (NODE.names or ())[len(_RANGES) :])
 
 
 def _number(values: Values, value: Value) -> int:
@@ -128,7 +131,7 @@ def _number(values: Values, value: Value) -> int:
 
 
 @cache
-def _format(fmt: Format, subnormals: Subnormals) -> dict[str, int]:
+def _format(fmt: Format, subnormals: Subnormals) -> tuple[int, ...]:
     row = {"bits": fmt.bits, "signed": int(fmt.kind == "signed"), "largest": fmt.largest >> fmt.ignored_low_bits}
     if fmt.is_float:
         row |= {
@@ -144,7 +147,7 @@ def _format(fmt: Format, subnormals: Subnormals) -> dict[str, int]:
             "sign_shift": fmt.sign_bit.bit_length() - 1,
             "flushed": int(subnormals == "flushed"),
         }
-    return row
+    return tuple(row.get(name, 0) for name in FORMAT.names or ())
 
 
 def _signed(pattern: int) -> int:
