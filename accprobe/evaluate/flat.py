@@ -44,14 +44,11 @@ FORMAT = np.dtype(
 
 _FIELDS = [name for name, field in fields_of(FloatArithmetic).items() if not field.tacit]
 
-_RANGES = ("first_product", "end_products", "first_other", "end_others")
-
 NODE = np.dtype(
     [
         (name, np.int64)
         for name in (
-            *_RANGES,
-            "kind",
+            *("kind", "first_product", "end_products", "first_other", "end_others"),
             *_FIELDS,
             *(f"has_{name}" for name in _FIELDS),
         )
@@ -78,11 +75,11 @@ class Flat(NamedTuple):
 
 def not_compiled(model: DotModel) -> str:
     """A field of the model, and its value, that compiled code does not know: only numpy evaluates such models; "" of others."""
-    return next(filter(None, map(_unknown, (model, *model.arithmetics))), "")
+    return next(filter(None, map(_not_compiled, (model, *model.arithmetics))), "")
 
 
 @lru_cache(maxsize=4096)
-def _unknown(described: DotModel | Arithmetic) -> str:
+def _not_compiled(described: DotModel | Arithmetic) -> str:
     for name, field in fields_of(type(described)).items():
         if not field.is_compiled(value := getattr(described, name)):
             return f"{name} {value}"
@@ -91,7 +88,7 @@ def _unknown(described: DotModel | Arithmetic) -> str:
 
 def flatten(model: DotModel, inst: Instruction) -> Flat:
     """The model of that instruction as arrays."""
-    nodes: list[tuple[int, ...]] = []
+    nodes: list[dict[str, int]] = []
     products: list[int] = []
     others: list[int] = []
     formats = [_format(fmt, model.subnormal_operands) for fmt in (inst.a, inst.b)]
@@ -99,27 +96,31 @@ def flatten(model: DotModel, inst: Instruction) -> Flat:
 
     def add(node: FusedSum) -> int:
         terms = [add(child) for child in node.children] + [addend] * node.has_addend
-        first = len(products), len(others)
+        ranges = {"first_product": len(products), "first_other": len(others)}
         products.extend(node.products)
         others.extend(terms)
+        ranges |= {"end_products": len(products), "end_others": len(others)}
         formats.append(_format(node.arithmetic.result, "kept"))
-        nodes.append((first[0], len(products), first[1], len(others), *_fields(node.arithmetic)))
+        nodes.append(ranges | _fields(node.arithmetic))
         return len(nodes) - 1
 
     add(model.root)
     formats.append(_format(inst.c, model.subnormal_addend))
-    return Flat(np.array(nodes, NODE), np.array(products, np.int64), np.array(others, np.int64), np.array(formats, FORMAT))
+    return Flat(_records(NODE, nodes), np.array(products, np.int64), np.array(others, np.int64), _records(FORMAT, formats))
+
+
+def _records(dtype: np.dtype[np.void], rows: list[dict[str, int]]) -> NDArray[np.void]:
+    return np.array([tuple(row.get(name, 0) for name in dtype.names or ()) for row in rows], dtype)
 
 
 @lru_cache(maxsize=4096)
-def _fields(arithmetic: Arithmetic) -> tuple[int, ...]:
-    """What a node has after its ranges."""
+def _fields(arithmetic: Arithmetic) -> dict[str, int]:
     exact = isinstance(arithmetic, FloatArithmetic) and arithmetic.alignment_bits is None
     row = {"kind": EXACT if exact else INTEGER if isinstance(arithmetic, IntegerArithmetic) else ALIGNED}
     for name, field in fields_of(type(arithmetic)).items():
         value = getattr(arithmetic, name)
         row |= {name: _number(field.values, value), f"has_{name}": int(value is not None)}
-    return tuple(row.get(name, 0) for name in (NODE.names or ())[len(_RANGES) :])
+    return row
 
 
 def _number(values: Values, value: Value) -> int:
@@ -131,7 +132,7 @@ def _number(values: Values, value: Value) -> int:
 
 
 @cache
-def _format(fmt: Format, subnormals: Subnormals) -> tuple[int, ...]:
+def _format(fmt: Format, subnormals: Subnormals) -> dict[str, int]:
     row = {"bits": fmt.bits, "signed": int(fmt.kind == "signed"), "largest": fmt.largest >> fmt.ignored_low_bits}
     if fmt.is_float:
         row |= {
@@ -147,7 +148,7 @@ def _format(fmt: Format, subnormals: Subnormals) -> tuple[int, ...]:
             "sign_shift": fmt.sign_bit.bit_length() - 1,
             "flushed": int(subnormals == "flushed"),
         }
-    return tuple(row.get(name, 0) for name in FORMAT.names or ())
+    return row
 
 
 def _signed(pattern: int) -> int:

@@ -41,9 +41,8 @@ OF_A_QUESTION = 600
 OF_A_KIND = 48
 """Random dot products of each kind that every rival meets."""
 
-FEW, MANY, MOST = 1024, 4096, 12288
-"""Operands made for where a rival may differ from the model: first; where those and all that was asked left it; and last, for
-fields that show seldom."""
+FEW, MANY = 1024, 4096
+"""Operands made for where a rival may differ from the model: first, and where those and all that was asked left it."""
 
 BEYOND = (0, 1, 2, 4, 7)
 """Which of a row of rivals are asked about too, counted from the first that is contradicted, or a little before."""
@@ -134,11 +133,6 @@ def _floors_left(levels: Floors, arena: _Arena) -> list[Rival]:
     return [*above, *_surely_alike(levels.below, arena)]
 
 
-def _shows_seldom(rival: Rival) -> bool:
-    """Whether the rival differs in a field that may show in one of thousands of dot products made for it."""
-    return any(field.seldom for name, _ in rival.changes if (field := parsed(name).field))
-
-
 class _Arena:
     """Where one model's rivals are tried."""
 
@@ -163,7 +157,6 @@ class _Arena:
             and self._explains_made(rival, FEW, narrow=False)
             and (not self._known or self._asked.explained_by(rival.model))
             and (not thorough or self._explains_made(rival, MANY))
-            and (not thorough or not _shows_seldom(rival) or self._explains_made(rival, MOST))
         )
 
     def ask_about(self, rival: Rival) -> None:

@@ -107,7 +107,7 @@ class Field(Feature):
     results, that it decides about, with others that can stand in for it. shows_as: what the next sum may take it for.
     with_coarser: words that are tried together with an alignment where the model has none.
 
-    What operands show it: place: where those lie; seldom: one of thousands made for it does.
+    place: where the operands lie that show it.
     """
 
     values: Values
@@ -122,7 +122,6 @@ class Field(Feature):
     shows_as: Signal | None = None
     with_coarser: tuple[str, ...] = ()
     place: Place = "anywhere"
-    seldom: bool = False
 
     @property
     def counts_bits(self) -> bool:
@@ -177,7 +176,6 @@ FEATURES: dict[str, Feature] = {
         values=Numbers(0, SUM_BITS, none=inf, counts_bits=True),
         decides="terms",
         in_one_sum=True,
-        seldom=True,
     ),
     "result_bits": Field(
         "result bits",
@@ -189,7 +187,6 @@ FEATURES: dict[str, Feature] = {
         values=Numbers(0, 52, counts_bits=True),
         decides="results",
         in_one_sum=True,
-        seldom=True,
     ),
     "result_rounding": Field(
         "result rounding",
@@ -201,7 +198,6 @@ FEATURES: dict[str, Feature] = {
         compiled=("RZ", "RNE", "RU", "RD"),
         decides="results",
         in_one_sum=True,
-        seldom=True,
     ),
     "alignment_rounding": Field(
         "alignment rounding",
@@ -215,7 +211,6 @@ FEATURES: dict[str, Feature] = {
         decides="terms",
         in_one_sum=True,
         with_coarser=("truncate", "floor", "nearest", "sticky"),
-        seldom=True,
     ),
     "products_per_sum": Feature(
         "products a sum",
@@ -253,7 +248,6 @@ FEATURES: dict[str, Feature] = {
         values=Words(get_args(ProductExponent)),
         decides="terms",
         place="products",
-        seldom=True,
     ),
     "zero_terms": Field(
         "zero terms",
@@ -265,7 +259,6 @@ FEATURES: dict[str, Feature] = {
         only_where=("product_exponent", "unnormalised"),
         with_coarser=("aligned",),
         place="products",
-        seldom=True,
     ),
     "min_exponent": Field(
         "smallest exponent",
@@ -276,7 +269,6 @@ FEATURES: dict[str, Feature] = {
         evidence="the smallest numbers, alone: what is lost lies below the lowest alignment",
         values=Numbers(-512, 512, none=-inf),
         place="floor",
-        seldom=True,
     ),
     "subnormal_operands": Field(
         "subnormals of A and B",
@@ -381,7 +373,7 @@ FEATURES: dict[str, Feature] = {
     "first_rounding": Field(
         "first rounding",
         "how a sum is rounded to its first bits",
-        "Sums near a tie are rounded to the other side.",
+        "Sums that are rounded twice are rounded otherwise the first time.",
         of_adds=True,
         values=Words(get_args(Rounding)),
         only_with="first_bits",

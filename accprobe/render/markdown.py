@@ -17,7 +17,7 @@ from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.report.words import effective_bits
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
+_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~&!]|\b_|_\b)")
 
 
 def report_markdown(report: Report, expand: bool = False, every_sweep: bool = False) -> str:

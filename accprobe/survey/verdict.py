@@ -49,7 +49,7 @@ def _disproved(done: Verification) -> str:
 
 def _uncovered(done: Verification) -> str:
     if not all(done.kinds.values()):
-        return f"{done.dots} random dot products are not enough for every kind of operands; give more --dots"
+        return f"{done.random} random dot products are not enough for every kind of operands; give more --dots"
     if done.cells and done.cells.read < done.cells.of:
         return f"{done.cells.read:,} of the {done.cells.of:,} cells of the tile were read; give more --dots"
     if done.events and done.events.missing:

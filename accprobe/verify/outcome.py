@@ -18,6 +18,9 @@ def silent(compared: int, differed: int) -> None:
     """Nobody is told."""
 
 
+COVERING = "covering"
+"""The kind of operands that are made for events."""
+
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -47,6 +50,7 @@ class Events:
 class Verification:
     """The outcome: dots compared (in all and of each operand kind), how many differed, and the first that did.
 
+    dots, kinds: those made for events are of the kind COVERING, all others random.
     answers: all that the device ever gave in that row, those of experiments and rivals too; contradicting: how many of them
     the model does not explain.
     """
@@ -60,3 +64,8 @@ class Verification:
     contradicting: Count = 0
     cells: Cells | None = None
     events: Events | None = None
+
+    @property
+    def random(self) -> int:
+        """Dot products that were drawn at random, of which a rate can be told."""
+        return self.dots - self.kinds.get(COVERING, 0)

@@ -43,7 +43,7 @@ def verify(
     return compared(device, inst, parts(inst, model, dots, seed, with_pairs), seed, advance)
 
 
-class Part(NamedTuple):
+class Known(NamedTuple):
     """Dot products of one kind, and what a model expects of them, [n]."""
 
     kind: str
@@ -51,7 +51,7 @@ class Part(NamedTuple):
     expected: Bits
 
 
-def compared(device: Device, inst: Instruction, known: Iterable[Part], seed: int, advance: Advance = silent) -> Verification:
+def compared(device: Device, inst: Instruction, known: Iterable[Known], seed: int, advance: Advance = silent) -> Verification:
     """What a model expects against what the device answers."""
     counts: dict[str, int] = {}
     mismatches, first, place = 0, None, 0
@@ -72,10 +72,10 @@ def _same(expected: Bits) -> Bits:
     return expected
 
 
-def parts(inst: Instruction, model: DotModel, dots: int, seed: int, with_pairs: bool = False) -> Iterator[Part]:
+def parts(inst: Instruction, model: DotModel, dots: int, seed: int, with_pairs: bool = False) -> Iterator[Known]:
     """`batches`, and what the model expects of them."""
     for kind, request in batches(inst, dots, seed, with_pairs):
-        yield Part(kind, request, evaluate(model, inst, request))
+        yield Known(kind, request, evaluate(model, inst, request))
 
 
 def batches(inst: Instruction, dots: int, seed: int, with_pairs: bool = False) -> Iterator[tuple[str, Request]]:

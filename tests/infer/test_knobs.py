@@ -45,16 +45,6 @@ def every_kind(inst: Instruction, seed: int, n: int) -> Request:
     return joined([draw(kind, inst, rng, n) for kind in kinds(inst)])
 
 
-def test_fields_that_show_seldom_are_asked_about_once_more() -> None:
-    """Sums aligned to 4 bits round to 17 at subnormal results alone: 6 bits differ in less than one of 4096 made for it."""
-    inst = instruction(8, "f32", "e4m3", "e4m3", "f32")
-    sums = FloatArithmetic(F32, 17, "RZ", 4, "sticky", min_exponent=-127, overflow="largest", nan=0x7FC00000)
-    survived = held(inst, DotModel(chain([range(8)], sums))).survived
-    bits = [rival.value for rival in survived if rival.field == "result_bits"]
-    assert bits
-    assert 6 not in bits
-
-
 def test_c_leads_in_some() -> None:
     """Products of f16 end far above the smallest results: where C does not lead, no sum is small enough for this floor."""
     inst = instruction(16, "f32", "f16", "f16", "f32")

@@ -77,7 +77,6 @@ TOY = Field(
     values=Words(("once", "twice")),
     in_one_sum=True,
     place="overflow",
-    seldom=True,
 )
 
 
@@ -114,7 +113,7 @@ def test_what_goes_unsaid_is_written_where_it_is_unusual() -> None:
 
 
 def test_a_field_is_described_once() -> None:
-    """Its type, its record, the two evaluators and the device code's two, the numbers compiled from it, its experiment."""
+    """Its type, its record, the two evaluators and the device code's two, its experiment, its part in coverage."""
     assert files_of("zero_terms") == [
         "accprobe/evaluate/compiled.py",
         "accprobe/evaluate/reference.py",
@@ -122,6 +121,7 @@ def test_a_field_is_described_once() -> None:
         "accprobe/model/fields.py",
         "accprobe/model/tree.py",
         "accprobe/report/report.schema.json",
+        "accprobe/verify/coverage/terms.py",
         "probes/evaluator.cuh",
         "probes/evaluator_tile.cuh",
     ]

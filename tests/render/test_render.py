@@ -268,7 +268,7 @@ def test_detail_of_a_counterexample() -> None:
         "counterexample": {"kind": "tiny", "exchange": exchange, "expected": "3f800001"},
     }
     shown = text(row_details(fake_report(row).instructions[0]), 160)
-    assert "1 of 9 random dot products differ from the model, seed 0" in shown
+    assert "1 of 9 dot products differ from the model, seed 0" in shown
     assert "the first that differs, tiny: k 0: 0x38 (1) × 0x38 (1); C 0x00000000 (0) → 0x3f800000 (1)" in shown
     assert "expected 0x3f800001 (1.00000012)" in shown
 

@@ -184,7 +184,7 @@ def told_of(told: Sequence[str], label: str) -> str:
 def measured() -> str:
     """Where the table of findings comes from, and what says which opcodes ran."""
     rows = Report.load("h200").measured
-    dots = min(row.verification.dots for row in rows if row.verification)
+    dots = min(row.verification.random for row in rows if row.verification)
     counted = all(row.opcode_source == "ncu" for row in rows)
     return (
         "Every instruction that has a probe, shapes taken together; the numbers are those of `reports/h200.json`, which\n"

@@ -120,7 +120,7 @@ def judged(plant: Plant, dots: int | None = None) -> Judgement:
 
 def excluded(row: Row) -> float:
     """The share of faulty answers from which on the row says that there are none."""
-    dots = row.verification.dots if row.verification else 0
+    dots = row.verification.random if row.verification else 0
     return AT_95_PERCENT / dots if dots else 1.0
 
 

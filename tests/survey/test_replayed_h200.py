@@ -46,7 +46,7 @@ def replay(request: pytest.FixtureRequest) -> Replay:
     Of instructions that are verified on the same operands against the same model, one is.
     """
     recorded = Report.load("h200")
-    (dots,) = {row.verification.dots for row in recorded.measured if row.verification}
+    (dots,) = {row.verification.random for row in recorded.measured if row.verification}
     models = {row.instruction: row.model for row in recorded.measured if row.model and row.status == "confirmed"}
     device = ContinuedReplay(FILE, models)
     verified: dict[object, Verification] = {}

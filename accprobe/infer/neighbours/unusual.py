@@ -35,7 +35,7 @@ Ways = Callable[[Instruction, DotModel, FloatArithmetic, bool], Iterable[Togethe
 """What such fields may be, the ways that show least first; of the models that differ least alone, or all."""
 
 
-MOST_BITS = 10
+TOO_NARROW = 10
 """Integer accumulators are wider."""
 
 EXACT = 20
@@ -77,7 +77,7 @@ def narrow_groups(inst: Instruction, model: DotModel, sizes: Sequence[int]) -> I
         needed, parts = (size * largest).bit_length() + 1, -(-inst.k // size)
         in_turn = [range(i, min(i + size, inst.k)) for i in range(0, inst.k, size)]
         for bits, groups in product(
-            range(needed - 1, MOST_BITS, -1), (in_turn, [range(i, inst.k, parts) for i in range(parts)])
+            range(needed - 1, TOO_NARROW, -1), (in_turn, [range(i, inst.k, parts) for i in range(parts)])
         ):
             for word in reversed(get_args(IntegerOverflow)):
                 inner = replace(outer, overflow=word, accumulator_bits=bits)

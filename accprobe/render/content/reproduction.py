@@ -13,7 +13,7 @@ MOST_SELECTED = 8
 
 def commands(report: Report) -> list[str]:
     """Shell commands, comments among them. None for a report that no command wrote."""
-    dots = {row.verification.dots for row in report.measured if row.verification}
+    dots = {row.verification.random for row in report.measured if row.verification}
     device = _device(report)
     if not dots or device is None:
         return []

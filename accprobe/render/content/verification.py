@@ -37,9 +37,9 @@ class CheckedUp(NamedTuple):
 
 def outcome(done: Verification) -> Iterator[str]:
     """How many dot products of which operands were tried, what that excludes, and how much of the instruction it covers."""
-    yield f"{done.mismatches:,} of {done.dots:,} random dot products differ from the model, seed {done.seed}"
+    yield f"{done.mismatches:,} of {done.dots:,} dot products differ from the model, seed {done.seed}"
     if excluded := excluded_faults(done):
-        yield f"no mismatch in {done.dots:,}: {excluded}"
+        yield f"no mismatch in {done.random:,}: {excluded}"
     if done.kinds:
         yield "operands: " + ", ".join(f"{count:,} {kind}" for kind, count in done.kinds.items())
     if done.answers:
@@ -55,9 +55,9 @@ def excluded_faults(done: Verification) -> str:
     (the rule of three: Hanley & Lippman-Hand, JAMA 1983). "" where anything differed, or few were tried.
     """
     wrong_cells = done.cells is not None and bool(done.cells.wrong)
-    if done.mismatches or done.contradicting or wrong_cells or done.dots <= 3:
+    if done.mismatches or done.contradicting or wrong_cells or done.random <= 3:
         return ""
-    return f"faults in more than 3 in {done.dots:,} of such operands are excluded at 95 %"
+    return f"faults in more than 3 in {done.random:,} of such operands are excluded at 95 %"
 
 
 def events_text(events: Events) -> str:

@@ -25,11 +25,8 @@ from accprobe.verify.coverage.integers import IntegerTrace, integer_addends, int
 from accprobe.verify.coverage.placing import TermNumbers
 from accprobe.verify.coverage.spans import bounds
 from accprobe.verify.coverage.trace import Trace
-from accprobe.verify.outcome import Advance, Events, Verification, silent
-from accprobe.verify.random import Part, compared, parts
-
-COVERING = "covering"
-"""The kind of operands that are made for events."""
+from accprobe.verify.outcome import COVERING, Advance, Events, Verification, silent
+from accprobe.verify.random import Known, compared, parts
 
 AT_ONCE = 512
 """Dot products that are given at once."""
@@ -66,7 +63,7 @@ class Coverage:
     """
 
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
-        self._inst, self._model, self._seed = inst, _as_usual(model), seed
+        self._inst, self._model, self._seed = inst, as_usual(model), seed
         self._events = _families(_alike(inst), self._model)
         self._trace = _trace(inst, self._model)
         self._hit = {key: np.zeros(len(events), bool) for key, events in self._events.items()}
@@ -132,7 +129,7 @@ def cover(
     """As `random.verify`, and then on operands made for every event that the random ones did not meet."""
     coverage = Coverage(inst, model, seed)
 
-    def known() -> Iterator[Part]:
+    def known() -> Iterator[Known]:
         if dots <= DOTS_KEPT:
             random = _random(_alike(inst), model, dots, seed)
             yield from random.parts
@@ -142,7 +139,7 @@ def cover(
                 coverage.see(part.request)
                 yield part
         for request in coverage.directed():
-            yield Part(COVERING, request, evaluate(model, inst, request))
+            yield Known(COVERING, request, evaluate(model, inst, request))
 
     done = compared(device, inst, known(), seed, advance)
     return replace(done, events=coverage.outcome())
@@ -151,7 +148,7 @@ def cover(
 class _Random(NamedTuple):
     """Random dot products, and what they cover."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Known, ...]
     coverage: Coverage
 
 
@@ -182,7 +179,7 @@ def covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
     return _covering(_alike(inst), model, seed)
 
 
-def _as_usual(model: DotModel) -> DotModel:
+def as_usual(model: DotModel) -> DotModel:
     """The model with the nearest values that chips are known to have."""
     changed = model.with_arithmetic(lambda arithmetic: with_values(arithmetic, _unlike_any(arithmetic)))
     return with_values(changed, _unlike_any(model))

@@ -17,7 +17,7 @@ LEAST_DENSE = 768
 TAILS = 1536
 """Dot products of random tails."""
 
-MOST_BITS = 30
+FULL_BITS = 30
 """Of a random significand."""
 
 
@@ -108,7 +108,7 @@ class Crowds:
         order = rng.permuted(np.broadcast_to(np.arange(width), (n, width)), axis=1)
         places = np.array([bits - 1, bits, bits + 1, bits + 2, cut - 1, cut, cut + 1, cut + 2, 1])
         first = (order == 0) | ((order == 1) & (rng.random((n, 1)) < 0.3))
-        full = min(inst.a.mantissa_bits, MOST_BITS)
+        full = min(inst.a.mantissa_bits, FULL_BITS)
         leader = rng.choice(np.array([1, 1, 3, (1 << full) + 1]), (n, 1))
         at = np.where(leader > 3, level - full, level)
         exponent = np.where(first, at, level - rng.choice(places, (n, width)))
