@@ -15,6 +15,9 @@ from accprobe.model.tree import Subnormals
 NOTHING = -4096
 """The exponent of a term that takes no part in the alignment; any below half of it says so."""
 
+ABSENT = 3 * NOTHING // 4
+"""Above it lie the exponents of all products that are not zero, those of f64 too; below it, what NOTHING is added to."""
+
 
 class Significands(NamedTuple):
     """Values, [n]: signed * 2^lowest, signed being an integer of 53 bits; 0 where they are not finite.

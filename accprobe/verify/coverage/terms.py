@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate import limbs
-from accprobe.evaluate.decoding import NOTHING, Significands, exponents_of, leading, significands, values_of
+from accprobe.evaluate.decoding import ABSENT, NOTHING, Significands, exponents_of, leading, significands, values_of
 from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two, two_product
 from accprobe.evaluate.reference import Evaluation
 from accprobe.isa.formats import Bits, Format
@@ -77,13 +77,13 @@ class Sums:
         self.aligned_to = np.maximum.reduce([terms.aligned_to.max(axis=0) for terms in every])
         if self._bits is not None and self.arithmetic.min_exponent is not None:
             self.aligned_to = np.maximum(self.aligned_to, np.int16(self.arithmetic.min_exponent))
-        self.some = self.largest > NOTHING // 2
+        self.some = self.largest > ABSENT
         self.cuts: dict[TermRole, Cut] = {}
         self.total = self._exact() if self._bits is None else self._aligned(self._bits)
 
     def nonzero(self, role: TermRole) -> Truths:
         """Which terms of that role are not zero, [m, n]."""
-        return np.asarray(self.terms[role].exponents > NOTHING // 2)
+        return np.asarray(self.terms[role].exponents > ABSENT)
 
     def _read(self, node: FusedSum, request: Request) -> Iterator[Terms]:
         inst = self._inst

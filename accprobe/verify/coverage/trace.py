@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.decoding import NOTHING, leading
+from accprobe.evaluate.decoding import ABSENT, NOTHING, leading
 from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.rounding import bit_length
 from accprobe.isa.formats import Bits, Format
@@ -167,7 +167,7 @@ class _Told:
         table = np.array(steps(self._x, 0).codes, np.int16)
         for role, terms in self._sums.terms.items():
             apart = np.minimum(self._sums.aligned_to - terms.exponents, np.int16(len(table) - 1))
-            codes = np.where(terms.exponents > NOTHING // 2, table[apart], np.int16(-1))
+            codes = np.where(terms.exponents > ABSENT, table[apart], np.int16(-1))
             yield f"shift {role}", np.broadcast_to(self._every, codes.shape), codes
 
     def _sizes(self) -> Iterator[tuple[str, EventCodes, EventCodes]]:
