@@ -43,7 +43,7 @@ def interruptible() -> Iterator[None]:
             return
         patient_until = min(patient_until, now + GRACE)
         if now < patient_until and _is_importing(frame):
-            again = threading.Timer(SOON, signal.raise_signal, [number])
+            again = threading.Timer(SOON, signal.pthread_kill, [threading.main_thread().ident, number])
             again.daemon = True
             again.start()
             return

@@ -41,12 +41,15 @@ LIKE_H100 = {
 }
 
 
+OF_EACH = [pytest.param(name, marks=() if name == "fp8" else pytest.mark.slow) for name in LIKE_H100]
+
+
 def changed(name: str, **fields: object) -> Planted:
     usual = LIKE_H100[name]
     return replace(usual, model=usual.model.with_arithmetic(lambda sums: replace(sums, **fields)))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", LIKE_H100)
+@pytest.mark.parametrize("name", OF_EACH)
 @pytest.mark.parametrize(
     ("field", "word"),
     [("result_rounding", word) for word in get_args(Rounding)[4:]]
@@ -59,7 +62,7 @@ def test_roundings(name: str, field: str, word: str) -> None:
     assert (findings[field].value, findings[field].bound) == (word, "exact")
 
 
-@pytest.mark.parametrize("name", LIKE_H100)
+@pytest.mark.parametrize("name", OF_EACH)
 @pytest.mark.parametrize("overflow", get_args(IntegerOverflow))
 @pytest.mark.parametrize("short", [1, 2, 3])
 def test_accumulators(name: str, overflow: str, short: int) -> None:
@@ -85,14 +88,14 @@ def assert_found(device: Planted, **fields: object) -> None:
         assert finding.value == value or finding.bound != "exact"
 
 
-@pytest.mark.parametrize("name", LIKE_H100)
+@pytest.mark.parametrize("name", OF_EACH)
 @pytest.mark.parametrize("rounding", get_args(Rounding))
 def test_products(name: str, rounding: str) -> None:
     fields = {"product_bits": 5, "product_rounding": rounding}
     assert_found(changed(name, **fields), **fields)
 
 
-@pytest.mark.parametrize("name", LIKE_H100)
+@pytest.mark.parametrize("name", OF_EACH)
 @pytest.mark.parametrize("bits", [5, 9])
 def test_addends(name: str, bits: int) -> None:
     usual = LIKE_H100[name]
