@@ -181,6 +181,13 @@ def test_nothing_impossible_happens_to_any_operands(k: int, changes: dict[str, o
     assert {event.name for event, _ in coverage.unmet()} <= before
 
 
+def test_sums_that_keep_hardly_a_bit_are_covered() -> None:
+    inst = instruction(4, "f16", "e4m3", "e4m3", "f16")
+    coverage = Coverage(inst, DotModel(chain([range(4)], replace(TINY, alignment_bits=1, result_bits=1))))
+    list(coverage.directed())
+    assert coverage.missing() == ()
+
+
 def test_extremes_are_among_the_events() -> None:
     inst = parse(COUNTED[0])
     coverage = Coverage(inst, H200[inst])
