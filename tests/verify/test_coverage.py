@@ -161,8 +161,8 @@ def test_each_number_of_odd_products_has_a_dozen_operands(group: int) -> None:
     asked = joined(list(coverage.directed()))
     of_rows = [odd_products(model, inst, *(x.tolist() for x in (a, b))) for a, b in zip(asked.a, asked.b, strict=True)]
     counted = Counter(name for names in of_rows for name in names)
-    last = list(integer_families(inst, model).items())
-    names = [event.name for (_, family), events in last if family == ODD_PRODUCTS for event in events if event]
+    events = integer_families(inst, model)
+    names = [event.name for key in events if key[1] == ODD_PRODUCTS for event in events[key] if event]
     assert len(names) == (group + 1) * (32 // group)
     assert min(counted[name] for name in names) >= DRAWS
     told = [np.unique(codes) for (_, family), _, codes in IntegerTrace(inst, model).of(asked[:50]) if family == ODD_PRODUCTS]

@@ -18,6 +18,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Value, fields_of, with_values
 from accprobe.model.tree import Arithmetic, DotModel
 from accprobe.operands.request import Request, joined
+from accprobe.verify.coverage.codes import CODES, every_pair
 from accprobe.verify.coverage.covering import Maker, classes
 from accprobe.verify.coverage.events import Event, EventFamily, Key
 from accprobe.verify.coverage.families import families
@@ -139,7 +140,7 @@ class Coverage:
 def cover(
     device: Device, inst: Instruction, model: DotModel, dots: int = 1 << 14, seed: int = 0, advance: Advance = silent
 ) -> Verification:
-    """As `random.verify`, and then on operands made for every event that the random ones did not meet."""
+    """As `random.verify`, then on every pair of codes, and on operands made for every event that none of these met."""
     coverage = Coverage(inst, model, seed)
 
     def known() -> Iterator[Part]:
@@ -148,7 +149,7 @@ def cover(
             yield from random.parts
             coverage.add(random.coverage)
         else:
-            for part in parts(inst, model, dots, seed):
+            for part in _asked(inst, model, dots, seed):
                 coverage.see(part.request)
                 yield part
         for request in coverage.directed():
@@ -168,10 +169,18 @@ class _Random(NamedTuple):
 @lru_cache(maxsize=1)
 def _random(inst: Instruction, model: DotModel, dots: int, seed: int) -> _Random:
     """Made once for instructions that are alike and measured one after another."""
-    drawn, coverage = tuple(parts(inst, model, dots, seed)), Coverage(inst, model, seed)
+    drawn, coverage = tuple(_asked(inst, model, dots, seed)), Coverage(inst, model, seed)
     for part in drawn:
         coverage.see(part.request)
     return _Random(drawn, coverage)
+
+
+def _asked(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator[Part]:
+    """Random dot products, and every pair of codes where there are few."""
+    yield from parts(inst, model, dots, seed)
+    codes = every_pair(inst, model)
+    if codes is not None:
+        yield Part(CODES, codes, evaluate(model, inst, codes))
 
 
 def together(random: Verification, covered: Verification) -> Verification:
