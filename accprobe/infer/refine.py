@@ -60,9 +60,9 @@ def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
             for better in improvements(inst, model, findings, answers, thorough, bench.journal.budget):
                 model = better
                 findings = _settled(findings, model)
-    if not pool or bench.journal.unstable:
+    if not pool or bench.journal.unstable or not answers.explained_by(model):
         return Refined(model, findings, [])
-    others = neighbours(inst, model, findings, thorough)
+    others = bench.journal.budget.take(neighbours(inst, model, findings, thorough))
     return Refined(model, findings, [other for other in others if other != model and answers.explained_by(other)])
 
 
