@@ -22,6 +22,10 @@ from accprobe.verify.coverage.spans import TermRole
 Alignments = NDArray[np.int16]
 
 
+LEAST = -2500
+"""Below the exponents of all numbers, products of f64 too, and above those that have `NOTHING` in them."""
+
+
 class Terms(NamedTuple):
     """Terms of a sum of one role, [m, n].
 
@@ -77,13 +81,13 @@ class Sums:
         self.aligned_to = np.maximum.reduce([terms.aligned_to.max(axis=0) for terms in every])
         if self._bits is not None and self.arithmetic.min_exponent is not None:
             self.aligned_to = np.maximum(self.aligned_to, np.int16(self.arithmetic.min_exponent))
-        self.some = self.largest > NOTHING // 2
+        self.some = self.largest > LEAST
         self.cuts: dict[TermRole, Cut] = {}
         self.total = self._exact() if self._bits is None else self._aligned(self._bits)
 
     def nonzero(self, role: TermRole) -> Truths:
         """Which terms of that role are not zero, [m, n]."""
-        return np.asarray(self.terms[role].exponents > NOTHING // 2)
+        return np.asarray(self.terms[role].exponents > LEAST)
 
     def _read(self, node: FusedSum, request: Request) -> Iterator[Terms]:
         inst = self._inst

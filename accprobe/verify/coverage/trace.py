@@ -21,7 +21,7 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.verify.coverage.events import ODD, OPERAND_CLASSES, Key, steps
 from accprobe.verify.coverage.spans import Bounds, bounds, largest_of, lead_of
-from accprobe.verify.coverage.terms import Sums
+from accprobe.verify.coverage.terms import LEAST, Sums
 
 EventCodes = NDArray[np.signedinteger]
 
@@ -167,7 +167,7 @@ class _Told:
         table = np.array(steps(self._x, 0).codes, np.int16)
         for role, terms in self._sums.terms.items():
             apart = np.minimum(self._sums.aligned_to - terms.exponents, np.int16(len(table) - 1))
-            codes = np.where(terms.exponents > NOTHING // 2, table[apart], np.int16(-1))
+            codes = np.where(terms.exponents > LEAST, table[apart], np.int16(-1))
             yield f"shift {role}", np.broadcast_to(self._every, codes.shape), codes
 
     def _sizes(self) -> Iterator[tuple[str, EventCodes, EventCodes]]:
