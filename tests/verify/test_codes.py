@@ -11,7 +11,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
 from accprobe.verify.coverage import cover
-from accprobe.verify.coverage.codes import CODES, every_pair
+from accprobe.verify.coverage.codes import CODE_PAIRS, every_pair
 
 HOPPER = {inst: known.model for inst, known in known_models("h100").items()}
 OF_FEW_CODES = [name for name in OPCODES if parse(name).a.bits == 8]
@@ -58,10 +58,10 @@ def test_a_device_with_one_wrong_entry_is_found() -> None:
     inst = parse("wgmma.m64n8k32.f16.e5m2.e5m2")
     device = Plant(inst, HOPPER[inst], Wide(entry=Entry(0x45, 0x3B, 1))).device()
     done = cover(device, inst, HOPPER[inst], dots=0)
-    assert done.kinds[CODES] > 4096
+    assert done.kinds[CODE_PAIRS] > 4096
     assert done.mismatches
     assert done.counterexample is not None
-    assert done.counterexample.kind == CODES
+    assert done.counterexample.kind == CODE_PAIRS
 
 
 def test_other_formats_have_too_many_codes() -> None:

@@ -17,10 +17,10 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request
 
-CODES = "codes"
+CODE_PAIRS = "codes"
 """The kind of these operands."""
 
-MOST_BITS = 8
+FEW_BITS = 8
 """Of a format whose codes are all asked."""
 
 USUAL_SIZE = log2(7)
@@ -32,7 +32,7 @@ Pairs = NDArray[np.int64]
 
 def every_pair(inst: Instruction, model: DotModel) -> Request | None:
     """All pairs of codes, those of an infinity or a NaN alone, with C zero; None where there are too many."""
-    if inst.a.bits > MOST_BITS or inst.b.bits > MOST_BITS:
+    if inst.a.bits > FEW_BITS or inst.b.bits > FEW_BITS:
         return None
     parts = list(_packed(inst, min(inst.k, _together(inst, model))))
     asked = Request.zeros(inst, sum(pairs.shape[1] for pairs in parts))

@@ -18,7 +18,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Value, fields_of, with_values
 from accprobe.model.tree import Arithmetic, DotModel
 from accprobe.operands.request import Request, joined
-from accprobe.verify.coverage.codes import CODES, every_pair
+from accprobe.verify.coverage.codes import CODE_PAIRS, every_pair
 from accprobe.verify.coverage.covering import Maker, classes
 from accprobe.verify.coverage.events import Event, EventFamily, Key
 from accprobe.verify.coverage.families import families
@@ -51,7 +51,7 @@ NEAREST: dict[Value, Value] = {"RNA": "RNE", "nearest away": "nearest"}
 DOTS_KEPT = 1 << 20
 """Random dot products that are kept for the next instruction like it, at most."""
 
-WHOLE = (ODD_PRODUCTS,)
+KEPT_WHOLE = (ODD_PRODUCTS,)
 """Families of events of which all operands that are made are kept."""
 
 EventPlace = tuple[Key, int]
@@ -180,7 +180,7 @@ def _asked(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator
     yield from parts(inst, model, dots, seed)
     codes = every_pair(inst, model)
     if codes is not None:
-        yield Part(CODES, codes, evaluate(model, inst, codes))
+        yield Part(CODE_PAIRS, codes, evaluate(model, inst, codes))
 
 
 def together(random: Verification, covered: Verification) -> Verification:
@@ -281,9 +281,9 @@ class _Search:
             for code in {code for of, code in wanted if of == key}:
                 rows = where[codes == code]
                 if len(rows):
-                    some = rows.tolist() if key[1] in WHOLE else [int(rows.min()), int(rows.max())]
+                    some = rows.tolist() if key[1] in KEPT_WHOLE else [int(rows.min()), int(rows.max())]
                     every = found.get((key, code), set[int]()).union(some)
-                    found[key, code] = every if key[1] in WHOLE else {min(every), max(every)}
+                    found[key, code] = every if key[1] in KEPT_WHOLE else {min(every), max(every)}
         taken = np.array(sorted(set[int]().union(*found.values())), np.intp)
         for place, every in found.items():
             self._rows[place] = tuple(self._size + int(np.searchsorted(taken, row)) for row in sorted(every))
