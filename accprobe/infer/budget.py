@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-CANDIDATES = 20_000
+CANDIDATES = 15_000
 """Models that are held against the answers of one instruction, at most.
 
 An H200's instructions need none, planted ones hundreds, seldom thousands.

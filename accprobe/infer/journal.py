@@ -33,6 +33,9 @@ MOST_REPEATED = 1 << 14
 LOOKED_INTO = 6
 """Dot products that are asked in every cell, of those whose answers changed and of those that contradict the model."""
 
+AGAIN_AND_AGAIN = 2
+"""Of these dot products, for how many a cell has to differ both times, before it is said to be the cell."""
+
 OF_A_QUESTION = 20
 """Dot products that contradict a model, of those that were asked together, that are kept."""
 
@@ -71,7 +74,7 @@ class Journal(Passing):
     budget: of the search for a model. dots: asked so far. unstable: those that gave other bits when asked again; changed: the
     first of them, and when that was.
     read, differing: cells of the tile, [M, N], or [0, 0] where there is none: those that answers were read from, and those
-    whose answer to a question was not that of most.
+    whose answers to some questions, asked again and again, were not those of most.
     """
 
     def __init__(self, device: Device, inst: Instruction) -> None:
@@ -148,21 +151,32 @@ class Journal(Passing):
             return
         suspects: list[tuple[Request, Bits | None]] = [(one, None) for one in self._suspects]
         suspects += [(found.exchange.request(self.inst), found.exchange.answer(self.inst)) for found in contradicting]
-        for one, answer in suspects[:: -(-len(suspects) // LOOKED_INTO) or 1]:
-            everywhere = one[[0] * (2 * max(self.read.size, 1))]
-            cells = self._placed(len(everywhere))
-            d = self.dot(self.inst, everywhere)
+        chosen = suspects[:: -(-len(suspects) // LOOKED_INTO) or 1]
+        votes = np.zeros(self.read.shape, int)
+        for one, answer in chosen:
+            d, cells = self._everywhere(one)
             patterns, counts = np.unique(d, return_counts=True)
             usual = patterns[[counts.argmax()]]
             now = np.full(len(d), self.entries[-1].before)
-            self._note_changes(everywhere, d, usual.repeat(len(d)), now)
+            self._note_changes(one[[0] * len(d)], d, usual.repeat(len(d)), now)
             if answer is not None:
                 self._note_changes(one, usual, answer, now)
             if self.read.size:
-                other = np.zeros_like(self.differing)
-                other[cells[0][d != usual], cells[1][d != usual]] = True
-                as_before = (other & self.differing).sum() >= (~other & self.differing).sum()
-                self.differing |= other if 2 * counts.max() > len(d) or as_before else ~other
+                times = np.zeros(self.read.shape, int)
+                np.add.at(times, cells, d != usual)
+                other, same = times == 2, times == 0
+                as_before = (other & (votes > 0)).sum() >= (~other & (votes > 0)).sum()
+                votes += other if 2 * counts.max() > len(d) or as_before else same
+        self.differing |= votes >= min(len(chosen), AGAIN_AND_AGAIN)
+
+    def _everywhere(self, one: Request) -> tuple[Bits, tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """The answers to one dot product asked twice in every cell, beside zeros, and where each was read."""
+        size = max(self.read.size, 1)
+        turn, slot = np.divmod(np.arange(4 * size), size)
+        asked = (turn + slot) % 2 == 0
+        rows, columns = self._placed(len(asked))
+        mixed = joined([Request.zeros(self.inst, 1), one])[asked.astype(np.intp)]
+        return self.dot(self.inst, mixed)[asked], (rows[asked], columns[asked])
 
     def _expecting(self, request: Request, expected: Callable[[], Bits]) -> Bits:
         return dot_expecting(self._device, self.inst, request, expected, self._place)

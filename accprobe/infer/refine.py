@@ -7,6 +7,7 @@ neighbours, the models that differ in one field or in the order, the one that ex
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ POOL = (80, 240, 480, 240)
 """Random dot products of each kind for the whole model, round by round; the last is for models that needed a change."""
 THOROUGH = 2
 """The round from which on no neighbour is spared, unless the device changes its mind."""
+MOST_OTHERS = 4000
+"""Neighbours that are held against the answers beside the model that explains them, at most."""
 SETTLED = "settled on random operands"
 
 
@@ -60,9 +63,9 @@ def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
             for better in improvements(inst, model, findings, answers, thorough, bench.journal.budget):
                 model = better
                 findings = _settled(findings, model)
-    if not pool or bench.journal.unstable:
+    if not pool or bench.journal.unstable or not answers.explained_by(model):
         return Refined(model, findings, [])
-    others = neighbours(inst, model, findings, thorough)
+    others = islice(neighbours(inst, model, findings, thorough), MOST_OTHERS)
     return Refined(model, findings, [other for other in others if other != model and answers.explained_by(other)])
 
 

@@ -49,7 +49,8 @@ def cells_of(inst: Instruction, count: int, placement: int = 0) -> tuple[Places,
 def smallest_part(inst: Instruction, wrong: Marks) -> str:
     """The smallest part of the tile that has all of the marked cells, in words; "" where that is all of it, or none is marked.
 
-    Lanes and registers are those of D's fragment (PTX ISA, "Matrix Fragments for mma.m16n8k16", "wgmma Register Fragment").
+    Of a half that differs from the other, nothing tells which is wrong. Lanes and registers are those of D's fragment (PTX
+    ISA, "Matrix Fragments for mma.m16n8k16", "wgmma Register Fragment").
     """
     if not wrong.any():
         return ""
@@ -59,7 +60,8 @@ def smallest_part(inst: Instruction, wrong: Marks) -> str:
         part = np.logical_and.reduce([of_cell == first[name] for name, of_cell in what.items()])
         if not (wrong & ~part).any() and not part.all():
             found.append((int(part.sum()), ", ".join(f"{name} {value}" for name, value in first.items())))
-    return min(found, key=lambda part: part[0], default=(0, ""))[1]
+    size, name = min(found, key=lambda part: part[0], default=(0, ""))
+    return f"{name} or all else" if name and 2 * size == wrong.size == 2 * wrong.sum() else name
 
 
 def _parts(inst: Instruction) -> Iterator[dict[str, Places]]:

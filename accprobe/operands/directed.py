@@ -165,7 +165,7 @@ def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rn
     a[~present | (meet & (way < 0.25)) | (~meet & (way > 0.75))] = 0
     negative = rng.random(n) < 0.8
     a[negative] |= a.dtype.type(inst.a.sign_bit)
-    return Request(a, b, np.where(negative, inst.c.sign_bit, 0).astype(inst.c.dtype))
+    return Request(a, b, negative * inst.c.dtype.type(inst.c.sign_bit))
 
 
 def _cancel(inst: Instruction, a: Bits, b: Bits, leaves: Exponents, centre: Exponents, rng: np.random.Generator) -> None:

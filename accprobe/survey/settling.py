@@ -81,7 +81,10 @@ def instability(journal: Journal) -> str:
     if not journal.unstable:
         return ""
     part = tile.smallest_part(journal.inst, journal.differing)
-    where = f", in {part} of the tile" if part else ""
+    if part:
+        where = f", in {part} of the tile"
+    else:
+        where = ", now and then, in no cell always" if journal.read.size and not journal.differing.any() else ""
     return f"{journal.unstable:,} dot products gave other bits when asked again, {journal.when}{where}"
 
 

@@ -15,7 +15,7 @@ from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
-from accprobe.survey.settling import checked, settle
+from accprobe.survey.settling import checked, instability, settle
 from accprobe.verify.outcome import Verification
 
 MODEL = KNOWN[FP8]
@@ -82,6 +82,16 @@ def once(number: int) -> Fault:
     return lambda d, before, **_: np.where(np.arange(before, before + len(d)) == number, d ^ np.uint32(1), d)
 
 
+def neighbours(number: int) -> Fault:
+    """A lane that gives the next answer."""
+    return lambda d, rows, columns, **_: np.where(rows % 8 * 4 + columns % 8 // 2 == number, np.roll(d, -1), d)
+
+
+def at_random(rate: int) -> Fault:
+    rng = np.random.default_rng(7)
+    return lambda d, **_: np.where(rng.integers(0, rate, len(d)) == 0, d ^ np.uint32(1 << 29), d)
+
+
 def surveyed(fault: Fault) -> tuple[Journal, Verification]:
     journal = Journal(Tiled(FP8, MODEL, fault), FP8)
     journal.budget.left = 300
@@ -96,9 +106,10 @@ def surveyed(fault: Fault) -> tuple[Journal, Verification]:
         (at(row=60), "row 60"),
         (at(column=2), "column 2"),
         (lane(9), "lane 9"),
-        (lambda d, rows, columns, **_: np.where(rows < 32, d ^ np.uint32(1 << 20), d), "half of the rows 0"),
+        (neighbours(23), "lane 23"),
+        (lambda d, rows, columns, **_: np.where(rows < 32, d ^ np.uint32(1 << 20), d), "half of the rows 0 or all else"),
     ],
-    ids=["cell", "row", "column", "lane", "half"],
+    ids=["cell", "row", "column", "lane", "lane of neighbours", "half"],
 )
 def test_a_part_of_the_tile_that_is_wrong_is_found_and_named(fault: Fault, where: str) -> None:
     journal, done = surveyed(fault)
@@ -115,6 +126,14 @@ def test_a_moment_that_is_wrong_is_found(fault: Fault) -> None:
     assert journal.when
     assert done.counterexample is not None
     assert done.counterexample.kind == "asked again"
+
+
+@pytest.mark.parametrize("rate", [100, 1000, 10_000])
+def test_what_comes_at_random_is_of_no_place(rate: int) -> None:
+    journal, done = surveyed(at_random(rate))
+    assert done.cells is not None
+    assert done.cells.wrong == ""
+    assert instability(journal).endswith("now and then, in no cell always")
 
 
 def test_arithmetic_that_is_wrong_everywhere_is_no_instability() -> None:

@@ -206,6 +206,13 @@ def test_integers() -> None:
     assert separating(Search(inst, wraps), saturates, ["overflow"]) is not None
 
 
+@pytest.mark.parametrize("place", OF_ONE_SIGN)
+def test_directed_operands_of_one_sign_have_any_width(place: Any) -> None:
+    inst = parse("mma.sync.m8n8k4.f64.f64.f64.f64")
+    asked = directed(inst, known_models("h100")[inst].model, Target(place, (0,), (-1022,)), np.random.default_rng(0), 64)
+    assert inst.c.sign_bit in asked.c[-64 // OF_ONE_SIGN[place] :]
+
+
 @settings(max_examples=60, deadline=None)
 @given(float_models(), st.sampled_from(["anywhere", "products", "floor", "underflow", "overflow"]), st.integers(0, 99))
 def test_directed_operands_fit_any_instruction(planted: Planted, name: str, seed: int) -> None:

@@ -28,6 +28,17 @@ def told(model: DotModel, inst: Instruction, a: list[int], b: list[int], c: int)
     return found
 
 
+def odd_products(model: DotModel, inst: Instruction, a: list[int], b: list[int]) -> set[str]:
+    """How many products of each integer sum are odd, where all products outside of it are zero."""
+    found: set[str] = set()
+    for label, node in _labelled(model.root):
+        inside = {k for below in node.nodes() for k in below.products}
+        if node.products and not any(a[k] and b[k] for k in range(inst.k) if k not in inside):
+            n = sum(a[k] % 2 and b[k] % 2 for k in node.products)
+            found.add(f"{label}: {n} odd product" + "s" * (n != 1))
+    return found
+
+
 def _labelled(root: FusedSum) -> Iterator[tuple[str, FusedSum]]:
     for node in root.nodes():
         ks = sorted(node.products) or sorted(k for below in node.nodes() for k in below.products)

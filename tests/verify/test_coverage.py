@@ -8,19 +8,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from counting import told
+from counting import odd_products, told
 from hypothesis import HealthCheck, given, settings
 from planted import Planted, float_models, instruction, integer_models
 
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import CHIPS, known_models
-from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
 from accprobe.operands.request import Request, joined
 from accprobe.report.report import Report
 from accprobe.verify.coverage import Coverage
 from accprobe.verify.coverage.coverage import as_usual
 from accprobe.verify.coverage.families import families
+from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, IntegerTrace, integer_families
 from accprobe.verify.coverage.trace import Trace
 from accprobe.verify.random import batches
 
@@ -154,6 +155,25 @@ def test_planted_integer_models_are_covered(planted: Planted) -> None:
     assert not coverage.wrong()
 
 
+@pytest.mark.parametrize("group", [8, 32])
+def test_each_number_of_odd_products_has_a_dozen_operands(group: int) -> None:
+    inst = instruction(32, "s32", "u8", "s8", "s32")
+    groups = [list(range(i, 32, 32 // group)) for i in range(32 // group)]
+    model = DotModel(chain(groups, IntegerArithmetic(FORMATS["s32"], "wrap")))
+    coverage = Coverage(inst, model)
+    asked = joined(list(coverage.directed()))
+    of_rows = [odd_products(model, inst, *(x.tolist() for x in (a, b))) for a, b in zip(asked.a, asked.b, strict=True)]
+    counted = Counter(name for names in of_rows for name in names)
+    events = integer_families(inst, model)
+    names = [event.name for key in events if key[1] == ODD_PRODUCTS for event in events[key] if event]
+    assert len(names) == (group + 1) * (32 // group)
+    assert min(counted[name] for name in names) >= DRAWS
+    told = [np.unique(codes) for (_, family), _, codes in IntegerTrace(inst, model).of(asked[:50]) if family == ODD_PRODUCTS]
+    assert {int(n) for codes in told for n in codes} == {
+        int(name.split(": ")[1].split()[0]) for s in of_rows[:50] for name in s
+    }
+
+
 TINY = FloatArithmetic(FORMATS["f16"], 10, "RNE", 6, min_exponent=-16)
 
 
@@ -182,6 +202,13 @@ def test_nothing_impossible_happens_to_any_operands(k: int, changes: dict[str, o
     list(coverage.directed())
     assert coverage.missing() == ()
     assert {event.name for event, _ in coverage.unmet()} <= before
+
+
+def test_sums_that_keep_hardly_a_bit_are_covered() -> None:
+    inst = instruction(4, "f16", "e4m3", "e4m3", "f16")
+    coverage = Coverage(inst, DotModel(chain([range(4)], replace(TINY, alignment_bits=1, result_bits=1))))
+    list(coverage.directed())
+    assert coverage.missing() == ()
 
 
 def test_extremes_are_among_the_events() -> None:

@@ -18,10 +18,18 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Value, fields_of, with_values
 from accprobe.model.tree import Arithmetic, DotModel
 from accprobe.operands.request import Request, joined
+from accprobe.verify.coverage.codes import CODE_PAIRS, every_pair
 from accprobe.verify.coverage.covering import Maker, classes
 from accprobe.verify.coverage.events import Event, EventFamily, Key
 from accprobe.verify.coverage.families import families
-from accprobe.verify.coverage.integers import IntegerTrace, integer_addends, integer_families, integer_operands
+from accprobe.verify.coverage.integers import (
+    ODD_PRODUCTS,
+    IntegerTrace,
+    integer_addends,
+    integer_families,
+    integer_operands,
+    odd_operands,
+)
 from accprobe.verify.coverage.placing import TermNumbers
 from accprobe.verify.coverage.spans import bounds
 from accprobe.verify.coverage.trace import Trace
@@ -39,6 +47,9 @@ NEAREST: dict[Value, Value] = {"RNA": "RNE", "nearest away": "nearest"}
 
 DOTS_KEPT = 1 << 20
 """Random dot products that are kept for the next instruction like it, at most."""
+
+KEPT_WHOLE = (ODD_PRODUCTS,)
+"""Families of events of which all operands that are made are kept."""
 
 EventPlace = tuple[Key, int]
 """An event: its family, and its code there."""
@@ -126,7 +137,7 @@ class Coverage:
 def cover(
     device: Device, inst: Instruction, model: DotModel, dots: int = 1 << 14, seed: int = 0, advance: Advance = silent
 ) -> Verification:
-    """As `random.verify`, and then on operands made for every event that the random ones did not meet."""
+    """As `random.verify`, then on every pair of codes, and on operands made for every event that none of these met."""
     coverage = Coverage(inst, model, seed)
 
     def known() -> Iterator[Known]:
@@ -135,7 +146,7 @@ def cover(
             yield from random.parts
             coverage.add(random.coverage)
         else:
-            for part in parts(inst, model, dots, seed):
+            for part in _asked(inst, model, dots, seed):
                 coverage.see(part.request)
                 yield part
         for request in coverage.directed():
@@ -155,10 +166,18 @@ class _Random(NamedTuple):
 @lru_cache(maxsize=1)
 def _random(inst: Instruction, model: DotModel, dots: int, seed: int) -> _Random:
     """Made once for instructions that are alike and measured one after another."""
-    drawn, coverage = tuple(parts(inst, model, dots, seed)), Coverage(inst, model, seed)
+    drawn, coverage = tuple(_asked(inst, model, dots, seed)), Coverage(inst, model, seed)
     for part in drawn:
         coverage.see(part.request)
     return _Random(drawn, coverage)
+
+
+def _asked(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator[Part]:
+    """Random dot products, and every pair of codes where there are few."""
+    yield from parts(inst, model, dots, seed)
+    codes = every_pair(inst, model)
+    if codes is not None:
+        yield Part(CODE_PAIRS, codes, evaluate(model, inst, codes))
 
 
 def together(random: Verification, covered: Verification) -> Verification:
@@ -225,6 +244,8 @@ class _Search:
         if self._inst.is_integer:
             self._taken(-1, integer_addends(self._inst))
             for i, node in enumerate(self._model.root.nodes()):
+                if node.products:
+                    self._taken(i, odd_operands(self._inst, node, self._rng))
                 self._taken(i, integer_operands(self._inst, node))
         else:
             self._find_floats()
@@ -250,18 +271,19 @@ class _Search:
         return every - self._rows.keys()
 
     def _taken(self, i: int, request: Request) -> NDArray[np.intp]:
-        """Rows that do what none before did: they are kept, the first and the last that do it."""
-        wanted, found = self._wanted(i), dict[EventPlace, tuple[int, int]]()
+        """Rows that do what none before did: they are kept, the first and the last that do it, or all of some."""
+        wanted, found = self._wanted(i), dict[EventPlace, set[int]]()
         self._tried += len(request)
         for key, where, codes in self._trace.of(request, i) if len(request) else ():
             for code in {code for of, code in wanted if of == key}:
                 rows = where[codes == code]
                 if len(rows):
-                    first, last = found.get((key, code), (len(request), -1))
-                    found[key, code] = min(first, int(rows.min())), max(last, int(rows.max()))
-        taken = np.unique(np.array(list(found.values()), np.intp))
-        for place, rows in found.items():
-            self._rows[place] = tuple(self._size + int(np.searchsorted(taken, row)) for row in sorted(set(rows)))
+                    some = rows.tolist() if key[1] in KEPT_WHOLE else [int(rows.min()), int(rows.max())]
+                    every = found.get((key, code), set[int]()).union(some)
+                    found[key, code] = every if key[1] in KEPT_WHOLE else {min(every), max(every)}
+        taken = np.array(sorted(set[int]().union(*found.values())), np.intp)
+        for place, every in found.items():
+            self._rows[place] = tuple(self._size + int(np.searchsorted(taken, row)) for row in sorted(every))
         if len(taken):
             self._parts.append(request[taken])
             self._size += len(taken)

@@ -36,6 +36,12 @@ ENDS = (
     "far below the smallest number",
 )
 
+ODD_PRODUCTS = "odd products"
+"""The family of events that tells how many of a sum's products are odd."""
+
+DRAWS = 12
+"""Dot products with each number of odd products: what is carried out of the last bit differs in each."""
+
 NOT_SO_LARGE = "the products do not come to so much"
 NOT_BEYOND = "the terms do not reach the end of the result's range"
 
@@ -75,6 +81,7 @@ def integer_families(inst: Instruction, model: DotModel) -> dict[Key, EventFamil
             found[i, "groups"] = tuple(
                 Event(f"{name}: products {ks[0]}-{ks[-1]} all {a} × {b}") for ks in fours(node) for a, b in extremes(inst)
             )
+            found[i, ODD_PRODUCTS] = tuple(Event(f"{name}: {n} odd product{'s' * (n != 1)}") for n in range(count + 1))
             top = max(-own[0], own[1]).bit_length() - 1
             found[i, "bits"] = tuple(
                 Event(f"{name}: products come to 2^{bit}, {sign}", "" if 1 << bit <= size else NOT_SO_LARGE)
@@ -129,7 +136,9 @@ class IntegerTrace:
                 for j, (x, y) in enumerate(self._extremes):
                     rows = np.flatnonzero((a[:, ks] == x).all(axis=1) & (b[:, ks] == y).all(axis=1))
                     yield "groups", rows, np.full(len(rows), i * len(self._extremes) + j)
-            total = (a[:, node.products] * b[:, node.products]).sum(axis=1)
+            products = a[:, node.products] * b[:, node.products]
+            yield ODD_PRODUCTS, np.arange(len(c)), (products & 1).sum(axis=1)
+            total = products.sum(axis=1)
             size = np.floor(np.log2(np.maximum(np.abs(total), 1))).astype(np.int64) - FEWEST_BITS
             rows = np.flatnonzero(size >= 0)
             yield "bits", rows, 2 * size[rows] + (total[rows] < 0)
@@ -154,8 +163,21 @@ def integer_addends(inst: Instruction) -> Request:
     return asked
 
 
+def odd_operands(inst: Instruction, node: FusedSum, rng: np.random.Generator) -> Request:
+    """Products of any size of which so many are odd, for each number that there can be."""
+    ks = np.array(node.products, np.intp)
+    counts = np.repeat(np.arange(len(ks) + 1), DRAWS)
+    asked = Request.zeros(inst, len(counts))
+    odd = rng.permuted(np.arange(len(ks)) < counts[:, None], axis=1)
+    even = rng.integers(0, 3, odd.shape)
+    for column, fmt, way in ((asked.a, inst.a, 0), (asked.b, inst.b, 1)):
+        last = odd | (even == way)
+        column[:, ks] = rng.integers(0, 1 << (fmt.bits - 1), odd.shape) << 1 | last
+    return asked
+
+
 def integer_operands(inst: Instruction, node: FusedSum) -> Request:
-    """Dot products for everything that one integer sum can do."""
+    """Dot products for all else that one integer sum can do."""
     rows: list[tuple[tuple[int, ...], int, int, int]] = []
     first, last = ends(node.arithmetic.result)
     ks = node.products or tuple(k for below in node.nodes() for k in below.products)

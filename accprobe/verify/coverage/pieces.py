@@ -237,6 +237,11 @@ class Pieces:
         for role in self._roles:
             yield (
                 (role,),
-                [[(sign, (1 << (top - cut + 1)) + 1, 1, cut - 1)] for top in tops for sign in (0, 1) if top - cut < WIDE_BITS],
+                [
+                    [(sign, (1 << (top - cut + 1)) + 1, 1, cut - 1)]
+                    for top in tops
+                    for sign in (0, 1)
+                    if -1 <= top - cut < WIDE_BITS
+                ],
             )
             yield (role,), [[(sign, s, 1, cut + i)] for s in (1, 3, 5, 7) for i in range(-4, 3) for sign in (0, 1)]

@@ -1,0 +1,80 @@
+"""Every pair of codes of two formats that have few, packed: a product table that is wrong in one entry is found.
+
+Pairs whose products have one exponent share a dot product, so that no bit of theirs is cut, and as few of them as a result
+holds every bit of; those of about one size and of both signs, so that they cancel where one alone would be too large. A pair
+of magnitudes lies in four dot products, one for each of its signs, as a wrong one must not cancel itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import log2
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.operands.request import Request
+
+CODE_PAIRS = "codes"
+"""The kind of these operands."""
+
+FEW_BITS = 8
+"""Of a format whose codes are all asked."""
+
+USUAL_SIZE = log2(7)
+"""Bits that a sum of products of both signs takes beside those of a product, for each of four times as many one more."""
+
+Pairs = NDArray[np.int64]
+"""Codes of A and of B, [2, dot products, products of each]."""
+
+
+def every_pair(inst: Instruction, model: DotModel) -> Request | None:
+    """All pairs of codes, those of an infinity or a NaN alone, with C zero; None where there are too many."""
+    if inst.a.bits > FEW_BITS or inst.b.bits > FEW_BITS:
+        return None
+    parts = list(_packed(inst, min(inst.k, _together(inst, model))))
+    asked = Request.zeros(inst, sum(pairs.shape[1] for pairs in parts))
+    start = 0
+    for pairs in parts:
+        rows, places = np.arange(start, start + pairs.shape[1])[:, None], np.arange(pairs.shape[2])
+        asked.a[rows, (rows + places) % inst.k], asked.b[rows, (rows + places) % inst.k] = pairs
+        start += pairs.shape[1]
+    return asked
+
+
+def _together(inst: Instruction, model: DotModel) -> int:
+    """Products of one exponent whose sum the model's sums nearly always hold to its last bit."""
+    sums = [x for x in model.arithmetics if isinstance(x, FloatArithmetic)]
+    kept = min((x.result_bits if x.alignment_bits is None else min(x.alignment_bits, x.result_bits) for x in sums), default=64)
+    return max(1, int(4 ** (kept + 1 - inst.a.mantissa_bits - inst.b.mantissa_bits - USUAL_SIZE)))
+
+
+def _packed(inst: Instruction, together: int) -> Iterator[Pairs]:
+    if inst.is_integer:
+        yield _rows(_crossed(1 << inst.a.bits, 1 << inst.b.bits), together)
+        return
+    of_a, of_b = (fmt.fields(np.arange(1 << fmt.bits, dtype=fmt.dtype)) for fmt in (inst.a, inst.b))
+    pairs = _crossed(1 << inst.a.bits, 1 << inst.b.bits)
+    special = (of_a.is_nan | of_a.is_inf)[pairs[0]] | (of_b.is_nan | of_b.is_inf)[pairs[1]]
+    yield _rows(pairs[:, special], 1)
+    magnitudes = pairs[:, ~special & ~of_a.negative[pairs[0]] & ~of_b.negative[pairs[1]]]
+    exponents = of_a.exponent[magnitudes[0]] + of_b.exponent[magnitudes[1]]
+    products = of_a.significand[magnitudes[0]] * of_b.significand[magnitudes[1]]
+    for exponent in np.unique(exponents):
+        here = exponents == exponent
+        some = magnitudes[:, here][:, np.argsort(products[here], kind="stable")]
+        for first in range(4):
+            signs = (first + np.arange(some.shape[1])) % 4
+            yield _rows(some | np.stack([signs // 2 * inst.a.sign_bit, signs % 2 * inst.b.sign_bit]), together)
+
+
+def _crossed(a: int, b: int) -> Pairs:
+    return np.stack([codes.ravel() for codes in np.indices((a, b))])
+
+
+def _rows(pairs: Pairs, together: int) -> Pairs:
+    """So many pairs a row; zeros fill the last."""
+    rows = -(-pairs.shape[1] // together)
+    return np.pad(pairs, ((0, 0), (0, rows * together - pairs.shape[1]))).reshape(2, rows, together)
