@@ -18,8 +18,8 @@ def silent(compared: int, differed: int) -> None:
     """Nobody is told."""
 
 
-COVERING = "covering"
-"""The kind of operands that are made for events."""
+COVERING, CODE_PAIRS = "covering", "codes"
+"""The kinds of operands that are made for events, and that are every pair of codes: no random ones."""
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -50,7 +50,7 @@ class Events:
 class Verification:
     """The outcome: dots compared (in all and of each operand kind), how many differed, and the first that did.
 
-    dots, kinds: those made for events are of the kind COVERING, all others random.
+    dots, kinds: those of the kinds COVERING and CODE_PAIRS are made, all others random.
     answers: all that the device ever gave in that row, those of experiments and rivals too; contradicting: how many of them
     the model does not explain.
     """
@@ -68,4 +68,4 @@ class Verification:
     @property
     def random(self) -> int:
         """Dot products that were drawn at random, of which a rate can be told."""
-        return self.dots - self.kinds.get(COVERING, 0)
+        return self.dots - sum(self.kinds.get(kind, 0) for kind in (COVERING, CODE_PAIRS))

@@ -17,9 +17,6 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request
 
-CODE_PAIRS = "codes"
-"""The kind of these operands."""
-
 FEW_BITS = 8
 """Of a format whose codes are all asked."""
 

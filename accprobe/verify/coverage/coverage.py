@@ -18,7 +18,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Value, fields_of, with_values
 from accprobe.model.tree import Arithmetic, DotModel
 from accprobe.operands.request import Request, joined
-from accprobe.verify.coverage.codes import CODE_PAIRS, every_pair
+from accprobe.verify.coverage.codes import every_pair
 from accprobe.verify.coverage.covering import Maker, classes
 from accprobe.verify.coverage.events import Event, EventFamily, Key
 from accprobe.verify.coverage.families import families
@@ -33,7 +33,7 @@ from accprobe.verify.coverage.integers import (
 from accprobe.verify.coverage.placing import TermNumbers
 from accprobe.verify.coverage.spans import bounds
 from accprobe.verify.coverage.trace import Trace
-from accprobe.verify.outcome import COVERING, Advance, Events, Verification, silent
+from accprobe.verify.outcome import CODE_PAIRS, COVERING, Advance, Events, Verification, silent
 from accprobe.verify.random import Known, compared, parts
 
 AT_ONCE = 512
@@ -50,6 +50,9 @@ DOTS_KEPT = 1 << 20
 
 KEPT_WHOLE = (ODD_PRODUCTS,)
 """Families of events of which all operands that are made are kept."""
+
+SEEN = 1 << 11
+"""Random dot products whose events are looked for, of those that are drawn at once: what these do not meet is made."""
 
 EventPlace = tuple[Key, int]
 """An event: its family, and its code there."""
@@ -147,7 +150,7 @@ def cover(
             coverage.add(random.coverage)
         else:
             for part in _asked(inst, model, dots, seed):
-                coverage.see(part.request)
+                coverage.see(part.request[:SEEN])
                 yield part
         for request in coverage.directed():
             yield Known(COVERING, request, evaluate(model, inst, request))
@@ -168,16 +171,16 @@ def _random(inst: Instruction, model: DotModel, dots: int, seed: int) -> _Random
     """Made once for instructions that are alike and measured one after another."""
     drawn, coverage = tuple(_asked(inst, model, dots, seed)), Coverage(inst, model, seed)
     for part in drawn:
-        coverage.see(part.request)
+        coverage.see(part.request[:SEEN])
     return _Random(drawn, coverage)
 
 
-def _asked(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator[Part]:
+def _asked(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator[Known]:
     """Random dot products, and every pair of codes where there are few."""
     yield from parts(inst, model, dots, seed)
     codes = every_pair(inst, model)
     if codes is not None:
-        yield Part(CODE_PAIRS, codes, evaluate(model, inst, codes))
+        yield Known(CODE_PAIRS, codes, evaluate(model, inst, codes))
 
 
 def together(random: Verification, covered: Verification) -> Verification:
