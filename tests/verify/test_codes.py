@@ -11,7 +11,8 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
 from accprobe.verify.coverage import cover
-from accprobe.verify.coverage.codes import CODE_PAIRS, every_pair
+from accprobe.verify.coverage.codes import every_pair
+from accprobe.verify.outcome import CODE_PAIRS
 
 HOPPER = {inst: known.model for inst, known in known_models("h100").items()}
 OF_FEW_CODES = [name for name in OPCODES if parse(name).a.bits == 8]
