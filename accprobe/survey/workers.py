@@ -21,7 +21,7 @@ from accprobe.evaluate.cores import share_cores
 from accprobe.isa.instructions import Instruction
 from accprobe.survey.surveyor import RowAndExchanges, Surveyor
 
-MOST_JOBS = 12
+MOST_JOBS = 8
 
 POLL = 0.02
 """Seconds between two looks for finished rows."""

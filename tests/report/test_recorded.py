@@ -20,6 +20,7 @@ from accprobe.operands.request import Request, joined
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.sass import opcodes
+from accprobe.verify.outcome import CODE_PAIRS, COVERING, Cells
 
 FILE = Path(__file__).parents[2] / "reports" / "h200.json"
 TEXT = FILE.read_text(encoding="utf-8")
@@ -84,11 +85,14 @@ def test_row_is_confirmed_by_a_million_dot_products(name: str) -> None:
     assert (row.status, row.reason, row.unstable) == ("confirmed", "", 0)
     done = row.verification
     assert done is not None
-    assert done.dots >= 10**6
-    assert (done.mismatches, done.counterexample) == (0, None)
-    assert sum(done.kinds.values()) == done.dots
-    assert min(done.kinds.values()) >= 10**4
-    expected = {"extreme", "edge"} if row.instruction.is_integer else {"special", "tiny", "huge", "cancelling"}
+    assert done.random >= 10**6
+    assert (done.mismatches, done.contradicting, done.counterexample) == (0, 0, None)
+    assert sum(done.kinds.values()) == done.dots < done.answers
+    assert min(count for kind, count in done.kinds.items() if kind not in (COVERING, CODE_PAIRS)) >= 10**4
+    assert done.cells == Cells(row.instruction.m * row.instruction.n, row.instruction.m * row.instruction.n)
+    assert done.events is not None
+    assert (done.events.hit, done.events.missing) == (done.events.possible, ())
+    expected = {"extreme", "edge"} if row.instruction.is_integer else {"special", "tiny", "huge", "cancelling", "dense"}
     assert expected | {"uniform"} <= set(done.kinds)
     assert row.rivals is not None
     assert row.rivals.tried >= 1
