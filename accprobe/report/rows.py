@@ -107,6 +107,10 @@ class Row(BaseModel):
         agrees = self.verification and self.verification.dots and not self.verification.mismatches
         if self.holds and not (agrees and self.opcodes):
             raise ValueError(f"status: '{self.status}', yet no opcode is named or random dot products are missing or differ")
+        if self.holds and self.verification and (against := _against(self.verification)):
+            raise ValueError(f"status: '{self.status}', yet {against}")
+        if self.holds and (name := next((n for n, f in self.findings.items() if f.bound == "suggested"), None)):
+            raise ValueError(f"status: '{self.status}', yet findings.{name} is suggested")
         if misplaced := next((name for name, finding in self.findings.items() if finding.evidence), None):
             raise ValueError(f"findings.{misplaced}.evidence: evidence stands beside the findings")
         shown = {f"evidence.{name}.{i}": each for name, every in self.evidence.items() for i, each in enumerate(every)}
@@ -117,3 +121,16 @@ class Row(BaseModel):
             have, due = (", ".join(map(str, widths)) for widths in (shown[wrong].widths, must))
             raise ValueError(f"{wrong}: it has {have} hex digits, and an exchange of {self.name} has {due}")
         return self
+
+
+def _against(done: Verification) -> str:
+    """What of a verification speaks against its row, in words; reports of before answers were counted have less to say."""
+    if done.contradicting:
+        return f"{done.contradicting:,} answers contradict the model"
+    if done.answers and not done.events:
+        return "no events were looked for"
+    if done.events and (done.events.missing or done.events.hit != done.events.possible):
+        return f"{done.events.hit:,} of {done.events.possible:,} events were met"
+    if done.cells and (done.cells.read != done.cells.of or done.cells.wrong):
+        return f"{done.cells.read:,} of {done.cells.of:,} cells were read or some differ"
+    return ""

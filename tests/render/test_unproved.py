@@ -146,7 +146,7 @@ def test_overview_says_what_was_covered() -> None:
 def test_rows_alike_show_each_coverage_that_they_have() -> None:
     rows = []
     for suffix, read in (("", 512), (".rs", 69)):
-        row = float_row(f"{NAME}{suffix}", 13, {"QGMMA": 1})
+        row = float_row(f"{NAME}{suffix}", 13, {"QGMMA": 1}, status="inferred", reason="cells were not read")
         row["verification"] |= {"cells": {"read": read, "of": 512}}
         rows.append(row)
     assert "all, 69/512" in text(report_table(fake_report(*rows), 400))

@@ -117,3 +117,28 @@ def test_report_of_a_whole_catalog_stays_small() -> None:
     row["evidence"] = {f"feature {i}": row["evidence"]["alignment_bits"] * 4 for i in range(13)}
     size = len(fake_report(row).dumps())
     assert 132 * size < 1.5 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("against", "words"),
+    [
+        ({"contradicting": 7, "answers": 9}, "7 answers contradict the model"),
+        ({"answers": 9}, "no events were looked for"),
+        ({"events": {"hit": 3, "possible": 4, "missing": ["tie"]}}, "3 of 4 events were met"),
+        ({"events": {"hit": 5, "possible": 4}}, "5 of 4 events were met"),
+        ({"cells": {"read": 3, "of": 512}}, "3 of 512 cells were read"),
+        ({"cells": {"read": 512, "of": 512, "wrong": "row 3"}}, "or some differ"),
+    ],
+)
+def test_a_confirmed_row_that_something_speaks_against_is_refused(against: dict[str, object], words: str) -> None:
+    row = float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA": 1})
+    row["verification"] |= against
+    with pytest.raises(ValueError, match=words):
+        fake_report(row)
+
+
+def test_a_confirmed_row_suggests_nothing() -> None:
+    row = float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA": 1})
+    row["findings"]["order"]["bound"] = "suggested"
+    with pytest.raises(ValueError, match=r"yet findings\.order is suggested"):
+        fake_report(row)
