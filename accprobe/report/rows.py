@@ -107,7 +107,7 @@ class Row(BaseModel):
         agrees = self.verification and self.verification.dots and not self.verification.mismatches
         if self.holds and not (agrees and self.opcodes):
             raise ValueError(f"status: '{self.status}', yet no opcode is named or random dot products are missing or differ")
-        if self.holds and self.verification and (against := _against(self.verification)):
+        if self.status == "confirmed" and self.verification and (against := _against(self.verification)):
             raise ValueError(f"status: '{self.status}', yet {against}")
         if self.holds and (name := next((n for n, f in self.findings.items() if f.bound == "suggested"), None)):
             raise ValueError(f"status: '{self.status}', yet findings.{name} is suggested")
