@@ -1,0 +1,349 @@
+"""Planted products against the same plans computed one output at a time, in fractions, by code that only the test has."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import permutations
+from types import ModuleType
+
+import numpy as np
+import planted_plans
+import planted_products
+import planted_sums
+import pytest
+from numpy.typing import NDArray
+from planted_plans import FMAS, HOPPER, NAMED, drawn, operands
+from planted_products import Edge, Planted, Sick
+
+FORMATS = {"f32": (23, -126), "tf32": (10, -126), "bf16": (7, -126), "f16": (10, -14), "e5m2": (2, -14), "e4m3": (3, -6)}
+"""Fraction bits and the smallest normal exponent."""
+
+Operands = tuple[NDArray[np.generic], ...]
+Merging = Callable[[list[Fraction]], Fraction]
+
+
+def leading(x: Fraction) -> int:
+    exponent = abs(x.numerator).bit_length() - x.denominator.bit_length()
+    return exponent - (abs(x) < Fraction(2) ** exponent)
+
+
+def near(x: Fraction, bits: int, least: int, rounding: str = "RNE") -> Fraction:
+    if not x:
+        return x
+    unit = Fraction(2) ** (max(leading(x), least) - bits)
+    return unit * (round(x / unit) if rounding == "RNE" else math.trunc(x / unit))
+
+
+def single(x: Fraction) -> Fraction:
+    return near(x, *FORMATS["f32"])
+
+
+def one_sum(plan: Planted, pairs: Sequence[tuple[Fraction, Fraction]], carry: Fraction) -> Fraction:
+    terms = [*(x * y for x, y in pairs), carry]
+    exponents = [max(leading(x), FORMATS[plan.a][1]) + max(leading(y), FORMATS[plan.b][1]) for x, y in pairs if x * y]
+    if carry:
+        exponents.append(max(leading(carry), -126))
+    if plan.alignment_bits is not None and exponents:
+        unit = Fraction(2) ** (max(exponents) - plan.alignment_bits)
+        terms = [unit * math.trunc(term / unit) for term in terms]
+    return near(sum(terms, Fraction()), plan.result_bits, -126, plan.sum_rounding)
+
+
+def slices_of(plan: Planted) -> list[list[int]]:
+    sizes = plan.slices or (plan.k,)
+    if plan.interleave is not None:
+        parts = [[k for k in range(plan.k) if k // plan.interleave % len(sizes) == s] for s in range(len(sizes))]
+    else:
+        parts = [list(range(sum(sizes[:s]), sum(sizes[: s + 1]))) for s in range(len(sizes))]
+    if plan.doubled_k is not None:
+        held = next(s for s, part in enumerate(parts) if plan.doubled_k in part)
+        parts[held + 1].insert(0, plan.doubled_k)
+    return [[k for k in part if k < plan.k - plan.dropped_tail] for part in parts]
+
+
+def merging(plan: Planted) -> Merging:
+    def forward(p: list[Fraction]) -> Fraction:
+        return p[0] if len(p) == 1 else single(forward(p[:-1]) + p[-1])
+
+    def serial(p: list[Fraction]) -> Fraction:
+        return p[0] if len(p) == 1 else near(single(serial(p[:-1]) + p[-1]), *FORMATS[plan.partial_format])
+
+    def tree(p: list[Fraction]) -> Fraction:
+        if len(p) == 1:
+            return p[0]
+        half = 1 << (len(p) - 1).bit_length() - 1
+        return single(tree(p[:half]) + tree(p[half:]))
+
+    return {"forward": forward, "backward": lambda p: forward(p[::-1]), "serial": serial, "tree": tree}[plan.merge]
+
+
+def exact(values: NDArray[np.generic], kind: str) -> list[Fraction]:
+    bits = FORMATS[kind][0]
+    return [near(Fraction(float(v)), bits, FORMATS[kind][1], "RZ") if kind == "tf32" else Fraction(float(v)) for v in values]
+
+
+def expected(plan: Planted, given: Operands, m: int, n: int, merge: Merging | None = None) -> Fraction:
+    """One output of a plan without edge, sick output or other plans."""
+    a, b, *scales = given
+    row, column = exact(a[m], plan.a), exact(b[:, n], plan.b)
+
+    def scale(x: NDArray[np.generic], y: NDArray[np.generic]) -> Fraction:
+        return single(Fraction(float(x)) * Fraction(float(y)))
+
+    def chain(ks: list[int]) -> Fraction:
+        carry = Fraction()
+        for start in range(0, len(ks), plan.products_per_sum):
+            carry = one_sum(plan, [(row[k], column[k]) for k in ks[start : start + plan.products_per_sum]], carry)
+        return carry
+
+    def slice_sum(ks: list[int]) -> Fraction:
+        if plan.promote_every is None:
+            return chain(ks)
+        total = Fraction()
+        for start in range(0, len(ks), plan.promote_every):
+            found = chain(ks[start : start + plan.promote_every])
+            if plan.scales == "1x128 and 128x128":
+                block = ks[start] // 128 - (ks[start] // 128 == plan.wrong_block_scale)
+                found = single(found * scale(scales[0][m, block], scales[1][block, n // 128]))
+            total = single(total + found)
+        return total
+
+    partials = [slice_sum(ks) for ks in slices_of(plan)]
+    if len(partials) > 1:
+        partials = [near(partial, *FORMATS[plan.partial_format]) for partial in partials]
+    total = (merge or merging(plan))(partials)
+    if plan.scales == "tensor":
+        total = single(total * scale(scales[0], scales[1]))
+    elif plan.scales == "row":
+        total = single(total * scale(scales[0][m], scales[1][n]))
+    return near(total, *FORMATS[plan.out], plan.result_rounding)
+
+
+def check(plan: Planted, given: Operands, seed: int = 0, places: int = 5) -> None:
+    d = plan(*given)
+    rng = np.random.default_rng(seed)
+    for _ in range(places):
+        m, n = int(rng.integers(d.shape[0])), int(rng.integers(d.shape[1]))
+        assert Fraction(float(d[m, n])) == expected(plan, given, m, n), (plan, m, n)
+
+
+WIDE = {"e4m3": (-9, 8), "e5m2": (-16, 15), "f16": (-24, 3), "bf16": (-133, 60), "tf32": (-136, 60), "f32": (-149, 60)}
+"""Exponents from subnormal ones to those whose sums are no infinities."""
+
+
+def wide(plan: Planted, seed: int) -> Operands:
+    """Operands of all exponents, many products of which cancel."""
+    rng = np.random.default_rng([seed, 17])
+    m, n, k = plan.shape
+
+    def some(kind: str, shape: tuple[int, int]) -> NDArray[np.generic]:
+        low, high = WIDE[kind]
+        numbers = np.ldexp(rng.uniform(1, 2, shape) * rng.choice([-1, 1], shape), rng.integers(low, high, shape))
+        return numbers.astype(planted_sums.KINDS[kind].dtype)
+
+    a, b = some(plan.a, (m, k)), some(plan.b, (k, n))
+    a[:, 1 : k // 2 : 4], b[1 : k // 2 : 4] = a[:, 0 : k // 2 : 4][:, : len(b[1 : k // 2 : 4])], -b[0 : k // 2 : 4]
+    return a, b, *operands(plan, seed)[2:]
+
+
+PLAIN = [name for name, plan in NAMED.items() if not (plan.edge or plan.sick or plan.by_m or plan.a == "s8")]
+ORDERED = [name for name in PLAIN if NAMED[name].merge != "unordered"]
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_outputs_are_those_of_fractions(name: str) -> None:
+    check(NAMED[name], operands(NAMED[name], 1))
+
+
+@pytest.mark.parametrize("name", [name for name in ORDERED if "f16" not in (NAMED[name].out, NAMED[name].partial_format)])
+def test_outputs_of_wide_operands_are_those_of_fractions(name: str) -> None:
+    check(NAMED[name], wide(NAMED[name], 2), places=3)
+
+
+EXACT = replace(HOPPER, a="f32", b="f32", m=4, n=4, alignment_bits=None, sum_rounding="RNE", k=300)
+
+
+@pytest.mark.parametrize("rounding", ["RNE", "RZ"])
+@pytest.mark.parametrize("products", [1, 2, 8, 32])
+@pytest.mark.parametrize("kind", ["f32", "bf16", "f16", "e5m2"])
+def test_exact_sums_are_exact_however_far_apart_their_terms(kind: str, products: int, rounding: planted_sums.Rounding) -> None:
+    plan = replace(EXACT, a=kind, b=kind, products_per_sum=products, sum_rounding=rounding)
+    for seed in range(4):
+        check(plan, wide(plan, seed), seed)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_drawn_plans_are_computed_as_by_fractions(seed: int) -> None:
+    plan = drawn(seed)
+    if plan.a == "s8" or plan.merge == "unordered":
+        plan = replace(drawn(seed + 1000), merge="forward")
+    check(plan, operands(plan, seed), places=3)
+
+
+def test_an_fma_is_rounded_once() -> None:
+    """1 + 2^-23 + 2^-24 · (1 - 2^-44): float64 drops the last term and leaves a tie, which goes up."""
+    nearly = np.float32(1 - 2.0**-22), np.float32((1 + 2.0**-22) * 2.0**-24)
+    a = np.array([[1, nearly[0]]], np.float32)
+    b = np.array([[1 + 2.0**-23], [nearly[1]]], np.float32)
+    assert np.float64(1 + 2.0**-23) + np.float64(nearly[0]) * np.float64(nearly[1]) == 1 + 2.0**-23 + 2.0**-24
+    assert replace(FMAS, k=2)(a, b) == np.float32(1 + 2.0**-23)
+
+
+def test_the_exponent_of_a_product_is_not_normalised() -> None:
+    """1.5 · 1.5 = 2.25 counts as 2^0: 2^-13 is at its cut, 2^-14 below."""
+    plan = replace(NAMED["chain of 32"], result_bits=23)
+    a = np.array([[1.5, 2.0**-7]]).astype(planted_sums.KINDS["e4m3"].dtype)
+    b = np.array([[1.5, 1.5], [2.0**-6, 2.0**-7]]).astype(a.dtype)
+    assert plan(a, b).tolist() == [[2.25 + 2.0**-13, 2.25]]
+    assert replace(plan, result_bits=13)(a, b).tolist() == [[2.25, 2.25]]
+
+
+def test_the_last_bits_of_tf32_are_not_looked_at() -> None:
+    plan = NAMED["chain of 8, tf32"]
+    a, b = operands(plan, 0)
+    cut = (a.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    assert not np.array_equal(a, cut)
+    assert plan(a, b).tobytes() == plan(cut, b).tobytes()
+
+
+def test_an_unordered_merge_is_one_of_the_orders_and_not_always_the_same() -> None:
+    plan = NAMED["5 even slices, unordered"]
+    given = operands(plan, 3)
+    forward = merging(replace(plan, merge="forward"))
+    results = [plan(*given) for _ in range(12)]
+    assert len({d.tobytes() for d in results}) == len(results)
+    for m, n in [(0, 0), (7, 9), (31, 30)]:
+        orders = permutations(range(5))
+        possible = {expected(plan, given, m, n, lambda p, o=order: forward([p[i] for i in o])) for order in orders}
+        seen = {Fraction(float(d[m, n])) for d in results}
+        assert seen <= possible
+        assert len(seen) > 1 or len(possible) == 1
+
+
+def test_integers_are_exact() -> None:
+    plan = NAMED["int8, dropped tail"]
+    a, b = operands(plan, 0)
+    assert np.array_equal(plan(a, b), a[:, :512].astype(np.int64) @ b[:512].astype(np.int64))
+    assert plan(a, b).dtype == np.int32
+
+
+def test_ones_count_what_joins() -> None:
+    def count(name: str) -> set[float]:
+        plan = NAMED[name]
+        ones = (np.ones(shape).astype(planted_sums.KINDS[plan.a].dtype) for shape in ((plan.m, plan.k), (plan.k, plan.n)))
+        return set(plan(*ones).ravel().tolist())
+
+    assert count("dropped tail") == {512}
+    assert count("doubled k") == {769}
+    assert count("4 interleaved slices") == {1024}
+
+
+def test_edges_have_their_plan() -> None:
+    whole, edge = replace(HOPPER, m=40, n=50), replace(HOPPER, m=40, n=50, products_per_sum=8)
+    given = operands(whole, 0)
+    d = replace(whole, edge=Edge(32, 16, edge))(*given)
+    assert np.array_equal(d[:32, :48], whole(*given)[:32, :48])
+    assert np.array_equal(d[32:], edge(*given)[32:])
+    assert np.array_equal(d[:, 48:], edge(*given)[:, 48:])
+    assert not np.array_equal(whole(*given), edge(*given))
+
+
+@pytest.mark.parametrize("when", ["always", "clear", "set", "negative"])
+@pytest.mark.parametrize("out", ["f32", "bf16"])
+def test_one_output_is_sick(when: str, out: str) -> None:
+    plan = replace(HOPPER, out=out)
+    sick = replace(plan, sick=Sick(5, 11, bit=1, when=when))
+    happened = set()
+    for seed in range(20):
+        given = operands(plan, seed)
+        well, ill = (d.view(f"u{d.itemsize}") for d in (plan(*given), sick(*given)))
+        negative = float(plan(*given)[5, 11]) < 0
+        touched = {"always": True, "clear": not well[5, 11] & 2, "set": bool(well[5, 11] & 2), "negative": negative}[when]
+        assert ill[5, 11] == well[5, 11] ^ (2 if touched else 0)
+        assert (ill != well).sum() == touched
+        happened.add(touched)
+    assert happened == ({True} if when == "always" else {True, False})
+
+
+def test_a_plan_may_change_with_the_rows() -> None:
+    plan = NAMED["other plan from 17 rows"]
+    a, b = operands(plan, 0)
+    ((_, other),) = plan.by_m
+    few = replace(plan, by_m=())
+    assert np.array_equal(plan(a[:16], b), few(a[:16], b))
+    assert np.array_equal(plan(a[:17], b), other(a[:17], b))
+    assert not np.array_equal(few(a[:17], b), other(a[:17], b))
+
+
+def test_every_named_plan_has_bits_of_its_own() -> None:
+    """A plan that cannot be told from its like would be found as another one."""
+    for name in PLAIN:
+        plan = NAMED[name]
+        given = operands(plan, 0)
+        changes = [
+            {"slices": (), "doubled_k": None, "interleave": None},
+            {"partial_format": "f32"},
+            {"merge": "forward"},
+            {"promote_every": None} if plan.scales != "1x128 and 128x128" else {},
+            {"result_rounding": "RNE"},
+            {"dropped_tail": 0},
+            {"doubled_k": None},
+            {"wrong_block_scale": None},
+        ]
+        for change in changes:
+            other = replace(plan, **change)
+            assert other == plan or not np.array_equal(other(*given), plan(*given)), (name, change)
+
+
+def test_drawing_is_deterministic() -> None:
+    assert [drawn(seed) for seed in range(50)] == [drawn(seed) for seed in range(50)]
+    assert len({drawn(seed) for seed in range(200)}) == 200
+    plan = next(plan for plan in map(drawn, range(200)) if plan.merge == "unordered")
+    given = operands(plan, 0)
+    assert replace(plan)(*given).tobytes() == replace(plan)(*given).tobytes()
+
+
+def test_what_is_drawn_has_the_shapes_asked_for() -> None:
+    plans = [drawn(seed) for seed in range(300)]
+    assert all(16 <= plan.m <= 64 and 16 <= plan.n <= 64 and 256 <= plan.k <= 1280 for plan in plans)
+    assert {len(plan.slices) for plan in plans} == {0, 2, 3, 4, 5, 6, 7}
+    assert {plan.merge for plan in plans} == {"forward", "backward", "tree", "serial", "unordered"}
+    assert {plan.promote_every for plan in plans} == {None, 64, 96, 128, 256}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"slices": (256, 128)}, "slices of"),
+        ({"doubled_k": 100}, "no slice but the last ends with 100"),
+        ({"scales": "1x128 and 128x128"}, "a chunk lies in one block"),
+        ({"wrong_block_scale": 1}, "only blocks"),
+        ({"a": "s8"}, "s8 · s8 is s32"),
+        ({"alignment_bits": 50}, "no float64"),
+    ],
+)
+def test_what_is_no_plan_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(HOPPER, **changes)
+
+
+def test_operands_of_another_type_are_refused() -> None:
+    a, b = operands(NAMED["chain of FMAs"], 0)
+    with pytest.raises(ValueError, match="bfloat16, not of float32"):
+        HOPPER(a, b)
+
+
+@pytest.mark.parametrize("module", [planted_plans, planted_products, planted_sums])
+def test_nothing_of_accprobe_is_imported(module: ModuleType) -> None:
+    allowed = {"ml_dtypes", "numpy", "planted_products", "planted_sums", *sys.stdlib_module_names}
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.ImportFrom):
+            assert str(node.module).split(".")[0] in allowed
+        elif isinstance(node, ast.Import):
+            assert {name.name.split(".")[0] for name in node.names} <= allowed

@@ -1,0 +1,274 @@
+"""Matrix products whose arithmetic we chose: what `accprobe gemm` is to find, by a generator that shares no code with it.
+
+Beside numpy and ml_dtypes nothing is imported but the sums of `planted_sums`. `planted_plans` has those that have names, and
+draws others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import pairwise
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from planted_sums import (
+    KINDS,
+    Array,
+    Exponents,
+    Floats,
+    Rounding,
+    check_sum,
+    exponents_of,
+    fused_sum,
+    rounded,
+    rounded_to,
+    values_of,
+)
+
+Singles = NDArray[np.float32]
+Ks = NDArray[np.int64]
+
+Partial = Literal["f32", "bf16", "f16"]
+Merge = Literal["forward", "backward", "tree", "serial", "unordered"]
+Scales = Literal["tensor", "row", "1x128 and 128x128"]
+BLOCK = 128
+"""Products, and columns, that have one scale in common where scales are by block."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Outputs below the last whole `rows`, or right of the last whole `columns`, have another plan."""
+
+    rows: int
+    columns: int
+    plan: Planted
+
+    def holds(self, m: int, n: int) -> NDArray[np.bool_]:
+        rows, columns = np.arange(m) >= m // self.rows * self.rows, np.arange(n) >= n // self.columns * self.columns
+        return rows[:, None] | columns[None, :]
+
+
+@dataclass(frozen=True)
+class Sick:
+    """One output has a bit (0: the last) flipped: always, where it was clear (it is always set then), where it was set, or
+    where the output is negative."""
+
+    row: int
+    column: int
+    bit: int = 0
+    when: Literal["always", "clear", "set", "negative"] = "clear"
+
+    def touch(self, d: Array) -> None:
+        if self.row >= d.shape[0] or self.column >= d.shape[1]:
+            return
+        words = d.view(f"u{d.itemsize}")
+        word = int(words[self.row, self.column])
+        is_set = bool(word >> self.bit & 1)
+        negative = bool(word >> (8 * d.itemsize - 1))
+        if {"always": True, "clear": not is_set, "set": is_set, "negative": negative}[self.when]:
+            words[self.row, self.column] = word ^ (1 << self.bit)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A matrix product d = a · b, [M, K] · [K, N], and all that its bits depend on.
+
+    m, n, k: the shape that it is meant for; only where there are slices, K has to be it.
+    products_per_sum: 1 is a chain of FMAs. Sums run up K inside a slice; the last one has what is left.
+    alignment_bits: the terms of a sum, the running sum one of them, are cut toward zero so many fraction bits below the
+        largest of their exponents, and then added exactly; that of a product is the sum of its operands', as they are encoded
+        (1.5 · 1.5 has 0, a subnormal the smallest normal one's), and zeros do not count. None: nothing is cut.
+    result_bits, sum_rounding: what the running sum keeps of each sum: an f32 with so many fraction bits.
+    promote_every: after so many products of a slice the chain begins anew at zero, and its sum is added to an f32, RNE.
+    slices: sizes; () is one slice. interleave: not contiguous, but slice s has the blocks of so many products whose number is
+        s modulo the number of slices.
+    partial_format: of two and more slices, what each one's sum is rounded to, RNE, before they are merged.
+    merge: additions in f32, RNE. "forward": ((p0 + p1) + p2) + …; "backward": from the last; "tree": neighbours, then
+        neighbours of these; "serial": forward, the total rounded to partial_format after each; "unordered": in a new order
+        each call and each output.
+    out, result_rounding: what the f32 is rounded to in the end. s8 · s8 is exact and s32: all that counts is which k join.
+    scales: f32. "tensor": sa [], sb []; "row": sa [M] or [M, 1], sb [N] or [1, N]; the f32 total times RNE(sa · sb), RNE.
+        "1x128 and 128x128": sa [M, ceil(K / 128)], sb [ceil(K / 128), ceil(N / 128)]; each chunk of promote_every is multiplied
+        by RNE(sa · sb) before it is added, both RNE.
+    dropped_tail: the last products that never join. doubled_k: the last k of a slice, which the next one has too, as its first.
+    wrong_block_scale: this block has the scales, of both operands, of the one before it.
+    edge, sick: see there. by_m: (M, plan): from so many rows on, in ascending order, another plan has the whole product.
+    seed: of the order of unordered merges.
+    """
+
+    a: str = "bf16"
+    b: str = "bf16"
+    m: int = 32
+    n: int = 32
+    k: int = 512
+    products_per_sum: int = 16
+    alignment_bits: int | None = 25
+    result_bits: int = 23
+    sum_rounding: Rounding = "RZ"
+    promote_every: int | None = None
+    slices: tuple[int, ...] = ()
+    interleave: int | None = None
+    partial_format: Partial = "f32"
+    merge: Merge = "forward"
+    out: str = "f32"
+    result_rounding: Rounding = "RNE"
+    scales: Scales | None = None
+    dropped_tail: int = 0
+    doubled_k: int | None = None
+    wrong_block_scale: int | None = None
+    edge: Edge | None = None
+    sick: Sick | None = None
+    by_m: tuple[tuple[int, Planted], ...] = ()
+    seed: int = 0
+    _order: np.random.Generator = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_order", np.random.default_rng(self.seed))
+        check_sum(self.products_per_sum, self.alignment_bits)
+        _require((self.a == "s8") == (self.b == "s8") == (self.out == "s32"), "s8 · s8 is s32")
+        _require(self.merge in get_args(Merge), f"no merge is called {self.merge}")
+        _require(0 <= self.dropped_tail < self.k, "something has to be left of K")
+        sliced = [len(ks) for ks in self._undisturbed(self.k)]
+        _require(not self.slices or sliced == list(self.slices), f"slices of {self.slices} are not those of {self.k}: {sliced}")
+        ends = [int(ks[-1]) for ks in self._undisturbed(self.k)][:-1]
+        _require(self.doubled_k is None or self.doubled_k in ends, f"no slice but the last ends with {self.doubled_k}")
+        if self.scales == "1x128 and 128x128":
+            every = self.promote_every
+            _require(every is not None and BLOCK % every == 0, "a chunk lies in one block of scales")
+            _require(self.doubled_k is None, "a k joins with the scales of its block")
+            _require(not any(size % BLOCK for size in self.slices[:-1]), "a slice begins with a block")
+            _require(self.interleave is None or self.interleave % BLOCK == 0, "a slice has whole blocks")
+        else:
+            _require(self.wrong_block_scale is None, "only blocks have scales of blocks")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.m, self.n, self.k
+
+    def __call__(self, a: Array, b: Array, *scales: Singles) -> Array:
+        """a [M, K], b [K, N], of the formats' types in numpy and ml_dtypes, and with scales two more -> d [M, N]."""
+        (m, k), (other, n) = a.shape, b.shape
+        _require(k == other, f"a has {k} columns, b {other} rows")
+        _require(not self.slices or k == self.k, f"slices of {self.slices} are not those of {k} products")
+        _require(len(scales) == (0 if self.scales is None else 2), f"scales of {self.scales}, and {len(scales)} arrays of them")
+        _require(all(scale.dtype == np.float32 for scale in scales), "scales are f32")
+        for least, plan in reversed(self.by_m):
+            if m >= least:
+                return plan(a, b, *scales)
+        with np.errstate(over="ignore", invalid="ignore"):
+            d = self._integers(a, b) if self.a == "s8" else self._floats(a, b, *scales)
+        if self.edge is not None:
+            d = np.where(self.edge.holds(m, n), self.edge.plan(a, b, *scales), d)
+        if self.sick is not None:
+            self.sick.touch(d)
+        return d
+
+    def _undisturbed(self, k: int) -> list[Ks]:
+        """k of each slice, all of them once."""
+        every = np.arange(k)
+        if not self.slices:
+            return [every]
+        if self.interleave is None:
+            return np.split(every, np.cumsum(self.slices)[:-1])
+        return [every[every // self.interleave % len(self.slices) == s] for s in range(len(self.slices))]
+
+    def _parts(self, k: int) -> list[Ks]:
+        """k of each slice, in the order in which they join, with what is planted on them."""
+        parts = self._undisturbed(k)
+        for i, (before, after) in enumerate(pairwise(parts)):
+            if before[-1] == self.doubled_k:
+                parts[i + 1] = np.concatenate([before[-1:], after])
+        return [ks[ks < k - self.dropped_tail] for ks in parts]
+
+    def _integers(self, a: Array, b: Array) -> Array:
+        ks = np.concatenate(self._parts(a.shape[1]))
+        x, y = values_of(a, self.a)[:, ks].astype(np.int64), values_of(b, self.b)[ks].astype(np.int64)
+        return np.asarray((x @ y).astype(np.int32))
+
+    def _floats(self, a: Array, b: Array, *scales: Singles) -> Array:
+        factors = _Factors(values_of(a, self.a), values_of(b, self.b), self.a, self.b)
+        scale_of = self._block_scales(b.shape[1], *scales) if self.scales == "1x128 and 128x128" else None
+        sums = [self._slice(factors, ks, scale_of) for ks in self._parts(a.shape[1])]
+        total = sums[0] if len(sums) == 1 else self._merged([self._partial(p) for p in sums])
+        if self.scales == "tensor":
+            total = total * (scales[0] * scales[1])
+        elif self.scales == "row":
+            total = total * (scales[0].reshape(-1, 1) * scales[1].reshape(1, -1))
+        return rounded_to(total.astype(np.float64), self.out, self.result_rounding).astype(KINDS[self.out].dtype)
+
+    def _block_scales(self, n: int, sa: Singles, sb: Singles) -> Callable[[int], Singles]:
+        def scale_of(k: int) -> Singles:
+            """RNE(sa · sb) [M, N] of the block that has this k."""
+            block = k // BLOCK
+            if block == self.wrong_block_scale:
+                block -= 1
+            return np.asarray(sa[:, block, None] * sb[block, np.arange(n) // BLOCK])
+
+        return scale_of
+
+    def _slice(self, factors: _Factors, ks: Ks, scale_of: Callable[[int], Singles] | None) -> Singles:
+        """The sum of one slice, f32 [M, N]."""
+        if self.promote_every is None:
+            return self._chain(factors, ks)
+        total = np.zeros(factors.shape, np.float32)
+        for chunk in _in_parts(ks, self.promote_every):
+            found = self._chain(factors, chunk)
+            total = total + (found if scale_of is None else scale_of(int(chunk[0])) * found)
+        return total
+
+    def _chain(self, factors: _Factors, ks: Ks) -> Singles:
+        """Sums of products_per_sum, each with the one before it, from zero."""
+        carry = np.zeros(factors.shape)
+        for some in _in_parts(ks, self.products_per_sum):
+            total = fused_sum(*factors.products(some), carry, self.alignment_bits)
+            kept = rounded(total, self.result_bits, KINDS["f32"].min_exponent, self.sum_rounding)
+            carry = kept.astype(np.float32).astype(np.float64)
+        return carry.astype(np.float32)
+
+    def _partial(self, sums: Singles) -> Singles:
+        dtype = KINDS[self.partial_format].dtype
+        return rounded_to(sums.astype(np.float64), self.partial_format).astype(dtype).astype(np.float32)
+
+    def _merged(self, partials: list[Singles]) -> Singles:
+        match self.merge:
+            case "forward":
+                return reduce(np.add, partials)
+            case "backward":
+                return reduce(np.add, reversed(partials))
+            case "serial":
+                return reduce(lambda total, partial: self._partial(total + partial), partials)
+            case "unordered":
+                stacked = np.stack(partials)
+                order = np.argsort(self._order.random(stacked.shape), axis=0)
+                return reduce(np.add, np.take_along_axis(stacked, order, axis=0))
+            case "tree":
+                while len(partials) > 1:
+                    partials = [reduce(np.add, partials[i : i + 2]) for i in range(0, len(partials), 2)]
+                return partials[0]
+
+
+class _Factors:
+    """Operands, and their exponents, of which products are made as they are needed."""
+
+    def __init__(self, a: Floats, b: Floats, kind_of_a: str, kind_of_b: str) -> None:
+        self.shape = a.shape[0], b.shape[1]
+        self._a, self._b = np.ascontiguousarray(a.T)[:, :, None], np.ascontiguousarray(b)[:, None, :]
+        self._exponents = exponents_of(self._a, kind_of_a), exponents_of(self._b, kind_of_b)
+
+    def products(self, ks: Ks) -> tuple[Floats, Exponents]:
+        """With their exponents, each [len(ks), M, N]."""
+        of_a, of_b = self._exponents
+        return self._a[ks] * self._b[ks], of_a[ks] + of_b[ks]
+
+
+def _in_parts(ks: Ks, size: int) -> Iterator[Ks]:
+    for start in range(0, len(ks), size):
+        yield ks[start : start + size]
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
