@@ -156,7 +156,12 @@ def operands(plan: Planted, seed: int) -> tuple[Array, ...]:
     rng = np.random.default_rng([seed, 16])
     m, n, k = plan.shape
     blocks = -(-k // BLOCK)
-    shapes = {None: [], "tensor": [(), ()], "row": [(m,), (n,)], "1x128 and 128x128": [(m, blocks), (blocks, -(-n // BLOCK))]}
+    shapes: dict[str | None, list[tuple[int, ...]]] = {
+        None: [],
+        "tensor": [(), ()],
+        "row": [(m,), (n,)],
+        "1x128 and 128x128": [(m, blocks), (blocks, -(-n // BLOCK))],
+    }
     scales = [np.asarray(2 ** rng.uniform(-1, 1, shape), np.float32) for shape in shapes[plan.scales]]
     return _operand(rng, plan.a, (m, k)), _operand(rng, plan.b, (k, n)), *scales
 

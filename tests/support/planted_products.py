@@ -243,7 +243,7 @@ class Planted:
             case "unordered":
                 stacked = np.stack(partials)
                 order = np.argsort(self._order.random(stacked.shape), axis=0)
-                return reduce(np.add, np.take_along_axis(stacked, order, axis=0))
+                return reduce(np.add, list(np.take_along_axis(stacked, order, axis=0)))
             case "tree":
                 while len(partials) > 1:
                     partials = [reduce(np.add, partials[i : i + 2]) for i in range(0, len(partials), 2)]

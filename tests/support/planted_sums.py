@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Exponents = NDArray[np.int64]
 Rounding = Literal["RZ", "RNE"]
