@@ -18,7 +18,7 @@ import planted_plans
 import planted_products
 import planted_sums
 import pytest
-from planted_plans import FMAS, HOPPER, NAMED, drawn, operands
+from planted_plans import HOPPER, NAMED, drawn, operands
 from planted_products import Edge, Planted, Sick
 from planted_sums import KINDS, Array
 
@@ -189,24 +189,6 @@ def test_drawn_plans_are_computed_as_by_fractions(seed: int) -> None:
     check(plan, operands(plan, seed), places=3)
 
 
-def test_an_fma_is_rounded_once() -> None:
-    """1 + 2^-23 + 2^-24 · (1 - 2^-44): float64 drops the last term and leaves a tie, which goes up."""
-    nearly = np.float32(1 - 2.0**-22), np.float32((1 + 2.0**-22) * 2.0**-24)
-    a = np.array([[1, nearly[0]]], np.float32)
-    b = np.array([[1 + 2.0**-23], [nearly[1]]], np.float32)
-    assert np.float64(1 + 2.0**-23) + np.float64(nearly[0]) * np.float64(nearly[1]) == 1 + 2.0**-23 + 2.0**-24
-    assert replace(FMAS, k=2)(a, b) == np.float32(1 + 2.0**-23)
-
-
-def test_the_exponent_of_a_product_is_not_normalised() -> None:
-    """1.5 · 1.5 = 2.25 counts as 2^0: 2^-13 is at its cut, 2^-14 below."""
-    plan = replace(NAMED["chain of 32"], result_bits=23)
-    a = np.array([[1.5, 2.0**-7]]).astype(KINDS["e4m3"].dtype)
-    b = np.array([[1.5, 1.5], [2.0**-6, 2.0**-7]]).astype(a.dtype)
-    assert plan(a, b).tolist() == [[2.25 + 2.0**-13, 2.25]]
-    assert replace(plan, result_bits=13)(a, b).tolist() == [[2.25, 2.25]]
-
-
 def test_the_last_bits_of_tf32_are_not_looked_at() -> None:
     plan = NAMED["chain of 8, tf32"]
     a, b = operands(plan, 0)
@@ -281,6 +263,13 @@ def test_a_plan_may_change_with_the_rows() -> None:
     assert np.array_equal(plan(a[:16], b), few(a[:16], b))
     assert np.array_equal(plan(a[:17], b), other(a[:17], b))
     assert not np.array_equal(few(a[:17], b), other(a[:17], b))
+
+
+def test_of_plans_for_more_rows_the_last_one_counts() -> None:
+    plan = replace(HOPPER, by_m=((8, replace(HOPPER, out="bf16")), (16, replace(HOPPER, out="f16"))))
+    a, b = operands(plan, 0)
+    kinds = [KINDS["f32"], KINDS["bf16"], KINDS["bf16"], KINDS["f16"]]
+    assert [plan(a[:m], b).dtype for m in (7, 8, 15, 16)] == [kind.dtype for kind in kinds]
 
 
 CHANGES: list[dict[str, Any]] = [

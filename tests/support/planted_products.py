@@ -80,7 +80,8 @@ class Planted:
     products_per_sum: 1 is a chain of FMAs. Sums run up K inside a slice; the last one has what is left.
     alignment_bits: the terms of a sum, the running sum one of them, are cut toward zero so many fraction bits below the
         largest of their exponents, and then added exactly; that of a product is the sum of its operands', as they are encoded
-        (1.5 · 1.5 has 0, a subnormal the smallest normal one's), and zeros do not count. None: nothing is cut.
+        (1.5 · 1.5 has 0, a subnormal the smallest normal one's), and zeros do not count. None: nothing is cut. A sum that is
+        exactly zero is +0; of FMAs it has IEEE's sign.
     result_bits, sum_rounding: what the running sum keeps of each sum: an f32 with so many fraction bits.
     promote_every: after so many products of a slice the chain begins anew at zero, and its sum is added to an f32, RNE.
     slices: sizes; () is one slice. interleave: not contiguous, but slice s has the blocks of so many products whose number is
@@ -241,9 +242,8 @@ class Planted:
             case "serial":
                 return reduce(lambda total, partial: self._partial(total + partial), partials)
             case "unordered":
-                stacked = np.stack(partials)
-                order = np.argsort(self._order.random(stacked.shape), axis=0)
-                return reduce(np.add, list(np.take_along_axis(stacked, order, axis=0)))
+                order = np.argsort(self._order.random((len(partials), *partials[0].shape)), axis=0)
+                return reduce(np.add, list(np.take_along_axis(np.stack(partials), order, axis=0)))
             case "tree":
                 while len(partials) > 1:
                     partials = [reduce(np.add, partials[i : i + 2]) for i in range(0, len(partials), 2)]
