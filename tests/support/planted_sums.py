@@ -92,7 +92,7 @@ def _cut_sum(products: Floats, exponents: Exponents, carry: Floats, alignment_bi
     unit = _power_of_two(largest - alignment_bits)
     # Whole numbers of alignment_bits + 2 bits: their sum has at most 53 (`check_sum`), so that its order is no matter.
     whole = np.trunc(products / unit).sum(axis=0) + np.trunc(carry / unit)
-    return np.asarray((whole + 0.0) * unit)
+    return np.asarray(whole * unit)
 
 
 def _exact_sum(products: Floats, exponents: Exponents, carry: Floats) -> Floats:
@@ -107,7 +107,7 @@ def _exact_sum(products: Floats, exponents: Exponents, carry: Floats) -> Floats:
     total = odd_sum(whole.sum(axis=0) * unit, below.sum(axis=0) * (unit * 2.0**-WORD))
     for place in zip(*np.nonzero((rest != below).any(axis=0) & np.isfinite(carry)), strict=True):
         total[place] = _odd_sum_of_many([float(term) for term in terms[:, *place]])
-    return np.asarray(total + 0.0)
+    return total
 
 
 def _odd_sum_of_many(terms: list[float]) -> float:
