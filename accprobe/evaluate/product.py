@@ -1,0 +1,266 @@
+"""The numbers of whole matrix products: what a `ProductModel` makes of A and B, bit for bit, in numpy.
+
+Elements are computed a tile at a time: chains step by step for all of a tile at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.evaluate import rounding
+from accprobe.evaluate.error_free import Floats, rounded_to_odd
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.model.product import NOBODY, Chain, Merged, Nested, Node, ProductModel, Scales, addition, multiply_add
+from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic, Rounding
+from accprobe.operands.request import Request
+
+TILE = 1 << 16
+"""Elements computed at once, and of chains of multiply-adds."""
+
+SMALL_TILE = 1 << 14
+"""The same of chains of multiply-adds, whose steps are a few operations on arrays that fit in a core's cache."""
+
+
+class Sums(NamedTuple):
+    """Patterns [..., M, N] and how they are read."""
+
+    patterns: Bits
+    fmt: Format
+
+
+class ScaleWords(NamedTuple):
+    """float32 scales, for tensor: a [1, 1], b [1, 1]; row: a [M, 1], b [1, N]; blocks: a [M, blocks], b [blocks, N], b's of
+    128 x 128 repeated for each column.
+    """
+
+    a: NDArray[np.float32]
+    b: NDArray[np.float32]
+
+
+def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales: ScaleWords | None = None) -> Bits:
+    """a [..., M, K], b [..., N, K], c [..., M, N] or None, bit patterns -> [..., M, N] of the result's format.
+
+    C, of the outermost sum's format, is what that sum begins with. Each row of A with each of B. Unordered sums are added
+    forward.
+    """
+    many, (m, n) = a.shape[:-2], (a.shape[-2], b.shape[-2])
+    d = np.empty((*many, m, n), model.result.dtype)
+    tile = SMALL_TILE if is_multiply_add(model) else TILE
+    columns = max(1, min(n, tile // max(1, prod(many))))
+    rows = max(1, tile // max(1, prod(many) * columns))
+    for top in range(0, m, rows):
+        for left in range(0, n, columns):
+            y, x = slice(top, top + rows), slice(left, left + columns)
+            work = _Tile(model, a[..., y, :], b[..., x, :], _part(scales, y, x))
+            start = None if c is None else c[..., y, x]
+            d[..., y, x] = work.result(work.node(model.tree, start))
+    return d
+
+
+def outcomes(model: ProductModel, a: Bits, b: Bits) -> Bits:
+    """The results [orders, M, N] that a product whose outermost sum is unordered can have, one for each order of its parts."""
+    work = _Tile(model, a, b, None)
+    if not isinstance(model.tree, Merged) or model.tree.order != "unordered":
+        return work.result(work.node(model.tree, None))[None]
+    parts = [work.node(part, None) for part in model.tree.parts]
+    return np.stack([work.result(work.merged(model.tree, parts, order)) for order in _orders(len(parts))])
+
+
+def _orders(parts: int) -> list[Nested]:
+    """Every order in which they can be added one after the other; of two that only swap the first two, one."""
+    found: list[Nested] = []
+    for order in permutations(range(parts)):
+        if order[:2] == tuple(sorted(order[:2])):
+            nested: Nested = order[0]
+            for other in order[1:]:
+                nested = (nested, other)
+            found.append(nested)
+    return found
+
+
+def is_multiply_add(model: ProductModel) -> bool:
+    """Whether each step is a plain float32 multiply-add, fused or not, which needs no general evaluator."""
+    plain = (multiply_add(), multiply_add(product_bits=23))
+    return model.step in plain and model.a.is_float and model.a.mantissa_bits <= 23 and model.b.mantissa_bits <= 23
+
+
+def _part(scales: ScaleWords | None, y: slice, x: slice) -> ScaleWords | None:
+    if scales is None:
+        return None
+    a, b = scales
+    return ScaleWords(a if len(a) == 1 else a[y], b if b.shape[-1] == 1 else b[:, x])
+
+
+class _Tile:
+    """A few rows of A and of B, each with each."""
+
+    def __init__(self, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
+        self._model, self._inst, self._scales = model, model.instruction, scales
+        self._a, self._b = a, b
+        self._shape = (*a.shape[:-1], b.shape[-2])
+        self._values: tuple[Floats, Floats] | None = None
+        if is_multiply_add(model):
+            self._values = model.a.values(a), model.b.values(b)
+
+    def node(self, node: Node, start: Bits | None) -> Sums:
+        """The sum of a part of the tree, beginning with `start`."""
+        if isinstance(node, Chain):
+            return self._chain(node, start)
+        if self._model.scales is not None and self._model.scales.inside:
+            return self._scaled_inside(node, start)
+        parts = [self.node(part, None) for part in node.parts]
+        return self.merged(node, parts, node.nested, start)
+
+    def merged(self, node: Merged, parts: Sequence[Sums], order: Nested, start: Bits | None = None) -> Sums:
+        """The parts added in that order."""
+        if node.kept is not None:
+            parts = [Sums(converted(part, node.kept), node.kept) for part in parts]
+        total = self._nested(node.arithmetic, parts, order)
+        if start is not None and node.order == "forward":
+            total = Sums(start, node.arithmetic.result)
+            for part in parts:
+                total = added(total, part, node.arithmetic)
+        return total
+
+    def _nested(self, arithmetic: Arithmetic, parts: Sequence[Sums], order: Nested) -> Sums:
+        if isinstance(order, int):
+            return parts[order]
+        total = self._nested(arithmetic, parts, order[0])
+        for other in order[1:]:
+            total = added(total, self._nested(arithmetic, parts, other), arithmetic)
+        return total
+
+    def _scaled_inside(self, node: Merged, start: Bits | None) -> Sums:
+        """Chunks, one a block along K, each scaled before it is added, or as it is."""
+        assert self._scales is not None and self._model.scales is not None
+        total = np.zeros(self._shape, np.float32) if start is None else start.view(np.float32)
+        for i, part in enumerate(node.parts):
+            sums = self.node(part, None)
+            values = sums.fmt.values(sums.patterns).astype(np.float32)
+            a, b = self._scales.a[:, i, None], self._scales.b[None, i]
+            total = _scaled(values, a, b, self._model.scales, total)
+        return Sums(total.view(np.uint32), FORMATS["f32"])
+
+    def _chain(self, chain: Chain, start: Bits | None) -> Sums:
+        if self._values is not None:
+            return self._multiply_adds(chain, start)
+        inst, width = self._inst, self._inst.k
+        running = np.zeros(prod(self._shape), inst.c.dtype) if start is None else np.ascontiguousarray(start).reshape(-1)
+        ks = chain.ks()
+        for first in range(0, len(ks), width):
+            of_sum = ks[first : first + width]
+            row, column = _taken(self._a, of_sum), _taken(self._b, of_sum)
+            shape = (*self._shape, width)
+            block_a = np.broadcast_to(row[..., :, None, :], shape).reshape(-1, width)
+            block_b = np.broadcast_to(column[..., None, :, :], shape).reshape(-1, width)
+            running = evaluate(self._model.step, inst, Request(block_a, block_b, running))
+        return Sums(running.reshape(self._shape), inst.d)
+
+    def _multiply_adds(self, chain: Chain, start: Bits | None) -> Sums:
+        assert self._values is not None
+        a, b = self._values
+        arithmetic = self._model.step.root.arithmetic
+        fused = isinstance(arithmetic, FloatArithmetic) and arithmetic.product_bits is None
+        running = np.zeros(self._shape, np.float32) if start is None else start.view(np.float32)
+        with np.errstate(all="ignore"):
+            for k in chain.ks():
+                if k != NOBODY:
+                    each = a[..., :, None, k] * b[..., None, :, k]
+                    running = _sum_as_f32(each if fused else each.astype(np.float32).astype(np.float64), running)
+        return Sums(np.where(np.isnan(running), np.uint32(0x7FFFFFFF), running.view(np.uint32)), FORMATS["f32"])
+
+    def result(self, sums: Sums) -> Bits:
+        """The last sum, scaled, in the format of D."""
+        scales = self._model.scales
+        if scales is not None and not scales.inside and self._scales is not None:
+            values = sums.fmt.values(sums.patterns).astype(np.float32)
+            sums = Sums(_scaled(values, self._scales.a, self._scales.b, scales).view(np.uint32), FORMATS["f32"])
+        return converted(sums, self._model.result, self._model.result_rounding)
+
+
+def _scaled(
+    values: NDArray[np.float32], a: NDArray[np.float32], b: NDArray[np.float32], scales: Scales, total: NDArray[np.float32] | None = None
+) -> NDArray[np.float32]:
+    """The values times both scales, and where there is one, plus a total."""
+    with np.errstate(all="ignore"):
+        if scales.how != "product of scales":
+            first, second = (a, b) if scales.how == "a then b" else (b, a)
+            values, factor = values * first, second
+        else:
+            factor = a * b
+        if total is None:
+            return values * factor
+        if scales.fused:
+            return _sum_as_f32(values.astype(np.float64) * factor, total)
+        return total + values * factor
+
+
+def _taken(lines: Bits, ks: NDArray[np.intp]) -> Bits:
+    """The operands of one sum, zeros where it has a product fewer."""
+    there = ks != NOBODY
+    if there.all():
+        first = int(ks[0])
+        return lines[..., first : first + len(ks)] if np.array_equal(ks, np.arange(first, first + len(ks))) else lines[..., ks]
+    taken = np.zeros((*lines.shape[:-1], len(ks)), lines.dtype)
+    taken[..., there] = lines[..., ks[there]]
+    return taken
+
+
+def _sum_as_f32(exact: Floats, addend: NDArray[np.float32]) -> NDArray[np.float32]:
+    """exact + addend, rounded to float32 once.
+
+    The float64 sum rounds as the exact one does but where it comes to lie in the middle between two float32 numbers without
+    being exact, or below float32's normal range.
+    """
+    wide = addend.astype(np.float64)
+    total = exact + wide
+    found = total.astype(np.float32)
+    bits = total.view(np.int64)
+    doubtful = ((bits & 0x1FFFFFFF) == 0x10000000) | (np.abs(total) < 2.0**-125)
+    if doubtful.any():
+        rows = np.nonzero(doubtful & np.isfinite(total))
+        found[rows] = rounded_to_odd(exact[rows], wide[rows]).astype(np.float32)
+    return found
+
+
+def added(x: Sums, y: Sums, arithmetic: Arithmetic) -> Sums:
+    """One addition of two sums."""
+    if isinstance(arithmetic, IntegerArithmetic):
+        total = x.fmt.integers(x.patterns) + y.fmt.integers(y.patterns)
+        return Sums(total.astype(arithmetic.result.dtype), arithmetic.result)
+    values = [s.fmt.values(s.patterns) for s in (x, y)]
+    with np.errstate(all="ignore"):
+        if arithmetic == addition():
+            total = (values[0].astype(np.float32) + values[1].astype(np.float32)).view(np.uint32)
+            return Sums(np.where(np.isnan(total.view(np.float32)), np.uint32(arithmetic.nan), total), arithmetic.result)
+        exact = rounded_to_odd(values[0], values[1])
+        return Sums(_encoded(exact, arithmetic), arithmetic.result)
+
+
+def converted(sums: Sums, fmt: Format, how: Rounding = "RNE") -> Bits:
+    """The sums rounded to a format."""
+    if sums.fmt is fmt or fmt.is_integer:
+        return sums.patterns
+    arithmetic = addition(fmt, how)
+    assert isinstance(arithmetic, FloatArithmetic)
+    with np.errstate(all="ignore"):
+        return _encoded(sums.fmt.values(sums.patterns), arithmetic)
+
+
+def _encoded(values: Floats, arithmetic: FloatArithmetic) -> Bits:
+    """float64 values, of which the last bit may be a sticky one, in the result's format."""
+    fmt, flat = arithmetic.result, np.ascontiguousarray(values).reshape(-1)
+    finite = np.isfinite(flat)
+    usual = np.where(finite, flat, 0.0)
+    patterns = rounding.encode(usual, np.zeros(len(flat), np.int64), arithmetic)
+    patterns[(usual == 0) & np.signbit(flat)] = fmt.sign_bit
+    infinity = fmt.dtype.type(fmt.infinity or 0)
+    special = np.where(np.isnan(flat), fmt.dtype.type(arithmetic.nan), np.where(flat > 0, infinity, infinity | fmt.sign_bit))
+    return np.where(finite, patterns, special).astype(fmt.dtype).reshape(values.shape)

@@ -1,0 +1,1 @@
+"""Whole matrix products: what arithmetic does any callable have? Nothing here knows whose callable it is."""

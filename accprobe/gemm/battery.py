@@ -1,0 +1,193 @@
+"""Dot products of a few terms at chosen places of the tree, by which arithmetics are told apart.
+
+Most are X + y - X: what is left of y tells which bits a sum keeps beside X and how it rounds, wherever in the tree X, y and -X
+stand: in one sum, in sums that follow one another, in chunks, in slices. Others have random terms at the same places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.evaluate.product import product
+from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.pairs import Ints
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.model.product import ProductModel
+from accprobe.model.restricted import restricted
+
+TERMS = 6
+"""Terms of a dot product, at most."""
+
+REACH = 60
+"""Exponents of products lie within so many of 0, and within what the formats have."""
+
+MOST_CALLS = 512
+
+ANY = 0
+"""In the place of a significand: both factors have one drawn at random."""
+
+DEEPEST = 45
+"""Bits that the smallest term lies below the largest, at most."""
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """Dot products that are zero but for a few k: ks, a, b [n, TERMS]; where a is zero, so is the product."""
+
+    ks: Ints
+    a: Bits
+    b: Bits
+
+    def __len__(self) -> int:
+        return len(self.ks)
+
+    def __getitem__(self, rows: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Sparse:
+        return Sparse(self.ks[rows], self.a[rows], self.b[rows])
+
+    @property
+    def used(self) -> Ints:
+        return np.unique(self.ks)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Dot products with what came back: d [n]."""
+
+    dots: Sparse
+    d: Bits
+
+    def __len__(self) -> int:
+        return len(self.d)
+
+
+def ask(asked: Asked, dots: Sparse, rows: Ints, columns: Ints) -> Answered:
+    """Asks them, each in a row and a column of its own, spread over those of D."""
+    spec, side = asked.spec, min(len(rows), len(columns))
+    count = min(len(dots), side * MOST_CALLS)
+    d = np.empty(count, spec.out.dtype)
+    for start in range(0, count, side):
+        part = dots[start : min(start + side, count)]
+        n = len(part)
+        y, x = (np.roll(lines, -start)[:n] for lines in (rows, columns))
+        a = np.zeros((spec.m, spec.k), spec.a.dtype)
+        b = np.zeros((spec.n, spec.k), spec.b.dtype)
+        for t in range(part.ks.shape[1]):
+            there = part.a[:, t] != 0
+            a[y[there], part.ks[there, t]] = part.a[there, t]
+            b[x[there], part.ks[there, t]] = part.b[there, t]
+        d[start : start + n] = asked.product(a, b)[y, x]
+    return Answered(dots[:count], d)
+
+
+def predicted(model: ProductModel, dots: Sparse) -> Bits:
+    """What a model makes of them, [n]."""
+    smaller, ks = restricted(model, dots.used)
+    place = np.full(model.k, 0, np.intp)
+    place[ks] = np.arange(len(ks))
+    a, b = (np.zeros((len(dots), 1, len(ks)), fmt.dtype) for fmt in (model.a, model.b))
+    which = np.arange(len(dots))
+    for t in range(dots.ks.shape[1]):
+        there = dots.a[:, t] != 0
+        a[which[there], 0, place[dots.ks[there, t]]] = dots.a[there, t]
+        b[which[there], 0, place[dots.ks[there, t]]] = dots.b[there, t]
+    return product(smaller, a, b)[:, 0, 0]
+
+
+def exponents(spec: Spec) -> tuple[int, int]:
+    """The lowest and the highest exponent of a product that is asked: both factors have it, and D has it."""
+    lowest = sum(_low(fmt) for fmt in (spec.a, spec.b))
+    highest = sum(fmt.max_exponent for fmt in (spec.a, spec.b))
+    f32 = FORMATS["f32"]
+    low = max(lowest, spec.out.min_exponent - spec.out.mantissa_bits, f32.min_exponent + 24, -REACH)
+    return low, min(highest, spec.out.max_exponent - 4, REACH)
+
+
+def _low(fmt: Format) -> int:
+    return fmt.min_exponent - (fmt.mantissa_bits if fmt.storage_bits == 8 else 0)
+
+
+def drawn(spec: Spec, places: Sequence[Sequence[int]], n: int, seed: int) -> Sparse:
+    """n dot products with terms at some of the places: k of sums, in the order in which they follow one another."""
+    rng = np.random.default_rng(seed)
+    ks = _ks(places, n, rng)
+    signs, exponents_of, significands = _terms(spec, n, rng)
+    a, b = _patterns(spec, signs, exponents_of, significands, rng)
+    return Sparse(ks, a, b)
+
+
+def _ks(places: Sequence[Sequence[int]], n: int, rng: np.random.Generator) -> Ints:
+    """Where the terms are, [n, TERMS]: half of the time in any sums, also in one alone, otherwise as far as can be in different
+    ones; the first of them is X, the last -X.
+    """
+    widest = max(map(len, places))
+    table = np.array([[place[i % len(place)] for i in range(widest)] for place in places], np.int64)
+    lengths = np.array([len(place) for place in places])
+    together = rng.integers(0, len(places), (n, TERMS))
+    together[:, 1 + TERMS // 3 :] = together[:, [1 + TERMS // 3]]
+    together[:, 1 : 1 + TERMS // 3] = together[:, [1]]
+    apart = rng.random((n, max(TERMS, len(places)))).argsort(axis=1)[:, :TERMS] % len(places)
+    sums = np.sort(np.where(rng.random((n, 1)) < 0.5, together, apart), axis=1)
+    turn = rng.integers(0, widest, (n, 1)) + np.arange(TERMS)
+    return np.asarray(table[sums, turn % lengths[sums]])
+
+
+def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
+    """Signs (0: no term), exponents and significands, in eighths or ANY, each [n, TERMS].
+
+    X and -X are the first and the last; between them lie at most three terms, each smaller than the one before. A third has
+    six terms of any size.
+    """
+    low, high = exponents(spec)
+    kind, shape = rng.integers(0, 6, n), (n, TERMS)
+    top = high - rng.integers(0, max(1, (high - low) // 4), n)
+    deep = np.minimum(top - low, DEEPEST)
+    signs = rng.choice([-1, 1], shape)
+    down = 1 + (rng.random((n, 1)) * deep[:, None]).astype(np.int64)
+    finer = down + rng.integers(1, 4, (n, 1))
+    finest = down + rng.integers(2, 30, (n, 1))
+    zero = np.zeros((n, 1), np.int64)
+    below = np.hstack([zero, down, finer, finest, zero, zero])
+    significands = np.full(shape, 8)
+    significands[:, 1] = rng.choice([8, 8, 8, 12, 10, 15], n)
+    significands[:, [0, -1]] = np.where(rng.random((n, 1)) < 0.25, 12, 8)
+    signs[:, -1] = -signs[:, 0]
+    signs[:, 4] = 0
+    signs[kind < 2, 2] = 0
+    signs[kind < 3, 3] = 0
+    any_size = kind >= 4
+    below[any_size] = (rng.random(shape) * np.minimum(deep[:, None], np.where(kind[:, None] == 4, DEEPEST, 12)))[any_size]
+    signs[any_size] = rng.choice([-1, 1], shape)[any_size]
+    significands[any_size] = np.where(kind[:, None] == 4, rng.integers(8, 16, shape), ANY)[any_size]
+    return signs, np.maximum(top[:, None] - below, low), significands
+
+
+def _patterns(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: np.random.Generator) -> tuple[Bits, Bits]:
+    """Patterns of A and B whose products these are, or where the formats have none, powers of two."""
+    low_a, low_b = _low(spec.a), _low(spec.b)
+    of_b = np.clip(exponent // 2, low_b, spec.b.max_exponent)
+    of_a = np.clip(exponent - of_b, low_a, spec.a.max_exponent)
+    of_b = np.clip(exponent - of_a, low_b, spec.b.max_exponent)
+    fraction_a = rng.integers(0, 1 << spec.a.mantissa_bits, exponent.shape) >> 1
+    fraction_b = rng.integers(0, 1 << spec.b.mantissa_bits, exponent.shape) >> 1
+    shift = spec.a.mantissa_bits - 3
+    eighths = significands - 8
+    told = np.where(eighths < 0, 0, eighths << shift if shift >= 0 else np.where(eighths % (1 << -shift), 0, eighths >> -shift))
+    any_one = significands == ANY
+    a = _encoded(spec.a, of_a, np.where(any_one, fraction_a, told))
+    b = _encoded(spec.b, of_b, np.where(any_one, fraction_b, 0))
+    a = np.where(signs < 0, a | spec.a.sign_bit, a)
+    there = signs != 0
+    return np.where(there, a, 0).astype(spec.a.dtype), np.where(there, b, 0).astype(spec.b.dtype)
+
+
+def _encoded(fmt: Format, exponent: Ints, fraction: Ints) -> Ints:
+    """Patterns of numbers of those exponents and fraction bits; of a subnormal the leading bit alone."""
+    normal = ((exponent + fmt.bias) << fmt.mantissa_bits) | fraction
+    lowest = fmt.min_exponent - fmt.mantissa_bits
+    subnormal = np.int64(1) << np.maximum(exponent - lowest, 0)
+    return np.where(exponent >= fmt.min_exponent, normal, subnormal) << fmt.ignored_low_bits

@@ -1,0 +1,78 @@
+"""A matrix product as it is asked: bit patterns in, bit patterns out, whatever computes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import Bits
+
+KEPT_ELEMENTS = 1 << 12
+"""Elements of a call that are kept for the final model to be held against."""
+
+KEPT_WORDS = 1 << 25
+"""Operands kept in all."""
+
+
+class BlackBox(Protocol):
+    """Any callable. a [M, K] and b [N, K], a row of each for an element: D [M, N], all of the spec's formats."""
+
+    @property
+    def spec(self) -> Spec: ...
+
+    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
+        """Raises AccprobeError where the callable raises, or gives what is no such product."""
+        ...
+
+
+@dataclass(frozen=True)
+class Call:
+    """Some rows and columns of a call, with the elements that came back: d [rows, columns]."""
+
+    a: Bits
+    b: Bits
+    d: Bits
+    scales: ScaleWords | None
+    rows: NDArray[np.intp]
+    columns: NDArray[np.intp]
+
+
+@dataclass
+class Asked:
+    """A black box whose answers are kept, some of each call. calls, elements: asked so far."""
+
+    box: BlackBox
+    calls: int = 0
+    elements: int = 0
+    kept: list[Call] = field(default_factory=list)
+    _words: int = 0
+
+    @property
+    def spec(self) -> Spec:
+        return self.box.spec
+
+    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None, keep: bool = True) -> Bits:
+        d = self.box.product(a, b, scales)
+        self.calls += 1
+        self.elements += d.size
+        if keep and self._words < KEPT_WORDS:
+            self._keep(a, b, d, scales)
+        return d
+
+    def _keep(self, a: Bits, b: Bits, d: Bits, scales: ScaleWords | None) -> None:
+        rng = np.random.default_rng(self.calls)
+        side = int(KEPT_ELEMENTS**0.5)
+        height = min(len(a), max(side, KEPT_ELEMENTS // len(b)))
+        rows = np.sort(rng.permutation(len(a))[:height])
+        columns = np.sort(rng.permutation(len(b))[: max(1, KEPT_ELEMENTS // height)])
+        if scales is not None:
+            scales = ScaleWords(
+                scales.a if len(scales.a) == 1 else scales.a[rows], scales.b if scales.b.shape[1] == 1 else scales.b[:, columns]
+            )
+        self.kept.append(Call(a[rows], b[columns], d[np.ix_(rows, columns)], scales, rows, columns))
+        self._words += (len(rows) + len(columns)) * a.shape[1]

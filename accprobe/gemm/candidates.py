@@ -1,0 +1,83 @@
+"""Arithmetics that the sums of a product may have: those of measured and published instructions first, then any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+from accprobe.isa.formats import FORMATS, Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model import published
+from accprobe.model.product import multiply_add
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, fits
+from accprobe.report.models import named_models
+
+SOURCES = ("h200", *(f"{published.SIM}{name}" for name in published.CHIPS))
+"""Whose instructions are tried: the measured ones first."""
+
+HOPPER = FloatArithmetic(FORMATS["f32"], 23, "RZ", 25, underflow_sign="positive")
+"""What is tried with other bits where no known instruction fits: all fields but the bits as most units have them."""
+
+
+@cache
+def known(source: str) -> dict[Instruction, DotModel]:
+    return named_models(source)
+
+
+def one_sum(arithmetic: FloatArithmetic | IntegerArithmetic, products: int) -> DotModel:
+    """A sum of C and so many products."""
+    return DotModel(FusedSum((Addend(), *map(Product, range(products))), arithmetic))
+
+
+def known_steps(a: Format, b: Format, products: int) -> Iterator[tuple[str, DotModel]]:
+    """Sums of so many products that instructions for these formats have, each once, with the instruction's name."""
+    seen = set()
+    for source in SOURCES:
+        for inst, model in known(source).items():
+            if (inst.a, inst.b) != (a, b) or inst.scale is not None or inst.sparse:
+                continue
+            for node in model.root.nodes():
+                if len(node.products) == products and node.arithmetic not in seen:
+                    seen.add(node.arithmetic)
+                    yield f"{source}:{inst.name}", replace(model, root=one_sum(node.arithmetic, products).root)
+
+
+def single_steps() -> Iterator[DotModel]:
+    """Chains of one product a sum: fused multiply-adds, products that are rounded first, and units that flush subnormals."""
+    for fmt in ("f32", "f64", "f16", "bf16"):
+        for bits in (None, FORMATS[fmt].mantissa_bits):
+            yield multiply_add(FORMATS[fmt], bits)
+    fused = multiply_add()
+    flushing = fused.with_arithmetic(lambda x: replace(x, subnormal_results="flushed") if isinstance(x, FloatArithmetic) else x)
+    yield replace(flushing, subnormal_operands="flushed", subnormal_addend="flushed")
+
+
+def any_steps(products: int) -> Iterator[DotModel]:
+    """Sums with other alignment and result bits than any known one."""
+    for bits in (*range(36, 7, -1), None):
+        for result in dict.fromkeys((23, min(bits or 23, 23), 13, 10)):
+            for rounding in ("RZ", "RNE"):
+                arithmetic = replace(HOPPER, alignment_bits=bits, result_bits=result, result_rounding=rounding)
+                if fits(arithmetic, products + 1):
+                    yield one_sum(arithmetic, products)
+    for bits in range(24, 7, -1):
+        yield one_sum(FloatArithmetic(FORMATS["f16"], 10, "RNE", bits, underflow_sign="positive", nan=0x7FFF), products)
+
+
+def integer_step(products: int) -> DotModel:
+    return one_sum(IntegerArithmetic(FORMATS["s32"], "wrap"), products)
+
+
+@cache
+def instructions_of(a: Format, b: Format, step: DotModel) -> tuple[str, ...]:
+    """Names of instructions whose sums, all alike, are these."""
+    found: dict[str, None] = {}
+    for source in SOURCES:
+        for inst, model in known(source).items():
+            if (inst.a, inst.b) == (a, b) and not inst.sparse:
+                nodes = [node for node in model.root.nodes() if node.products]
+                width = step.products
+                if nodes and all(node.arithmetic == step.root.arithmetic and len(node.products) == width for node in nodes):
+                    found[f"{source}:{inst.name}"] = None
+    return tuple(found)

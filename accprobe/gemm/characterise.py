@@ -1,0 +1,238 @@
+"""The twelve questions to a matrix product, in turn: what it computes, where, how surely.
+
+Each experiment asks the callable itself and knows nothing of whose it is. What comes out is a plan for each region of D, held
+against every answer that was kept, against fresh operands and against rivals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.product import product
+from accprobe.gemm import battery, once
+from accprobe.gemm.battery import Answered, Sparse
+from accprobe.gemm.blackbox import Asked, BlackBox, Call
+from accprobe.gemm.doubled import with_doubled
+from accprobe.gemm.fit import fit, within
+from accprobe.gemm.fresh import TOGETHER, Evaluate, Predicted, Proof, on_cpu, prove
+from accprobe.gemm.growth import Growth, NoTree
+from accprobe.gemm.pairs import Ints, Pairs
+from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
+from accprobe.gemm.plans import Plan
+from accprobe.gemm.regions import Alike, Region, alike
+from accprobe.gemm.rivals import Rival, contradicted, rivals, telling
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import Bits
+from accprobe.model.product import ProductModel
+
+DOTS = 1536
+"""Dot products of a battery."""
+
+MORE = 4
+"""Batteries that are drawn in search of dot products on which a rival differs."""
+
+MOST_REGIONS = 4
+LEAST_REGION = 8
+"""Elements of a region that is asked on its own."""
+
+Tell = Callable[[str, float], None]
+"""An experiment's name, and how much of it is done, from 0 to 1."""
+
+
+@dataclass
+class Found:
+    """What was found of one region. plan: None where there is no tree, and reason says why.
+
+    once: how often each k is counted. wrong: answers of the battery that the plan does not explain, of `answers`.
+    """
+
+    region: Region
+    once: Ints
+    plan: Plan | None = None
+    reason: str = ""
+    wrong: int = 0
+    answers: int = 0
+    tried: int = 0
+    survived: list[Rival] = field(default_factory=list)
+
+    @property
+    def model(self) -> ProductModel | None:
+        return None if self.plan is None else self.plan.model()
+
+
+@dataclass
+class Outcome:
+    """Everything that was found of a callable for one shape.
+
+    contradicting: kept answers that no region's plan explains, of `held`. calls, elements: asked in all.
+    """
+
+    spec: Spec
+    alike: Alike
+    found: list[Found] = field(default_factory=list)
+    proof: Proof = field(default_factory=Proof)
+    held: int = 0
+    contradicting: int = 0
+    calls: int = 0
+    elements: int = 0
+    seed: int = 0
+
+    @property
+    def main(self) -> Found:
+        return self.found[0]
+
+    @property
+    def explained(self) -> bool:
+        """Whether every element of D has a plan that nothing speaks against."""
+        covered = sum(found.region.elements for found in self.found if found.plan is not None)
+        return (
+            covered == self.spec.m * self.spec.n
+            and not any(found.wrong for found in self.found)
+            and not self.contradicting
+            and not self.proof.wrong
+            and self.proof.elements > 0
+        )
+
+
+def characterise(
+    box: BlackBox, elements: int = 1 << 18, seed: int = 0, evaluate: Evaluate = on_cpu, tell: Tell = lambda name, part: None
+) -> Outcome:
+    """Asks a callable, and proves what it finds on so many fresh elements. Raises AccprobeError where it is no matrix product."""
+    asked = Asked(box)
+    spec = box.spec
+    tell("contract", 0)
+    outcome = Outcome(spec, alike(asked, seed), seed=seed)
+    for number, region in enumerate(outcome.alike.regions[:MOST_REGIONS]):
+        if number and region.rows.size * region.columns.size < LEAST_REGION:
+            continue
+        outcome.found.append(_of_region(asked, region, seed, tell))
+    parts = [Predicted(x.model, x.region.rows, x.region.columns) for x in outcome.found if x.model is not None]
+    tell("held against all answers", 0)
+    for part in parts:
+        if part.model.is_ordered:
+            _hold(outcome, asked.kept, part)
+    if parts and not outcome.contradicting:
+        outcome.proof = prove(asked, parts, elements, seed, evaluate, lambda n: tell("fresh operands", n / elements))
+    outcome.calls, outcome.elements = asked.calls, asked.elements
+    return outcome
+
+
+def _of_region(asked: Asked, region: Region, seed: int, tell: Tell) -> Found:
+    rows, columns = region.rows, region.columns
+    tell("every k once", 0)
+    found = Found(region, once.counts(asked, rows, columns))
+    leaves, doubled = np.flatnonzero(found.once == 1), np.flatnonzero(found.once == 2)
+    if len(leaves) + len(doubled) != np.count_nonzero(found.once):
+        found.reason = f"product {int(np.argmax(found.once))} is counted {int(found.once.max())} times"
+        return found
+    try:
+        tell("order", 0)
+        tree = _tree(asked, region, leaves, doubled)
+        tell("bits and rounding", 0)
+        _fit(asked, found, tree, seed)
+        tell("rivals", 0)
+        _contest(asked, found, seed)
+    except NoTree as e:
+        found.reason = str(e)
+    return found
+
+
+def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints) -> Groups | Merging:
+    if asked.spec.a.is_integer:
+        return tuple((int(k),) for k in np.sort(np.concatenate([leaves, doubled])))
+    pairs = Pairs(asked, region.rows, region.columns, leaves)
+    tree = taken_apart(Growth(pairs.sizes, leaves).tree())
+    return with_doubled(tree, doubled) if len(doubled) else tree
+
+
+def places(tree: Groups | Merging) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """k of some sums, in the order in which they follow one another: of the first chain, and of some."""
+    chains = list(every_chain(tree))
+    some = sorted({0, 1, 2, len(chains) // 2, len(chains) - 1} & set(range(len(chains))))
+    of_chains = [_of_chain(chains[i]) for i in some]
+    return of_chains[0], [place for of_chain in of_chains for place in of_chain]
+
+
+def _of_chain(chain: Groups) -> list[tuple[int, ...]]:
+    n = len(chain)
+    return [chain[i] for i in sorted({0, 1, 2, 3, n // 2, n - 2, n - 1} & set(range(n)))]
+
+
+def _fit(asked: Asked, found: Found, tree: Groups | Merging, seed: int) -> None:
+    spec, region = asked.spec, found.region
+    first, some = places(tree)
+    inner = battery.ask(asked, battery.drawn(spec, first, DOTS, seed + 1), region.rows, region.columns)
+    outer = battery.ask(asked, battery.drawn(spec, some, DOTS, seed + 2), region.rows, region.columns)
+    every = _joined([inner, outer])
+    fitted = fit(spec, tree, every, within(every, {k for group in first for k in group}))
+    found.plan, found.wrong, found.answers = fitted.plan, fitted.wrong, fitted.answers
+    found.reason = f"{fitted.wrong} of {fitted.answers} dot products of a few terms have no explanation" if fitted.wrong else ""
+    _answers[id(found)] = [every]
+
+
+_answers: dict[int, list[Answered]] = {}
+
+
+def _contest(asked: Asked, found: Found, seed: int) -> None:
+    """Each rival is contradicted by an answer that is there, or by one to dot products on which it differs."""
+    plan, answers = found.plan, _answers.pop(id(found))
+    if plan is None or found.wrong:
+        return
+    _, some = places(plan.tree)
+    for number, rival in enumerate(rivals(plan)):
+        found.tried += 1
+        if contradicted(rival.plan, answers):
+            continue
+        if not _ask_about(asked, found, plan, rival, some, answers, seed + 100 * (number + 1)):
+            found.survived.append(rival)
+        if found.wrong:
+            return
+
+
+def _ask_about(
+    asked: Asked, found: Found, plan: Plan, rival: Rival, some: Sequence[tuple[int, ...]], answers: list[Answered], seed: int
+) -> bool:
+    """Whether dot products were found and asked that contradict the rival."""
+    for attempt in range(MORE):
+        dots = battery.drawn(asked.spec, some, DOTS, seed + attempt)
+        try:
+            differing = telling(plan, rival.plan, dots)
+        except AccprobeError:
+            return True
+        if len(differing):
+            new = battery.ask(asked, differing, found.region.rows, found.region.columns)
+            answers.append(new)
+            found.answers += len(new)
+            found.wrong += int(np.count_nonzero(battery.predicted(plan.model(), new.dots) != new.d))
+            return True
+    return False
+
+
+def _joined(several: Sequence[Answered]) -> Answered:
+    columns = (np.concatenate([getattr(x.dots, name) for x in several]) for name in ("ks", "a", "b"))
+    return Answered(Sparse(*columns), np.concatenate([x.d for x in several]))
+
+
+def _hold(outcome: Outcome, calls: Sequence[Call], part: Predicted) -> None:
+    """The kept calls against the plan of some of their elements, those of one shape together."""
+    alike: dict[tuple[int, int], list[tuple[Bits, Bits, Bits]]] = {}
+    for call in calls:
+        rows, columns = np.isin(call.rows, part.rows), np.isin(call.columns, part.columns)
+        words = call.a[rows], call.b[columns], call.d[np.ix_(rows, columns)]
+        alike.setdefault(words[2].shape, []).append(words)
+    for several in alike.values():
+        count = max(1, TOGETHER // max(1, several[0][2].size))
+        for start in range(0, len(several), count):
+            a, b, got = (np.stack(each) for each in zip(*several[start : start + count], strict=True))
+            outcome.held += got.size
+            if got.size:
+                outcome.contradicting += int(np.count_nonzero(product(part.model, a, b) != got))
+
+
+def at_shape(spec: Spec, m: int) -> Spec:
+    """The same with another M."""
+    return replace(spec, m=m)

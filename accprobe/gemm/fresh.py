@@ -1,0 +1,185 @@
+"""Random operands of whole products, of several kinds, and what the plan makes of them held against what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from accprobe.evaluate.product import ScaleWords, outcomes, product
+from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.pairs import Ints
+from accprobe.gemm.regions import normal
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import Bits, Format
+from accprobe.model.product import ProductModel
+
+KINDS = ("normal", "wide", "one sign", "cancelling", "sparse")
+MOST_SHOWN = 4
+TOGETHER = 1 << 12
+"""Elements that are predicted at once: several calls of a small product."""
+
+UNORDERED = 1 << 12
+"""Elements of a call whose every order is tried, where partial sums are added in any."""
+
+Evaluate = Callable[[ProductModel, Bits, Bits, "ScaleWords | None"], Bits]
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """An element that is not as predicted."""
+
+    kind: str
+    row: int
+    column: int
+    got: int
+    expected: int
+
+
+@dataclass
+class Proof:
+    """Fresh elements compared, those that differ, and the first of them."""
+
+    elements: int = 0
+    wrong: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    first: list[Wrong] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A model for some rows and columns of D."""
+
+    model: ProductModel
+    rows: Ints
+    columns: Ints
+
+
+def on_cpu(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> Bits:
+    return product(model, a, b, scales=scales)
+
+
+def prove(
+    asked: Asked,
+    parts: Sequence[Predicted],
+    elements: int,
+    seed: int,
+    evaluate: Evaluate = on_cpu,
+    tell: Callable[[int], None] = lambda done: None,
+) -> Proof:
+    """Products of fresh operands until so many elements are compared."""
+    proof, rng = Proof(), np.random.default_rng((seed, 0xF5E5))
+    several = max(1, TOGETHER // sum(len(part.rows) * len(part.columns) for part in parts))
+    for kind in _in_turn():
+        calls = []
+        for _ in range(several):
+            a, b, scales = drawn(asked.spec, kind, rng)
+            calls.append((a, b, asked.product(a, b, scales, keep=False), scales))
+        for part in parts:
+            left = max(1, elements - proof.elements)
+            rows = part.rows
+            if len(rows) * len(part.columns) > left:
+                rows = np.sort(rng.permutation(rows)[: max(1, left // len(part.columns))])
+            if several > 1 and asked.spec.scale is None and part.model.is_ordered:
+                _compare_together(proof, kind, part, rows, calls)
+            else:
+                for a, b, d, scales in calls:
+                    _compare(proof, kind, part, rows, (a, b, d), _of(scales, rows, part.columns), evaluate)
+        tell(proof.elements)
+        if proof.elements >= elements:
+            return proof
+    return proof
+
+
+def _compare_together(proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[tuple[Bits, Bits, Bits, object]]) -> None:
+    """Several small calls at once."""
+    a, b = (np.stack([call[i][lines] for call in calls]) for i, lines in ((0, rows), (1, part.columns)))  # type: ignore[index]
+    got = np.stack([call[2][np.ix_(rows, part.columns)] for call in calls])
+    _count(proof, kind, got, product(part.model, a, b), rows, part.columns)
+
+
+def _in_turn() -> Iterator[str]:
+    while True:
+        yield from KINDS
+
+
+def _of(scales: ScaleWords | None, rows: Ints, columns: Ints) -> ScaleWords | None:
+    if scales is None:
+        return None
+    a, b = scales
+    return ScaleWords(a if len(a) == 1 else a[rows], b if b.shape[1] == 1 else b[:, columns])
+
+
+def _compare(
+    proof: Proof, kind: str, part: Predicted, rows: Ints, words: tuple[Bits, Bits, Bits], scales: ScaleWords | None, evaluate: Evaluate
+) -> None:
+    a, b, d = words
+    columns = part.columns
+    if not part.model.is_ordered:
+        rows = rows[: max(1, UNORDERED // len(columns))]
+        got = d[np.ix_(rows, columns)]
+        expected = outcomes(part.model, a[rows], b[columns])
+        expected = np.where((expected == got).any(axis=0), got, expected[0])
+    else:
+        whole = len(rows) == len(a) and len(columns) == len(b)
+        got = d if whole else d[np.ix_(rows, columns)]
+        expected = evaluate(part.model, a if whole else a[rows], b if whole else b[columns], scales)
+    _count(proof, kind, got, expected, rows, columns)
+
+
+def _count(proof: Proof, kind: str, got: Bits, expected: Bits, rows: Ints, columns: Ints) -> None:
+    differ = got != expected
+    proof.elements += got.size
+    proof.kinds[kind] = proof.kinds.get(kind, 0) + got.size
+    count = int(np.count_nonzero(differ))
+    proof.wrong += count
+    for place in map(tuple, np.argwhere(differ)[: MOST_SHOWN - len(proof.first)] if count else ()):
+        y, x = place[-2:]
+        proof.first.append(Wrong(kind, int(rows[y]), int(columns[x]), int(got[place]), int(expected[place])))
+
+
+def drawn(spec: Spec, kind: str, rng: np.random.Generator) -> tuple[Bits, Bits, ScaleWords | None]:
+    """A [M, K], B [N, K] and scales of a kind."""
+    a, b = (_lines(fmt, (lines, spec.k), kind, rng) for fmt, lines in ((spec.a, spec.m), (spec.b, spec.n)))
+    if kind == "cancelling" and spec.k > 1:
+        half = spec.k // 2
+        places = rng.permutation(spec.k)
+        first, second = places[:half], places[half : 2 * half]
+        if spec.a.is_float:
+            a[:, second] = a[:, first] ^ spec.a.dtype.type(spec.a.sign_bit)
+            near = rng.random((spec.n, half)) < 0.9
+            b[:, second] = np.where(near, b[:, first], b[:, second])
+    return a, b, scale_words(spec, rng)
+
+
+def _lines(fmt: Format, shape: tuple[int, int], kind: str, rng: np.random.Generator) -> Bits:
+    patterns = normal(fmt, shape, rng)
+    if fmt.is_integer:
+        return patterns
+    if kind == "one sign":
+        return patterns & fmt.dtype.type(fmt.sign_bit - 1)
+    if kind == "wide":
+        reach = 8 if fmt.exponent_bits == 8 else 3
+        values = fmt.values(patterns) * np.exp2(rng.integers(-reach, reach + 1, shape))
+        return np.clip(values, -(2.0**8), 2.0**8).astype(fmt.ml_dtype or np.float32).view(fmt.dtype)
+    if kind == "sparse":
+        patterns[rng.random(shape) < 0.9] = 0
+    return patterns
+
+
+def scale_words(spec: Spec, rng: np.random.Generator) -> ScaleWords | None:
+    """Scales that are no powers of two."""
+    if spec.scale is None:
+        return None
+    blocks = -(-spec.k // 128)
+    shapes = {
+        "tensor": ((1, 1), (1, 1)),
+        "row": ((spec.m, 1), (1, spec.n)),
+        "1x128": ((spec.m, blocks), (blocks, spec.n)),
+        "128x128": ((spec.m, blocks), (blocks, -(-spec.n // 128))),
+    }
+    a, b = (rng.uniform(0.5, 2.0, shape).astype(np.float32) for shape in shapes[spec.scale])
+    if spec.scale == "128x128":
+        b = np.repeat(b, 128, axis=1)[:, : spec.n]
+    return ScaleWords(a, b)

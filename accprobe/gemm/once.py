@@ -1,0 +1,40 @@
+"""Is every product counted once? Ones at one k alone, for every k."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from accprobe.errors import AccprobeError
+from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.pairs import Ints
+from accprobe.gemm.units import power
+
+
+def counts(asked: Asked, rows: Ints, columns: Ints) -> Ints:
+    """How often each k is counted, [K]. Raises AccprobeError where the result is no number of products.
+
+    Element (i, j) has ones at one k: rows share runs of as many k as there are columns, a column one of each run.
+    """
+    spec = asked.spec
+    found = np.empty(spec.k, np.float64)
+    one_a, one_b = (1, 1) if spec.a.is_integer else (power(spec.a, 0), power(spec.b, 0))
+    width = len(columns)
+    for start in range(0, spec.k, width * len(rows)):
+        a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+        stop = min(start + width * len(rows), spec.k)
+        ks = np.arange(start, stop)
+        y, x = (ks - start) // width, (ks - start) % width
+        a[rows[y], ks] = one_a
+        b[columns[x], ks] = one_b
+        d = asked.product(a, b)[rows[y], columns[x]]
+        found[start:stop] = spec.out.integers(d) if spec.out.is_integer else spec.out.values(d)
+    whole = np.round(found)
+    if not np.array_equal(found, whole) or (found < 0).any():
+        wrong = int(np.flatnonzero(~(found == whole) | (found < 0))[0])
+        raise AccprobeError(
+            f"of ones at k = {wrong} alone the result is {found[wrong]:g}: this is no product of two matrices"
+            " (scales, an activation or another order of the operands?)"
+        )
+    if not whole.any():
+        raise AccprobeError("the result is 0 whichever k has ones: this is no product of two matrices")
+    return whole.astype(np.int64)

@@ -1,0 +1,104 @@
+"""Which products are added to one another first: the question of FPRev, of many pairs in one call.
+
+A row has one large product, at i, a column a large negative one, at j, and everything else is a unit. What of the units comes
+out is what joins only after the two have cancelled: all but the smallest part of the tree that has both (Xie et al., FPRev,
+ATC'25, whose one pair a call is one element here).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.units import Units, counted, power, units
+from accprobe.isa.formats import Bits
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Pairs:
+    """Sizes of the smallest parts of the tree that have both of two products.
+
+    rows, columns: those of D that are asked. leaves: k that are counted once.
+    """
+
+    def __init__(self, asked: Asked, rows: Ints, columns: Ints, leaves: Ints) -> None:
+        self._asked, self._rows, self._columns = asked, rows, columns
+        self._units, self.leaves = units(asked.spec), leaves
+        self._is_leaf = np.zeros(asked.spec.k, bool)
+        self._is_leaf[leaves] = True
+
+    def sizes(self, i: Ints, j: Ints) -> Floats:
+        """[len(i), len(j)]: products in the smallest part that has both, 1 where they are one. As measured: see `is_whole`."""
+        found = np.empty((len(i), len(j)))
+        height = len(self._rows)
+        if len(self.leaves) > self._units.most:
+            height = min(height, self._units.most // 2)
+        for top in range(0, len(i), height):
+            for left in range(0, len(j), len(self._columns)):
+                y, x = slice(top, top + height), slice(left, left + len(self._columns))
+                found[y, x] = self._together(i[y], j[x])
+        found[i[:, None] == j[None, :]] = 1
+        return found
+
+    def _together(self, i: Ints, j: Ints) -> Floats:
+        both = np.intersect1d(i, j)
+        windows = list(self._windows(both))
+        survivors = sum((self._survivors(i, j, window) for window in windows), np.zeros((len(i), len(j))))
+        if len(windows) > 1 and len(both):
+            survivors -= (len(windows) - 1) * self._survivors(i, j, both)
+        return np.asarray(len(self.leaves) - survivors)
+
+    def _windows(self, both: Ints) -> Iterator[Ints]:
+        if len(self.leaves) <= self._units.most:
+            yield self.leaves
+            return
+        others = np.setdiff1d(self.leaves, both)
+        size = self._units.most - len(both)
+        for start in range(0, len(others), size):
+            yield np.union1d(others[start : start + size], both)
+
+    def _survivors(self, i: Ints, j: Ints, window: Ints) -> Floats:
+        spec, each = self._asked.spec, self._units
+        counts = np.zeros(spec.k, bool)
+        counts[window] = True
+        a = _lines(spec.m, spec.k, spec.a.dtype, counts, power(spec.a, each.a))
+        b = _lines(spec.n, spec.k, spec.b.dtype, counts, power(spec.b, each.b))
+        # What is large in one line needs a unit in all lines of the other matrix, also where it is not counted.
+        a[:, j] = power(spec.a, each.a)
+        b[:, i] = power(spec.b, each.b)
+        a[:, np.setdiff1d(i, window)] = 0
+        b[:, np.setdiff1d(j, window)] = 0
+        a[:, np.intersect1d(j, np.setdiff1d(i, window))] = power(spec.a, each.a)
+        y, x = _spread(self._rows, len(i)), _spread(self._columns, len(j))
+        a[self._rows, i[y]] = power(spec.a, each.a + each.far)
+        b[self._columns, j[x]] = power(spec.b, each.b + each.far, negative=True)
+        d = self._asked.product(a, b)
+        return counted(d[np.ix_(self._rows[: len(i)], self._columns[: len(j)])], spec, each)
+
+
+def _lines(lines: int, k: int, dtype: np.dtype[np.unsignedinteger], counts: NDArray[np.bool_], unit: int) -> Bits:
+    return np.broadcast_to(np.where(counts, dtype.type(unit), dtype.type(0)), (lines, k)).copy()
+
+
+def _spread(lines: Ints, count: int) -> Ints:
+    """Which of `count` questions each line has: those beyond the last have the last."""
+    return np.minimum(np.arange(len(lines)), count - 1)
+
+
+def is_whole(sizes: Floats, leaves: int) -> bool:
+    """Whether these are numbers of products at all."""
+    return bool(np.all((sizes >= 1) & (sizes <= leaves) & (sizes == np.round(sizes))))
+
+
+def reach(each: Units) -> int:
+    """Fraction bits of an accumulator beside which a unit is lost."""
+    return each.far - 1
+
+
+def sorted_ks(ks: Sequence[int]) -> Ints:
+    return np.array(sorted(ks), np.int64)

@@ -1,0 +1,132 @@
+"""From the tree as it grew to chains and how they are merged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from accprobe.gemm.growth import Grown, NoTree
+from accprobe.model.product import Chain, Nested
+
+Groups = tuple[tuple[int, ...], ...]
+"""The k of each fused sum of a chain, in turn."""
+
+
+@dataclass(frozen=True)
+class Merging:
+    """Parts that are added two at a time, in the order that `nested` says."""
+
+    parts: tuple[Groups | Merging, ...]
+    nested: Nested
+
+    def flat(self) -> Merging:
+        """All chains below as parts of their own."""
+        parts: list[Groups] = []
+
+        def number(part: Groups | Merging) -> Nested:
+            if not isinstance(part, Merging):
+                parts.append(part)
+                return len(parts) - 1
+            return renumbered(part.nested, [number(x) for x in part.parts])
+
+        whole = number(self)
+        by_start = sorted(range(len(parts)), key=lambda i: min(parts[i][0]))
+        place = [by_start.index(i) for i in range(len(parts))]
+        return Merging(tuple(parts[i] for i in by_start), renumbered(whole, place))
+
+
+def renumbered(nested: Nested, numbers: Sequence[Nested]) -> Nested:
+    return numbers[nested] if isinstance(nested, int) else tuple(renumbered(x, numbers) for x in nested)
+
+
+def taken_apart(grown: Grown) -> Groups | Merging:
+    """The chain, or the merged parts, that a tree is. Raises NoTree where three results of sums meet in one."""
+    leaves = 0
+    while leaves < len(grown.joins) and all(isinstance(x, int) for x in grown.joins[leaves]):
+        leaves += 1
+    chain: Groups = _groups(grown.first, [tuple(x for x in join if isinstance(x, int)) for join in grown.joins[:leaves]])
+    later: list[Groups | Merging] = []
+    for join in grown.joins[leaves:]:
+        if len(join) != 1:
+            raise NoTree(f"{len(join)} results of sums are added to another in one sum, beside product {grown.first}")
+        later.append(((join[0],),) if isinstance(join[0], int) else taken_apart(join[0]))
+    if not later:
+        return chain
+    # Chunks of one slice come first: chains that are added to the first one; whatever is merged before is another slice.
+    chunks = next((i for i, part in enumerate(later) if isinstance(part, Merging)), len(later))
+    parts: list[Groups | Merging] = [chain, *later[:chunks]]
+    if later[chunks:]:
+        first = _forward(parts) if chunks else chain
+        parts = [first, *later[chunks:]]
+    return _forward(parts)
+
+
+def _forward(parts: Sequence[Groups | Merging]) -> Merging:
+    nested: Nested = 0
+    for i in range(1, len(parts)):
+        nested = (nested, i)
+    return Merging(tuple(parts), nested)
+
+
+def _groups(first: int, joins: Sequence[tuple[int, ...]]) -> Groups:
+    """The first sum adds the first product and what joins it; unless products come one at a time."""
+    if all(len(join) == 1 for join in joins):
+        return ((first,), *joins)
+    return (tuple(sorted((first, *joins[0]))), *(tuple(sorted(join)) for join in joins[1:]))
+
+
+def every_chain(part: Groups | Merging) -> Iterator[Groups]:
+    if isinstance(part, Merging):
+        for x in part.parts:
+            yield from every_chain(x)
+    else:
+        yield part
+
+
+def width(part: Groups | Merging) -> int:
+    """Products of a fused sum: as many as the most common sum has, of those that are largest where there are few."""
+    counts = Counter(len(group) for chain in every_chain(part) for group in chain)
+    return max(counts, key=lambda size: (counts[size] * size, size))
+
+
+def as_chain(groups: Groups, products: int) -> Chain:
+    """The chain as its pattern. Raises NoTree where a sum has more products than `products`."""
+    if any(len(group) > products for group in groups):
+        raise NoTree(f"sums of {products} products, and one of {max(map(len, groups))}, starting with product {groups[0][0]}")
+    start, stop = min(map(min, groups)), max(map(max, groups)) + 1
+    for sums in (1, 2, 3, 4, 6, 8, 16, 32):
+        for whole in (groups[0], groups[1] if len(groups) > 1 else groups[0]):
+            found = _repeating(groups, products, sums, start, stop, whole)
+            if found is not None:
+                return found
+    beyond = stop - start
+    pattern = [k - start for group in groups for k in (*group, *[start + beyond] * (products - len(group)))]
+    return Chain(start, stop, tuple(pattern), period=beyond + 1)
+
+
+def _repeating(groups: Groups, products: int, sums: int, start: int, stop: int, second: tuple[int, ...]) -> Chain | None:
+    """The chain that repeats after so many sums, if it is these groups; where the first is short, told by the second."""
+    shift = 0
+    model = groups
+    if second is not groups[0]:
+        model = groups[1:]
+    head = model[:sums]
+    if any(len(group) < products for group in head):
+        return None
+    flat = [k for group in head for k in group]
+    period = model[sums][0] - model[0][0] if len(model) > sums else max(flat) - min(flat) + 1
+    if period <= 0:
+        return None
+    if second is not groups[0]:
+        shift = min(flat) - period * 1 - start if sums == 1 else 0
+    base = start + shift
+    pattern = tuple(k - (min(flat) if second is not groups[0] else base) for k in flat)
+    chain = Chain(start, stop, pattern, 0 if period == len(pattern) else period, shift)
+    return chain if groups_of(chain, products) == groups else None
+
+
+def groups_of(chain: Chain, products: int) -> Groups:
+    """The k of each sum of a chain, in turn."""
+    ks = chain.ks().reshape(-1, products).tolist()
+    return tuple(found for group in ks if (found := tuple(sorted(k for k in group if k >= 0))))

@@ -1,0 +1,96 @@
+"""Models of a product from its tree: which sums are chunks and which slices, in what formats partial sums are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from accprobe.gemm.parts import Groups, Merging, as_chain, width
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS, Format
+from accprobe.model.product import Merged, Nested, Node, Order, ProductModel, addition, nested
+from accprobe.model.tree import DotModel, Rounding
+
+LEAST_SLICE = 512
+"""Chains of more products than these that are added up are slices; shorter ones, chunks that are promoted."""
+
+MOST_SLICES = 8
+
+SMALL = ("bf16", "f16")
+"""Formats below f32 that partial sums are kept in."""
+
+ROUNDINGS: tuple[Rounding, ...] = ("RNE", "RZ")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A product's tree, and what is not told by the tree.
+
+    kept: the format that the outermost partial sums are rounded to before they are added (None: as they are); running: that
+    of the sum of them.
+    """
+
+    spec: Spec
+    tree: Groups | Merging
+    step: DotModel
+    kept: Format | None = None
+    running: Format = FORMATS["f32"]
+    sum_rounding: Rounding = "RNE"
+    result_rounding: Rounding = "RNE"
+
+    def model(self) -> ProductModel:
+        node = self._node(self.tree, outermost=True)
+        spec = self.spec
+        return ProductModel(spec.a, spec.b, spec.k, self.step, node, spec.out, self.result_rounding)
+
+    def _node(self, part: Groups | Merging, outermost: bool = False) -> Node:
+        if not isinstance(part, Merging):
+            return as_chain(part, self.step.products)
+        parts = tuple(self._node(x) for x in part.parts)
+        integer = FORMATS["s32"] if self.spec.out.is_integer else None
+        inner = FORMATS["f64"] if self.step.root.arithmetic.result.name == "f64" else FORMATS["f32"]
+        add = addition(integer or (self.running if outermost and self.running.name != "f32" else inner), self.sum_rounding)
+        return Merged(parts, named(part.nested, len(parts)), add, self.kept if outermost else None)
+
+
+def named(order: Nested, parts: int) -> Order | Nested:
+    """The name of an order, where it has one: the sum of two does not depend on which is first."""
+    for name in ("forward", "backward", "tree"):
+        if same_order(nested(name, parts), order):
+            return name
+    return order
+
+
+def same_order(x: Nested, y: Nested) -> bool:
+    if isinstance(x, int) or isinstance(y, int):
+        return x == y
+    if len(x) != len(y):
+        return False
+    return all(map(same_order, x, y)) or (len(x) == 2 and same_order(x[0], y[1]) and same_order(x[1], y[0]))
+
+
+def readings(tree: Groups | Merging) -> Iterator[Groups | Merging]:
+    """What may be chunks of slices, or slices: as the tree has it, and where there are few chains, each for itself."""
+    yield tree
+    if isinstance(tree, Merging):
+        flat = tree.flat()
+        if flat != tree and len(flat.parts) <= MOST_SLICES:
+            yield flat
+
+
+def alternatives(plan: Plan) -> Iterator[tuple[str, str, Plan]]:
+    """Plans that differ in one respect: the finding's name, how, and the plan."""
+    if isinstance(plan.tree, Merging):
+        f32 = FORMATS["f32"]
+        for kept, running in ((None, f32), *((FORMATS[name], sums) for name in SMALL for sums in (f32, FORMATS[name]))):
+            if (kept, running) != (plan.kept, plan.running):
+                how = f"{kept or f32} partial sums, added in {running}"
+                yield "partial_format", how, replace(plan, kept=kept, running=running)
+        for rounding in ROUNDINGS:
+            if rounding != plan.sum_rounding:
+                yield "promotion_rounding", rounding, replace(plan, sum_rounding=rounding)
+    last = plan.running if isinstance(plan.tree, Merging) else plan.step.root.arithmetic.result
+    if plan.spec.out.is_float and plan.spec.out is not last:
+        for rounding in ROUNDINGS:
+            if rounding != plan.result_rounding:
+                yield "result_rounding", rounding, replace(plan, result_rounding=rounding)

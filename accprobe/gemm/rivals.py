@@ -1,0 +1,98 @@
+"""Plans beside the one that was found. Each must be contradicted by some answer; one that is not leaves something open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from accprobe.errors import AccprobeError
+from accprobe.gemm.battery import Answered, Sparse, predicted
+from accprobe.gemm.parts import Groups, Merging
+from accprobe.gemm.plans import Plan, alternatives, same_order
+from accprobe.infer.neighbours.single import rivals as rivals_of_step
+from accprobe.model.product import nested
+
+FIELDS = (
+    "alignment_bits",
+    "alignment_rounding",
+    "result_bits",
+    "result_rounding",
+    "product_exponent",
+    "product_bits",
+    "addend_place",
+)
+"""Fields of the fused sum that are told of a product, and so must be proved."""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A plan that differs in one respect: the finding's name, and how."""
+
+    plan: Plan
+    respect: str
+    how: str
+
+
+def rivals(plan: Plan) -> Iterator[Rival]:
+    """Every plan that differs in one respect."""
+    for rival in rivals_of_step(plan.step, {}):
+        if rival.field in FIELDS:
+            respect = "sum_rounding" if rival.field == "result_rounding" else rival.field
+            yield Rival(replace(plan, step=rival.model), respect, str(rival.deviation))
+    for respect, how, other in alternatives(plan):
+        yield Rival(other, respect, how)
+    yield from _of_the_tree(plan)
+
+
+def _of_the_tree(plan: Plan) -> Iterator[Rival]:
+    tree = plan.tree
+    if not isinstance(tree, Merging):
+        half = len(tree) // 2
+        if half:
+            yield Rival(replace(plan, tree=Merging((tree[:half], tree[half:]), (0, 1))), "split_k", "2 slices")
+        return
+    for order in ("forward", "backward", "tree"):
+        other = nested(order, len(tree.parts))
+        if not same_order(other, tree.nested):
+            yield Rival(replace(plan, tree=replace(tree, nested=other)), "order", f"partial sums {order}")
+    for i, (first, second) in enumerate(zip(tree.parts, tree.parts[1:], strict=False)):
+        for moved in _moved(first, second):
+            parts = (*tree.parts[:i], *moved, *tree.parts[i + 2 :])
+            yield Rival(replace(plan, tree=replace(tree, parts=parts)), "slice_sizes", f"border {i} one sum further")
+            break
+        if i >= 2:
+            break
+    first, second = tree.parts[:2]
+    if not isinstance(first, Merging) and not isinstance(second, Merging) and len(tree.parts) == 2:
+        yield Rival(replace(plan, tree=(*first, *second)), "promote_every", "never")
+
+
+def _moved(first: Groups | Merging, second: Groups | Merging) -> Iterator[tuple[Groups, Groups]]:
+    """The two with one fused sum more in the first, or in the second."""
+    if isinstance(first, Merging) or isinstance(second, Merging):
+        return
+    if len(second) > 1:
+        yield (*first, second[0]), second[1:]
+    if len(first) > 1:
+        yield first[:-1], (first[-1], *second)
+
+
+def contradicted(plan: Plan, answers: Sequence[Answered]) -> bool:
+    """Whether some answer is not the plan's; also where it cannot be evaluated."""
+    for answered in answers:
+        if not len(answered):
+            continue
+        try:
+            if (predicted(plan.model(), answered.dots) != answered.d).any():
+                return True
+        except AccprobeError:
+            return True
+    return False
+
+
+def telling(plan: Plan, rival: Plan, dots: Sparse) -> Sparse:
+    """Those of the dot products on which the two differ."""
+    mine, other = (predicted(each.model(), dots) for each in (plan, rival))
+    return dots[np.flatnonzero(mine != other)]

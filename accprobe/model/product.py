@@ -1,0 +1,228 @@
+"""What a whole matrix product computes: which sums of which k, in which order, make one element of D.
+
+A tree of K, written compactly. Its leaves are chains: one accumulator that takes products in turn, so many a fused sum, as a
+chain of instructions does. Chains are merged: chunks that are promoted into an f32 sum, slices of K whose partial sums are
+added up, in whatever order and format. The result is scaled and rounded once.
+
+Promotion: DeepSeek-V3 (arXiv 2412.19437, section 3.3.2). Trees of whole products: Xie et al., FPRev (ATC'25).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.errors import AccprobeError
+from accprobe.isa.families import MMA_SYNC
+from accprobe.isa.formats import FORMATS, Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import (
+    Addend,
+    Arithmetic,
+    DotModel,
+    FloatArithmetic,
+    FusedSum,
+    IntegerArithmetic,
+    Product,
+    Rounding,
+)
+
+Order = Literal["forward", "backward", "tree", "unordered"]
+Nested = int | tuple["Nested", ...]
+"""Parts by their numbers: ((0, 1), 2) adds 0 and 1 first."""
+
+ScaleOf = Literal["tensor", "row", "1x128", "128x128"]
+Scaling = Literal["product of scales", "a then b", "b then a"]
+"""How two scales are applied: RNE(sa·sb) first, or one after the other."""
+
+NOBODY = -1
+"""Stands for k where a fused sum has a product fewer."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One accumulator that takes the products from `start` to `stop`, in turn.
+
+    Which k come in turn repeats every `period` products: start + shift + i·period + p for each p of `pattern`. What would lie
+    before `start` or from `stop` on is left out.
+    """
+
+    start: int
+    stop: int
+    pattern: tuple[int, ...]
+    period: int = 0
+    shift: int = 0
+
+    @cached_property
+    def repeat(self) -> int:
+        return self.period or len(self.pattern)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether k comes as it is."""
+        return not self.shift and not self.period and self.pattern == tuple(range(len(self.pattern)))
+
+    def ks(self) -> NDArray[np.intp]:
+        """k in the order in which they are taken, NOBODY where one is left out."""
+        first = self.start + self.shift
+        turns = -(-(self.stop - first) // self.repeat)
+        every = (first + self.repeat * np.arange(turns)[:, None] + np.array(self.pattern)).reshape(-1)
+        every[(every < self.start) | (every >= self.stop)] = NOBODY
+        return every
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Sums that are added to one another, two at a time.
+
+    kept: the format that each part is rounded to (to nearest, ties to even) before it is added, None: as it is.
+    arithmetic: of each addition.
+    """
+
+    parts: tuple[Node, ...]
+    order: Order | Nested
+    arithmetic: Arithmetic
+    kept: Format | None = None
+
+    @cached_property
+    def nested(self) -> Nested:
+        """The order, spelled out; "unordered" as if it were forward."""
+        return nested(self.order, len(self.parts)) if isinstance(self.order, str) else self.order
+
+
+Node = Chain | Merged
+
+
+def nested(order: Order, parts: int) -> Nested:
+    """The order of that name, spelled out: "tree" adds neighbours, then neighbours of those."""
+    level: list[Nested] = list(range(parts))
+    if order == "tree":
+        while len(level) > 1:
+            pairs = [level[i] if i + 1 == len(level) else (level[i], level[i + 1]) for i in range(0, len(level), 2)]
+            level = pairs
+        return level[0]
+    if order == "backward":
+        level.reverse()
+    found = level[0]
+    for other in level[1:]:
+        found = (found, other)
+    return found
+
+
+@dataclass(frozen=True)
+class Scales:
+    """How the result is scaled. of: what has a scale of its own: the whole matrix, each row of A and column of B, or each block.
+
+    inside: whether each chunk is scaled before it is added (blocks along K always are); fused: by the FMA that adds it.
+    """
+
+    of: ScaleOf
+    how: Scaling = "product of scales"
+    fused: bool = False
+
+    @property
+    def inside(self) -> bool:
+        return "x" in self.of
+
+
+@dataclass(frozen=True)
+class ProductModel:
+    """The arithmetic of a matrix product with K = `k`: D = A·B, every element alike.
+
+    a, b: formats of the operands. step: the fused sum of a chain, of one instruction, whose C is the sum before it.
+    result: format of D; result_bits of it are kept; result_rounding: of the last sum to it.
+    """
+
+    a: Format
+    b: Format
+    k: int
+    step: DotModel
+    tree: Node
+    result: Format
+    result_rounding: Rounding = "RNE"
+    scales: Scales | None = None
+
+    def __post_init__(self) -> None:
+        for chain in self.chains():
+            if len(chain.pattern) % self.step.products:
+                raise AccprobeError(f"a pattern of {len(chain.pattern)} products is no sums of {self.step.products}")
+
+    @cached_property
+    def instruction(self) -> Instruction:
+        """What one step is, in the words of the catalog."""
+        d = self.step.root.arithmetic.result
+        name = f"{self.step.products} products of {self.a} and {self.b} a sum"
+        return Instruction(name, MMA_SYNC, 1, 1, self.step.products, d, self.a, self.b, d)
+
+    def chains(self) -> Iterator[Chain]:
+        """From the first to the last."""
+        return _chains(self.tree)
+
+    @property
+    def is_ordered(self) -> bool:
+        return all(node.order != "unordered" for node in _merged(self.tree))
+
+
+def _chains(node: Node) -> Iterator[Chain]:
+    if isinstance(node, Chain):
+        yield node
+    else:
+        for part in node.parts:
+            yield from _chains(part)
+
+
+def _merged(node: Node) -> Iterator[Merged]:
+    if isinstance(node, Merged):
+        yield node
+        for part in node.parts:
+            yield from _merged(part)
+
+
+def addition(fmt: Format = FORMATS["f32"], rounding: Rounding = "RNE") -> Arithmetic:
+    """An ordinary addition into a format: exact, then rounded once; of integers, wrapped."""
+    if fmt.is_integer:
+        return IntegerArithmetic(fmt, "wrap")
+    return FloatArithmetic(fmt, fmt.mantissa_bits, rounding, None, zero_sign="ieee", nan=fmt.sign_bit - 1)
+
+
+def multiply_add(fmt: Format = FORMATS["f32"], product_bits: int | None = None) -> DotModel:
+    """One product a sum: a fused multiply-add, or where `product_bits` is given, a product that is rounded before it is added."""
+    arithmetic = FloatArithmetic(fmt, fmt.mantissa_bits, "RNE", None, zero_sign="ieee", nan=fmt.sign_bit - 1)
+    if product_bits is not None:
+        arithmetic = replace(arithmetic, product_bits=product_bits, product_rounding="RNE")
+    return DotModel(FusedSum((Addend(), Product(0)), arithmetic))
+
+
+def in_chunks(ks: range, sizes: int | Sequence[int], pattern: tuple[int, ...], arithmetic: Arithmetic) -> Node:
+    """A chain that begins anew after `sizes` products, each chunk added to the sum of those before."""
+    borders = [*range(ks.start, ks.stop, sizes), ks.stop] if isinstance(sizes, int) else _borders(ks, sizes)
+    parts = tuple(Chain(low, high, pattern) for low, high in zip(borders, borders[1:], strict=False))
+    return parts[0] if len(parts) == 1 else Merged(parts, "forward", arithmetic)
+
+
+def _borders(ks: range, sizes: Iterable[int]) -> list[int]:
+    borders = [ks.start]
+    for size in sizes:
+        borders.append(borders[-1] + size)
+    if borders[-1] != ks.stop:
+        raise AccprobeError(f"chunks of {borders[-1] - ks.start} products in all do not make {len(ks)}")
+    return borders
+
+
+def chained(
+    inst: Instruction, model: DotModel, k: int, promote_every: int | None = None, groups: Sequence[Sequence[int]] | None = None
+) -> ProductModel:
+    """Chains of an instruction along K, promoted every so many products into f32 (None: never).
+
+    groups: the k of each instruction in turn, which repeat; without them, as k comes.
+    """
+    pattern = tuple(range(inst.k)) if groups is None else tuple(i for group in groups for i in group)
+    every = k if promote_every is None else promote_every
+    tree = in_chunks(range(k), every, pattern, addition())
+    result = inst.d if promote_every is None else FORMATS["f32"]
+    return ProductModel(inst.a, inst.b, k, model, tree, result)

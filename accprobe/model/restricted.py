@@ -1,0 +1,63 @@
+"""A product's model with few of its K: for operands that are zero everywhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.model.product import NOBODY, Chain, Merged, Nested, Node, ProductModel
+
+Ints = NDArray[np.int64]
+
+
+def restricted(model: ProductModel, used: Ints) -> tuple[ProductModel, Ints]:
+    """The model with the fused sums alone that have one of those k, and which k they have, in the order of the new ones.
+
+    A sum of which every product is zero leaves what it is added to as it is, but for the sign of a zero.
+    """
+    ks: list[int] = []
+    wanted = np.zeros(model.k + 1, bool)
+    wanted[used] = True
+    tree = _node(model.tree, model.step.products, wanted, ks)
+    if tree is None:
+        first = next(model.chains())
+        wanted[first.ks()[first.ks() != NOBODY][0]] = True
+        tree = _node(model.tree, model.step.products, wanted, ks)
+    assert tree is not None
+    return replace(model, k=len(ks), tree=tree), np.array(ks, np.int64)
+
+
+def _node(node: Node, width: int, wanted: NDArray[np.bool_], ks: list[int]) -> Node | None:
+    if isinstance(node, Chain):
+        return _chain(node, width, wanted, ks)
+    parts = [_node(part, width, wanted, ks) for part in node.parts]
+    left = [i for i, part in enumerate(parts) if part is not None]
+    if not left:
+        return None
+    order = node.order
+    if not isinstance(order, str) or order == "tree":
+        order = _without(node.nested, {old: new for new, old in enumerate(left)}) or 0
+    return replace(node, parts=tuple(part for part in parts if part is not None), order=order)
+
+
+def _chain(chain: Chain, width: int, wanted: NDArray[np.bool_], ks: list[int]) -> Chain | None:
+    sums = chain.ks().reshape(-1, width)
+    taken = sums[wanted[sums].any(axis=1)]
+    if not len(taken):
+        return None
+    start = len(ks)
+    ks += [int(k) for k in taken.reshape(-1) if k != NOBODY]
+    beyond = taken.size
+    places = np.cumsum(taken.reshape(-1) != NOBODY) - 1
+    pattern = np.where(taken.reshape(-1) == NOBODY, beyond, places)
+    return Chain(start, len(ks), tuple(pattern.tolist()), period=beyond + 1)
+
+
+def _without(nested: Nested, numbers: dict[int, int]) -> Nested | None:
+    """The order of those parts alone, by their new numbers."""
+    if isinstance(nested, int):
+        return numbers.get(nested)
+    left = tuple(found for part in nested if (found := _without(part, numbers)) is not None)
+    return None if not left else left[0] if len(left) == 1 else left
