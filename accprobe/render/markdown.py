@@ -11,7 +11,7 @@ from accprobe.compare.diff import Diff, generation
 from accprobe.compare.headline import headline
 from accprobe.render.content import changes, details, sass, series, sweeps
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
-from accprobe.render.content.overview import legend, reasons, report_title, summary
+from accprobe.render.content.overview import banner, legend, reasons, report_title, summary
 from accprobe.render.content.phrases import on_one_line, unglued, words
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
@@ -26,9 +26,11 @@ def report_markdown(report: Report, expand: bool = False, every_sweep: bool = Fa
     return _text([*_report(report, expand), *told])
 
 
-def rows_markdown(rows: Iterable[Row]) -> str:
-    """Everything that is known of some instructions."""
-    return _text(line for row in rows for line in _row(row))
+def rows_markdown(report: Report) -> str:
+    """Everything that is known of each instruction."""
+    warning = banner(report)
+    above = [f"**{_plain(warning.text)}**"] if warning else []
+    return _text([*above, *(line for row in report.instructions for line in _row(row))])
 
 
 def diff_markdown(diff: Diff, expand: bool = False) -> str:
@@ -95,7 +97,7 @@ def _sweeps(report: Report) -> Iterator[str]:
 
 
 def _row(row: Row) -> Iterator[str]:
-    yield f"## {_code(row.name)}: {row.status}{f': {_plain(row.reason)}' if row.reason else ''}"
+    yield f"## {_code(row.name)}: {row.status}{f': {_plain(reason)}' if (reason := details.reason(row)) else ''}"
     if proviso := details.proviso(row):
         yield f"**{_plain(proviso)}**"
     if row.lowering:

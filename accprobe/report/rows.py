@@ -26,6 +26,9 @@ Status = Literal["confirmed", "inferred", "unstable", "unverified", "simulated",
 inferred: a model, contradicted or not wholly covered. unstable: the device gave two answers to one question. unverified: no
 model, or the opcode that is expected did not run. simulated: no hardware answered, whatever else holds. skipped: not asked."""
 
+NOT_MEASURED = "a published model; nothing was measured"
+"""The reason of a simulated row of which nothing was tried."""
+
 
 def _read_model(data: object) -> DotModel:
     if isinstance(data, DotModel):

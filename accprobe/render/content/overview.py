@@ -12,7 +12,7 @@ from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.phrases import Phrase, Phrases
 from accprobe.render.content.verification import coverage
 from accprobe.report.report import Report
-from accprobe.report.rows import Row, Status
+from accprobe.report.rows import NOT_MEASURED, Row, Status
 
 FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz at most"}
 """Facts about a device in words; others are written after their names."""
@@ -94,10 +94,10 @@ def legend(rows: list[Row]) -> Iterator[str]:
 
 
 def reasons(rows: Iterable[Row]) -> list[Reason]:
-    """Why rows are not confirmed, those of one status and reason together; that a row is simulated is no news by itself."""
+    """Why rows are not confirmed, those of one status and reason together; what the banner says of all of them is no news."""
     found: dict[tuple[Status, str], list[str]] = {}
     for row in rows:
-        if not row.holds:
+        if not row.holds and row.reason != NOT_MEASURED:
             found.setdefault((row.status, row.reason), []).append(row.name)
     return [Reason(*why, tuple(names)) for why, names in found.items()]
 
