@@ -60,7 +60,7 @@ def report_page(report: Report, plots: bool = True, show: Show = lambda done, to
             columns=columns,
             lines=written,
             counted=_counted(written, show),
-            legend=list(legend(report.measured)),
+            legend=list(legend(report.measured, columns)),
             weak=reasons(report.measured),
             skipped=why_skipped(report),
             charts=charts(report.sweeps) if plots else Charts([], [], []),

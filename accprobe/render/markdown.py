@@ -71,7 +71,7 @@ def _report(report: Report, expand: bool) -> Iterator[str]:
         header = ["instruction", *(on_one_line(HEADERS[name]) for name in columns)]
         table = ((_code(line.pattern), *(_plain(cell.text) for cell in line.phrases(columns))) for line in shown)
         yield _table(header, table)
-    yield from _paragraphs(legend(report.measured))
+    yield from _paragraphs(legend(report.measured, columns))
     if weak := reasons(report.measured):
         yield _list(_plain(why.text) for why in weak)
 

@@ -37,7 +37,7 @@ def of(name: str) -> object:
 
 @pytest.mark.parametrize("form", [lambda report: printed(report_table(report, 160)), report_markdown, report_page])
 def test_a_table_says_which_models_explain_what(form: object) -> None:
-    *_, sentence = legend(B200.measured)
+    *_, sentence = legend(B200.measured, [])
     assert sentence.startswith(
         f"Each published model explains 5,000 words recorded on a B200 {SOURCE}, 0 wrong: mma.sync.m16n8k"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, get_args
 
 from accprobe.model.explained import told_words
@@ -63,9 +63,9 @@ def measured_with(report: Report) -> str:
     return f"accprobe {report.tool.version}{commit}, seed {report.seed}{f'; {versions}' if versions else ''}"
 
 
-def legend(rows: list[Row]) -> Iterator[str]:
-    """What the marks in the table mean, of those that it has; and what vouches for models that were not measured."""
-    every = [text for row in rows for text in cells(row)]
+def legend(rows: list[Row], columns: Sequence[str]) -> Iterator[str]:
+    """What the marks in the columns shown mean, of those that they have; and what vouches for models that were not measured."""
+    every = [getattr(shown, column) for shown in map(cells, rows) for column in columns]
     if any(text.startswith("≥") for text in every):
         yield "≥: a lower bound, the operands' formats reach no further."
     if any(text.startswith("~") for text in every):
