@@ -23,7 +23,8 @@ def recorded() -> list[str]:
 def find(name: str | Path) -> Path | Traversable:
     """The recorded report of that name, else an existing file; a Path is a file. Raises ReportError where there is neither.
 
-    A pipe is refused: one that nobody writes to would be waited for without an end. A file with the name of a recorded report is "./NAME": which of the two is meant does not depend on the folder.
+    A file with the name of a recorded report is "./NAME": which of the two is meant does not depend on the folder. A pipe is
+    refused: one that nobody writes to would be waited for without an end.
     """
     known = recorded()
     if isinstance(name, str) and name in known:

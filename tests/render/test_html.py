@@ -194,7 +194,7 @@ def test_what_is_not_confirmed_is_told_with_its_reason() -> None:
 
 
 def test_a_model_without_findings_is_shown() -> None:
-    text = report_page(fake_report(float_row(WGMMA, 13, {"QGMMA": 1}, findings={})))
+    text = report_page(fake_report(float_row(WGMMA, 13, {"QGMMA": 1}, findings={}, status="inferred")))
     assert "Summation tree" in text
     assert "Findings" not in text
 
