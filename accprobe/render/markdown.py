@@ -162,8 +162,8 @@ def _plain(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Text in backticks, which no table splits; one that has a backtick is escaped instead."""
-    if "`" in text:
+    """Text in backticks, which no table splits; one that has a backtick or a backslash is escaped instead."""
+    if "`" in text or "\\" in text:
         return _plain(text)
     return "`" + " ".join(text.split()).replace("|", r"\|") + "`"
 
