@@ -97,7 +97,7 @@ def _sweeps(report: Report) -> Iterator[str]:
 
 
 def _row(row: Row) -> Iterator[str]:
-    yield f"## {_code(row.name)}: {row.status}{f': {_plain(reason)}' if (reason := details.reason(row)) else ''}"
+    yield f"## {_code(row.name)}: {row.status}{f': {_plain(reason)}' if (reason := details.reason_told(row)) else ''}"
     if proviso := details.proviso(row):
         yield f"**{_plain(proviso)}**"
     if row.lowering:

@@ -114,7 +114,7 @@ def proviso(row: Row) -> str:
     return _PROVISOS.get(row.status, "") if row.model or row.findings else ""
 
 
-def reason(row: Row) -> str:
+def reason_told(row: Row) -> str:
     """Why the row is not confirmed, "" where the report's banner says it of every row."""
     return "" if row.reason == NOT_MEASURED else row.reason
 
