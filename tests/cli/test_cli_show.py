@@ -111,9 +111,21 @@ def test_one_instruction_is_no_run_that_was_cut_short() -> None:
     assert 'id="sweeps"' not in page
 
 
-@pytest.mark.parametrize("arguments", [(), ("--sweeps",), ("wgmma.m64n8k32.f32.e4m3.e4m3",)])
-def test_no_line_ends_in_blanks_where_nobody_looks_at_a_terminal(arguments: tuple[str, ...]) -> None:
-    lines = show("h200", *arguments).stdout.split("\n")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "show h200",
+        "show h200 --sweeps",
+        "show h200 wgmma.m64n8k32.f32.e4m3.e4m3",
+        "diff h200 sim:b200",
+        "list",
+        "list --instructions sm_90a",
+        "doctor",
+    ],
+)
+def test_no_line_ends_in_blanks_where_nobody_looks_at_a_terminal(arguments: str) -> None:
+    lines = CliRunner(env={"COLUMNS": "100"}).invoke(main, arguments.split()).stdout.split("\n")
+    assert len(lines) > 5
     assert lines == [line.rstrip() for line in lines]
 
 
