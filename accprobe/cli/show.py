@@ -79,8 +79,8 @@ def _nearest(name: str, report: Report, instruction: str) -> set[str]:
 
 
 def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None:
-    from accprobe.render.content.overview import report_title
-    from accprobe.render.terminal.console import console, styled_lines
+    from accprobe.render.content.overview import banner, report_title
+    from accprobe.render.terminal.console import console, styled, styled_lines
     from accprobe.render.terminal.details import row_details
     from accprobe.render.terminal.report import report_table
     from accprobe.render.terminal.sweeps import sweep_summary, sweep_tables
@@ -96,6 +96,8 @@ def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None
             all_of_them = sweep_tables(report.sweeps, out.width, expand, simulated) if sweeps else None
             out.print("", all_of_them or sweep_summary(report.sweeps, simulated), sep="\n")
         return
+    if warning := banner(report):
+        out.print(styled(warning), "", sep="\n")
     for i, row in enumerate(report.instructions):
         out.print(*([""] if i else []), row_details(row), sep="\n")
 
@@ -111,7 +113,7 @@ def _text(report: Report, form: str, in_full: bool, expand: bool, sweeps: bool, 
     if form == "markdown":
         from accprobe.render.markdown import report_markdown, rows_markdown
 
-        return rows_markdown(report.instructions) if in_full else report_markdown(report, expand, sweeps)
+        return rows_markdown(report) if in_full else report_markdown(report, expand, sweeps)
     from accprobe.render.data import comma_separated, json_lines
 
     return comma_separated(report) if form == "csv" else json_lines(report)

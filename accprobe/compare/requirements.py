@@ -19,6 +19,8 @@ from accprobe.report.words import value
 _LINE = re.compile(r"(?P<glob>\S+)\s*:\s*(?P<field>\w+)\s*(?P<operator>>=|<=|==|!=|>|<)\s*(?P<wanted>[^\s<>=!].*)")
 _FORM = "write it as 'GLOB: FIELD OPERATOR VALUE', such as 'wgmma.*.e4m3.*: effective_bits >= 13'"
 
+_N = re.compile(r"n\d+(?=k)")
+
 NO_MATCH = "no measured instruction matches"
 NO_VALUE = "no value"
 KEY = "require"
@@ -46,11 +48,12 @@ class Breach:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A requirement with the instructions that break it; `matched` have it or break it."""
+    """A requirement with the instructions that break it; `matched` have it or break it. hint: why none matches, if known."""
 
     requirement: Requirement
     matched: int
     breaches: tuple[Breach, ...]
+    hint: str = ""
 
     @property
     def kept(self) -> bool:
@@ -102,7 +105,20 @@ def check_requirements(report: Report, requirements: Iterable[Requirement]) -> l
 def _outcome(rows: Sequence[Row], requirement: Requirement) -> Outcome:
     matched = [row for row in rows if fnmatchcase(row.name, requirement.glob)]
     breaches = ((row.name, _breach(row, requirement)) for row in matched)
-    return Outcome(requirement, len(matched), tuple(Breach(name, found) for name, found in breaches if found))
+    hint = "" if matched else _other_n(rows, requirement.glob)
+    return Outcome(requirement, len(matched), tuple(Breach(name, found) for name, found in breaches if found), hint)
+
+
+def _other_n(rows: Sequence[Row], glob: str) -> str:
+    """Of a glob whose n alone was not measured: at which n its instructions were, and the glob of the nearest."""
+    asked = _N.search(glob)
+    measured = {row.instruction.n for row in rows if fnmatchcase(row.name, _N.sub("n*", glob))}
+    if asked is None or not measured:
+        return ""
+    n = int(asked[0][1:])
+    nearest_n = min(measured, key=lambda other: abs(other - n))
+    known = " and ".join(map(str, sorted(measured)))
+    return f"measured at n = {known}, not at {n}; the nearest: {_N.sub(f'n{nearest_n}', glob)}"
 
 
 def _breach(row: Row, requirement: Requirement) -> str:

@@ -156,6 +156,8 @@ class Recording:
     @classmethod
     def load(cls, path: Path) -> Recording:
         """The recording in a file. Raises RecordingError."""
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise RecordingError(f"{path} is no regular file; what a pipe has can be read once it is written to one")
         try:
             raw = path.read_bytes()
         except OSError as e:

@@ -44,8 +44,8 @@ Show = Callable[[int, int], None]
 
 
 def report_page(report: Report, plots: bool = True, show: Show = lambda done, total: None) -> str:
-    """The whole report. plots: whether sweeps are drawn."""
-    columns = columns_told(report.measured)
+    """The whole report. plots: whether sweeps are drawn. The status is beside the name: in sight on pages of any width."""
+    columns = sorted(columns_told(report.measured), key=lambda name: name != "status")
     written = lines(report.measured, columns, collapse=False)
     return (
         _environment()
@@ -60,7 +60,7 @@ def report_page(report: Report, plots: bool = True, show: Show = lambda done, to
             columns=columns,
             lines=written,
             counted=_counted(written, show),
-            legend=list(legend(report.measured)),
+            legend=list(legend(report.measured, columns)),
             weak=reasons(report.measured),
             skipped=why_skipped(report),
             charts=charts(report.sweeps) if plots else Charts([], [], []),

@@ -11,7 +11,7 @@ from accprobe.compare.diff import Diff, generation
 from accprobe.compare.headline import headline
 from accprobe.render.content import changes, details, sass, series, sweeps
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
-from accprobe.render.content.overview import legend, reasons, report_title, summary
+from accprobe.render.content.overview import banner, legend, reasons, report_title, summary
 from accprobe.render.content.phrases import on_one_line, unglued, words
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
@@ -26,9 +26,11 @@ def report_markdown(report: Report, expand: bool = False, every_sweep: bool = Fa
     return _text([*_report(report, expand), *told])
 
 
-def rows_markdown(rows: Iterable[Row]) -> str:
-    """Everything that is known of some instructions."""
-    return _text(line for row in rows for line in _row(row))
+def rows_markdown(report: Report) -> str:
+    """Everything that is known of each instruction."""
+    warning = banner(report)
+    above = [f"**{_plain(warning.text)}**"] if warning else []
+    return _text([*above, *(line for row in report.instructions for line in _row(row))])
 
 
 def diff_markdown(diff: Diff, expand: bool = False) -> str:
@@ -69,7 +71,7 @@ def _report(report: Report, expand: bool) -> Iterator[str]:
         header = ["instruction", *(on_one_line(HEADERS[name]) for name in columns)]
         table = ((_code(line.pattern), *(_plain(cell.text) for cell in line.phrases(columns))) for line in shown)
         yield _table(header, table)
-    yield from _paragraphs(legend(report.measured))
+    yield from _paragraphs(legend(report.measured, columns))
     if weak := reasons(report.measured):
         yield _list(_plain(why.text) for why in weak)
 
@@ -95,7 +97,7 @@ def _sweeps(report: Report) -> Iterator[str]:
 
 
 def _row(row: Row) -> Iterator[str]:
-    yield f"## {_code(row.name)}: {row.status}{f': {_plain(row.reason)}' if row.reason else ''}"
+    yield f"## {_code(row.name)}: {row.status}{f': {_plain(reason)}' if (reason := details.reason_told(row)) else ''}"
     if proviso := details.proviso(row):
         yield f"**{_plain(proviso)}**"
     if row.lowering:
@@ -160,8 +162,8 @@ def _plain(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Text in backticks, which no table splits; one that has a backtick is escaped instead."""
-    if "`" in text:
+    """Text in backticks, which no table splits; one that has a backtick or a backslash is escaped instead."""
+    if "`" in text or "\\" in text:
         return _plain(text)
     return "`" + " ".join(text.split()).replace("|", r"\|") + "`"
 

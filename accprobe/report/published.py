@@ -7,9 +7,8 @@ from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.explained import Explained, words_explained
 from accprobe.model.published import KnownModel, chip, known_models
 from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
-from accprobe.report.rows import Row
+from accprobe.report.rows import NOT_MEASURED, Row
 
-NOT_MEASURED = "a published model; nothing was measured"
 NO_MODEL = "no published model"
 
 

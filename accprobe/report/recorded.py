@@ -23,14 +23,17 @@ def recorded() -> list[str]:
 def find(name: str | Path) -> Path | Traversable:
     """The recorded report of that name, else an existing file; a Path is a file. Raises ReportError where there is neither.
 
-    A file with the name of a recorded report is "./NAME": which of the two is meant does not depend on the folder.
+    A file with the name of a recorded report is "./NAME": which of the two is meant does not depend on the folder. A pipe is
+    refused: one that nobody writes to would be waited for without an end.
     """
     known = recorded()
     if isinstance(name, str) and name in known:
         return files("accprobe.reports") / f"{name}.json"
     path = Path(name)
-    if path.exists():
+    if path.is_file() or path.is_dir():
         return path
+    if path.exists():
+        raise ReportError(f"{name} is no regular file; what a pipe has is read from standard input, as -")
     if str(name).startswith("sim:"):
         raise ReportError(f"{name} is a device; `accprobe run --device {name} -o FILE` makes a report of it")
     hint = f"; of the recorded reports, {nearest(str(name), known)}" if known else ""

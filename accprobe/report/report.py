@@ -22,7 +22,7 @@ from accprobe.report.reading import is_of_schema, reason
 from accprobe.report.recorded import find
 from accprobe.report.rows import STRICT, Row
 from accprobe.report.sweeps import SweepRecord
-from accprobe.report.text import written
+from accprobe.report.text import pictured, written
 
 SCHEMA: Literal[2] = 2
 
@@ -155,6 +155,7 @@ class Report(BaseModel):
         text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise ReportError(f"{name} is no report: it has more than {MOST_BYTES >> 20} MiB")
+        text = pictured(text)
         try:
             try:
                 return cls.model_validate_json(text), SCHEMA

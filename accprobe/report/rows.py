@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
@@ -16,6 +17,7 @@ from accprobe.model.explained import Explained
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Exchange, digits
 from accprobe.sass.lowering import OpcodeSource
+from accprobe.sass.opcodes import MATRIX
 from accprobe.verify.outcome import Count, Verification
 
 STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -25,6 +27,9 @@ Status = Literal["confirmed", "inferred", "unstable", "unverified", "simulated",
 """confirmed: every answer of the device in that row is the model's, every cell was read, every event of the model was met.
 inferred: a model, contradicted or not wholly covered. unstable: the device gave two answers to one question. unverified: no
 model, or the opcode that is expected did not run. simulated: no hardware answered, whatever else holds. skipped: not asked."""
+
+NOT_MEASURED = "a published model; nothing was measured"
+"""The reason of a simulated row of which nothing was tried."""
 
 
 def _read_model(data: object) -> DotModel:
@@ -96,21 +101,38 @@ class Row(BaseModel):
         """Whether nothing speaks against the row: it is confirmed, or simulated and would be confirmed were it measured."""
         return self.status == "confirmed" or (self.status == "simulated" and not self.reason)
 
+    def _against(self) -> Iterator[str]:
+        """What the row has or lacks that its status does not go with, in words."""
+        if (self.holds or self.status == "inferred") and self.model is None:
+            yield "there is no model"
+        if not self.holds:
+            return
+        done = self.verification
+        if done is None or not done.dots or done.mismatches or not self.opcodes:
+            yield "no opcode is named or random dot products are missing or differ"
+        if self.reason:
+            yield f"there is a reason against it: {self.reason}"
+        if not self.findings:
+            yield "there are no findings"
+        if not (self.rivals and self.rivals.tried):
+            yield "no rivals were tried"
+        if name := next((name for name, finding in self.findings.items() if finding.bound == "suggested"), None):
+            yield f"findings.{name} is suggested"
+        if self.status == "confirmed" and done:
+            yield from _uncovered(done)
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         try:
             inst = self.instruction
         except AccprobeError as e:
             raise ValueError(f"name: {e}") from None
-        if (self.holds or self.status == "inferred") and self.model is None:
-            raise ValueError(f"status: '{self.status}', yet there is no model")
-        agrees = self.verification and self.verification.dots and not self.verification.mismatches
-        if self.holds and not (agrees and self.opcodes):
-            raise ValueError(f"status: '{self.status}', yet no opcode is named or random dot products are missing or differ")
-        if self.status == "confirmed" and self.verification and (against := _against(self.verification)):
+        if against := next(self._against(), ""):
             raise ValueError(f"status: '{self.status}', yet {against}")
-        if self.holds and (name := next((n for n, f in self.findings.items() if f.bound == "suggested"), None)):
-            raise ValueError(f"status: '{self.status}', yet findings.{name} is suggested")
+        matrix = tuple(opcode for opcode, _ in self.lowering if MATRIX.match(opcode))
+        if set(self.opcodes) != set(matrix):
+            told, became = (", ".join(names) or "none" for names in (self.opcodes, matrix))
+            raise ValueError(f"opcodes: {told}, yet the matrix opcodes of the lowering are {became}")
         if misplaced := next((name for name, finding in self.findings.items() if finding.evidence), None):
             raise ValueError(f"findings.{misplaced}.evidence: evidence stands beside the findings")
         shown = {f"evidence.{name}.{i}": each for name, every in self.evidence.items() for i, each in enumerate(every)}
@@ -123,14 +145,13 @@ class Row(BaseModel):
         return self
 
 
-def _against(done: Verification) -> str:
-    """What of a verification speaks against its row, in words; reports of before answers were counted have less to say."""
+def _uncovered(done: Verification) -> Iterator[str]:
+    """What of a verification speaks against a confirmed row; reports of before answers were counted have less to say."""
     if done.contradicting:
-        return f"{done.contradicting:,} answers contradict the model"
+        yield f"{done.contradicting:,} answers contradict the model"
     if done.answers and not done.events:
-        return "no events were looked for"
+        yield "no events were looked for"
     if done.events and (done.events.missing or done.events.hit != done.events.possible):
-        return f"{done.events.hit:,} of {done.events.possible:,} events were met"
+        yield f"{done.events.hit:,} of {done.events.possible:,} events were met"
     if done.cells and (done.cells.read != done.cells.of or done.cells.wrong):
-        return f"{done.cells.read:,} of {done.cells.of:,} cells were read or some differ"
-    return ""
+        yield f"{done.cells.read:,} of {done.cells.of:,} cells were read or some differ"

@@ -1,8 +1,29 @@
-"""JSON text of a report: lists of plain values on one line each."""
+"""JSON text of a report: lists of plain values on one line each; and what others wrote, with nothing that steers a terminal."""
 
 from __future__ import annotations
 
 import json
+import re
+
+_PICTURES = 0x2400
+"""Unicode's pictures of control characters, in their order: U+240A shows that a line end is there."""
+
+_ESCAPED = re.compile(rb"\\(?:u00(?P<code>[01][0-9A-Fa-f])|(?P<letter>[bfnrt])|.)", re.DOTALL)
+_LETTERS = dict(zip(b"bfnrt", b"\b\f\n\r\t", strict=True))
+
+
+def pictured(text: bytes) -> bytes:
+    """The same JSON text, but that no string has a control character or a line end: a picture of each stands there.
+
+    JSON has them escaped alone. So whatever is shown of a report (a name, a reason, a note) is as long as it says.
+    """
+    return _ESCAPED.sub(_picture, text)
+
+
+def _picture(escape: re.Match[bytes]) -> bytes:
+    if escape["code"]:
+        return chr(_PICTURES + int(escape["code"], 16)).encode()
+    return chr(_PICTURES + _LETTERS[escape["letter"][0]]).encode() if escape["letter"] else escape[0]
 
 
 def written(data: object) -> str:

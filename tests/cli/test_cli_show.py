@@ -1,3 +1,4 @@
+import os
 import re
 from pathlib import Path
 
@@ -110,9 +111,21 @@ def test_one_instruction_is_no_run_that_was_cut_short() -> None:
     assert 'id="sweeps"' not in page
 
 
-@pytest.mark.parametrize("arguments", [(), ("--sweeps",), ("wgmma.m64n8k32.f32.e4m3.e4m3",)])
-def test_no_line_ends_in_blanks_where_nobody_looks_at_a_terminal(arguments: tuple[str, ...]) -> None:
-    lines = show("h200", *arguments).stdout.split("\n")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "show h200",
+        "show h200 --sweeps",
+        "show h200 wgmma.m64n8k32.f32.e4m3.e4m3",
+        "diff h200 sim:b200",
+        "list",
+        "list --instructions sm_90a",
+        "doctor",
+    ],
+)
+def test_no_line_ends_in_blanks_where_nobody_looks_at_a_terminal(arguments: str) -> None:
+    lines = CliRunner(env={"COLUMNS": "100"}).invoke(main, arguments.split()).stdout.split("\n")
+    assert len(lines) > 5
     assert lines == [line.rstrip() for line in lines]
 
 
@@ -144,9 +157,19 @@ def test_standard_input_is_a_report(path: Path) -> None:
     )
 
 
-def test_what_never_ends_is_no_report() -> None:
-    result = show("/dev/zero")
-    assert (result.exit_code, result.stderr) == (2, "accprobe: /dev/zero is no report: it has more than 256 MiB\n")
+@pytest.mark.parametrize("command", [["show"], ["diff", "h200"], ["check", "--require", "*: effective_bits > 1"]], ids=str)
+def test_what_never_ends_is_no_report(command: list[str], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for endless in ("/dev/zero", str(tmp_path / "pipe")):
+        result = CliRunner().invoke(main, [*command, endless])
+        reason = f"accprobe: {endless} is no regular file; what a pipe has is read from standard input, as -\n"
+        assert (result.exit_code, result.stderr) == (2, reason)
+
+
+def test_more_than_any_report_has_is_not_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accprobe.report.report.MOST_BYTES", 1 << 10)
+    result = show(str(path))
+    assert (result.exit_code, result.stderr) == (2, f"accprobe: {path} is no report: it has more than 0 MiB\n")
 
 
 def test_a_file_with_a_recorded_name_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

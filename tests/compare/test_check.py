@@ -231,3 +231,23 @@ def test_simulated_row_with_a_reason_breaks() -> None:
 def test_measured_report_needs_no_allowance() -> None:
     plain, allowed = (run("h200", "--require", "*: dots >= 1", *flag) for flag in ((), ("--allow-simulated",)))
     assert (plain.exit_code, plain.stdout, plain.stderr) == (allowed.exit_code, allowed.stdout, allowed.stderr)
+
+
+@pytest.mark.parametrize(
+    ("glob", "hint"),
+    [
+        ("wgmma.m64n16k32.*.e4m3.*", "measured at n = 8 and 256, not at 16; the nearest: wgmma.m64n8k32.*.e4m3.*"),
+        (
+            "wgmma.m64n200k32.f32.e4m3.e4m3",
+            "measured at n = 8 and 256, not at 200; the nearest: wgmma.m64n256k32.f32.e4m3.e4m3",
+        ),
+        ("wgmma.*n16k*.f64.*", ""),
+        ("tcgen05.*", ""),
+    ],
+)
+def test_of_an_n_that_was_not_measured_the_nearest_is_told(glob: str, hint: str) -> None:
+    result = run("h200", "--require", f"{glob}: effective_bits >= 13")
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert lines[0].endswith(f"({NO_MATCH})")
+    assert lines[1:] == ([f"  {hint}"] if hint else [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -278,6 +279,12 @@ def changed(raw: bytes, **arrays: bytes) -> bytes:
 def test_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="none cannot be read: No such file or directory"):
         open_device(f"replay:{tmp_path / 'none'}")
+
+
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RecordingError, match="pipe is no regular file"):
+        Recording.load(tmp_path / "pipe")
 
 
 def test_recording_cannot_be_written(tmp_path: Path) -> None:

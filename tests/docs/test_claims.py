@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -9,10 +10,14 @@ from typing import get_args
 import click
 import document_blocks
 import numpy as np
+import printed_blocks
 import pytest
+import report_blocks
+import source_blocks
 from benchmark import loaded
+from block_forms import ROOT
 from click.testing import CliRunner
-from document_blocks import FENCE, PAGES, ROOT
+from document_blocks import FENCE, PAGES
 
 from accprobe.build import probes
 from accprobe.cli import main
@@ -66,7 +71,7 @@ def test_schema_and_keys_are_the_report_s() -> None:
 
 
 def test_table_of_findings_has_every_row_once_and_all_are_confirmed() -> None:
-    lines = [line.split(" | ") for line in document_blocks.found().splitlines()[2:]]
+    lines = [line.split(" | ") for line in report_blocks.found().splitlines()[2:]]
     assert sum(int(line[3]) for line in lines) == len(REPORT.measured)
     assert "(unverified)" not in page("numbers")
     assert "(inferred)" not in page("numbers")
@@ -115,8 +120,22 @@ def test_ways_of_counting_are_those_of_the_report() -> None:
     assert register(WGMMA.instruction.d, kept) in section("numbers", "13, 14, 22, 25?")
 
 
+@pytest.mark.parametrize(
+    ("block", "arguments"),
+    [(printed_blocks.excerpt, []), (printed_blocks.detail, [printed_blocks.ONE])],
+    ids=["table", "detail"],
+)
+def test_an_excerpt_says_where_something_is_left_out(block: Callable[[], str], arguments: list[str]) -> None:
+    """Between two ellipses stand lines that are together in what is printed, and no line is cut."""
+    whole = "\n".join(["", *printed_blocks.shown("h200", *arguments), ""])
+    pieces = re.split(r"^ *…$", "\n".join(block().splitlines()[1:-1]), flags=re.MULTILINE)
+    assert len(pieces) > 3
+    for piece in pieces:
+        assert f"\n{piece.strip(chr(10))}\n" in whole
+
+
 def test_detail_is_explained_as_it_is() -> None:
-    first, second, third, fourth = (line for line in document_blocks.detail().splitlines() if line.startswith("    k "))
+    first, second, third, fourth = (line for line in printed_blocks.detail().splitlines() if line.startswith("    k "))
     assert all("(2^16)" in line or "(2^8) × 0x78 (2^8)" in line for line in (first, second, third, fourth))
     assert "k 0: 0x48 (4) × 0x40 (2)" in first
     assert first.endswith("(2^3)")
@@ -152,7 +171,7 @@ def test_extras_are_those_of_the_package() -> None:
 
 @pytest.mark.parametrize("command", main.commands.values(), ids=lambda command: command.name)
 def test_help_says_which_extras_a_command_needs(command: click.Command) -> None:
-    needs = document_blocks.told_of(document_blocks.paragraphs(command), "Needs")
+    needs = source_blocks.told_of(source_blocks.paragraphs(command), "Needs")
     named = {extra for two in re.findall(r"extra (\w+)(?: or (\w+))?", needs) for extra in two if extra}
     assert named <= set(PROJECT["optional-dependencies"])
     assert named or needs == "nothing"
@@ -165,7 +184,7 @@ def test_commands_have_a_section_each() -> None:
 def test_summaries_fit_a_terminal() -> None:
     shown = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["--help"]).stdout
     for name, command in main.commands.items():
-        assert f"  {name:<8}{document_blocks.paragraphs(command)[0]}\n" in shown
+        assert f"  {name:<8}{source_blocks.paragraphs(command)[0]}\n" in shown
 
 
 def test_numbers_in_sentences_are_those_of_their_sources() -> None:
@@ -209,7 +228,7 @@ def test_address_of_the_recorded_results_is_on_the_pages_and_in_the_source() -> 
 
 
 def test_comparison_is_the_one_that_it_says_it_is() -> None:
-    assert document_blocks.diff().splitlines()[1] == (
+    assert printed_blocks.diff().splitlines()[1] == (
         "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA (B simulated)"
     )
     told = set(first_cells(section("commands", "diff"))) - {"verdict"}

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from document_blocks import ROOT
+from block_forms import ROOT
 
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 FOLDERS = ("accprobe", "probes", "reports")

@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 import document_blocks
 import pytest
-from document_blocks import FENCE, PAGES, ROOT
+from block_forms import ROOT
+from document_blocks import FENCE, PAGES
 
 from accprobe.cli import main
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import document_blocks
 import numpy as np
 import pytest
 from benchmark import loaded
+from block_forms import RESULTS, ROOT
 
 from accprobe.isa.instructions import parse
 from accprobe.report.report import Report
 
-SPEED = (document_blocks.ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
-RESULTS = sorted(document_blocks.RESULTS.glob("*.json"))
+SPEED = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+TIMED = sorted(RESULTS.glob("*.json"))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_slower_than_the_limit_is_a_failure(commands: ModuleType, monkeypatch: p
 
 
 def test_recorded_rates_of_evaluators_are_within_the_limits() -> None:
-    data = json.loads((document_blocks.RESULTS / "evaluators" / "cpu.json").read_text(encoding="utf-8"))
+    data = json.loads((RESULTS / "evaluators" / "cpu.json").read_text(encoding="utf-8"))
     limited = [result for result in data["results"] if result["limit"]]
     assert {result["instruction"] for result in limited} == {"wgmma.m64n8k32.f32.e4m3.e4m3", "wgmma.m64n8k16.f32.f16.f16"}
     assert all(result["macs_per_second"] >= result["limit"] for result in limited)
@@ -68,7 +68,7 @@ def test_recorded_rates_of_evaluators_are_within_the_limits() -> None:
 
 
 def test_recorded_rates_of_evaluators_on_a_gpu_are_within_the_limits() -> None:
-    data = json.loads((document_blocks.RESULTS / "evaluators" / "h200.json").read_text(encoding="utf-8"))
+    data = json.loads((RESULTS / "evaluators" / "h200.json").read_text(encoding="utf-8"))
     assert data["host"]["device"] == "NVIDIA H200"
     assert loaded("evaluators_gpu").failures(data) == []
     assert all(row["dots"] >= 10**10 for row in data["verified"])
@@ -76,7 +76,7 @@ def test_recorded_rates_of_evaluators_on_a_gpu_are_within_the_limits() -> None:
 
 
 def test_recorded_verification_is_of_a_gpu_and_of_every_row() -> None:
-    path = document_blocks.RESULTS / "verified" / "h200.json"
+    path = RESULTS / "verified" / "h200.json"
     if not path.exists():
         pytest.skip("not recorded")
     data = json.loads(path.read_text(encoding="utf-8"))
@@ -87,7 +87,7 @@ def test_recorded_verification_is_of_a_gpu_and_of_every_row() -> None:
 
 def test_what_a_gpu_falls_short_of_is_told() -> None:
     benchmark = loaded("evaluators_gpu")
-    path = document_blocks.RESULTS / "evaluators" / "h200.json"
+    path = RESULTS / "evaluators" / "h200.json"
     for key, change, sentence in (
         ("chains", {"differ": 3}, "wgmma.m64n256k32.f32.e4m3.e4m3: 3 differ"),
         ("chains", {"macs_per_second": 6e12}, "wgmma.m64n256k32.f32.e4m3.e4m3: not above 6.6e+12 MAC/s"),
@@ -146,7 +146,7 @@ def test_a_slow_peer_gets_the_first_rows_and_columns(monkeypatch: pytest.MonkeyP
     assert len(calls) == 2 * 64 // 8
 
 
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", TIMED, ids=lambda path: path.name)
 def test_recorded_results_above_a_limit_are_told(path: Path) -> None:
     data = json.loads(path.read_text(encoding="utf-8"))
     assert data["results"]
@@ -156,7 +156,7 @@ def test_recorded_results_above_a_limit_are_told(path: Path) -> None:
 
 
 def test_recorded_drift_is_what_the_model_gives() -> None:
-    data = json.loads((document_blocks.RESULTS / "drift" / "h200.json").read_text(encoding="utf-8"))
+    data = json.loads((RESULTS / "drift" / "h200.json").read_text(encoding="utf-8"))
     benchmark = loaded("drift")
     assert (data["like"], data["k"], data["outputs"]) == (benchmark.LIKE, benchmark.K, benchmark.SIDE**2)
     for recorded, found in zip(data["relative_error"], benchmark.drift(), strict=True):

@@ -33,7 +33,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 class Page(HTMLParser):
     """Tags with their attributes, and the text outside of scripts and styles."""
 
-    VOID = ("meta", "input", "br", "rect", "circle", "path")
+    VOID = ("meta", "input", "br", "rect", "circle", "path", "wbr")
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ def test_what_is_not_confirmed_is_told_with_its_reason() -> None:
 
 
 def test_a_model_without_findings_is_shown() -> None:
-    text = report_page(fake_report(float_row(WGMMA, 13, {"QGMMA": 1}, findings={})))
+    text = report_page(fake_report(float_row(WGMMA, 13, {"QGMMA": 1}, findings={}, status="inferred")))
     assert "Summation tree" in text
     assert "Findings" not in text
 
@@ -244,8 +244,10 @@ def test_comparison_has_the_headline_and_marks_every_row() -> None:
     assert all("B simulated" in row for row in rows)
 
 
-def browsed(path: Path, script: str) -> dict[str, Any]:
-    """What a headless Chromium finds in the page after the script, which may use `seen` and must return an object."""
+def browsed(path: Path, script: str, width: int = 800) -> dict[str, Any]:
+    """What a headless Chromium of that width finds in the page after the script, which may use `seen` and must return an
+    object.
+    """
     text = path.read_text(encoding="utf-8")
     probe = (
         "<script>const seen = [];"
@@ -261,6 +263,7 @@ def browsed(path: Path, script: str) -> dict[str, Any]:
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
+        f"--window-size={width},1000",
         "--virtual-time-budget=60000",
         "--dump-dom",
         path.as_uri(),
@@ -278,8 +281,8 @@ def test_browser_sorts_filters_and_opens(tmp_path: Path, h200: str) -> None:
     found = browsed(
         path,
         """
-        const table = document.querySelector("#rows"), button = table.tHead.rows[0].cells[2].querySelector("button");
-        const bits = () => [...table.tBodies[0].rows].map((row) => parseInt(row.cells[2].textContent));
+        const table = document.querySelector("#rows"), button = table.tHead.rows[0].cells[3].querySelector("button");
+        const bits = () => [...table.tBodies[0].rows].map((row) => parseInt(row.cells[3].textContent));
         button.click(); const up = bits(); button.click(); const down = bits();
         const input = document.querySelector("input"); input.value = "wgmma f32 e4m3.e4m3";
         input.dispatchEvent(new Event("input"));
@@ -287,7 +290,7 @@ def test_browser_sorts_filters_and_opens(tmp_path: Path, h200: str) -> None:
         const sections = [...document.querySelectorAll("details.instruction")].filter((one) => !one.hidden);
         document.querySelector(".tools button").click();
         return { up, down, rows, sections: sections.map((one) => one.dataset.name), open: sections.every((one) => one.open),
-                 sort: table.tHead.rows[0].cells[2].getAttribute("aria-sort"), seen,
+                 sort: table.tHead.rows[0].cells[3].getAttribute("aria-sort"), seen,
                  count: document.querySelector("output").textContent,
                  requests: performance.getEntriesByType("resource").length };
         """,
@@ -304,6 +307,31 @@ def test_browser_sorts_filters_and_opens(tmp_path: Path, h200: str) -> None:
     assert found["open"] is True
     assert found["count"].startswith("4 of ")
     assert (found["seen"], found["requests"]) == ([], 0)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("width", [1400, 500])
+def test_the_status_is_in_sight_and_a_shade_says_where_a_table_goes_on(tmp_path: Path, h200: str, width: int) -> None:
+    path = tmp_path / "h200.html"
+    path.write_text(h200, encoding="utf-8")
+    found = browsed(
+        path,
+        """
+        const table = document.querySelector("#rows"), around = table.parentElement;
+        const right = () => table.tBodies[0].rows[0].querySelector(".status").getBoundingClientRect().right;
+        const name = () => table.tBodies[0].rows[0].cells[0].getBoundingClientRect().left;
+        const before = [right(), name()];
+        around.scrollLeft = 150;
+        return { before, moved: around.scrollLeft, name: name(), width: innerWidth,
+                 sideways: around.scrollWidth - around.clientWidth, shades: getComputedStyle(around).backgroundAttachment };
+        """,
+        width,
+    )
+    right, name = found["before"]
+    assert right < found["width"] == width
+    assert found["name"] == name
+    assert found["sideways"] == 0 if width == 1400 else found["moved"] == 150
+    assert found["shades"] == "local, local, scroll, scroll"
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")

@@ -17,6 +17,7 @@ from accprobe.cli import main
 from accprobe.cli.output import tell
 from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
+from accprobe.report.report import Report
 from accprobe.sass import reading
 from accprobe.sass.binaries import Piece
 
@@ -43,6 +44,7 @@ def report(tmp_path: Path) -> Path:
     """A report with such characters wherever it has text."""
     row = float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA.64x8x32.F32.E4M3.E4M3": 1})
     row["reason"], row["status"] = HOSTILE, "unverified"
+    row["evidence"] = {f"carries{HOSTILE}": row["evidence"]["alignment_bits"]}
     row["lowering"], row["opcodes"] = [[f"HMMA.{HOSTILE}", 1]], [f"HMMA.{HOSTILE}"]
     for finding in row["findings"].values():
         finding["note"] = HOSTILE
@@ -51,6 +53,25 @@ def report(tmp_path: Path) -> Path:
     path = tmp_path / "hostile.json"
     made.model_copy(update={"device": device, "environment": {HOSTILE: HOSTILE}}).save(path)
     return path
+
+
+def test_no_text_of_a_report_is_longer_than_a_line(tmp_path: Path) -> None:
+    """What looks like more of accprobe's own lines is shown within the line that it is in."""
+    lines = "k\r\n\nwgmma.m64n8k32.f32.e4m3.e4m3  confirmed\t\x1b\\n"
+    row = float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA": 1}, status="unverified", reason=lines)
+    row["findings"]["carries"] = {"value": lines, "bound": "undetermined", "left": [lines], "note": lines}
+    row["rivals"] = {"tried": 1, "survived": [{"changes": [[lines, lines]]}]}
+    made = fake_report(row, environment={lines: lines}, tool={"version": lines})
+    device = made.device.model_copy(update={"name": lines, "facts": {lines: lines}})
+    path = tmp_path / "r.json"
+    made.model_copy(update={"device": device}).save(path)
+    assert Report.load(path).device.name == "k␍␊␊wgmma.m64n8k32.f32.e4m3.e4m3  confirmed␉␛\\n"
+    for arguments in (["show", str(path)], ["show", str(path), "*"], ["diff", str(path), "h200"]):
+        for form in ("terminal", "markdown"):
+            shown = CliRunner(env={"COLUMNS": "10000"}).invoke(main, [*arguments, "--format", form]).stdout
+            assert "k␍␊␊wgmma" in shown
+            assert not [line for line in shown.splitlines() if line.startswith("wgmma.m64n8k32.f32.e4m3.e4m3  confirmed")]
+            assert "\t" not in shown
 
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "html", "json", "csv", "jsonl"])

@@ -235,6 +235,16 @@ def test_undetermined_and_at_least_are_explained_only_where_they_are() -> None:
     assert "instructions by feature: zero_sign 1." in text(report_table(undetermined, 160))
 
 
+def test_marks_are_explained_only_where_their_columns_are_shown() -> None:
+    row = float_row("mma.sync.m16n8k32.f32.e4m3.e4m3.f32", 23, HMMA_OF_FP8)
+    row["findings"]["products_per_sum"] = {"value": 32, "bound": "undetermined"}
+    report = fake_report(row)
+    assert "any: the bits are the same" in text(report_table(report, 160))
+    narrow = text(report_table(report, 80), 80)
+    assert "products a sum" in narrow.partition("Left out at this width: ")[2]
+    assert "any: " not in narrow
+
+
 def test_rows_that_are_not_confirmed_give_their_reasons() -> None:
     row = float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA": 1}, status="inferred", reason="3 of 9 dot products differ")
     assert "inferred: 3 of 9 dot products differ: wgmma.m64n8k32.f32.e4m3.e4m3" in text(report_table(fake_report(row), 160))

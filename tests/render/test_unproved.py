@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,7 +81,7 @@ def test_even_an_exact_finding_is_no_fact_where_the_row_is_not_confirmed(status:
 
 
 def test_in_full_every_suggested_value_has_its_mark() -> None:
-    terminal, markdown = text(row_details(one(not_confirmed()))), rows_markdown([one(not_confirmed())])
+    terminal, markdown = text(row_details(one(not_confirmed()))), rows_markdown(fake_report(not_confirmed()))
     for shown in (terminal, markdown.replace("\\", "")):
         assert "What follows is suggested, no fact" in shown
         assert "alignment bits ~13, alignment rounding ~truncate, product exponent ~unnormalised" in shown
@@ -99,16 +100,25 @@ def test_what_no_hardware_answered_is_called_simulated(form: int) -> None:
     assert "simulated: wgmma" not in every_form(simulated())[form]
 
 
-def test_in_full_a_simulated_row_says_that_nothing_was_measured() -> None:
-    sentence = "Simulated: a model answered, no hardware did; nothing of what follows was measured."
-    assert sentence in text(row_details(simulated().instructions[0]))
-    assert sentence in rows_markdown(simulated().instructions)
-    assert sentence in report_page(simulated())
-    assert "no hardware did" not in text(row_details(fake_report().instructions[1]))
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
+@pytest.mark.parametrize("rows", [[], ["*.f32.e4m3.e4m3*"]], ids=["table", "in full"])
+def test_that_nothing_was_measured_is_said_once(form: str, rows: list[str]) -> None:
+    shown = CliRunner().invoke(main, ["show", "sim:b200", *rows, "--format", form]).stdout
+    assert shown.count("nothing was measured") == 1
+    assert "SIMULATED: these are published models, nothing was measured" in shown
+    assert shown.count("simulated") > 2
+    assert "nothing was measured" not in CliRunner().invoke(main, ["show", "h200", *rows, "--format", form]).stdout
+
+
+def test_why_a_simulated_row_would_not_be_confirmed_is_told_of_the_row(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    simulated_report(float_row(NAME, 13, {"QGMMA": 1}, reason="17 answers differ")).save(path)
+    for rows in ([], [NAME]):
+        assert "simulated: 17 answers differ" in CliRunner().invoke(main, ["show", str(path), *rows]).stdout
 
 
 def test_details_say_what_was_covered() -> None:
-    for shown in (text(row_details(one(not_confirmed()))), rows_markdown([one(not_confirmed())]).replace("\\", "")):
+    for shown in (text(row_details(one(not_confirmed()))), rows_markdown(fake_report(not_confirmed())).replace("\\", "")):
         assert "17 of 48,213 answers contradict the model" in shown
         assert "read 69 of 512 cells; wrong: row 3" in shown
         assert "410 of 412 events; 3 cannot occur because no operand is subnormal; missing: tie up, carry 5" in shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from types import ModuleType
 
-from document_blocks import ROOT
+from block_forms import ROOT
 
 
 def loaded(name: str) -> ModuleType:

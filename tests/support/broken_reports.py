@@ -47,6 +47,24 @@ BROKEN = {
         changed("instructions.1.verification.dots", 0),
         "instructions.1: status: 'confirmed', yet no opcode is named or random dot products are missing or differ",
     ),
+    "confirmed, and a reason why not": (
+        changed("instructions.1.reason", "3 differ"),
+        "instructions.1: status: 'confirmed', yet there is a reason against it: 3 differ",
+    ),
+    "nothing found": (changed("instructions.1.findings", {}), "instructions.1: status: 'confirmed', yet there are no findings"),
+    "no rivals": (changed("instructions.1.rivals", None), "instructions.1: status: 'confirmed', yet no rivals were tried"),
+    "none of the rivals tried": (
+        changed("instructions.1.rivals.tried", 0),
+        "instructions.1: status: 'confirmed', yet no rivals were tried",
+    ),
+    "an opcode that did not run": (
+        changed("instructions.1.opcodes", ["QMMA.16832.F32"]),
+        "instructions.1: opcodes: QMMA.16832.F32, yet the matrix opcodes of the lowering are HMMA.16816.F32",
+    ),
+    "an opcode of no lowering": (
+        changed("instructions.1.lowering", []),
+        "instructions.1: opcodes: HMMA.16816.F32, yet the matrix opcodes of the lowering are none",
+    ),
     "confirmed by no hardware": (
         changed("device.kind", "simulated"),
         "instructions.1.status: 'confirmed', yet the device's kind is 'simulated'",

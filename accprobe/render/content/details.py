@@ -13,7 +13,7 @@ from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, F
 from accprobe.operands.exchange import Exchange
 from accprobe.render.content.patterns import ranges
 from accprobe.render.content.verification import exchange_text, outcome, pattern_text
-from accprobe.report.rows import Row, Status
+from accprobe.report.rows import NOT_MEASURED, Row, Status
 from accprobe.report.words import word
 
 LONG_ORDER = 24
@@ -103,13 +103,20 @@ _PROVISOS: dict[Status, str] = {
     "inferred": "What follows is suggested, no fact: some answer contradicts the model, or not all that it can do was seen.",
     "unstable": "What follows is suggested, no fact: the device gave two answers to one question.",
     "unverified": "What follows is no fact: no model explains the answers, or it is not known that this unit gave them.",
-    "simulated": "Simulated: a model answered, no hardware did; nothing of what follows was measured.",
 }
 
 
 def proviso(row: Row) -> str:
-    """What has to be known before anything of the row is read, "" where it is confirmed or has nothing to read."""
+    """What has to be known before anything of the row is read, "" where it is confirmed or has nothing to read.
+
+    That no hardware answered is said once, of the whole report (`overview.banner`).
+    """
     return _PROVISOS.get(row.status, "") if row.model or row.findings else ""
+
+
+def reason_told(row: Row) -> str:
+    """Why the row is not confirmed, "" where the report's banner says it of every row."""
+    return "" if row.reason == NOT_MEASURED else row.reason
 
 
 _WITNESS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, get_args
 
 from accprobe.model.explained import told_words
@@ -12,7 +12,7 @@ from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.phrases import Phrase, Phrases
 from accprobe.render.content.verification import coverage
 from accprobe.report.report import Report
-from accprobe.report.rows import Row, Status
+from accprobe.report.rows import NOT_MEASURED, Row, Status
 
 FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz at most"}
 """Facts about a device in words; others are written after their names."""
@@ -63,9 +63,9 @@ def measured_with(report: Report) -> str:
     return f"accprobe {report.tool.version}{commit}, seed {report.seed}{f'; {versions}' if versions else ''}"
 
 
-def legend(rows: list[Row]) -> Iterator[str]:
-    """What the marks in the table mean, of those that it has; and what vouches for models that were not measured."""
-    every = [text for row in rows for text in cells(row)]
+def legend(rows: list[Row], columns: Sequence[str]) -> Iterator[str]:
+    """What the marks in the columns shown mean, of those that they have; and what vouches for models that were not measured."""
+    every = [getattr(shown, column) for shown in map(cells, rows) for column in columns]
     if any(text.startswith("≥") for text in every):
         yield "≥: a lower bound, the operands' formats reach no further."
     if any(text.startswith("~") for text in every):
@@ -94,10 +94,10 @@ def legend(rows: list[Row]) -> Iterator[str]:
 
 
 def reasons(rows: Iterable[Row]) -> list[Reason]:
-    """Why rows are not confirmed, those of one status and reason together; that a row is simulated is no news by itself."""
+    """Why rows are not confirmed, those of one status and reason together; what the banner says of all of them is no news."""
     found: dict[tuple[Status, str], list[str]] = {}
     for row in rows:
-        if not row.holds:
+        if not row.holds and row.reason != NOT_MEASURED:
             found.setdefault((row.status, row.reason), []).append(row.name)
     return [Reason(*why, tuple(names)) for why, names in found.items()]
 

@@ -18,7 +18,7 @@ def row_details(row: Row) -> RenderableType:
     """Everything that the report says about an instruction."""
     head = Text(row.name, "bold")
     head.append(f"  {row.status}", STYLES[row.status])
-    head.append(f": {row.reason}" if row.reason else "")
+    head.append(f": {reason}" if (reason := details.reason_told(row)) else "")
     parts: list[RenderableType] = [head]
     if proviso := details.proviso(row):
         parts.append(Hanging([Text(proviso, STYLES[row.status])], 0))

@@ -38,8 +38,7 @@ def report_table(report: Report, width: int, expand: bool = False) -> Renderable
     parts += [Text(f"! {sentence}", "yellow") for sentence in meanings(report)]
     if shown:
         parts += [Text(), _table(shown, columns, max(width - _taken(rows, columns), NARROWEST_NAME))]
-    left_out = [name for name in columns_told(rows) if name not in columns]
-    return Group(*parts, *_below(report, left_out), styled_lines([measured]))
+    return Group(*parts, *_below(report, columns), styled_lines([measured]))
 
 
 def _columns(rows: Sequence[Row], width: int, expand: bool) -> list[str]:
@@ -86,10 +85,10 @@ def _table(shown: list[TableLine], columns: list[str], room: int) -> Table:
     return found
 
 
-def _below(report: Report, left_out: list[str]) -> Iterator[Text]:
-    if left_out:
+def _below(report: Report, columns: list[str]) -> Iterator[Text]:
+    if left_out := [name for name in columns_told(report.measured) if name not in columns]:
         yield Text(f"Left out at this width: {', '.join(_left_out(report.measured, name) for name in left_out)}.", "dim")
-    yield from (Text(line, "dim") for line in legend(report.measured))
+    yield from (Text(line, "dim") for line in legend(report.measured, columns))
     for why in reasons(report.measured):
         yield Text(why.text, STYLES[why.status])
     for why in why_skipped(report):

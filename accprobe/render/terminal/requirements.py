@@ -19,6 +19,8 @@ def outcome_text(outcomes: Sequence[Outcome]) -> Hanging:
 def _lines(outcome: Outcome) -> Iterator[Text]:
     verdict = Text("kept  ", "green") if outcome.kept else Text("BROKEN", "bold red")
     yield verdict.append(f"  {outcome.requirement.text}", "default").append(f"  ({_count(outcome)})", "dim")
+    if outcome.hint:
+        yield Text(f"  {outcome.hint}")
     found: dict[str, list[str]] = {}
     for breach in outcome.breaches:
         found.setdefault(breach.found, []).append(breach.name)

@@ -1,0 +1,136 @@
+"""What the recorded reports and the published models have, as tables and sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import explained_words
+from block_forms import filled, tabled
+
+from accprobe.build.probes import why_no_probe
+from accprobe.isa.architectures import ARCHITECTURES, get
+from accprobe.isa.instructions import catalog, parse
+from accprobe.model.published import chip
+from accprobe.render.content import sweeps
+from accprobe.render.content.cells import cells
+from accprobe.render.content.phrases import on_one_line
+from accprobe.report.recorded import recorded
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
+
+
+def ran() -> str:
+    """On which hardware it has run, and on which it never has."""
+    reports = [report for report in map(Report.load, recorded()) if report.device.kind == "cuda"]
+    generations = dict.fromkeys(known.generation for known in ARCHITECTURES)
+    told = []
+    for report in reports:
+        device, generation = report.device, get(report.device.architecture).generation
+        generations.pop(generation)
+        counts = f"{len(report.measured)} of its {len(report.instructions)} instructions"
+        told.append(f"On an {device.name} ({generation}, {device.architecture}): {counts}; the others have no probe yet.")
+    told.append(f"Never on {', '.join(generations)}.")
+    return filled(" ".join(told)) + "\n"
+
+
+def measured() -> str:
+    """Where the table of findings comes from, and what says which opcodes ran."""
+    rows = Report.load("h200").measured
+    dots = min(row.verification.random for row in rows if row.verification)
+    counted = all(row.opcode_source == "ncu" for row in rows)
+    return (
+        "Every instruction that has a probe, shapes taken together; the numbers are those of `reports/h200.json`, which\n"
+        f"`accprobe run --device cuda:0{' --ncu' * counted} --dots {dots} -o reports/h200.json` wrote."
+        + (
+            f" The profiler counted what each of\nthe {len(rows)} executed, and it is what the disassembly has."
+            if counted
+            else ""
+        )
+        + "\n"
+    )
+
+
+def found() -> str:
+    """One line for all instructions that have one arithmetic, whatever their shape."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in Report.load("h200").measured:
+        inst, told = row.instruction, cells(row)
+        family = f"`{inst.family}`{' `.satfinite`' if inst.satfinite else ''}"
+        key = (family, inst.d.name, told.ran_as, told.effective_bits, told.alignment_bits, told.alignment_rounding)
+        addend = "" if inst.is_integer else told.addend
+        groups.setdefault((*key, told.result_rounding, addend, told.status), []).append(row)
+    header = (
+        "instruction",
+        "A, B",
+        "D",
+        "rows",
+        "ran as",
+        "effective bits",
+        "F",
+        "bits below F",
+        "result",
+        "products a sum",
+        "C",
+    )
+    table = []
+    for (family, d, ran_as, effective, f, cut, rounding, addend, status), rows in groups.items():
+        operands = ", ".join(dict.fromkeys(fmt.name for row in rows for fmt in (row.instruction.a, row.instruction.b)))
+        products = ", ".join(dict.fromkeys(map(_products, rows)))
+        flag = "" if status == "confirmed" else f" ({status})"
+        table.append((f"{family}{flag}", operands, d, len(rows), ran_as, effective, f, cut, rounding, products, addend))
+    return tabled(header, table)
+
+
+def _products(row: Row) -> str:
+    """Products a sum, in terms of the instruction's K where they grow with it."""
+    told, k = cells(row).products_per_sum, row.instruction.k
+    return {str(k): "K", str(k // 2): "K/2"}.get(told, told) if told != "1" else told
+
+
+def coverage() -> str:
+    """By architecture: instructions, those with a probe, and the devices of the recorded reports."""
+    measured: dict[str, list[str]] = {}
+    for report in map(Report.load, recorded()):
+        if report.device.kind == "cuda":
+            measured.setdefault(report.device.architecture, []).append(report.device.name)
+    alike: dict[tuple[object, ...], list[str]] = {}
+    for known in ARCHITECTURES:
+        every = catalog(known.target)
+        probed = sum(why_no_probe(inst) is None for inst in every)
+        ran = ", ".join(measured.get(known.target, [])) or "nothing"
+        alike.setdefault((known.generation, len(every), probed, ran), []).append(known.target)
+    table = [(f"{generation}: {', '.join(targets)}", *told) for (generation, *told), targets in alike.items()]
+    return tabled(("architecture", "instructions", "with a probe", "measured"), table)
+
+
+def explained() -> str:
+    """By GPU, the words that published models explain, and of which instructions these are."""
+    sets: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in explained_words.recorded().values():
+        sets.setdefault((one["gpu"], one["source"]), []).append(one)
+    table = []
+    for (gpu, source), every in sets.items():
+        families = Counter(parse(one["name"]).family.name for one in every)
+        which = ", ".join(f"{count} of `{family}`" for family, count in families.items())
+        words, wrong = (f"{sum(one[key] for one in every):,}" for key in ("dots", "mismatches"))
+        table.append((gpu, f"{chip(gpu).title}, {chip(gpu).architecture}", which, words, wrong, source))
+    return tabled(("recorded on", "models of", "instructions", "words", "wrong", "source"), table)
+
+
+def sweep() -> str:
+    """e4m3 and f16 at three block-Ks, without what a kernel takes."""
+    report = Report.load("h200")
+    chosen = [
+        each
+        for each in report.sweeps
+        if each.promote_every is None
+        and each.dtype in ("e4m3", "f16")
+        and each.num_warps < 8
+        and each.block_k in (32, 128, 512)
+    ]
+    ((_, lines),) = sweeps.by_problem(chosen)
+    columns = list(sweeps.COLUMNS)
+    fields, rows = sweeps.sweep_table(lines, columns[: columns.index("registers")])
+    headers = [on_one_line(sweeps.COLUMNS[field].header) for field in fields]
+    return tabled(headers, ([cell.text for cell in row] for row in rows))

@@ -1,0 +1,123 @@
+"""What `benchmarks/results` has, as tables and sentences."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from block_forms import RESULTS, filled, tabled
+
+EVERY_MODEL = 1e12
+"""Multiply-accumulates a second that the GPU evaluator is to reach whatever the model."""
+
+
+def drift() -> str:
+    """How far sums of one sign are from exact ones, by promotion."""
+    data = json.loads((RESULTS / "drift" / "h200.json").read_text(encoding="utf-8"))
+    rows = [
+        (f"every {each['promote_every']} products" if each["promote_every"] else "never", f"{-100 * each['mean']:.2g} %")
+        for each in data["relative_error"]
+    ]
+    told = (
+        f"`{data['command']}`: {data['outputs']} sums of K = {data['k']} products of e4m3 values between 0 and 1, computed by"
+        f" the H200's measured model (`{data['like']}`), held against the exact sums:"
+    )
+    return f"{filled(told)}\n\n{tabled(('promoted', 'low by, on average'), rows)}"
+
+
+def drift_in_short() -> str:
+    """Of the same only what promotion changes."""
+    data = json.loads((RESULTS / "drift" / "h200.json").read_text(encoding="utf-8"))
+    low = {each["promote_every"]: f"{-100 * each['mean']:.2g} %" for each in data["relative_error"]}
+    often = min(filter(None, low))
+    told = (
+        f"Sums of K = {data['k']} products of e4m3 values between 0 and 1 end {low[None]} low, promoted every {often} products"
+        f" {low[often]}, by the model that was measured on an H200 ([the numbers between](docs/numbers.md))."
+    )
+    return filled(told) + "\n"
+
+
+def library() -> str:
+    """A library of many kernels: what is in it, time and memory."""
+    data = json.loads((RESULTS / "sass.json").read_text(encoding="utf-8"))
+    (told,) = data["results"]
+    return (
+        f"`{told['command']}`, {told['state']}, finds {told['kernels']:,} kernels with matrix opcodes"
+        f" among {told['functions']:,} functions\nin {told['seconds']:.0f} s on {data['host']['cpu_cores']} CPU cores,"
+        f" in {told['peak_mib']} MiB of memory for all processes together.\n"
+    )
+
+
+def speed() -> str:
+    """Every benchmark result that is recorded."""
+    table = []
+    for path in sorted(RESULTS.glob("*.json")):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        place = data["host"].get("device") or f"{data['host']['cpu_cores']} CPU cores"
+        for result in data["results"]:
+            command = f"`{result['command']}`" + (f", {result['state']}" if result["state"] else "")
+            table.append((command, place, f"{result['seconds']:.2f} s", f"{result['limit']:g} s"))
+    return tabled(("command", "on", "took", "limit"), table)
+
+
+def evaluators() -> str:
+    """Rates of the evaluators and of their peers, on the same dot products in one run."""
+    data = json.loads((RESULTS / "evaluators" / "cpu.json").read_text(encoding="utf-8"))
+    table = [
+        (f"`{r['instruction']}`", r["with"], f"{r['macs_per_second']:.2g}", f"{r['ratio']:g}", r["differ"])
+        for r in data["results"]
+    ]
+    return tabled(("instruction", "evaluated with", "multiply-accumulates/s", "times numpy", "dots that differ"), table)
+
+
+def evaluators_on_gpus() -> str:
+    """Of each model, in chains and alone, what an H200 reached; its ceilings, mmaemu, and what stayed below the limit."""
+    data = _on_gpu()
+    table, below = [], []
+    for chain, dots in zip(data["chains"], data["dots"], strict=True):
+        changed = "".join(f", {field}: {value}" for field, value in (chain["changed"] or {}).items())
+        name = f"`{chain['instruction']}`{changed}"
+        rates = [f"{way['macs_per_second']:.3g}, {way['sums_in']}" for way in (chain, dots)]
+        table.append((name, *rates, chain["differ"] + dots["differ"]))
+        for way, how in ((chain, "in chains"), (dots, "alone")):
+            below += [f"{name} {how}"] if way["macs_per_second"] < EVERY_MODEL else []
+    ceilings, peer = data["ceilings"], data["chains"][0]["mmaemu"]
+    told = (
+        f"The GPU's own ceilings in the same run: {ceilings['ffma']:.3g} float32 and {ceilings['dfma']:.3g} float64 fused"
+        f" multiply-adds, {ceilings['integer']:.3g} integer instructions a second. "
+    )
+    if "missing" not in peer:
+        told += (
+            f"mmaemu on the operands of the first chain: {peer['macs_per_second']:.3g},"
+            f" {peer['differ']} differ; accprobe is {data['chains'][0]['ratio_to_mmaemu']:.2f} times as fast. "
+        )
+    told = filled(f"{told}Below {EVERY_MODEL:.0e}: {', '.join(below) or 'none'}.") + "\n"
+    header = ("model", "in chains", "alone", "that differ")
+    return f"{tabled(header, table)}\n{told}"
+
+
+def verified_on_gpus() -> str:
+    """Dot products of an H200 held against its models in the benchmark."""
+    table = [
+        (f"`{r['instruction']}`", f"{r['dots']:,}", r["mismatches"], f"{r['dots_per_second']:.2g}")
+        for r in _on_gpu()["verified"]
+    ]
+    return tabled(("instruction", "dot products", "that differ", "a second"), table)
+
+
+def _on_gpu() -> Any:
+    return json.loads((RESULTS / "evaluators" / "h200.json").read_text(encoding="utf-8"))
+
+
+def verified_rows() -> str:
+    """What `accprobe verify` said of all rows of the recorded report, where that is recorded."""
+    path = RESULTS / "verified" / "h200.json"
+    if not path.exists():
+        return ""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    rows = data["verified"]
+    dots, wrong = sum(row["dots"] for row in rows), sum(row["mismatches"] for row in rows)
+    return (
+        f"`accprobe verify {data['models']} --device cuda:0 --dots 1e9` on an {data['device']['name']}:"
+        f" {len(rows)} instructions, {dots:,} dot products,\n{wrong:,} differ.\n"
+    )
