@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.product import product
+from accprobe.evaluate.product import outcomes, product
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
@@ -30,6 +30,9 @@ MOST_CALLS = 512
 
 ANY = 0
 """In the place of a significand: both factors have one drawn at random."""
+
+SUBNORMAL = 0.1
+"""Share of the dot products X + y - X of which X is a product of a subnormal."""
 
 DEEPEST = 45
 """Bits that the smallest term lies below the largest, at most."""
@@ -85,17 +88,33 @@ def ask(asked: Asked, dots: Sparse, rows: Ints, columns: Ints) -> Answered:
 
 
 def predicted(model: ProductModel, dots: Sparse) -> Bits:
-    """What a model makes of them, [n]."""
+    """What a model makes of them, [n]; unordered sums added forward."""
+    return product(*_few(model, dots))[:, 0, 0]
+
+
+def wrong(model: ProductModel, answered: Answered) -> int:
+    """Answers that the model does not explain."""
+    if not len(answered):
+        return 0
+    if model.is_ordered:
+        return int(np.count_nonzero(predicted(model, answered.dots) != answered.d))
+    possible = outcomes(*_few(model, answered.dots))[..., 0, 0]
+    return int(np.count_nonzero((possible != answered.d).all(axis=0)))
+
+
+def _few(model: ProductModel, dots: Sparse) -> tuple[ProductModel, Bits, Bits]:
+    """The model with the sums alone in which the dot products have terms, and operands for it, [n, 1, k]."""
     smaller, ks = restricted(model, dots.used)
-    place = np.full(model.k, 0, np.intp)
-    place[ks] = np.arange(len(ks))
-    a, b = (np.zeros((len(dots), 1, len(ks)), fmt.dtype) for fmt in (model.a, model.b))
-    which = np.arange(len(dots))
+    used = dots.used
+    a, b = (np.zeros((len(dots), len(used) + 1), fmt.dtype) for fmt in (model.a, model.b))
+    which, place = np.arange(len(dots)), np.searchsorted(used, dots.ks)
     for t in range(dots.ks.shape[1]):
         there = dots.a[:, t] != 0
-        a[which[there], 0, place[dots.ks[there, t]]] = dots.a[there, t]
-        b[which[there], 0, place[dots.ks[there, t]]] = dots.b[there, t]
-    return product(smaller, a, b)[:, 0, 0]
+        a[which[there], place[there, t]] = dots.a[there, t]
+        b[which[there], place[there, t]] = dots.b[there, t]
+    columns = np.minimum(np.searchsorted(used, ks), len(used) - 1)
+    columns[used[columns] != ks] = len(used)
+    return smaller, a[:, None, columns], b[:, None, columns]
 
 
 def exponents(spec: Spec) -> tuple[int, int]:
@@ -171,6 +190,9 @@ def _patterns(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: 
     low_a, low_b = _low(spec.a), _low(spec.b)
     of_b = np.clip(exponent // 2, low_b, spec.b.max_exponent)
     of_a = np.clip(exponent - of_b, low_a, spec.a.max_exponent)
+    below = spec.a.min_exponent - rng.integers(1, spec.a.mantissa_bits + 1, (len(exponent), 1))
+    subnormal = (rng.random((len(exponent), 1)) < SUBNORMAL) & (np.arange(TERMS) % (TERMS - 1) == 0) & (significands == 8)
+    of_a = np.where(subnormal, below, of_a)
     of_b = np.clip(exponent - of_a, low_b, spec.b.max_exponent)
     fraction_a = rng.integers(0, 1 << spec.a.mantissa_bits, exponent.shape) >> 1
     fraction_b = rng.integers(0, 1 << spec.b.mantissa_bits, exponent.shape) >> 1
@@ -179,7 +201,8 @@ def _patterns(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: 
     told = np.where(eighths < 0, 0, eighths << shift if shift >= 0 else np.where(eighths % (1 << -shift), 0, eighths >> -shift))
     any_one = significands == ANY
     a = _encoded(spec.a, of_a, np.where(any_one, fraction_a, told))
-    b = _encoded(spec.b, of_b, np.where(any_one, fraction_b, 0))
+    half = 1 << max(spec.b.mantissa_bits - 1, 0)
+    b = _encoded(spec.b, of_b, np.where(any_one, fraction_b, np.where(significands == 12, half, 0)))
     a = np.where(signs < 0, a | spec.a.sign_bit, a)
     there = signs != 0
     return np.where(there, a, 0).astype(spec.a.dtype), np.where(there, b, 0).astype(spec.b.dtype)

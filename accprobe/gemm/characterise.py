@@ -20,14 +20,15 @@ from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
 from accprobe.gemm.fresh import TOGETHER, Evaluate, Predicted, Proof, on_cpu, prove
 from accprobe.gemm.growth import Growth, NoTree
-from accprobe.gemm.pairs import Ints, Pairs
+from accprobe.gemm.pairs import Ints, Pairs, Triples
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
 from accprobe.gemm.plans import Plan
 from accprobe.gemm.regions import Alike, Region, alike
 from accprobe.gemm.rivals import Rival, contradicted, rivals, telling
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
-from accprobe.model.product import ProductModel
+from accprobe.gemm.units import FAR, units
+from accprobe.model.product import ProductModel, nested
 
 DOTS = 1536
 """Dot products of a battery."""
@@ -142,10 +143,18 @@ def _of_region(asked: Asked, region: Region, seed: int, tell: Tell) -> Found:
 
 
 def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints) -> Groups | Merging:
+    """The tree; where elements change from call to call, chains that are added in any order."""
     if asked.spec.a.is_integer:
         return tuple((int(k),) for k in np.sort(np.concatenate([leaves, doubled])))
-    pairs = Pairs(asked, region.rows, region.columns, leaves)
-    tree = taken_apart(Growth(pairs.sizes, leaves).tree())
+    pairs, triples = Pairs(asked, region.rows, region.columns), Triples(asked, region.rows, region.columns)
+    growth = Growth(pairs.sizes, triples.sizes, units(asked.spec).far == FAR)
+    try:
+        tree = taken_apart(growth.tree(leaves))
+    except NoTree:
+        if not region.changing:
+            raise
+        chains = [taken_apart(chain) for chain in growth.chains(leaves)]
+        tree = Merging(tuple(chains), nested("forward", len(chains)))
     return with_doubled(tree, doubled) if len(doubled) else tree
 
 
@@ -168,7 +177,7 @@ def _fit(asked: Asked, found: Found, tree: Groups | Merging, seed: int) -> None:
     inner = battery.ask(asked, battery.drawn(spec, first, DOTS, seed + 1), region.rows, region.columns)
     outer = battery.ask(asked, battery.drawn(spec, some, DOTS, seed + 2), region.rows, region.columns)
     every = _joined([inner, outer])
-    fitted = fit(spec, tree, every, within(every, {k for group in first for k in group}))
+    fitted = fit(spec, tree, every, within(every, {k for group in first for k in group}), region.changing)
     found.plan, found.wrong, found.answers = fitted.plan, fitted.wrong, fitted.answers
     found.reason = f"{fitted.wrong} of {fitted.answers} dot products of a few terms have no explanation" if fitted.wrong else ""
     _answers[id(found)] = [every]
@@ -207,7 +216,7 @@ def _ask_about(
             new = battery.ask(asked, differing, found.region.rows, found.region.columns)
             answers.append(new)
             found.answers += len(new)
-            found.wrong += int(np.count_nonzero(battery.predicted(plan.model(), new.dots) != new.d))
+            found.wrong += battery.wrong(plan.model(), new)
             return True
     return False
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.battery import Answered, predicted
+from accprobe.gemm.battery import Answered, wrong
 from accprobe.gemm.candidates import any_steps, integer_step, known_steps, single_steps
 from accprobe.gemm.parts import Groups, Merging, width
 from accprobe.gemm.plans import Plan, alternatives, readings
@@ -28,12 +28,12 @@ class Fitted:
     answers: int
 
 
-def fit(spec: Spec, tree: Groups | Merging, answered: Answered, inner: Answered) -> Fitted:
+def fit(spec: Spec, tree: Groups | Merging, answered: Answered, inner: Answered, unordered: bool = False) -> Fitted:
     """The plan with the fewest contradictions. inner: those of the answers whose terms are all of one chain."""
     best: Fitted | None = None
     for reading in readings(tree):
         step = _step(spec, reading, inner)
-        found = _others(Plan(spec, reading, step), answered)
+        found = _others(Plan(spec, reading, step, unordered=unordered and isinstance(reading, Merging)), answered)
         if best is None or found.wrong < best.wrong:
             best = found
         if not best.wrong:
@@ -50,9 +50,9 @@ def _step(spec: Spec, tree: Groups | Merging, inner: Answered) -> DotModel:
     best, fewest = None, len(inner) + 1
     for candidate in _steps(spec, products):
         for plan in (Plan(spec, tree, candidate), Plan(spec, tree, candidate, result_rounding="RZ")):
-            wrong = _wrong(plan, inner)
-            if wrong is not None and wrong < fewest:
-                best, fewest = candidate, wrong
+            count = _wrong(plan, inner)
+            if count is not None and count < fewest:
+                best, fewest = candidate, count
             if not fewest:
                 break
             if spec.out.name == "f32":
@@ -82,9 +82,9 @@ def _others(plan: Plan, answered: Answered) -> Fitted:
         for _, _, other in alternatives(plan):
             if not fewest:
                 break
-            wrong = _wrong(other, answered)
-            if wrong is not None and wrong < fewest:
-                plan, fewest, changed = other, wrong, True
+            count = _wrong(other, answered)
+            if count is not None and count < fewest:
+                plan, fewest, changed = other, count, True
         if not changed:
             break
     return Fitted(plan, fewest, len(answered))
@@ -93,7 +93,7 @@ def _others(plan: Plan, answered: Answered) -> Fitted:
 def _wrong(plan: Plan, answered: Answered) -> int | None:
     """Answers that a plan contradicts; None where it cannot be evaluated."""
     try:
-        return int(np.count_nonzero(predicted(plan.model(), answered.dots) != answered.d))
+        return wrong(plan.model(), answered)
     except AccprobeError:
         return None
 

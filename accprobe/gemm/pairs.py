@@ -7,7 +7,7 @@ ATC'25, whose one pair a call is one element here).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,43 +21,40 @@ Floats = NDArray[np.float64]
 
 
 class Pairs:
-    """Sizes of the smallest parts of the tree that have both of two products.
+    """Sizes of the smallest parts of the tree that have both of two products. rows, columns: those of D that are asked."""
 
-    rows, columns: those of D that are asked. leaves: k that are counted once.
-    """
-
-    def __init__(self, asked: Asked, rows: Ints, columns: Ints, leaves: Ints) -> None:
+    def __init__(self, asked: Asked, rows: Ints, columns: Ints) -> None:
         self._asked, self._rows, self._columns = asked, rows, columns
-        self._units, self.leaves = units(asked.spec), leaves
-        self._is_leaf = np.zeros(asked.spec.k, bool)
-        self._is_leaf[leaves] = True
+        self._units = units(asked.spec)
 
-    def sizes(self, i: Ints, j: Ints) -> Floats:
-        """[len(i), len(j)]: products in the smallest part that has both, 1 where they are one. As measured: see `is_whole`."""
+    def sizes(self, i: Ints, j: Ints, leaves: Ints) -> Floats:
+        """[len(i), len(j)]: how many of `leaves`, among which i and j are, the smallest part has that has both; everything
+        else is zero. 1 where the two are one. As measured: see `is_whole`.
+        """
         found = np.empty((len(i), len(j)))
         height = len(self._rows)
-        if len(self.leaves) > self._units.most:
+        if len(leaves) > self._units.most:
             height = min(height, self._units.most // 2)
         for top in range(0, len(i), height):
             for left in range(0, len(j), len(self._columns)):
                 y, x = slice(top, top + height), slice(left, left + len(self._columns))
-                found[y, x] = self._together(i[y], j[x])
+                found[y, x] = self._together(i[y], j[x], leaves)
         found[i[:, None] == j[None, :]] = 1
         return found
 
-    def _together(self, i: Ints, j: Ints) -> Floats:
+    def _together(self, i: Ints, j: Ints, leaves: Ints) -> Floats:
         both = np.intersect1d(i, j)
-        windows = list(self._windows(both))
+        windows = list(self._windows(both, leaves))
         survivors = sum((self._survivors(i, j, window) for window in windows), np.zeros((len(i), len(j))))
         if len(windows) > 1 and len(both):
             survivors -= (len(windows) - 1) * self._survivors(i, j, both)
-        return np.asarray(len(self.leaves) - survivors)
+        return np.asarray(len(leaves) - survivors)
 
-    def _windows(self, both: Ints) -> Iterator[Ints]:
-        if len(self.leaves) <= self._units.most:
-            yield self.leaves
+    def _windows(self, both: Ints, leaves: Ints) -> Iterator[Ints]:
+        if len(leaves) <= self._units.most:
+            yield leaves
             return
-        others = np.setdiff1d(self.leaves, both)
+        others = np.setdiff1d(leaves, both)
         size = self._units.most - len(both)
         for start in range(0, len(others), size):
             yield np.union1d(others[start : start + size], both)
@@ -95,10 +92,51 @@ def is_whole(sizes: Floats, leaves: int) -> bool:
     return bool(np.all((sizes >= 1) & (sizes <= leaves) & (sizes == np.round(sizes))))
 
 
-def reach(each: Units) -> int:
-    """Fraction bits of an accumulator beside which a unit is lost."""
-    return each.far - 1
+class Triples:
+    """The same where large numbers and units in one line do not reach far enough: of a pair at i and j, and one unit at a time.
 
+    i is one for all elements of a call, j a column's and the unit a row's, so that both factors can be large.
+    """
 
-def sorted_ks(ks: Sequence[int]) -> Ints:
-    return np.array(sorted(ks), np.int64)
+    def __init__(self, asked: Asked, rows: Ints, columns: Ints) -> None:
+        self._asked, self._rows, self._columns = asked, rows, columns
+        self._units = units(asked.spec)
+
+    def sizes(self, i: Ints, j: Ints, leaves: Ints) -> Floats:
+        """As `Pairs.sizes`."""
+        return np.stack([self._of_one(int(each), j, leaves) for each in i])
+
+    def _of_one(self, i: int, j: Ints, leaves: Ints) -> Floats:
+        found = np.full(len(j), len(leaves), np.float64)
+        others = leaves[leaves != i]
+        if not len(others):
+            return found
+        for bit in range(max(1, int(others.max()).bit_length())):
+            for side in (0, 1):
+                columns = np.flatnonzero((j >> bit & 1 == side) & (j != i))
+                units_at = others[others >> bit & 1 != side]
+                # Of two numbers the lowest bit in which they differ is where they are asked, once.
+                for start in range(0, len(columns), len(self._columns)):
+                    of_call = columns[start : start + len(self._columns)]
+                    for top in range(0, len(units_at), len(self._rows)):
+                        at = units_at[top : top + len(self._rows)]
+                        differ = j[of_call][None, :] ^ at[:, None]
+                        first = (differ & -differ) == 1 << bit
+                        if first.any():
+                            survives = self._survives(i, j[of_call], at)
+                            found[of_call] -= np.where(first, survives, 0).sum(axis=0)
+        found[j == i] = 1
+        return found
+
+    def _survives(self, i: int, j: Ints, at: Ints) -> Floats:
+        """[len(at), len(j)]: 1 where the unit of the row comes out."""
+        spec, each = self._asked.spec, self._units
+        a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+        rows, columns = self._rows[: len(at)], self._columns[: len(j)]
+        large_a, large_b = each.large
+        a[:, i], b[:, i] = power(spec.a, large_a), power(spec.b, large_b)
+        a[:, j] = power(spec.a, large_a)
+        b[columns, j] = power(spec.b, large_b, negative=True)
+        a[rows, at] = power(spec.a, each.a)
+        b[:, at] = power(spec.b, each.b)
+        return counted(self._asked.product(a, b)[np.ix_(rows, columns)], spec, each)

@@ -27,7 +27,7 @@ class Plan:
     """A product's tree, and what is not told by the tree.
 
     kept: the format that the outermost partial sums are rounded to before they are added (None: as they are); running: that
-    of the sum of them.
+    of the sum of them. unordered: whether they are added in any order.
     """
 
     spec: Spec
@@ -37,6 +37,7 @@ class Plan:
     running: Format = FORMATS["f32"]
     sum_rounding: Rounding = "RNE"
     result_rounding: Rounding = "RNE"
+    unordered: bool = False
 
     def model(self) -> ProductModel:
         node = self._node(self.tree, outermost=True)
@@ -50,7 +51,8 @@ class Plan:
         integer = FORMATS["s32"] if self.spec.out.is_integer else None
         inner = FORMATS["f64"] if self.step.root.arithmetic.result.name == "f64" else FORMATS["f32"]
         add = addition(integer or (self.running if outermost and self.running.name != "f32" else inner), self.sum_rounding)
-        return Merged(parts, named(part.nested, len(parts)), add, self.kept if outermost else None)
+        order = "unordered" if self.unordered and outermost else named(part.nested, len(parts))
+        return Merged(parts, order, add, self.kept if outermost else None)
 
 
 def named(order: Nested, parts: int) -> Order | Nested:

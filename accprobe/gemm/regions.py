@@ -20,11 +20,15 @@ REPEATS = 3
 
 @dataclass(frozen=True)
 class Region:
-    """Elements that gave the same bits for every pair: rows × columns of them, and how many elements there are in all."""
+    """Elements that gave the same bits for every pair: rows × columns of them, and how many elements there are in all.
+
+    changing: whether the same question has several answers there.
+    """
 
     rows: Ints
     columns: Ints
     elements: int
+    changing: bool = False
 
     def __str__(self) -> str:
         return f"rows {_told(self.rows)}, columns {_told(self.columns)}"
@@ -59,7 +63,7 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
         _, classes = np.unique(classes * (numbers.max() + 1) + numbers.reshape(classes.shape), return_inverse=True)
         classes = classes.reshape(spec.m, spec.n)
     if changed.any():
-        whole = Region(np.arange(spec.m), np.arange(spec.n), classes.size)
+        whole = Region(np.arange(spec.m), np.arange(spec.n), classes.size, changing=True)
         return Alike((whole,), int(changed.sum()), values)
     counts = np.bincount(classes.reshape(-1))
     order = np.argsort(-counts, kind="stable")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.battery import Answered, Sparse, predicted
+from accprobe.gemm.battery import Answered, Sparse, predicted, wrong
 from accprobe.gemm.parts import Groups, Merging
 from accprobe.gemm.plans import Plan, alternatives, same_order
 from accprobe.infer.neighbours.single import rivals as rivals_of_step
@@ -37,7 +37,8 @@ class Rival:
 
 def rivals(plan: Plan) -> Iterator[Rival]:
     """Every plan that differs in one respect."""
-    for rival in rivals_of_step(plan.step, {}):
+    float_step = not plan.spec.a.is_integer
+    for rival in rivals_of_step(plan.step, {}) if float_step else ():
         if rival.field in FIELDS:
             respect = "sum_rounding" if rival.field == "result_rounding" else rival.field
             yield Rival(replace(plan, step=rival.model), respect, str(rival.deviation))
@@ -82,10 +83,8 @@ def _moved(first: Groups | Merging, second: Groups | Merging) -> Iterator[tuple[
 def contradicted(plan: Plan, answers: Sequence[Answered]) -> bool:
     """Whether some answer is not the plan's; also where it cannot be evaluated."""
     for answered in answers:
-        if not len(answered):
-            continue
         try:
-            if (predicted(plan.model(), answered.dots) != answered.d).any():
+            if wrong(plan.model(), answered):
                 return True
         except AccprobeError:
             return True

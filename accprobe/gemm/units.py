@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.isa.formats import Bits, Format
 
 FAR = 60
 """Bits between a large number and a unit, where formats have them."""
+
+LEAST = -22
+"""Exponent of a unit beside f16: partial sums and results of that format hold it, and a few more bits."""
+
+LARGEST = 14
+"""Exponent of a large number beside f16."""
 
 MOST = 1 << 13
 """Units counted at once: an accumulator of 13 fraction bits holds twice as many."""
@@ -20,35 +27,37 @@ MOST = 1 << 13
 class Units:
     """Exponents of the operands: a unit times a unit is 2^(a + b), a large one times a unit 2^far as much.
 
-    most: units that an element can count without rounding.
+    large: exponents of the two operands whose product is large by itself. most: units that are counted without rounding,
+    whatever format partial sums are kept in.
     """
 
     a: int
     b: int
     far: int
+    large: tuple[int, int]
     most: int
 
 
 def units(spec: Spec) -> Units:
-    """For these formats: as far apart as they allow, and where D can count."""
-    far = min(FAR, *(_top(fmt) - _lowest(fmt) for fmt in (spec.a, spec.b)))
-    least = max(spec.out.min_exponent - spec.out.mantissa_bits, FORMATS["f32"].min_exponent)
-    a = b = 0
-    if far < FAR:
-        a, b = _lowest(spec.a), _lowest(spec.b)
-        while a + b < least + 2:
-            a, b = (a + 1, b) if a <= b else (a, b + 1)
-        far = min(_top(spec.a) - a, _top(spec.b) - b)
-    return Units(a, b, far, min(MOST, 1 << (spec.out.mantissa_bits + 1)))
+    """For these formats: as far apart as they allow, and where D and partial sums can count."""
+    if min(fmt.exponent_bits for fmt in (spec.a, spec.b)) >= 8 and spec.out.name != "f16":
+        wide = spec.a.mantissa_bits > 7 and spec.out.mantissa_bits > 10
+        return Units(0, 0, FAR, (FAR // 2, FAR // 2), MOST if wide else 1 << 8)
+    a, b = _lowest(spec.a), _lowest(spec.b)
+    while a + b < LEAST:
+        a, b = (a + 1, b) if a <= b else (a, b + 1)
+    far = min(FAR, _highest(spec.a) - a, _highest(spec.b) - b)
+    large = LARGEST // 2, LARGEST - LARGEST // 2
+    return Units(a, b, far, large, 1 << min(11, spec.out.mantissa_bits + 1) if "16" in spec.a.name else 1 << 8)
 
 
-def _top(fmt: Format) -> int:
-    return fmt.max_exponent if fmt.storage_bits < 16 else min(fmt.max_exponent, FAR)
+def _highest(fmt: Format) -> int:
+    return min(fmt.max_exponent, FAR // 2)
 
 
 def _lowest(fmt: Format) -> int:
     """Of 8 bits the smallest subnormal: their normal numbers alone do not reach far."""
-    return fmt.min_exponent - fmt.mantissa_bits if fmt.storage_bits == 8 else max(fmt.min_exponent, -FAR)
+    return max(fmt.min_exponent - (fmt.mantissa_bits if fmt.storage_bits == 8 else 0), -FAR // 2)
 
 
 def power(fmt: Format, exponent: int, negative: bool = False) -> int:
@@ -56,6 +65,9 @@ def power(fmt: Format, exponent: int, negative: bool = False) -> int:
     return fmt.encode(negative, 1, exponent)
 
 
-def counted(d: Bits, spec: Spec, each: Units) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def counted(d: Bits, spec: Spec, each: Units) -> NDArray[np.float64]:
     """How many units the elements are."""
-    return np.asarray(spec.out.values(d) * 2.0 ** -(each.a + each.b))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(spec.out.values(d) * 2.0 ** -(each.a + each.b))
+
+
