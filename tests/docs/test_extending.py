@@ -45,8 +45,8 @@ class Tree:
             self.python("from accprobe.report import schema; schema.FILE.write_text(schema.text(), encoding='utf-8')")
 
     def changed(self) -> set[str]:
-        """Files that are not as they were."""
-        files = [path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file()]
+        """Files that are not as they were, but for what Python keeps of them."""
+        files = [path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file() and path.suffix != ".pyc"]
         same = filecmp.cmpfiles(self.root, ROOT, files, shallow=False)[0]
         return {str(file) for file in set(files) - set(same)}
 
@@ -57,7 +57,7 @@ class Tree:
         return self._run("-m", "accprobe", *arguments, status=status)
 
     def _run(self, *arguments: str, status: int = 0) -> str:
-        environment = os.environ | {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = os.environ | {"PYTHONPATH": str(self.root)}
         command = [sys.executable, *arguments]
         done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == status, done.stderr
