@@ -227,9 +227,9 @@ def cubin(name: str, target: str, single: bool) -> Cubin:
     ("name", "target", "single"),
     [
         ("tf32", "sm_80", False),
-        ("one by one", "sm_89", False),
+        pytest.param("one by one", "sm_89", False, marks=pytest.mark.slow),
         ("integers", "sm_100a", False),
-        ("f64", "sm_120a", False),
+        pytest.param("f64", "sm_120a", False, marks=pytest.mark.slow),
     ],
 )
 def test_compiles_for_every_architecture(name: str, target: str, single: bool) -> None:
