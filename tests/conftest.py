@@ -1,10 +1,12 @@
 """Hypothesis draws the same examples in every run, unless `--hypothesis-profile=fresh` asks for others.
 
-A kernel is compiled once a run, by whichever process and test needs it first: the caches on disk are the run's.
+A kernel is compiled once a run, by whichever process and test needs it first: the caches on disk are the run's. The evaluator
+is compiled before the first test, by one process while the others wait.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,23 @@ def _caches(tmp_path_factory: pytest.TempPathFactory) -> None:
         folder = folder.parent
     os.environ["ACCPROBE_CACHE_DIR"] = str(folder / "cubins")
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
+    with open(folder / "compiling", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _compile_evaluator()
+
+
+def _compile_evaluator() -> None:
+    """Numba takes ten seconds, and every process that cannot wait for another would begin again."""
+    from accprobe.isa.instructions import parse
+    from accprobe.model.published import known_models
+    from accprobe.operands.request import Request
+
+    try:
+        from accprobe.evaluate import compiled
+    except ImportError:
+        return
+    inst = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
+    compiled.evaluate(known_models("h100")[inst].model, inst, Request.zeros(inst, 1))
 
 
 @pytest.fixture(scope="session")

@@ -86,6 +86,7 @@ def _not_compiled(described: DotModel | Arithmetic) -> str:
     return ""
 
 
+@lru_cache(maxsize=256)
 def flatten(model: DotModel, inst: Instruction) -> Flat:
     """The model of that instruction as arrays."""
     nodes: list[dict[str, int]] = []

@@ -19,7 +19,7 @@ from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import ReportError
 from accprobe.report import schema_1
 from accprobe.report.reading import is_of_schema, reason
-from accprobe.report.recorded import find
+from accprobe.report.recorded import find, recorded
 from accprobe.report.rows import STRICT, Row
 from accprobe.report.sweeps import SweepRecord
 from accprobe.report.text import pictured, written
@@ -142,12 +142,8 @@ class Report(BaseModel):
 
     @classmethod
     def read(cls, name: str | Path) -> tuple[Report, int]:
-        """As `load`, and of which schema the file is: an older one is converted."""
-        try:
-            with find(name).open("rb") as file:
-                return cls.read_from(file, name)
-        except OSError as e:
-            raise ReportError(f"{name} cannot be read: {e.strerror}") from None
+        """As `load`, and of which schema the file is: an older one is converted. A recorded report is read once."""
+        return _read_once(name) if isinstance(name, str) and name in recorded() else _read(name)
 
     @classmethod
     def read_from(cls, file: IO[bytes], name: str | Path) -> tuple[Report, int]:
@@ -165,6 +161,17 @@ class Report(BaseModel):
             return cls.model_validate_json(schema_1.converted(text)), schema_1.SCHEMA
         except ValidationError as e:
             raise ReportError(f"{name}: {reason(e, SCHEMA)}") from None
+
+
+def _read(name: str | Path) -> tuple[Report, int]:
+    try:
+        with find(name).open("rb") as file:
+            return Report.read_from(file, name)
+    except OSError as e:
+        raise ReportError(f"{name} cannot be read: {e.strerror}") from None
+
+
+_read_once = cache(_read)
 
 
 def _stand_in(name: str | None, device: Device) -> str:

@@ -73,7 +73,11 @@ REBUILT = {
 }
 
 
-@pytest.mark.parametrize("target", REBUILT)
+OFTEN = ("sm_80", "sm_90a")
+"""The other architectures' lowerings, which tests/sass compiles always, are slow here."""
+
+
+@pytest.mark.parametrize("target", [pytest.param(x, marks=() if x in OFTEN else pytest.mark.slow) for x in REBUILT])
 def test_part_of_it_is_built_again(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("nvdisasm")
     pytest.importorskip("cuda.core", exc_type=ImportError)

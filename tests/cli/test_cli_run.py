@@ -260,8 +260,11 @@ def running(path: Path) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.mark.parametrize(
     ("sent", "to_the_group", "times"),
-    [(signal.SIGINT, True, 1), (signal.SIGTERM, False, 1), (signal.SIGINT, True, 3)],
-    ids=["Ctrl-C in a terminal", "kill", "Ctrl-C again and again"],
+    [
+        pytest.param(signal.SIGINT, True, 1, id="Ctrl-C in a terminal", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, False, 1, id="kill"),
+        pytest.param(signal.SIGINT, True, 3, id="Ctrl-C again and again"),
+    ],
 )
 def test_ctrl_c_and_sigterm_end_the_workers_and_keep_what_was_measured(
     tmp_path: Path, sent: signal.Signals, to_the_group: bool, times: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,7 +13,26 @@ import pytest
 from click.testing import CliRunner
 from compiled import needs, only, triton_dot
 
+from accprobe.build import toolchain
 from accprobe.cli import main
+from accprobe.sass import reading
+from accprobe.sass.reading import Function
+
+DISASSEMBLED: dict[bytes, list[Function]] = {}
+
+
+@pytest.fixture(autouse=True)
+def _disassembled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disassembler takes most of the time of a command here, and the cubins are few."""
+
+    def functions(path: Path) -> Iterator[Function]:
+        content = path.read_bytes()
+        if content not in DISASSEMBLED:
+            DISASSEMBLED[content] = list(read(path))
+        yield from DISASSEMBLED[content]
+
+    read = reading.functions
+    monkeypatch.setattr(reading, "functions", functions)
 
 
 @pytest.fixture
@@ -34,7 +54,7 @@ def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def sass(*arguments: str, columns: int = 120) -> tuple[int, list[str], str]:
-    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["sass", *arguments])
+    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["sass", "--jobs", "1", *arguments])
     return result.exit_code, [line.rstrip() for line in result.stdout.splitlines()], result.stderr
 
 
@@ -214,7 +234,8 @@ def test_github(cache: list[str]) -> None:
 def test_required_where_there_is_no_kernel(tmp_path: Path) -> None:
     needs("nvdisasm", "ptxas")
     (tmp_path / "k.ptx").write_text(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n")
-    arguments = str(tmp_path / "k.ptx"), "--require", "HMMA", "--format"
+    toolchain.run("ptxas", "--gpu-name", "sm_80", "k.ptx", "--output-file", "k.cubin", folder=tmp_path)
+    arguments = str(tmp_path / "k.cubin"), "--require", "HMMA", "--format"
     sentence = "no kernel has a matrix opcode, and HMMA is required"
     assert sass(*arguments, "github")[1] == [f"::error title=accprobe sass::{sentence}"]
     assert json.loads("\n".join(sass(*arguments, "sarif")[1]))["runs"][0]["results"][0]["message"]["text"] == sentence

@@ -38,14 +38,14 @@ def recorded(**wanted: object) -> list[SweepRecord]:
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """e4m3 over some block-Ks, as `accprobe sweep --device sim:h100` has it."""
     path = tmp_path_factory.mktemp("sweep") / "report.json"
-    result = sweep("--device", "sim:h100", "--block-k", "32,128,512", "--num-warps", "2,4", "-o", str(path))
+    result = sweep("--device", "sim:h100", "--block-k", "32,128", "--num-warps", "2,4", "-o", str(path))
     assert (result.exit_code, result.stderr) == (0, "")
     return Report.load(path)
 
 
 def test_simulation_concludes_what_the_h200_showed(simulated: Report) -> None:
     assert simulated.device.kind == "simulated"
-    assert len(simulated.sweeps) == 12
+    assert len(simulated.sweeps) == 8
     for each in simulated.sweeps:
         (measured,) = recorded(
             dtype="e4m3", operands=each.operands, block_k=each.block_k, num_warps=each.num_warps, rounded=False
@@ -102,7 +102,7 @@ def test_whole_output_says_simulated_and_has_no_empty_column() -> None:
 
 
 def test_integers_tell_how_they_overflow_once() -> None:
-    result = sweep(*SMALL, "--dtype", "int8", "--block-k", "32,128", "--num-warps", "2,4", width=300)
+    result = sweep(*SMALL, "--dtype", "int8", "--block-k", "128,256", "--num-warps", "2,4", width=300)
     assert "int8 with 2 warps at every block-K: IMMA, no block overflows" in result.stdout
     assert "beyond: saturate" in result.stdout
     assert "int8 with 4 warps at every block-K: IGMMA, no block overflows" in result.stdout

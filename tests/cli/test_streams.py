@@ -26,11 +26,13 @@ def in_shell(command: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["bash", "-c", command.replace("accprobe", " ".join(ACCPROBE), 1)], capture_output=True, timeout=60)
 
 
-@BUFFERED
-@pytest.mark.parametrize("arguments", [["show", "h200"], ["show", "h200", "--format", "json"], ["list"], ["--help"]])
-def test_a_full_disk_is_told_and_nothing_else(arguments: list[str], unbuffered: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "unbuffered"),
+    [("show h200", ""), ("show h200 --format json", ""), ("show h200 --format json", "1"), ("list", "1"), ("--help", "")],
+)
+def test_a_full_disk_is_told_and_nothing_else(arguments: str, unbuffered: str) -> None:
     with open("/dev/full", "w") as full:
-        done = ran(*arguments, env={"PYTHONUNBUFFERED": unbuffered}, stdout=full)
+        done = ran(*arguments.split(), env={"PYTHONUNBUFFERED": unbuffered}, stdout=full)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1:] == [b"accprobe: the output cannot be written: No space left on device"]
     assert b"ignored" not in done.stderr

@@ -62,11 +62,10 @@ def replayed(path: Path, jobs: int = 1, **asked: int) -> Report:
     return survey(f"replay:{path}", jobs=jobs, **{"dots": 700, "seed": 4, **asked})
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize(
-    ("device", "status", "kind"),
-    [(Unlike, "confirmed", "replay"), (lambda: simulated_device("h100"), "simulated", "simulated")],
-    ids=["gpu", "simulated"],
+    ("device", "status", "kind", "jobs"),
+    [(Unlike, "confirmed", "replay", 1), (lambda: simulated_device("h100"), "simulated", "simulated", 2)],
+    ids=["gpu", "simulated, two processes"],
 )
 def test_replay_gives_the_same_report(device: Callable[[], Device], status: str, kind: str, jobs: int, tmp_path: Path) -> None:
     path = tmp_path / "r.npz"

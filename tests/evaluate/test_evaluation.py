@@ -71,7 +71,7 @@ def test_rivals_of_known_models(name: str, room: int, monkeypatch: pytest.Monkey
     assert_alike(inst, list(relatives(inst, model)), telling(inst, model, 0, 12))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(float_models() | integer_models(), st.integers(0, 2**32 - 1), st.randoms(use_true_random=False))
 def test_rivals_of_planted_models_in_any_order(planted: Planted, seed: int, random) -> None:  # type: ignore[no-untyped-def]
     inst, models = planted.instruction, list(relatives(planted.instruction, planted.model))

@@ -227,10 +227,9 @@ def cubin(name: str, target: str, single: bool) -> Cubin:
     ("name", "target", "single"),
     [
         ("tf32", "sm_80", False),
-        ("QGMMA", "sm_89", True),
-        ("one by one", "sm_90a", False),
+        pytest.param("one by one", "sm_89", False, marks=pytest.mark.slow),
         ("integers", "sm_100a", False),
-        ("f64", "sm_120a", False),
+        pytest.param("f64", "sm_120a", False, marks=pytest.mark.slow),
     ],
 )
 def test_compiles_for_every_architecture(name: str, target: str, single: bool) -> None:
@@ -249,7 +248,7 @@ def innermost_loops(function: Function) -> list[tuple[Line, ...]]:
 
 
 def test_a_product_costs_one_fused_multiply_add() -> None:
-    """QGMMA in float32: of a loop over k, 16 products a load of four operands, little is anything else."""
+    """QGMMA in float32, on Hopper: of a loop over k, 16 products a load of four operands, little is anything else."""
     needs("nvdisasm")
     function = {found.name: found for found in functions(cubin("QGMMA", "sm_90a", True).path)}["evaluate"]
     (opcodes,) = [found for loop in innermost_loops(function) if (found := Counter(line.stem for line in loop))["FFMA"]]

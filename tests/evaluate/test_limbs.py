@@ -81,13 +81,13 @@ def tables(draw: st.DrawFn, low: int, high: int, most: int) -> list[list[Number]
     return draw(st.lists(st.tuples(*kinds).map(list), min_size=1, max_size=4))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(tables(-300, 300, 6))
 def test_sums_of_any_terms(rows: list[list[Number]]) -> None:
     assert_rounds_alike(rows)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(tables(-20, 20, 6))
 def test_sums_of_terms_that_overlap(rows: list[list[Number]]) -> None:
     assert_rounds_alike(rows)

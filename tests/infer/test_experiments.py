@@ -54,7 +54,13 @@ differ in several fields; floors and pairs of fields not tried; no refinement; a
 what contradicts a model not known to the next one; ladders of one rung, and the wrong end of what they leave."""
 
 
-@pytest.mark.parametrize("planted", FOUND.values(), ids=FOUND)
+LONG = ("an alignment that zeros and C show together",)
+"""As long as all others together."""
+
+
+@pytest.mark.parametrize(
+    "planted", [pytest.param(found, id=name, marks=pytest.mark.slow if name in LONG else ()) for name, found in FOUND.items()]
+)
 def test_planted_models_that_have_found_something(planted: Planted) -> None:
     assert_true(outcome(planted), planted)
 

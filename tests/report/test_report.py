@@ -78,12 +78,12 @@ def test_directory_is_no_report(tmp_path: Path) -> None:
 
 
 def test_recorded_report_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_report().save(tmp_path / "h200.json")
+    fake_report().save(tmp_path / "mine.json")
     monkeypatch.setattr(recorded, "files", lambda package: tmp_path)
-    assert recorded.recorded() == ["h200"]
-    assert Report.load("h200") == fake_report()
-    with pytest.raises(ReportError, match=r"no recorded report 'h20'; of the recorded reports, did you mean h200\?"):
-        Report.load("h20")
+    assert recorded.recorded() == ["mine"]
+    assert Report.load("mine") == fake_report()
+    with pytest.raises(ReportError, match=r"no recorded report 'min'; of the recorded reports, did you mean mine\?"):
+        Report.load("min")
 
 
 def test_a_device_is_no_report() -> None:

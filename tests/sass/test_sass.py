@@ -67,6 +67,9 @@ def test_lowering(target: str, name: str, expected: list[tuple[str, int]]) -> No
 
 
 WARP_TARGETS = ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"]
+SOME_TARGETS = ["sm_75", "sm_90a", "sm_120a"]
+"""The first, the last, and what has both units; the others are slow."""
+
 BARE_PROBES = {
     "mma.sync.m16n8k8.f16.f16.f16.f16": WARP_TARGETS,
     "mma.sync.m16n8k32.f32.e4m3.e4m3.f32": WARP_TARGETS,
@@ -78,7 +81,14 @@ BARE_PROBES = {
 
 
 @pytest.mark.usefixtures("_tools")
-@pytest.mark.parametrize(("name", "target"), [(name, target) for name, on in BARE_PROBES.items() for target in on])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        pytest.param(name, target, marks=() if target in SOME_TARGETS else pytest.mark.slow)
+        for name, on in BARE_PROBES.items()
+        for target in on
+    ],
+)
 def test_probe_without_its_instruction_has_no_arithmetic(name: str, target: str) -> None:
     inst = parse(name)
     d_from = "d[0] += (Word)a + (Word)b" if inst.family is WGMMA else "for (auto& r : d) r = c[0] ^ a[0] ^ b[0]"

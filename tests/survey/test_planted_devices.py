@@ -40,7 +40,13 @@ def check(seed: int) -> None:
     assert not judgement.false_exact
 
 
-@pytest.mark.parametrize("seed", QUICK, ids=QUICK.values())
+LONG = ("f64 flushes elsewhere", "wrong row")
+"""As long as all others together; seeds like them are "integers" and "wrong column"."""
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, id=kind, marks=pytest.mark.slow if kind in LONG else ()) for seed, kind in QUICK.items()]
+)
 def test_nothing_false_is_said_of_a_planted_device(seed: int) -> None:
     assert KINDS[seed % len(KINDS)][0] == QUICK[seed], "KINDS has changed: choose the seeds anew"
     check(seed)

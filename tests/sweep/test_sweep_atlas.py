@@ -29,7 +29,9 @@ FP8 = {
 
 @pytest.fixture(scope="module")
 def entries() -> list[Entry]:
-    return list(atlas(COMPILED_FOR.split(","), configurations(["e4m3", "f16"], [128], [2, 4])))
+    """Each takes a second; what else multiplies f16 has but HMMA."""
+    fp8 = atlas(COMPILED_FOR.split(","), configurations(["e4m3"], [128], [2, 4]))
+    return [*fp8, *atlas(["sm_90", "sm_100"], configurations(["f16"], [128], [2, 4]))]
 
 
 def test_two_warps_turn_fp8_into_hmma_on_hopper_and_blackwell(entries: list[Entry]) -> None:
@@ -49,7 +51,7 @@ def test_f16_is_hmma_but_for_four_warps_of_hopper_and_of_the_data_centre_blackwe
     assert found.pop(("sm_90", 4)) == "HGMMA"
     assert found.pop(("sm_100", 4)) == "UTCHMMA"
     assert set(found.values()) == {"HMMA"}
-    assert len(found) == 8
+    assert len(found) == 2
 
 
 def test_where_nothing_is_compiled_there_is_no_table() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from accprobe.sweep.configurations import DTYPES, Configuration, configurations
 from accprobe.sweep.gpu import GpuBench
 from accprobe.sweep.operands import draw_matrices
 
-torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
 CONFIG = Configuration(DTYPES["e4m3"], 64, 4)
 QGMMA = "QGMMA.64x64x32.F32.E4M3.E4M3"
@@ -39,6 +40,8 @@ class Kernel:
         self.launched: list[tuple[Any, ...]] = []
 
     def __getitem__(self, grid: tuple[int, int, int]) -> Any:
+        import torch
+
         def launch(a: Any, b: Any, c: Any, n: int, k: int, mask: int, *constants: Any) -> None:
             self.launched.append((grid, n, k, mask))
             total = torch.zeros(c.shape)
@@ -55,6 +58,8 @@ class Bench(GpuBench):
     """On the CPU."""
 
     def __init__(self) -> None:
+        import torch
+
         self._torch, self._index, self._device, self._uploaded = torch, 0, torch.device("cpu"), None
 
     @contextmanager

@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 from fractions import Fraction
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
 
-pytest.importorskip("triton")
-pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(not (find_spec("triton") and find_spec("torch")), reason="needs triton and torch")
 
 CHILD = """
 import json, sys, warnings
