@@ -16,6 +16,7 @@ from accprobe.evaluate.product import outcomes, product
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.units import LARGEST
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel
 from accprobe.model.restricted import restricted
@@ -123,7 +124,8 @@ def exponents(spec: Spec) -> tuple[int, int]:
     highest = sum(fmt.max_exponent for fmt in (spec.a, spec.b))
     f32 = FORMATS["f32"]
     low = max(lowest, spec.out.min_exponent - spec.out.mantissa_bits, f32.min_exponent + 24, -REACH)
-    return low, min(highest, spec.out.max_exponent - 4, REACH)
+    half = "f16" in (spec.a.name, spec.b.name)  # partial sums may be kept in f16
+    return low, min(highest, LARGEST if half else REACH, spec.out.max_exponent - 4)
 
 
 def _low(fmt: Format) -> int:
@@ -179,7 +181,7 @@ def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, In
     signs[kind < 2, 2] = 0
     signs[kind < 3, 3] = 0
     any_size = kind >= 4
-    below[any_size] = (rng.random(shape) * np.minimum(deep[:, None], np.where(kind[:, None] == 4, DEEPEST, 12)))[any_size]
+    below[any_size] = (rng.random(shape) * np.minimum(deep[:, None], np.where(kind[:, None] == 4, DEEPEST, rng.choice([12, 28], (n, 1)))))[any_size]
     signs[any_size] = rng.choice([-1, 1], shape)[any_size]
     significands[any_size] = np.where(kind[:, None] == 4, rng.integers(8, 16, shape), ANY)[any_size]
     return signs, np.maximum(top[:, None] - below, low), significands
@@ -213,4 +215,5 @@ def _encoded(fmt: Format, exponent: Ints, fraction: Ints) -> Ints:
     normal = ((exponent + fmt.bias) << fmt.mantissa_bits) | fraction
     lowest = fmt.min_exponent - fmt.mantissa_bits
     subnormal = np.int64(1) << np.maximum(exponent - lowest, 0)
-    return np.where(exponent >= fmt.min_exponent, normal, subnormal) << fmt.ignored_low_bits
+    largest = fmt.largest >> fmt.ignored_low_bits
+    return np.where(exponent >= fmt.min_exponent, np.minimum(normal, largest), subnormal) << fmt.ignored_low_bits

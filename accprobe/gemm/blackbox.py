@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import Bits
+from accprobe.isa.formats import Bits, Format
 
 KEPT_ELEMENTS = 1 << 12
 """Elements of a call that are kept for the final model to be held against."""
@@ -57,7 +57,7 @@ class Asked:
         return self.box.spec
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None, keep: bool = True) -> Bits:
-        d = self.box.product(a, b, scales)
+        d = _one_nan(self.box.product(a, b, scales), self.spec.out)
         self.calls += 1
         self.elements += d.size
         if keep and self._words < KEPT_WORDS:
@@ -76,3 +76,12 @@ class Asked:
             )
         self.kept.append(Call(a[rows], b[columns], d[np.ix_(rows, columns)], scales, rows, columns))
         self._words += (len(rows) + len(columns)) * a.shape[1]
+
+
+def _one_nan(d: Bits, fmt: Format) -> Bits:
+    """The elements with one pattern for all NaNs, that which models give: libraries differ in it, and nothing rests on it."""
+    if fmt.is_integer:
+        return d
+    unsigned = d & fmt.dtype.type(fmt.sign_bit - 1)
+    nan = unsigned > fmt.dtype.type(fmt.infinity or fmt.largest)
+    return np.where(nan, fmt.dtype.type(fmt.sign_bit - 1), d) if nan.any() else d

@@ -16,6 +16,7 @@ from accprobe.evaluate.product import product
 from accprobe.gemm import battery, once
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked, BlackBox, Call
+from accprobe.gemm.candidates import integer_step
 from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
 from accprobe.gemm.fresh import TOGETHER, Evaluate, Predicted, Proof, on_cpu, prove
@@ -134,6 +135,9 @@ def _of_region(asked: Asked, region: Region, seed: int, tell: Tell) -> Found:
         tell("order", 0)
         tree = _tree(asked, region, leaves, doubled)
         tell("bits and rounding", 0)
+        if asked.spec.a.is_integer:
+            found.plan = Plan(asked.spec, tree, integer_step(1))
+            return found
         _fit(asked, found, tree, seed)
         tell("rivals", 0)
         _contest(asked, found, seed)

@@ -9,7 +9,7 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.battery import Answered, wrong
-from accprobe.gemm.candidates import any_steps, integer_step, known_steps, single_steps
+from accprobe.gemm.candidates import any_steps, known_steps, single_steps
 from accprobe.gemm.parts import Groups, Merging, width
 from accprobe.gemm.plans import Plan, alternatives, readings
 from accprobe.gemm.spec import Spec
@@ -45,8 +45,6 @@ def fit(spec: Spec, tree: Groups | Merging, answered: Answered, inner: Answered,
 def _step(spec: Spec, tree: Groups | Merging, inner: Answered) -> DotModel:
     """The arithmetic of a chain's sums, as far as D's last rounding lets it be seen."""
     products = width(tree)
-    if spec.a.is_integer:
-        return integer_step(products)
     best, fewest = None, len(inner) + 1
     for candidate in _steps(spec, products):
         for plan in (Plan(spec, tree, candidate), Plan(spec, tree, candidate, result_rounding="RZ")):

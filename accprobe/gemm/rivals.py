@@ -37,8 +37,7 @@ class Rival:
 
 def rivals(plan: Plan) -> Iterator[Rival]:
     """Every plan that differs in one respect."""
-    float_step = not plan.spec.a.is_integer
-    for rival in rivals_of_step(plan.step, {}) if float_step else ():
+    for rival in rivals_of_step(plan.step, {}):
         if rival.field in FIELDS:
             respect = "sum_rounding" if rival.field == "result_rounding" else rival.field
             yield Rival(replace(plan, step=rival.model), respect, str(rival.deviation))
@@ -54,7 +53,7 @@ def _of_the_tree(plan: Plan) -> Iterator[Rival]:
         if half:
             yield Rival(replace(plan, tree=Merging((tree[:half], tree[half:]), (0, 1))), "split_k", "2 slices")
         return
-    for order in ("forward", "backward", "tree"):
+    for order in ("forward", "backward", "tree") if not plan.unordered else ():
         other = nested(order, len(tree.parts))
         if not same_order(other, tree.nested):
             yield Rival(replace(plan, tree=replace(tree, nested=other)), "order", f"partial sums {order}")
