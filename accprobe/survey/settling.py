@@ -27,8 +27,7 @@ RECONSIDERED = 5
 
 
 def measured(journal: Journal, dots: int, seed: int) -> tuple[Characterisation, Contest, Verification | None]:
-    """What is settled of an instruction, and the verification of its model; settled once more where that is the first to
-    refute it."""
+    """What is settled of an instruction, and the verification of its model; settled once more where that alone refutes it."""
     known: list[Exchange] = []
     for again in range(2):
         result, contest = settle(journal, journal.inst, seed, known)
