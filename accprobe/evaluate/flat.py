@@ -45,16 +45,9 @@ FORMAT = np.dtype(
 
 _FIELDS = [name for name, field in fields_of(FloatArithmetic).items() if not field.tacit]
 
-NODE = np.dtype(
-    [
-        (name, np.int64)
-        for name in (
-            *("first_product", "end_products", "first_other", "end_others"),
-            *("kind", *_FIELDS),
-            *(f"has_{name}" for name in _FIELDS),
-        )
-    ]
-)
+_RULES = ("kind", *_FIELDS, *(f"has_{name}" for name in _FIELDS))
+
+NODE = np.dtype([(name, np.int64) for name in ("first_product", "end_products", "first_other", "end_others", *_RULES)])
 """The fields by their names, those that integer sums have too among them; has_NAME: whether the value is not None."""
 
 ALIGNED, EXACT, INTEGER = range(3)
@@ -106,7 +99,7 @@ def flatten(model: DotModel, inst: Instruction) -> Flat:
         products.extend(node.products)
         others.extend(terms)
         formats.append(_format(node.arithmetic.result, "kept"))
-        nodes.append((first[0], len(products), first[1], len(others), *_fields(node.arithmetic)))
+        nodes.append((first[0], len(products), first[1], len(others), *_rules(node.arithmetic)))
         return len(nodes) - 1
 
     add(model.root)
@@ -121,14 +114,19 @@ def _records(dtype: np.dtype[np.void], rows: list[_Record]) -> NDArray[np.void]:
 
 
 @lru_cache(maxsize=4096)
-def _fields(arithmetic: Arithmetic) -> _Record:
+def _rules(arithmetic: Arithmetic) -> _Record:
     """What follows in a record of NODE after the ranges; 0 of what such sums do not have."""
+    row = _fields(arithmetic)
+    return tuple(row.get(name, 0) for name in _RULES)
+
+
+def _fields(arithmetic: Arithmetic) -> dict[str, int]:
     exact = isinstance(arithmetic, FloatArithmetic) and arithmetic.alignment_bits is None
     row = {"kind": EXACT if exact else INTEGER if isinstance(arithmetic, IntegerArithmetic) else ALIGNED}
     for name, field in fields_of(type(arithmetic)).items():
         value = getattr(arithmetic, name)
         row |= {name: _number(field.values, value), f"has_{name}": int(value is not None)}
-    return tuple(row.get(name, 0) for name in ("kind", *_FIELDS, *(f"has_{name}" for name in _FIELDS)))
+    return row
 
 
 def _number(values: Values, value: Value) -> int:

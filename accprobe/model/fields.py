@@ -18,7 +18,6 @@ from accprobe.model.tree import (
     Arithmetic,
     Detected,
     DotModel,
-    FloatArithmetic,
     IntegerArithmetic,
     IntegerOverflow,
     NanPayload,
@@ -439,20 +438,13 @@ FEATURES: dict[str, Feature] = {
 """By name, in the order in which they are told."""
 
 
-def fields_of(kind: type[Arithmetic] | type[DotModel]) -> Mapping[str, Field]:
+def fields_of(kind: type[Arithmetic] | type[DotModel]) -> dict[str, Field]:
     """The fields of sums, or of whole models, in their order; those left out say what is computed, not how."""
-    return _FIELDS_OF[kind]
-
-
-def _fields_of(kind: type[Arithmetic] | type[DotModel]) -> dict[str, Field]:
     found = {field.name: FEATURES[field.name] for field in dataclasses.fields(kind) if field.name in FEATURES}
     records = {name: record for name, record in found.items() if isinstance(record, Field)}
     if not issubclass(kind, IntegerArithmetic):
         return records
     return {name: dataclasses.replace(x, values=x.of_integers) for name, x in records.items() if x.of_integers}
-
-
-_FIELDS_OF = {kind: _fields_of(kind) for kind in (FloatArithmetic, IntegerArithmetic, DotModel)}
 
 
 def told_of(described: Arithmetic | DotModel) -> dict[str, Field]:
