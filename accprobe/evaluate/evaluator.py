@@ -31,7 +31,7 @@ STEP = 1 << 20
 KEPT = 1 << 18
 """Products of which what was computed last is kept: who asks a device asks a model about the same."""
 
-LOADING, COMPILING = 2.0, 10.0
+LOADING, COMPILING = 0.4, 10.0
 """Seconds that the compiled evaluator takes to load, and the first time on a machine to compile."""
 
 Implementation = Callable[[DotModel, Instruction, Request], Bits]

@@ -16,7 +16,7 @@ from accprobe.operands.request import Request
 FEW = 60
 """Answers that are enough to refute most models."""
 
-WHOLE = 1024
+WHOLE = 256
 """Answers that are compared in little more time than a few of them."""
 
 Which = NDArray[np.intp]

@@ -138,7 +138,7 @@ class _Arena:
 
     def __init__(self, journal: Journal, model: DotModel, asked: list[Asked], seed: int) -> None:
         self._journal, self._inst, self._model, self._seed = journal, journal.inst, model, seed
-        self._tried: set[tuple[str, str]] = set()
+        self._tried: set[Rival] = set()
         self._search = search_for(journal.inst, model, seed)
         self._known = asked
         self._answered: dict[Batch, Answers] = {}
@@ -151,7 +151,7 @@ class _Arena:
 
     def survives(self, rival: Rival, thorough: bool = True) -> bool:
         """Whether nothing contradicts the rival. thorough: nor any of many more operands looked for."""
-        self._tried.add((rival.field, str(rival)))
+        self._tried.add(rival)
         return (
             self._random.explained_by(rival.model)
             and self._explains_made(rival, FEW, narrow=False)
@@ -161,7 +161,7 @@ class _Arena:
 
     def ask_about(self, rival: Rival) -> None:
         """For the sake of the model, which may be wrong there, even where the rival is contradicted already."""
-        self._tried.add((rival.field, str(rival)))
+        self._tried.add(rival)
         self._made_for(rival, MANY)
 
     def _explains_made(self, rival: Rival, n: int, narrow: bool = True) -> bool:

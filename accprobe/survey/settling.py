@@ -27,14 +27,14 @@ RECONSIDERED = 5
 
 
 def measured(journal: Journal, dots: int, seed: int) -> tuple[Characterisation, Contest, Verification | None]:
-    """What is settled of an instruction, and the verification of its model; settled once more where that refutes it."""
+    """What is settled of an instruction, and the verification of its model; settled once more where that alone refutes it."""
     known: list[Exchange] = []
     for again in range(2):
         result, contest = settle(journal, journal.inst, seed, known)
         if result.model is None:
             return result, contest, None
         done = checked(journal, result.model, contest.wrong, dots, seed + again)
-        if not done.mismatches or journal.unstable or not journal.budget.left:
+        if not done.mismatches or contest.wrong.count or journal.unstable or not journal.budget.left:
             break
         known = [wrong.exchange for wrong in journal.contradictions(result.model).some]
     return result, contest, done
@@ -46,15 +46,16 @@ def settle(
     """What is inferred of an instruction, and how its rivals fared. known: dot products that the model has to explain too.
 
     Where any answer refutes the model, it is inferred anew, so that it explains that one too; not on a device that changes
-    its mind, and not once the budget of the search is spent.
+    its mind, not once the budget of the search is spent, and not where the same model is the nearest again.
     """
     journal = Journal.of(device, inst)
-    known = list(known)
+    known, refuted = list(known), None
     for again in range(RECONSIDERED + 1):
         result = characterise(journal, inst, known)
         contest = challenge(journal, inst, result, seed + again)
-        if not contest.wrong.count or journal.unstable or not journal.budget.left:
+        if not contest.wrong.count or result.model == refuted or journal.unstable or not journal.budget.left:
             break
+        refuted = result.model
         known += [wrong.exchange for wrong in contest.wrong.some]
     model = None if contest.wrong.count or journal.unstable else result.model
     return replace(result, findings=settled(result.findings, contest, model)), contest

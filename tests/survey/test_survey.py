@@ -8,16 +8,22 @@ from fakes import DENSE, SPARSE, WIDE, FakeDevice
 from accprobe.errors import AccprobeError, DeviceError, UnknownName
 from accprobe.infer import contest
 from accprobe.infer.contest import Contest
-from accprobe.infer.findings import Finding
+from accprobe.infer.findings import Characterisation, Finding
+from accprobe.infer.journal import Contradictions, Journal
 from accprobe.infer.neighbours.rival import Rival
-from accprobe.isa.formats import Bits
+from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, catalog, parse
+from accprobe.model.tree import DotModel, IntegerArithmetic, chain
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.survey import settling, surveyor
 from accprobe.survey.run import survey
 from accprobe.survey.selection import matching
 from accprobe.survey.workers import _tasks
+from accprobe.verify.outcome import Verification
+
+BITS = (("A", 20), ("B", 21))
+"""Accumulators of two models."""
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +96,19 @@ def test_answers_that_change_are_never_confirmed() -> None:
     assert row.status == "unstable"
     assert row.reason.startswith(f"{row.unstable} dot products gave other bits when asked again, first after 0 dot products")
     assert {finding.bound for finding in row.findings.values()} <= {"suggested", "undetermined"}
+
+
+@pytest.mark.parametrize(("nearest", "looked_for"), [("AAAAAAAA", 2), ("ABBBBBBB", 3), ("ABABABAB", 6)])
+def test_a_model_that_is_the_nearest_again_is_looked_for_no_more(
+    nearest: str, looked_for: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = {letter: DotModel(chain([range(32)], IntegerArithmetic(FORMATS["s32"], "wrap", bits))) for letter, bits in BITS}
+    left = list(nearest)
+    monkeypatch.setattr(settling, "characterise", lambda _, inst, __: Characterisation(inst, model=models[left.pop(0)]))
+    monkeypatch.setattr(settling, "challenge", lambda *_: Contest(7, (), Contradictions(1, ())))
+    monkeypatch.setattr(settling, "checked", lambda *_: Verification(1, 1, 0))
+    settling.measured(Journal(FakeDevice(), parse(DENSE)), 1, 0)
+    assert len(nearest) - len(left) == looked_for
 
 
 def test_surviving_rivals_make_their_field_undetermined(monkeypatch: pytest.MonkeyPatch) -> None:
