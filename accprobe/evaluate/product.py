@@ -21,6 +21,8 @@ from accprobe.model.product import NOBODY, Chain, Merged, Nested, Node, ProductM
 from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic, Rounding
 from accprobe.operands.request import Request
 
+Singles = NDArray[np.float32]
+
 TILE = 1 << 16
 """Elements computed at once, and of chains of multiply-adds."""
 
@@ -139,7 +141,8 @@ class _Tile:
 
     def _scaled_inside(self, node: Merged, start: Bits | None) -> Sums:
         """Chunks, one a block along K, each scaled before it is added, or as it is."""
-        assert self._scales is not None and self._model.scales is not None
+        assert self._scales is not None
+        assert self._model.scales is not None
         total = np.zeros(self._shape, np.float32) if start is None else start.view(np.float32)
         for i, part in enumerate(node.parts):
             sums = self.node(part, None)
@@ -185,9 +188,7 @@ class _Tile:
         return converted(sums, self._model.result, self._model.result_rounding)
 
 
-def _scaled(
-    values: NDArray[np.float32], a: NDArray[np.float32], b: NDArray[np.float32], scales: Scales, total: NDArray[np.float32] | None = None
-) -> NDArray[np.float32]:
+def _scaled(values: Singles, a: Singles, b: Singles, scales: Scales, total: Singles | None = None) -> Singles:
     """The values times both scales, and where there is one, plus a total."""
     with np.errstate(all="ignore"):
         if scales.how != "product of scales":

@@ -181,7 +181,9 @@ def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, In
     signs[kind < 2, 2] = 0
     signs[kind < 3, 3] = 0
     any_size = kind >= 4
-    below[any_size] = (rng.random(shape) * np.minimum(deep[:, None], np.where(kind[:, None] == 4, DEEPEST, rng.choice([12, 28], (n, 1)))))[any_size]
+    below[any_size] = (
+        rng.random(shape) * np.minimum(deep[:, None], np.where(kind[:, None] == 4, DEEPEST, rng.choice([12, 28], (n, 1))))
+    )[any_size]
     signs[any_size] = rng.choice([-1, 1], shape)[any_size]
     significands[any_size] = np.where(kind[:, None] == 4, rng.integers(8, 16, shape), ANY)[any_size]
     return signs, np.maximum(top[:, None] - below, low), significands

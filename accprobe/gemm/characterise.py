@@ -27,8 +27,8 @@ from accprobe.gemm.plans import Plan
 from accprobe.gemm.regions import Alike, Region, alike
 from accprobe.gemm.rivals import Rival, contradicted, rivals, telling
 from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import Bits
 from accprobe.gemm.units import FAR, units
+from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel, nested
 
 DOTS = 1536
@@ -103,7 +103,10 @@ class Outcome:
 def characterise(
     box: BlackBox, elements: int = 1 << 18, seed: int = 0, evaluate: Evaluate = on_cpu, tell: Tell = lambda name, part: None
 ) -> Outcome:
-    """Asks a callable, and proves what it finds on so many fresh elements. Raises AccprobeError where it is no matrix product."""
+    """Asks a callable, and proves what it finds on so many fresh elements.
+
+    Raises AccprobeError where it is no matrix product.
+    """
     asked = Asked(box)
     spec = box.spec
     tell("contract", 0)
@@ -138,9 +141,9 @@ def _of_region(asked: Asked, region: Region, seed: int, tell: Tell) -> Found:
         if asked.spec.a.is_integer:
             found.plan = Plan(asked.spec, tree, integer_step(1))
             return found
-        _fit(asked, found, tree, seed)
+        answers = [_fit(asked, found, tree, seed)]
         tell("rivals", 0)
-        _contest(asked, found, seed)
+        _contest(asked, found, answers, seed)
     except NoTree as e:
         found.reason = str(e)
     return found
@@ -175,7 +178,7 @@ def _of_chain(chain: Groups) -> list[tuple[int, ...]]:
     return [chain[i] for i in sorted({0, 1, 2, 3, n // 2, n - 2, n - 1} & set(range(n)))]
 
 
-def _fit(asked: Asked, found: Found, tree: Groups | Merging, seed: int) -> None:
+def _fit(asked: Asked, found: Found, tree: Groups | Merging, seed: int) -> Answered:
     spec, region = asked.spec, found.region
     first, some = places(tree)
     inner = battery.ask(asked, battery.drawn(spec, first, DOTS, seed + 1), region.rows, region.columns)
@@ -184,15 +187,12 @@ def _fit(asked: Asked, found: Found, tree: Groups | Merging, seed: int) -> None:
     fitted = fit(spec, tree, every, within(every, {k for group in first for k in group}), region.changing)
     found.plan, found.wrong, found.answers = fitted.plan, fitted.wrong, fitted.answers
     found.reason = f"{fitted.wrong} of {fitted.answers} dot products of a few terms have no explanation" if fitted.wrong else ""
-    _answers[id(found)] = [every]
+    return every
 
 
-_answers: dict[int, list[Answered]] = {}
-
-
-def _contest(asked: Asked, found: Found, seed: int) -> None:
+def _contest(asked: Asked, found: Found, answers: list[Answered], seed: int) -> None:
     """Each rival is contradicted by an answer that is there, or by one to dot products on which it differs."""
-    plan, answers = found.plan, _answers.pop(id(found))
+    plan = found.plan
     if plan is None or found.wrong:
         return
     _, some = places(plan.tree)
@@ -202,8 +202,6 @@ def _contest(asked: Asked, found: Found, seed: int) -> None:
             continue
         if not _ask_about(asked, found, plan, rival, some, answers, seed + 100 * (number + 1)):
             found.survived.append(rival)
-        if found.wrong:
-            return
 
 
 def _ask_about(

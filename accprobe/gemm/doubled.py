@@ -8,7 +8,7 @@ from accprobe.gemm.parts import Groups, Merging, every_chain, width
 
 
 def with_doubled(tree: Groups | Merging, doubled: Ints) -> Groups | Merging:
-    """The tree with those k at the end of one chain and at the beginning of the next. Raises NoTree where they are not there."""
+    """The tree with those k at the end of one chain and at the beginning of the next. Raises NoTree where that is elsewhere."""
     for k in map(int, doubled):
         ends = any(k - 1 in chain[-1] for chain in every_chain(tree))
         begins = any(k + 1 in chain[0] for chain in every_chain(tree))

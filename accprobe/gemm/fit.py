@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +21,7 @@ ROUNDS = 4
 
 @dataclass(frozen=True)
 class Fitted:
-    """The plan that explains most. wrong: answers that it does not explain, of `answers`. others: plans that explain as much."""
+    """The plan that explains most. wrong: answers that it does not explain, of `answers`."""
 
     plan: Plan
     wrong: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,6 +48,15 @@ class Proof:
     first: list[Wrong] = field(default_factory=list)
 
 
+class Words(NamedTuple):
+    """A call: what was asked and what came back."""
+
+    a: Bits
+    b: Bits
+    d: Bits
+    scales: ScaleWords | None
+
+
 @dataclass(frozen=True)
 class Predicted:
     """A model for some rows and columns of D."""
@@ -75,7 +85,7 @@ def prove(
         calls = []
         for _ in range(several):
             a, b, scales = drawn(asked.spec, kind, rng)
-            calls.append((a, b, asked.product(a, b, scales, keep=False), scales))
+            calls.append(Words(a, b, asked.product(a, b, scales, keep=False), scales))
         for part in parts:
             left = max(1, elements - proof.elements)
             rows = part.rows
@@ -84,18 +94,18 @@ def prove(
             if several > 1 and asked.spec.scale is None and part.model.is_ordered:
                 _compare_together(proof, kind, part, rows, calls)
             else:
-                for a, b, d, scales in calls:
-                    _compare(proof, kind, part, rows, (a, b, d), _of(scales, rows, part.columns), evaluate)
+                for call in calls:
+                    _compare(proof, kind, part, rows, call, evaluate)
         tell(proof.elements)
         if proof.elements >= elements:
             return proof
     return proof
 
 
-def _compare_together(proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[tuple[Bits, Bits, Bits, object]]) -> None:
+def _compare_together(proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[Words]) -> None:
     """Several small calls at once."""
-    a, b = (np.stack([call[i][lines] for call in calls]) for i, lines in ((0, rows), (1, part.columns)))  # type: ignore[index]
-    got = np.stack([call[2][np.ix_(rows, part.columns)] for call in calls])
+    a, b = np.stack([call.a[rows] for call in calls]), np.stack([call.b[part.columns] for call in calls])
+    got = np.stack([call.d[np.ix_(rows, part.columns)] for call in calls])
     _count(proof, kind, got, product(part.model, a, b), rows, part.columns)
 
 
@@ -111,10 +121,8 @@ def _of(scales: ScaleWords | None, rows: Ints, columns: Ints) -> ScaleWords | No
     return ScaleWords(a if len(a) == 1 else a[rows], b if b.shape[1] == 1 else b[:, columns])
 
 
-def _compare(
-    proof: Proof, kind: str, part: Predicted, rows: Ints, words: tuple[Bits, Bits, Bits], scales: ScaleWords | None, evaluate: Evaluate
-) -> None:
-    a, b, d = words
+def _compare(proof: Proof, kind: str, part: Predicted, rows: Ints, call: Words, evaluate: Evaluate) -> None:
+    a, b, d = call.a, call.b, call.d
     columns = part.columns
     if not part.model.is_ordered:
         rows = rows[: max(1, UNORDERED // len(columns))]
@@ -124,7 +132,7 @@ def _compare(
     else:
         whole = len(rows) == len(a) and len(columns) == len(b)
         got = d if whole else d[np.ix_(rows, columns)]
-        expected = evaluate(part.model, a if whole else a[rows], b if whole else b[columns], scales)
+        expected = evaluate(part.model, a if whole else a[rows], b if whole else b[columns], _of(call.scales, rows, columns))
     _count(proof, kind, got, expected, rows, columns)
 
 

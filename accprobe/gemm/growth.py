@@ -23,7 +23,7 @@ class NoTree(AccprobeError):
 
 @dataclass(frozen=True)
 class Grown:
-    """A part of the tree as it grows around its first product: what joins at each sum on the way up, products or other parts."""
+    """A part of the tree as it grows around its first product: what joins at each sum on the way up."""
 
     first: int
     joins: tuple[tuple[int | Grown, ...], ...]
@@ -117,7 +117,9 @@ class Growth:
         low, high = 0, len(sums)
         beyond: list[int] = []
         while low < high:
-            some = np.unique([*np.linspace(low, high - 1, min(AT_ONCE, high - low)).astype(np.int64), high - 1, max(low, high - 2)])
+            some = np.unique(
+                [*np.linspace(low, high - 1, min(AT_ONCE, high - low)).astype(np.int64), high - 1, max(low, high - 2)]
+            )
             ks = np.array([first, *(sums[i] for i in some), *beyond], np.int64)
             sizes = self._triples(ks[:1], ks[1:], np.sort(ks))[0][: len(some)]
             apart = np.flatnonzero(sizes != np.arange(2, len(some) + 2))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.units import Units, counted, power, units
+from accprobe.gemm.units import counted, power, units
 from accprobe.isa.formats import Bits
 
 Ints = NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from accprobe.gemm.parts import Groups, Merging, as_chain, width
+from accprobe.gemm.parts import Groups, Merging, as_chain
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import Merged, Nested, Node, Order, ProductModel, addition, nested

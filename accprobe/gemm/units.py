@@ -69,5 +69,3 @@ def counted(d: Bits, spec: Spec, each: Units) -> NDArray[np.float64]:
     """How many units the elements are."""
     with np.errstate(invalid="ignore"):
         return np.asarray(spec.out.values(d) * 2.0 ** -(each.a + each.b))
-
-

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -71,7 +72,8 @@ class Chain:
         """k in the order in which they are taken, NOBODY where one is left out."""
         first = self.start + self.shift
         turns = -(-(self.stop - first) // self.repeat)
-        every = (first + self.repeat * np.arange(turns)[:, None] + np.array(self.pattern)).reshape(-1)
+        turn = first + self.repeat * np.arange(turns)
+        every: NDArray[np.intp] = np.add.outer(turn, np.array(self.pattern)).reshape(-1)
         every[(every < self.start) | (every >= self.stop)] = NOBODY
         return every
 
@@ -116,9 +118,9 @@ def nested(order: Order, parts: int) -> Nested:
 
 @dataclass(frozen=True)
 class Scales:
-    """How the result is scaled. of: what has a scale of its own: the whole matrix, each row of A and column of B, or each block.
+    """How the result is scaled.
 
-    inside: whether each chunk is scaled before it is added (blocks along K always are); fused: by the FMA that adds it.
+    of: what has a scale of its own: the whole matrix, each row of A and column of B, or each block. inside: whether each chunk is scaled before it is added (blocks along K always are); fused: by the FMA that adds it.
     """
 
     of: ScaleOf
@@ -191,7 +193,7 @@ def addition(fmt: Format = FORMATS["f32"], rounding: Rounding = "RNE") -> Arithm
 
 
 def multiply_add(fmt: Format = FORMATS["f32"], product_bits: int | None = None) -> DotModel:
-    """One product a sum: a fused multiply-add, or where `product_bits` is given, a product that is rounded before it is added."""
+    """One product a sum: a fused multiply-add, or where `product_bits` is given, a product that is rounded first."""
     arithmetic = FloatArithmetic(fmt, fmt.mantissa_bits, "RNE", None, zero_sign="ieee", nan=fmt.sign_bit - 1)
     if product_bits is not None:
         arithmetic = replace(arithmetic, product_bits=product_bits, product_rounding="RNE")
@@ -201,7 +203,7 @@ def multiply_add(fmt: Format = FORMATS["f32"], product_bits: int | None = None) 
 def in_chunks(ks: range, sizes: int | Sequence[int], pattern: tuple[int, ...], arithmetic: Arithmetic) -> Node:
     """A chain that begins anew after `sizes` products, each chunk added to the sum of those before."""
     borders = [*range(ks.start, ks.stop, sizes), ks.stop] if isinstance(sizes, int) else _borders(ks, sizes)
-    parts = tuple(Chain(low, high, pattern) for low, high in zip(borders, borders[1:], strict=False))
+    parts = tuple(Chain(low, high, pattern) for low, high in pairwise(borders))
     return parts[0] if len(parts) == 1 else Merged(parts, "forward", arithmetic)
 
 

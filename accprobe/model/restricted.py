@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.model.product import NOBODY, Chain, Merged, Nested, Node, ProductModel
+from accprobe.model.product import NOBODY, Chain, Nested, Node, ProductModel
 
 Ints = NDArray[np.int64]
 

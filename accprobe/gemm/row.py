@@ -1,0 +1,70 @@
+"""What was found of a callable, as the report has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from accprobe.gemm.characterise import Found, Outcome
+from accprobe.gemm.findings import findings, status
+from accprobe.report.products import Kernel, ProductRivals, ProductRow, Proved, RegionRecord
+
+
+def row(
+    outcome: Outcome,
+    callable_: str,
+    options: Mapping[str, Any] | None = None,
+    kernels: tuple[Kernel, ...] = (),
+    libraries: Mapping[str, str] | None = None,
+    seconds: float | None = None,
+) -> ProductRow:
+    """The record of one characterisation. callable_, options: as the command line names them."""
+    spec, (state, reason) = outcome.spec, status(outcome)
+    return ProductRow(
+        callable=callable_,
+        options=dict(options or {}),
+        m=spec.m,
+        n=spec.n,
+        k=spec.k,
+        a=spec.a.name,
+        b=spec.b.name,
+        out=spec.out.name,
+        scale=spec.scale,
+        status=state,
+        reason=reason,
+        regions=tuple(_region(outcome, found) for found in outcome.found),
+        verification=_proved(outcome),
+        kernels=kernels,
+        libraries=dict(libraries or {}),
+        calls=outcome.calls,
+        seconds=seconds,
+    )
+
+
+def _region(outcome: Outcome, found: Found) -> RegionRecord:
+    open_ = [f"{rival.respect}: {rival.how}" for rival in found.survived]
+    return RegionRecord(
+        where=str(found.region),
+        elements=found.region.elements,
+        findings=findings(outcome, found),
+        model=found.model,
+        rivals=ProductRivals(tried=found.tried, survived=tuple(open_)) if found.plan is not None else None,
+    )
+
+
+def _proved(outcome: Outcome) -> Proved:
+    proof, digits = outcome.proof, outcome.spec.out.storage_bits // 4
+    first = ""
+    if proof.first:
+        wrong = proof.first[0]
+        got, expected = (f"{pattern:0{digits}x}" for pattern in (wrong.got, wrong.expected))
+        first = f"row {wrong.row}, column {wrong.column} of {wrong.kind} operands: {got}, expected {expected}"
+    return Proved(
+        elements=proof.elements,
+        wrong=proof.wrong,
+        seed=outcome.seed,
+        kinds=proof.kinds,
+        answers=outcome.held,
+        contradicting=outcome.contradicting,
+        counterexample=first,
+    )

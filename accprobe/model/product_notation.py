@@ -1,0 +1,179 @@
+"""Models of whole products as JSON, written and strictly read: parts of a tree that repeat are written once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+from accprobe.errors import AccprobeError
+from accprobe.isa import formats
+from accprobe.model import notation
+from accprobe.model.product import Chain, Merged, Nested, Node, Order, ProductModel, ScaleOf, Scales, Scaling, addition
+from accprobe.model.tree import Rounding
+
+MOST_PARTS, MOST_K = 1 << 14, 1 << 20
+"""What a tree that is read may have."""
+
+ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
+
+
+def to_json(model: ProductModel) -> dict[str, object]:
+    """The model as plain JSON values; `from_json` reads it back."""
+    told: dict[str, object] = {
+        "a": model.a.name,
+        "b": model.b.name,
+        "k": model.k,
+        "step": notation.to_json(model.step),
+        "tree": _tree(model.tree, model.step.products),
+        "result": model.result.name,
+        "result_rounding": model.result_rounding,
+    }
+    if model.scales is not None:
+        told["scales"] = {"of": model.scales.of, "how": model.scales.how, "fused": model.scales.fused}
+    return told
+
+
+def _tree(node: Node, products: int) -> dict[str, object]:
+    if isinstance(node, Chain):
+        usual = Chain(node.start, node.stop, tuple(range(products)))
+        told: dict[str, object] = {"chain": [node.start, node.stop]}
+        return told if node == usual else told | {"pattern": list(node.pattern), "period": node.period, "shift": node.shift}
+    told = {"merged": list(_parts(node.parts, products)), "order": node.order}
+    told |= {"format": node.arithmetic.result.name, "rounding": getattr(node.arithmetic, "result_rounding", "RNE")}
+    return told | ({"kept": node.kept.name} if node.kept is not None else {})
+
+
+def _parts(parts: Sequence[Node], products: int) -> Iterator[dict[str, object]]:
+    """The parts; those that repeat one another further along K as one, with how often and how far."""
+    first = 0
+    while first < len(parts):
+        by = _start(parts[first + 1]) - _start(parts[first]) if first + 1 < len(parts) else 0
+        count = 1
+        while first + count < len(parts) and parts[first + count] == moved(parts[first], count * by):
+            count += 1
+        told = _tree(parts[first], products)
+        yield told if count == 1 else {"repeat": count, "by": by, "of": told}
+        first += count
+
+
+def _start(node: Node) -> int:
+    return node.start if isinstance(node, Chain) else _start(node.parts[0])
+
+
+def moved(node: Node, by: int) -> Node:
+    """The same further along K."""
+    if isinstance(node, Chain):
+        return replace(node, start=node.start + by, stop=node.stop + by)
+    return replace(node, parts=tuple(moved(part, by) for part in node.parts))
+
+
+def from_json(data: object) -> ProductModel:
+    """The model that `to_json` wrote. Raises AccprobeError that names the key and the reason."""
+    model = _table(data, "model", ("a", "b", "k", "step", "tree", "result", "result_rounding"), ("scales",))
+    k = _whole(model["k"], "k", 1, MOST_K)
+    step = notation.from_json(model["step"])
+    tree = _read_tree(model["tree"], step.products, k, "tree")
+    a, b, result = (formats.get(_word(model[name], name)) for name in ("a", "b", "result"))
+    scales = _read_scales(model["scales"]) if "scales" in model else None
+    return ProductModel(a, b, k, step, tree, result, _one_of(model["result_rounding"], ROUNDINGS, "result_rounding"), scales)
+
+
+def _read_tree(data: object, products: int, k: int, place: str) -> Node:
+    if isinstance(data, dict) and "chain" in data:
+        chain = _table(data, place, ("chain",), ("pattern", "period", "shift"))
+        borders = chain["chain"]
+        if not isinstance(borders, list) or len(borders) != 2:
+            raise AccprobeError(f"{place}.chain: expected [start, stop]")
+        start, stop = (_whole(x, f"{place}.chain", 0, k) for x in borders)
+        if stop <= start:
+            raise AccprobeError(f"{place}.chain: {stop} does not lie after {start}")
+        pattern = chain.get("pattern", list(range(products)))
+        if not isinstance(pattern, list) or not pattern or len(pattern) > 2 * MOST_K:
+            raise AccprobeError(f"{place}.pattern: expected a list of places")
+        places = tuple(_whole(x, f"{place}.pattern", 0, 2 * MOST_K) for x in pattern)
+        period = _whole(chain.get("period", 0), f"{place}.period", 0, 2 * MOST_K)
+        return Chain(start, stop, places, period, _whole(chain.get("shift", 0), f"{place}.shift", -MOST_K, MOST_K))
+    merged = _table(data, place, ("merged", "order", "format", "rounding"), ("kept",))
+    if not isinstance(merged["merged"], list):
+        raise AccprobeError(f"{place}.merged: expected a list of parts")
+    parts: list[Node] = []
+    for i, part in enumerate(merged["merged"]):
+        parts += _read_parts(part, products, k, f"{place}.merged[{i}]")
+        if len(parts) > MOST_PARTS:
+            raise AccprobeError(f"{place}.merged: more than {MOST_PARTS} parts")
+    fmt = formats.get(_word(merged["format"], f"{place}.format"))
+    arithmetic = addition(fmt, _one_of(merged["rounding"], ROUNDINGS, f"{place}.rounding"))
+    kept = formats.get(_word(merged["kept"], f"{place}.kept")) if "kept" in merged else None
+    return Merged(tuple(parts), _read_order(merged["order"], len(parts), f"{place}.order"), arithmetic, kept)
+
+
+def _read_parts(data: object, products: int, k: int, place: str) -> list[Node]:
+    if not isinstance(data, dict) or "repeat" not in data:
+        return [_read_tree(data, products, k, place)]
+    repeated = _table(data, place, ("repeat", "by", "of"))
+    count = _whole(repeated["repeat"], f"{place}.repeat", 1, MOST_PARTS)
+    by = _whole(repeated["by"], f"{place}.by", -MOST_K, MOST_K)
+    part = _read_tree(repeated["of"], products, k, f"{place}.of")
+    return [moved(part, i * by) for i in range(count)]
+
+
+def _read_order(data: object, parts: int, place: str) -> Order | Nested:
+    if isinstance(data, str):
+        named: Order = _one_of(data, get_args(Order), place)
+        return named
+    order = _nested(data, place)
+    if sorted(_numbers(order)) != list(range(parts)):
+        raise AccprobeError(f"{place}: expected each of the {parts} parts once")
+    return order
+
+
+def _nested(data: object, place: str) -> Nested:
+    if isinstance(data, list) and data:
+        return tuple(_nested(x, place) for x in data)
+    return _whole(data, place, 0, MOST_PARTS)
+
+
+def _numbers(order: Nested) -> Iterator[int]:
+    if isinstance(order, int):
+        yield order
+    else:
+        for x in order:
+            yield from _numbers(x)
+
+
+def _read_scales(data: object) -> Scales:
+    table = _table(data, "scales", ("of", "how", "fused"))
+    if not isinstance(table["fused"], bool):
+        raise AccprobeError("scales.fused: expected true or false")
+    of = _one_of(table["of"], get_args(ScaleOf), "scales.of")
+    return Scales(of, _one_of(table["how"], get_args(Scaling), "scales.how"), table["fused"])
+
+
+def _table(data: object, place: str, needed: Sequence[str], others: Sequence[str] = ()) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise AccprobeError(f"{place}: expected an object")
+    for key in needed:
+        if key not in data:
+            raise AccprobeError(f"{place}.{key} is missing")
+    if unknown := data.keys() - {*needed, *others}:
+        raise AccprobeError(f"{place}: there is no key '{min(map(str, unknown)):.40}'")
+    return data
+
+
+def _whole(value: object, place: str, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise AccprobeError(f"{place}: '{value!s:.40}' is not a whole number from {low} to {high}")
+    return value
+
+
+def _word(value: object, place: str) -> str:
+    if not isinstance(value, str):
+        raise AccprobeError(f"{place}: expected a name")
+    return value
+
+
+def _one_of(value: object, words: Sequence[Any], place: str) -> Any:
+    if value not in words:
+        raise AccprobeError(f"{place}: '{value!s:.40}' is not one of {', '.join(words)}")
+    return value
