@@ -120,7 +120,8 @@ def nested(order: Order, parts: int) -> Nested:
 class Scales:
     """How the result is scaled.
 
-    of: what has a scale of its own: the whole matrix, each row of A and column of B, or each block. inside: whether each chunk is scaled before it is added (blocks along K always are); fused: by the FMA that adds it.
+    of: what has a scale of its own: the whole matrix, each row of A and column of B, or each block. fused: by the FMA that adds
+    a scaled chunk.
     """
 
     of: ScaleOf
