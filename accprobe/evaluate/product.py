@@ -115,7 +115,7 @@ class _Tile:
         """The sum of a part of the tree, beginning with `start`."""
         if isinstance(node, Chain):
             return self._chain(node, start)
-        if self._model.scales is not None and self._model.scales.inside:
+        if self._scales is not None and self._model.scales is not None and self._model.scales.inside:
             return self._scaled_inside(node, start)
         parts = [self.node(part, None) for part in node.parts]
         return self.merged(node, parts, node.nested, start)

@@ -32,6 +32,9 @@ MOST_CALLS = 512
 ANY = 0
 """In the place of a significand: both factors have one drawn at random."""
 
+WIDTHS = (*range(7, 16), *range(22, 29))
+"""Bits below X where formats and accumulators end."""
+
 SUBNORMAL = 0.1
 """Share of the dot products X + y - X of which X is a product of a subnormal."""
 
@@ -132,19 +135,20 @@ def _low(fmt: Format) -> int:
     return fmt.min_exponent - (fmt.mantissa_bits if fmt.storage_bits == 8 else 0)
 
 
-def drawn(spec: Spec, places: Sequence[Sequence[int]], n: int, seed: int) -> Sparse:
-    """n dot products with terms at some of the places: k of sums, in the order in which they follow one another."""
+def drawn(spec: Spec, chains: Sequence[Sequence[Sequence[int]]], n: int, seed: int) -> Sparse:
+    """n dot products with terms in some sums of some chains: k of each sum, in the order in which they follow one another."""
     rng = np.random.default_rng(seed)
-    ks = _ks(places, n, rng)
+    ks = _ks(chains, n, rng)
     signs, exponents_of, significands = _terms(spec, n, rng)
     a, b = _patterns(spec, signs, exponents_of, significands, rng)
     return Sparse(ks, a, b)
 
 
-def _ks(places: Sequence[Sequence[int]], n: int, rng: np.random.Generator) -> Ints:
-    """Where the terms are, [n, TERMS]: half of the time in any sums, also in one alone, otherwise as far as can be in different
-    ones; the first of them is X, the last -X.
+def _ks(chains: Sequence[Sequence[Sequence[int]]], n: int, rng: np.random.Generator) -> Ints:
+    """Where the terms are, [n, TERMS]: some in any sums, also in one alone, some in different sums, some in different chains,
+    as far as there are so many. The first of them is X, the last -X.
     """
+    places = [place for chain in chains for place in chain]
     widest = max(map(len, places))
     table = np.array([[place[i % len(place)] for i in range(widest)] for place in places], np.int64)
     lengths = np.array([len(place) for place in places])
@@ -152,7 +156,10 @@ def _ks(places: Sequence[Sequence[int]], n: int, rng: np.random.Generator) -> In
     together[:, 1 + TERMS // 3 :] = together[:, [1 + TERMS // 3]]
     together[:, 1 : 1 + TERMS // 3] = together[:, [1]]
     apart = rng.random((n, max(TERMS, len(places)))).argsort(axis=1)[:, :TERMS] % len(places)
-    sums = np.sort(np.where(rng.random((n, 1)) < 0.5, together, apart), axis=1)
+    of_chain = np.array([len(chain) for chain in chains])
+    which = rng.random((n, max(TERMS, len(chains)))).argsort(axis=1)[:, :TERMS] % len(chains)
+    in_chains = (np.cumsum(of_chain) - of_chain)[which] + (rng.random((n, TERMS)) * of_chain[which]).astype(np.int64)
+    sums = np.sort(np.choose(rng.integers(0, 3, (n, 1)), (together, apart, in_chains)), axis=1)
     turn = rng.integers(0, widest, (n, 1)) + np.arange(TERMS)
     return np.asarray(table[sums, turn % lengths[sums]])
 
@@ -169,6 +176,7 @@ def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, In
     deep = np.minimum(top - low, DEEPEST)
     signs = rng.choice([-1, 1], shape)
     down = 1 + (rng.random((n, 1)) * deep[:, None]).astype(np.int64)
+    down = np.minimum(np.where(rng.random((n, 1)) < 0.5, rng.choice(WIDTHS, (n, 1)), down), deep[:, None])
     finer = down + rng.integers(1, 4, (n, 1))
     finest = down + rng.integers(2, 30, (n, 1))
     zero = np.zeros((n, 1), np.int64)
@@ -192,11 +200,13 @@ def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, In
 def _patterns(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: np.random.Generator) -> tuple[Bits, Bits]:
     """Patterns of A and B whose products these are, or where the formats have none, powers of two."""
     low_a, low_b = _low(spec.a), _low(spec.b)
+    below = spec.a.min_exponent - rng.integers(1, spec.a.mantissa_bits + 1, (len(exponent), 1))
+    smaller = (rng.random((len(exponent), 1)) < SUBNORMAL) & (significands[:, [0]] == 8) & (signs[:, [4]] == 0)
+    lifted = np.where(smaller, below + np.minimum(exponent[:, [0]] - below, spec.b.max_exponent) - exponent[:, [0]], 0)
+    exponent = np.maximum(exponent + lifted, low_a + low_b)
     of_b = np.clip(exponent // 2, low_b, spec.b.max_exponent)
     of_a = np.clip(exponent - of_b, low_a, spec.a.max_exponent)
-    below = spec.a.min_exponent - rng.integers(1, spec.a.mantissa_bits + 1, (len(exponent), 1))
-    subnormal = (rng.random((len(exponent), 1)) < SUBNORMAL) & (np.arange(TERMS) % (TERMS - 1) == 0) & (significands == 8)
-    of_a = np.where(subnormal, below, of_a)
+    of_a = np.where(smaller & (np.arange(TERMS) % (TERMS - 1) == 0), below, of_a)
     of_b = np.clip(exponent - of_a, low_b, spec.b.max_exponent)
     fraction_a = rng.integers(0, 1 << spec.a.mantissa_bits, exponent.shape) >> 1
     fraction_b = rng.integers(0, 1 << spec.b.mantissa_bits, exponent.shape) >> 1

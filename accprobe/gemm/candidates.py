@@ -10,11 +10,13 @@ from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model import published
 from accprobe.model.product import multiply_add
-from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, fits
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, Rounding, fits
 from accprobe.report.models import named_models
 
 SOURCES = ("h200", *(f"{published.SIM}{name}" for name in published.CHIPS))
 """Whose instructions are tried: the measured ones first."""
+
+ROUNDINGS: tuple[Rounding, ...] = ("RZ", "RNE")
 
 HOPPER = FloatArithmetic(FORMATS["f32"], 23, "RZ", 25, underflow_sign="positive")
 """What is tried with other bits where no known instruction fits: all fields but the bits as most units have them."""
@@ -53,16 +55,19 @@ def single_steps() -> Iterator[DotModel]:
     yield replace(flushing, subnormal_operands="flushed", subnormal_addend="flushed")
 
 
-def any_steps(products: int) -> Iterator[DotModel]:
+@cache
+def any_steps(products: int) -> tuple[DotModel, ...]:
     """Sums with other alignment and result bits than any known one."""
-    for bits in (*range(36, 7, -1), None):
-        for result in dict.fromkeys((23, min(bits or 23, 23), 13, 10)):
-            for rounding in ("RZ", "RNE"):
-                arithmetic = replace(HOPPER, alignment_bits=bits, result_bits=result, result_rounding=rounding)
-                if fits(arithmetic, products + 1):
-                    yield one_sum(arithmetic, products)
-    for bits in range(24, 7, -1):
-        yield one_sum(FloatArithmetic(FORMATS["f16"], 10, "RNE", bits, underflow_sign="positive", nan=0x7FFF), products)
+    wide = (
+        replace(HOPPER, alignment_bits=bits, result_bits=result, result_rounding=rounding)
+        for bits in (*range(36, 7, -1), None)
+        for result in dict.fromkeys((23, min(bits or 23, 23), 13, 10))
+        for rounding in ROUNDINGS
+    )
+    narrow = (
+        FloatArithmetic(FORMATS["f16"], 10, "RNE", bits, underflow_sign="positive", nan=0x7FFF) for bits in range(24, 7, -1)
+    )
+    return tuple(one_sum(x, products) for x in (*wide, *narrow) if fits(x, products + 1))
 
 
 def integer_step(products: int) -> DotModel:

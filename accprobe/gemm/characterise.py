@@ -12,23 +12,22 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.evaluate.product import product
-from accprobe.gemm import battery, once
+from accprobe.gemm import battery, held, once
 from accprobe.gemm.battery import Answered, Sparse
-from accprobe.gemm.blackbox import Asked, BlackBox, Call
+from accprobe.gemm.blackbox import Asked, BlackBox
 from accprobe.gemm.candidates import integer_step
 from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
-from accprobe.gemm.fresh import TOGETHER, Evaluate, Predicted, Proof, on_cpu, prove
+from accprobe.gemm.fresh import Evaluate, Predicted, Proof, on_cpu, prove
 from accprobe.gemm.growth import Growth, NoTree
 from accprobe.gemm.pairs import Ints, Pairs, Triples
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
 from accprobe.gemm.plans import Plan
 from accprobe.gemm.regions import Alike, Region, alike
 from accprobe.gemm.rivals import Rival, contradicted, rivals, telling
+from accprobe.gemm.scaling import with_scales
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.units import FAR, units
-from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel, nested
 
 DOTS = 1536
@@ -49,7 +48,9 @@ Tell = Callable[[str, float], None]
 class Found:
     """What was found of one region. plan: None where there is no tree, and reason says why.
 
-    once: how often each k is counted. wrong: answers of the battery that the plan does not explain, of `answers`.
+    once: how often each k is counted. wrong: answers of the battery that the plan does not explain, of `answers`; contradicting:
+    the same of those that were kept, of `held`. scales_left: other ways to scale that explain everything; misplaced: which
+    scales went elsewhere.
     """
 
     region: Region
@@ -58,8 +59,12 @@ class Found:
     reason: str = ""
     wrong: int = 0
     answers: int = 0
+    held: int = 0
+    contradicting: int = 0
     tried: int = 0
     survived: list[Rival] = field(default_factory=list)
+    scales_left: tuple[str, ...] = ()
+    misplaced: str = ""
 
     @property
     def model(self) -> ProductModel | None:
@@ -70,15 +75,13 @@ class Found:
 class Outcome:
     """Everything that was found of a callable for one shape.
 
-    contradicting: kept answers that no region's plan explains, of `held`. calls, elements: asked in all.
+    calls, elements: asked in all.
     """
 
     spec: Spec
     alike: Alike
     found: list[Found] = field(default_factory=list)
     proof: Proof = field(default_factory=Proof)
-    held: int = 0
-    contradicting: int = 0
     calls: int = 0
     elements: int = 0
     seed: int = 0
@@ -86,6 +89,16 @@ class Outcome:
     @property
     def main(self) -> Found:
         return self.found[0]
+
+    @property
+    def held(self) -> int:
+        """Answers that were kept, and that the plans were held against."""
+        return sum(found.held for found in self.found)
+
+    @property
+    def contradicting(self) -> int:
+        """How many of them the plans do not explain."""
+        return sum(found.contradicting for found in self.found)
 
     @property
     def explained(self) -> bool:
@@ -116,10 +129,6 @@ def characterise(
             continue
         outcome.found.append(_of_region(asked, region, seed, tell))
     parts = [Predicted(x.model, x.region.rows, x.region.columns) for x in outcome.found if x.model is not None]
-    tell("held against all answers", 0)
-    for part in parts:
-        if part.model.is_ordered:
-            _hold(outcome, asked.kept, part)
     if parts and not outcome.contradicting:
         outcome.proof = prove(asked, parts, elements, seed, evaluate, lambda n: tell("fresh operands", n / elements))
     outcome.calls, outcome.elements = asked.calls, asked.elements
@@ -140,10 +149,17 @@ def _of_region(asked: Asked, region: Region, seed: int, tell: Tell) -> Found:
         tell("bits and rounding", 0)
         if asked.spec.a.is_integer:
             found.plan = Plan(asked.spec, tree, integer_step(1))
+            _hold(asked, found, [])
             return found
         answers = [_fit(asked, found, tree, seed)]
+        if asked.spec.scale is not None and found.plan is not None:
+            tell("scales", 0)
+            _scale(asked, found, found.plan, seed)
+        tell("held against all answers", 0)
+        _hold(asked, found, answers)
         tell("rivals", 0)
         _contest(asked, found, answers, seed)
+        _hold(asked, found, answers)
     except NoTree as e:
         found.reason = str(e)
     return found
@@ -165,29 +181,38 @@ def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints) -> Groups |
     return with_doubled(tree, doubled) if len(doubled) else tree
 
 
-def places(tree: Groups | Merging) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """k of some sums, in the order in which they follow one another: of the first chain, and of some."""
+def places(tree: Groups | Merging) -> list[Groups]:
+    """k of some sums of some chains, the first of them that of the first chain."""
     chains = list(every_chain(tree))
-    some = sorted({0, 1, 2, len(chains) // 2, len(chains) - 1} & set(range(len(chains))))
-    of_chains = [_of_chain(chains[i]) for i in some]
-    return of_chains[0], [place for of_chain in of_chains for place in of_chain]
+    some = sorted({0, 1, 2, 3, len(chains) // 2, len(chains) - 1} & set(range(len(chains))))
+    return [_some_sums(chains[i]) for i in some]
 
 
-def _of_chain(chain: Groups) -> list[tuple[int, ...]]:
+def _some_sums(chain: Groups) -> Groups:
     n = len(chain)
-    return [chain[i] for i in sorted({0, 1, 2, 3, n // 2, n - 2, n - 1} & set(range(n)))]
+    return tuple(chain[i] for i in sorted({0, 1, 2, 3, n // 2, n - 2, n - 1} & set(range(n))))
 
 
 def _fit(asked: Asked, found: Found, tree: Groups | Merging, seed: int) -> Answered:
     spec, region = asked.spec, found.region
-    first, some = places(tree)
-    inner = battery.ask(asked, battery.drawn(spec, first, DOTS, seed + 1), region.rows, region.columns)
+    some = places(tree)
+    inner = battery.ask(asked, battery.drawn(spec, some[:1], DOTS, seed + 1), region.rows, region.columns)
     outer = battery.ask(asked, battery.drawn(spec, some, DOTS, seed + 2), region.rows, region.columns)
     every = _joined([inner, outer])
-    fitted = fit(spec, tree, every, within(every, {k for group in first for k in group}), region.changing)
+    fitted = fit(spec, tree, every, within(every, {k for group in some[0] for k in group}), region.changing)
     found.plan, found.wrong, found.answers = fitted.plan, fitted.wrong, fitted.answers
     found.reason = f"{fitted.wrong} of {fitted.answers} dot products of a few terms have no explanation" if fitted.wrong else ""
     return every
+
+
+def _scale(asked: Asked, found: Found, plan: Plan, seed: int) -> None:
+    scaled = with_scales(asked, plan, found.region.rows, found.region.columns, seed)
+    found.plan, found.scales_left, found.misplaced = scaled.plan, scaled.left, scaled.misplaced
+    if scaled.wrong and not found.wrong:
+        found.reason = f"{scaled.wrong} of {scaled.elements} scaled elements have no explanation"
+    found.reason = "; ".join(filter(None, (scaled.misplaced, found.reason)))
+    found.wrong += scaled.wrong
+    found.answers += scaled.elements
 
 
 def _contest(asked: Asked, found: Found, answers: list[Answered], seed: int) -> None:
@@ -195,7 +220,7 @@ def _contest(asked: Asked, found: Found, answers: list[Answered], seed: int) -> 
     plan = found.plan
     if plan is None or found.wrong:
         return
-    _, some = places(plan.tree)
+    some = places(plan.tree)
     for number, rival in enumerate(rivals(plan)):
         found.tried += 1
         if contradicted(rival.plan, answers):
@@ -205,7 +230,7 @@ def _contest(asked: Asked, found: Found, answers: list[Answered], seed: int) -> 
 
 
 def _ask_about(
-    asked: Asked, found: Found, plan: Plan, rival: Rival, some: Sequence[tuple[int, ...]], answers: list[Answered], seed: int
+    asked: Asked, found: Found, plan: Plan, rival: Rival, some: Sequence[Groups], answers: list[Answered], seed: int
 ) -> bool:
     """Whether dot products were found and asked that contradict the rival."""
     for attempt in range(MORE):
@@ -228,20 +253,17 @@ def _joined(several: Sequence[Answered]) -> Answered:
     return Answered(Sparse(*columns), np.concatenate([x.d for x in several]))
 
 
-def _hold(outcome: Outcome, calls: Sequence[Call], part: Predicted) -> None:
-    """The kept calls against the plan of some of their elements, those of one shape together."""
-    alike: dict[tuple[int, int], list[tuple[Bits, Bits, Bits]]] = {}
-    for call in calls:
-        rows, columns = np.isin(call.rows, part.rows), np.isin(call.columns, part.columns)
-        words = call.a[rows], call.b[columns], call.d[np.ix_(rows, columns)]
-        alike.setdefault(words[2].shape, []).append(words)
-    for several in alike.values():
-        count = max(1, TOGETHER // max(1, several[0][2].size))
-        for start in range(0, len(several), count):
-            a, b, got = (np.stack(each) for each in zip(*several[start : start + count], strict=True))
-            outcome.held += got.size
-            if got.size:
-                outcome.contradicting += int(np.count_nonzero(product(part.model, a, b) != got))
+def _hold(asked: Asked, found: Found, answers: Sequence[Answered]) -> None:
+    """The plan against all that was kept of the region's answers; another step where one explains more."""
+    if found.plan is None or found.plan.unordered:
+        return
+    words = list(held.batches(asked.kept, found.region))
+    contradicting = [each for each in words if held.wrong(found.plan.model(), each)]
+    if contradicting and not found.wrong and (other := held.reconciled(found.plan, answers, contradicting)):
+        found.plan = other
+        contradicting = [each for each in words if held.wrong(found.plan.model(), each)]
+    found.held = sum(each[2].size for each in words)
+    found.contradicting = sum(held.wrong(found.plan.model(), each) for each in contradicting)
 
 
 def at_shape(spec: Spec, m: int) -> Spec:

@@ -11,6 +11,7 @@ from accprobe.gemm.characterise import Found, Outcome
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain
 from accprobe.gemm.plans import MOST_SLICES, Plan
+from accprobe.gemm.scaling import told
 from accprobe.infer.findings import Bound, Finding
 from accprobe.model.product import Order, nested
 from accprobe.model.tree import FloatArithmetic
@@ -40,9 +41,8 @@ def findings(outcome: Outcome, found: Found | None = None) -> dict[str, Finding]
     """By name; of a region, or of the largest."""
     found = found or outcome.main
     proved = status(outcome)[0] == "confirmed"
-    told = dict(_every(outcome, found))
     open_ = {rival.respect for rival in found.survived}
-    return {name: _bounded(name, finding, proved, name in open_) for name, finding in told.items()}
+    return {name: _bounded(name, finding, proved, name in open_) for name, finding in _every(outcome, found)}
 
 
 def _bounded(name: str, finding: Finding, proved: bool, open_: bool) -> Finding:
@@ -64,6 +64,10 @@ def _every(outcome: Outcome, found: Found) -> Iterator[tuple[str, Finding]]:
     yield "same_everywhere", _everywhere(outcome)
     if found.plan is not None:
         yield from _of_plan(found.plan)
+        if found.plan.scales is not None:
+            way = told(found.plan.scales)
+            bound: Bound = "undetermined" if found.scales_left else "exact"
+            yield "scales", Finding(found.misplaced or way, bound, found.scales_left)
 
 
 def _once(once: Ints) -> Finding:

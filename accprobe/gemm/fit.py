@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from accprobe.gemm.candidates import any_steps, known_steps, single_steps
 from accprobe.gemm.parts import Groups, Merging, width
 from accprobe.gemm.plans import Plan, alternatives, readings
 from accprobe.gemm.spec import Spec
+from accprobe.model.product import multiply_add
 from accprobe.model.tree import DotModel
 
 ROUNDS = 4
@@ -32,8 +33,7 @@ def fit(spec: Spec, tree: Groups | Merging, answered: Answered, inner: Answered,
     """The plan with the fewest contradictions. inner: those of the answers whose terms are all of one chain."""
     best: Fitted | None = None
     for reading in readings(tree):
-        step = _step(spec, reading, inner)
-        found = _others(Plan(spec, reading, step, unordered=unordered and isinstance(reading, Merging)), answered)
+        found = _others(_started(spec, reading, inner, unordered and isinstance(reading, Merging)), answered)
         if best is None or found.wrong < best.wrong:
             best = found
         if not best.wrong:
@@ -42,33 +42,36 @@ def fit(spec: Spec, tree: Groups | Merging, answered: Answered, inner: Answered,
     return best
 
 
-def _step(spec: Spec, tree: Groups | Merging, inner: Answered) -> DotModel:
-    """The arithmetic of a chain's sums, as far as D's last rounding lets it be seen."""
+def _started(spec: Spec, tree: Groups | Merging, inner: Answered, unordered: bool) -> Plan:
+    """The plan whose chains explain most, with what their sums are rounded to later on."""
     products = width(tree)
     best, fewest = None, len(inner) + 1
-    for candidate in _steps(spec, products):
-        for plan in (Plan(spec, tree, candidate), Plan(spec, tree, candidate, result_rounding="RZ")):
-            count = _wrong(plan, inner)
-            if count is not None and count < fewest:
-                best, fewest = candidate, count
-            if not fewest:
-                break
-            if spec.out.name == "f32":
-                break
-        if not fewest:
-            break
+    for steps in (list(_known(spec, products)), any_steps(products) if products > 1 else ()):
+        for plan in _roundings(Plan(spec, tree, multiply_add(), unordered=unordered)):
+            for step in steps:
+                count = _wrong(replace(plan, step=step), inner)
+                if count is not None and count < fewest:
+                    best, fewest = replace(plan, step=step), count
+                if not fewest and best is not None:
+                    return best
     if best is None:
         raise AccprobeError(f"no sum of {products} products is known for {spec.a} and {spec.b}")
     return best
 
 
-def _steps(spec: Spec, products: int) -> Iterator[DotModel]:
+def _roundings(plan: Plan) -> Iterator[Plan]:
+    """The plan, and those in which sums are rounded again: kept in another format, or to D's otherwise."""
+    yield plan
+    for respect, _, other in alternatives(plan):
+        if respect != "promotion_rounding":
+            yield other
+
+
+def _known(spec: Spec, products: int) -> Iterator[DotModel]:
     if products == 1:
         yield from single_steps()
     for _, step in known_steps(spec.a, spec.b, products):
         yield step
-    if products > 1:
-        yield from any_steps(products)
 
 
 def _others(plan: Plan, answered: Answered) -> Fitted:

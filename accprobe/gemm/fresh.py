@@ -114,9 +114,8 @@ def _in_turn() -> Iterator[str]:
         yield from KINDS
 
 
-def _of(scales: ScaleWords | None, rows: Ints, columns: Ints) -> ScaleWords | None:
-    if scales is None:
-        return None
+def of_lines(scales: ScaleWords, rows: Ints, columns: Ints) -> ScaleWords:
+    """The scales of some rows and columns."""
     a, b = scales
     return ScaleWords(a if len(a) == 1 else a[rows], b if b.shape[1] == 1 else b[:, columns])
 
@@ -132,7 +131,12 @@ def _compare(proof: Proof, kind: str, part: Predicted, rows: Ints, call: Words, 
     else:
         whole = len(rows) == len(a) and len(columns) == len(b)
         got = d if whole else d[np.ix_(rows, columns)]
-        expected = evaluate(part.model, a if whole else a[rows], b if whole else b[columns], _of(call.scales, rows, columns))
+        expected = evaluate(
+            part.model,
+            a if whole else a[rows],
+            b if whole else b[columns],
+            call.scales and of_lines(call.scales, rows, columns),
+        )
     _count(proof, kind, got, expected, rows, columns)
 
 

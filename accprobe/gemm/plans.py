@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from accprobe.gemm.parts import Groups, Merging, as_chain
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.model.product import Merged, Nested, Node, Order, ProductModel, addition, nested
+from accprobe.model.product import Merged, Nested, Node, Order, ProductModel, Scales, addition, nested
 from accprobe.model.tree import DotModel, Rounding
 
 LEAST_SLICE = 512
@@ -27,7 +27,7 @@ class Plan:
     """A product's tree, and what is not told by the tree.
 
     kept: the format that the outermost partial sums are rounded to before they are added (None: as they are); running: that
-    of the sum of them. unordered: whether they are added in any order.
+    of the sum of them. unordered: whether they are added in any order. scales: how they are applied.
     """
 
     spec: Spec
@@ -38,11 +38,12 @@ class Plan:
     sum_rounding: Rounding = "RNE"
     result_rounding: Rounding = "RNE"
     unordered: bool = False
+    scales: Scales | None = None
 
     def model(self) -> ProductModel:
         node = self._node(self.tree, outermost=True)
         spec = self.spec
-        return ProductModel(spec.a, spec.b, spec.k, self.step, node, spec.out, self.result_rounding)
+        return ProductModel(spec.a, spec.b, spec.k, self.step, node, spec.out, self.result_rounding, self.scales)
 
     def _node(self, part: Groups | Merging, outermost: bool = False) -> Node:
         if not isinstance(part, Merging):
@@ -92,7 +93,7 @@ def alternatives(plan: Plan) -> Iterator[tuple[str, str, Plan]]:
             if rounding != plan.sum_rounding:
                 yield "promotion_rounding", rounding, replace(plan, sum_rounding=rounding)
     last = plan.running if isinstance(plan.tree, Merging) else plan.step.root.arithmetic.result
-    if plan.spec.out.is_float and plan.spec.out is not last:
+    if plan.spec.out.is_float and plan.spec.out.mantissa_bits < last.mantissa_bits:
         for rounding in ROUNDINGS:
             if rounding != plan.result_rounding:
                 yield "result_rounding", rounding, replace(plan, result_rounding=rounding)

@@ -1,0 +1,57 @@
+"""A plan against every answer that was kept, and where some contradict it, the nearest step that explains them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.product import product
+from accprobe.gemm import battery
+from accprobe.gemm.battery import Answered
+from accprobe.gemm.blackbox import Call
+from accprobe.gemm.fresh import TOGETHER
+from accprobe.gemm.plans import Plan
+from accprobe.gemm.regions import Region
+from accprobe.infer.neighbours.single import rivals
+from accprobe.isa.formats import Bits
+from accprobe.model.product import ProductModel
+
+Words = tuple[Bits, Bits, Bits]
+"""A [M, K], B [N, K] and D [M, N]."""
+
+
+def batches(calls: Sequence[Call], region: Region) -> Iterator[Words]:
+    """What of the calls is the region's; small calls of one shape together, [calls, ...]."""
+    alike: dict[tuple[int, ...], list[Words]] = {}
+    for call in calls:
+        rows, columns = np.isin(call.rows, region.rows), np.isin(call.columns, region.columns)
+        words = call.a[rows], call.b[columns], call.d[np.ix_(rows, columns)]
+        if words[2].size and call.scales is None:
+            alike.setdefault(words[2].shape, []).append(words)
+    for several in alike.values():
+        count = max(1, TOGETHER // several[0][2].size)
+        for start in range(0, len(several), count):
+            a, b, d = (np.stack(each) for each in zip(*several[start : start + count], strict=True))
+            yield a, b, d
+
+
+def wrong(model: ProductModel, words: Words) -> int:
+    """Answers that the model does not explain."""
+    a, b, d = words
+    return int(np.count_nonzero(product(model, a, b) != d))
+
+
+def reconciled(plan: Plan, answers: Sequence[Answered], contradicting: Sequence[Words]) -> Plan | None:
+    """The plan with a step beside its own, in one field of any kind, that explains these and all others, or None."""
+    for rival in rivals(plan.step, {}):
+        other = replace(plan, step=rival.model)
+        try:
+            model = other.model()
+            if not any(wrong(model, words) for words in contradicting) and not any(battery.wrong(model, x) for x in answers):
+                return other
+        except AccprobeError:
+            continue
+    return None

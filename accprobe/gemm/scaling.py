@@ -1,0 +1,104 @@
+"""How scales are applied: which of them to which block, in which order, rounded how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
+
+from accprobe.evaluate.product import ScaleWords, product
+from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.fresh import drawn, of_lines, scale_words
+from accprobe.gemm.pairs import Ints
+from accprobe.gemm.plans import Plan
+from accprobe.gemm.spec import BLOCK
+from accprobe.gemm.units import power
+from accprobe.isa.formats import Bits
+from accprobe.model.product import Scales, Scaling
+
+SIDE = 64
+"""Rows, and columns, of a call on which ways to scale are compared."""
+
+KINDS = ("normal", "one sign", "wide")
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The plan with its scales. wrong: elements that it does not explain, of `elements`; left: other ways that explain all.
+
+    misplaced: what is said of scales that went elsewhere, "" where each is applied to its own block.
+    """
+
+    plan: Plan
+    wrong: int
+    elements: int
+    left: tuple[str, ...]
+    misplaced: str
+
+
+def with_scales(asked: Asked, plan: Plan, rows: Ints, columns: Ints, seed: int) -> Scaled:
+    """Asks with scales that are no powers of two, whose products must be rounded."""
+    rng = np.random.default_rng((seed, 0x5CA1E))
+    rows, columns = rows[:SIDE], columns[:SIDE]
+    calls = []
+    for kind in KINDS * (4 if asked.spec.scale == "tensor" else 1):
+        a, b, scales = drawn(asked.spec, kind, rng)
+        assert scales is not None
+        d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
+        calls.append((a[rows], b[columns], of_lines(scales, rows, columns), d))
+    counts = {way: sum(_wrong(replace(plan, scales=way), *call) for call in calls) for way in _ways(plan)}
+    best = min(counts, key=lambda way: counts[way])
+    elements = sum(call[3].size for call in calls)
+    left = tuple(told(way) for way, wrong in counts.items() if wrong == 0 and way != best)
+    return Scaled(replace(plan, scales=best), counts[best], elements, left, _misplaced(asked, rows, columns, rng))
+
+
+def told(scales: Scales) -> str:
+    """ "RNE(sa·sb), applied once after the sum"."""
+    how = {"product of scales": "RNE(sa·sb)", "a then b": "sa, then sb", "b then a": "sb, then sa"}[scales.how]
+    if not scales.inside:
+        return f"{how}, applied once after the sum"
+    return f"{how}, applied to each {BLOCK} products{' by the multiply-add that adds them' if scales.fused else ''}"
+
+
+def _ways(plan: Plan) -> Iterator[Scales]:
+    assert plan.spec.scale is not None
+    for how in get_args(Scaling):
+        ways = Scales(plan.spec.scale, how)
+        yield ways
+        if ways.inside:
+            yield replace(ways, fused=True)
+
+
+def _wrong(plan: Plan, a: Bits, b: Bits, scales: ScaleWords | None, d: Bits) -> int:
+    return int(np.count_nonzero(product(plan.model(), a, b, scales=scales) != d))
+
+
+def _misplaced(asked: Asked, rows: Ints, columns: Ints, rng: np.random.Generator) -> str:
+    """Ones at one k of each block alone, under powers of two: whose scales came out."""
+    spec = asked.spec
+    words = scale_words(spec, rng)
+    assert words is not None
+    scales = ScaleWords(*(np.exp2(rng.integers(-6, 7, x.shape)).astype(np.float32) for x in words))
+    if spec.scale == "128x128":
+        scales = ScaleWords(scales.a, scales.b[:, np.arange(spec.n) // BLOCK * BLOCK])
+    blocks = -(-spec.k // BLOCK) if spec.scale in ("1x128", "128x128") else 1
+    for block in range(blocks):
+        a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+        a[:, block * BLOCK], b[:, block * BLOCK] = power(spec.a, 0), power(spec.b, 0)
+        got = spec.out.values(asked.product(a, b, scales, keep=False))[np.ix_(rows, columns)]
+        expected = [_of_block(scales, i, rows, columns, blocks) for i in range(blocks)]
+        if not np.array_equal(got, expected[block]):
+            other = next((i for i in range(blocks) if np.array_equal(got, expected[i])), None)
+            return f"block {block} has the scales of {'no block' if other is None else f'block {other}'}"
+    return ""
+
+
+def _of_block(
+    scales: ScaleWords, block: int, rows: Ints, columns: Ints, blocks: int
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    some = of_lines(scales, rows, columns)
+    a, b = (some.a[:, [block]], some.b[[block]]) if blocks > 1 or scales.a.shape[1] > 1 else (some.a, some.b)
+    return np.broadcast_to(a.astype(np.float64) * b, (len(rows), len(columns)))
