@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from reference import Term, _node, decode, flushed, log2_floor, product_term, to_integer
+from reference import Term, _node, _round, decode, flushed, log2_floor, product_term, to_integer
 
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
@@ -121,6 +121,8 @@ def _of_finite(x: FloatArithmetic, terms: list[tuple[str, Term]]) -> Iterator[st
     if floor is not None:
         yield from _floor(largest - floor, top == floor, [t.negative for (_, t), gone in zip(terms, lost, strict=True) if gone])
     total = sum(values, Fraction(0))
+    if bits is not None:
+        yield from _odd_terms(x, total, unit, whole)
     if total == 0:
         if bits is None or not any_lost:
             yield "a sum of zero, exact cancellation"
@@ -180,6 +182,15 @@ def _cut(roles: list[str], lost: list[bool], whole: list[int]) -> Iterator[str]:
                 yield f"{low if low == high else f'{low} or more'} products with the last kept bit set"
         if odd == n:
             yield "every product with the last kept bit set"
+
+
+def _odd_terms(x: FloatArithmetic, total: Fraction, unit: Fraction, whole: list[int]) -> Iterator[str]:
+    """Where a sum that is two units smaller has another result."""
+    signs, n = {w < 0 for w in whole if w % 2}, sum(w % 2 for w in whole)
+    own, other = (_round(each, x) if each else 0 for each in (total, total - 2 * unit))
+    if own != other:
+        sign = "" if not n else ", both signs" if len(signs) == 2 else f", {SIGN[signs.pop()]}"
+        yield f"{n or 'no'} term{'s' * (n != 1)} with the last kept bit set{sign}, and a carry shows"
 
 
 def _floor(above: int, at_floor: bool, lost: list[bool]) -> Iterator[str]:

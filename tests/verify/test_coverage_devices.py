@@ -15,7 +15,7 @@ from accprobe.evaluate.rounding import encode
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, FloatArithmetic
-from accprobe.operands.request import Request
+from accprobe.operands.request import Request, joined
 from accprobe.report.report import Report
 from accprobe.verify.coverage import Coverage, cover
 
@@ -72,6 +72,16 @@ def without_a_carry(terms: Whole) -> Whole:
     return terms.sum(axis=1) - 2 * ((terms[:, :-1] & 1).sum(axis=1) >= 15)
 
 
+def without_a_carry_of(odd: int, negative: int) -> Callable[[Whole], Whole]:
+    """A carry is lost where so many terms have the last bit, so many of them negative."""
+
+    def add(terms: Whole) -> Whole:
+        has = terms & 1 == 1
+        return terms.sum(axis=1) - 2 * ((has.sum(axis=1) == odd) & ((has & (terms < 0)).sum(axis=1) == negative))
+
+    return add
+
+
 class OverflowBeforeRounding(SimulatedDevice):
     """Whatever is larger than the largest number is infinite, though it be rounded to that."""
 
@@ -113,6 +123,17 @@ def test_covering_operands_find_it(name: str) -> None:
     ]
     assert any(differ)
     assert cover(device, inst, model, 0).mismatches > 0
+
+
+@pytest.mark.parametrize(("inst", "most"), [(FP8, 33), (F16, 16)])
+def test_a_carry_lost_among_any_number_of_odd_terms_is_found(inst: Instruction, most: int) -> None:
+    """Of one sign; all terms of FP8, whose results show the last kept bit, and all but the largest of F16."""
+    asked = joined(list(Coverage(inst, H200[inst]).directed()))
+    expected = evaluate(H200[inst], inst, asked)
+    for odd in range(most + 1):
+        for negative in {0, odd}:
+            device = Accumulator(inst, without_a_carry_of(odd, negative))
+            assert (device.dot(inst, asked) != expected).any(), (odd, negative)
 
 
 @pytest.mark.parametrize("inst", [FP8, F16])

@@ -14,6 +14,7 @@ from accprobe.model.tree import Addend, DotModel, FusedSum, Product
 from accprobe.operands.request import Request, joined
 from accprobe.verify.coverage.crowds import Crowds
 from accprobe.verify.coverage.events import OPERAND_CLASSES
+from accprobe.verify.coverage.odd import OddTerms
 from accprobe.verify.coverage.pieces import Pieces, RoleRows
 from accprobe.verify.coverage.placing import Placing, TermNumbers
 from accprobe.verify.coverage.spans import Bounds, TermRole, largest_of, lead_of, term_role
@@ -48,14 +49,19 @@ class Maker:
     def every(self, known: list[TermNumbers]) -> Iterator[Made]:
         """Those that hit most come first; known: numbers that did much in a sum like this."""
         roles = self._placing.roles
+        odd = OddTerms(self._bound, self._inst, len(roles), self._rng) if self._bound.arithmetic.alignment_bits else None
         if known:
             yield self.on_terms(TermNumbers.joined(known))
+        if odd:
+            yield self.on_terms(odd.numbers())
         yield Made(specials(self._inst, self._node, self._rng))
         crowds = Crowds(self._bound, self._inst, roles, self._rng)
         for numbers in (crowds.zeros(), crowds.tails(), crowds.dense()):
             yield self.on_terms(numbers)
         yield from map(self.on_terms, self._batches(Pieces(self._bound, self._inst).every()))
         for _ in range(ROUNDS):
+            if odd:
+                yield self.on_terms(odd.numbers())
             yield self.on_terms(crowds.tails())
             yield self.on_terms(crowds.dense())
 

@@ -42,6 +42,7 @@ from accprobe.verify.coverage.events import (
     labels,
     steps,
 )
+from accprobe.verify.coverage.odd import ODD_TERMS, odd_events
 from accprobe.verify.coverage.spans import ROLES, Bounds, TermRole, bounds
 
 
@@ -157,6 +158,7 @@ def _cuts(bound: Bounds) -> dict[str, EventFamily]:
                 *_possible([_odd(bound, n, sure) for sure in (False, True)], NO_BITS),
             ),
         )
+    found[ODD_TERMS] = odd_events(bound)
     able = any(cut(role, 1, False) for role in bound.slots)
     found["lost zeros"] = tuple(Event(f"a sum of zero, {word}", "" if able else NO_BITS, True) for word in LOST)
     return found

@@ -20,6 +20,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.verify.coverage.events import ODD, OPERAND_CLASSES, Key, steps
+from accprobe.verify.coverage.odd import ODD_TERMS, odd_codes
 from accprobe.verify.coverage.spans import Bounds, bounds, largest_of, lead_of
 from accprobe.verify.coverage.terms import Sums
 
@@ -263,6 +264,7 @@ class _Told:
     def _cuts(self) -> Iterator[tuple[str, EventCodes, EventCodes]]:
         sums = self._sums
         fine = sums.finite & sums.some
+        yield ODD_TERMS, *odd_codes(self._bound, sums)
         lost = {}
         for role, cut in sums.cuts.items():
             lost[role] = cut.lost & (sums.terms[role].exponents < sums.aligned_to)
