@@ -17,6 +17,7 @@ from accprobe.infer.budget import Budget
 from accprobe.infer.findings import Findings
 from accprobe.infer.neighbours.far import (
     Neighbours,
+    in_a_floor_of_exact_sums,
     in_alignments,
     in_cuts_or_results,
     in_everything_about_bits,
@@ -39,6 +40,7 @@ FINALISTS = 24
 
 NEAR: tuple[Neighbours, ...] = (in_one_respect, in_the_floor, in_cuts_or_results, in_unusual_ways)
 FAR: tuple[Neighbours, ...] = (
+    in_a_floor_of_exact_sums,
     in_open_fields,
     in_alignments,
     in_the_smallest_results,

@@ -28,6 +28,9 @@ FLOORS = (-126, -133, -149)
 OF_ONE_SIGN = {"floor": 16, "underflow": 16}
 """Places where one in so many dot products has terms of one sign alone."""
 
+LOST = 64
+"""One in so many of those about a floor has two terms that are lost, and shows it in the sign of zero."""
+
 SHARE_OF_THE_LAST = 0.4
 """Share of the dot products whose terms meet in the last of the sums, before more is lost on the way to the result."""
 
@@ -149,6 +152,9 @@ def directed(inst: Instruction, model: DotModel, target: Target, rng: np.random.
         of_one_sign = _of_one_sign(inst, ends, meet[last, : inst.k], rng)
         a[last], b[last], c[last] = of_one_sign.columns
         _cancel(inst, a[last], b[last], leaves[last], centre[last], rng)
+    if target.place == "floor":
+        few = slice(n - n // LOST, n)
+        _lose(inst, Request(a[few], b[few], c[few]), leaves[few], aligned[few] - reach[few], rng)
     return Request(a, b, c)
 
 
@@ -176,6 +182,23 @@ def _cancel(inst: Instruction, a: Bits, b: Bits, leaves: Exponents, centre: Expo
     x, y = _product(inst, centre[rows], rng.integers(0, inst.b.mantissa_bits + 1, n), np.zeros(n, bool), rng)
     a[rows, first], b[rows, first] = x, y
     a[rows, second], b[rows, second] = x ^ x.dtype.type(inst.a.sign_bit), np.where(rng.random(n) < 0.5, y, _beside(inst, y))
+
+
+def _lose(inst: Instruction, asked: Request, leaves: Exponents, cut: Exponents, rng: np.random.Generator) -> None:
+    """All negative and about the last kept bit, but for two products that meet: of both signs, and below it (in place).
+
+    Where these are cut alike, their sum is zero, and its sign shows among results that underflow to negative zeros.
+    """
+    n = len(cut)
+    exponent = np.repeat(cut[:, None] + rng.integers(0, 3, (n, 1)), inst.k, axis=1)
+    pair = np.flatnonzero((leaves[:, :2] < inst.k).all(axis=1))[:, None]
+    exponent[pair, leaves[pair[:, 0], :2]] = cut[pair] - rng.integers(3, 6, (len(pair), 2))
+    positive = np.zeros(exponent.shape, bool)
+    positive[pair[:, 0], leaves[pair[:, 0], 0]] = True
+    of_a = np.clip(exponent // 2, inst.a.min_exponent, inst.a.max_exponent)
+    a, b = floats(inst.a, rng, of_a), floats(inst.b, rng, exponent - of_a)
+    asked.a[:] = np.where(positive, a & inst.a.dtype.type(inst.a.sign_bit - 1), a | inst.a.dtype.type(inst.a.sign_bit))
+    asked.b[:], asked.c[:] = b & inst.b.dtype.type(inst.b.sign_bit - 1), inst.c.sign_bit
 
 
 def _beside(inst: Instruction, b: Bits) -> Bits:

@@ -7,7 +7,7 @@ from itertools import combinations, product
 from typing import get_args
 
 from accprobe.infer.findings import Findings
-from accprobe.infer.neighbours.ladders import floors
+from accprobe.infer.neighbours.ladders import floors, widest
 from accprobe.infer.neighbours.rival import Rival, floats, with_features, with_fields
 from accprobe.infer.neighbours.single import rivals
 from accprobe.isa.instructions import Instruction
@@ -36,6 +36,16 @@ def in_the_floor(inst: Instruction, model: DotModel, findings: Findings) -> Iter
 def _every_floor(inst: Instruction, model: DotModel) -> Iterator[Rival]:
     for levels in floors(inst, model):
         yield from (*([levels.none] if levels.none else []), *levels.above, *levels.below)
+
+
+def in_a_floor_of_exact_sums(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """Sums that seem to keep every bit, aligned so that they lose the smallest terms alone: every cut and lowest exponent."""
+    for arithmetic, role in floats(model):
+        if arithmetic.alignment_bits is None and role == "sum":
+            lowest, most = arithmetic.result.min_exponent, widest(model)["alignment_bits"]
+            for level, cut in product(range(lowest - most, lowest + 1), get_args(AlignmentRounding)):
+                fields = {"alignment_bits": most, "alignment_rounding": cut, "min_exponent": level}
+                yield from _changed(model, arithmetic, fields)
 
 
 def in_the_smallest_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:

@@ -9,7 +9,7 @@ from typing import NamedTuple, overload
 from accprobe.infer.neighbours.rival import Rival, floats, with_fields
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name, parsed
-from accprobe.model.fields import fields_of
+from accprobe.model.fields import Value, fields_of
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, Role
 
 
@@ -59,17 +59,21 @@ def widest(model: DotModel) -> dict[str, int]:
 
 
 def coarser(model: DotModel) -> Iterator[Sequence[Rival]]:
-    """Of sums without alignment: such as align to ever fewer bits, in every way that may show (`with_coarser`)."""
+    """Of sums without alignment: such as align to ever fewer bits, in every way that may show (`with_coarser`).
+
+    Sums of products also such as have a lowest alignment: what they lose may be below all that other ways lose.
+    """
     for arithmetic, role in floats(model):
         if arithmetic.alignment_bits is not None:
             continue
         bits = Name("alignment_bits", role)
-        for name, word in _coarser_words(role):
+        lowest: list[tuple[str, Value]] = [("min_exponent", arithmetic.result.min_exponent)] if role == "sum" else []
+        for name, word in (*_coarser_words(role), *lowest):
             rung = partial(_aligned, model, arithmetic, bits, Name(name, role), word)
             yield Rungs(range(widest(model)[str(bits)], arithmetic.result_bits, -1), rung)
 
 
-def _aligned(model: DotModel, was: FloatArithmetic, bits: Name, way: Name, word: str, f: int) -> Rival:
+def _aligned(model: DotModel, was: FloatArithmetic, bits: Name, way: Name, word: Value, f: int) -> Rival:
     """Its sums of one arithmetic aligned to f bits, with that word for one of the ways."""
     changed = with_fields(model, was, {bits.feature: f, way.feature: word})
     assert changed is not None

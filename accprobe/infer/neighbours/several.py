@@ -23,9 +23,13 @@ MOST_CHANGED = 3
 def pairs(model: DotModel) -> Iterator[Rival]:
     """Models that differ in how many bits are kept, of results or of terms, and in what else decides about the same bits.
 
-    Words that no chip is known by, which compiled code does not know either, are tried alone.
+    Words that no chip is known by, which compiled code does not know either, are tried alone. Where terms below the lowest
+    alignment are cut, that and the bits kept above the cut can stand in for one another.
     """
     for arithmetic, role in floats(model):
+        for kept, level in _of_one_cut(arithmetic):
+            if changed := with_fields(model, arithmetic, {"alignment_bits": kept, "min_exponent": level}):
+                yield Rival(changed, ((str(Name("min_exponent", role)), level), (str(Name("alignment_bits", role)), kept)))
         for bits, of_bits in fields_of(FloatArithmetic).items():
             beside = one_bit_beside(getattr(arithmetic, bits)) if of_bits.counts_bits and of_bits.decides else ()
             for number, (name, field) in product(beside, _deciding_with(of_bits, role)):
@@ -34,6 +38,12 @@ def pairs(model: DotModel) -> Iterator[Rival]:
                         continue
                     if changed := with_fields(model, arithmetic, {bits: number, name: word}):
                         yield Rival(changed, ((str(Name(bits, role)), number), (str(Name(name, role)), word)))
+
+
+def _of_one_cut(arithmetic: FloatArithmetic) -> list[tuple[int, int]]:
+    """One alignment bit fewer and one more, with the lowest alignment that cuts the smallest terms at the same place."""
+    bits, level = arithmetic.alignment_bits, arithmetic.min_exponent
+    return [] if bits is None or level is None else [(bits - 1, level - 1), (bits + 1, level + 1)]
 
 
 def _deciding_with(of_bits: Field, role: Role) -> list[tuple[str, Field]]:
