@@ -28,7 +28,7 @@ FLOORS = (-126, -133, -149)
 OF_ONE_SIGN = {"floor": 16, "underflow": 16}
 """Places where one in so many dot products has terms of one sign alone."""
 
-LOST = 64
+LOST = 32
 """One in so many of those about a floor has two terms that are lost, and shows it in the sign of zero."""
 
 SHARE_OF_THE_LAST = 0.4

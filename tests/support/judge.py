@@ -17,7 +17,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import Finding, meaningless, values
 from accprobe.infer.summary import tree_in_words
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel
+from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request
 from accprobe.report.rows import Row
 from accprobe.survey.run import survey
@@ -93,8 +93,6 @@ def judged(plant: Plant, dots: int | None = None) -> Judgement:
     exact = [name for name, finding in row.findings.items() if finding.bound == "exact"]
     if visible:
         false = [] if row.status == "confirmed" else [f"{name}: {row.findings[name].value}, of no model" for name in exact]
-    elif row.model and np.array_equal(plant.base.dot(request), _of(row.model, inst, request)):
-        false = []
     else:
         false = list(_false(plant, row, exact))
     return Judgement(
@@ -169,9 +167,17 @@ def _rounds(inst: Instruction, n: int) -> list[tuple[int, int, int]]:
 
 
 def _false(plant: Plant, row: Row, exact: list[str]) -> Iterator[str]:
-    """Exact findings that are not those of the plant's model."""
-    truth = values(plant.model) | {"carries": "kept"}
-    truth |= {name: finding.value for name, finding in tree_in_words(plant.model, Finding(plant.model.order)).items()}
+    """Exact findings that are not those of the plant's model, in the grammar's own words.
+
+    Where the row's model answers alike, too: exact says that every rival with another value was contradicted. Orders alone that
+    are the same function are no rivals of one another.
+    """
+    truth = values(plant.model)
+    if not any(isinstance(x, FloatArithmetic) and x.accumulator_bits is not None for x in plant.model.arithmetics):
+        truth["carries"] = "kept"
+    request = hostile(plant.instruction, plant.seed)
+    if row.model is None or not np.array_equal(plant.base.dot(request), _of(row.model, plant.instruction, request)):
+        truth |= {name: finding.value for name, finding in tree_in_words(plant.model, Finding(plant.model.order)).items()}
     for name in exact:
         if name in truth and name not in meaningless(plant.model) and row.findings[name].value != truth[name]:
             yield f"{name}: {row.findings[name].value}, {truth[name]}"

@@ -208,6 +208,7 @@ def test_verdicts(monkeypatch: pytest.MonkeyPatch, plant: Plant, told: Row, aski
         (SOUND, row("inferred", SATURATING, overflow=Finding("saturate", "suggested")), []),
         (SOUND, row("inferred", SATURATING, order=Finding("[c 0-31]")), []),
         (SOUND, row("confirmed", MODEL, order=Finding("[0-31 c]")), []),
+        (SOUND, row("confirmed", MODEL, overflow=Finding("saturate")), ["overflow: saturate, wrap"]),
         (ODD, row("inferred", MODEL, overflow=Finding("wrap")), ["overflow: wrap, of no model"]),
         (ODD, row("confirmed", MODEL, overflow=Finding("wrap")), []),
     ],

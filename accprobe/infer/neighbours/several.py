@@ -23,8 +23,7 @@ MOST_CHANGED = 3
 def pairs(model: DotModel) -> Iterator[Rival]:
     """Models that differ in how many bits are kept, of results or of terms, and in what else decides about the same bits.
 
-    Words that no chip is known by, which compiled code does not know either, are tried alone. Where terms below the lowest
-    alignment are cut, that and the bits kept above the cut can stand in for one another.
+    Where terms below the lowest alignment are cut, that and the bits kept above the cut can stand in for one another too.
     """
     for arithmetic, role in floats(model):
         for kept, level in _of_one_cut(arithmetic):
@@ -34,7 +33,7 @@ def pairs(model: DotModel) -> Iterator[Rival]:
             beside = one_bit_beside(getattr(arithmetic, bits)) if of_bits.counts_bits and of_bits.decides else ()
             for number, (name, field) in product(beside, _deciding_with(of_bits, role)):
                 for word in field.words:
-                    if getattr(arithmetic, name) == word or not field.is_compiled(word):
+                    if getattr(arithmetic, name) == word:
                         continue
                     if changed := with_fields(model, arithmetic, {bits: number, name: word}):
                         yield Rival(changed, ((str(Name(bits, role)), number), (str(Name(name, role)), word)))

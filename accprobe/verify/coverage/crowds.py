@@ -31,7 +31,9 @@ class Crowds:
         spans = [slots.sure for slots in bound.slots.values()]
         low, high = max(span.leads[0] for span in spans), min(span.leads[1] for span in spans)
         self._cut = self._x.alignment_bits if self._x.alignment_bits is not None else self._x.result_bits + 2
-        above = (high, (low + high) // 2, low + 8, low + self._cut + 2, 0)
+        above = [high, (low + high) // 2, low + 8, low + self._cut + 2, 0]
+        if bound.floor is not None and len(bound.slots) == 1:
+            above.append(bound.floor - self._cut)  # nothing else makes the last kept bit of all of them so low
         self._levels = sorted(
             {min(high, max(low, level)) for level in above} | {min(max(s.leads[1] for s in spans), low + self._cut + 1)}
         )
