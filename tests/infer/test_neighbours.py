@@ -12,6 +12,7 @@ from usual import CONVERTED, F16, F64, FP8, KNOWN, S32, TWO_SUMS, found
 
 from accprobe.infer.findings import Finding
 from accprobe.infer.neighbours.rival import Rival, in_all
+from accprobe.infer.neighbours.several import pairs
 from accprobe.infer.neighbours.single import rivals
 from accprobe.infer.neighbours.unusual import unusual
 from accprobe.isa.formats import FORMATS
@@ -139,3 +140,16 @@ def test_integer_orders_that_are_the_same_function_are_not_tried() -> None:
     exact = [rival for rival in rivals(model, found(model)) if rival.field == "order"]
     assert exact
     assert all(next(rival.model.root.nodes()).has_addend for rival in exact)
+
+
+def test_what_cuts_terms_at_the_same_place_is_tried_together() -> None:
+    """One bit more or fewer, with a lowest alignment as much higher or lower, or rounded instead of cut."""
+    arithmetic = KNOWN[FP8].root.arithmetic
+    assert isinstance(arithmetic, FloatArithmetic)
+    bits, level = arithmetic.alignment_bits, arithmetic.min_exponent
+    assert bits is not None
+    assert level is not None
+    tried = {rival.changes for rival in pairs(KNOWN[FP8])}
+    for step in (-1, 1):
+        assert (("min_exponent", level + step), ("alignment_bits", bits + step)) in tried
+        assert (("alignment_bits", bits + step), ("alignment_rounding", "nearest away")) in tried

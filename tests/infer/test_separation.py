@@ -16,7 +16,7 @@ from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer import contest
 from accprobe.infer.answers import Answers
-from accprobe.infer.contest import MANY, challenge
+from accprobe.infer.contest import FEW, MANY, challenge
 from accprobe.infer.findings import Characterisation, Finding
 from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.separation import Search
@@ -171,6 +171,20 @@ def test_a_rounding_of_small_results_alone() -> None:
 
     model = model_with("RD")
     assert separating(Search(inst, model), model_with("RNE"), ["result_rounding"], MANY) is not None
+
+
+def test_two_terms_that_are_lost_below_the_lowest_alignment() -> None:
+    """Of two terms that are cut away from zero nothing is left but the sign, and that only where all else underflows."""
+    inst = instruction(16, "f32", "bf16", "bf16", "f32")
+    exact = FloatArithmetic(FORMATS["f32"], 18, "RZ", None, "away", "normalised product", subnormal_results="flushed")
+    add = FloatArithmetic(FORMATS["f32"], 23, "RNE", None, zero_sign="ieee")
+
+    def model_with(summing: FloatArithmetic) -> DotModel:
+        sums = [FusedSum((Product(i), Product(i + 8)), summing) for i in range(8)]
+        return DotModel(pairwise(sums, add), "flushed", "flushed")
+
+    aligned = model_with(replace(exact, alignment_bits=38, min_exponent=-127))
+    assert separating(Search(inst, model_with(exact)), aligned, ["min_exponent"], FEW) is not None
 
 
 def test_c_may_have_a_gap_before_its_last_bit() -> None:

@@ -169,15 +169,18 @@ def _rounds(inst: Instruction, n: int) -> list[tuple[int, int, int]]:
 def _false(plant: Plant, row: Row, exact: list[str]) -> Iterator[str]:
     """Exact findings that are not those of the plant's model, in the grammar's own words.
 
-    Where the row's model answers alike, too: exact says that every rival with another value was contradicted. Orders alone that
-    are the same function are no rivals of one another.
+    Where the row's model answers alike, too: exact says that every rival with another value was contradicted. But orders that
+    are the same function are no rivals of one another, nor are sums that keep every bit and those that keep all that matter.
     """
     truth = values(plant.model)
     if not any(isinstance(x, FloatArithmetic) and x.accumulator_bits is not None for x in plant.model.arithmetics):
         truth["carries"] = "kept"
     request = hostile(plant.instruction, plant.seed)
-    if row.model is None or not np.array_equal(plant.base.dot(request), _of(row.model, plant.instruction, request)):
+    beside = meaningless(plant.model)
+    if row.model and np.array_equal(plant.base.dot(request), _of(row.model, plant.instruction, request)):
+        beside |= {name for name, finding in row.findings.items() if name.endswith("alignment_bits") and finding.value is None}
+    else:
         truth |= {name: finding.value for name, finding in tree_in_words(plant.model, Finding(plant.model.order)).items()}
     for name in exact:
-        if name in truth and name not in meaningless(plant.model) and row.findings[name].value != truth[name]:
+        if name in truth and name not in beside and row.findings[name].value != truth[name]:
             yield f"{name}: {row.findings[name].value}, {truth[name]}"

@@ -21,6 +21,7 @@ QUICK = {
     109: "wrong half",
     110: "at random",
     119: "after some batches",
+    131: "usual floats",
     166: "wrong cell",
     178: "from an answer on",
     179: "each so many calls",
@@ -32,6 +33,10 @@ QUICK = {
     356: "wrong register",
 }
 """Seeds whose rows take a second or a few."""
+
+FOUND = (2078, 2202, 2822, 3041)
+"""Seeds of which something false was said once, and whose rows take longer: carries lost among 15 odd terms of a float sum, and
+among 8; bits that are rounded where they seemed to be cut."""
 
 
 def check(seed: int) -> None:
@@ -53,6 +58,6 @@ def test_nothing_false_is_said_of_a_planted_device(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [seed for seed in range(len(KINDS)) if seed not in QUICK])
+@pytest.mark.parametrize("seed", [*FOUND, *(seed for seed in range(len(KINDS)) if seed not in QUICK)])
 def test_nothing_false_is_said_of_any_kind(seed: int) -> None:
     check(seed)
