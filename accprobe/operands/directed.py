@@ -28,7 +28,7 @@ FLOORS = (-126, -133, -149)
 OF_ONE_SIGN = {"floor": 16, "underflow": 16}
 """Places where one in so many dot products has terms of one sign alone."""
 
-LOST = 32
+OF_LOST_TERMS = 32
 """One in so many of those about a floor has two terms that are lost, and shows it in the sign of zero."""
 
 SHARE_OF_THE_LAST = 0.4
@@ -153,7 +153,7 @@ def directed(inst: Instruction, model: DotModel, target: Target, rng: np.random.
         a[last], b[last], c[last] = of_one_sign.columns
         _cancel(inst, a[last], b[last], leaves[last], centre[last], rng)
     if target.place == "floor":
-        few = slice(n - n // LOST, n)
+        few = slice(n - n // OF_LOST_TERMS, n)
         _lose(inst, Request(a[few], b[few], c[few]), leaves[few], aligned[few] - reach[few], rng)
     return Request(a, b, c)
 
