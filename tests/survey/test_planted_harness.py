@@ -23,7 +23,7 @@ from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, IntegerArithmetic
 from accprobe.operands.request import Request
-from accprobe.report.rows import Row
+from accprobe.report.rows import Rivals, Row
 from accprobe.sass import opcodes
 from accprobe.verify.outcome import Verification
 
@@ -154,7 +154,9 @@ def row(status: Any, model: DotModel | None, dots: int = 16384, **findings: Find
         status=status,
         opcodes=(OPCODE,),
         model=model,
-        findings=findings,
+        lowering=((OPCODE, 1),),
+        findings=findings or {"overflow": Finding("wrap", "undetermined")},
+        rivals=Rivals(tried=1, survived=()),
         verification=Verification(dots, 0, 0),
     )
 
