@@ -70,6 +70,21 @@ def any_steps(products: int) -> tuple[DotModel, ...]:
     return tuple(one_sum(x, products) for x in (*wide, *narrow) if fits(x, products + 1))
 
 
+def beside(arithmetic: FloatArithmetic, products: int) -> Iterator[DotModel]:
+    """Sums with other bits, or another rounding, than these have."""
+    for bits in (*range(7, 37), None):
+        yield from _fitting(replace(arithmetic, alignment_bits=bits), products)
+    for result in range(7, arithmetic.result.mantissa_bits + 1):
+        yield from _fitting(replace(arithmetic, result_bits=result), products)
+    for rounding in ROUNDINGS:
+        yield from _fitting(replace(arithmetic, result_rounding=rounding), products)
+
+
+def _fitting(arithmetic: FloatArithmetic, products: int) -> Iterator[DotModel]:
+    if fits(arithmetic, products + 1):
+        yield one_sum(arithmetic, products)
+
+
 def integer_step(products: int) -> DotModel:
     return one_sum(IntegerArithmetic(FORMATS["s32"], "wrap"), products)
 

@@ -48,8 +48,8 @@ Tell = Callable[[str, float], None]
 class Found:
     """What was found of one region. plan: None where there is no tree, and reason says why.
 
-    once: how often each k is counted. wrong: answers of the battery that the plan does not explain, of `answers`; contradicting:
-    the same of those that were kept, of `held`. scales_left: other ways to scale that explain everything; misplaced: which
+    once: how often each k is counted. wrong: answers of the battery that the plan does not explain, of `answers`;
+    contradicting: the same of those that were kept, of `held`. scales_left: other ways to scale that explain everything; misplaced: which
     scales went elsewhere.
     """
 
@@ -143,34 +143,43 @@ def _of_region(asked: Asked, region: Region, seed: int, tell: Tell) -> Found:
     if len(leaves) + len(doubled) != np.count_nonzero(found.once):
         found.reason = f"product {int(np.argmax(found.once))} is counted {int(found.once.max())} times"
         return found
-    try:
-        tell("order", 0)
-        tree = _tree(asked, region, leaves, doubled)
-        tell("bits and rounding", 0)
-        if asked.spec.a.is_integer:
-            found.plan = Plan(asked.spec, tree, integer_step(1))
-            _hold(asked, found, [])
-            return found
-        answers = [_fit(asked, found, tree, seed)]
-        if asked.spec.scale is not None and found.plan is not None:
-            tell("scales", 0)
-            _scale(asked, found, found.plan, seed)
-        tell("held against all answers", 0)
-        _hold(asked, found, answers)
-        tell("rivals", 0)
-        _contest(asked, found, answers, seed)
-        _hold(asked, found, answers)
-    except NoTree as e:
-        found.reason = str(e)
+    for thorough in (False, True):
+        found.reason, found.wrong, found.answers = "", 0, 0
+        try:
+            _plan(asked, found, leaves, doubled, seed, thorough, tell)
+        except NoTree as e:
+            found.reason = str(e)
+        if found.plan is not None and not found.wrong and not found.contradicting:
+            break
     return found
 
 
-def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints) -> Groups | Merging:
+def _plan(asked: Asked, found: Found, leaves: Ints, doubled: Ints, seed: int, thorough: bool, tell: Tell) -> None:
+    """Finds the region's plan. thorough: without taking anything to be like what was asked before."""
+    tell("order", 0)
+    tree = _tree(asked, found.region, leaves, doubled, thorough)
+    if asked.spec.a.is_integer:
+        found.plan = Plan(asked.spec, tree, integer_step(1))
+        _hold(asked, found, [])
+        return
+    tell("bits and rounding", 0)
+    answers = [_fit(asked, found, tree, seed)]
+    if asked.spec.scale is not None and found.plan is not None:
+        tell("scales", 0)
+        _scale(asked, found, found.plan, seed)
+    tell("held against all answers", 0)
+    _hold(asked, found, answers)
+    tell("rivals", 0)
+    _contest(asked, found, answers, seed)
+    _hold(asked, found, answers)
+
+
+def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints, thorough: bool) -> Groups | Merging:
     """The tree; where elements change from call to call, chains that are added in any order."""
     if asked.spec.a.is_integer:
         return tuple((int(k),) for k in np.sort(np.concatenate([leaves, doubled])))
-    pairs, triples = Pairs(asked, region.rows, region.columns), Triples(asked, region.rows, region.columns)
-    growth = Growth(pairs.sizes, triples.sizes, units(asked.spec).far == FAR)
+    pairs, triples = Pairs(asked, region.rows, region.columns, thorough), Triples(asked, region.rows, region.columns)
+    growth = Growth(pairs.sizes, triples.sizes, units(asked.spec).far == FAR, thorough)
     try:
         tree = taken_apart(growth.tree(leaves))
     except NoTree:
@@ -220,7 +229,7 @@ def _contest(asked: Asked, found: Found, answers: list[Answered], seed: int) -> 
     plan = found.plan
     if plan is None or found.wrong:
         return
-    some = places(plan.tree)
+    some, found.tried, found.survived = places(plan.tree), 0, []
     for number, rival in enumerate(rivals(plan)):
         found.tried += 1
         if contradicted(rival.plan, answers):

@@ -9,12 +9,12 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.battery import Answered, wrong
-from accprobe.gemm.candidates import any_steps, known_steps, single_steps
+from accprobe.gemm.candidates import any_steps, beside, known_steps, single_steps
 from accprobe.gemm.parts import Groups, Merging, width
 from accprobe.gemm.plans import Plan, alternatives, readings
 from accprobe.gemm.spec import Spec
 from accprobe.model.product import multiply_add
-from accprobe.model.tree import DotModel
+from accprobe.model.tree import DotModel, FloatArithmetic
 
 ROUNDS = 4
 """How often all respects are gone through."""
@@ -54,9 +54,23 @@ def _started(spec: Spec, tree: Groups | Merging, inner: Answered, unordered: boo
                     best, fewest = replace(plan, step=step), count
                 if not fewest and best is not None:
                     return best
+    best = best and _refined(best, inner, fewest)
     if best is None:
         raise AccprobeError(f"no sum of {products} products is known for {spec.a} and {spec.b}")
     return best
+
+
+def _refined(plan: Plan, inner: Answered, fewest: int) -> Plan:
+    """The plan with other bits of its sums, one field at a time, while that explains more."""
+    improved = plan.step.products > 1
+    while improved:
+        improved = False
+        arithmetic = plan.step.root.arithmetic
+        for step in beside(arithmetic, plan.step.products) if isinstance(arithmetic, FloatArithmetic) else ():
+            count = _wrong(replace(plan, step=step), inner)
+            if count is not None and count < fewest:
+                plan, fewest, improved = replace(plan, step=step), count, True
+    return plan
 
 
 def _roundings(plan: Plan) -> Iterator[Plan]:

@@ -53,11 +53,13 @@ class Growth:
     """Asks what it needs to know of the tree.
 
     pairs: of every product with every other; triples: of few products, one of each chain or sum. far: whether the large
-    numbers of pairs swamp sums of units too, so that pairs alone tell the tree.
+    numbers of pairs swamp sums of units too, so that pairs alone tell the tree. thorough: whether nothing is taken to be like
+    what was asked before.
     """
 
-    def __init__(self, pairs: Sizes, triples: Sizes, far: bool) -> None:
+    def __init__(self, pairs: Sizes, triples: Sizes, far: bool, thorough: bool = False) -> None:
         self._pairs, self._triples, self._far = pairs, triples, far
+        self._sampled = 1 << 30 if thorough else SAMPLED
         self._known: dict[tuple[int, ...], list[tuple[int | Grown, ...]]] = {}
 
     def tree(self, leaves: Ints) -> Grown:
@@ -84,8 +86,8 @@ class Growth:
 
     def _repeated(self, found: list[Grown], left: Ints) -> Grown | None:
         """The last chain once more, where the last few are alike and as many products are left."""
-        alike = {chain.shifted(-chain.first) for chain in found[-SAMPLED:]}
-        if len(found) < SAMPLED or len(alike) > 1:
+        alike = {chain.shifted(-chain.first) for chain in found[-self._sampled :]}
+        if len(found) < self._sampled or len(alike) > 1:
             return None
         chain = next(iter(alike)).shifted(int(left[0]))
         return chain if np.isin(chain.ks(), left).all() else None
@@ -106,16 +108,20 @@ class Growth:
             joins.append(inside)
             below += len(new)
         if not self._far and joins:
-            joins = joins[: self._extent(first, [int(join[0]) for join in joins if isinstance(join[0], int)])]
+            sums = [int(join[0]) for join in joins if isinstance(join[0], int)]
+            beside = np.setdiff1d(left, [first, *(x for join in joins for x in join if isinstance(x, int))])
+            near = beside[np.argsort(np.abs(beside - sums[-1]), kind="stable")]
+            joins = joins[: self._extent(first, sums, [*map(int, near[:2]), *map(int, beside[-1:])])]
         return Grown(first, tuple(joins))
 
-    def _extent(self, first: int, sums: list[int]) -> int:
+    def _extent(self, first: int, sums: list[int], outside: list[int]) -> int:
         """How many of the sums, of each a product, follow one another: what a pair leaves grows by one from each to the next.
 
-        Few are asked at a time, then those between the last that does and the first that does not.
+        Few are asked at a time, then those between the last that does and the first that does not. outside: products that are
+        in none of them, which would be lost with the last if that were not of this chain.
         """
         low, high = 0, len(sums)
-        beyond: list[int] = []
+        beyond = list(dict.fromkeys(outside))
         while low < high:
             some = np.unique(
                 [*np.linspace(low, high - 1, min(AT_ONCE, high - low)).astype(np.int64), high - 1, max(low, high - 2)]
@@ -129,7 +135,7 @@ class Growth:
             if bad == 0 or some[bad] == some[bad - 1] + 1:
                 return int(some[bad])
             low, high = int(some[bad - 1]) + 1, int(some[bad])
-            beyond = [sums[i] for i in sorted({int(some[bad]), int(some[-1])})]
+            beyond = list(dict.fromkeys([*outside, sums[some[bad]], sums[some[-1]]]))
         return high
 
     def _part(self, ks: Ints, ask: Sizes) -> Grown:
@@ -161,7 +167,7 @@ class Growth:
             return (int(ks[0]),)
         base = int(ks[0])
         known = self._known.setdefault(tuple((ks - base).tolist()), [])
-        if len(known) >= SAMPLED and all(x == known[0] for x in known):
+        if len(known) >= self._sampled and all(x == known[0] for x in known):
             return tuple(x + base if isinstance(x, int) else x.shifted(base) for x in known[0])
         found: list[int | Grown] = []
         left = ks
@@ -183,10 +189,13 @@ class Growth:
 AT_ONCE = 48
 """Sums of a chain that are asked about at once."""
 
+WIDEST = 64
+"""Products of an exact sum: where more seem to be in one, large products do not swamp units."""
+
 FEW = 256
 """Products of which every pair is asked at once."""
 
 
 def _is_exact(size: float, below: int, new: int) -> bool:
     """Whether those that join are of an exact sum: what cancels there leaves all others of that sum."""
-    return new > 1 and size == below + 1
+    return 1 < new <= WIDEST and size == below + 1

@@ -18,6 +18,7 @@ from accprobe.gemm.regions import Region
 from accprobe.infer.neighbours.single import rivals
 from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel
+from accprobe.model.tree import Arithmetic, FloatArithmetic
 
 Words = tuple[Bits, Bits, Bits]
 """A [M, K], B [N, K] and D [M, N]."""
@@ -46,8 +47,9 @@ def wrong(model: ProductModel, words: Words) -> int:
 
 def reconciled(plan: Plan, answers: Sequence[Answered], contradicting: Sequence[Words]) -> Plan | None:
     """The plan with a step beside its own, in one field of any kind, that explains these and all others, or None."""
-    for rival in rivals(plan.step, {}):
-        other = replace(plan, step=rival.model)
+    plain = plan.step.with_arithmetic(_without_floor)
+    for step in (plain, *(rival.model for rival in rivals(plan.step, {}))):
+        other = replace(plan, step=step)
         try:
             model = other.model()
             if not any(wrong(model, words) for words in contradicting) and not any(battery.wrong(model, x) for x in answers):
@@ -55,3 +57,10 @@ def reconciled(plan: Plan, answers: Sequence[Answered], contradicting: Sequence[
         except AccprobeError:
             continue
     return None
+
+
+def _without_floor(arithmetic: Arithmetic) -> Arithmetic:
+    """The arithmetic as it would be if small terms were aligned as all others, and underflow kept its sign."""
+    if not isinstance(arithmetic, FloatArithmetic):
+        return arithmetic
+    return replace(arithmetic, min_exponent=None, underflow_sign="kept")

@@ -21,11 +21,14 @@ Floats = NDArray[np.float64]
 
 
 class Pairs:
-    """Sizes of the smallest parts of the tree that have both of two products. rows, columns: those of D that are asked."""
+    """Sizes of the smallest parts of the tree that have both of two products. rows, columns: those of D that are asked.
 
-    def __init__(self, asked: Asked, rows: Ints, columns: Ints) -> None:
+    narrow: whether units are counted in so few at a time that a partial sum in bf16 holds their number.
+    """
+
+    def __init__(self, asked: Asked, rows: Ints, columns: Ints, narrow: bool = False) -> None:
         self._asked, self._rows, self._columns = asked, rows, columns
-        self._units = units(asked.spec)
+        self._units = units(asked.spec, narrow)
 
     def sizes(self, i: Ints, j: Ints, leaves: Ints) -> Floats:
         """[len(i), len(j)]: how many of `leaves`, among which i and j are, the smallest part has that has both; everything

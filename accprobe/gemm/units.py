@@ -19,8 +19,8 @@ LEAST = -22
 LARGEST = 14
 """Exponent of a large number beside f16."""
 
-MOST = 1 << 13
-"""Units counted at once: an accumulator of 13 fraction bits holds twice as many."""
+MOST, HALF, NARROW = 1 << 13, 1 << 11, 1 << 8
+"""Units counted at once: an accumulator of 13 fraction bits holds twice the most; f16 and bf16 the others."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ class Units:
     most: int
 
 
-def units(spec: Spec) -> Units:
-    """For these formats: as far apart as they allow, and where D and partial sums can count."""
+def units(spec: Spec, narrow: bool = False) -> Units:
+    """For these formats: as far apart as they allow, and where D and partial sums can count; narrow: those in bf16 too."""
     if min(fmt.exponent_bits for fmt in (spec.a, spec.b)) >= 8 and spec.out.name != "f16":
-        wide = spec.a.mantissa_bits > 7 and spec.out.mantissa_bits > 10
-        return Units(0, 0, FAR, (FAR // 2, FAR // 2), MOST if wide else 1 << 8)
+        return Units(0, 0, FAR, (FAR // 2, FAR // 2), NARROW if narrow else min(MOST, 1 << spec.out.mantissa_bits + 1))
     a, b = _lowest(spec.a), _lowest(spec.b)
     while a + b < LEAST:
         a, b = (a + 1, b) if a <= b else (a, b + 1)
     far = min(FAR, _highest(spec.a) - a, _highest(spec.b) - b)
     large = LARGEST // 2, LARGEST - LARGEST // 2
-    return Units(a, b, far, large, 1 << min(11, spec.out.mantissa_bits + 1) if "16" in spec.a.name else 1 << 8)
+    most = 1 << spec.out.mantissa_bits + 1
+    return Units(a, b, far, large, NARROW if narrow or spec.a.storage_bits == 8 else min(HALF, most))
 
 
 def _highest(fmt: Format) -> int:
