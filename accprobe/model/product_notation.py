@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -77,6 +77,31 @@ def from_json(data: object) -> ProductModel:
     a, b, result = (formats.get(_word(model[name], name)) for name in ("a", "b", "result"))
     scales = _read_scales(model["scales"]) if "scales" in model else None
     return ProductModel(a, b, k, step, tree, result, _one_of(model["result_rounding"], ROUNDINGS, "result_rounding"), scales)
+
+
+def json_schema() -> dict[str, object]:
+    """What `from_json` takes, as a JSON Schema; that borders and orders are whole, only `from_json` can tell."""
+    whole: dict[str, object] = {"type": "integer"}
+    part = {"$dynamicRef": "#part"}
+    rounding = {"enum": list(ROUNDINGS)}
+    chain = _object({"chain": _list(whole, 2, 2)}, {"pattern": _list(whole, 1), "period": whole, "shift": whole})
+    order = {"anyOf": [{"enum": list(get_args(Order))}, {"type": "array"}, whole]}
+    merged = {"merged": _list(part, 1), "order": order, "format": {"type": "string"}, "rounding": rounding}
+    repeated = _object({"repeat": whole, "by": whole, "of": part})
+    scales = {"of": {"enum": list(get_args(ScaleOf))}, "how": {"enum": list(get_args(Scaling))}, "fused": {"type": "boolean"}}
+    name: dict[str, object] = {"type": "string"}
+    tree = {"$dynamicAnchor": "part", "anyOf": [chain, _object(merged, {"kept": name}), repeated]}
+    told = {"a": name, "b": name, "k": whole, "step": notation.json_schema(), "tree": tree, "result": name}
+    return _object(told | {"result_rounding": rounding}, {"scales": _object(scales)})
+
+
+def _object(needed: Mapping[str, object], others: Mapping[str, object] = {}) -> dict[str, object]:
+    properties = {**needed, **others}
+    return {"type": "object", "properties": properties, "required": list(needed), "additionalProperties": False}
+
+
+def _list(items: object, least: int, most: int | None = None) -> dict[str, object]:
+    return {"type": "array", "items": items, "minItems": least} | ({} if most is None else {"maxItems": most})
 
 
 def _read_tree(data: object, products: int, k: int, place: str) -> Node:
