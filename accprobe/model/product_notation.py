@@ -9,7 +9,19 @@ from typing import Any, get_args
 from accprobe.errors import AccprobeError
 from accprobe.isa import formats
 from accprobe.model import notation
-from accprobe.model.product import Chain, Merged, Nested, Node, Order, ProductModel, ScaleOf, Scales, Scaling, addition
+from accprobe.model.product import (
+    Chain,
+    Merged,
+    Nested,
+    Node,
+    Order,
+    ProductModel,
+    ScaleOf,
+    Scales,
+    Scaling,
+    addition,
+    chains_of,
+)
 from accprobe.model.tree import Rounding
 
 MOST_PARTS, MOST_K = 1 << 14, 1 << 20
@@ -74,6 +86,8 @@ def from_json(data: object) -> ProductModel:
     k = _whole(model["k"], "k", 1, MOST_K)
     step = notation.from_json(model["step"])
     tree = _read_tree(model["tree"], step.products, k, "tree")
+    if beyond := next((chain for chain in chains_of(tree) if chain.start < 0 or chain.stop > k), None):
+        raise AccprobeError(f"tree: a chain of the products {beyond.start} to {beyond.stop}, of {k}")
     a, b, result = (formats.get(_word(model[name], name)) for name in ("a", "b", "result"))
     scales = _read_scales(model["scales"]) if "scales" in model else None
     return ProductModel(a, b, k, step, tree, result, _one_of(model["result_rounding"], ROUNDINGS, "result_rounding"), scales)
@@ -125,8 +139,9 @@ def _read_tree(data: object, products: int, k: int, place: str) -> Node:
     parts: list[Node] = []
     for i, part in enumerate(merged["merged"]):
         parts += _read_parts(part, products, k, f"{place}.merged[{i}]")
-        if len(parts) > MOST_PARTS:
-            raise AccprobeError(f"{place}.merged: more than {MOST_PARTS} parts")
+        _check_size(parts, 1, f"{place}.merged")
+    if not parts:
+        raise AccprobeError(f"{place}.merged: expected a list of parts")
     fmt = formats.get(_word(merged["format"], f"{place}.format"))
     arithmetic = addition(fmt, _one_of(merged["rounding"], ROUNDINGS, f"{place}.rounding"))
     kept = formats.get(_word(merged["kept"], f"{place}.kept")) if "kept" in merged else None
@@ -140,7 +155,13 @@ def _read_parts(data: object, products: int, k: int, place: str) -> list[Node]:
     count = _whole(repeated["repeat"], f"{place}.repeat", 1, MOST_PARTS)
     by = _whole(repeated["by"], f"{place}.by", -MOST_K, MOST_K)
     part = _read_tree(repeated["of"], products, k, f"{place}.of")
+    _check_size([part], count, place)
     return [moved(part, i * by) for i in range(count)]
+
+
+def _check_size(parts: Sequence[Node], times: int, place: str) -> None:
+    if times * sum(1 for part in parts for _ in chains_of(part)) > MOST_PARTS:
+        raise AccprobeError(f"{place}: more than {MOST_PARTS} parts")
 
 
 def _read_order(data: object, parts: int, place: str) -> Order | Nested:
