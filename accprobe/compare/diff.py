@@ -110,8 +110,9 @@ def diff(a: Report, b: Report, only: Collection[str] = ()) -> Diff:
 
 
 def generation(report: Report) -> str:
-    """ "Hopper"."""
-    return architectures.get(report.device.architecture).generation
+    """ "Hopper"; of what is no GPU its name."""
+    known = report.device.architecture in architectures.targets()
+    return architectures.get(report.device.architecture).generation if known else report.device.name
 
 
 def shown(row: Row, field: str) -> str:

@@ -62,25 +62,28 @@ def product_pairs(a: Report, b: Report, fields: Sequence[str]) -> Iterator[Produ
     """In the order of A, then what B alone has; nothing where no field is asked for."""
     of_a, of_b = ({row.key: row for row in report.products} for report in (a, b))
     for key in dict.fromkeys([*of_a, *of_b]) if fields else ():
-        row_a, row_b = of_a.get(key), of_b.get(key)
-        marks = tuple(f"{side} {row.status}" for side, row in (("A", row_a), ("B", row_b)) if row and row.status != "confirmed")
-        if row_a is None or row_b is None:
-            yield ProductPair(row_a, row_b, "only in B" if row_a is None else "only in A", (), marks)
-            continue
-        differences = tuple(_differences(row_a, row_b, fields))
-        changed = any(difference.verdict == "changed" for difference in differences)
-        yield ProductPair(row_a, row_b, "changed" if changed else "undecided" if differences else "same", differences, marks)
+        yield product_pair(of_a.get(key), of_b.get(key), fields)
 
 
-def why(pair: ProductPair, names: tuple[str, str]) -> str:
-    """ "H100: 4 slices of 1024, partials bf16; H200: one chain"; "" where the plans are the same. names: of A and of B."""
+def product_pair(a: ProductRow | None, b: ProductRow | None, fields: Sequence[str]) -> ProductPair:
+    """The two with their verdict, whatever they were asked."""
+    marks = tuple(f"{side} {row.status}" for side, row in (("A", a), ("B", b)) if row and row.status != "confirmed")
+    if a is None or b is None:
+        return ProductPair(a, b, "only in B" if a is None else "only in A", (), marks)
+    differences = tuple(_differences(a, b, fields))
+    changed = any(difference.verdict == "changed" for difference in differences)
+    return ProductPair(a, b, "changed" if changed else "undecided" if differences else "same", differences, marks)
+
+
+def apart(pair: ProductPair) -> tuple[str, str]:
+    """What the two are in few words: "4 slices of 1024, partials bf16", "one chain"; of like plans the fields that changed."""
     if pair.a is None or pair.b is None:
-        return ""
-    plans = tuple(_plans(row) for row in (pair.a, pair.b))
-    if plans[0] == plans[1]:
-        told_apart = [each for each in pair.differences if each.verdict == "changed"]
-        plans = tuple(", ".join(f"{each.title} {getattr(each, side)}" for each in told_apart) for side in ("a", "b"))
-    return "; ".join(f"{name}: {plan_}" for name, plan_ in zip(names, plans, strict=True)) if any(plans) else ""
+        return "", ""
+    a, b = _plans(pair.a), _plans(pair.b)
+    if a != b:
+        return a, b
+    changed = [each for each in pair.differences if each.verdict == "changed"]
+    return ", ".join(f"{each.title} {each.a}" for each in changed), ", ".join(f"{each.title} {each.b}" for each in changed)
 
 
 def _plans(row: ProductRow) -> str:
@@ -122,8 +125,10 @@ def _shown(findings: Mapping[str, Finding], field: str) -> str:
 
 
 def _verdict(a: Mapping[str, Finding], b: Mapping[str, Finding], field: str) -> Literal["changed", "undecided"] | None:
-    """A finding that one side alone has says nothing where another one says why: one slice has no partial sums' format."""
+    """Of a finding that one side alone has nothing is said where the other's plan has none: one slice has no partial sums."""
     of_a, of_b = a.get(field), b.get(field)
-    if of_a is None or of_b is None or (of_a.value, of_a.bound, of_a.left) == (of_b.value, of_b.bound, of_b.left):
+    if of_a is None or of_b is None:
+        return "undecided" if of_a is not of_b and not ("order" in a and "order" in b) else None
+    if (of_a.value, of_a.bound, of_a.left) == (of_b.value, of_b.bound, of_b.left):
         return None
     return "undecided" if overlap(possible(of_a, field), possible(of_b, field)) else "changed"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from accprobe.compare.diff import Diff, generation
+from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
@@ -79,6 +79,9 @@ def diff_page(diff: Diff, expand: bool = False) -> str:
         _environment()
         .get_template("diff.html")
         .render(
+            diff=diff,
+            changes=changes,
+            marked=marked,
             headline=headline(diff),
             sides=changes.sides(diff),
             generations=(generation(diff.a), generation(diff.b)),

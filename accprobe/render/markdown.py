@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import Kernel, Reading
-from accprobe.compare.diff import Diff, generation
+from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
 from accprobe.render.content import changes, details, products, sass, series, sweeps
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
@@ -166,6 +166,17 @@ def _diff(diff: Diff, expand: bool) -> Iterator[str]:
     if told := changes.meanings(diff):
         yield "### What it means for a kernel"
         yield _list(map(_plain, told))
+    if diff.products:
+        yield f"### {changes.PRODUCTS_HEADING}"
+        yield _plain(", ".join(f"{count} {verdict}" for verdict, count in changes.product_counts(diff).items()))
+        for pair in changes.told_products(diff):
+            proof = marked(pair.marks) or "measured and confirmed"
+            yield f"{_code(pair.row.title)}: **{pair.verdict}**, {_plain(proof)}"
+            if why := changes.why_apart(diff, pair):
+                yield _plain(why)
+            if pair.differences:
+                fields = (map(_plain, (each.title, each.a, each.b, each.verdict)) for each in pair.differences)
+                yield _table(("field", "A", "B", "verdict"), fields)
     yield "### Every verdict"
     verdicts = (
         (one.verdict, str(len(one.pairs)), one.instructions, one.remark, one.marks or "measured and confirmed")
