@@ -107,7 +107,7 @@ def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None
         else:
             out.print(styled_lines(report_title(report)))
         if report.products:
-            out.print("", product_table(report.products, out.width, expand), sep="\n")
+            out.print("", product_table(report.products, expand), sep="\n")
         if report.sweeps:
             simulated = report.device.kind == "simulated"
             all_of_them = sweep_tables(report.sweeps, out.width, expand, simulated) if sweeps else None
@@ -116,7 +116,7 @@ def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None
     if warning := banner(report):
         out.print(styled(warning), "", sep="\n")
     if report.products:
-        out.print(product_table(report.products, out.width, expand=True))
+        out.print(product_table(report.products, expand=True))
     for i, row in enumerate(report.instructions):
         out.print(*([""] if i else []), row_details(row), sep="\n")
 

@@ -95,7 +95,7 @@ class Diff:
     @property
     def differs(self) -> bool:
         """Whether anything changed or is on one side alone; what is undecided is not shown to differ."""
-        verdicts = {pair.verdict for pair in (*self.pairs, *self.products)}
+        verdicts = {*self.counts, *(pair.verdict for pair in self.products)}
         return not verdicts <= {"undecided", "same"}
 
 

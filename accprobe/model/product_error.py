@@ -123,6 +123,6 @@ def _rounded(bound: Bound, bits: int, rounding: Rounding) -> Bound:
 
 
 def _scaled(bound: Bound, fmt: Format = FORMATS["f32"]) -> Bound:
-    """Times two scales, relative to the sum of |sa·a·sb·b|: two roundings to f32, one of them perhaps of the scales' product."""
+    """Times two scales, relative to the sum of |sa·a·sb·b|: two roundings to f32, one perhaps of sa·sb."""
     factor = (1 + 2.0 ** -(fmt.mantissa_bits + 1)) ** 2
     return Bound(bound.size * factor, bound.error + bound.size * (factor - 1), fmt.mantissa_bits)

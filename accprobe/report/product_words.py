@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from accprobe.infer.findings import Finding
+from accprobe.report.columns import Record
 from accprobe.report.products import ProductRow
 from accprobe.report.words import value, word
 
@@ -35,7 +36,7 @@ PRODUCT_FINDINGS = (
 )
 """Findings of whole products, those first that a reader looks for first."""
 
-NUMBERS = (
+_NUMBERS = (
     "split_k",
     "promote_every",
     "products_per_sum",
@@ -43,8 +44,18 @@ NUMBERS = (
     "alignment_bits",
     "result_bits",
     "product_bits",
+    "m",
+    "n",
+    "k",
+    "calls",
+    "regions",
+    "elements",
+    "wrong",
+    "contradicting",
+    "rivals_tried",
+    "rivals_left",
+    "seconds",
 )
-"""Those whose values are numbers."""
 
 
 def told(findings: Findings, name: str) -> str:
@@ -58,7 +69,7 @@ def told(findings: Findings, name: str) -> str:
 
 
 def plan(findings: Findings) -> str:
-    """In which order K is added: "4 slices of 1024, partials bf16", "one chain, promoted every 128"; "" where it is not known."""
+    """The order of K: "4 slices of 1024, partials bf16", "one chain, promoted every 128"; "" where it is not known."""
     return ", ".join(_plan(findings))
 
 
@@ -86,3 +97,40 @@ def miscounted(row: ProductRow) -> Iterator[tuple[str, str]]:
         once = region.findings.get("each_product_once")
         if once is not None and once.value == "no":
             yield region.where, once.note
+
+
+def product_record(row: ProductRow) -> Record:
+    """What a report says of one product beside its findings."""
+    done = row.verification
+    rivals = [region.rivals for region in row.regions if region.rivals]
+    return {
+        "callable": row.callable,
+        "m": row.m,
+        "n": row.n,
+        "k": row.k,
+        "a": row.a,
+        "b": row.b,
+        "out": row.out,
+        "scale": row.scale,
+        "status": row.status,
+        "reason": row.reason or None,
+        "regions": len(row.regions),
+        "elements": done.elements if done else None,
+        "wrong": done.wrong if done else None,
+        "contradicting": done.contradicting if done else None,
+        "rivals_tried": sum(each.tried for each in rivals) if rivals else None,
+        "rivals_left": sum(len(each.survived) for each in rivals) if rivals else None,
+        "calls": row.calls,
+        "seconds": row.seconds,
+    }
+
+
+def product_record_fields() -> list[str]:
+    """Everything that a requirement on products may name."""
+    nothing = ProductRow(callable="", m=1, n=1, k=1, a="f32", b="f32", out="f32", status="skipped")
+    return [*PRODUCT_FINDINGS, *product_record(nothing)]
+
+
+def is_product_number(field: str) -> bool:
+    """Whether its values are numbers; they are words else."""
+    return field in _NUMBERS

@@ -90,7 +90,8 @@ def summary_line(row: ProductRow) -> tuple[Phrase, ...]:
 
 def _bits(row: ProductRow) -> Phrase:
     bits = row.findings.get("effective_bits")
-    narrow = bits is not None and bits.bound == "exact" and isinstance(bits.value, int) and bits.value < 23 and row.holds
+    whole = FORMATS["f32"].mantissa_bits
+    narrow = row.holds and bits is not None and bits.bound == "exact" and isinstance(bits.value, int) and bits.value < whole
     return Phrase(told(row.findings, "effective_bits"), "narrow" if narrow else "")
 
 

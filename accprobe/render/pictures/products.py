@@ -72,7 +72,9 @@ def _sums(model: ProductModel) -> Level:
     width = model.step.products
     ks = chain.ks()
     seen = ks[: width * max(1, WIDTH // (NARROWEST * 4))]
-    parts = tuple(_as_runs(sum_) for i in range(0, len(seen), width) if (sum_ := seen[i : i + width][seen[i : i + width] >= 0]).size)
+    parts = tuple(
+        _as_runs(sum_) for i in range(0, len(seen), width) if (sum_ := seen[i : i + width][seen[i : i + width] >= 0]).size
+    )
     more = f", the first {len(parts)} of {-(-len(ks) // width)}" if len(seen) < len(ks) else f", {len(parts)} of them"
     what = f"sums of {width} products" if width > 1 else "one product after the other"
     where = " of the first part" if isinstance(model.tree, Merged) else ""

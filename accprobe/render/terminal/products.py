@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -21,12 +21,12 @@ LABEL = 12
 """Columns of a line's label, with its gap."""
 
 
-def product_table(rows: Sequence[ProductRow], width: int, expand: bool = False) -> RenderableType:
+def product_table(rows: Sequence[ProductRow], expand: bool = False) -> RenderableType:
     """What is wrong first; then a line a product, or `expand` and where there are few of them, everything."""
     shown = products.in_order(rows)
     if expand or len(shown) <= FEW:
-        parts = [part for i, row in enumerate(shown) for part in ([Text(), product_details(row, width)] if i else [product_details(row, width)])]
-        return Group(*parts)
+        spaced = [part for row in shown for part in (Text(), product_details(row))]
+        return Group(*spaced[1:])
     loud = [Text(f"! {row.title}: ", "bold red") + styled(alarm) for row in shown for alarm in products.alarms(row)]
     found = ruled(left=0, gap=2)
     for header in products.HEADERS:
@@ -38,7 +38,7 @@ def product_table(rows: Sequence[ProductRow], width: int, expand: bool = False) 
     return Group(title, Hanging(loud, 0), found, Hanging(why, 0))
 
 
-def product_details(row: ProductRow, width: int) -> RenderableType:
+def product_details(row: ProductRow) -> RenderableType:
     """Everything that the report says of one product."""
     parts: list[RenderableType] = [Hanging([Text(f"! {alarm.text}", styled(alarm).style) for alarm in products.alarms(row)], 0)]
     parts.append(Hanging([Text.assemble(*map(styled, products.heading(row)))], 0))
