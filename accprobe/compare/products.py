@@ -9,7 +9,7 @@ from typing import Literal
 from accprobe.compare.possible import overlap, possible
 from accprobe.infer.findings import Finding
 from accprobe.model.features import title
-from accprobe.report.product_words import PRODUCT_FINDINGS, plan, told
+from accprobe.report.product_words import PRODUCT_FINDINGS, found_words, plan_words
 from accprobe.report.products import ProductRow, RegionRecord
 from accprobe.report.report import Report
 
@@ -88,7 +88,7 @@ def apart(pair: ProductPair) -> tuple[str, str]:
 
 def _plans(row: ProductRow) -> str:
     """The plan of all elements, or of each region where they differ."""
-    every = [plan(region.findings) or "not known" for region in row.regions]
+    every = [plan_words(region.findings) or "not known" for region in row.regions]
     if len(set(every)) == 1:
         return every[0]
     return " / ".join(f"{each} at {region.where}" for each, region in zip(every, row.regions, strict=True)) or "not known"
@@ -121,7 +121,7 @@ def _matched(
 
 
 def _shown(findings: Mapping[str, Finding], field: str) -> str:
-    return told(findings, field) or "not known"
+    return found_words(findings, field) or "not known"
 
 
 def _verdict(a: Mapping[str, Finding], b: Mapping[str, Finding], field: str) -> Literal["changed", "undecided"] | None:

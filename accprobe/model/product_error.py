@@ -20,7 +20,7 @@ from accprobe.model.product import Chain, Merged, Nested, Node, ProductModel
 from accprobe.model.tree import Addend, Arithmetic, FloatArithmetic, FusedSum, Product, Rounding
 
 
-class Bound(NamedTuple):
+class ErrorBound(NamedTuple):
     """|value| <= size · S and |value - exact| <= error · S; bits: fraction bits that the value has at most."""
 
     size: float
@@ -28,7 +28,7 @@ class Bound(NamedTuple):
     bits: int
 
 
-NOTHING = Bound(0.0, 0.0, 0)
+NO_SUM = ErrorBound(0.0, 0.0, 0)
 """A sum of no products."""
 
 
@@ -56,7 +56,7 @@ class _Bounds:
         self._product_bits = model.a.mantissa_bits + model.b.mantissa_bits + 1
         self._of_chain = cache(self._steps)
 
-    def node(self, node: Node) -> Bound:
+    def node(self, node: Node) -> ErrorBound:
         if isinstance(node, Chain):
             bound = self._of_chain(-(-len(node.ks()) // self._model.step.products))
             return _scaled(bound) if self._model.scales is not None and self._model.scales.inside else bound
@@ -65,7 +65,7 @@ class _Bounds:
             parts = [_rounded(part, node.kept.mantissa_bits, "RNE") for part in parts]
         return self._merged(node, node.nested, parts)
 
-    def _merged(self, node: Merged, order: Nested, parts: list[Bound]) -> Bound:
+    def _merged(self, node: Merged, order: Nested, parts: list[ErrorBound]) -> ErrorBound:
         if isinstance(order, int):
             return parts[order]
         first, *others = (self._merged(node, inner, parts) for inner in order)
@@ -73,13 +73,13 @@ class _Bounds:
             first = _added([first, other], node.arithmetic)
         return first
 
-    def _steps(self, steps: int) -> Bound:
-        bound = NOTHING
+    def _steps(self, steps: int) -> ErrorBound:
+        bound = NO_SUM
         for _ in range(steps):
             bound = self._sum(self._model.step.root, bound)
         return bound
 
-    def _sum(self, node: FusedSum, before: Bound) -> Bound:
+    def _sum(self, node: FusedSum, before: ErrorBound) -> ErrorBound:
         terms = []
         for term in node.terms:
             if isinstance(term, FusedSum):
@@ -90,14 +90,14 @@ class _Bounds:
                 terms.append(self._product(node.arithmetic))
         return _added(terms, node.arithmetic)
 
-    def _product(self, arithmetic: Arithmetic) -> Bound:
-        exact = Bound(1.0, 0.0, self._product_bits)
+    def _product(self, arithmetic: Arithmetic) -> ErrorBound:
+        exact = ErrorBound(1.0, 0.0, self._product_bits)
         if isinstance(arithmetic, FloatArithmetic) and arithmetic.product_bits is not None:
             return _rounded(exact, arithmetic.product_bits, arithmetic.product_rounding)
         return exact
 
 
-def _added(terms: list[Bound], arithmetic: Arithmetic) -> Bound:
+def _added(terms: list[ErrorBound], arithmetic: Arithmetic) -> ErrorBound:
     """The terms aligned, added, and rounded to the result."""
     assert isinstance(arithmetic, FloatArithmetic)
     size, error = max(term.size for term in terms), max(term.error for term in terms)
@@ -108,21 +108,21 @@ def _added(terms: list[Bound], arithmetic: Arithmetic) -> Bound:
         lost = losing * 2.0**-cut * size
         shrinks = arithmetic.alignment_rounding == "truncate"
         size, error = (size if shrinks else size + lost), error + lost
-    summed = Bound(size, error, FORMATS["f64"].mantissa_bits + 1)
+    summed = ErrorBound(size, error, FORMATS["f64"].mantissa_bits + 1)
     if arithmetic.first_bits is not None:
         summed = _rounded(summed, arithmetic.first_bits, arithmetic.first_rounding)
     return _rounded(summed, arithmetic.result_bits, arithmetic.result_rounding)
 
 
-def _rounded(bound: Bound, bits: int, rounding: Rounding) -> Bound:
+def _rounded(bound: ErrorBound, bits: int, rounding: Rounding) -> ErrorBound:
     """Rounded to so many fraction bits; what has no more is left as it is."""
     if bound.bits <= bits:
         return bound
     lost = bound.size * 2.0 ** -(bits + (rounding in ("RNE", "RNA")))
-    return Bound(bound.size if rounding == "RZ" else bound.size + lost, bound.error + lost, bits)
+    return ErrorBound(bound.size if rounding == "RZ" else bound.size + lost, bound.error + lost, bits)
 
 
-def _scaled(bound: Bound, fmt: Format = FORMATS["f32"]) -> Bound:
+def _scaled(bound: ErrorBound, fmt: Format = FORMATS["f32"]) -> ErrorBound:
     """Times two scales, relative to the sum of |sa·a·sb·b|: two roundings to f32, one perhaps of sa·sb."""
     factor = (1 + 2.0 ** -(fmt.mantissa_bits + 1)) ** 2
-    return Bound(bound.size * factor, bound.error + bound.size * (factor - 1), fmt.mantissa_bits)
+    return ErrorBound(bound.size * factor, bound.error + bound.size * (factor - 1), fmt.mantissa_bits)

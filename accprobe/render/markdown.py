@@ -78,12 +78,12 @@ def _report(report: Report, expand: bool) -> Iterator[str]:
 
 def _products(report: Report) -> Iterator[str]:
     """Each in full, below a table with a line each where there are several; what is wrong stands first."""
-    shown = products.in_order(report.products)
+    shown = products.wrong_first(report.products)
     if len(shown) > 1:
         yield "### Whole products"
         yield _table(products.HEADERS, ([_plain(cell.text) for cell in products.summary_line(row)] for row in shown))
     for row in shown:
-        yield f"### {_code(row.title)}: {_plain(words(products.status(row)))}"
+        yield f"### {_code(row.title)}: {_plain(words(products.status_phrases(row)))}"
         yield from (f"**{_plain(alarm.text)}**" for alarm in products.alarms(row))
         if proviso := products.proviso(row):
             yield f"**{_plain(proviso)}**"

@@ -9,7 +9,7 @@ from accprobe.report.columns import Record
 from accprobe.report.products import ProductRow
 from accprobe.report.words import value, word
 
-Findings = Mapping[str, Finding]
+FindingsByName = Mapping[str, Finding]
 
 PRODUCT_FINDINGS = (
     "each_product_once",
@@ -34,7 +34,7 @@ PRODUCT_FINDINGS = (
     "same_everywhere",
     "repeatable",
 )
-"""Findings of whole products, those first that a reader looks for first."""
+"""FindingsByName of whole products, those first that a reader looks for first."""
 
 _NUMBERS = (
     "split_k",
@@ -58,7 +58,7 @@ _NUMBERS = (
 )
 
 
-def told(findings: Findings, name: str) -> str:
+def found_words(findings: FindingsByName, name: str) -> str:
     """A finding as tables show it, "" where there is none; "RNE?" where a rival has another value, not told which."""
     finding = findings.get(name)
     if finding is None:
@@ -68,27 +68,27 @@ def told(findings: Findings, name: str) -> str:
     return value(finding, name)
 
 
-def plan(findings: Findings) -> str:
+def plan_words(findings: FindingsByName) -> str:
     """The order of K: "4 slices of 1024, partials bf16", "one chain, promoted every 128"; "" where it is not known."""
     return ", ".join(_plan(findings))
 
 
-def _plan(findings: Findings) -> Iterator[str]:
+def _plan(findings: FindingsByName) -> Iterator[str]:
     split = findings.get("split_k")
     if split is None:
         return
     if split.value == 1:
-        yield told(findings, "split_k").replace("1", "one chain")
+        yield found_words(findings, "split_k").replace("1", "one chain")
     else:
         sizes = str(findings["slice_sizes"].value).split(", ") if "slice_sizes" in findings else []
         each = sizes[0] if len(set(sizes)) == 1 else ", ".join(sizes)
-        yield f"{told(findings, 'split_k')} slices{f' of {each}' if each else ''}"
-        if partials := told(findings, "partial_format"):
+        yield f"{found_words(findings, 'split_k')} slices{f' of {each}' if each else ''}"
+        if partials := found_words(findings, "partial_format"):
             yield f"partials {partials}"
-        if (merge := told(findings, "merge_order")) not in ("", "forward"):
+        if (merge := found_words(findings, "merge_order")) not in ("", "forward"):
             yield f"merged {merge}"
     if "promote_every" in findings and findings["promote_every"].value is not None:
-        yield f"promoted every {told(findings, 'promote_every')}"
+        yield f"promoted every {found_words(findings, 'promote_every')}"
 
 
 def miscounted(row: ProductRow) -> Iterator[tuple[str, str]]:

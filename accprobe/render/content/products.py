@@ -10,7 +10,7 @@ from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ScaleOf, Scaling
 from accprobe.model.product_error import worst_error
 from accprobe.render.content.phrases import Phrase, Phrases
-from accprobe.report.product_words import Findings, miscounted, plan, told
+from accprobe.report.product_words import FindingsByName, found_words, miscounted, plan_words
 from accprobe.report.products import Kernel, ProductRow, RegionRecord
 from accprobe.report.rows import Status
 
@@ -25,7 +25,7 @@ class ProductLine(NamedTuple):
 HEADERS = ("product", "order of K", "bits", "result", "status")
 """Of the table with a line a product."""
 
-SCALES: dict[ScaleOf, str] = {
+SCALED_BY: dict[ScaleOf, str] = {
     "tensor": "one a tensor",
     "row": "one a row of A and one a column of B",
     "1x128": "one a block of 1 x 128",
@@ -52,7 +52,7 @@ ASIDE = "a bound; overflow and tiny numbers aside"
 """What the line in words is, and what it leaves out."""
 
 
-def in_order(rows: Sequence[ProductRow]) -> list[ProductRow]:
+def wrong_first(rows: Sequence[ProductRow]) -> list[ProductRow]:
     """Those first that drop or double products."""
     return sorted(rows, key=lambda row: not list(miscounted(row)))
 
@@ -69,10 +69,10 @@ def alarms(row: ProductRow) -> Iterator[Phrase]:
 
 def heading(row: ProductRow) -> Phrases:
     """The product, its status, and why it is not confirmed."""
-    return Phrase(row.title, "strong"), Phrase("  "), *status(row)
+    return Phrase(row.title, "strong"), Phrase("  "), *status_phrases(row)
 
 
-def status(row: ProductRow) -> Phrases:
+def status_phrases(row: ProductRow) -> Phrases:
     return Phrase(row.status, row.status), Phrase(f": {row.reason}" if row.reason else "", row.status)
 
 
@@ -83,8 +83,9 @@ def proviso(row: ProductRow) -> str:
 def summary_line(row: ProductRow) -> tuple[Phrase, ...]:
     """The cells of `HEADERS`."""
     found = row.findings
-    order = Phrase(plan(found)) if not FORMATS[row.a].is_integer else Phrase("any")
-    result = Phrase(" to ".join(filter(None, (told(found, "result_rounding"), row.out))))
+    others = f" (and {len(row.regions) - 1} other plan{'s' * (len(row.regions) > 2)})" if len(row.regions) > 1 else ""
+    order = Phrase("any" if FORMATS[row.a].is_integer else plan_words(found) + others)
+    result = Phrase(" to ".join(filter(None, (found_words(found, "result_rounding"), row.out))))
     return Phrase(row.title), order, _bits(row), result, Phrase(row.status, row.status)
 
 
@@ -92,7 +93,7 @@ def _bits(row: ProductRow) -> Phrase:
     bits = row.findings.get("effective_bits")
     whole = FORMATS["f32"].mantissa_bits
     narrow = row.holds and bits is not None and bits.bound == "exact" and isinstance(bits.value, int) and bits.value < whole
-    return Phrase(told(row.findings, "effective_bits"), "narrow" if narrow else "")
+    return Phrase(found_words(row.findings, "effective_bits"), "narrow" if narrow else "")
 
 
 def lines(row: ProductRow) -> Iterator[ProductLine]:
@@ -144,7 +145,7 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
     yield ProductLine("split K", Phrase(_split(found)))
     if row.scale:
         yield ProductLine("scales", Phrase(_scales(row.scale, region)))
-    if rounding := told(found, "result_rounding"):
+    if rounding := found_words(found, "result_rounding"):
         yield ProductLine("result", Phrase(f"{rounding} to {row.out}"))
 
 
@@ -158,59 +159,59 @@ def _libraries(row: ProductRow) -> str:
     return f" ({versions})" if versions else ""
 
 
-def _inside(found: Findings) -> Iterator[str]:
+def _inside(found: FindingsByName) -> Iterator[str]:
     if found["products_per_sum"].value != 1:
-        yield f"sums of {told(found, 'products_per_sum')} products"
+        yield f"sums of {found_words(found, 'products_per_sum')} products"
     elif "product_bits" in found:
-        yield f"one product after the other, each rounded to {told(found, 'product_bits')} bits first"
+        yield f"one product after the other, each rounded to {found_words(found, 'product_bits')} bits first"
     else:
         yield "one product after the other, fused multiply-adds"
-    if bits := told(found, "effective_bits"):
+    if bits := found_words(found, "effective_bits"):
         yield f"{bits} fraction bits"
     aligned = found.get("alignment_bits")
     if aligned is not None and aligned.value is not None and aligned.value != found["result_bits"].value:
-        yield f"aligned at {told(found, 'alignment_bits')}"
-    if rounding := told(found, "sum_rounding"):
+        yield f"aligned at {found_words(found, 'alignment_bits')}"
+    if rounding := found_words(found, "sum_rounding"):
         yield rounding.replace("RZ", "cut")
 
 
-def _instruction(found: Findings) -> str:
+def _instruction(found: FindingsByName) -> str:
     one = found.get("instruction")
     if one is None or one.value is None:
         return ""
-    return f" (as {told(found, 'instruction')}{f' {one.note}' if one.note else ''})"
+    return f" (as {found_words(found, 'instruction')}{f' {one.note}' if one.note else ''})"
 
 
-def _promoted(found: Findings) -> str:
+def _promoted(found: FindingsByName) -> str:
     every = found.get("promote_every")
     if every is None:
         return "not known"
     if every.value is None:
-        return told(found, "promote_every").replace("none", "no")
-    into = ", ".join(filter(None, (told(found, "promotion_format"), told(found, "promotion_rounding"))))
-    return f"every {told(found, 'promote_every')} products{f' into {into}' if into else ''}"
+        return found_words(found, "promote_every").replace("none", "no")
+    into = ", ".join(filter(None, (found_words(found, "promotion_format"), found_words(found, "promotion_rounding"))))
+    return f"every {found_words(found, 'promote_every')} products{f' into {into}' if into else ''}"
 
 
-def _split(found: Findings) -> str:
+def _split(found: FindingsByName) -> str:
     split = found.get("split_k")
     if split is None:
         return "not known"
     if split.value == 1:
-        return told(found, "split_k").replace("1", "no")
+        return found_words(found, "split_k").replace("1", "no")
     sizes = str(found["slice_sizes"].value).split(", ") if "slice_sizes" in found else []
     each = f" of {sizes[0] if len(set(sizes)) == 1 else ', '.join(sizes)}" if sizes else ""
-    kept = f"; partial sums in {partials}" if (partials := told(found, "partial_format")) else ""
-    merged = f", merged {merge}" if (merge := told(found, "merge_order")) else ""
-    return f"{told(found, 'split_k')} slices{each}{kept}{merged}"
+    kept = f"; partial sums in {partials}" if (partials := found_words(found, "partial_format")) else ""
+    merged = f", merged {merge}" if (merge := found_words(found, "merge_order")) else ""
+    return f"{found_words(found, 'split_k')} slices{each}{kept}{merged}"
 
 
 def _scales(of: ScaleOf, region: RegionRecord) -> str:
     scales = region.model.scales if region.model else None
     if scales is None:
-        how = told(region.findings, "scales") or "how they are applied is not known"
-        return f"{SCALES[of]}, {how}"
+        how = found_words(region.findings, "scales") or "how they are applied is not known"
+        return f"{SCALED_BY[of]}, {how}"
     when = "to each chunk, by the FMA that adds it" if scales.fused else "to each chunk before it is added"
-    return f"{SCALES[of]}, {APPLIED[scales.how]}, applied {when if scales.inside else 'once after the sum'}"
+    return f"{SCALED_BY[of]}, {APPLIED[scales.how]}, applied {when if scales.inside else 'once after the sum'}"
 
 
 def _whole(label: str, yes: str, region: RegionRecord, name: str) -> Iterator[ProductLine]:
@@ -248,7 +249,7 @@ def in_words(row: ProductRow, region: RegionRecord) -> str:
     return f"the error grows with {_growth(region.findings)}: at this K at most {rounded_up(error)} of sum |a·b| ({ASIDE})"
 
 
-def _growth(found: Findings) -> str:
+def _growth(found: FindingsByName) -> str:
     every, split = found.get("promote_every"), found.get("split_k")
     if every is not None and every.value is not None:
         return f"{every.value}, not with K"

@@ -24,7 +24,7 @@ LETTER = 6.6
 NARROWEST = 5
 """Pixels of a box that is still seen as one."""
 
-Run = tuple[int, int]
+Stretch = tuple[int, int]
 """The first product and the one after the last."""
 
 
@@ -32,13 +32,13 @@ class Level(NamedTuple):
     """Boxes of one level: for each the runs of k that it takes; words above them and in each that has the room."""
 
     words: str
-    parts: tuple[tuple[Run, ...], ...]
+    parts: tuple[tuple[Stretch, ...], ...]
     names: tuple[str, ...]
 
 
 def product_picture(model: ProductModel) -> str:
     """The drawing as SVG."""
-    drawn = list(levels(model))
+    drawn = list(levels_drawn(model))
     inner = _sums(model)
     shapes = [shape for i, level in enumerate(drawn) for shape in _shapes(level, i * PITCH, 0, model.k)]
     low, high = inner.parts[0][0][0], max(stop for runs in inner.parts for _, stop in runs)
@@ -50,7 +50,7 @@ def product_picture(model: ProductModel) -> str:
     return picture(WIDTH + 2 * MARGIN, y + PITCH, label, shapes)
 
 
-def levels(model: ProductModel) -> Iterator[Level]:
+def levels_drawn(model: ProductModel) -> Iterator[Level]:
     """From the result down to the chains."""
     scaled = "scaled, then " if model.scales is not None and not model.scales.inside else ""
     yield Level(f"result: {scaled}{model.result_rounding} to {model.result}", (((0, model.k),),), (f"K = {model.k:,}",))
@@ -93,7 +93,7 @@ def _merged(node: Merged) -> str:
     return f"{kept}added {order} in {node.arithmetic.result}"
 
 
-def _count(parts: Sequence[Sequence[Run]]) -> str:
+def _count(parts: Sequence[Sequence[Stretch]]) -> str:
     sizes = [sum(stop - start for start, stop in runs) for runs in parts]
     if len(set(sizes)) == 1:
         return f"{len(parts)} of {sizes[0]:,} products"
@@ -104,17 +104,17 @@ def _count(parts: Sequence[Sequence[Run]]) -> str:
     return f"{len(parts)} of {min(sizes):,} to {max(sizes):,} products"
 
 
-def _name(runs: Sequence[Run]) -> str:
+def _name(runs: Sequence[Stretch]) -> str:
     start, stop = runs[0][0], runs[-1][1]
     return f"{start:,}-{stop - 1:,}" if len(runs) == 1 else ""
 
 
-def _runs(node: Node) -> tuple[Run, ...]:
+def _runs(node: Node) -> tuple[Stretch, ...]:
     every = np.concatenate([chain.ks() for chain in chains_of(node)])
     return _as_runs(np.unique(every[every >= 0]))
 
 
-def _as_runs(ks: np.typing.NDArray[np.intp]) -> tuple[Run, ...]:
+def _as_runs(ks: np.typing.NDArray[np.intp]) -> tuple[Stretch, ...]:
     ks = np.sort(ks)
     borders = [0, *(np.flatnonzero(np.diff(ks) > 1) + 1).tolist(), len(ks)]
     return tuple((int(ks[low]), int(ks[high - 1]) + 1) for low, high in pairwise(borders))

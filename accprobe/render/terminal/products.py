@@ -14,7 +14,7 @@ from accprobe.render.content.products import ProductLine
 from accprobe.render.terminal.console import Hanging, ruled, styled
 from accprobe.report.products import ProductRow
 
-FEW = 3
+SHOWN_IN_FULL = 3
 """Products that are shown in full without being asked for."""
 
 LABEL = 12
@@ -23,8 +23,8 @@ LABEL = 12
 
 def product_table(rows: Sequence[ProductRow], expand: bool = False) -> RenderableType:
     """What is wrong first; then a line a product, or `expand` and where there are few of them, everything."""
-    shown = products.in_order(rows)
-    if expand or len(shown) <= FEW:
+    shown = products.wrong_first(rows)
+    if expand or len(shown) <= SHOWN_IN_FULL:
         spaced = [part for row in shown for part in (Text(), product_details(row))]
         return Group(*spaced[1:])
     loud = [Text(f"! {row.title}: ", "bold red") + styled(alarm) for row in shown for alarm in products.alarms(row)]
@@ -33,7 +33,7 @@ def product_table(rows: Sequence[ProductRow], expand: bool = False) -> Renderabl
         found.add_column(header, overflow="fold", no_wrap=header == "status")
     for row in shown:
         found.add_row(*map(styled, products.summary_line(row)))
-    why = [Text(f"{row.title}: ") + styled(products.status(row)[0]) + f": {row.reason}" for row in shown if row.reason]
+    why = [Text(f"{row.title}: ") + styled(products.status_phrases(row)[0]) + f": {row.reason}" for row in shown if row.reason]
     title = Text(f"Whole products: {len(shown)}", "bold").append("; --all has each in full", "not bold")
     return Group(title, Hanging(loud, 0), found, Hanging(why, 0))
 
@@ -43,7 +43,7 @@ def product_details(row: ProductRow) -> RenderableType:
     parts: list[RenderableType] = [Hanging([Text(f"! {alarm.text}", styled(alarm).style) for alarm in products.alarms(row)], 0)]
     parts.append(Hanging([Text.assemble(*map(styled, products.heading(row)))], 0))
     if proviso := products.proviso(row):
-        parts.append(Hanging([Text(proviso, styled(products.status(row)[0]).style)], 0))
+        parts.append(Hanging([Text(proviso, styled(products.status_phrases(row)[0]).style)], 0))
     parts.append(_lines(products.lines(row)))
     for region, lines in products.plans(row):
         parts += [Hanging([Text(products.region_heading(region), "bold")], 0), Padding(_lines(lines), (0, 0, 0, 2))]
