@@ -22,7 +22,7 @@ class ProductLine(NamedTuple):
     said: Phrase
 
 
-HEADERS = ("product", "order of K", "bits", "result", "status")
+HEADERS = ("product", "status", "order of K", "bits", "result")
 """Of the table with a line a product."""
 
 SCALED_BY: dict[ScaleOf, str] = {
@@ -86,7 +86,7 @@ def summary_line(row: ProductRow) -> tuple[Phrase, ...]:
     others = f" (and {len(row.regions) - 1} other plan{'s' * (len(row.regions) > 2)})" if len(row.regions) > 1 else ""
     order = Phrase("any" if FORMATS[row.a].is_integer else plan_words(found) + others)
     result = Phrase(" to ".join(filter(None, (found_words(found, "result_rounding"), row.out))))
-    return Phrase(row.title), order, _bits(row), result, Phrase(row.status, row.status)
+    return Phrase(row.title), Phrase(row.status, row.status), order, _bits(row), result
 
 
 def _bits(row: ProductRow) -> Phrase:
