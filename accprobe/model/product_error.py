@@ -44,10 +44,9 @@ def worst_error(model: ProductModel) -> float | None:
 
 def _is_bounded(arithmetic: Arithmetic) -> bool:
     """Whether what an addition loses is bounded by its terms: a zero may be aligned to, accumulators may wrap."""
-    if not isinstance(arithmetic, FloatArithmetic) or arithmetic.accumulator_bits is not None:
+    if not isinstance(arithmetic, FloatArithmetic):
         return False
-    ignored = arithmetic.zero_terms == "ignored" or arithmetic.product_exponent != "unnormalised"
-    return arithmetic.alignment_bits is None or ignored
+    return arithmetic.accumulator_bits is None and not arithmetic.aligns_to_zeros
 
 
 class _Bounds:

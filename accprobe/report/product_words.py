@@ -99,6 +99,16 @@ def miscounted(row: ProductRow) -> Iterator[tuple[str, str]]:
             yield region.where, once.note
 
 
+def misscaled(row: ProductRow) -> Iterator[str]:
+    """Which blocks have the scales of others."""
+    yield from dict.fromkeys(str(region.findings["scales"].value) for region in row.regions if is_misplaced(region.findings))
+
+
+def is_misplaced(findings: FindingsByName) -> bool:
+    """Whether what is found of scales is that they went elsewhere, "block 3 has the scales of block 2"."""
+    return "scales" in findings and str(findings["scales"].value).startswith("block ")
+
+
 def product_record(row: ProductRow) -> Record:
     """What a report says of one product beside its findings."""
     done = row.verification

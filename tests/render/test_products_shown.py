@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from product_rows import OF_A, TAIL, dropped, product_data, product_model, product_report, step, suggested, two_regions
 
-from accprobe.model.product import Chain, Merged, ProductModel, Scales, addition
+from accprobe.model.product import Chain, Merged, ProductModel, addition
 from accprobe.render.content import products
 from accprobe.render.html import report_page
 from accprobe.render.markdown import report_markdown
@@ -60,16 +60,18 @@ def said(data: Row) -> dict[str, str]:
             "no?",
         ),
         (
-            product_data(product_model(scales=Scales("tensor")), scale="tensor"),
+            product_data(scale="tensor", findings={"scales": {"value": "RNE(sa·sb), applied once", "bound": "exact"}}),
             "scales",
-            "one a tensor, f32, RNE(sa·sb), applied once after the sum",
+            "one a tensor: RNE(sa·sb), applied once",
         ),
         (
-            product_data(product_model(promote=128, scales=Scales("128x128", "a then b", fused=True)), scale="128x128"),
+            product_data(
+                scale="128x128", findings={"scales": {"value": "sa, then sb", "bound": "undetermined", "left": ["x"]}}
+            ),
             "scales",
-            "one a block of 128 x 128, f32, sa then sb, applied to each chunk, by the FMA that adds it",
+            "one a block of 128 x 128: sa, then sb?",
         ),
-        (product_data(scale="row"), "scales", "one a row of A and one a column of B, how they are applied is not known"),
+        (product_data(scale="row"), "scales", "one a row of A and one a column of B: how they are applied is not known"),
         (product_data(product_model(out="bf16")), "result", "RNE to bf16"),
         (product_data(), "everywhere", "all 128 outputs by the same plan"),
         (two_regions(), "everywhere", "NO: 2 plans: 96 elements alike"),
@@ -143,6 +145,10 @@ def test_what_is_wrong_comes_first() -> None:
     twice = dropped()
     twice["regions"][0]["findings"]["each_product_once"]["note"] = "1 counted more than once: k = 5"
     assert next(products.alarms(row(twice))).text.startswith("DOUBLED PRODUCTS: 1 counted")
+    wrong = {"scales": {"value": "block 3 has the scales of block 2", "bound": "exact"}}
+    misplaced = row(product_data(scale="128x128", name="torch:misplaced", findings=wrong))
+    assert [alarm.text for alarm in products.alarms(misplaced)] == ["WRONG SCALES: block 3 has the scales of block 2"]
+    assert products.wrong_first([row(product_data()), misplaced])[0] is misplaced
     page, told = report_page(product_report(*OF_A)), report_markdown(product_report(*OF_A))
     assert page.index("DROPPED PRODUCTS") < page.index('id="products"')
     assert told.index("DROPPED PRODUCTS") < told.index("every k")

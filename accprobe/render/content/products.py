@@ -7,10 +7,10 @@ from math import ceil, floor, log10
 from typing import NamedTuple
 
 from accprobe.isa.formats import FORMATS
-from accprobe.model.product import ScaleOf, Scaling
+from accprobe.model.product import ScaleOf
 from accprobe.model.product_error import worst_error
 from accprobe.render.content.phrases import Phrase, Phrases
-from accprobe.report.product_words import FindingsByName, found_words, miscounted, plan_words
+from accprobe.report.product_words import FindingsByName, found_words, is_misplaced, miscounted, misscaled, plan_words
 from accprobe.report.products import Kernel, ProductRow, RegionRecord
 from accprobe.report.rows import Status
 
@@ -32,12 +32,6 @@ SCALED_BY: dict[ScaleOf, str] = {
     "128x128": "one a block of 128 x 128",
 }
 
-APPLIED: dict[Scaling, str] = {
-    "product of scales": "f32, RNE(sa·sb)",
-    "a then b": "f32, sa then sb",
-    "b then a": "f32, sb then sa",
-}
-
 PROVISOS: dict[Status, str] = {
     "inferred": "What follows is suggested, no fact: some answer contradicts the plan, or none explains every output.",
     "unstable": "What follows is suggested, no fact: the callable gave two answers to one question.",
@@ -53,8 +47,8 @@ ASIDE = "a bound; overflow and tiny numbers aside"
 
 
 def wrong_first(rows: Sequence[ProductRow]) -> list[ProductRow]:
-    """Those first that drop or double products."""
-    return sorted(rows, key=lambda row: not list(miscounted(row)))
+    """Those first that drop or double products, or take scales of another block."""
+    return sorted(rows, key=lambda row: not any((*miscounted(row), *misscaled(row))))
 
 
 def alarms(row: ProductRow) -> Iterator[Phrase]:
@@ -62,6 +56,7 @@ def alarms(row: ProductRow) -> Iterator[Phrase]:
     for where, which in miscounted(row):
         what = "DOUBLED PRODUCTS" if "missing" not in which else "DROPPED PRODUCTS"
         yield Phrase(f"{what}: {which}{f', at {where}' if len(row.regions) > 1 else ''}, of {row.k:,}", "bad")
+    yield from (Phrase(f"WRONG SCALES: {which}", "bad") for which in misscaled(row))
     if row.verification and row.verification.counterexample:
         yield Phrase(f"the first that differs: {row.verification.counterexample}", "bad")
     yield from (Phrase(remark, "warning") for remark in row.remarks)
@@ -144,7 +139,7 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
     yield ProductLine("promoted", Phrase(_promoted(found)))
     yield ProductLine("split K", Phrase(_split(found)))
     if row.scale:
-        yield ProductLine("scales", Phrase(_scales(row.scale, region)))
+        yield ProductLine("scales", _scales(row.scale, found))
     if rounding := found_words(found, "result_rounding"):
         yield ProductLine("result", Phrase(f"{rounding} to {row.out}"))
 
@@ -205,13 +200,9 @@ def _split(found: FindingsByName) -> str:
     return f"{found_words(found, 'split_k')} slices{each}{kept}{merged}"
 
 
-def _scales(of: ScaleOf, region: RegionRecord) -> str:
-    scales = region.model.scales if region.model else None
-    if scales is None:
-        how = found_words(region.findings, "scales") or "how they are applied is not known"
-        return f"{SCALED_BY[of]}, {how}"
-    when = "to each chunk, by the FMA that adds it" if scales.fused else "to each chunk before it is added"
-    return f"{SCALED_BY[of]}, {APPLIED[scales.how]}, applied {when if scales.inside else 'once after the sum'}"
+def _scales(of: ScaleOf, found: FindingsByName) -> Phrase:
+    how = found_words(found, "scales") or "how they are applied is not known"
+    return Phrase(f"{SCALED_BY[of]}: {how}", "bad" if is_misplaced(found) else "")
 
 
 def _whole(label: str, yes: str, region: RegionRecord, name: str) -> Iterator[ProductLine]:
