@@ -104,6 +104,7 @@ def surviving(*rivals: str) -> Row:
         (product_data(), "the error grows with K: at this K at most 1.3e-1 of sum |a·b|"),
         (product_data(product_model(slices=4, kept="bf16")), "the error grows with the slices, not with K: at this K at most"),
         (surviving("product_exponent: normalised operands"), "the error grows with K"),
+        (product_data(scale="row"), "the error grows with K: at this K at most 1.3e-1 of sum |a·b| with its scales"),
     ],
 )
 def test_error_in_words_is_a_bound(data: Row, words: str) -> None:

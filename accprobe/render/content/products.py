@@ -237,7 +237,8 @@ def in_words(row: ProductRow, region: RegionRecord) -> str:
     error = worst_error(region.model)
     if error is None or error >= 1:
         return ""
-    return f"the error grows with {_growth(region.findings)}: at this K at most {rounded_up(error)} of sum |a·b| ({ASIDE})"
+    what = "sum |a·b| with its scales" if row.scale else "sum |a·b|"
+    return f"the error grows with {_growth(region.findings)}: at this K at most {rounded_up(error)} of {what} ({ASIDE})"
 
 
 def _growth(found: FindingsByName) -> str:
