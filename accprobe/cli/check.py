@@ -32,15 +32,17 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
     REPORT is a file, the name of a recorded one, or - for standard input. A field is a column of `accprobe show REPORT
     --format csv`. A value that is not known well enough breaks a requirement, and so does one that is not confirmed; a
     requirement that no measured instruction matches is broken too. A report of a simulated device was not measured, and is
-    refused, unless --allow-simulated says otherwise.
+    refused, unless --allow-simulated says otherwise. A glob with a colon is of whole products: a callable, and after it words
+    that tell which of its products, such as the shape, a format or an option; a field is a finding of products.
 
     Needs: nothing.
 
     Exit status: 0 every requirement is kept, 1 some is broken, 2 trouble.
 
     \b
-    Example:
+    Examples:
       accprobe check report.json --require 'wgmma.*.f32.e4m3.*: effective_bits >= 13'
+      accprobe check report.json --require 'torch:_scaled_mm 4096x4096x*: promote_every <= 128'
     """
     from accprobe.compare.requirements import check_requirements, parse_requirement, read_file
     from accprobe.render.terminal.console import console

@@ -33,7 +33,8 @@ def show_command(report: str, instruction: str | None, form: str, expand: bool, 
     """Show a report: a table, or one instruction in full.
 
     REPORT is a file, the name of a recorded one, sim:NAME for published models, or - for standard input; with INSTRUCTION,
-    a name or glob, everything about those is shown.
+    a name or glob, everything about those is shown. One with a colon means whole products: a callable, and words such as the
+    shape that tell which of its products.
 
     Needs: nothing.
 
@@ -43,23 +44,36 @@ def show_command(report: str, instruction: str | None, form: str, expand: bool, 
     Examples:
       accprobe show report.json
       accprobe show report.json wgmma.m64n8k32.f32.e4m3.e4m3
+      accprobe show report.json 'torch:mm 16x8x*'
       accprobe show h200 --format html > h200.html
     """
     loaded = read_report(report)
     if instruction is not None:
-        from accprobe.survey.selection import matching
-
-        names = [row.name for row in loaded.instructions]
-        chosen = set(matching(names, instruction)) or _nearest(report, loaded, instruction)
-        if not chosen:
-            raise UnknownName(f"{report} has no instruction '{instruction}'; {nearest(instruction, names)}")
-        rows = tuple(row for row in loaded.instructions if row.name in chosen)
-        run = loaded.run.model_copy(update={"selected": len(rows)})
-        loaded = loaded.model_copy(update={"instructions": rows, "run": run, "sweeps": ()})
+        loaded = _chosen(report, loaded, instruction)
     if form == "terminal":
         _terminal(loaded, instruction is not None, expand, sweeps)
     else:
         write(plain(_text(loaded, form, instruction is not None, expand, sweeps, plots)))
+
+
+def _chosen(name: str, report: Report, wanted: str) -> Report:
+    """The report with the instructions that a name or glob means alone; or with the products, where it names a callable."""
+    if ":" in wanted:
+        products = tuple(row for row in report.products if row.matches(wanted))
+        if not products:
+            titles = [row.callable for row in report.products]
+            raise UnknownName(f"{name} has no product '{wanted}'; {nearest(wanted.split()[0], titles)}")
+        run = report.run.model_copy(update={"selected": 0})
+        return report.model_copy(update={"instructions": (), "run": run, "sweeps": (), "products": products})
+    from accprobe.survey.selection import matching
+
+    names = [row.name for row in report.instructions]
+    chosen = set(matching(names, wanted)) or _nearest(name, report, wanted)
+    if not chosen:
+        raise UnknownName(f"{name} has no instruction '{wanted}'; {nearest(wanted, names)}")
+    rows = tuple(row for row in report.instructions if row.name in chosen)
+    run = report.run.model_copy(update={"selected": len(rows)})
+    return report.model_copy(update={"instructions": rows, "run": run, "sweeps": (), "products": ()})
 
 
 def _nearest(name: str, report: Report, instruction: str) -> set[str]:
@@ -82,15 +96,18 @@ def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None
     from accprobe.render.content.overview import banner, report_title
     from accprobe.render.terminal.console import console, styled, styled_lines
     from accprobe.render.terminal.details import row_details
+    from accprobe.render.terminal.products import product_table
     from accprobe.render.terminal.report import report_table
     from accprobe.render.terminal.sweeps import sweep_summary, sweep_tables
 
     out = console()
     if not in_full:
-        if report.instructions or not report.sweeps:
+        if report.instructions or not (report.sweeps or report.products):
             out.print(report_table(report, out.width, expand))
         else:
             out.print(styled_lines(report_title(report)))
+        if report.products:
+            out.print("", product_table(report.products, expand), sep="\n")
         if report.sweeps:
             simulated = report.device.kind == "simulated"
             all_of_them = sweep_tables(report.sweeps, out.width, expand, simulated) if sweeps else None
@@ -98,6 +115,8 @@ def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None
         return
     if warning := banner(report):
         out.print(styled(warning), "", sep="\n")
+    if report.products:
+        out.print(product_table(report.products, expand=True))
     for i, row in enumerate(report.instructions):
         out.print(*([""] if i else []), row_details(row), sep="\n")
 

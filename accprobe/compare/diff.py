@@ -14,6 +14,7 @@ from typing import Literal
 
 from accprobe.compare.meaning import meaning
 from accprobe.compare.possible import overlap, possible
+from accprobe.compare.products import ProductPair, fields_compared, product_pairs
 from accprobe.compare.roles import InstructionRole, nearest_shape, offered, role_of
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
@@ -85,6 +86,7 @@ class Diff:
     environment: tuple[Change, ...]
     pairs: tuple[Pair, ...]
     unmeasured: int
+    products: tuple[ProductPair, ...] = ()
 
     @cached_property
     def counts(self) -> Counter[Verdict]:
@@ -93,20 +95,24 @@ class Diff:
     @property
     def differs(self) -> bool:
         """Whether anything changed or is on one side alone; what is undecided is not shown to differ."""
-        return any(self.counts[verdict] for verdict in ("changed", "only in A", "only in B"))
+        verdicts = {*self.counts, *(pair.verdict for pair in self.products)}
+        return not verdicts <= {"undecided", "same"}
 
 
 def diff(a: Report, b: Report, only: Collection[str] = ()) -> Diff:
     """Compare two reports. only: fields to compare, all where it is empty. Raises UnknownName where a field does not exist."""
-    fields = _fields(a, b, only)
+    of_products = fields_compared(a, b) if a.products or b.products else []
+    fields = _fields(a, b, only, of_products)
     pairs = _Comparison(a, b, fields).pairs()
     unmeasured = {row.name for row in (*a.instructions, *b.instructions)} - {row.name for row in (*a.measured, *b.measured)}
-    return Diff(a, b, tuple(_environment(a, b)), tuple(pairs), len(unmeasured))
+    products = product_pairs(a, b, [field for field in of_products if field in only or not only])
+    return Diff(a, b, tuple(_environment(a, b)), tuple(pairs), len(unmeasured), tuple(products))
 
 
 def generation(report: Report) -> str:
-    """ "Hopper"."""
-    return architectures.get(report.device.architecture).generation
+    """ "Hopper"; of what is no GPU its name."""
+    known = report.device.architecture in architectures.targets()
+    return architectures.get(report.device.architecture).generation if known else report.device.name
 
 
 def shown(row: Row, field: str) -> str:
@@ -135,12 +141,13 @@ def marked(marks: Iterable[str]) -> str:
     return "both simulated" if every == "A simulated, B simulated" else every
 
 
-def _fields(a: Report, b: Report, only: Collection[str]) -> list[str]:
+def _fields(a: Report, b: Report, only: Collection[str], of_products: Collection[str]) -> list[str]:
     seen = dict.fromkeys(name for report in (a, b) for row in report.measured for name in row.findings)
     known = list(dict.fromkeys([*FEATURES, *finding_names(), *seen]))
     for name in only:
-        if name not in known:
-            raise UnknownName(f"there is no field '{name}' to compare; {nearest(name, known)}")
+        if name not in known and name not in of_products:
+            every = list(dict.fromkeys([*known, *of_products]))
+            raise UnknownName(f"there is no field '{name}' to compare; {nearest(name, every)}")
     return [name for name in known if name in only or not only]
 
 

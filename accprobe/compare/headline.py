@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from accprobe.compare.diff import Diff, Pair, generation, marked, shown
+from accprobe.compare.products import apart
 from accprobe.compare.roles import InstructionRole, role_of
 from accprobe.isa.instructions import catalog
 from accprobe.model.features import IMPORTANCE, title
@@ -21,9 +23,10 @@ MOST_GROUPS = 2
 
 def headline(diff: Diff) -> str:
     """ "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
-    told = [*_changes(diff), *_new(diff)]
+    told = [*_changes(diff), *_new(diff), *_products(diff)]
     if not told:
-        rest = ", ".join(f"{count} {verdict}" for verdict, count in sorted(diff.counts.items())) or "nothing to compare"
+        counts = diff.counts + Counter(f"{pair.verdict} (products)" for pair in diff.products)
+        rest = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "nothing to compare"
         told = [rest if diff.counts["changed"] else f"no value differs: {rest}"]
     marks = marked(mark for pair in diff.pairs for mark in pair.marks)
     return f"{_sides(diff)}: {'; '.join(told)}{f' ({marks})' if marks else ''}"
@@ -85,11 +88,21 @@ def _new(diff: Diff) -> list[str]:
     """Roles that the one has and the other's architecture has not."""
     told = []
     for verdict, report, other in (("only in A", diff.a, diff.b), ("only in B", diff.b, diff.a)):
-        known = {role_of(inst) for inst in catalog(other.device.architecture)}
-        alone = [pair for pair in diff.pairs if pair.verdict == verdict and pair.offered and pair.role not in known]
+        alone = [pair for pair in diff.pairs if pair.verdict == verdict and pair.offered]
+        known = {role_of(inst) for inst in catalog(other.device.architecture)} if alone else set()
+        alone = [pair for pair in alone if pair.role not in known]
         if alone:
             told.append(f"only {generation(report)} has {', '.join(_briefly(alone))}")
     return told
+
+
+def _products(diff: Diff) -> Iterable[str]:
+    """ "torch:mm 256x256x4096 f16 -> f32: 4 slices of 1024, partials f16 → one chain; 3 products more"."""
+    changed = [pair for pair in diff.products if pair.verdict == "changed"]
+    if changed:
+        yield f"{changed[0].row.title}: {' → '.join(apart(changed[0]))}"
+    if len(changed) > 1:
+        yield f"{len(changed) - 1} product{'s' * (len(changed) > 2)} more"
 
 
 def _briefly(pairs: Sequence[Pair]) -> Iterable[str]:

@@ -164,19 +164,20 @@ class ProductModel:
 
     def chains(self) -> Iterator[Chain]:
         """From the first to the last."""
-        return _chains(self.tree)
+        return chains_of(self.tree)
 
     @property
     def is_ordered(self) -> bool:
         return all(node.order != "unordered" for node in _merged(self.tree))
 
 
-def _chains(node: Node) -> Iterator[Chain]:
+def chains_of(node: Node) -> Iterator[Chain]:
+    """From the first to the last."""
     if isinstance(node, Chain):
         yield node
     else:
         for part in node.parts:
-            yield from _chains(part)
+            yield from chains_of(part)
 
 
 def _merged(node: Node) -> Iterator[Merged]:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
 from accprobe.errors import AccprobeError
 from accprobe.isa import formats
 from accprobe.model import notation
-from accprobe.model.product import Chain, Merged, Nested, Node, Order, ProductModel, ScaleOf, Scales, Scaling, addition
+from accprobe.model.product import (
+    Chain,
+    Merged,
+    Nested,
+    Node,
+    Order,
+    ProductModel,
+    ScaleOf,
+    Scales,
+    Scaling,
+    addition,
+    chains_of,
+)
 from accprobe.model.tree import Rounding
 
 MOST_PARTS, MOST_K = 1 << 14, 1 << 20
@@ -74,9 +86,36 @@ def from_json(data: object) -> ProductModel:
     k = _whole(model["k"], "k", 1, MOST_K)
     step = notation.from_json(model["step"])
     tree = _read_tree(model["tree"], step.products, k, "tree")
+    if beyond := next((chain for chain in chains_of(tree) if chain.start < 0 or chain.stop > k), None):
+        raise AccprobeError(f"tree: a chain of the products {beyond.start} to {beyond.stop}, of {k}")
     a, b, result = (formats.get(_word(model[name], name)) for name in ("a", "b", "result"))
     scales = _read_scales(model["scales"]) if "scales" in model else None
     return ProductModel(a, b, k, step, tree, result, _one_of(model["result_rounding"], ROUNDINGS, "result_rounding"), scales)
+
+
+def json_schema() -> dict[str, object]:
+    """What `from_json` takes, as a JSON Schema; that borders and orders are whole, only `from_json` can tell."""
+    whole: dict[str, object] = {"type": "integer"}
+    part = {"$dynamicRef": "#part"}
+    rounding = {"enum": list(ROUNDINGS)}
+    chain = _object({"chain": _list(whole, 2, 2)}, {"pattern": _list(whole, 1), "period": whole, "shift": whole})
+    order = {"anyOf": [{"enum": list(get_args(Order))}, {"type": "array"}, whole]}
+    merged = {"merged": _list(part, 1), "order": order, "format": {"type": "string"}, "rounding": rounding}
+    repeated = _object({"repeat": whole, "by": whole, "of": part})
+    scales = {"of": {"enum": list(get_args(ScaleOf))}, "how": {"enum": list(get_args(Scaling))}, "fused": {"type": "boolean"}}
+    name: dict[str, object] = {"type": "string"}
+    tree = {"$dynamicAnchor": "part", "anyOf": [chain, _object(merged, {"kept": name}), repeated]}
+    told = {"a": name, "b": name, "k": whole, "step": notation.json_schema(), "tree": tree, "result": name}
+    return _object(told | {"result_rounding": rounding}, {"scales": _object(scales)})
+
+
+def _object(needed: Mapping[str, object], others: Mapping[str, object] = {}) -> dict[str, object]:
+    properties = {**needed, **others}
+    return {"type": "object", "properties": properties, "required": list(needed), "additionalProperties": False}
+
+
+def _list(items: object, least: int, most: int | None = None) -> dict[str, object]:
+    return {"type": "array", "items": items, "minItems": least} | ({} if most is None else {"maxItems": most})
 
 
 def _read_tree(data: object, products: int, k: int, place: str) -> Node:
@@ -100,8 +139,9 @@ def _read_tree(data: object, products: int, k: int, place: str) -> Node:
     parts: list[Node] = []
     for i, part in enumerate(merged["merged"]):
         parts += _read_parts(part, products, k, f"{place}.merged[{i}]")
-        if len(parts) > MOST_PARTS:
-            raise AccprobeError(f"{place}.merged: more than {MOST_PARTS} parts")
+        _check_size(parts, 1, f"{place}.merged")
+    if not parts:
+        raise AccprobeError(f"{place}.merged: expected a list of parts")
     fmt = formats.get(_word(merged["format"], f"{place}.format"))
     arithmetic = addition(fmt, _one_of(merged["rounding"], ROUNDINGS, f"{place}.rounding"))
     kept = formats.get(_word(merged["kept"], f"{place}.kept")) if "kept" in merged else None
@@ -115,7 +155,13 @@ def _read_parts(data: object, products: int, k: int, place: str) -> list[Node]:
     count = _whole(repeated["repeat"], f"{place}.repeat", 1, MOST_PARTS)
     by = _whole(repeated["by"], f"{place}.by", -MOST_K, MOST_K)
     part = _read_tree(repeated["of"], products, k, f"{place}.of")
+    _check_size([part], count, place)
     return [moved(part, i * by) for i in range(count)]
+
+
+def _check_size(parts: Sequence[Node], times: int, place: str) -> None:
+    if times * sum(1 for part in parts for _ in chains_of(part)) > MOST_PARTS:
+        raise AccprobeError(f"{place}: more than {MOST_PARTS} parts")
 
 
 def _read_order(data: object, parts: int, place: str) -> Order | Nested:

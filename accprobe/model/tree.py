@@ -89,6 +89,11 @@ class FloatArithmetic:
     accumulator_bits: int | None = None
     accumulator_overflow: IntegerOverflow = "wrap"
 
+    @property
+    def aligns_to_zeros(self) -> bool:
+        """Whether terms may be aligned to a product that is zero."""
+        return self.zero_terms != "ignored" and self.product_exponent == "unnormalised" and self.alignment_bits is not None
+
 
 @dataclass(frozen=True)
 class IntegerArithmetic:

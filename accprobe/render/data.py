@@ -13,7 +13,9 @@ from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
 from accprobe.compare.diff import Diff, Difference, Pair, generation
 from accprobe.compare.headline import headline
+from accprobe.compare.products import ProductPair
 from accprobe.operands.exchange import Counterexample
+from accprobe.render.content.changes import why_apart
 from accprobe.render.content.verification import CheckedUp, Verified
 from accprobe.report.columns import records
 from accprobe.report.report import Report, Tool
@@ -50,6 +52,7 @@ def diff_json(diff: Diff) -> str:
         "counts": dict(diff.counts),
         "unmeasured": diff.unmeasured,
         "pairs": [_pair(pair) for pair in diff.pairs],
+        "products": [_product_pair(diff, pair) for pair in diff.products],
     }
     return json.dumps(data, indent=1, ensure_ascii=False)
 
@@ -82,6 +85,16 @@ def _pair(pair: Pair) -> dict[str, Any]:
         "explains": {side: _explained(row) for side, row in (("a", pair.a), ("b", pair.b))},
         "note": pair.note,
         "fields": [_difference(pair, difference) for difference in pair.differences],
+    }
+
+
+def _product_pair(diff: Diff, pair: ProductPair) -> dict[str, Any]:
+    return {
+        "verdict": pair.verdict,
+        "product": pair.row.title,
+        "marks": list(pair.marks),
+        "why": why_apart(diff, pair),
+        "fields": [asdict(each) for each in pair.differences],
     }
 
 

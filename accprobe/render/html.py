@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from accprobe.compare.diff import Diff, generation
+from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.render.content import changes, details, series, sweeps
+from accprobe.render.content import changes, details, products, series, sweeps
 from accprobe.render.content.cells import HEADERS, TableLine, columns_told, lines, meanings
 from accprobe.render.content.glossary import GLOSSARY
 from accprobe.render.content.overview import banner, device_facts, legend, measured_with, reasons, summary, why_skipped
@@ -23,6 +23,7 @@ from accprobe.render.content.phrases import MARKED, on_one_line, unglued, words
 from accprobe.render.content.reproduction import commands, recorded_versions
 from accprobe.render.pictures.bits import bits_picture
 from accprobe.render.pictures.charts import chart_picture
+from accprobe.render.pictures.products import product_picture
 from accprobe.render.pictures.sweeps import Charts, charts
 from accprobe.render.pictures.tree import tree_picture
 from accprobe.report.report import Report
@@ -78,6 +79,9 @@ def diff_page(diff: Diff, expand: bool = False) -> str:
         _environment()
         .get_template("diff.html")
         .render(
+            diff=diff,
+            changes=changes,
+            marked=marked,
             headline=headline(diff),
             sides=changes.sides(diff),
             generations=(generation(diff.a), generation(diff.b)),
@@ -115,6 +119,8 @@ def _environment() -> Environment:
     made.filters.update(unglued=unglued, on_one_line=on_one_line)
     made.globals.update(
         details=details,
+        products=products,
+        product_picture=product_picture,
         series=series,
         sweeps=sweeps,
         MARKED=MARKED,

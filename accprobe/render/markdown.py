@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import Kernel, Reading
-from accprobe.compare.diff import Diff, generation
+from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
-from accprobe.render.content import changes, details, sass, series, sweeps
+from accprobe.render.content import changes, details, products, sass, series, sweeps
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
 from accprobe.render.content.overview import banner, legend, reasons, report_title, summary
 from accprobe.render.content.phrases import on_one_line, unglued, words
@@ -23,14 +23,14 @@ _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~&!]|\b_|_\b)")
 def report_markdown(report: Report, expand: bool = False, every_sweep: bool = False) -> str:
     """The whole report as a table; `expand`: one line an instruction. Sweeps are one line an operand type, or all of them."""
     told = _sweeps(report) if every_sweep else _sweep_summary(report)
-    return _text([*_report(report, expand), *told])
+    return _text([*_report(report, expand), *_products(report), *told])
 
 
 def rows_markdown(report: Report) -> str:
     """Everything that is known of each instruction."""
     warning = banner(report)
     above = [f"**{_plain(warning.text)}**"] if warning else []
-    return _text([*above, *(line for row in report.instructions for line in _row(row))])
+    return _text([*above, *_products(report), *(line for row in report.instructions for line in _row(row))])
 
 
 def diff_markdown(diff: Diff, expand: bool = False) -> str:
@@ -74,6 +74,28 @@ def _report(report: Report, expand: bool) -> Iterator[str]:
     yield from _paragraphs(legend(report.measured, columns))
     if weak := reasons(report.measured):
         yield _list(_plain(why.text) for why in weak)
+
+
+def _products(report: Report) -> Iterator[str]:
+    """Each in full, below a table with a line each where there are several; what is wrong stands first."""
+    shown = products.wrong_first(report.products)
+    if len(shown) > 1:
+        yield "### Whole products"
+        yield _table(products.HEADERS, ([_plain(cell.text) for cell in products.summary_line(row)] for row in shown))
+    for row in shown:
+        yield f"### {_code(row.title)}: {_plain(words(products.status_phrases(row)))}"
+        yield from (f"**{_plain(alarm.text)}**" for alarm in products.alarms(row))
+        if proviso := products.proviso(row):
+            yield f"**{_plain(proviso)}**"
+        if told := list(products.lines(row)):
+            yield _product_lines(told)
+        for region, told in products.plans(row):
+            yield f"**{_plain(products.region_heading(region))}**"
+            yield _product_lines(told)
+
+
+def _product_lines(told: Iterable[products.ProductLine]) -> str:
+    return _table(("", ""), ((line.label, _plain(line.said.text)) for line in told))
 
 
 def _sweep_summary(report: Report) -> Iterator[str]:
@@ -144,6 +166,17 @@ def _diff(diff: Diff, expand: bool) -> Iterator[str]:
     if told := changes.meanings(diff):
         yield "### What it means for a kernel"
         yield _list(map(_plain, told))
+    if diff.products:
+        yield f"### {changes.PRODUCTS_HEADING}"
+        yield _plain(", ".join(f"{count} {verdict}" for verdict, count in changes.product_counts(diff).items()))
+        for pair in changes.told_products(diff):
+            proof = marked(pair.marks) or "measured and confirmed"
+            yield f"{_code(pair.row.title)}: **{pair.verdict}**, {_plain(proof)}"
+            if why := changes.why_apart(diff, pair):
+                yield _plain(why)
+            if pair.differences:
+                fields = (map(_plain, (each.title, each.a, each.b, each.verdict)) for each in pair.differences)
+                yield _table(("field", "A", "B", "verdict"), fields)
     yield "### Every verdict"
     verdicts = (
         (one.verdict, str(len(one.pairs)), one.instructions, one.remark, one.marks or "measured and confirmed")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Annotated, Self
 
-from pydantic import BaseModel, PlainSerializer, PlainValidator, model_validator
+from pydantic import BaseModel, GetPydanticSchema, WithJsonSchema, model_validator
+from pydantic_core import core_schema
 
 from accprobe.errors import AccprobeError
+from accprobe.infer.findings import Finding
+from accprobe.isa import formats
 from accprobe.model import product_notation
-from accprobe.model.product import ProductModel
+from accprobe.model.product import ProductModel, ScaleOf
 from accprobe.report.rows import STRICT, Status, Told
 from accprobe.verify.outcome import Count
 
@@ -22,7 +27,15 @@ def _read(data: object) -> ProductModel:
         raise ValueError(str(e)) from None
 
 
-Model = Annotated[ProductModel, PlainValidator(_read), PlainSerializer(product_notation.to_json)]
+_SCHEMA = core_schema.no_info_plain_validator_function(
+    _read, serialization=core_schema.plain_serializer_function_ser_schema(product_notation.to_json)
+)
+
+Model = Annotated[
+    ProductModel, GetPydanticSchema(lambda source, handler: _SCHEMA), WithJsonSchema(product_notation.json_schema())
+]
+
+Option = str | int | float | bool | None
 
 
 class Kernel(BaseModel):
@@ -32,7 +45,7 @@ class Kernel(BaseModel):
 
     name: str
     opcodes: tuple[str, ...] = ()
-    launches: int = 1
+    launches: Count = 1
 
 
 class Proved(BaseModel):
@@ -66,10 +79,21 @@ class RegionRecord(BaseModel):
     model_config = STRICT
 
     where: str
-    elements: int
+    elements: Count
     findings: dict[str, Told] = {}
     model: Model | None = None
     rivals: ProductRivals | None = None
+
+    def against(self) -> Iterator[str]:
+        """What a region of a confirmed product may not have or lack."""
+        if self.model is None:
+            yield "there is no model"
+        elif self.rivals is None or not (self.rivals.tried or self.model.a.is_integer):
+            yield "no rivals were tried"
+        if not self.findings:
+            yield "there are no findings"
+        if name := next((name for name, finding in self.findings.items() if finding.bound == "suggested"), None):
+            yield f"findings.{name} is suggested"
 
 
 class ProductRow(BaseModel):
@@ -82,14 +106,14 @@ class ProductRow(BaseModel):
     model_config = STRICT
 
     callable: str
-    options: dict[str, Any] = {}
-    m: int
-    n: int
-    k: int
+    options: dict[str, Option] = {}
+    m: Count
+    n: Count
+    k: Count
     a: str
     b: str
     out: str
-    scale: str | None = None
+    scale: ScaleOf | None = None
     status: Status
     reason: str = ""
     regions: tuple[RegionRecord, ...] = ()
@@ -97,11 +121,11 @@ class ProductRow(BaseModel):
     kernels: tuple[Kernel, ...] = ()
     libraries: dict[str, str] = {}
     remarks: tuple[str, ...] = ()
-    calls: int = 0
+    calls: Count = 0
     seconds: float | None = None
 
     @property
-    def findings(self) -> dict[str, Any]:
+    def findings(self) -> dict[str, Finding]:
         """Those of the largest region."""
         return self.regions[0].findings if self.regions else {}
 
@@ -111,8 +135,72 @@ class ProductRow(BaseModel):
         options = tuple(sorted((name, str(value)) for name, value in self.options.items()))
         return (self.callable, options, self.m, self.n, self.k, self.a, self.b, self.out, self.scale)
 
+    @property
+    def shape(self) -> str:
+        return f"{self.m}x{self.n}x{self.k}"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What tells the row from others: "torch:mm", "16x8x4096", "bf16", "f32"; the callable first."""
+        options = (f"{name}={value}" for name, value in self.options.items())
+        scale = (f"scale={self.scale}",) if self.scale else ()
+        return (self.callable, self.shape, *dict.fromkeys((self.a, self.b)), self.out, *scale, *options)
+
+    @property
+    def title(self) -> str:
+        """ "torch:mm 16x8x4096 bf16 -> f32, allow_tf32=False"."""
+        operands = self.a if self.a == self.b else f"{self.a} x {self.b}"
+        scale = (f"scale={self.scale}",) if self.scale else ()
+        options = (f"{name}={value}" for name, value in self.options.items())
+        return ", ".join((f"{self.callable} {self.shape} {operands} -> {self.out}", *scale, *options))
+
+    def matches(self, globs: str) -> bool:
+        """Whether it is meant by "torch:* 16x8x* bf16": a glob of the callable, and others of any words that tell it."""
+        first, *others = globs.split()
+        words = self.words
+        return fnmatchcase(words[0], first) and all(any(fnmatchcase(word, glob) for word in words[1:]) for glob in others)
+
+    @property
+    def holds(self) -> bool:
+        """As of a row of an instruction: whether nothing speaks against it."""
+        return self.status == "confirmed" or (self.status == "simulated" and not self.reason)
+
+    def _against(self) -> Iterator[str]:
+        """What the row has or lacks that its status does not go with, in words."""
+        if not self.holds:
+            return
+        if self.reason:
+            yield f"there is a reason against it: {self.reason}"
+        done = self.verification
+        if done is None or not done.elements:
+            yield "no fresh elements were compared"
+        elif done.wrong or done.contradicting or done.counterexample:
+            yield f"{done.wrong:,} fresh elements differ and {done.contradicting:,} answers contradict the model"
+        for i, region in enumerate(self.regions):
+            yield from (f"regions.{i}: {against}" for against in region.against())
+        if (covered := sum(region.elements for region in self.regions)) != self.m * self.n:
+            yield f"its regions have {covered:,} of {self.m * self.n:,} elements"
+
+    def _wrong(self) -> Iterator[str]:
+        """What no row may have."""
+        for name in ("a", "b", "out"):
+            if getattr(self, name) not in formats.FORMATS:
+                yield f"{name}: there is no format '{getattr(self, name):.40}'"
+        for name in ("m", "n", "k"):
+            if not getattr(self, name):
+                yield f"{name}: a product has one at least"
+        asked = (self.k, self.a, self.b, self.out)
+        for i, region in enumerate(self.regions):
+            model = region.model
+            if model and (told := (model.k, model.a.name, model.b.name, model.result.name)) != asked:
+                yield f"regions.{i}.model: of {' '.join(map(str, told))}, and the row of {' '.join(map(str, asked))}"
+            if misplaced := next((name for name, finding in region.findings.items() if finding.evidence), None):
+                yield f"regions.{i}.findings.{misplaced}.evidence: a product's findings have none"
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.status == "confirmed" and (self.verification is None or self.verification.wrong or self.reason):
-            raise ValueError("status: 'confirmed', and the verification does not say so")
+        if wrong := next(self._wrong(), ""):
+            raise ValueError(wrong)
+        if against := next(self._against(), ""):
+            raise ValueError(f"status: '{self.status}', yet {against}")
         return self

@@ -18,6 +18,7 @@ from accprobe.build import atomic
 from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import ReportError
 from accprobe.report import schema_1
+from accprobe.report.products import ProductRow
 from accprobe.report.reading import is_of_schema, reason
 from accprobe.report.recorded import find, recorded
 from accprobe.report.rows import STRICT, Row
@@ -78,16 +79,21 @@ class Report(BaseModel):
     run: Run
     instructions: tuple[Row, ...]
     sweeps: tuple[SweepRecord, ...] = ()
+    products: tuple[ProductRow, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         names = [row.name for row in self.instructions]
         if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
             raise ValueError(f"instructions: {twice} is there twice")
+        keys = [row.key for row in self.products]
+        if again := next((i for i, key in enumerate(keys) if key in keys[:i]), None):
+            raise ValueError(f"products: {self.products[again].title} is there twice")
         wrong = "confirmed" if self.device.kind == "simulated" else "simulated"
-        if wrong in (statuses := [row.status for row in self.instructions]):
-            where = f"instructions.{statuses.index(wrong)}.status"
-            raise ValueError(f"{where}: '{wrong}', yet the device's kind is '{self.device.kind}'")
+        for part, rows in (("instructions", self.instructions), ("products", self.products)):
+            if wrong in (statuses := [row.status for row in rows]):
+                where = f"{part}.{statuses.index(wrong)}.status"
+                raise ValueError(f"{where}: '{wrong}', yet the device's kind is '{self.device.kind}'")
         return self
 
     @classmethod
@@ -115,12 +121,22 @@ class Report(BaseModel):
 
         Raises ReportError where the devices differ.
         """
-        mine, theirs = ((r.device.kind, r.device.name, r.device.architecture) for r in (self, other))
-        if mine != theirs:
-            raise ReportError(f"the file has a report of {self.device.name}, this is {other.device.name}; give another file")
+        self._check_same_device(other)
         again = {sweep.key: sweep for sweep in other.sweeps}
         sweeps = {sweep.key: again.get(sweep.key, sweep) for sweep in self.sweeps} | again
         return self.model_copy(update={"sweeps": tuple(sweeps.values())})
+
+    def with_products(self, other: Report) -> Report:
+        """This report with the products of another run on the same device, as `with_sweeps`."""
+        self._check_same_device(other)
+        again = {row.key: row for row in other.products}
+        products = {row.key: again.get(row.key, row) for row in self.products} | again
+        return self.model_copy(update={"products": tuple(products.values())})
+
+    def _check_same_device(self, other: Report) -> None:
+        mine, theirs = ((r.device.kind, r.device.name, r.device.architecture) for r in (self, other))
+        if mine != theirs:
+            raise ReportError(f"the file has a report of {self.device.name}, this is {other.device.name}; give another file")
 
     @property
     def measured(self) -> list[Row]:

@@ -28,6 +28,7 @@ from accprobe.isa import families
 from accprobe.isa.instructions import catalog
 from accprobe.operands.kinds import PAIRS, draw
 from accprobe.render.content.cells import HEADERS
+from accprobe.report.products import ProductRow
 from accprobe.report.report import SCHEMA, Report
 from accprobe.report.rows import Row
 from accprobe.report.words import register
@@ -65,9 +66,15 @@ def bits(row: Row, feature: str) -> int:
 def test_schema_and_keys_are_the_report_s() -> None:
     text = page("report")
     assert f"schema {SCHEMA}" in text
-    lines = [line for line in text.partition("`--format` of")[0].splitlines() if line.startswith("| `")]
-    keys = set(re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in lines)))
-    assert keys <= set(Row.model_fields)
+    of_rows, _, of_products = text.partition("`--format` of")[0].partition("\n## Products\n")
+    assert keys_told(of_rows) <= set(Row.model_fields)
+    assert set(ProductRow.model_fields) - keys_told(of_products) == {"calls", "seconds"}
+    assert keys_told(of_products) <= set(ProductRow.model_fields)
+
+
+def keys_told(text: str) -> set[str]:
+    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    return set(re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in lines)))
 
 
 def test_table_of_findings_has_every_row_once_and_all_are_confirmed() -> None:

@@ -6,8 +6,10 @@ Their values come from the recorded reports and the published models; look at th
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from click.testing import CliRunner
+from product_rows import OF_A, OF_B, REQUIRED, product_report
 
 from accprobe.cli import main
 from accprobe.report import schema
@@ -37,7 +39,35 @@ def file(name: str, width: int) -> Path:
     return FOLDER / f"diff-{name}-{width}.txt"
 
 
+PRODUCTS = {
+    "show-one": ("show", "a.json", "torch:mm"),
+    "show-some": ("show", "a.json"),
+    "diff": ("diff", "a.json", "b.json"),
+    "check": ("check", "a.json", *(word for line in REQUIRED for word in ("--require", line))),
+}
+"""By name: what is run on two reports of products that are made by hand."""
+
+
+def printed_of_products(name: str, width: int, folder: Path) -> str:
+    """What that prints on a terminal of that width, and the exit status in its last line."""
+    product_report(*OF_A).save(folder / "a.json")
+    device = {"kind": "cuda", "name": "Other GPU", "architecture": "sm_90a"}
+    product_report(*OF_B, device=device).save(folder / "b.json")
+    words = [str(folder / word) if word.endswith(".json") else word for word in PRODUCTS[name]]
+    result = CliRunner(env={"COLUMNS": str(width)}).invoke(main, words)
+    assert result.stderr == ""
+    return "".join(f"{line.rstrip()}\n" for line in (*result.stdout.splitlines(), f"exit status {result.exit_code}"))
+
+
+def file_of_products(name: str, width: int) -> Path:
+    return FOLDER / f"products-{name}-{width}.txt"
+
+
 if __name__ == "__main__":
+    with TemporaryDirectory() as made:
+        for name in PRODUCTS:
+            for width in WIDTHS:
+                file_of_products(name, width).write_text(printed_of_products(name, width, Path(made)), encoding="utf-8")
     for name in DIFFS:
         for width in WIDTHS:
             file(name, width).write_text(printed(name, width), encoding="utf-8")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from accprobe.compare.diff import By, Diff, Pair, Verdict, generation, marked
+from accprobe.compare.products import ProductPair, ProductVerdict, apart
 from accprobe.model.explained import told_words
 from accprobe.model.features import IMPORTANCE, title
 from accprobe.render.content.patterns import brace_patterns
@@ -116,12 +117,16 @@ def sides(diff: Diff) -> tuple[str, str]:
 
 
 def _side(side: str, report: Report) -> str:
-    name = f"{side}: {report.device.name}, {report.device.architecture}, {generation(report)}"
+    about = (report.device.name, report.device.architecture, generation(report))
+    name = f"{side}: {', '.join(dict.fromkeys(about))}"
     if report.device.kind == "simulated":
         models = f"published models of {len(report.measured)} instructions; nothing was measured"
         return f"{name}: SIMULATED, {models}{_explained(report)}"
     counts = Counter(row.status for row in report.measured)
-    told = [f"{name}: {', '.join(f'{count} {status}' for status, count in counts.items())}"]
+    of_products = Counter(row.status for row in report.products)
+    told = [f"{name}: {', '.join(f'{count} {status}' for status, count in counts.items())}"] if counts else [name]
+    if of_products:
+        told.append(f"products: {', '.join(f'{count} {status}' for status, count in of_products.items())}")
     return "; ".join(filter(None, (*told, coverage([row.verification for row in report.measured if row.verification]))))
 
 
@@ -131,6 +136,28 @@ def _explained(report: Report) -> str:
     families = Counter(row.instruction.family.name for row in rows)
     which = " and ".join(f"{count} of {family}" for family, count in families.items())
     return f"; {which} explain {told_words(one for row in rows for one in row.explains)}" if rows else ""
+
+
+PRODUCTS_HEADING = "Whole products"
+
+
+def product_counts(diff: Diff) -> dict[ProductVerdict, int]:
+    """How many pairs of products have which verdict, in the order in which verdicts are told."""
+    counts = Counter(pair.verdict for pair in diff.products)
+    return {verdict: counts[verdict] for verdict in ORDER if counts[verdict]}
+
+
+def told_products(diff: Diff) -> list[ProductPair]:
+    """The pairs of products that are not the same, in the order of their verdicts."""
+    return [pair for verdict in ORDER for pair in diff.products if pair.verdict == verdict != "same"]
+
+
+def why_apart(diff: Diff, pair: ProductPair) -> str:
+    """ "NVIDIA H100: 4 slices of 1024, partials bf16; NVIDIA H200: one chain"."""
+    names = (diff.a.device.name, diff.b.device.name)
+    a, b = apart(pair)
+    of_a, of_b = names if names[0] != names[1] else ("A", "B")
+    return f"{of_a}: {a}; {of_b}: {b}" if a and pair.verdict == "changed" else ""
 
 
 def _entry(pairs: Sequence[Pair]) -> AlikePairs:

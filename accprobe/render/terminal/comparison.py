@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from accprobe.compare.diff import Diff, Verdict, generation
+from accprobe.compare.diff import Diff, Verdict, generation, marked
 from accprobe.compare.headline import headline
 from accprobe.render.content import changes
 from accprobe.render.content.changes import AlikePairs, changed_pairs
@@ -38,11 +38,15 @@ def diff_report(diff: Diff, width: int, expand: bool = False) -> RenderableType:
         entries = [entry for entry in found if entry.first.by == by]
         if entries:
             parts += [Text(f"\n{heading}", "bold"), _table(diff, entries, width)]
+    if diff.products:
+        parts += [Text(f"\n{changes.PRODUCTS_HEADING}", "bold"), Hanging(list(_products(diff)), 0)]
     below = [*_verdicts(diff, expand), *_environment(diff)]
     parts += [Text(), Hanging(below, 0)] if below else []
     if told := changes.meanings(diff):
         parts += [Text("\nWhat it means for a kernel", "bold"), Hanging([Text(f"! {line}", "yellow") for line in told], 0)]
-    return Group(*parts, Text(), Hanging([_summary(diff)], 0))
+    if diff.pairs or not diff.products:
+        parts += [Text(), Hanging([_summary(diff)], 0)]
+    return Group(*parts)
 
 
 def _table(diff: Diff, entries: list[AlikePairs], width: int) -> Table:
@@ -93,6 +97,22 @@ def _told(verdict: Verdict, count: int, what: str, remark: str, marks: str) -> T
     text.append(f" {count}: {what}" if count > 1 else f": {what}", "default")
     text.append(f"; {remark}" if remark else "", "dim")
     return text.append(f" ({marks})" if marks else "", MARK)
+
+
+def _products(diff: Diff) -> Iterator[Text]:
+    """Each pair that is not the same, and in what."""
+    for pair in changes.told_products(diff):
+        line = Text(pair.verdict, STYLES[pair.verdict]).append(f"  {pair.row.title}", "bold")
+        yield line.append(f" ({marked(pair.marks)})" if pair.marks else "", MARK)
+        if why := changes.why_apart(diff, pair):
+            yield Text(f"  {why}")
+        for each in pair.differences:
+            unsure = " (undecided)" if each.verdict == "undecided" else ""
+            yield Text(f"    {each.title}: {each.a} → {each.b}{unsure}", "dim" if unsure else "")
+    counts = Text("products: ", "bold")
+    for i, (verdict, count) in enumerate(changes.product_counts(diff).items()):
+        counts.append(", " if i else "").append(f"{count} {verdict}", STYLES[verdict])
+    yield counts
 
 
 def _environment(diff: Diff) -> Iterator[Text]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from accprobe.compare.requirements import NO_MATCH, Outcome
+from accprobe.compare.requirements import NO_MATCH, NO_PRODUCT, Outcome
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.terminal.console import Hanging
 
@@ -25,10 +25,13 @@ def _lines(outcome: Outcome) -> Iterator[Text]:
     for breach in outcome.breaches:
         found.setdefault(breach.found, []).append(breach.name)
     for value, names in found.items():
-        yield Text(f"  found {value}: {', '.join(brace_patterns(names))}")
+        told = "; ".join(names) if outcome.requirement.is_of_products else ", ".join(brace_patterns(names))
+        yield Text(f"  found {value}: {told}")
 
 
 def _count(outcome: Outcome) -> str:
     if not outcome.matched:
-        return NO_MATCH
-    return f"{outcome.matched - len(outcome.breaches)} of {outcome.matched} instructions are so"
+        return NO_PRODUCT if outcome.requirement.is_of_products else NO_MATCH
+    what = "products" if outcome.requirement.is_of_products else "instructions"
+    broken = len({breach.name for breach in outcome.breaches})
+    return f"{outcome.matched - broken} of {outcome.matched} {what} are so"

@@ -1,0 +1,258 @@
+"""What is told of whole products, in lines of words: every output form has the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil, floor, log10
+from typing import NamedTuple
+
+from accprobe.isa.formats import FORMATS
+from accprobe.model.product import ScaleOf
+from accprobe.model.product_error import worst_error
+from accprobe.render.content.phrases import Phrase, Phrases
+from accprobe.report.product_words import FindingsByName, found_words, is_misplaced, miscounted, misscaled, plan_words
+from accprobe.report.products import Kernel, ProductRow, RegionRecord
+from accprobe.report.rows import Status
+
+
+class ProductLine(NamedTuple):
+    """One line of what a product is: "promoted", and what is said of it."""
+
+    label: str
+    said: Phrase
+
+
+HEADERS = ("product", "status", "order of K", "bits", "result")
+"""Of the table with a line a product."""
+
+SCALED_BY: dict[ScaleOf, str] = {
+    "tensor": "one a tensor",
+    "row": "one a row of A and one a column of B",
+    "1x128": "one a block of 1 x 128",
+    "128x128": "one a block of 128 x 128",
+}
+
+PROVISOS: dict[Status, str] = {
+    "inferred": "What follows is suggested, no fact: some answer contradicts the plan, or none explains every output.",
+    "unstable": "What follows is suggested, no fact: the callable gave two answers to one question.",
+    "unverified": "What follows is no fact: no plan explains the answers.",
+}
+"""What has to be known before a row is read that is not confirmed."""
+
+SAME_BOUND = ("product_exponent:",)
+"""How rivals begin whose results are as near to the exact sum: the bound holds whichever is true."""
+
+ASIDE = "a bound; overflow and tiny numbers aside"
+"""What the line in words is, and what it leaves out."""
+
+
+def wrong_first(rows: Sequence[ProductRow]) -> list[ProductRow]:
+    """Those first that drop or double products, or take scales of another block."""
+    return sorted(rows, key=lambda row: not any((*miscounted(row), *misscaled(row))))
+
+
+def alarms(row: ProductRow) -> Iterator[Phrase]:
+    """What nobody may miss: products that are not counted once, wrong results, results that change."""
+    for where, which in miscounted(row):
+        what = "DOUBLED PRODUCTS" if "missing" not in which else "DROPPED PRODUCTS"
+        yield Phrase(f"{what}: {which}{f', at {where}' if len(row.regions) > 1 else ''}, of {row.k:,}", "bad")
+    yield from (Phrase(f"WRONG SCALES: {which}", "bad") for which in misscaled(row))
+    if row.verification and row.verification.counterexample:
+        yield Phrase(f"the first that differs: {row.verification.counterexample}", "bad")
+    yield from (Phrase(remark, "warning") for remark in row.remarks)
+
+
+def heading(row: ProductRow) -> Phrases:
+    """The product, its status, and why it is not confirmed."""
+    return Phrase(row.title, "strong"), Phrase("  "), *status_phrases(row)
+
+
+def status_phrases(row: ProductRow) -> Phrases:
+    return Phrase(row.status, row.status), Phrase(f": {row.reason}" if row.reason else "", row.status)
+
+
+def proviso(row: ProductRow) -> str:
+    return PROVISOS.get(row.status, "") if row.regions else ""
+
+
+def summary_line(row: ProductRow) -> tuple[Phrase, ...]:
+    """The cells of `HEADERS`."""
+    found = row.findings
+    others = f" (and {len(row.regions) - 1} other plan{'s' * (len(row.regions) > 2)})" if len(row.regions) > 1 else ""
+    order = Phrase("any" if FORMATS[row.a].is_integer else plan_words(found) + others)
+    result = Phrase(" to ".join(filter(None, (found_words(found, "result_rounding"), row.out))))
+    return Phrase(row.title), Phrase(row.status, row.status), order, _bits(row), result
+
+
+def _bits(row: ProductRow) -> Phrase:
+    bits = row.findings.get("effective_bits")
+    whole = FORMATS["f32"].mantissa_bits
+    narrow = row.holds and bits is not None and bits.bound == "exact" and isinstance(bits.value, int) and bits.value < whole
+    return Phrase(found_words(row.findings, "effective_bits"), "narrow" if narrow else "")
+
+
+def lines(row: ProductRow) -> Iterator[ProductLine]:
+    """What is so of the whole product, and the plan of its outputs where all have the same."""
+    if runs := "; ".join(map(_kernel, row.kernels)):
+        yield ProductLine("runs", Phrase(runs + _libraries(row)))
+    elif row.libraries:
+        yield ProductLine("runs", Phrase(f"kernels not recorded{_libraries(row)}"))
+    if row.regions:
+        first = row.regions[0]
+        if len(row.regions) == 1:
+            yield from plan_lines(row, first)
+        yield from _whole("everywhere", f"all {row.m * row.n:,} outputs by the same plan", first, "same_everywhere")
+        yield from _whole("repeatable", "yes", first, "repeatable")
+    if proof := "; ".join(_proof(row)):
+        wrong = row.verification is not None and (row.verification.wrong or row.verification.contradicting)
+        yield ProductLine("proven", Phrase(proof, "bad" if wrong else "good" if row.holds else ""))
+    if len(row.regions) == 1 and (words := in_words(row, row.regions[0])):
+        yield ProductLine("in words", Phrase(words))
+
+
+def plans(row: ProductRow) -> Iterator[tuple[RegionRecord, list[ProductLine]]]:
+    """Each region's plan, where there are several."""
+    for region in row.regions if len(row.regions) > 1 else ():
+        shown = list(plan_lines(row, region))
+        if words := in_words(row, region):
+            shown.append(ProductLine("in words", Phrase(words)))
+        yield region, shown
+
+
+def region_heading(region: RegionRecord) -> str:
+    return f"{region.where}: {region.elements:,} output{'s' * (region.elements != 1)}"
+
+
+def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
+    """How an output of the region is computed."""
+    found = region.findings
+    if once := found.get("each_product_once"):
+        yes = once.value == "yes"
+        counted = f"counted once: {once.note}" if once.note else "counted once"
+        yield ProductLine("every k", Phrase(counted if yes else f"NOT counted once: {once.note}", "" if yes else "bad"))
+    if "products_per_sum" not in found:
+        return
+    if FORMATS[row.a].is_integer:
+        yield ProductLine("inside", Phrase("integer sums, the same bits in any order"))
+        return
+    yield ProductLine("inside", Phrase(", ".join(_inside(found)) + _instruction(found)))
+    yield ProductLine("promoted", Phrase(_promoted(found)))
+    yield ProductLine("split K", Phrase(_split(found)))
+    if row.scale:
+        yield ProductLine("scales", _scales(row.scale, found))
+    if rounding := found_words(found, "result_rounding"):
+        yield ProductLine("result", Phrase(f"{rounding} to {row.out}"))
+
+
+def _kernel(kernel: Kernel) -> str:
+    launches = f", {kernel.launches:,} launches" if kernel.launches != 1 else ""
+    return " ".join((kernel.name, *kernel.opcodes)) + launches
+
+
+def _libraries(row: ProductRow) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in row.libraries.items())
+    return f" ({versions})" if versions else ""
+
+
+def _inside(found: FindingsByName) -> Iterator[str]:
+    if found["products_per_sum"].value != 1:
+        yield f"sums of {found_words(found, 'products_per_sum')} products"
+    elif "product_bits" in found:
+        yield f"one product after the other, each rounded to {found_words(found, 'product_bits')} bits first"
+    else:
+        yield "one product after the other, fused multiply-adds"
+    if bits := found_words(found, "effective_bits"):
+        yield f"{bits} fraction bits"
+    aligned = found.get("alignment_bits")
+    if aligned is not None and aligned.value is not None and aligned.value != found["result_bits"].value:
+        yield f"aligned at {found_words(found, 'alignment_bits')}"
+    if rounding := found_words(found, "sum_rounding"):
+        yield rounding.replace("RZ", "cut")
+
+
+def _instruction(found: FindingsByName) -> str:
+    one = found.get("instruction")
+    if one is None or one.value is None:
+        return ""
+    return f" (as {found_words(found, 'instruction')}{f' {one.note}' if one.note else ''})"
+
+
+def _promoted(found: FindingsByName) -> str:
+    every = found.get("promote_every")
+    if every is None:
+        return "not known"
+    if every.value is None:
+        return found_words(found, "promote_every").replace("none", "no")
+    into = ", ".join(filter(None, (found_words(found, "promotion_format"), found_words(found, "promotion_rounding"))))
+    return f"every {found_words(found, 'promote_every')} products{f' into {into}' if into else ''}"
+
+
+def _split(found: FindingsByName) -> str:
+    split = found.get("split_k")
+    if split is None:
+        return "not known"
+    if split.value == 1:
+        return found_words(found, "split_k").replace("1", "no")
+    sizes = str(found["slice_sizes"].value).split(", ") if "slice_sizes" in found else []
+    each = f" of {sizes[0] if len(set(sizes)) == 1 else ', '.join(sizes)}" if sizes else ""
+    kept = f"; partial sums in {partials}" if (partials := found_words(found, "partial_format")) else ""
+    merged = f", merged {merge}" if (merge := found_words(found, "merge_order")) else ""
+    return f"{found_words(found, 'split_k')} slices{each}{kept}{merged}"
+
+
+def _scales(of: ScaleOf, found: FindingsByName) -> Phrase:
+    how = found_words(found, "scales") or "how they are applied is not known"
+    return Phrase(f"{SCALED_BY[of]}: {how}", "bad" if is_misplaced(found) else "")
+
+
+def _whole(label: str, yes: str, region: RegionRecord, name: str) -> Iterator[ProductLine]:
+    found = region.findings.get(name)
+    if found is not None and found.value == "yes":
+        yield ProductLine(label, Phrase(yes))
+    elif found is not None:
+        yield ProductLine(label, Phrase(f"NO: {found.note}" if found.note else "NO", "warning"))
+
+
+def _proof(row: ProductRow) -> Iterator[str]:
+    done = row.verification
+    if done is not None:
+        yield f"{done.elements:,} fresh outputs, {done.wrong:,} differ"
+        if done.contradicting:
+            yield f"{done.contradicting:,} of {done.answers:,} answers have no explanation"
+    tried = [region.rivals for region in row.regions if region.rivals and region.rivals.tried]
+    if tried:
+        count, left = sum(each.tried for each in tried), [rival for each in tried for rival in each.survived]
+        yield f"{count - len(left):,} of {count:,} rival plans contradicted"
+        if left:
+            yield f"left: {', '.join(left)}"
+
+
+def in_words(row: ProductRow, region: RegionRecord) -> str:
+    """What the plan means for the error of every result, "" where no bound follows from what is proved."""
+    once = region.findings.get("each_product_once")
+    left = region.rivals.survived if region.rivals else ("no rivals were tried",)
+    proved = row.holds and all(rival.startswith(SAME_BOUND) for rival in left)
+    if region.model is None or not proved or once is None or once.value != "yes":
+        return ""
+    error = worst_error(region.model)
+    if error is None or error >= 1:
+        return ""
+    what = "sum |a·b| with its scales" if row.scale else "sum |a·b|"
+    return f"the error grows with {_growth(region.findings)}: at this K at most {rounded_up(error)} of {what} ({ASIDE})"
+
+
+def _growth(found: FindingsByName) -> str:
+    every, split = found.get("promote_every"), found.get("split_k")
+    if every is not None and every.value is not None:
+        return f"{every.value}, not with K"
+    if split is not None and split.value != 1:
+        return "the slices, not with K"
+    return "K"
+
+
+def rounded_up(number: float) -> str:
+    """Two digits, no smaller than the number: "6.2e-4" of 0.00061."""
+    if not number:
+        return "0"
+    digit = 10.0 ** (floor(log10(number)) - 1)
+    return f"{ceil(number / digit) * digit:.1e}".replace("e-0", "e-")

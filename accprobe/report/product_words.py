@@ -1,0 +1,146 @@
+"""What a report says of a whole product, in words short enough for a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from accprobe.infer.findings import Finding
+from accprobe.report.columns import Record
+from accprobe.report.products import ProductRow
+from accprobe.report.words import value, word
+
+FindingsByName = Mapping[str, Finding]
+
+PRODUCT_FINDINGS = (
+    "each_product_once",
+    "split_k",
+    "slice_sizes",
+    "partial_format",
+    "merge_order",
+    "promote_every",
+    "promotion_format",
+    "promotion_rounding",
+    "order",
+    "products_per_sum",
+    "effective_bits",
+    "alignment_bits",
+    "result_bits",
+    "product_bits",
+    "sum_rounding",
+    "result_rounding",
+    "scales",
+    "epilogue",
+    "instruction",
+    "same_everywhere",
+    "repeatable",
+)
+"""FindingsByName of whole products, those first that a reader looks for first."""
+
+_NUMBERS = (
+    "split_k",
+    "promote_every",
+    "products_per_sum",
+    "effective_bits",
+    "alignment_bits",
+    "result_bits",
+    "product_bits",
+    "m",
+    "n",
+    "k",
+    "calls",
+    "regions",
+    "elements",
+    "wrong",
+    "contradicting",
+    "rivals_tried",
+    "rivals_left",
+    "seconds",
+)
+
+
+def found_words(findings: FindingsByName, name: str) -> str:
+    """A finding as tables show it, "" where there is none; "RNE?" where a rival has another value, not told which."""
+    finding = findings.get(name)
+    if finding is None:
+        return ""
+    if finding.bound == "undetermined" and not finding.left:
+        return f"{word(finding.value, name)}?"
+    return value(finding, name)
+
+
+def plan_words(findings: FindingsByName) -> str:
+    """The order of K: "4 slices of 1024, partials bf16", "one chain, promoted every 128"; "" where it is not known."""
+    return ", ".join(_plan(findings))
+
+
+def _plan(findings: FindingsByName) -> Iterator[str]:
+    split = findings.get("split_k")
+    if split is None:
+        return
+    if split.value == 1:
+        yield found_words(findings, "split_k").replace("1", "one chain")
+    else:
+        sizes = str(findings["slice_sizes"].value).split(", ") if "slice_sizes" in findings else []
+        each = sizes[0] if len(set(sizes)) == 1 else ", ".join(sizes)
+        yield f"{found_words(findings, 'split_k')} slices{f' of {each}' if each else ''}"
+        if partials := found_words(findings, "partial_format"):
+            yield f"partials {partials}"
+        if (merge := found_words(findings, "merge_order")) not in ("", "forward"):
+            yield f"merged {merge}"
+    if "promote_every" in findings and findings["promote_every"].value is not None:
+        yield f"promoted every {found_words(findings, 'promote_every')}"
+
+
+def miscounted(row: ProductRow) -> Iterator[tuple[str, str]]:
+    """Where products are dropped or counted more than once, and which: a plain error of the program that was asked."""
+    for region in row.regions:
+        once = region.findings.get("each_product_once")
+        if once is not None and once.value == "no":
+            yield region.where, once.note
+
+
+def misscaled(row: ProductRow) -> Iterator[str]:
+    """Which blocks have the scales of others."""
+    yield from dict.fromkeys(str(region.findings["scales"].value) for region in row.regions if is_misplaced(region.findings))
+
+
+def is_misplaced(findings: FindingsByName) -> bool:
+    """Whether what is found of scales is that they went elsewhere, "block 3 has the scales of block 2"."""
+    return "scales" in findings and str(findings["scales"].value).startswith("block ")
+
+
+def product_record(row: ProductRow) -> Record:
+    """What a report says of one product beside its findings."""
+    done = row.verification
+    rivals = [region.rivals for region in row.regions if region.rivals]
+    return {
+        "callable": row.callable,
+        "m": row.m,
+        "n": row.n,
+        "k": row.k,
+        "a": row.a,
+        "b": row.b,
+        "out": row.out,
+        "scale": row.scale,
+        "status": row.status,
+        "reason": row.reason or None,
+        "regions": len(row.regions),
+        "elements": done.elements if done else None,
+        "wrong": done.wrong if done else None,
+        "contradicting": done.contradicting if done else None,
+        "rivals_tried": sum(each.tried for each in rivals) if rivals else None,
+        "rivals_left": sum(len(each.survived) for each in rivals) if rivals else None,
+        "calls": row.calls,
+        "seconds": row.seconds,
+    }
+
+
+def product_record_fields() -> list[str]:
+    """Everything that a requirement on products may name."""
+    nothing = ProductRow(callable="", m=1, n=1, k=1, a="f32", b="f32", out="f32", status="skipped")
+    return [*PRODUCT_FINDINGS, *product_record(nothing)]
+
+
+def is_product_number(field: str) -> bool:
+    """Whether its values are numbers; they are words else."""
+    return field in _NUMBERS

@@ -1,0 +1,87 @@
+"""Products on the command line: whole outputs and exit statuses of `show`, `diff` and `check`."""
+
+import json
+from pathlib import Path
+
+import golden
+import pytest
+from click.testing import CliRunner, Result
+from fakes import report_data
+from product_rows import OF_A, dropped, product_data, product_report
+
+from accprobe.cli import main
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "100"}).invoke(main, arguments)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    product_report(*OF_A, instructions=report_data()["instructions"]).save(tmp_path / "r.json")
+    return str(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize("width", golden.WIDTHS)
+@pytest.mark.parametrize("name", golden.PRODUCTS)
+def test_output_is_as_recorded(name: str, width: int, tmp_path: Path) -> None:
+    shown = golden.printed_of_products(name, width, tmp_path)
+    recorded = golden.file_of_products(name, width).read_text(encoding="utf-8")
+    assert shown == recorded, "look at it, then: python tests/support/golden.py"
+    assert all(len(line) <= width for line in shown.splitlines())
+
+
+def test_products_stand_after_instructions_and_instructions_alone_without_them(path: str) -> None:
+    shown = run("show", path).stdout
+    assert 0 < shown.index("wgmma.m64n8k32") < shown.index("Whole products: 5") < shown.index("DROPPED PRODUCTS")
+    one = run("show", path, "wgmma*")
+    assert one.exit_code == 0
+    assert "torch:" not in one.stdout
+
+
+def test_all_has_each_in_full(path: str) -> None:
+    assert "every k" not in run("show", path).stdout
+    assert run("show", path, "--all").stdout.count("every k") == 6
+
+
+def test_glob_with_a_colon_names_products(path: str) -> None:
+    shown = json.loads(run("show", path, "torch:* 16x8x1024", "--format", "json").stdout)
+    assert [row["callable"] for row in shown["products"]] == ["torch:mm", "torch:addmm", "torch:bmm", "torch:odd"]
+    assert shown["instructions"] == []
+
+
+def test_product_that_is_not_there_is_told(path: str) -> None:
+    result = run("show", path, "torch:nn")
+    assert result.exit_code == 2
+    assert "has no product 'torch:nn'; did you mean torch:mm" in result.stderr
+
+
+def test_diff_of_like_products_is_no_difference(path: str) -> None:
+    assert run("diff", path, path).exit_code == 0
+
+
+def test_diff_compares_one_field_alone(path: str, tmp_path: Path) -> None:
+    other = product_report(*OF_A[1:4], product_data(), dropped(name="torch:odd"), instructions=report_data()["instructions"])
+    other.save(tmp_path / "b.json")
+    assert run("diff", path, str(tmp_path / "b.json"), "--only", "promote_every").exit_code == 1
+    assert run("diff", path, str(tmp_path / "b.json"), "--only", "split_k").exit_code == 0
+
+
+def test_diff_names_fields_of_products_where_there_are_products(path: str) -> None:
+    result = run("diff", path, path, "--only", "promote_evry")
+    assert result.exit_code == 2
+    assert "there is no field 'promote_evry' to compare; did you mean promote_every" in result.stderr
+    assert run("diff", "h200", "h200", "--only", "promote_every").exit_code == 2
+
+
+def test_check_exits_with_0_where_every_requirement_is_kept(path: str) -> None:
+    assert run("check", path, "--require", "torch:mm: promote_every == 128").exit_code == 0
+    assert run("check", path, "--require", "torch:*: promote_every == 128").exit_code == 1
+
+
+@pytest.mark.parametrize("form", ["terminal", "json", "markdown", "html"])
+def test_every_form_has_products(path: str, form: str) -> None:
+    shown = run("show", path, "--format", form)
+    assert shown.exit_code == 0
+    assert "torch:addmm" in shown.stdout
+    assert run("diff", path, path, "--format", form).exit_code == 0

@@ -1,0 +1,152 @@
+"""Products of two reports, and requirements on products."""
+
+import json
+from typing import Any
+
+import pytest
+from product_rows import TAIL, dropped, product_data, product_model, product_report, step, suggested, two_regions
+
+from accprobe.compare.diff import diff
+from accprobe.compare.headline import headline
+from accprobe.compare.products import ProductPair, apart, fields_compared, product_pair
+from accprobe.compare.requirements import check_requirements, parse_requirement
+from accprobe.errors import RequirementError
+from accprobe.report.products import ProductRow
+
+Row = dict[str, Any]
+
+SPLIT = product_data(product_model(slices=4, kept="bf16"))
+OF_16 = product_data(product_model(of=step(16)))
+UNDECIDED = product_data(findings={"split_k": {"value": 1, "bound": "undetermined", "left": [1, 4]}})
+UNKNOWN = product_data(regions=[], status="inferred", reason="no tree", verification=None)
+
+
+def row(data: Row) -> ProductRow:
+    return ProductRow.model_validate_json(json.dumps(data))
+
+
+def pair(a: Row, b: Row, *fields: str) -> ProductPair:
+    of_both = fields or tuple(fields_compared(product_report(a), product_report(b)))
+    return product_pair(row(a), row(b), of_both)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict", "changed"),
+    [
+        (product_data(), product_data(), "same", []),
+        (product_data(), product_data(seconds=9.0, calls=1), "same", []),
+        (SPLIT, product_data(), "changed", ["split_k"]),
+        (product_data(), product_data(product_model(promote=128)), "changed", ["promote_every"]),
+        (product_data(), dropped(), "changed", ["each_product_once"]),
+        (product_data(), suggested(), "changed", ["status"]),
+        (product_data(), UNDECIDED, "undecided", []),
+        (SPLIT, UNDECIDED, "undecided", []),
+        (suggested(), suggested(model=product_model(promote=64)), "undecided", []),
+        (two_regions(), two_regions(), "same", []),
+        (two_regions(), product_data(), "changed", ["regions", "same_everywhere"]),
+        (
+            product_data(),
+            OF_16,
+            "changed",
+            ["products_per_sum"],
+        ),
+        (OF_16, two_regions(), "changed", ["products_per_sum", "regions", "same_everywhere"]),
+    ],
+)
+def test_what_changed(a: Row, b: Row, verdict: str, changed: list[str]) -> None:
+    found = pair(a, b)
+    assert found.verdict == verdict
+    assert sorted(each.field for each in found.differences if each.verdict == "changed") == sorted(changed)
+
+
+def test_region_that_differs_is_named() -> None:
+    other = two_regions()
+    other["regions"][1]["findings"]["effective_bits"] = {"value": 20, "bound": "exact"}
+    (difference,) = pair(two_regions(), other).differences
+    assert difference.title == "effective bits at rows 12-15, columns 0-7"
+    assert (difference.a, difference.b) == ("13", "20")
+
+
+def test_plan_that_one_side_does_not_know_is_undecided() -> None:
+    (difference,) = pair(product_data(), UNKNOWN | {"regions": [{"where": "all", "elements": 128}]}, "split_k").differences
+    assert (difference.verdict, difference.a, difference.b) == ("undecided", "1", "not known")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        (SPLIT, product_data(), ("4 slices of 256, partials bf16", "one chain")),
+        (product_data(), dropped(), ("each product once yes", "each product once no")),
+        (UNKNOWN, product_data(), ("not known", "one chain")),
+    ],
+)
+def test_why_two_differ(a: Row, b: Row, words: tuple[str, str]) -> None:
+    assert apart(pair(a, b)) == words
+
+
+def test_headline_names_the_first_that_changed() -> None:
+    a, b = (product_report(one, one | {"callable": "x:y"}) for one in (SPLIT, product_data()))
+    assert headline(diff(a, b)) == (
+        "Fake GPU: torch:mm 16x8x1024 e4m3 -> f32: 4 slices of 256, partials bf16 → one chain; 1 product more"
+    )
+
+
+def test_processor_has_products_to_compare() -> None:
+    cpu = {"kind": "cuda", "name": "some CPU", "architecture": "x86_64"}
+    found = diff(product_report(product_data(), device=cpu), product_report(SPLIT, device=cpu))
+    assert found.differs
+    assert headline(found).startswith("some CPU: torch:mm")
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "found"),
+    [
+        (product_data(product_model(promote=128)), "torch:mm: promote_every <= 128", []),
+        (product_data(product_model(promote=128)), "torch:mm 16x8x1024:promote_every<=128", []),
+        (product_data(product_model(promote=256)), "torch:mm: promote_every <= 128", ["256"]),
+        (product_data(), "torch:mm: promote_every <= 128", ["none"]),
+        (product_data(), "torch:mm: promote_every == none", []),
+        (product_data(), "torch:mm e4m3: effective_bits >= 23", ["13"]),
+        (product_data(), "*:*: each_product_once == yes", []),
+        (dropped(), "*:*: each_product_once == yes", [f"no ({TAIL})"]),
+        (product_data(), "*:*: partial_format == f32", ["no value"]),
+        (product_data(), "*:*: wrong == 0", []),
+        (product_data(), "*:*: rivals_tried >= 27", ["26"]),
+        (product_data(), "*:*: scale == row", ["no value"]),
+        (UNDECIDED, "*:*: split_k == 1", ["1?, left: 1 or 4"]),
+        (UNDECIDED, "*:*: split_k <= 4", []),
+        (UNKNOWN, "*:*: split_k == 1", ["no value"]),
+        (UNKNOWN, "*:*: status == confirmed", ["inferred"]),
+        (suggested(), "*:*: products_per_sum == 32", ["~32"]),
+        (
+            suggested(),
+            "*:*: each_product_once == yes",
+            ["yes, inferred: 3 of 5000 answers that were kept have no explanation"],
+        ),
+        (two_regions(), "*:*: products_per_sum >= 32", ["16 at rows 12-15, columns 0-7"]),
+        (two_regions(), "*:*: effective_bits >= 14", ["13"]),
+    ],
+)
+def test_requirement_is_kept_or_broken(data: Row, line: str, found: list[str]) -> None:
+    (outcome,) = check_requirements(product_report(data), [parse_requirement(line)])
+    assert [breach.found for breach in outcome.breaches] == found
+    assert outcome.matched == 1
+
+
+def test_requirement_on_instructions_means_no_product() -> None:
+    (outcome,) = check_requirements(product_report(product_data()), [parse_requirement("*: effective_bits >= 1")])
+    assert outcome.matched == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("torch:mm: dots >= 1", "there is no field 'dots'"),
+        ("torch:mm: order >= 1", "the values of 'order' are words"),
+        ("wgmma.*: promote_every <= 128", "there is no field 'promote_every'"),
+        ("wgmma.* 1x2x3: effective_bits <= 128", "write it as"),
+    ],
+)
+def test_wrong_requirement_is_told(line: str, message: str) -> None:
+    with pytest.raises(RequirementError, match=message):
+        parse_requirement(line)

@@ -1,0 +1,108 @@
+"""The bound of a product's error: no operands break it, and operands made for it come near."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from product_rows import product_model, step
+
+from accprobe.evaluate.product import ScaleWords, product
+from accprobe.isa.formats import FORMATS, Bits
+from accprobe.model.product import ProductModel, Scales, multiply_add
+from accprobe.model.product_error import worst_error
+from accprobe.model.tree import DotModel, FusedSum, IntegerArithmetic
+
+MODELS = {
+    "one chain": product_model(),
+    "promoted": product_model(promote=128),
+    "slices in bf16": product_model(slices=4, kept="bf16"),
+    "results bf16": product_model(out="bf16"),
+    "results bf16, RZ": replace(product_model(out="bf16", promote=256), result_rounding="RZ"),
+    "wide sums": product_model(a="bf16", of=step(16, 23, 25)),
+    "multiply-adds": product_model(k=256, a="f32", of=multiply_add()),
+    "rounded products": product_model(k=256, a="f32", of=multiply_add(product_bits=23)),
+    "exact sums": product_model(a="f16", of=step(8, 23, None)),
+    "row scales": product_model(promote=128, scales=Scales("row")),
+}
+
+
+def relative_error(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None) -> float:
+    """|result - exact sum| over the sum of |a·b|, of the one row and column."""
+    d = product(model, a, b, scales=scales)
+    values = [[Fraction(float(x)) for x in fmt.values(words)[0]] for fmt, words in ((model.a, a), (model.b, b))]
+    factor = Fraction(1) if scales is None else Fraction(float(scales.a[0, 0])) * Fraction(float(scales.b[0, 0]))
+    products = [x * y * factor for x, y in zip(*values, strict=True)]
+    exact, whole = sum(products, Fraction()), sum(map(abs, products), Fraction())
+    return float(abs(Fraction(float(model.result.values(d)[0, 0])) - exact) / whole)
+
+
+def encoded(name: str, values: np.ndarray) -> Bits:  # type: ignore[type-arg]
+    fmt = FORMATS[name]
+    assert fmt.ml_dtype is not None
+    return values.astype(np.float32).astype(fmt.ml_dtype).view(fmt.dtype)[None]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_random_operands_stay_within(name: str) -> None:
+    model = MODELS[name]
+    bound = worst_error(model)
+    assert bound is not None
+    rng = np.random.default_rng(7)
+    scales = ScaleWords(np.full((1, 1), 1.1, np.float32), np.full((1, 1), 0.7, np.float32)) if model.scales else None
+    for spread in (0, 3):
+        for _ in range(4):
+            values = rng.uniform(1, 2, (2, model.k)) * 2.0 ** rng.integers(-spread, spread + 1, (2, model.k))
+            signs = rng.choice([-1, 1], model.k) if spread else 1
+            found = relative_error(model, encoded(model.a.name, values[0] * signs), encoded(model.b.name, values[1]), scales)
+            assert found <= bound
+
+
+def cut_off(k: int, chunk: int) -> tuple[Bits, Bits]:
+    """At the head of each chunk 2^8; then products of 0.9375 of the last bit that 13 fraction bits below it keep."""
+    a, b = np.full(k, 1.875 * 2.0**-3), np.full(k, 2.0**-3)
+    a[::chunk] = b[::chunk] = 16
+    return encoded("e4m3", a), encoded("e4m3", b)
+
+
+@pytest.mark.parametrize(("promote", "chunk"), [(None, 1024), (128, 128)])
+def test_operands_made_for_it_come_near(promote: int | None, chunk: int) -> None:
+    model = product_model(promote=promote)
+    bound = worst_error(model)
+    assert bound is not None
+    assert 0.7 * bound < relative_error(model, *cut_off(1024, chunk)) <= bound
+
+
+def test_promotion_makes_it_grow_with_the_interval() -> None:
+    chain, promoted, longer = (worst_error(product_model(k, promote=p)) for k, p in ((1024, None), (1024, 128), (2048, 128)))
+    assert chain is not None
+    assert promoted is not None
+    assert longer is not None
+    assert 7 < chain / promoted < 8.1
+    assert longer == pytest.approx(promoted, rel=1e-3)
+
+
+def of_sums(**changes: object) -> DotModel:
+    root = step().root
+    return replace(step(), root=FusedSum(root.terms, replace(root.arithmetic, **changes)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "sums",
+    [
+        of_sums(zero_terms="aligned"),
+        of_sums(accumulator_bits=4),
+        replace(step(), addend_bits=10),
+        replace(step(), root=FusedSum(step().root.terms, IntegerArithmetic(FORMATS["s32"], "wrap"))),
+    ],
+    ids=["zeros are aligned to", "accumulators wrap", "bits of C are lost", "integers"],
+)
+def test_nothing_is_said_where_no_bound_follows(sums: DotModel) -> None:
+    assert worst_error(product_model(of=sums)) is None
+
+
+def test_rounding_twice_costs_twice() -> None:
+    once, twice = (worst_error(product_model(of=of_sums(first_bits=bits))) for bits in (None, 14))
+    assert once is not None
+    assert twice is not None
+    assert twice > once

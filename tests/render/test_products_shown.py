@@ -1,0 +1,204 @@
+"""Products in words and drawn: what is said and what is not, and nothing of a report that a page would run."""
+
+import json
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from product_rows import OF_A, TAIL, dropped, product_data, product_model, product_report, step, suggested, two_regions
+
+from accprobe.model.product import Chain, Merged, ProductModel, addition
+from accprobe.render.content import products
+from accprobe.render.html import report_page
+from accprobe.render.markdown import report_markdown
+from accprobe.render.pictures.products import levels_drawn, product_picture
+from accprobe.report.products import ProductRow
+
+Row = dict[str, Any]
+
+EVIL = "<script>alert(1)</script>|`x`"
+
+
+def row(data: Row) -> ProductRow:
+    return ProductRow.model_validate_json(json.dumps(data))
+
+
+def said(data: Row) -> dict[str, str]:
+    return {line.label: line.said.text for line in products.lines(row(data))}
+
+
+@pytest.mark.parametrize(
+    ("data", "label", "words"),
+    [
+        (product_data(), "runs", "nvjet_qqtst QGMMA.64x128x32.F32.E4M3.E4M3 (torch 2.11)"),
+        (product_data(kernels=[]), "runs", "kernels not recorded (torch 2.11)"),
+        (product_data(kernels=[{"name": "k", "launches": 3}], libraries={}), "runs", "k, 3 launches"),
+        (product_data(), "every k", "counted once: 1024 of 1024"),
+        (dropped(), "every k", f"NOT counted once: {TAIL}"),
+        (product_data(), "inside", "sums of 32 products, 13 fraction bits, cut"),
+        (
+            product_data(
+                product_model(of=step(16, 23, 25)),
+                findings={"instruction": {"value": "h200:x", "bound": "exact", "note": "and 3 others"}},
+            ),
+            "inside",
+            "sums of 16 products, 23 fraction bits, aligned at 25, cut (as h200:x and 3 others)",
+        ),
+        (suggested(), "inside", "sums of ~32 products, ~13 fraction bits, ~cut"),
+        (product_data(product_model(promote=128)), "promoted", "every 128 products into f32, RNE"),
+        (product_data(), "promoted", "no"),
+        (product_data(), "split K", "no"),
+        (
+            product_data(product_model(slices=4, kept="bf16")),
+            "split K",
+            "4 slices of 256; partial sums in bf16, merged forward",
+        ),
+        (
+            product_data(findings={"split_k": {"value": 1, "bound": "undetermined", "left": [1, 4]}}),
+            "split K",
+            "no?",
+        ),
+        (
+            product_data(scale="tensor", findings={"scales": {"value": "RNE(sa·sb), applied once", "bound": "exact"}}),
+            "scales",
+            "one a tensor: RNE(sa·sb), applied once",
+        ),
+        (
+            product_data(
+                scale="128x128", findings={"scales": {"value": "sa, then sb", "bound": "undetermined", "left": ["x"]}}
+            ),
+            "scales",
+            "one a block of 128 x 128: sa, then sb?",
+        ),
+        (product_data(scale="row"), "scales", "one a row of A and one a column of B: how they are applied is not known"),
+        (product_data(product_model(out="bf16")), "result", "RNE to bf16"),
+        (product_data(), "everywhere", "all 128 outputs by the same plan"),
+        (two_regions(), "everywhere", "NO: 2 plans: 96 elements alike"),
+        (product_data(), "repeatable", "yes"),
+        (product_data(), "proven", "1,048,576 fresh outputs, 0 differ; 26 of 26 rival plans contradicted"),
+        (
+            suggested(),
+            "proven",
+            "1,048,576 fresh outputs, 0 differ; 3 of 5,000 answers have no explanation; 26 of 26 rival plans contradicted",
+        ),
+    ],
+)
+def test_line_says(data: Row, label: str, words: str) -> None:
+    assert said(data)[label] == words
+
+
+def surviving(*rivals: str) -> Row:
+    data = product_data()
+    data["regions"][0]["rivals"]["survived"] = list(rivals)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (
+            product_data(product_model(promote=128)),
+            "the error grows with 128, not with K: at this K at most 1.6e-2 of sum |a·b|",
+        ),
+        (product_data(), "the error grows with K: at this K at most 1.3e-1 of sum |a·b|"),
+        (product_data(product_model(slices=4, kept="bf16")), "the error grows with the slices, not with K: at this K at most"),
+        (surviving("product_exponent: normalised operands"), "the error grows with K"),
+        (product_data(scale="row"), "the error grows with K: at this K at most 1.3e-1 of sum |a·b| with its scales"),
+    ],
+)
+def test_error_in_words_is_a_bound(data: Row, words: str) -> None:
+    assert said(data)["in words"].startswith(words)
+    assert said(data)["in words"].endswith("(a bound; overflow and tiny numbers aside)")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        suggested(),
+        dropped(),
+        surviving("alignment_bits: 14"),
+        product_data(product_model(k=1 << 14)),
+        two_regions(),
+    ],
+    ids=["suggested", "k is dropped", "a rival is left", "as large as the sum", "regions have their own"],
+)
+def test_nothing_is_said_of_the_error_that_is_not_proved(data: Row) -> None:
+    assert "in words" not in said(data)
+
+
+def test_regions_have_a_plan_each() -> None:
+    plans = [{line.label: line.said.text for line in lines} for _, lines in products.plans(row(two_regions()))]
+    assert [plan["inside"].split(",")[0] for plan in plans] == ["sums of 32 products", "sums of 16 products"]
+    assert all("in words" in plan for plan in plans)
+    assert "inside" not in said(two_regions())
+
+
+@pytest.mark.parametrize("number", [0.0, 1.0, 0.016113, 6.1e-4, 9.99e-5, 0.3])
+def test_bound_is_never_rounded_down(number: float) -> None:
+    assert number <= float(products.rounded_up(number)) <= 1.11 * number
+
+
+def test_what_is_wrong_comes_first() -> None:
+    ordered = products.wrong_first(product_report(*OF_A).products)
+    assert [one.callable for one in ordered] == ["torch:odd", "torch:mm", "torch:addmm", "torch:bmm", "mine.py:f"]
+    assert [alarm.text for alarm in products.alarms(ordered[0])] == [f"DROPPED PRODUCTS: {TAIL}, of 1,024"]
+    twice = dropped()
+    twice["regions"][0]["findings"]["each_product_once"]["note"] = "1 counted more than once: k = 5"
+    assert next(products.alarms(row(twice))).text.startswith("DOUBLED PRODUCTS: 1 counted")
+    wrong = {"scales": {"value": "block 3 has the scales of block 2", "bound": "exact"}}
+    misplaced = row(product_data(scale="128x128", name="torch:misplaced", findings=wrong))
+    assert [alarm.text for alarm in products.alarms(misplaced)] == ["WRONG SCALES: block 3 has the scales of block 2"]
+    assert products.wrong_first([row(product_data()), misplaced])[0] is misplaced
+    page, told = report_page(product_report(*OF_A)), report_markdown(product_report(*OF_A))
+    assert page.index("DROPPED PRODUCTS") < page.index('id="products"')
+    assert told.index("DROPPED PRODUCTS") < told.index("every k")
+
+
+def test_nothing_of_a_report_is_markup() -> None:
+    evil = product_data(name=EVIL, options={EVIL: EVIL}, remarks=[EVIL], kernels=[{"name": EVIL}], libraries={EVIL: EVIL})
+    evil["regions"][0]["where"] = EVIL
+    page = report_page(product_report(evil, two_regions(name=EVIL)))
+    assert "<script>alert" not in page
+    told = report_markdown(product_report(evil))
+    assert not re.search(r"(?<!\\)<script>", re.sub(r"`[^`]*`", "", told))
+
+
+BOXES = {
+    "one chain": (product_model(), [1, 1]),
+    "promoted": (product_model(promote=128), [1, 8]),
+    "slices, promoted": (product_model(slices=2, promote=128), [1, 2, 8]),
+    "slices": (product_model(slices=4, kept="bf16"), [1, 4]),
+}
+
+
+@pytest.mark.parametrize("name", BOXES)
+def test_each_level_of_the_tree_is_drawn(name: str) -> None:
+    model, counts = BOXES[name]
+    drawn = list(levels_drawn(model))
+    assert [len(level.parts) for level in drawn] == counts
+    assert all(sum(stop - start for runs in level.parts for start, stop in runs) == model.k for level in drawn)
+    svg = ElementTree.fromstring(product_picture(model))
+    sums = model.k // counts[-1] // 32
+    assert len(svg.findall("rect")) == sum(counts) + sums
+
+
+def test_words_of_the_picture() -> None:
+    model = product_model(k=1000, promote=128)
+    words = [level.words for level in levels_drawn(model)]
+    assert words == ["result: RNE to f32", "7 of 128 products and one of 104, added forward in f32"]
+    assert "sums of 32 products of the first part, 4 of them; 13 bits, RZ" in product_picture(model)
+
+
+def test_interleaved_chain_is_drawn_where_its_products_are() -> None:
+    chains = tuple(Chain(0, 1024, tuple(range(64)), 256, first) for first in range(0, 256, 64))
+    whole = product_model()
+    model = ProductModel(whole.a, whole.b, 1024, step(), Merged(chains, "tree", addition()), whole.result)
+    *_, last = levels_drawn(model)
+    assert last.parts[1] == ((64, 128), (320, 384), (576, 640), (832, 896))
+    assert len(ElementTree.fromstring(product_picture(model)).findall("rect")) == 1 + 16 + 8
+
+
+def test_more_parts_than_can_be_seen_are_not_all_drawn() -> None:
+    model = product_model(k=1 << 16, promote=32)
+    assert len(product_picture(model)) < 20_000

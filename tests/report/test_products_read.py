@@ -1,0 +1,217 @@
+"""Products in a report: read as they were written, and refused where they contradict themselves."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from fakes import fake_report, report_data, simulated_report
+from product_rows import TAIL, dropped, product_data, product_model, product_report, suggested, two_regions
+
+from accprobe.errors import ReportError
+from accprobe.model.product import Scales
+from accprobe.report.product_words import PRODUCT_FINDINGS, miscounted, plan_words, product_record_fields
+from accprobe.report.products import ProductRow
+from accprobe.report.report import Report
+from accprobe.report.schema import schema
+
+ROWS = {
+    "one chain": product_data(),
+    "promoted": product_data(product_model(promote=128)),
+    "slices": product_data(product_model(slices=4, kept="bf16")),
+    "slices, promoted": product_data(product_model(slices=2, promote=128)),
+    "scales": product_data(product_model(scales=Scales("row")), scale="row"),
+    "dropped": dropped(),
+    "suggested": suggested(),
+    "two regions": two_regions(),
+    "nothing found": product_data(status="inferred", reason="no tree", regions=[], verification=None),
+    "options": product_data(options={"use_fast_accum": False, "x": None, "y": 1.5, "z": "w"}),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_row_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
+    before = product_report(ROWS[name])
+    before.save(tmp_path / "r.json")
+    assert Report.load(tmp_path / "r.json") == before
+    jsonschema.Draft202012Validator(schema()).validate(json.loads(before.dumps()))
+
+
+def test_products_stand_beside_instructions_and_sweeps() -> None:
+    report = product_report(product_data(), instructions=report_data()["instructions"])
+    assert Report.model_validate_json(report.dumps()) == report
+
+
+def broken(change: Callable[[dict[str, Any]], object], row: dict[str, Any] | None = None) -> str:
+    data = json.loads(json.dumps(row or product_data(product_model(promote=128))))
+    change(data)
+    return json.dumps(report_data(instructions=[], products=[data]))
+
+
+def region(data: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = data["regions"][0]
+    return found
+
+
+BROKEN = {
+    "unknown key": (lambda x: x.update(host="me"), "products.0.host: there is no such key in schema 2"),
+    "no shape": (lambda x: x.pop("k"), "products.0.k: the key is missing"),
+    "no rows": (lambda x: x.update(m=0), "products.0: m: a product has one at least"),
+    "less than none": (lambda x: x.update(n=-1), "products.0.n: input should be greater"),
+    "unknown format": (lambda x: x.update(b="f33"), "products.0: b: there is no format 'f33'"),
+    "unknown scale": (lambda x: x.update(scale="half"), "products.0.scale: input should be 'tensor'"),
+    "unknown status": (lambda x: x.update(status="ok"), "products.0.status: input should be 'confirmed'"),
+    "a list for an option": (lambda x: x.update(options={"x": [1]}), "products.0.options.x"),
+    "fresh elements differ": (
+        lambda x: x["verification"].update(wrong=2),
+        "products.0: status: 'confirmed', yet 2 fresh elements differ and 0 answers contradict the model",
+    ),
+    "answers contradict": (
+        lambda x: x["verification"].update(contradicting=1),
+        "products.0: status: 'confirmed', yet 0 fresh elements differ and 1 answers contradict the model",
+    ),
+    "nothing compared": (
+        lambda x: x["verification"].update(elements=0),
+        "products.0: status: 'confirmed', yet no fresh elements were compared",
+    ),
+    "not verified": (
+        lambda x: x.pop("verification"),
+        "products.0: status: 'confirmed', yet no fresh elements were compared",
+    ),
+    "a reason": (lambda x: x.update(reason="3 differ"), "products.0: status: 'confirmed', yet there is a reason against it: 3"),
+    "no model": (
+        lambda x: region(x).pop("model"),
+        "products.0: status: 'confirmed', yet regions.0: there is no model",
+    ),
+    "no findings": (
+        lambda x: region(x).update(findings={}),
+        "products.0: status: 'confirmed', yet regions.0: there are no findings",
+    ),
+    "suggested": (
+        lambda x: region(x)["findings"]["split_k"].update(bound="suggested"),
+        "products.0: status: 'confirmed', yet regions.0: findings.split_k is suggested",
+    ),
+    "no rivals": (
+        lambda x: region(x)["rivals"].update(tried=0),
+        "products.0: status: 'confirmed', yet regions.0: no rivals were tried",
+    ),
+    "an element more": (
+        lambda x: region(x).update(elements=127),
+        "products.0: status: 'confirmed', yet its regions have 127 of 128 elements",
+    ),
+    "model of another K": (lambda x: x.update(k=512), "products.0: regions.0.model: of 1024 e4m3 e4m3 f32, and the row of 512"),
+    "evidence": (
+        lambda x: region(x)["findings"]["split_k"].update(evidence=[["00", "00", "00", "00"]]),
+        "products.0: regions.0.findings.split_k.evidence: a product's findings have none",
+    ),
+    "model without a tree": (lambda x: region(x)["model"].pop("tree"), "products.0.regions.0.model: model.tree is missing"),
+    "a tree of nothing": (
+        lambda x: region(x)["model"]["tree"].update(merged=[]),
+        "products.0.regions.0.model: tree.merged: expected a list of parts",
+    ),
+    "a tree beyond K": (
+        lambda x: region(x)["model"]["tree"]["merged"][0].update(repeat=9),
+        "products.0.regions.0.model: tree: a chain of the products 1024 to 1152, of 1024",
+    ),
+    "a tree that is too large": (
+        lambda x: region(x)["model"]["tree"]["merged"][0].update(
+            repeat=1 << 14, of=json.loads(json.dumps(region(x)["model"]["tree"]))
+        ),
+        "products.0.regions.0.model: tree.merged[0]: more than 16384 parts",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_wrong_is_told_in_a_sentence(name: str, tmp_path: Path) -> None:
+    change, message = BROKEN[name]
+    (tmp_path / "r.json").write_text(broken(change))
+    with pytest.raises(ReportError) as error:
+        Report.load(tmp_path / "r.json")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_row_that_is_not_confirmed_may_have_what_a_confirmed_one_may_not() -> None:
+    row = product_data(status="inferred", reason="1 of 9 fresh elements differ from what the plan gives")
+    row["verification"] |= {"wrong": 1, "contradicting": 2}
+    row["regions"][0] |= {"rivals": None, "elements": 3}
+    assert product_report(row).products[0].verification is not None
+
+
+def test_product_is_there_once(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps(report_data(instructions=[], products=[product_data(), dropped()])))
+    with pytest.raises(ReportError, match=r"products: torch:mm 16x8x1024 e4m3 -> f32 is there twice"):
+        Report.load(tmp_path / "r.json")
+
+
+def test_simulated_device_confirms_no_product(tmp_path: Path) -> None:
+    data = json.loads(simulated_report().dumps()) | {"products": [product_data()]}
+    (tmp_path / "r.json").write_text(json.dumps(data))
+    with pytest.raises(ReportError, match=r"products.0.status: 'confirmed', yet the device's kind is 'simulated'"):
+        Report.load(tmp_path / "r.json")
+
+
+def test_products_of_another_run_replace_those_that_were_asked_the_same() -> None:
+    before = product_report(product_data(), product_data(name="torch:addmm"))
+    after = before.with_products(product_report(dropped(), product_data(name="numpy:matmul")))
+    assert [row.callable for row in after.products] == ["torch:mm", "torch:addmm", "numpy:matmul"]
+    assert list(miscounted(after.products[0])) == [("rows 0-15, columns 0-7", TAIL)]
+    with pytest.raises(ReportError, match="give another file"):
+        before.with_products(simulated_report())
+    assert fake_report().with_products(after).instructions == fake_report().instructions
+
+
+@pytest.mark.parametrize(
+    ("changes", "globs", "meant"),
+    [
+        ({}, "torch:mm", True),
+        ({}, "torch:*", True),
+        ({}, "torch:addmm", False),
+        ({}, "torch:mm 16x8x1024", True),
+        ({}, "torch:mm 16x8x* e4m3 f32", True),
+        ({}, "torch:mm 16x8x512", False),
+        ({}, "torch:mm bf16", False),
+        ({"options": {"fast": True}}, "*:mm fast=True", True),
+        ({"options": {"fast": True}}, "*:mm fast=False", False),
+        ({"scale": "row"}, "*:mm scale=row", True),
+    ],
+)
+def test_globs_name_products(changes: dict[str, Any], globs: str, meant: bool) -> None:
+    row = ProductRow.model_validate_json(json.dumps(product_data(**changes)))
+    assert row.matches(globs) == meant
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (product_data(), "one chain"),
+        (product_data(product_model(promote=128)), "one chain, promoted every 128"),
+        (product_data(product_model(slices=4, kept="bf16")), "4 slices of 256, partials bf16"),
+        (product_data(product_model(slices=2, promote=128)), "2 slices of 512, partials f32, promoted every 128"),
+        (suggested(model=product_model(promote=128)), "~one chain, promoted every ~128"),
+        (product_data(regions=[], status="inferred", reason="no tree"), ""),
+        (
+            product_data(findings={"split_k": {"value": 1, "bound": "undetermined"}}),
+            "one chain?",
+        ),
+        (
+            product_data(
+                findings={
+                    "slice_sizes": {"value": "600, 424", "bound": "exact"},
+                    "split_k": {"value": 2, "bound": "exact"},
+                    "merge_order": {"value": "serial", "bound": "exact"},
+                }
+            ),
+            "2 slices of 600, 424, merged serial",
+        ),
+    ],
+)
+def test_plan_in_words(row: dict[str, Any], words: str) -> None:
+    assert plan_words(ProductRow.model_validate_json(json.dumps(row)).findings) == words
+
+
+def test_requirements_know_every_finding_and_column() -> None:
+    assert set(PRODUCT_FINDINGS) < set(product_record_fields())

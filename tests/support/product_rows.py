@@ -1,0 +1,158 @@
+"""Rows of whole products made by hand: nothing was asked, the model and the findings are said to be so."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fakes import report_data
+
+from accprobe.isa.formats import FORMATS
+from accprobe.model import product_notation
+from accprobe.model.product import Merged, Node, ProductModel, Scales, addition, in_chunks
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product
+from accprobe.report.report import Report
+
+TAIL = "8 missing: k = 1016-1023"
+"""The note of a product that drops its last k."""
+
+
+def step(products: int = 32, bits: int = 13, cut: int | None = 13) -> DotModel:
+    """A fused sum of so many products and C, as QGMMA's by default."""
+    arithmetic = FloatArithmetic(FORMATS["f32"], bits, "RZ", cut)
+    return DotModel(FusedSum((Addend(), *map(Product, range(products))), arithmetic))
+
+
+def product_model(
+    k: int = 1024,
+    a: str = "e4m3",
+    out: str = "f32",
+    promote: int | None = None,
+    slices: int = 1,
+    kept: str | None = None,
+    scales: Scales | None = None,
+    of: DotModel | None = None,
+) -> ProductModel:
+    """Even slices, each a chain, promoted every so many products."""
+    sums = of or step()
+    pattern = tuple(range(sums.products))
+    size = k // slices
+    parts: list[Node] = [in_chunks(range(i, i + size), promote or size, pattern, addition()) for i in range(0, k, size)]
+    tree = parts[0] if slices == 1 else Merged(tuple(parts), "forward", addition(), FORMATS[kept] if kept else None)
+    return ProductModel(FORMATS[a], FORMATS[a], k, sums, tree, FORMATS[out], scales=scales)
+
+
+def product_data(model: ProductModel | None = None, name: str = "torch:mm", **changes: Any) -> dict[str, Any]:
+    """A confirmed row of 16 × 8 elements that has that model everywhere, as JSON values; `findings` are added to its own."""
+    model = model or product_model()
+    found = changes.pop("findings", {})
+    slices = model.tree.parts if isinstance(model.tree, Merged) and isinstance(model.tree.parts[0], Merged) else ()
+    if isinstance(model.tree, Merged) and model.tree.kept:
+        slices = model.tree.parts
+    chunks = slices[0] if slices else model.tree
+    promote = chunks.parts[0].stop if isinstance(chunks, Merged) else None  # type: ignore[union-attr]
+    arithmetic = model.step.root.arithmetic
+    assert isinstance(arithmetic, FloatArithmetic)
+    values: dict[str, Any] = {
+        "repeatable": "yes",
+        "same_everywhere": "yes",
+        "order": "chain",
+        "products_per_sum": model.step.products,
+        "effective_bits": arithmetic.result_bits,
+        "alignment_bits": arithmetic.alignment_bits,
+        "result_bits": arithmetic.result_bits,
+        "sum_rounding": "RZ",
+        "promote_every": promote,
+        **({"promotion_format": "f32", "promotion_rounding": "RNE"} if promote else {}),
+        "split_k": len(slices) or 1,
+        "result_rounding": "RNE",
+    }
+    if slices:
+        kept = model.tree.kept.name if isinstance(model.tree, Merged) and model.tree.kept else "f32"
+        sizes = ", ".join([str(model.k // len(slices))] * len(slices))
+        values |= {"slice_sizes": sizes, "partial_format": kept, "merge_order": "forward"}
+    findings = {"each_product_once": {"value": "yes", "bound": "exact", "note": f"{model.k} of {model.k}"}}
+    findings |= {key: {"value": value, "bound": "exact"} for key, value in values.items()}
+    region = {
+        "where": "rows 0-15, columns 0-7",
+        "elements": 128,
+        "findings": findings | found,
+        "model": product_notation.to_json(model),
+        "rivals": {"tried": 26},
+    }
+    return {
+        "callable": name,
+        "m": 16,
+        "n": 8,
+        "k": model.k,
+        "a": model.a.name,
+        "b": model.b.name,
+        "out": model.result.name,
+        "status": "confirmed",
+        "regions": [region],
+        "verification": {"elements": 1_048_576, "wrong": 0, "seed": 0, "kinds": {"normal": 1_048_576}, "answers": 5000},
+        "kernels": [{"name": "nvjet_qqtst", "opcodes": ["QGMMA.64x128x32.F32.E4M3.E4M3"]}],
+        "libraries": {"torch": "2.11"},
+        "calls": 99,
+        "seconds": 1.5,
+        **changes,
+    }
+
+
+def dropped(**changes: Any) -> dict[str, Any]:
+    """One that does not count its last eight k."""
+    return product_data(findings={"each_product_once": {"value": "no", "bound": "exact", "note": TAIL}}, **changes)
+
+
+def suggested(**changes: Any) -> dict[str, Any]:
+    """One of which some answers have no explanation."""
+    row = product_data(**changes) | {"status": "inferred", "reason": "3 of 5000 answers that were kept have no explanation"}
+    for name, finding in row["regions"][0]["findings"].items():
+        if name not in ("each_product_once", "repeatable", "same_everywhere"):
+            finding["bound"] = "suggested"
+    row["verification"] |= {"contradicting": 3}
+    return row
+
+
+def two_regions(**changes: Any) -> dict[str, Any]:
+    """One whose last rows are computed otherwise: sums of 16 products."""
+    row, other = product_data(**changes), product_data(product_model(of=step(16)))
+    first, second = row["regions"][0], other["regions"][0]
+    for region, where, elements in ((first, "rows 0-11, columns 0-7", 96), (second, "rows 12-15, columns 0-7", 32)):
+        region |= {"where": where, "elements": elements}
+        region["findings"]["same_everywhere"] = {"value": "no", "bound": "exact", "note": "2 plans: 96 elements alike"}
+    return row | {"regions": [first, second]}
+
+
+def product_report(*rows: dict[str, Any], **changes: Any) -> Report:
+    """A report of products alone."""
+    return Report.model_validate_json(json.dumps(report_data(**{"instructions": [], "products": list(rows), **changes})))
+
+
+OF_A = (
+    product_data(product_model(promote=128)),
+    product_data(product_model(slices=4, kept="bf16"), name="torch:addmm"),
+    two_regions(name="torch:bmm"),
+    suggested(name="mine.py:f", options={"fast": True}),
+    dropped(name="torch:odd"),
+)
+"""Five products, the last of which drops some of K."""
+
+OF_B = (
+    product_data(),
+    product_data(name="torch:addmm"),
+    product_data(name="torch:bmm"),
+    suggested(name="mine.py:f", options={"fast": True}),
+    product_data(name="new:one"),
+)
+"""What another device has instead."""
+
+REQUIRED = (
+    "torch:mm 16x8x1024: promote_every <= 128",
+    "torch:addmm: promote_every <= 128",
+    "torch:*: each_product_once == yes",
+    "torch:bmm: products_per_sum >= 32",
+    "mine.py:* fast=True: effective_bits >= 13",
+    "torch:mm bf16: effective_bits >= 13",
+)
+"""Requirements on the first: kept, without a value, broken by one, in one region, suggested, and one that nothing matches."""
