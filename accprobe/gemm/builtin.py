@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.build import install
+from accprobe.build import driver, install
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.gemm.called import Function
 from accprobe.gemm.handover import Handover, OfTorch
@@ -39,9 +39,9 @@ Make = Callable[[Spec, Options, Handover], Made]
 
 @dataclass(frozen=True)
 class Listed:
-    """One callable. formats: of the operands, the first where none is asked for; result: of D, likewise; options: with defaults.
+    """One callable. formats: of the operands, the first where none is asked for; result: of D, likewise.
 
-    needs: a package, and the line that installs it. unasked: why it is listed and cannot be asked.
+    needs: a package, and the line that installs it. options: with their defaults. unasked: why it cannot be asked.
     """
 
     name: str
@@ -61,7 +61,11 @@ class Listed:
         """Why it cannot be asked here, "" where it can."""
         package, line = self.needs
         missing = f"{package} is not installed: {line}" if importlib.util.find_spec(package) is None else ""
-        return "; ".join(filter(None, (missing, self.unasked)))
+        count, why = driver.gpus() if self.gpu_only else (1, "")
+        return "; ".join(filter(None, (missing, "" if count else f"it needs a GPU, and {why}", self.unasked)))
+
+    def takes(self, option: str) -> bool:
+        return option in self.options
 
     def check(self, spec: Spec, handover: Handover) -> None:
         """Raises AccprobeError where it takes no such operands or scales."""
@@ -72,7 +76,7 @@ class Listed:
             has = f"give --scale none or {' or '.join(self.scales)}" if self.scales else "it has none"
             raise AccprobeError(f"{self.name} takes no scales by {spec.scale}: {has}")
         if self.gpu_only and handover.device == "cpu":
-            raise AccprobeError(f"{self.name} needs a GPU: give --device cuda:0")
+            raise AccprobeError(f"{self.name} runs on a GPU alone: give --device cuda:0")
         if spec.a.name == "tf32" and handover.device == "cpu":
             raise AccprobeError("tf32 products are computed by GPUs alone: give --device cuda:0, or --dtype f32")
 
@@ -121,7 +125,7 @@ def _scaled_mm(spec: Spec, options: Options, handover: Handover) -> Made:
     import torch
 
     one = torch.ones((), dtype=torch.float32, device=handover.device)
-    out, fast = _type(handover, spec.out), options["use_fast_accum"]
+    out, fast = _type(handover, spec.out), bool(options["use_fast_accum"])
 
     def scaled(a: Any, b: Any, scale_a: Any = one, scale_b: Any = one) -> Any:
         if spec.scale in ("1x128", "128x128"):
@@ -160,18 +164,12 @@ def _triton_dot(spec: Spec, options: Options, handover: Handover) -> Made:
     from accprobe.sweep.configurations import DTYPES, check_problem, configurations
 
     name = next(dtype.name for dtype in DTYPES.values() if dtype.format is spec.a)
-    block_k, warps, promoted, chained = (options[x] for x in ("block_k", "num_warps", "promote_every", "chained"))
-    assert isinstance(block_k, int)
-    assert isinstance(warps, int)
+    promoted = options["promote_every"]
     if promoted is not None and type(promoted) is not int:
         raise AccprobeError(f"option promote_every of triton:dot is a whole number, or None, not {promoted}")
-    sizes = {}
-    for size in ("block_m", "block_n"):
-        value = options[size]
-        assert isinstance(value, int)
-        sizes[size] = value
-    (found,) = configurations([name], [block_k], [warps], **sizes, promote_every=promoted)
-    config = replace(found, chained=bool(chained))
+    block_k, warps, block_m, block_n = (_whole(options[name]) for name in ("block_k", "num_warps", "block_m", "block_n"))
+    (found,) = configurations([name], [block_k], [warps], block_m, block_n, promoted)
+    config = replace(found, chained=bool(options["chained"]))
     check_problem([config], spec.m, spec.n, spec.k)
     target = architectures.from_compute_capability(*torch.cuda.get_device_capability(handover.device)).target
     (compiled,) = compile_configurations([config], target)
@@ -186,6 +184,11 @@ def _triton_dot(spec: Spec, options: Options, handover: Handover) -> Made:
         return d
 
     return Made(launched, compiled.lowering, KERNEL)
+
+
+def _whole(value: Value) -> int:
+    assert isinstance(value, int)
+    return value
 
 
 def _f32_or_s32(a: Format) -> Format:

@@ -6,8 +6,8 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,13 @@ class Own:
     file: str
     arrays: str
 
+    def takes(self, option: str) -> bool:
+        """As a keyword argument."""
+        try:
+            return option in inspect.signature(self.function).parameters
+        except (TypeError, ValueError):  # of functions that are not written in Python
+            return False
+
 
 @dataclass(frozen=True)
 class Asking:
@@ -44,13 +51,17 @@ class Asking:
     out: Format | None = None
     scale: ScaleOf | None = None
 
+    def completed(self, spec: Spec) -> Asking:
+        """With the formats of another, where none is asked for."""
+        return replace(self, a=self.a or spec.a, b=self.b or spec.b, out=self.out or spec.out)
+
 
 @dataclass(frozen=True)
 class Opened:
     """A callable that is ready, and the options that it is called with."""
 
     called: Called
-    options: dict[str, Value]
+    options: Mapping[str, Value]
     made: Made
 
 
@@ -101,7 +112,7 @@ def open_callable(
 
 def _opened_own(own: Own, asking: Asking, options: dict[str, Value], handover: Handover) -> Opened:
     """Options are its keyword arguments; torch's flags, where it has no such argument."""
-    flags = {option: options[option] for option in FLAGS if option in options and not _takes(own.function, option)}
+    flags = {option: options[option] for option in FLAGS if option in options and not own.takes(option)}
     if flags and handover.arrays != "torch":
         raise AccprobeError(f"option {next(iter(flags))} is torch's, and {own.name} is given arrays of {handover.arrays}")
     keywords = {option: value for option, value in options.items() if option not in flags}
@@ -120,24 +131,17 @@ def _opened_own(own: Own, asking: Asking, options: dict[str, Value], handover: H
     return Opened(called, options, made)
 
 
-def _takes(function: Callable[..., Any], option: str) -> bool:
-    try:
-        return option in inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False
-
-
 def _check_arguments(own: Own, arrays: int, keywords: dict[str, Value]) -> None:
     try:
         signature = inspect.signature(own.function)
-    except (TypeError, ValueError):  # of functions that are not written in Python
+    except (TypeError, ValueError):
         return
     given = ", ".join(("a", "b", "scale_a", "scale_b")[:arrays])
     parameters = signature.parameters
     free = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for option in keywords:
         if not free and option not in parameters:
-            rest = [each for each in list(parameters)[arrays:]]
+            rest = list(parameters)[arrays:]
             raise UnknownName(f"{own.name} has no option '{option}'; {nearest(option, rest) if rest else 'it has none'}")
     try:
         signature.bind(*[None] * arrays, **keywords)
@@ -180,7 +184,7 @@ def _findable(folder: Path) -> None:
 
 
 def _arrays_of(module: Any) -> str:
-    """The library that a module names first among those whose arrays there are; torch, where it names none and that is there."""
+    """The first library of arrays that a module names; where it names none, torch if that is there, else numpy."""
     named = {getattr(what, "__name__", "").partition(".")[0] for what in vars(module).values() if inspect.ismodule(what)}
     own = getattr(module, "__name__", "").partition(".")[0]
     order = [own, *(each for each in ("torch", "cupy", "jax", "numpy") if each in named)]

@@ -74,7 +74,9 @@ def open_handover(arrays: str, device: str | None = None) -> Handover:
         if device not in (None, "cpu"):
             raise AccprobeError(f"numpy has no arrays on {device}: give --device cpu, or other --arrays")
         return OfNumpy()
-    return {"torch": OfTorch, "cupy": OfCupy, "jax": OfJax}[arrays](device)
+    if arrays == "torch":
+        return OfTorch(device)
+    return OfCupy(device) if arrays == "cupy" else OfJax(device)
 
 
 class OfNumpy:
@@ -141,7 +143,7 @@ class OfTorch:
 
     def scale(self, role: str, values: Singles) -> Any:
         kept = self._buffer(role, values.shape, "float32")
-        kept.copy_(self._torch.from_numpy(np.require(values, np.float32, "CW")))
+        kept.copy_(self._torch.from_numpy(np.require(values, np.float32, ("C", "W"))))
         return kept
 
     def _buffer(self, role: str, shape: tuple[int, ...], type_: str) -> Any:
