@@ -109,8 +109,10 @@ def gemm_command(
                     save(run.add(row))
         except (KeyboardInterrupt, AccprobeError) as e:
             stopped = e
-    if run.rows and (stopped is None or output is None):
-        _print(run, form)
+    if run.report is not None and run.rows and (stopped is None or output is None):
+        _print(run, run.report, form)
+    for sentence in run.unseen:
+        tell(sentence)
     if isinstance(stopped, KeyboardInterrupt):
         _end_interrupted(run, output)
     if stopped is not None:
@@ -131,7 +133,9 @@ class _Question:
 
 @dataclass
 class _Run:
-    """What was found so far. first: what was asked first, whose formats the others have too; said: of rows together."""
+    """What was found so far. first: what was asked first, whose formats the others have too; said: of rows together;
+    unseen: why kernels or opcodes are not told.
+    """
 
     elements: int
     seed: int
@@ -142,6 +146,7 @@ class _Run:
     first: Spec | None = None
     rows: list[ProductRow] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    unseen: dict[str, None] = field(default_factory=dict)
     unlike: bool = False
     sweeping: bool = False
     started: float = field(default_factory=time.perf_counter)
@@ -153,11 +158,12 @@ class _Run:
 
     def add(self, row: ProductRow) -> Report:
         """The report with one row more."""
-        from accprobe.gemm.versus import same, verdict
+        from accprobe.gemm.versus import verdict
 
         if self.rows and not self.sweeping:
-            self.said.append(verdict(self.rows[0], row))
-            self.unlike |= not same(self.rows[0], row)
+            found = verdict(self.rows[0], row)
+            self.said.append(found.sentence)
+            self.unlike |= not found.same
         self.rows.append(row)
         assert self.report is not None
         seconds = round(time.perf_counter() - self.started, 3)
@@ -199,9 +205,10 @@ class _Run:
         )
         seconds = round(time.perf_counter() - started, 3)
         seen = witness(called, opened.made, arguments(opened, question.options) if self.ncu else None)
+        self.unseen |= dict.fromkeys(seen.why_not)
         versions = library_versions(called.handover)
         found = row(outcome, question.callable, opened.options, seen.kernels, versions, seconds)
-        return found.model_copy(update={"remarks": (*remarks(found), *seen.why_not)})
+        return found.model_copy(update={"remarks": remarks(found)})
 
     def swept(self, question: _Question, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
         """A row for each class of M, asked about the largest of it."""
@@ -221,7 +228,8 @@ class _Run:
         self.unlike |= len(found) > 1
         for each in found:
             row = self.asked(at(max(each.ms)), show)
-            yield row.model_copy(update={"remarks": (*row.remarks, str(each))})
+            apart = (str(each),) if len(found) > 1 else ()
+            yield row.model_copy(update={"remarks": (*row.remarks, *apart)})
 
 
 def _questions(
@@ -294,49 +302,29 @@ def _list() -> None:
     click.echo("FILE.py:FUNCTION, package.module:FUNCTION\ta function of yours: d = f(a, b), or f(a, b, scale_a, scale_b)")
 
 
-def _print(run: _Run, form: str) -> None:
-    if run.report is None:
-        return
+def _print(run: _Run, report: Report, form: str) -> None:
     if form != "terminal":
-        write(_text(run.report, form))
+        write(_text(report, form))
         return
-    for text in _terminal(run.rows):
-        click.echo(text)
-    for sentence in run.said:
-        click.echo(sentence)
+    from accprobe.render.terminal.console import console
+    from accprobe.render.terminal.products import product_table
+
+    out = console()
+    out.print(product_table(run.rows, out.width))
+    if run.said:
+        out.print("", *run.said, sep="\n", markup=False, highlight=False)
 
 
 def _text(report: Report, form: str) -> str:
     if form == "json":
         return report.dumps()
     if form == "markdown":
-        from accprobe.render.markdown import markdown
+        from accprobe.render.markdown import rows_markdown
 
-        return markdown(report)
-    from accprobe.render.html import html
+        return rows_markdown(report)
+    from accprobe.render.html import report_page
 
-    return html(report)
-
-
-def _terminal(rows: Sequence[ProductRow]) -> Iterator[str]:
-    """Each row's findings, one a line."""
-    for row in rows:
-        yield f"{row.title}\n"
-        yield from (f"  {name:18}  {value}" for name, value in _lines(row))
-        yield ""
-
-
-def _lines(row: ProductRow) -> Iterator[tuple[str, str]]:
-    yield "status", f"{row.status}{f': {row.reason}' if row.reason else ''}"
-    for name, finding in row.findings.items():
-        value = "none" if finding.value is None else str(finding.value)
-        yield name, f"{value}{f' ({finding.note})' if finding.note else ''}"
-    if done := row.verification:
-        yield "proven", f"{done.elements:,} fresh elements, {done.wrong:,} differ"
-    for kernel in row.kernels:
-        yield "runs", " ".join((kernel.name, *kernel.opcodes))
-    yield "libraries", ", ".join(f"{name} {version}" for name, version in row.libraries.items())
-    yield from (("remark", remark) for remark in row.remarks)
+    return report_page(report)
 
 
 def _end_interrupted(run: _Run, output: Path | None) -> None:

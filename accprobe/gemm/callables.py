@@ -80,13 +80,13 @@ def find_callable(name: str) -> Listed | Own:
     function: Any = module
     for part in right.split("."):
         if not hasattr(function, part):
-            known = [f"{left}:{each}" for each, what in vars(module).items() if inspect.isfunction(what) and each[0] != "_"]
-            listed_too = [each for each in LISTED if each.startswith(f"{left}:")]
-            candidates = listed_too or known
-            raise UnknownName(f"{left} has no '{right}'; {nearest(name, candidates) if candidates else 'it has no function'}")
+            listed = [each.partition(":")[2] for each in LISTED if each.startswith(f"{left}:")]
+            known = listed or [each for each, what in vars(module).items() if inspect.isfunction(what) and each[0] != "_"]
+            near = nearest(right, known, prefix=f"{left}:") if known else "it has no function"
+            raise UnknownName(f"{left} has no '{right}'; {near}")
         function = getattr(function, part)
     if not callable(function):
-        raise AccprobeError(f"{name} is a {type(function).__name__}, and cannot be called")
+        raise AccprobeError(f"{name} is no function: its type is {type(function).__name__}")
     return Own(name, function, getattr(module, "__file__", None) or "", _arrays_of(module))
 
 
@@ -113,6 +113,7 @@ def open_callable(
 def _opened_own(own: Own, asking: Asking, options: dict[str, Value], handover: Handover) -> Opened:
     """Options are its keyword arguments; torch's flags, where it has no such argument."""
     flags = {option: options[option] for option in FLAGS if option in options and not own.takes(option)}
+    with_defaults(flags, dict.fromkeys(FLAGS), own.name)
     if flags and handover.arrays != "torch":
         raise AccprobeError(f"option {next(iter(flags))} is torch's, and {own.name} is given arrays of {handover.arrays}")
     keywords = {option: value for option, value in options.items() if option not in flags}

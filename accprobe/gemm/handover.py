@@ -89,7 +89,7 @@ class OfNumpy:
 
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
         kept = self._kept.get(role)
-        if kept is None or kept.shape != patterns.shape:
+        if kept is None or (kept.shape, kept.dtype) != (patterns.shape, patterns.dtype):
             kept = self._kept[role] = np.empty(patterns.shape, patterns.dtype, order="F" if by_columns else "C")
         kept[:] = patterns
         return kept.view(_numpy_type(fmt))
@@ -206,7 +206,7 @@ class OfCupy:
         if kind.kind not in "fiu":
             raise AccprobeError(f"cupy has no numbers of format {fmt}: give --arrays torch")
         kept = self._kept.get(role)
-        if kept is None or kept.shape != patterns.shape:
+        if kept is None or (kept.shape, kept.dtype) != (patterns.shape, patterns.dtype):
             kept = self._kept[role] = self._cupy.empty(patterns.shape, patterns.dtype)
         kept.set(np.ascontiguousarray(patterns))
         return kept.view(kind)

@@ -52,7 +52,7 @@ def with_defaults(given: Mapping[str, Value], defaults: Mapping[str, Value], who
     for name, value in given.items():
         if name not in defaults:
             raise UnknownName(f"{whose} has no option '{name}'; {_nearest(name, defaults)}")
-        usual = defaults[name]
+        usual = True if name in FLAGS else defaults[name]
         if usual is not None and type(value) is not type(usual):
             kind = {bool: "True or False", int: "a whole number", str: "a word"}[type(usual)]
             raise AccprobeError(f"option {name} of {whose} is {kind}, not {value}")

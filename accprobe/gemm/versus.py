@@ -2,82 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from accprobe.compare.products import REGIONS, STATUS, product_pair
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import BlackBox
 from accprobe.gemm.fresh import drawn
 from accprobe.gemm.spec import Spec
-from accprobe.infer.findings import Finding
 from accprobe.isa.formats import Bits
+from accprobe.report.product_words import PRODUCT_FINDINGS
 from accprobe.report.products import ProductRow
 
-TOLD = {
-    "each_product_once": "whether every product counts once",
-    "repeatable": "whether results repeat",
-    "same_everywhere": "whether all outputs have one plan",
-    "products_per_sum": "products of a sum",
-    "effective_bits": "bits of a sum",
-    "sum_rounding": "rounding of a sum",
-    "promote_every": "promotion",
-    "split_k": "split K",
-    "partial_format": "format of partial sums",
-    "merge_order": "order of the merge",
-    "scales": "scales",
-    "result_rounding": "rounding of the result",
-    "order": "order",
-}
-"""Findings that are compared, and what they are in words."""
+DERIVED = ("order", "instruction")
+"""Findings that follow from others: they are told where nothing else differs."""
 
 KINDS = ("normal", "wide", "cancelling", "one sign")
 DRAWS = 12
 """Products whose first row is compared."""
 
 
-def differences(one: ProductRow, other: ProductRow) -> Iterator[str]:
-    """ "promotion: 128 -> none", for each finding that is not the same."""
-    for name, words in TOLD.items():
-        first, second = (_value(row.findings.get(name)) for row in (one, other))
-        if first != second and not (name == "order" and _of_other_k(one, other)):
-            yield f"{words}: {first} -> {second}"
-    if one.status != other.status:
-        yield f"status: {one.status} -> {other.status}"
+@dataclass(frozen=True)
+class Verdict:
+    """same: whether nothing differs; sentence: what does, or that nothing does."""
+
+    same: bool
+    sentence: str
 
 
-def verdict(one: ProductRow, other: ProductRow) -> str:
-    """One sentence: what changed from the one to the other, or nothing."""
-    found = list(differences(one, other))
+def verdict(one: ProductRow, other: ProductRow) -> Verdict:
+    """ "use_fast_accum False -> True changed promote every: 128 -> none", or "… changed nothing"."""
     what = _what(one, other)
-    if found:
-        return f"{what} changed {'; '.join(found)}"
+    of_shape = {"slice_sizes", "order"} if one.k != other.k else set()
+    fields = [name for name in PRODUCT_FINDINGS if name not in of_shape]
+    pair = product_pair(one, other, [*fields, STATUS, *([REGIONS] if one.shape == other.shape else [])])
+    for kind, verb in (("changed", "changed"), ("undecided", "may have changed")):
+        found = [each for each in pair.differences if each.verdict == kind]
+        if found:
+            first = [each for each in found if each.field not in DERIVED] or found
+            told = (f"{each.title}: {each.a} -> {each.b}" for each in first)
+            return Verdict(False, f"{what} {verb} {'; '.join(told)}")
     models = [[region.model for region in row.regions] for row in (one, other)]
-    if not _of_other_k(one, other) and models[0] != models[1]:
-        return f"{what} changed the plan, in no finding that has a name"
-    return f"{what} changed nothing"
-
-
-def same(one: ProductRow, other: ProductRow) -> bool:
-    return verdict(one, other).endswith("changed nothing")
-
-
-def _value(finding: Finding | None) -> str:
-    return "none" if finding is None or finding.value is None else str(finding.value)
-
-
-def _of_other_k(one: ProductRow, other: ProductRow) -> bool:
-    return one.k != other.k
+    if one.k == other.k and models[0] != models[1]:
+        return Verdict(False, f"{what} changed the plan, in no finding that has a name")
+    return Verdict(True, f"{what} changed nothing")
 
 
 def _what(one: ProductRow, other: ProductRow) -> str:
     """In what they were asked differently."""
-    told = [f"{one.callable} -> {other.callable}"] if one.callable != other.callable else []
-    if one.callable == other.callable:
+    if one.callable != other.callable:
+        told = [f"{one.callable} -> {other.callable}"]
+    else:
         names = dict.fromkeys([*one.options, *other.options])
         pairs = ((name, one.options.get(name), other.options.get(name)) for name in names)
-        told += [f"{name} {first} -> {second}" for name, first, second in pairs if first != second]
+        told = [f"{name} {first} -> {second}" for name, first, second in pairs if first != second]
     told += [f"shape {one.shape} -> {other.shape}"] if one.shape != other.shape else []
     return ", ".join(told) or "asking again"
 
