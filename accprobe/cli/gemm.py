@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NOT_SO = 1
 INTERRUPTED = 130
-SCALES = ("none", "tensor", "row", "1x128", "128x128")
+SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 
 
 @click.command("gemm")
@@ -32,7 +32,7 @@ SCALES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option("--shape", "shapes", multiple=True, metavar="MxNxK", help="May be given again.  [default: 256x256x1024]")
 @click.option("--dtype", metavar="NAME[:NAME]", help="Format of A, and of B if another.  [default: CALLABLE's]")
 @click.option("--out", metavar="NAME", help="Format of D.  [default: CALLABLE's]")
-@click.option("--scale", type=click.Choice(SCALES), default="none", show_default=True, help="What has a scale.")
+@click.option("--scale", type=click.Choice(SCALE_NAMES), default="none", show_default=True, help="What has a scale.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Of CALLABLE, or a flag of torch's.")
 @click.option("--versus", metavar="CALLABLE", help="Another one, asked the same.")
 @click.option("--sweep", metavar="m=N,N,…", help="Which M give the same bits for the same row of A.")
@@ -78,7 +78,7 @@ def gemm_command(
 
     Several shapes, values of options, or --versus: each is a row, and what differs is said.
 
-    Needs: what CALLABLE needs; nothing for numpy:matmul.
+    Needs: extra cuda13 or cuda12 for torch, triton and cupy on a GPU; nothing for what numpy computes.
 
     Exit status: 0 every row is confirmed, and nothing is wrong with the results; 1 some is not, a product is dropped or counted
     twice, two rows differ, or with --sweep the same row has other bits; 2 it could not be asked; 130 interrupted.
@@ -158,10 +158,10 @@ class _Run:
 
     def add(self, row: ProductRow) -> Report:
         """The report with one row more."""
-        from accprobe.gemm.versus import verdict
+        from accprobe.gemm.versus import versus
 
         if self.rows and not self.sweeping:
-            found = verdict(self.rows[0], row)
+            found = versus(self.rows[0], row)
             self.said.append(found.sentence)
             self.unlike |= not found.same
         self.rows.append(row)
@@ -195,7 +195,7 @@ class _Run:
         from accprobe.gemm.characterise import characterise
         from accprobe.gemm.machine import library_versions
         from accprobe.gemm.row import row
-        from accprobe.gemm.witness import remarks, witness
+        from accprobe.gemm.witness import contradictions, kernels_of
 
         opened = self.opened(question)
         called, started = opened.called, time.perf_counter()
@@ -204,15 +204,15 @@ class _Run:
             called, self.elements, self.seed, tell=lambda name, part: show(int(100 * part), 100, f"{title}: {name}")
         )
         seconds = round(time.perf_counter() - started, 3)
-        seen = witness(called, opened.made, arguments(opened, question.options) if self.ncu else None)
+        seen = kernels_of(called, opened.made, arguments(opened, question.options) if self.ncu else None)
         self.unseen |= dict.fromkeys(seen.why_not)
         versions = library_versions(called.handover)
         found = row(outcome, question.callable, opened.options, seen.kernels, versions, seconds)
-        return found.model_copy(update={"remarks": remarks(found)})
+        return found.model_copy(update={"remarks": contradictions(found)})
 
     def swept(self, question: _Question, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
         """A row for each class of M, asked about the largest of it."""
-        from accprobe.gemm.versus import classes
+        from accprobe.gemm.versus import same_rows
 
         def at(m: int) -> _Question:
             shape = (m, *question.asking.shape[1:])
@@ -223,7 +223,7 @@ class _Run:
             return self.opened(at(m)).called
 
         self.sweeping = True
-        found = classes(box, ms, self.seed)
+        found = same_rows(box, ms, self.seed)
         self.said += [str(each) for each in found]
         self.unlike |= len(found) > 1
         for each in found:

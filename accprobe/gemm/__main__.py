@@ -30,11 +30,11 @@ def opened_again(words: list[str]) -> Opened:
     return open_callable(name, asking, json.loads(options), device, arrays)
 
 
-def launch(words: list[str]) -> None:
+def call_once(words: list[str]) -> None:
     """Calls it once, with ones."""
     called = opened_again(words).called
     called.product(*of_ones(called.spec))
 
 
 if __name__ == "__main__":
-    launch(sys.argv[1:])
+    call_once(sys.argv[1:])

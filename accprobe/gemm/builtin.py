@@ -14,27 +14,27 @@ import numpy as np
 
 from accprobe.build import driver, install
 from accprobe.errors import AccprobeError, ToolMissing
-from accprobe.gemm.called import Function
+from accprobe.gemm.called import Multiply
 from accprobe.gemm.handover import Handover, OfTorch
-from accprobe.gemm.options import FLAGS, Value, under_flags
+from accprobe.gemm.options import FLAGS, OptionValue, under_flags
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ScaleOf
 from accprobe.sass.lowering import Lowering
 
-Options = Mapping[str, Value]
+Options = Mapping[str, OptionValue]
 
 
 @dataclass(frozen=True)
-class Made:
+class Ready:
     """A function that is ready to be called. lowering: of its kernel, where it is ours."""
 
-    function: Function
+    function: Multiply
     lowering: Lowering | None = None
     kernel: str = ""
 
 
-Make = Callable[[Spec, Options, Handover], Made]
+Make = Callable[[Spec, Options, Handover], Ready]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Listed:
     make: Make | None = None
     result: Callable[[Format], Format] = lambda a: a
     scales: tuple[ScaleOf, ...] = ()
-    options: Mapping[str, Value] = field(default_factory=dict)
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
     arrays: str = "torch"
     gpu_only: bool = False
     by_columns: bool = False
@@ -81,7 +81,7 @@ class Listed:
             raise AccprobeError("tf32 products are computed by GPUs alone: give --device cuda:0, or --dtype f32")
 
 
-def _flags(spec: Spec, options: Options) -> dict[str, Value]:
+def _flags(spec: Spec, options: Options) -> dict[str, OptionValue]:
     """torch's flags that were given; f32 operands are multiplied as tf32 only where that is asked for."""
     given = {name: options[name] for name in FLAGS if options.get(name) is not None}
     if spec.a.name in ("f32", "tf32"):
@@ -95,29 +95,33 @@ def _type(handover: Handover, fmt: Format) -> Any:
 
 
 def _result_argument(spec: Spec, handover: Handover) -> dict[str, Any]:
-    """`out_dtype`, where it is not the operands' own."""
+    """`out_dtype`, where it is not the operands' own; torch has that on GPUs alone. Raises AccprobeError."""
     wanted = _type(handover, spec.out)
-    return {} if wanted == _type(handover, spec.a) else {"out_dtype": wanted}
+    if wanted == _type(handover, spec.a):
+        return {}
+    if handover.device == "cpu":
+        raise AccprobeError(f"on the CPU torch gives products of {spec.a} as {spec.a} alone: give --out {spec.a}")
+    return {"out_dtype": wanted}
 
 
-def _mm(spec: Spec, options: Options, handover: Handover) -> Made:
+def _mm(spec: Spec, options: Options, handover: Handover) -> Ready:
     import torch
 
     argument = _result_argument(spec, handover)
-    return Made(under_flags(lambda a, b: torch.mm(a, b, **argument), _flags(spec, options)))
+    return Ready(under_flags(lambda a, b: torch.mm(a, b, **argument), _flags(spec, options)))
 
 
-def _addmm(spec: Spec, options: Options, handover: Handover) -> Made:
+def _addmm(spec: Spec, options: Options, handover: Handover) -> Ready:
     """C is -0, which changes no sum: a row of it, as a layer's bias, or a whole matrix."""
     import torch
 
     shape = (spec.n,) if options["bias"] == "row" else (spec.m, spec.n)
     c = torch.full(shape, -0.0, dtype=_type(handover, spec.out), device=handover.device)
     argument = _result_argument(spec, handover)
-    return Made(under_flags(lambda a, b: torch.addmm(c, a, b, **argument), _flags(spec, options)))
+    return Ready(under_flags(lambda a, b: torch.addmm(c, a, b, **argument), _flags(spec, options)))
 
 
-def _scaled_mm(spec: Spec, options: Options, handover: Handover) -> Made:
+def _scaled_mm(spec: Spec, options: Options, handover: Handover) -> Ready:
     """A scale for each block lies as cuBLASLt has it: by columns, a column of blocks of B padded to 4 of them.
 
     Sources: ATen/native/cuda/Blas.cpp of torch 2.11 (what is checked); cuBLAS, "1D and 2D block scaling for FP8 data types".
@@ -134,7 +138,7 @@ def _scaled_mm(spec: Spec, options: Options, handover: Handover) -> Made:
             scale_b = _padded(scale_b)
         return torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=out, use_fast_accum=fast)
 
-    return Made(under_flags(scaled, {}))
+    return Ready(under_flags(scaled, {}))
 
 
 def _padded(scales: Any) -> Any:
@@ -145,17 +149,17 @@ def _padded(scales: Any) -> Any:
     return place[:, :blocks].t()
 
 
-def _int_mm(spec: Spec, options: Options, handover: Handover) -> Made:
+def _int_mm(spec: Spec, options: Options, handover: Handover) -> Ready:
     import torch
 
-    return Made(under_flags(torch._int_mm, {}))
+    return Ready(under_flags(torch._int_mm, {}))
 
 
-def _numpy_matmul(spec: Spec, options: Options, handover: Handover) -> Made:
-    return Made(np.matmul)
+def _numpy_matmul(spec: Spec, options: Options, handover: Handover) -> Ready:
+    return Ready(np.matmul)
 
 
-def _triton_dot(spec: Spec, options: Options, handover: Handover) -> Made:
+def _triton_dot(spec: Spec, options: Options, handover: Handover) -> Ready:
     """accprobe's own kernel: `tl.dot` in steps of block_k, its accumulator the addend of the next."""
     import torch
 
@@ -183,10 +187,10 @@ def _triton_dot(spec: Spec, options: Options, handover: Handover) -> Made:
             compiled.kernel[grid](a, b.t(), d, spec.n, spec.k, -1, *compiled.arguments)
         return d
 
-    return Made(launched, compiled.lowering, KERNEL)
+    return Ready(launched, compiled.lowering, KERNEL)
 
 
-def _whole(value: Value) -> int:
+def _whole(value: OptionValue) -> int:
     assert isinstance(value, int)
     return value
 
@@ -199,10 +203,10 @@ def _own(a: Format) -> Format:
     return FORMATS["f32"] if a.name == "tf32" else a
 
 
-_NO_FLAGS: dict[str, Value] = dict.fromkeys(FLAGS)
+_NO_FLAGS: dict[str, OptionValue] = dict.fromkeys(FLAGS)
 _TORCH = ("torch", f"{install.GPU_STACK}, or pip install torch")
 _TORCH_FLOATS = ("bf16", "f16", "f32", "tf32", "f64")
-_TRITON_OPTIONS: dict[str, Value] = {
+_TRITON_OPTIONS: dict[str, OptionValue] = {
     "block_k": 64,
     "num_warps": 4,
     "promote_every": None,

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.gemm.builtin import LISTED, Listed, Made, Options, require
+from accprobe.gemm.builtin import LISTED, Listed, Options, Ready, require
 from accprobe.gemm.called import Called, described
 from accprobe.gemm.handover import ARRAYS, Handover, open_handover
-from accprobe.gemm.options import FLAGS, Value, under_flags, with_defaults
+from accprobe.gemm.options import FLAGS, OptionValue, under_flags, with_defaults
 from accprobe.gemm.spec import Spec, usual_result
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ScaleOf
@@ -61,8 +61,8 @@ class Opened:
     """A callable that is ready, and the options that it is called with."""
 
     called: Called
-    options: Mapping[str, Value]
-    made: Made
+    options: Mapping[str, OptionValue]
+    made: Ready
 
 
 def find_callable(name: str) -> Listed | Own:
@@ -80,8 +80,8 @@ def find_callable(name: str) -> Listed | Own:
     function: Any = module
     for part in right.split("."):
         if not hasattr(function, part):
-            listed = [each.partition(":")[2] for each in LISTED if each.startswith(f"{left}:")]
-            known = listed or [each for each, what in vars(module).items() if inspect.isfunction(what) and each[0] != "_"]
+            names = [each.partition(":")[2] for each in LISTED if each.startswith(f"{left}:")]
+            known = names or [each for each, what in vars(module).items() if inspect.isfunction(what) and each[0] != "_"]
             near = nearest(right, known, prefix=f"{left}:") if known else "it has no function"
             raise UnknownName(f"{left} has no '{right}'; {near}")
         function = getattr(function, part)
@@ -110,7 +110,7 @@ def open_callable(
     return Opened(Called(spec, made.function, handover, name, found.by_columns), told, made)
 
 
-def _opened_own(own: Own, asking: Asking, options: dict[str, Value], handover: Handover) -> Opened:
+def _opened_own(own: Own, asking: Asking, options: dict[str, OptionValue], handover: Handover) -> Opened:
     """Options are its keyword arguments; torch's flags, where it has no such argument."""
     flags = {option: options[option] for option in FLAGS if option in options and not own.takes(option)}
     with_defaults(flags, dict.fromkeys(FLAGS), own.name)
@@ -122,7 +122,7 @@ def _opened_own(own: Own, asking: Asking, options: dict[str, Value], handover: H
     def function(*given: Any) -> Any:
         return own.function(*given, **keywords)
 
-    made = Made(under_flags(function, flags) if handover.arrays == "torch" else function)
+    made = Ready(under_flags(function, flags) if handover.arrays == "torch" else function)
     a = asking.a or FORMATS["f32"]
     spec = Spec(*asking.shape, a, asking.b or a, asking.out or usual_result(a), asking.scale)
     called = Called(spec, made.function, handover, own.name, file=own.file)
@@ -132,7 +132,7 @@ def _opened_own(own: Own, asking: Asking, options: dict[str, Value], handover: H
     return Opened(called, options, made)
 
 
-def _check_arguments(own: Own, arrays: int, keywords: dict[str, Value]) -> None:
+def _check_arguments(own: Own, arrays: int, keywords: dict[str, OptionValue]) -> None:
     try:
         signature = inspect.signature(own.function)
     except (TypeError, ValueError):

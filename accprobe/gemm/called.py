@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,10 @@ from accprobe.gemm.handover import Handover, Received
 from accprobe.gemm.spec import BLOCK, Spec
 from accprobe.isa.formats import Bits, Format
 
-Function = Callable[..., Any]
+MOST_SAID = 400
+"""Characters of somebody else's error: torch names every back end that it was built with."""
+
+Multiply = Callable[..., Any]
 """f(a, b) -> d, or f(a, b, scale_a, scale_b) -> d, of a library's arrays."""
 
 
@@ -26,7 +30,7 @@ class Called:
     """
 
     def __init__(
-        self, spec: Spec, function: Function, handover: Handover, name: str, by_columns: bool = False, file: str = ""
+        self, spec: Spec, function: Multiply, handover: Handover, name: str, by_columns: bool = False, file: str = ""
     ) -> None:
         self.spec, self.name, self.handover = spec, name, handover
         self._function, self._by_columns, self._file = function, by_columns, file
@@ -114,7 +118,7 @@ def ones(spec: Spec) -> ScaleWords:
 
 def described(error: BaseException, file: str) -> str:
     """ "ValueError: what it says (model.py, line 7)": the last line of that file, where it has one."""
-    said = " ".join(str(error).split())
+    said = shorten(str(error), MOST_SAID, placeholder=" …")
     told = f"{type(error).__name__}: {said}" if said else type(error).__name__
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if file and frame.filename == file]
     return f"{told} ({file}, line {lines[-1]})" if lines else told

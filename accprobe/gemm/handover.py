@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from accprobe.build import install
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
+from accprobe.evaluate.product import Singles
 from accprobe.isa.formats import FORMATS, Bits, Format
-
-Singles = NDArray[np.float32]
 
 ARRAYS = ("torch", "numpy", "cupy", "jax")
 

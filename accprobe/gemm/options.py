@@ -9,7 +9,7 @@ from typing import Any
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
 
-Value = bool | int | float | str | None
+OptionValue = bool | int | float | str | None
 
 FLAGS = (
     "allow_fp16_reduced_precision_reduction",
@@ -19,12 +19,12 @@ FLAGS = (
 )
 """Of `torch.backends.cuda.matmul`: what torch lets cuBLAS do."""
 
-_WORDS: dict[str, Value] = {"True": True, "true": True, "False": False, "false": False, "None": None, "none": None}
+_WORDS: dict[str, OptionValue] = {"True": True, "true": True, "False": False, "false": False, "None": None, "none": None}
 
 
-def parse_options(texts: Iterable[str]) -> list[dict[str, Value]]:
+def parse_options(texts: Iterable[str]) -> list[dict[str, OptionValue]]:
     """Every combination of the values of "NAME=VALUE,VALUE" each. Raises AccprobeError."""
-    several: dict[str, list[Value]] = {}
+    several: dict[str, list[OptionValue]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
         if not (name.isidentifier() and equals and values):
@@ -35,7 +35,7 @@ def parse_options(texts: Iterable[str]) -> list[dict[str, Value]]:
     return [dict(zip(several, values, strict=True)) for values in product(*several.values())]
 
 
-def parse_value(text: str) -> Value:
+def parse_value(text: str) -> OptionValue:
     """True, False, None, a whole number, another number, or the text."""
     if text in _WORDS:
         return _WORDS[text]
@@ -47,7 +47,7 @@ def parse_value(text: str) -> Value:
     return text
 
 
-def with_defaults(given: Mapping[str, Value], defaults: Mapping[str, Value], whose: str) -> dict[str, Value]:
+def with_defaults(given: Mapping[str, OptionValue], defaults: Mapping[str, OptionValue], whose: str) -> dict[str, OptionValue]:
     """Every option, of the type that its default has. Raises UnknownName, AccprobeError."""
     for name, value in given.items():
         if name not in defaults:
@@ -59,12 +59,12 @@ def with_defaults(given: Mapping[str, Value], defaults: Mapping[str, Value], who
     return {**defaults, **given}
 
 
-def _nearest(name: str, known: Mapping[str, Value]) -> str:
+def _nearest(name: str, known: Mapping[str, OptionValue]) -> str:
     return nearest(name, known) if known else "it has none"
 
 
 @contextmanager
-def flags_set(torch: Any, flags: Mapping[str, Value]) -> Iterator[None]:
+def flags_set(torch: Any, flags: Mapping[str, OptionValue]) -> Iterator[None]:
     """torch's global flags as given inside, and as they were after."""
     matmul = torch.backends.cuda.matmul
     before = {name: getattr(matmul, name) for name in flags}
@@ -77,7 +77,7 @@ def flags_set(torch: Any, flags: Mapping[str, Value]) -> Iterator[None]:
             setattr(matmul, name, was)
 
 
-def under_flags(function: Callable[..., Any], flags: Mapping[str, Value]) -> Callable[..., Any]:
+def under_flags(function: Callable[..., Any], flags: Mapping[str, OptionValue]) -> Callable[..., Any]:
     """The function of tensors, each call of it under torch's flags and without gradients."""
     import torch
 

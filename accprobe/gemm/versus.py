@@ -21,18 +21,18 @@ DERIVED = ("order", "instruction")
 
 KINDS = ("normal", "wide", "cancelling", "one sign")
 DRAWS = 12
-"""Products whose first row is compared."""
+"""Products whose first row is versus."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Versus:
     """same: whether nothing differs; sentence: what does, or that nothing does."""
 
     same: bool
     sentence: str
 
 
-def verdict(one: ProductRow, other: ProductRow) -> Verdict:
+def versus(one: ProductRow, other: ProductRow) -> Versus:
     """ "use_fast_accum False -> True changed promote every: 128 -> none", or "… changed nothing"."""
     what = _what(one, other)
     of_shape = {"slice_sizes", "order"} if one.k != other.k else set()
@@ -43,11 +43,11 @@ def verdict(one: ProductRow, other: ProductRow) -> Verdict:
         if found:
             first = [each for each in found if each.field not in DERIVED] or found
             told = (f"{each.title}: {each.a} -> {each.b}" for each in first)
-            return Verdict(False, f"{what} {verb} {'; '.join(told)}")
+            return Versus(False, f"{what} {verb} {'; '.join(told)}")
     models = [[region.model for region in row.regions] for row in (one, other)]
     if one.k == other.k and models[0] != models[1]:
-        return Verdict(False, f"{what} changed the plan, in no finding that has a name")
-    return Verdict(True, f"{what} changed nothing")
+        return Versus(False, f"{what} changed the plan, in no finding that has a name")
+    return Versus(True, f"{what} changed nothing")
 
 
 def _what(one: ProductRow, other: ProductRow) -> str:
@@ -74,7 +74,7 @@ class SameRow:
         return f"m = {', '.join(map(str, self.ms))}: {bits}{', which change from call to call' if self.changing else ''}"
 
 
-def classes(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0) -> list[SameRow]:
+def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0) -> list[SameRow]:
     """Values of M by the bits of row 0: the same row of A and the same B, the other rows drawn anew."""
     rows: dict[int, list[bytes]] = {}
     changing = set()

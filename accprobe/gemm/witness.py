@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.builtin import Made
+from accprobe.gemm.builtin import Ready
 from accprobe.gemm.called import Called
 from accprobe.gemm.candidates import known
 from accprobe.isa.formats import FORMATS, Format
@@ -31,14 +31,14 @@ HINTS = (
 """What kernels' names suggest of their matrix opcodes: a warpgroup's on Hopper, or a warp's."""
 
 
-class Seen(NamedTuple):
+class Ran(NamedTuple):
     """kernels: of one call; why_not: what could not be seen, and why, in words."""
 
     kernels: tuple[Kernel, ...] = ()
     why_not: tuple[str, ...] = ()
 
 
-def witness(called: Called, made: Made, command: Sequence[str] | None = None) -> Seen:
+def kernels_of(called: Called, made: Ready, command: Sequence[str] | None = None) -> Ran:
     """The kernels of one call with the operands that were handed over last; of a CPU's there are no names.
 
     Written without a GPU at hand: what it says of one was never seen on hardware.
@@ -46,18 +46,18 @@ def witness(called: Called, made: Made, command: Sequence[str] | None = None) ->
     command: arguments of `python -m accprobe.gemm` that launch the same call, for Nsight Compute; None: it is not asked.
     """
     if called.handover.device == "cpu":
-        return Seen()
+        return Ran()
     names, why_not = _profiled(called)
     of_own = made.lowering.matrix if made.lowering else ()
     kernels = tuple(Kernel(name=name, opcodes=of_own if name == made.kernel else (), launches=n) for name, n in names.items())
     if any(kernel.opcodes for kernel in kernels):
-        return Seen(kernels, why_not)
+        return Ran(kernels, why_not)
     if command is None:
-        return Seen(kernels, (*why_not, "opcodes: not read, as the kernels are a library's; --ncu counts them"))
+        return Ran(kernels, (*why_not, "opcodes: not read, as the kernels are a library's; --ncu counts them"))
     try:
-        return Seen(_counted(command) or kernels, why_not)
+        return Ran(_counted(command) or kernels, why_not)
     except AccprobeError as e:
-        return Seen(kernels, (*why_not, f"opcodes: {e}"))
+        return Ran(kernels, (*why_not, f"opcodes: {e}"))
 
 
 def _profiled(called: Called) -> tuple[Counter[str], tuple[str, ...]]:
@@ -92,12 +92,12 @@ def _counted(command: Sequence[str]) -> tuple[Kernel, ...]:
     return tuple(Kernel(name=name, opcodes=opcodes, launches=n) for (name, opcodes), n in found.items())
 
 
-def remarks(row: ProductRow) -> tuple[str, ...]:
+def contradictions(row: ProductRow) -> tuple[str, ...]:
     """What a reader must not miss: opcodes that do not go with what was found."""
-    return tuple(_remarks(row))
+    return tuple(_contradictions(row))
 
 
-def _remarks(row: ProductRow) -> Iterator[str]:
+def _contradictions(row: ProductRow) -> Iterator[str]:
     a, b = FORMATS[row.a], FORMATS[row.b]
     step = row.regions[0].model.step if row.regions and row.regions[0].model else None
     ran = {stem(opcode) for kernel in row.kernels for opcode in kernel.opcodes if MATRIX.match(opcode)}

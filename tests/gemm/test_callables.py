@@ -150,6 +150,7 @@ def test_options_are_every_combination_of_their_values() -> None:
         ("torch:mm", {"options": {"allow_tf32": 3}}, "option allow_tf32 of torch:mm is True or False, not 3"),
         ("torch:_int_mm", {"options": {"fast": 1}}, "torch:_int_mm has no option 'fast'; it has none"),
         ("torch:mm", {"a": "e4m3"}, "torch:mm takes no e4m3: give --dtype bf16 or f16 or f32 or tf32 or f64"),
+        ("torch:mm", {"a": "bf16", "out": "f32"}, "on the CPU torch gives products of bf16 as bf16 alone: give --out bf16"),
         ("torch:mm", {"a": "tf32"}, "tf32 products are computed by GPUs alone"),
         ("torch:mm", {"scale": "row"}, "torch:mm takes no scales by row: it has none"),
         ("cublaslt:17", {}, "cublaslt:ALGO cannot be asked: nvmath is not installed: pip install .*never ran it on hardware"),
@@ -187,6 +188,14 @@ def test_a_package_whose_import_fails_is_not_one_that_is_missing(tmp_path: Path,
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(AccprobeError, match="needs_more cannot be imported: ModuleNotFoundError: No module named 'no_such"):
         find_callable("needs_more:f")
+
+
+def test_of_a_long_error_the_beginning_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "talks.py"
+    path.write_text("def f(a, b): raise RuntimeError('word ' * 1000)\n")
+    with pytest.raises(AccprobeError, match=rf"raises RuntimeError: word word .* … \({path}, line 1\)") as caught:
+        open_callable(f"{path}:f", Asking(SHAPE), {}, "cpu")
+    assert len(str(caught.value)) < 700
 
 
 def test_arrays_are_those_of_the_library_that_a_file_names(tmp_path: Path) -> None:

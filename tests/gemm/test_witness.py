@@ -14,7 +14,7 @@ import pytest
 from accprobe.audit import ncu
 from accprobe.errors import AccprobeError
 from accprobe.gemm import witness
-from accprobe.gemm.builtin import Made
+from accprobe.gemm.builtin import Ready
 from accprobe.gemm.called import Called
 from accprobe.gemm.candidates import known
 from accprobe.gemm.handover import OfNumpy, open_handover
@@ -56,7 +56,7 @@ def row(model: ProductModel, *kernels: Kernel) -> ProductRow:
 
 
 def told(model: ProductModel, name: str, *opcodes: str) -> tuple[str, ...]:
-    return witness.remarks(row(model, Kernel(name=name, opcodes=opcodes)))
+    return witness.contradictions(row(model, Kernel(name=name, opcodes=opcodes)))
 
 
 def test_opcodes_that_go_with_the_sum_are_no_remark() -> None:
@@ -115,8 +115,8 @@ def profiled(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 def test_the_opcodes_of_our_kernel_are_those_of_its_cubin(called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     profiled(monkeypatch, "masked_gemm", "fill", "fill")
-    made = Made(np.matmul, Lowering((QGMMA,), ((QGMMA, 4), ("FADD", 1)), "nvdisasm"), "masked_gemm")
-    seen = witness.witness(called, made)
+    made = Ready(np.matmul, Lowering((QGMMA,), ((QGMMA, 4), ("FADD", 1)), "nvdisasm"), "masked_gemm")
+    seen = witness.kernels_of(called, made)
     assert [(k.name, k.opcodes, k.launches) for k in seen.kernels] == [("masked_gemm", (QGMMA,), 1), ("fill", (), 2)]
     assert seen.why_not == ()
 
@@ -130,13 +130,13 @@ def test_the_profiler_counts_opcodes_of_a_librarys_kernel(called: Called, monkey
 
     profiled(monkeypatch, "gemm")
     monkeypatch.setattr(ncu, "launches", launches)
-    seen = witness.witness(called, Made(np.matmul), ["torch:mm", "…"])
+    seen = witness.kernels_of(called, Ready(np.matmul), ["torch:mm", "…"])
     assert [(k.name, k.opcodes, k.launches) for k in seen.kernels] == [("gemm", (HMMA,), 2)]
 
 
 def test_what_cannot_be_seen_says_why(called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     profiled(monkeypatch, "gemm")
-    kernels, (why,) = witness.witness(called, Made(np.matmul))
+    kernels, (why,) = witness.kernels_of(called, Ready(np.matmul))
     assert [kernel.name for kernel in kernels] == ["gemm"]
     assert why.startswith("opcodes: not read")
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_seen_says_why(called: Called, monkeypatch: pytest.Monkey
         raise AccprobeError("the driver lets root alone read performance counters")
 
     monkeypatch.setattr(ncu, "launches", refused)
-    kernels, (why,) = witness.witness(called, Made(np.matmul), ["torch:mm"])
+    kernels, (why,) = witness.kernels_of(called, Ready(np.matmul), ["torch:mm"])
     assert [kernel.name for kernel in kernels] == ["gemm"]
     assert why == "opcodes: the driver lets root alone read performance counters"
 
@@ -152,7 +152,7 @@ def test_what_cannot_be_seen_says_why(called: Called, monkeypatch: pytest.Monkey
 def test_a_cpu_has_no_kernels_and_says_whose_product_it_is() -> None:
     f32 = FORMATS["f32"]
     handover = open_handover("numpy")
-    assert witness.witness(Called(Spec(2, 2, 4, f32, f32, f32), np.matmul, handover, "mine"), Made(np.matmul)) == ((), ())
+    assert witness.kernels_of(Called(Spec(2, 2, 4, f32, f32, f32), np.matmul, handover, "mine"), Ready(np.matmul)) == ((), ())
     versions = library_versions(handover)
     assert versions["numpy"] == np.__version__
     assert "BLAS" in versions["blas"].upper() or "MKL" in versions["blas"].upper()
