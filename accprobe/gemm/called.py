@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from textwrap import shorten
 from typing import Any
 
@@ -53,9 +55,12 @@ class Called:
             self._given += (self.handover.scale("scale of a", words.a), self.handover.scale("scale of b", of_b))
 
     def call(self) -> Any:
-        """Once more, with the operands that it was handed. Raises AccprobeError where it raises."""
+        """Once more, with the operands that it was handed. Raises AccprobeError where it raises.
+
+        What it prints goes to standard error: standard output has the report.
+        """
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), redirect_stdout(sys.stderr):
                 return self._function(*self._given)
         except AccprobeError:
             raise

@@ -21,7 +21,7 @@ DERIVED = ("order", "instruction")
 
 KINDS = ("normal", "wide", "cancelling", "one sign")
 DRAWS = 12
-"""Products whose first row is versus."""
+"""Products whose first row is compared."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ launches the call again in a child. A name is a hint at most: no opcode is read 
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections import Counter
@@ -67,6 +68,7 @@ def _profiled(called: Called) -> tuple[Counter[str], tuple[str, ...]]:
         from torch.profiler import ProfilerActivity, profile
     except ImportError:
         return Counter(), ("kernels: torch, whose profiler names them, is not installed",)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # else it tells of every start and stop
     called.call()
     torch.cuda.synchronize()
     try:

@@ -47,6 +47,10 @@ def nan(a, b): return np.full((a.shape[0], b.shape[1]), np.nan, np.float32)
 
 def transposed(a, b): return (a @ b).T
 
+def talks(a, b):
+    print("called")
+    return chain(a, b)
+
 def half(a, b): return chain(a, b) / 2
 
 def three(a, b, c): return a
@@ -154,6 +158,13 @@ def test_other_forms(file: str, form: str, begins: str) -> None:
     assert result.exit_code == 0
     assert result.stdout.lower().startswith(begins)
     assert "chain" in result.stdout
+
+
+def test_what_a_function_prints_is_no_part_of_the_report(file: str) -> None:
+    result = gemm(f"{file}:talks", *SMALL, "-o", "-")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["products"][0]["status"] == "confirmed"
+    assert set(result.stderr.splitlines()) == {"called"}
 
 
 def test_an_interruption_keeps_the_rows_that_are_done(file: str, tmp_path: Path) -> None:
