@@ -30,7 +30,7 @@ def patterns(name: str, shape: tuple[int, int], seed: int = 0) -> Bits:
 
 def values_of(given: Any) -> Any:
     """As float64: torch converts its own types, ml_dtypes those of numpy."""
-    return given.double().numpy() if isinstance(given, torch.Tensor) else given.astype(np.float64)
+    return given.double().numpy() if isinstance(given, torch.Tensor) else np.asarray(given).astype(np.float64)
 
 
 @pytest.mark.parametrize("arrays", HERE)
