@@ -310,7 +310,7 @@ def _print(run: _Run, report: Report, form: str) -> None:
     from accprobe.render.terminal.products import product_table
 
     out = console()
-    out.print(product_table(run.rows, out.width))
+    out.print(product_table(run.rows, expand=True))
     if run.said:
         out.print("", *run.said, sep="\n", markup=False, highlight=False)
 

@@ -20,7 +20,7 @@ DERIVED = ("order", "instruction")
 """Findings that follow from others: they are told where nothing else differs."""
 
 KINDS = ("normal", "wide", "cancelling", "one sign")
-DRAWS = 12
+FIRST_ROWS = 12
 """Products whose first row is compared."""
 
 
@@ -80,7 +80,7 @@ def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0
     changing = set()
     for m in ms:
         box, rows[m] = open_(m), []
-        for number in range(DRAWS):
+        for number in range(FIRST_ROWS):
             a, b, scales = _with_first_row(box.spec, KINDS[number % len(KINDS)], (seed, number))
             answers = [box.product(a, b, scales)[0].tobytes() for _ in range(2)]
             rows[m].append(answers[0])

@@ -22,7 +22,7 @@ from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.report.products import Kernel, ProductRow
 from accprobe.sass.opcodes import MATRIX, kind_of, stem
 
-NO_PRODUCT = re.compile(r"Memcpy|Memset|\[CUDA")
+NO_KERNEL = re.compile(r"Memcpy|Memset|\[CUDA")
 """What the profiler calls that is no kernel."""
 
 HINTS = (
@@ -78,7 +78,7 @@ def _profiled(called: Called) -> tuple[Counter[str], tuple[str, ...]]:
     except RuntimeError as e:
         return Counter(), (f"kernels: torch's profiler failed: {' '.join(str(e).split())}",)
     events = [event for event in run.events() or () if str(event.device_type) == "DeviceType.CUDA"]
-    names = Counter(event.name for event in events if not NO_PRODUCT.match(event.name))
+    names = Counter(event.name for event in events if not NO_KERNEL.match(event.name))
     return names, () if names else ("kernels: torch's profiler saw none: CUPTI may be missing, or in use",)
 
 
