@@ -1,6 +1,6 @@
 """Callables that accprobe knows by name: how each is called, what it takes, and what it needs.
 
-On a GPU none of them but through torch was ever asked; what was never run at all says so (`unasked`).
+Written without a GPU at hand: those of torch and numpy were asked on a CPU; what was never run at all says so (`unasked`).
 """
 
 from __future__ import annotations

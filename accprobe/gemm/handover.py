@@ -105,7 +105,7 @@ class OfNumpy:
 
 
 class OfTorch:
-    """Tensors, on a GPU or the CPU."""
+    """Tensors, on a GPU or the CPU. Written without a GPU at hand."""
 
     arrays = "torch"
 
@@ -224,7 +224,7 @@ class OfCupy:
 
 
 class OfJax:
-    """Arrays of JAX, which has no strides to choose: operands are by rows."""
+    """Arrays of JAX, which has no strides to choose: operands are by rows. Run on a CPU alone."""
 
     arrays = "jax"
 
