@@ -16,6 +16,7 @@ from accprobe import __version__
 from accprobe.cli.check import check_command
 from accprobe.cli.diff import diff_command
 from accprobe.cli.doctor import doctor_command
+from accprobe.cli.gemm import gemm_command
 from accprobe.cli.interrupts import interruptible
 from accprobe.cli.list import list_command
 from accprobe.cli.output import tell
@@ -85,6 +86,7 @@ def main(ctx: click.Context) -> None:
 _COMMANDS = (
     run_command,
     sweep_command,
+    gemm_command,
     verify_command,
     sass_command,
     show_command,

@@ -15,7 +15,8 @@ from accprobe.model.explained import Explained
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
-DeviceKind = Literal["cuda", "simulated", "replay"]
+DeviceKind = Literal["cuda", "simulated", "replay", "cpu"]
+"""cpu: of reports alone, whose products a library computed there."""
 
 
 class Device(Protocol):

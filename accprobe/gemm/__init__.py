@@ -1,1 +1,1 @@
-"""Whole matrix products: what arithmetic does any callable have? Nothing here knows whose callable it is."""
+"""Whole matrix products: what arithmetic does any callable have? What infers it does not know whose it is."""

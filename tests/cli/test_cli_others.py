@@ -62,7 +62,7 @@ def test_doctor_names_what_is_missing_and_how_to_install_it(monkeypatch: pytest.
     ]
 
 
-@pytest.mark.parametrize("command", ["run", "sweep", "sass", "show", "diff", "check", "list", "doctor"])
+@pytest.mark.parametrize("command", ["run", "sweep", "gemm", "sass", "show", "diff", "check", "list", "doctor"])
 def test_help_has_an_example(command: str) -> None:
     result = CliRunner().invoke(main, [command, "--help"])
     assert result.exit_code == 0

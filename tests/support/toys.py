@@ -221,7 +221,10 @@ SCHEMES = {
         )
     ],
     "accprobe/devices/protocol.py": [
-        ('DeviceKind = Literal["cuda", "simulated", "replay"]', 'DeviceKind = Literal["cuda", "simulated", "replay", "toy"]')
+        (
+            'DeviceKind = Literal["cuda", "simulated", "replay", "cpu"]',
+            'DeviceKind = Literal["cuda", "simulated", "replay", "cpu", "toy"]',
+        )
     ],
     "accprobe/report/report.schema.json": [],
     "accprobe/cli/run.py": [("|replay:FILE", "|replay:FILE|toy:NAME")],

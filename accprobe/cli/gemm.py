@@ -1,0 +1,337 @@
+"""`accprobe gemm`: what arithmetic a whole matrix product has, whoever computes it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from accprobe.cli.count import PositiveCount
+from accprobe.cli.output import OutputFile, check_writable, keep_previous, saving, tell, to_stdout, write
+from accprobe.errors import AccprobeError
+from accprobe.render.terminal.progress import Show, progress_bar
+
+if TYPE_CHECKING:
+    from accprobe.gemm.callables import Asking, Opened
+    from accprobe.gemm.spec import Spec
+    from accprobe.report.products import ProductRow
+    from accprobe.report.report import Report
+
+NOT_SO = 1
+INTERRUPTED = 130
+SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
+
+
+@click.command("gemm")
+@click.argument("callable_", metavar="[CALLABLE]", required=False)
+@click.option("--shape", "shapes", multiple=True, metavar="MxNxK", help="May be given again.  [default: 256x256x1024]")
+@click.option("--dtype", metavar="NAME[:NAME]", help="Format of A, and of B if another.  [default: CALLABLE's]")
+@click.option("--out", metavar="NAME", help="Format of D.  [default: CALLABLE's]")
+@click.option("--scale", type=click.Choice(SCALE_NAMES), default="none", show_default=True, help="What has a scale.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Of CALLABLE, or a flag of torch's.")
+@click.option("--versus", metavar="CALLABLE", help="Another one, asked the same.")
+@click.option("--sweep", metavar="m=N,N,…", help="Which M give the same bits for the same row of A.")
+@click.option("--device", metavar="cuda:N|cpu", help="[default: the first GPU that can be used, else the CPU]")
+@click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="What a function of yours takes.")
+@click.option("--elements", type=PositiveCount(), default=1 << 18, show_default=True, help="Fresh elements to prove it on.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the operands.")
+@click.option("--ncu", is_flag=True, help="Nsight Compute counts which opcodes a call executes.")
+@click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown", "html"]), default="terminal")
+@click.option(
+    "-o",
+    "--output",
+    type=OutputFile(),
+    metavar="FILE",
+    help="Keep the products in this report, as they are found; one of the same device keeps what else it has, and is kept as"
+    " FILE~ too. - is standard output.",
+)
+@click.option("--list", "listing", is_flag=True, help="The callables that have names, and what they lack here.")
+def gemm_command(
+    callable_: str | None,
+    shapes: tuple[str, ...],
+    dtype: str | None,
+    out: str | None,
+    scale: str,
+    options: tuple[str, ...],
+    versus: str | None,
+    sweep: str | None,
+    device: str | None,
+    arrays: str | None,
+    elements: int,
+    seed: int,
+    ncu: bool,
+    form: str,
+    output: Path | None,
+    listing: bool,
+) -> None:
+    """Find what arithmetic a matrix product has.
+
+    CALLABLE is a name that --list tells, FILE.py:FUNCTION or package.module:FUNCTION. A function takes a [M, K] and b [K, N],
+    with --scale the scales of both too, and gives d [M, N]; --option gives it keyword arguments. It is asked until a plan is
+    found: which k join when, in what precision, how partial sums are merged, scaled and rounded. The plan predicts fresh
+    results bit for bit, or the row is not confirmed.
+
+    Several shapes, values of options, or --versus: each is a row, and what differs is said.
+
+    Needs: extra cuda13 or cuda12 for torch, triton and cupy on a GPU; nothing for what numpy computes.
+
+    Exit status: 0 every row is confirmed, and nothing is wrong with the results; 1 some is not, a product is dropped or counted
+    twice, two rows differ, or with --sweep the same row has other bits; 2 it could not be asked; 130 interrupted.
+
+    \b
+    Examples:
+      accprobe gemm numpy:matmul --shape 64x64x512
+      accprobe gemm torch:_scaled_mm --dtype e4m3 --option use_fast_accum=True,False
+      accprobe gemm kernels.py:my_gemm --dtype bf16 --versus torch:mm -o report.json
+      accprobe gemm torch:mm --shape 128x4096x4096 --sweep m=1,2,4,8,16,128
+    """
+    if listing:
+        _list()
+        return
+    if callable_ is None:
+        raise click.UsageError("no CALLABLE is given; `accprobe gemm --list` tells those that have names")
+    output, form = to_stdout(output, form)
+    questions = _questions([callable_, *([versus] if versus else [])], shapes, _asking(dtype, out, scale), options, arrays)
+    ms = _sizes(sweep) if sweep else ()
+    if output:
+        check_writable(output)
+    run = _Run(elements, seed, device, ncu, before=_before(output))
+    stopped: KeyboardInterrupt | AccprobeError | None = None
+    with saving(output) as save, progress_bar("opening") as show:
+        try:
+            for question in questions:
+                for row in run.swept(question, ms, show) if ms else [run.asked(question, show)]:
+                    save(run.add(row))
+        except (KeyboardInterrupt, AccprobeError) as e:
+            stopped = e
+    if run.report is not None and run.rows and (stopped is None or output is None):
+        _print(run, run.report, form)
+    for sentence in run.unseen:
+        tell(sentence)
+    if isinstance(stopped, KeyboardInterrupt):
+        _end_interrupted(run, output)
+    if stopped is not None:
+        raise stopped
+    if run.wrong:
+        sys.exit(NOT_SO)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """One callable, asked about one shape with one value of each option."""
+
+    callable: str
+    asking: Asking
+    options: dict[str, Any]
+    arrays: str | None
+
+
+@dataclass
+class _Run:
+    """What was found so far. first: what was asked first, whose formats the others have too; said: of rows together;
+    unseen: why kernels or opcodes are not told.
+    """
+
+    elements: int
+    seed: int
+    device: str | None
+    ncu: bool
+    before: Report | None = None
+    report: Report | None = None
+    first: Spec | None = None
+    rows: list[ProductRow] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    unseen: dict[str, None] = field(default_factory=dict)
+    unlike: bool = False
+    sweeping: bool = False
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def wrong(self) -> bool:
+        once = (row.findings.get("each_product_once") for row in self.rows)
+        return self.unlike or not all(row.holds for row in self.rows) or any(x is None or x.value != "yes" for x in once)
+
+    def add(self, row: ProductRow) -> Report:
+        """The report with one row more."""
+        from accprobe.gemm.versus import versus
+
+        if self.rows and not self.sweeping:
+            found = versus(self.rows[0], row)
+            self.said.append(found.sentence)
+            self.unlike |= not found.same
+        self.rows.append(row)
+        assert self.report is not None
+        seconds = round(time.perf_counter() - self.started, 3)
+        run = self.report.run.model_copy(update={"seconds": seconds})
+        self.report = self.report.model_copy(update={"products": tuple(self.rows), "run": run})
+        return self.before.with_products(self.report) if self.before else self.report
+
+    def opened(self, question: _Question) -> Opened:
+        """The callable, checked with ones. Raises AccprobeError, where it is on another device than those before too."""
+        from accprobe.gemm.callables import open_callable
+        from accprobe.gemm.machine import empty_report
+
+        asking = question.asking.completed(self.first) if self.first else question.asking
+        opened = open_callable(question.callable, asking, question.options, self.device, question.arrays)
+        opened.called.check()
+        self.first = self.first or opened.called.spec
+        empty = empty_report(opened.called.handover, self.seed)
+        if self.report is not None and self.report.device != empty.device:
+            raise AccprobeError(
+                f"{question.callable} computes on {empty.device.name}, those before on {self.report.device.name}:"
+                " a report has one device, see --device"
+            )
+        self.report = self.report or empty
+        return opened
+
+    def asked(self, question: _Question, show: Show) -> ProductRow:
+        """A row: what was found, and what ran."""
+        from accprobe.gemm.__main__ import arguments
+        from accprobe.gemm.characterise import characterise
+        from accprobe.gemm.machine import library_versions
+        from accprobe.gemm.row import row
+        from accprobe.gemm.witness import contradictions, kernels_of
+
+        opened = self.opened(question)
+        called, started = opened.called, time.perf_counter()
+        title = f"{question.callable} {called.spec.shape}"
+        outcome = characterise(
+            called, self.elements, self.seed, tell=lambda name, part: show(int(100 * part), 100, f"{title}: {name}")
+        )
+        seconds = round(time.perf_counter() - started, 3)
+        seen = kernels_of(called, opened.made, arguments(opened, question.options) if self.ncu else None)
+        self.unseen |= dict.fromkeys(seen.why_not)
+        versions = library_versions(called.handover)
+        found = row(outcome, question.callable, opened.options, seen.kernels, versions, seconds)
+        return found.model_copy(update={"remarks": contradictions(found)})
+
+    def swept(self, question: _Question, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
+        """A row for each class of M, asked about the largest of it."""
+        from accprobe.gemm.versus import same_rows
+
+        def at(m: int) -> _Question:
+            shape = (m, *question.asking.shape[1:])
+            return replace(question, asking=replace(question.asking, shape=shape))
+
+        def box(m: int) -> Any:
+            show(ms.index(m), len(ms), f"{question.callable}: row 0 with m = {m}")
+            return self.opened(at(m)).called
+
+        self.sweeping = True
+        found = same_rows(box, ms, self.seed)
+        self.said += [str(each) for each in found]
+        self.unlike |= len(found) > 1
+        for each in found:
+            row = self.asked(at(max(each.ms)), show)
+            apart = (str(each),) if len(found) > 1 else ()
+            yield row.model_copy(update={"remarks": (*row.remarks, *apart)})
+
+
+def _questions(
+    names: Sequence[str], shapes: Sequence[str], asking: Asking, options: Sequence[str], arrays: str | None
+) -> list[_Question]:
+    """Each callable, shape and combination of options; of the options, a second callable is given those that it takes.
+
+    arrays: of functions that have no name here, where there is one.
+    """
+    from accprobe.gemm.callables import USUAL_SHAPE, Own, find_callable
+    from accprobe.gemm.options import parse_options
+    from accprobe.gemm.spec import parse_shape
+
+    every = {name: find_callable(name) for name in names}
+    any_own = any(isinstance(found, Own) for found in every.values())
+    questions = []
+    for name, found in every.items():
+        for shape in dict.fromkeys(map(parse_shape, shapes)) or (USUAL_SHAPE,):
+            for chosen in parse_options(options):
+                taken = {key: value for key, value in chosen.items() if name == names[0] or found.takes(key)}
+                of = arrays if isinstance(found, Own) or not any_own else None
+                question = _Question(name, replace(asking, shape=shape), taken, of)
+                questions += [question] if question not in questions else []
+    return questions
+
+
+def _asking(dtype: str | None, out: str | None, scale: str) -> Asking:
+    from accprobe.gemm.callables import Asking
+    from accprobe.isa import formats
+
+    a, _, b = (dtype or "").partition(":")
+    return Asking(
+        a=formats.get(a) if a else None,
+        b=formats.get(b) if b else None,
+        out=formats.get(out) if out else None,
+        scale=_scale(scale),
+    )
+
+
+def _scale(name: str) -> Any:
+    return None if name == "none" else name
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    """M of "m=1,2,4"."""
+    name, _, values = text.partition("=")
+    words = [word.strip() for word in values.split(",") if word.strip()]
+    if name.strip() != "m" or not words or not all(word.isdigit() and int(word) for word in words):
+        raise AccprobeError(f"--sweep '{text}': give m and its values, such as m=1,2,4,8,16")
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+def _before(output: Path | None) -> Report | None:
+    """What is in the file already, if it is a report."""
+    if output is None or not output.is_file() or not output.stat().st_size:
+        return None
+    from accprobe.report.report import Report
+
+    before = Report.load(output)
+    keep_previous(output)
+    return before
+
+
+def _list() -> None:
+    from accprobe.gemm.builtin import LISTED
+
+    for listed in LISTED.values():
+        missing = listed.why_not()
+        click.echo(f"{listed.name}\t{listed.title}{f'; {missing}' if missing else ''}")
+    click.echo("FILE.py:FUNCTION, package.module:FUNCTION\ta function of yours: d = f(a, b), or f(a, b, scale_a, scale_b)")
+
+
+def _print(run: _Run, report: Report, form: str) -> None:
+    if form != "terminal":
+        write(_text(report, form))
+        return
+    from accprobe.render.terminal.console import console
+    from accprobe.render.terminal.products import product_table
+
+    out = console()
+    out.print(product_table(run.rows, expand=True))
+    if run.said:
+        out.print("", *run.said, sep="\n", markup=False, highlight=False)
+
+
+def _text(report: Report, form: str) -> str:
+    if form == "json":
+        return report.dumps()
+    if form == "markdown":
+        from accprobe.render.markdown import rows_markdown
+
+        return rows_markdown(report)
+    from accprobe.render.html import report_page
+
+    return report_page(report)
+
+
+def _end_interrupted(run: _Run, output: Path | None) -> None:
+    done = len(run.rows)
+    if not done:
+        kept = "nothing was found yet"
+    else:
+        kept = f"{output} has {done} products" if output else f"{done} products found; with -o FILE they are kept"
+    tell(f"interrupted: {kept}")
+    sys.exit(INTERRUPTED)

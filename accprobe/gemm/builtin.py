@@ -1,0 +1,278 @@
+"""Callables that accprobe knows by name: how each is called, what it takes, and what it needs.
+
+Written without a GPU at hand: those of torch and numpy were asked on a CPU; what was never run at all says so (`unasked`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from accprobe.build import driver, install
+from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.gemm.called import Multiply
+from accprobe.gemm.handover import Handover, OfTorch
+from accprobe.gemm.options import FLAGS, OptionValue, under_flags
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS, Format
+from accprobe.model.product import ScaleOf
+from accprobe.sass.lowering import Lowering
+
+Options = Mapping[str, OptionValue]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A function that is ready to be called. lowering: of its kernel, where it is ours."""
+
+    function: Multiply
+    lowering: Lowering | None = None
+    kernel: str = ""
+
+
+Make = Callable[[Spec, Options, Handover], Ready]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One callable. formats: of the operands, the first where none is asked for; result: of D, likewise.
+
+    needs: a package, and the line that installs it. options: with their defaults. unasked: why it cannot be asked.
+    """
+
+    name: str
+    title: str
+    needs: tuple[str, str]
+    formats: tuple[str, ...] = ()
+    make: Make | None = None
+    result: Callable[[Format], Format] = lambda a: a
+    scales: tuple[ScaleOf, ...] = ()
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    arrays: str = "torch"
+    gpu_only: bool = False
+    by_columns: bool = False
+    unasked: str = ""
+
+    def why_not(self) -> str:
+        """Why it cannot be asked here, "" where it can."""
+        package, line = self.needs
+        missing = f"{package} is not installed: {line}" if importlib.util.find_spec(package) is None else ""
+        count, why = driver.gpus() if self.gpu_only else (1, "")
+        return "; ".join(filter(None, (missing, "" if count else f"it needs a GPU, and {why}", self.unasked)))
+
+    def takes(self, option: str) -> bool:
+        return option in self.options
+
+    def check(self, spec: Spec, handover: Handover) -> None:
+        """Raises AccprobeError where it takes no such operands or scales."""
+        for fmt in (spec.a, spec.b):
+            if fmt.name not in self.formats:
+                raise AccprobeError(f"{self.name} takes no {fmt}: give --dtype {' or '.join(self.formats)}")
+        if spec.scale is not None and spec.scale not in self.scales:
+            has = f"give --scale none or {' or '.join(self.scales)}" if self.scales else "it has none"
+            raise AccprobeError(f"{self.name} takes no scales by {spec.scale}: {has}")
+        if self.gpu_only and handover.device == "cpu":
+            raise AccprobeError(f"{self.name} runs on a GPU alone: give --device cuda:0")
+        if spec.a.name == "tf32" and handover.device == "cpu":
+            raise AccprobeError("tf32 products are computed by GPUs alone: give --device cuda:0, or --dtype f32")
+
+
+def _flags(spec: Spec, options: Options) -> dict[str, OptionValue]:
+    """torch's flags that were given; f32 operands are multiplied as tf32 only where that is asked for."""
+    given = {name: options[name] for name in FLAGS if options.get(name) is not None}
+    if spec.a.name in ("f32", "tf32"):
+        given.setdefault("allow_tf32", spec.a.name == "tf32")
+    return given
+
+
+def _type(handover: Handover, fmt: Format) -> Any:
+    assert isinstance(handover, OfTorch)
+    return handover.type(fmt)
+
+
+def _result_argument(spec: Spec, handover: Handover) -> dict[str, Any]:
+    """`out_dtype`, where it is not the operands' own; torch has that on GPUs alone. Raises AccprobeError."""
+    wanted = _type(handover, spec.out)
+    if wanted == _type(handover, spec.a):
+        return {}
+    if handover.device == "cpu":
+        raise AccprobeError(f"on the CPU torch gives products of {spec.a} as {spec.a} alone: give --out {spec.a}")
+    return {"out_dtype": wanted}
+
+
+def _mm(spec: Spec, options: Options, handover: Handover) -> Ready:
+    import torch
+
+    argument = _result_argument(spec, handover)
+    return Ready(under_flags(lambda a, b: torch.mm(a, b, **argument), _flags(spec, options)))
+
+
+def _addmm(spec: Spec, options: Options, handover: Handover) -> Ready:
+    """C is -0, which changes no sum: a row of it, as a layer's bias, or a whole matrix."""
+    import torch
+
+    shape = (spec.n,) if options["bias"] == "row" else (spec.m, spec.n)
+    c = torch.full(shape, -0.0, dtype=_type(handover, spec.out), device=handover.device)
+    argument = _result_argument(spec, handover)
+    return Ready(under_flags(lambda a, b: torch.addmm(c, a, b, **argument), _flags(spec, options)))
+
+
+def _scaled_mm(spec: Spec, options: Options, handover: Handover) -> Ready:
+    """A scale for each block lies as cuBLASLt has it: by columns, a column of blocks of B padded to 4 of them.
+
+    Sources: ATen/native/cuda/Blas.cpp of torch 2.11 (what is checked); cuBLAS, "1D and 2D block scaling for FP8 data types".
+    """
+    import torch
+
+    one = torch.ones((), dtype=torch.float32, device=handover.device)
+    out, fast = _type(handover, spec.out), bool(options["use_fast_accum"])
+
+    def scaled(a: Any, b: Any, scale_a: Any = one, scale_b: Any = one) -> Any:
+        if spec.scale in ("1x128", "128x128"):
+            scale_a = scale_a.t().contiguous().t()
+        if spec.scale == "128x128":
+            scale_b = _padded(scale_b)
+        return torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=out, use_fast_accum=fast)
+
+    return Ready(under_flags(scaled, {}))
+
+
+def _padded(scales: Any) -> Any:
+    """[blocks of K, blocks of N] by columns, each column's place a multiple of 4 scales."""
+    blocks, columns = scales.shape
+    place = scales.new_empty((columns, -(-blocks // 4) * 4))
+    place[:, :blocks] = scales.t()
+    return place[:, :blocks].t()
+
+
+def _int_mm(spec: Spec, options: Options, handover: Handover) -> Ready:
+    import torch
+
+    return Ready(under_flags(torch._int_mm, {}))
+
+
+def _numpy_matmul(spec: Spec, options: Options, handover: Handover) -> Ready:
+    return Ready(np.matmul)
+
+
+def _triton_dot(spec: Spec, options: Options, handover: Handover) -> Ready:
+    """accprobe's own kernel: `tl.dot` in steps of block_k, its accumulator the addend of the next."""
+    import torch
+
+    from accprobe.isa import architectures
+    from accprobe.sweep.compilation import KERNEL, compile_configurations
+    from accprobe.sweep.configurations import DTYPES, check_problem, configurations
+
+    name = next(dtype.name for dtype in DTYPES.values() if dtype.format is spec.a)
+    promoted = options["promote_every"]
+    if promoted is not None and type(promoted) is not int:
+        raise AccprobeError(f"option promote_every of triton:dot is a whole number, or None, not {promoted}")
+    block_k, warps, block_m, block_n = (_whole(options[name]) for name in ("block_k", "num_warps", "block_m", "block_n"))
+    (found,) = configurations([name], [block_k], [warps], block_m, block_n, promoted)
+    config = replace(found, chained=bool(options["chained"]))
+    check_problem([config], spec.m, spec.n, spec.k)
+    target = architectures.from_compute_capability(*torch.cuda.get_device_capability(handover.device)).target
+    (compiled,) = compile_configurations([config], target)
+    if compiled.reason:
+        raise AccprobeError(f"triton:dot cannot be compiled so: {compiled.reason}")
+    grid = (spec.m // config.block_m, spec.n // config.block_n, 1)
+    d = torch.empty((spec.m, spec.n), dtype=_type(handover, spec.out), device=handover.device)
+
+    def launched(a: Any, b: Any) -> Any:
+        with torch.cuda.device(handover.device):
+            compiled.kernel[grid](a, b.t(), d, spec.n, spec.k, -1, *compiled.arguments)
+        return d
+
+    return Ready(launched, compiled.lowering, KERNEL)
+
+
+def _whole(value: OptionValue) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _f32_or_s32(a: Format) -> Format:
+    return FORMATS["s32"] if a.is_integer else FORMATS["f32"]
+
+
+def _own(a: Format) -> Format:
+    return FORMATS["f32"] if a.name == "tf32" else a
+
+
+_NO_FLAGS: dict[str, OptionValue] = dict.fromkeys(FLAGS)
+_TORCH = ("torch", f"{install.GPU_STACK}, or pip install torch")
+_TORCH_FLOATS = ("bf16", "f16", "f32", "tf32", "f64")
+_TRITON_OPTIONS: dict[str, OptionValue] = {
+    "block_k": 64,
+    "num_warps": 4,
+    "promote_every": None,
+    "chained": True,
+    "block_m": 64,
+    "block_n": 64,
+}
+_UNASKED = "accprobe does not ask it yet, and never ran it on hardware: wrap it in FILE.py:FUNCTION"
+
+LISTED: dict[str, Listed] = {
+    each.name: each
+    for each in (
+        Listed("torch:mm", "torch.mm(a, b)", _TORCH, _TORCH_FLOATS, _mm, _own, options=_NO_FLAGS),
+        Listed(
+            "torch:addmm",
+            "torch.addmm(c, a, b) with a C of -0; option bias: row or matrix",
+            _TORCH,
+            _TORCH_FLOATS,
+            _addmm,
+            _own,
+            options={"bias": "row", **_NO_FLAGS},
+        ),
+        Listed(
+            "torch:_scaled_mm",
+            "torch._scaled_mm(a, b, scale_a, scale_b); scales by tensor, row, 1x128 and 128x128",
+            _TORCH,
+            ("e4m3", "e5m2"),
+            _scaled_mm,
+            lambda a: FORMATS["bf16"],
+            ("tensor", "row", "1x128", "128x128"),
+            {"use_fast_accum": False},
+            by_columns=True,
+        ),
+        Listed("torch:_int_mm", "torch._int_mm(a, b)", _TORCH, ("s8",), _int_mm, _f32_or_s32),
+        Listed(
+            "numpy:matmul", "numpy.matmul(a, b)", ("numpy", "pip install numpy"), ("f32", "f64"), _numpy_matmul, arrays="numpy"
+        ),
+        Listed(
+            "triton:dot",
+            "accprobe's own kernel: tl.dot in steps of block_k",
+            ("triton", install.TRITON),
+            ("e4m3", "e5m2", "f16", "bf16", "tf32", "s8"),
+            _triton_dot,
+            _f32_or_s32,
+            options=_TRITON_OPTIONS,
+            gpu_only=True,
+            by_columns=True,
+        ),
+        Listed(
+            "cublaslt:ALGO",
+            "one algorithm of cuBLASLt, through nvmath-python",
+            ("nvmath", "pip install 'nvmath-python[cu13]'"),
+            unasked=_UNASKED,
+        ),
+        Listed(
+            "deep_gemm:FUNCTION",
+            "a kernel of DeepGEMM",
+            ("deep_gemm", "see https://github.com/deepseek-ai/DeepGEMM"),
+            unasked=_UNASKED,
+        ),
+    )
+}
+
+
+def require(listed: Listed) -> Make:
+    """How it is made. Raises ToolMissing where it cannot be asked here."""
+    if (reason := listed.why_not()) or listed.make is None:
+        raise ToolMissing(f"{listed.name} cannot be asked: {reason}")
+    return listed.make

@@ -1,0 +1,129 @@
+"""A callable as the black box that is asked: operands handed over, the call, what comes back looked at and taken."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from textwrap import shorten
+from typing import Any
+
+import numpy as np
+
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.handover import Handover, Received
+from accprobe.gemm.spec import BLOCK, Spec
+from accprobe.isa.formats import Bits, Format
+
+MOST_SAID = 400
+"""Characters of somebody else's error: torch names every back end that it was built with."""
+
+Multiply = Callable[..., Any]
+"""f(a, b) -> d, or f(a, b, scale_a, scale_b) -> d, of a library's arrays."""
+
+
+class Called:
+    """A `BlackBox`: one function asked about one spec.
+
+    name: what messages call it. by_columns: b [K, N] is contiguous along K, as `torch._scaled_mm` demands it. file: the user's,
+    whose lines messages name.
+    """
+
+    def __init__(
+        self, spec: Spec, function: Multiply, handover: Handover, name: str, by_columns: bool = False, file: str = ""
+    ) -> None:
+        self.spec, self.name, self.handover = spec, name, handover
+        self._function, self._by_columns, self._file = function, by_columns, file
+        self._given: tuple[Any, ...] = ()
+
+    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
+        self.hand(a, b, scales)
+        return self._taken(self.call())
+
+    def hand(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> None:
+        """a [M, K] and b [N, K] become the operands of the calls to come; scales that are not given are 1."""
+        spec = self.spec
+        self._given = (
+            self.handover.operand("a", a, spec.a),
+            self.handover.operand("b", b.T, spec.b, self._by_columns),
+        )
+        if spec.scale is not None:
+            words = scales or ones(spec)
+            of_b = words.b[:, ::BLOCK] if spec.scale == "128x128" else words.b
+            self._given += (self.handover.scale("scale of a", words.a), self.handover.scale("scale of b", of_b))
+
+    def call(self) -> Any:
+        """Once more, with the operands that it was handed. Raises AccprobeError where it raises.
+
+        What it prints goes to standard error: standard output has the report.
+        """
+        try:
+            with np.errstate(all="ignore"), redirect_stdout(sys.stderr):
+                return self._function(*self._given)
+        except AccprobeError:
+            raise
+        except Exception as e:  # whatever somebody's function raises
+            raise AccprobeError(f"{self.name} raises {described(e, self._file)}") from e
+
+    def _taken(self, result: Any) -> Bits:
+        found, spec = self._received(result), self.spec
+        if found.shape != (spec.m, spec.n):
+            shape = (spec.m, spec.n)
+            raise AccprobeError(f"{self.name} gives an array of shape {found.shape}: a product of {spec.shape} has {shape}")
+        if found.fmt is not spec.out:
+            told = f"{found.type} is {found.fmt}: give --out {found.fmt}" if found.fmt else "no format that is known here"
+            raise AccprobeError(f"{self.name} gives an array of {found.type}, and {spec.out} was asked for; {told}")
+        try:
+            return self.handover.patterns(result, spec.out)
+        except RuntimeError as e:  # of a kernel that failed after it was launched
+            raise AccprobeError(f"{self.name} fails on {self.handover.device}: {' '.join(str(e).split())}") from e
+
+    def _received(self, result: Any) -> Received:
+        found = self.handover.received(result)
+        if found is None:
+            kind = "nothing" if result is None else f"a {type(result).__name__}"
+            raise AccprobeError(f"{self.name} gives {kind}, which is no array of {self.handover.arrays}: see --arrays")
+        return found
+
+    def result_format(self) -> Format:
+        """The format of what it gives for ones. Raises AccprobeError where that is no array of numbers."""
+        self.hand(*of_ones(self.spec))
+        found = self._received(self.call())
+        if found.fmt is None:
+            raise AccprobeError(f"{self.name} gives an array of {found.type}, which is no format that is known here")
+        return found.fmt
+
+    def check(self) -> None:
+        """Asks ones. Raises AccprobeError where it raises, gives another shape or type, or NaN."""
+        d = self.product(*of_ones(self.spec))
+        if self.spec.out.is_float and (wrong := np.argwhere(self.spec.out.fields(d).is_nan)).size:
+            row, column = wrong[0]
+            raise AccprobeError(
+                f"{self.name} gives NaN for ones, {len(wrong)} of {d.size} (first at row {row}, column {column}):"
+                " this is no product of two matrices"
+            )
+
+
+def of_ones(spec: Spec) -> tuple[Bits, Bits]:
+    """A [M, K] and B [N, K]."""
+    first, second = (1 if fmt.is_integer else fmt.encode(False, 1, 0) for fmt in (spec.a, spec.b))
+    return np.full((spec.m, spec.k), first, spec.a.dtype), np.full((spec.n, spec.k), second, spec.b.dtype)
+
+
+def ones(spec: Spec) -> ScaleWords:
+    """Scales of 1."""
+    blocks = -(-spec.k // BLOCK)
+    rows, columns = {"tensor": ((1, 1), (1, 1)), "row": ((spec.m, 1), (1, spec.n))}.get(
+        spec.scale or "", ((spec.m, blocks), (blocks, spec.n))
+    )
+    return ScaleWords(np.ones(rows, np.float32), np.ones(columns, np.float32))
+
+
+def described(error: BaseException, file: str) -> str:
+    """ "ValueError: what it says (model.py, line 7)": the last line of that file, where it has one."""
+    said = shorten(str(error), MOST_SAID, placeholder=" …")
+    told = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if file and frame.filename == file]
+    return f"{told} ({file}, line {lines[-1]})" if lines else told

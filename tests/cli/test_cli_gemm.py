@@ -1,0 +1,245 @@
+"""`accprobe gemm`: whole commands on functions whose arithmetic is written out here, what they write, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from accprobe.cli import main
+from accprobe.report.report import Report
+
+FUNCTIONS = '''
+"""Products in numpy: every addition is one of float32, in the order that is written."""
+import numpy as np
+
+def chain(a, b, *, every=None):
+    total, part = np.zeros((2, a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        part = part + a[:, k, None] * b[None, k]
+        if every and (k + 1) % every == 0:
+            total, part = total + part, np.zeros_like(part)
+    return total + part if every else part
+
+def dropped(a, b): return chain(a[:, :-5], b[:-5])
+
+def by_m(a, b): return chain(a, b, every=16 if len(a) > 8 else None)
+
+def raises(a, b):
+    raise ValueError("no such\\n kernel")
+
+def shape(a, b): return a
+
+def wide(a, b): return (a @ b).astype(np.complex64)
+
+def double(a, b): return a.astype(np.float64) @ b
+
+def nothing(a, b): pass
+
+def text(a, b): return "product"
+
+def nan(a, b): return np.full((a.shape[0], b.shape[1]), np.nan, np.float32)
+
+def transposed(a, b): return (a @ b).T
+
+def talks(a, b):
+    print("called")
+    return chain(a, b)
+
+def half(a, b): return chain(a, b) / 2
+
+def three(a, b, c): return a
+
+asked = 0
+def interrupted(a, b, *, last=False):
+    global asked
+    asked += 1
+    if last: raise KeyboardInterrupt
+    return chain(a, b)
+
+def broken_later(a, b, *, broken=False):
+    if broken: raise RuntimeError("out of luck")
+    return chain(a, b)
+
+number = 3
+'''
+
+SMALL = ("--shape", "16x16x64", "--elements", "1024")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("own") / "own.py"
+    path.write_text(FUNCTIONS)
+    return str(path)
+
+
+def gemm(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "130"}).invoke(main, ["gemm", *arguments])
+
+
+def shown(text: str, file: str) -> list[str]:
+    """Lines without what differs from machine to machine."""
+    text = re.sub(r"\(numpy .*?threads \d+\)", "(numpy N)", text.replace(file, "own.py"), flags=re.DOTALL)
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def test_whole_output_of_one_callable(file: str) -> None:
+    result = gemm(f"{file}:chain", *SMALL)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert shown(result.stdout, file) == [
+        "own.py:chain 16x16x64 f32 -> f32  confirmed",
+        "runs        kernels not recorded (numpy N)",
+        "every k     counted once: 64 of 64",
+        "inside      one product after the other, each rounded to 23 bits first, 23 fraction bits, RNE",
+        "promoted    no",
+        "split K     no",
+        "result      RNE to f32",
+        "everywhere  all 256 outputs by the same plan",
+        "repeatable  yes",
+        "proven      4,096 fresh outputs, 0 differ; 6 of 6 rival plans contradicted",
+        "in words    the error grows with K: at this K at most 3.9e-6 of sum |a·b| (a bound; overflow and tiny numbers aside)",
+    ]
+
+
+def test_two_values_of_an_option_say_what_it_changed(file: str) -> None:
+    result = gemm(f"{file}:chain", *SMALL, "--option", "every=16,None")
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert result.stdout.splitlines()[-1] == "every 16 -> None changed promote every: 16 -> none"
+    again = gemm(f"{file}:chain", *SMALL, "--option", "every=64,None")
+    assert (again.exit_code, again.stdout.splitlines()[-1]) == (0, "every 64 -> None changed nothing")
+
+
+def test_another_callable_is_asked_the_same_with_the_options_that_it_takes(file: str) -> None:
+    result = gemm(f"{file}:chain", *SMALL, "--option", "every=64", "--versus", f"{file}:dropped", "--format", "json")
+    assert result.exit_code == 1
+    rows = json.loads(result.stdout)["products"]
+    assert [(row["callable"].rpartition(":")[2], row.get("options")) for row in rows] == [
+        ("chain", {"every": 64}),
+        ("dropped", None),
+    ]
+
+
+def test_products_that_are_dropped_are_said_first(file: str) -> None:
+    result = gemm(f"{file}:dropped", *SMALL)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("! DROPPED PRODUCTS: 5 missing: k = 59-63, of 64\n")
+
+
+def test_sizes_with_other_bits_for_the_same_row_are_classes_with_a_plan_each(file: str) -> None:
+    result = gemm(f"{file}:by_m", *SMALL, "--sweep", "m=4,8,9,16", "--format", "json")
+    assert result.exit_code == 1
+    rows = json.loads(result.stdout)["products"]
+    assert [(row["m"], row["regions"][0]["findings"]["promote_every"]["value"]) for row in rows] == [(8, None), (16, 16)]
+    assert [row["remarks"] for row in rows] == [[f"m = {ms}: the same bits for the same row"] for ms in ("4, 8", "9, 16")]
+    alike = gemm(f"{file}:chain", *SMALL, "--sweep", "m=3,16")
+    assert (alike.exit_code, alike.stdout.splitlines()[-1]) == (0, "m = 3, 16: the same bits for the same row")
+
+
+def test_the_report_keeps_rows_and_what_it_had(file: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert gemm(f"{file}:chain", *SMALL, "-o", str(path)).exit_code == 0
+    first = Report.load(path)
+    assert (first.device.kind, [row.status for row in first.products]) == ("cpu", ["confirmed"])
+    assert gemm(f"{file}:chain", *SMALL, "--option", "every=16", "-o", str(path)).exit_code == 0
+    both = Report.load(path)
+    assert [row.options for row in both.products] == [{}, {"every": 16}]
+    assert Report.load(tmp_path / "report.json~") == first
+
+
+@pytest.mark.parametrize(("form", "begins"), [("markdown", "#"), ("html", "<!doctype html>")])
+def test_other_forms(file: str, form: str, begins: str) -> None:
+    result = gemm(f"{file}:chain", *SMALL, "--format", form)
+    assert result.exit_code == 0
+    assert result.stdout.lower().startswith(begins)
+    assert "chain" in result.stdout
+
+
+def test_what_a_function_prints_is_no_part_of_the_report(file: str) -> None:
+    result = gemm(f"{file}:talks", *SMALL, "-o", "-")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["products"][0]["status"] == "confirmed"
+    assert set(result.stderr.splitlines()) == {"called"}
+
+
+def test_an_interruption_keeps_the_rows_that_are_done(file: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    result = gemm(f"{file}:interrupted", *SMALL, "--option", "last=False,True", "-o", str(path))
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == f"accprobe: interrupted: {path} has 1 products\n"
+    assert len(Report.load(path).products) == 1
+    without = gemm(f"{file}:interrupted", *SMALL, "--option", "last=True")
+    assert (without.exit_code, without.stdout) == (130, "")
+    assert without.stderr == "accprobe: interrupted: nothing was found yet\n"
+
+
+def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
+    result = gemm(f"{file}:broken_later", *SMALL, "--option", "broken=False,True")
+    assert result.exit_code == 2
+    assert "own.py:broken_later 16x16x64 f32 -> f32, broken=False  confirmed" in shown(result.stdout, file)
+    assert "raises RuntimeError: out of luck" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["own:raises"], "own:raises raises ValueError: no such kernel (own, line 18)"),
+        (["own:shape"], "own:shape gives an array of shape (16, 64): a product of 16x16x64 has (16, 16)"),
+        (["own:wide"], "own:wide gives an array of complex64, which is no format that is known here"),
+        (
+            ["own:double", "--out", "f32"],
+            "own:double gives an array of float64, and f32 was asked for; float64 is f64: give --out f64",
+        ),
+        (["own:nothing"], "own:nothing gives nothing, which is no array of numpy: see --arrays"),
+        (["own:text"], "own:text gives a str, which is no array of numpy: see --arrays"),
+        (
+            ["own:nan"],
+            "own:nan gives NaN for ones, 256 of 256 (first at row 0, column 0): this is no product of two matrices",
+        ),
+        (["own:three"], "three(a, b, c) takes other arguments: a product is asked as f(a, b)"),
+        (
+            ["own:chain", "--scale", "row"],
+            "chain(a, b, *, every=None) takes other arguments: a product is asked as f(a, b, scale_a, scale_b)",
+        ),
+        (["own:chain", "--option", "evry=3"], "own:chain has no option 'evry'; did you mean every?"),
+        (["own:chain", "--option", "allow_tf32=True"], "option allow_tf32 is torch's, and own:chain is given arrays of numpy"),
+        (["own:chian"], "own has no 'chian'; did you mean own:chain, own:nothing or own:nan?"),
+        (["own:number"], "own:number is no function: its type is int"),
+        (["own:chain", "--device", "cuda:0"], "numpy has no arrays on cuda:0: give --device cpu, or other --arrays"),
+        (["own:chain", "--dtype", "f31"], "unknown format 'f31'; did you mean f32, f16 or tf32?"),
+        (["own:chain", "--sweep", "k=1"], "--sweep 'k=1': give m and its values, such as m=1,2,4,8,16"),
+        (["own:chain", "--option", "every"], "'every' is no option: give NAME=VALUE, such as use_fast_accum=True,False"),
+        (["gone.py:f"], "there is no file gone.py"),
+        (["numpy:matmul", "--arrays", "jax"], "numpy:matmul takes arrays of numpy alone, not of jax"),
+        (["numpy:matmul", "--dtype", "e4m3"], "numpy:matmul takes no e4m3: give --dtype f32 or f64"),
+        ([], "no CALLABLE is given; `accprobe gemm --list` tells those that have names"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_asked_is_one_sentence(file: str, arguments: list[str], sentence: str) -> None:
+    result = gemm(*(word.replace("own:", f"{file}:") for word in arguments), *SMALL)
+    said = result.stderr.replace(str(Path(file).resolve()), "own").replace(file, "own")
+    assert (result.exit_code, result.stdout, said) == (2, "", f"accprobe: {sentence}\n")
+
+
+def test_what_is_no_product_is_told_by_what_it_makes_of_ones(file: str) -> None:
+    result = gemm(f"{file}:half", *SMALL)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("accprobe: of ones at k = 0 alone the result is 0.5: this is no product of two matrices")
+
+
+def test_names_are_listed_with_what_they_lack() -> None:
+    lines = dict(line.split("\t") for line in gemm("--list").stdout.splitlines())
+    assert {"torch:mm", "torch:_scaled_mm", "numpy:matmul", "triton:dot", "cublaslt:ALGO", "deep_gemm:FUNCTION"} < set(lines)
+    assert lines["numpy:matmul"] == "numpy.matmul(a, b)"
+    assert "never ran it on hardware" in lines["deep_gemm:FUNCTION"]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = "import accprobe.cli, sys; print([name for name in ('numpy', 'torch', 'pydantic') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"

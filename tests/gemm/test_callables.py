@@ -1,0 +1,219 @@
+"""Callables by name: found, called as they want to be, and what goes wrong told in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accprobe.errors import AccprobeError, ToolMissing, UnknownName
+from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.__main__ import arguments, opened_again
+from accprobe.gemm.builtin import LISTED, _padded
+from accprobe.gemm.callables import Asking, Opened, Own, find_callable, open_callable
+from accprobe.gemm.called import Called, of_ones
+from accprobe.gemm.handover import OfNumpy
+from accprobe.gemm.options import FLAGS, parse_options, parse_value, under_flags
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS, Bits, Format
+
+torch = pytest.importorskip("torch")
+
+SHAPE = (32, 48, 64)
+
+
+def opened(name: str, a: str | None = None, out: str | None = None, scale: Any = None, **options: Any) -> Opened:
+    asking = Asking(SHAPE, FORMATS[a] if a else None, None, FORMATS[out] if out else None, scale)
+    return open_callable(name, asking, options, "cpu")
+
+
+def whole_numbers(fmt: Format, shape: tuple[int, int], seed: int) -> Bits:
+    """Small ones, whose products' sums every format of results here holds."""
+    whole = np.random.default_rng(seed).integers(-1, 2, shape)
+    assert fmt.ml_dtype is not None
+    return whole.astype(fmt.ml_dtype).view(fmt.dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "out", "options"),
+    [
+        ("torch:mm", "f32", None, {}),
+        ("torch:mm", "bf16", None, {"allow_bf16_reduced_precision_reduction": False}),
+        ("torch:mm", "f16", None, {}),
+        ("torch:mm", "f64", None, {}),
+        ("torch:addmm", "f32", None, {"bias": "row"}),
+        ("torch:addmm", "bf16", None, {"bias": "matrix"}),
+        ("torch:_scaled_mm", "e4m3", "f32", {"use_fast_accum": True}),
+        ("torch:_scaled_mm", "e5m2", "bf16", {}),
+        ("torch:_int_mm", None, None, {}),
+        ("numpy:matmul", None, None, {}),
+        ("numpy:matmul", "f64", None, {}),
+        ("torch:matmul", "f32", None, {}),
+    ],
+)
+def test_listed_ones_multiply(name: str, a: str | None, out: str | None, options: dict[str, Any]) -> None:
+    called = opened(name, a, out, **options).called
+    spec = called.spec
+    first, second = whole_numbers(spec.a, (spec.m, spec.k), 1), whole_numbers(spec.b, (spec.n, spec.k), 2)
+    d = called.product(first, second)
+    assert np.array_equal(spec.out.values(d), spec.a.values(first) @ spec.b.values(second).T)
+
+
+def test_a_bias_of_addmm_changes_no_zero() -> None:
+    called = opened("torch:addmm", "f32").called
+    a, b = of_ones(called.spec)
+    assert np.array_equal(called.product(a & 0, b) | 0, np.zeros((32, 48), np.uint32))
+    a[:, 1:], a[:, 0] = 0, 0x80000000
+    reference = opened("torch:mm", "f32").called
+    assert np.array_equal(called.product(a, b), reference.product(a, b))
+
+
+@pytest.mark.parametrize("scale", ["tensor", "row"])
+def test_scales_reach_the_rows_and_columns_that_they_are_of(scale: Any) -> None:
+    called = opened("torch:_scaled_mm", "e4m3", "f32", scale).called
+    spec = called.spec
+    shapes = {"tensor": ((1, 1), (1, 1)), "row": ((spec.m, 1), (1, spec.n))}[scale]
+    words = ScaleWords(*(2.0 ** np.arange(np.prod(shape)).reshape(shape).astype(np.float32) % 8 + 1 for shape in shapes))
+    words = ScaleWords(*(np.exp2(np.round(np.log2(each))).astype(np.float32) for each in words))
+    d = spec.out.values(called.product(*of_ones(spec), words))
+    assert np.array_equal(d, np.broadcast_to(64 * words.a * words.b, d.shape))
+    assert np.array_equal(spec.out.values(called.product(*of_ones(spec))), np.full(d.shape, 64.0))
+
+
+def test_scales_of_blocks_are_handed_over_as_blocks() -> None:
+    seen = []
+
+    def scaled(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
+        seen.append((scale_a.shape, scale_b.tolist()))
+        return np.zeros((4, 300), np.float32)
+
+    f32 = FORMATS["f32"]
+    called = Called(Spec(4, 300, 260, f32, f32, f32, "128x128"), scaled, OfNumpy(), "scaled")
+    of_b = np.repeat(np.arange(9, dtype=np.float32).reshape(3, 3), 128, axis=1)[:, :300]
+    called.product(*of_ones(called.spec), ScaleWords(np.ones((4, 3), np.float32), of_b))
+    called.product(*of_ones(called.spec))
+    assert seen == [((4, 3), [[0, 1, 2], [3, 4, 5], [6, 7, 8]]), ((4, 3), [[1] * 3] * 3)]
+
+
+@pytest.mark.parametrize("blocks", [3, 4, 5])
+def test_scales_of_blocks_of_columns_lie_padded(blocks: int) -> None:
+    scales = torch.arange(2.0 * blocks).reshape(blocks, 2)
+    padded = _padded(scales)
+    assert torch.equal(padded, scales)
+    assert padded.stride() == (1, -(-blocks // 4) * 4)
+
+
+def test_flags_are_set_for_the_call_and_restored() -> None:
+    matmul = torch.backends.cuda.matmul
+    before = [getattr(matmul, name) for name in FLAGS]
+    for value in (True, False):
+        inside = under_flags(lambda: [getattr(matmul, name) for name in FLAGS], dict.fromkeys(FLAGS, value))
+        assert inside() == [value] * len(FLAGS)
+        with pytest.raises(ZeroDivisionError):
+            under_flags(lambda: 1 / 0, {"allow_tf32": value})()
+    assert [getattr(matmul, name) for name in FLAGS] == before
+
+
+def test_a_function_of_the_users_is_given_options_and_torch_its_flags(tmp_path: Path) -> None:
+    path = tmp_path / "own_functions.py"
+    path.write_text(
+        "import torch\ndef f(a, b, *, factor=1):\n    on = torch.backends.cuda.matmul.allow_tf32\n"
+        "    return ((a @ b) * (factor if on else 0)).bfloat16()\n"
+    )
+    for flag in (True, False):
+        options = {"allow_tf32": flag, "factor": 2}
+        made = open_callable(f"{path}:f", Asking((2, 2, 4)), options, "cpu")
+        assert (made.called.spec.out, made.options) == (FORMATS["bf16"], options)
+        d = made.called.product(*of_ones(made.called.spec))
+        assert FORMATS["bf16"].values(d).tolist() == [[8 * flag] * 2] * 2
+
+
+def test_options_are_every_combination_of_their_values() -> None:
+    assert parse_options(["x=1,2", "y=True"]) == [{"x": 1, "y": True}, {"x": 2, "y": True}]
+    assert parse_options([]) == [{}]
+    assert [parse_value(text) for text in ("True", "false", "None", "12", "1.5", "fast")] == [
+        True,
+        False,
+        None,
+        12,
+        1.5,
+        "fast",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords", "message"),
+    [
+        ("torch:mm", {"options": {"allow_tf3": True}}, "torch:mm has no option 'allow_tf3'; did you mean allow_tf32"),
+        ("torch:mm", {"options": {"allow_tf32": 3}}, "option allow_tf32 of torch:mm is True or False, not 3"),
+        ("torch:_int_mm", {"options": {"fast": 1}}, "torch:_int_mm has no option 'fast'; it has none"),
+        ("torch:mm", {"a": "e4m3"}, "torch:mm takes no e4m3: give --dtype bf16 or f16 or f32 or tf32 or f64"),
+        ("torch:mm", {"a": "bf16", "out": "f32"}, "on the CPU torch gives products of bf16 as bf16 alone: give --out bf16"),
+        ("torch:mm", {"a": "tf32"}, "tf32 products are computed by GPUs alone"),
+        ("torch:mm", {"scale": "row"}, "torch:mm takes no scales by row: it has none"),
+        ("cublaslt:17", {}, "cublaslt:ALGO cannot be asked: nvmath is not installed: pip install .*never ran it on hardware"),
+        ("deep_gemm:fp8_gemm_nt", {}, "deep_gemm:FUNCTION cannot be asked: .*never ran it on hardware"),
+        ("torch:mmm", {}, "torch has no 'mmm'; did you mean torch:mm"),
+        ("tarch:mm", {}, "there is no package 'tarch' for 'tarch:mm'; did you mean torch:mm"),
+        ("mm", {}, "there is no callable 'mm'; did you mean torch:mm"),
+        ("gone.py:f", {}, "there is no file gone.py"),
+    ],
+)
+def test_what_cannot_be_had_is_one_sentence(name: str, keywords: dict[str, Any], message: str) -> None:
+    options = keywords.pop("options", {})
+    with pytest.raises(AccprobeError, match=message):
+        opened(name, **keywords, **options)
+
+
+def test_a_kernel_of_ours_says_that_it_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accprobe.build.driver.gpus", lambda: (0, "there is no NVIDIA driver"))
+    with pytest.raises(ToolMissing, match="triton:dot cannot be asked: it needs a GPU, and there is no NVIDIA driver"):
+        opened("triton:dot")
+
+
+def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("import numpy\n\nnumpy.gone\n")
+    with pytest.raises(AccprobeError, match=rf"broken.py cannot be imported: AttributeError: .*gone.* \({path}, line 3\)"):
+        find_callable(f"{path}:f")
+    path.write_text("import sys\nsys.exit('no GPU')\n")
+    with pytest.raises(AccprobeError, match=rf"cannot be imported: SystemExit: no GPU \({path}, line 2\)"):
+        find_callable(f"{path}:f")
+
+
+def test_a_package_whose_import_fails_is_not_one_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "needs_more.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(AccprobeError, match="needs_more cannot be imported: ModuleNotFoundError: No module named 'no_such"):
+        find_callable("needs_more:f")
+
+
+def test_of_a_long_error_the_beginning_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "talks.py"
+    path.write_text("def f(a, b): raise RuntimeError('word ' * 1000)\n")
+    with pytest.raises(AccprobeError, match=rf"raises RuntimeError: word word .* … \({path}, line 1\)") as caught:
+        open_callable(f"{path}:f", Asking(SHAPE), {}, "cpu")
+    assert len(str(caught.value)) < 700
+
+
+def test_arrays_are_those_of_the_library_that_a_file_names(tmp_path: Path) -> None:
+    for number, (text, arrays) in enumerate((("import numpy as np", "numpy"), ("import torch, numpy", "torch"), ("", "torch"))):
+        path = tmp_path / f"names_{number}.py"
+        path.write_text(f"{text}\ndef f(a, b): return a @ b\n")
+        found = find_callable(f"{path}:f")
+        assert isinstance(found, Own)
+        assert found.arrays == arrays
+
+
+def test_what_a_profiler_launches_is_the_same_call() -> None:
+    first = opened("torch:_scaled_mm", "e5m2", "f32", "row", use_fast_accum=True)
+    again = opened_again(arguments(first, {"use_fast_accum": True}))
+    assert (again.called.spec, again.called.name, again.options) == (first.called.spec, "torch:_scaled_mm", first.options)
+
+
+def test_names_that_are_unknown_are_their_own_error() -> None:
+    with pytest.raises(UnknownName):
+        find_callable("mm")
+    assert all(find_callable(name) is listed for name, listed in LISTED.items())
