@@ -49,8 +49,8 @@ class Found:
     """What was found of one region. plan: None where there is no tree, and reason says why.
 
     once: how often each k is counted. wrong: answers of the battery that the plan does not explain, of `answers`;
-    contradicting: the same of those that were kept, of `held`. scales_left: other ways to scale that explain everything; misplaced: which
-    scales went elsewhere.
+    contradicting: the same of those that were kept, of `held`. scales_left: other ways to scale that explain everything;
+    misplaced: which scales went elsewhere.
     """
 
     region: Region

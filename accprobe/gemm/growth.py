@@ -98,11 +98,15 @@ class Growth:
         joins: list[tuple[int | Grown, ...]] = []
         below = 1
         sizes = self._pairs(left[:1], left[1:], left)[0] if len(left) > 1 else np.zeros(0)
+        exact = bool(np.count_nonzero(sizes == 2) > 1)
         for size in np.unique(sizes):
             new = left[1:][sizes == size]
-            if below + len(new) != size and not _is_exact(size, below, len(new)):
+            wanted = len(new) if exact and _is_exact(size, below, len(new)) else int(size) - below
+            if not self._far and 0 < wanted < len(new):
+                new = self._of_this_chain(first, new, wanted)
+            if len(new) != wanted:
                 break
-            inside = (*map(int, new),) if _is_exact(size, below, len(new)) else self._inside(new, first, self._pairs)
+            inside = (*map(int, new),) if exact else self._inside(new, first, self._pairs)
             if not all(isinstance(x, int) for x in inside):
                 break
             joins.append(inside)
@@ -113,6 +117,12 @@ class Growth:
             near = beside[np.argsort(np.abs(beside - sums[-1]), kind="stable")]
             joins = joins[: self._extent(first, sums, [*map(int, near[:2]), *map(int, beside[-1:])])]
         return Grown(first, tuple(joins))
+
+    def _of_this_chain(self, first: int, ks: Ints, wanted: int) -> Ints:
+        """Those that join the chain, of some of which others join a sum elsewhere, where each is lost with the others."""
+        together = np.union1d(ks, [first])
+        sizes = self._triples(np.array([first]), ks, together)[0]
+        return np.asarray(ks[sizes <= 1 + wanted])
 
     def _extent(self, first: int, sums: list[int], outside: list[int]) -> int:
         """How many of the sums, of each a product, follow one another: what a pair leaves grows by one from each to the next.
