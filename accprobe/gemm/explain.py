@@ -6,7 +6,7 @@ far below D's last bit shows; what explains them is held against all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.product import product
+from accprobe.gemm.characterise import Tell
 from accprobe.gemm.known_plans import KnownPlan, core, instruction_steps, other_steps, sizes
 from accprobe.gemm.sampled import Sampled
 from accprobe.gemm.spec import Spec
@@ -44,9 +45,6 @@ NEARLY = 0.9
 
 CUTS = (16, 32, 64, 128)
 """K modulo one of these is what a product that loses its tail loses."""
-
-Tell = Callable[[str, float], None]
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -79,6 +77,11 @@ class Explanation:
     plans: tuple[Candidate, ...]
     more: int = 0
     places: tuple[Place, ...] = ()
+
+    @property
+    def alike(self) -> int:
+        """Other plans than the first that were not told from it."""
+        return len(self.plans) - 1 + self.more
 
     @property
     def nearly(self) -> bool:
@@ -217,7 +220,7 @@ class _Search:
         return Explanation(d.size, got.size, len(differ), (candidate,), places=places)
 
     def _with_variants(self, found: Explanation, d: Bits, steps: Sequence[Step]) -> Explanation:
-        """Where words are left that the plan does not explain, the plan with an arithmetic that differs where numbers are tiny."""
+        """Where words are left without an explanation, the plan with an arithmetic that differs where numbers are tiny."""
         if not found.wrong or not found.nearly:
             return found
         plan = found.plans[0]
@@ -257,8 +260,8 @@ EXACT = 1 << 24
 
 
 def _telling_first(spec: Spec, a: Bits, b: Bits) -> Ints:
-    """Rows and columns [n, 2] of elements: in turn those whose exact sums lie next to a tie, some at random, next to a number of
-    D's format, at random.
+    """Rows and columns [n, 2] of elements: in turn one whose exact sum lies next to a tie, one at random, one next to a number
+    of D's format, one at random.
     """
     most = max(1, EXACT // spec.k)
     rows, columns = (np.unique(np.linspace(0, len(x) - 1, min(len(x), most)).astype(np.int64)) for x in (a, b))
@@ -291,8 +294,7 @@ def _first(plan: Candidate, plans: Sequence[Candidate]) -> tuple[Candidate, ...]
 
 
 def differences(x: Candidate, y: Candidate) -> dict[str, tuple[object, object]]:
-    """Findings in which two plans differ, None where one has no such thing."""
+    """Findings that both have, in which two plans differ."""
     if x.model == y.model:
         return {}
-    names = dict.fromkeys([*x.told, *y.told])
-    return {name: (x.told.get(name), y.told.get(name)) for name in names if x.told.get(name) != y.told.get(name)}
+    return {name: (value, y.told[name]) for name, value in x.told.items() if value != y.told.get(name, value)}

@@ -1,4 +1,4 @@
-"""Plans that libraries are known to have: instructions that chain, promote and split K evenly, and what they do to partial sums."""
+"""Plans that libraries have: instructions in chains, promoted or not, K split evenly, and what becomes of partial sums."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accprobe.gemm.candidates import integer_step, known_steps, single_steps
 from accprobe.gemm.plans import ROUNDINGS, SMALL
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.model.product import Merged, Node, Order, ProductModel, addition, in_chunks, nested
+from accprobe.model.product import Merged, Node, Order, ProductModel, addition, in_chunks
 from accprobe.model.tree import DotModel, Rounding
 
 PROMOTIONS = (32, 64, 96, 128, 192, 256, 384, 512)
@@ -43,9 +43,10 @@ class Merge:
 
 @dataclass(frozen=True)
 class KnownPlan:
-    """One plan for K = `k`. name: of the instruction, or of the arithmetic. size: products of a slice, the last has what is left.
+    """One plan for K = `k`.
 
-    counted: the products from there on do not join.
+    name: of the instruction, or of the arithmetic. size: products of a slice; the last has what is left. counted: the products
+    from there on do not join, 0: all do.
     """
 
     name: str
@@ -65,9 +66,9 @@ class KnownPlan:
     def told(self) -> dict[str, object]:
         """Findings by name, those that the plan has."""
         arithmetic = self.step.root.arithmetic
-        told: dict[str, object] = {"instruction": self.name, "products_per_sum": self.step.products}
-        if self.counted:
-            told["each_product_once"] = f"k = {self.counted}-{self.k - 1} missing"
+        once = f"no: k = {self.counted}-{self.k - 1} missing" if self.counted else "yes"
+        told: dict[str, object] = {"each_product_once": once}
+        told |= {"instruction": self.name, "products_per_sum": self.step.products}
         bits = [getattr(arithmetic, name, None) for name in ("alignment_bits", "result_bits")]
         told["effective_bits"] = min((x for x in bits if x is not None), default=None)
         told |= {"promote_every": self.promote_every, "split_k": len(self.slices)}
