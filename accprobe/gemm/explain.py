@@ -46,6 +46,7 @@ NEARLY = 0.9
 CUTS = (16, 32, 64, 128)
 """K modulo one of these is what a product that loses its tail loses."""
 
+
 @dataclass(frozen=True)
 class Candidate:
     """A plan that may explain a result. told: findings by name."""
