@@ -228,7 +228,10 @@ def _opened(f: Function, how: How, m: int | None = None) -> Called:
     spec = Spec(rows if m is None else m, n, k, of_a, formats.get(b or a), out)
     handover = open_handover(how.get("arrays", "numpy"), how.get("device", "cpu"))
     called = Called(spec, f, handover, _name(f), file=_file(f))
-    return called if "out" in how else Called(replace(spec, out=called.result_format()), f, handover, _name(f), file=_file(f))
+    if "out" not in how:
+        called.spec = replace(spec, out=called.result_format())
+    called.check()
+    return called
 
 
 def _lines(spec: Spec) -> tuple[Ints, Ints]:
