@@ -14,7 +14,7 @@ and where the function stands in a file, the command that looks closer. A functi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypedDict, Unpack
@@ -26,7 +26,7 @@ from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import battery, once
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.called import Called
+from accprobe.gemm.called import Called, Function
 from accprobe.gemm.characterise import Found, Outcome, places
 from accprobe.gemm.findings import ranges
 from accprobe.gemm.fit import fit, within
@@ -43,7 +43,7 @@ from accprobe.gemm.versus import classes, differences
 from accprobe.isa import formats
 from accprobe.isa.formats import Bits
 
-SHAPE = (64, 64, 512)
+SMALL_SHAPE = (64, 64, 512)
 
 MS = (1, 2, 4, 8, 16, 17, 32, 64)
 
@@ -53,13 +53,11 @@ TRIPLES = 256
 LADDERS = 16
 """Places at which it is asked how many bits are kept, where y is lost."""
 
-DOTS = 1024
+FEW_TERMS = 1024
 """Dot products of a few terms, within one chain and all over, of which two functions have to give the same bits."""
 
-DRAWS = 2
+DRAWS_OF_A_KIND = 2
 """Products of fresh operands of each kind."""
-
-Function = Callable[..., Any]
 
 
 class How(TypedDict, total=False):
@@ -170,7 +168,7 @@ def _asked(asked: Asked) -> _Questions:
     spec = asked.spec
     found, counts = alike(asked), once.counts(asked, *_lines(spec))
     rng = np.random.default_rng(0)
-    for kind in KINDS * DRAWS:
+    for kind in KINDS * DRAWS_OF_A_KIND:
         asked.product(*drawn(spec, kind, rng))
     leaves = np.flatnonzero(counts == 1)
     try:
@@ -178,7 +176,7 @@ def _asked(asked: Asked) -> _Questions:
     except NoTree:
         tree = None
     near, far = places(tree or tuple((int(k),) for k in leaves))
-    count = 0 if spec.a.is_integer else DOTS
+    count = 0 if spec.a.is_integer else FEW_TERMS
     some = [battery.drawn(spec, ks, count, seed) for seed, ks in enumerate((near, far))]
     dots = Sparse(*(np.concatenate([getattr(each, name) for each in some]) for name in ("ks", "a", "b")))
     return _Questions(found, counts, tree, battery.ask(asked, dots, *_lines(spec)))
@@ -221,7 +219,7 @@ class _Both:
 
 
 def _opened(f: Function, how: How, m: int | None = None) -> Called:
-    rows, n, k = how.get("shape", SHAPE)
+    rows, n, k = how.get("shape", SMALL_SHAPE)
     a, _, b = how.get("dtype", "f32").partition(":")
     of_a = formats.get(a)
     out = formats.get(how["out"]) if "out" in how else usual_result(of_a)

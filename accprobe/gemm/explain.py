@@ -43,7 +43,7 @@ MOST_SHOWN = 8
 NEARLY = 0.9
 """A plan that explains so many of the words is the plan, and the rest is something else."""
 
-CUTS = (16, 32, 64, 128)
+TAIL_MODULO = (16, 32, 64, 128)
 """K modulo one of these is what a product that loses its tail loses."""
 
 
@@ -57,7 +57,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Place:
+class Unexplained:
     """An element and its patterns."""
 
     row: int
@@ -77,7 +77,7 @@ class Explanation:
     wrong: int
     plans: tuple[Candidate, ...]
     more: int = 0
-    places: tuple[Place, ...] = ()
+    places: tuple[Unexplained, ...] = ()
 
     @property
     def alike(self) -> int:
@@ -112,9 +112,9 @@ class _Best:
     def __init__(self, got: Bits) -> None:
         self._got = got
         self.wrong = len(got)
-        self.found: list[Found] = []
+        self.found: list[Tried] = []
 
-    def offer(self, found: Found, d: Bits) -> None:
+    def offer(self, found: Tried, d: Bits) -> None:
         wrong = int(np.count_nonzero(d != self._got))
         if wrong < self.wrong:
             self.wrong, self.found = wrong, []
@@ -122,7 +122,7 @@ class _Best:
             self.found.append(found)
 
 
-class Found(NamedTuple):
+class Tried(NamedTuple):
     """A plan as it was found: its candidate is made where it is needed."""
 
     spec: Spec
@@ -173,14 +173,14 @@ class _Search:
         usual = [step for step in others if step[2].root.arithmetic.result is step[0].a]
         first = [*usual, *_one_of_each(every)]
         whole = [self._specs[0].k]
-        found = self._explained([Found(self._specs[0], x) for x in recorded], [(step, whole) for step in first])
+        found = self._explained([Tried(self._specs[0], x) for x in recorded], [(step, whole) for step in first])
         if not all(each.nearly for each in found):
             cuts = _cuts(self._specs[0].k)
             more = [(step, cuts) for step in first] + [(step, [*whole, *cuts]) for step in others if step not in usual]
             found = [min(two, key=lambda x: x.wrong / x.compared) for two in zip(found, self._explained([], more), strict=True)]
         return [self._with_variants(each, d, every) for each, d in zip(found, self._results, strict=True)]
 
-    def _explained(self, recorded: Sequence[Found], steps: Sequence[tuple[Step, Sequence[int]]]) -> list[Explanation]:
+    def _explained(self, recorded: Sequence[Tried], steps: Sequence[tuple[Step, Sequence[int]]]) -> list[Explanation]:
         sample = self._sample
         best = [_Best(d[sample.rows, sample.columns]) for d in self._results]
         for found in recorded:
@@ -193,7 +193,7 @@ class _Search:
             for last in counted:
                 for plan, d in sampled.of_step(name, step, [spec.k] if spec.a.is_integer else sizes(spec.k), last):
                     for each in best:
-                        each.offer(Found(spec, plan), d)
+                        each.offer(Tried(spec, plan), d)
         return [self._held(each, d) for each, d in zip(best, self._results, strict=True)]
 
     def _held(self, best: _Best, d: Bits) -> Explanation:
@@ -202,7 +202,7 @@ class _Search:
         if best.wrong == count:
             return Explanation(d.size, count, count, ())
         self._tell("words", 0)
-        survivors: dict[ProductModel, Found] = {}
+        survivors: dict[ProductModel, Tried] = {}
         for found in best.found[:SURVIVORS]:
             survivors.setdefault(found.candidate().model, found)
         larger = _Best(d[self._larger.rows, self._larger.columns])
@@ -217,7 +217,9 @@ class _Search:
     def _against_all(self, candidate: Candidate, d: Bits) -> Explanation:
         got, expected = d[self._rows], product(candidate.model, self._a[self._rows], self._b)
         differ = np.argwhere(got != expected)
-        places = tuple(Place(int(self._rows[y]), int(x), int(got[y, x]), int(expected[y, x])) for y, x in differ[:MOST_SHOWN])
+        places = tuple(
+            Unexplained(int(self._rows[y]), int(x), int(got[y, x]), int(expected[y, x])) for y, x in differ[:MOST_SHOWN]
+        )
         return Explanation(d.size, got.size, len(differ), (candidate,), places=places)
 
     def _with_variants(self, found: Explanation, d: Bits, steps: Sequence[Step]) -> Explanation:
@@ -242,7 +244,7 @@ def _one_of_each(steps: Iterable[Step]) -> list[Step]:
 
 
 def _cuts(k: int) -> list[int]:
-    return sorted({k - k % cut for cut in CUTS} - {0, k}, reverse=True)
+    return sorted({k - k % cut for cut in TAIL_MODULO} - {0, k}, reverse=True)
 
 
 def _rows(results: Sequence[Bits], most: int) -> Ints:
@@ -256,7 +258,7 @@ def _rows(results: Sequence[Bits], most: int) -> Ints:
     return np.sort(np.concatenate([differing, some]))
 
 
-EXACT = 1 << 24
+EXACT_OPERANDS = 1 << 24
 """Operands of which exact sums are computed."""
 
 
@@ -264,7 +266,7 @@ def _telling_first(spec: Spec, a: Bits, b: Bits) -> Ints:
     """Rows and columns [n, 2] of elements: in turn one whose exact sum lies next to a tie, one at random, one next to a number
     of D's format, one at random.
     """
-    most = max(1, EXACT // spec.k)
+    most = max(1, EXACT_OPERANDS // spec.k)
     rows, columns = (np.unique(np.linspace(0, len(x) - 1, min(len(x), most)).astype(np.int64)) for x in (a, b))
     rng = np.random.default_rng(0)
     size = len(rows) * len(columns)

@@ -19,7 +19,7 @@ PROMOTIONS = (32, 64, 96, 128, 192, 256, 384, 512)
 
 MOST_SLICES = 16
 
-WHOLE = (16, 32, 64, 128)
+MULTIPLES = (16, 32, 64, 128)
 """Slices are multiples of one of these."""
 
 WIDTHS = (64, 32, 16, 8, 4, 2)
@@ -105,7 +105,7 @@ def sizes(k: int) -> list[int]:
     """Products of a slice, from the whole K to as many slices as there may be."""
     found = {k: None}
     for count in range(2, MOST_SLICES + 1):
-        for whole in WHOLE:
+        for whole in MULTIPLES:
             size = -(-k // (count * whole)) * whole
             if size < k:
                 found[size] = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from accprobe.gemm.explain import Candidate, Explanation, Place, differences
+from accprobe.gemm.explain import Candidate, Explanation, Unexplained, differences
 from accprobe.isa.formats import Format
 from accprobe.render.terminal.console import Hanging
 
@@ -79,7 +79,7 @@ def _short(plan: Candidate, beside: Candidate) -> str:
     return " and ".join(told) or plan.name
 
 
-def _place(place: Place, out: Format) -> str:
+def _place(place: Unexplained, out: Format) -> str:
     digits = out.storage_bits // 4
     return f"row {place.row}, column {place.column}: {place.got:0{digits}x}, expected {place.expected:0{digits}x}"
 
