@@ -14,7 +14,7 @@ and where the function stands in a file, the command that looks closer. A functi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypedDict, Unpack
@@ -26,9 +26,9 @@ from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import battery, once
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.called import Called, Function
+from accprobe.gemm.called import Called, Multiply
 from accprobe.gemm.characterise import Found, Outcome, places
-from accprobe.gemm.findings import ranges
+from accprobe.gemm.findings import findings, ranges
 from accprobe.gemm.fit import fit, within
 from accprobe.gemm.fresh import KINDS, drawn
 from accprobe.gemm.growth import Growth, NoTree
@@ -36,10 +36,10 @@ from accprobe.gemm.handover import open_handover
 from accprobe.gemm.pairs import Ints, Pairs, Triples
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
 from accprobe.gemm.regions import Alike, alike
-from accprobe.gemm.row import row
 from accprobe.gemm.spec import Spec, usual_result
 from accprobe.gemm.units import FAR, units
-from accprobe.gemm.versus import classes, differences
+from accprobe.gemm.versus import DERIVED, same_rows
+from accprobe.infer.findings import Finding
 from accprobe.isa import formats
 from accprobe.isa.formats import Bits
 
@@ -72,7 +72,7 @@ class How(TypedDict, total=False):
     device: str
 
 
-def assert_every_k_once(f: Function, **how: Unpack[How]) -> None:
+def assert_every_k_once(f: Multiply, **how: Unpack[How]) -> None:
     """Every product is counted once, whatever K is."""
     __tracebackhide__ = True
     asked = Asked(_opened(f, how))
@@ -83,7 +83,7 @@ def assert_every_k_once(f: Function, **how: Unpack[How]) -> None:
         _fail(f, how, asked.spec, f"each_product_once: no, {'; '.join(told)}")
 
 
-def assert_promotes(f: Function, at_most: int = 128, **how: Unpack[How]) -> None:
+def assert_promotes(f: Multiply, at_most: int = 128, **how: Unpack[How]) -> None:
     """No accumulator takes more than `at_most` products before its sum is added to another."""
     __tracebackhide__ = True
     asked = Asked(_opened(f, how))
@@ -99,7 +99,7 @@ def assert_promotes(f: Function, at_most: int = 128, **how: Unpack[How]) -> None
         _fail(f, how, asked.spec, f"promote_every: {told}")
 
 
-def assert_accumulates(f: Function, bits: int = 23, **how: Unpack[How]) -> None:
+def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
     """Wherever X, y and -X stand, y = X · 2^-bits is not lost: sums, and what partial sums are kept in, have so many fraction
     bits.
     """
@@ -125,16 +125,16 @@ def assert_accumulates(f: Function, bits: int = 23, **how: Unpack[How]) -> None:
     _fail(f, how, spec, f"effective_bits: {found}, asked for {bits}: {where}; so at {len(lost)} of {len(ks)} places asked")
 
 
-def assert_batch_invariant(f: Function, ms: Sequence[int] = MS, **how: Unpack[How]) -> None:
+def assert_batch_invariant(f: Multiply, ms: Sequence[int] = MS, **how: Unpack[How]) -> None:
     """The same row of A gives the same bits for each number of rows."""
     __tracebackhide__ = True
-    found = classes(lambda m: _opened(f, how, m), ms)
+    found = same_rows(lambda m: _opened(f, how, m), ms)
     if len(found) > 1 or found[0].changing:
         told = "; ".join(map(str, found))
         _fail(f, how, _opened(f, how).spec, f"not batch invariant, row 0 has {len(found)} results: {told}")
 
 
-def assert_same_plan(f: Function, g: Function, **how: Unpack[How]) -> None:
+def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:
     """Both give the same bits to questions that tell plans from one another, made for that of `f`, and of fresh operands."""
     __tracebackhide__ = True
     both = _Both(_opened(f, how), _opened(g, how))
@@ -147,8 +147,8 @@ def assert_same_plan(f: Function, g: Function, **how: Unpack[How]) -> None:
     else:
         return
     try:
-        rows = [row(_outcome(Asked(_opened(each, how))), _name(each)) for each in (f, g)]
-        told = "; ".join(differences(*rows)) or "in no finding that has a name"
+        mine, other = (findings(_outcome(Asked(_opened(each, how)))) for each in (f, g))
+        told = "; ".join(_differences(mine, other)) or "in no finding that has a name"
     except AccprobeError as e:
         told = f"no plan was found for both, {e}"
     _fail(f, how, both.spec, f"another plan than {_name(g)}: {told} ({place})")
@@ -175,9 +175,9 @@ def _asked(asked: Asked) -> _Questions:
         tree = None if spec.a.is_integer else _tree(asked, leaves)
     except NoTree:
         tree = None
-    near, far = places(tree or tuple((int(k),) for k in leaves))
+    sums = places(tree or tuple((int(k),) for k in leaves))
     count = 0 if spec.a.is_integer else FEW_TERMS
-    some = [battery.drawn(spec, ks, count, seed) for seed, ks in enumerate((near, far))]
+    some = [battery.drawn(spec, ks, count, seed) for seed, ks in enumerate((sums[:1], sums))]
     dots = Sparse(*(np.concatenate([getattr(each, name) for each in some]) for name in ("ks", "a", "b")))
     return _Questions(found, counts, tree, battery.ask(asked, dots, *_lines(spec)))
 
@@ -187,9 +187,16 @@ def _outcome(asked: Asked) -> Outcome:
     found = _asked(asked)
     if found.tree is None:
         raise NoTree("its sums have no order that can be told")
-    near, _ = places(found.tree)
+    near, *_ = places(found.tree)
     fitted = fit(asked.spec, found.tree, found.answered, within(found.answered, {k for group in near for k in group}))
     return Outcome(asked.spec, found.alike, [Found(found.alike.regions[0], found.once, fitted.plan, wrong=fitted.wrong)])
+
+
+def _differences(mine: Mapping[str, Finding], other: Mapping[str, Finding]) -> Iterator[str]:
+    for name in dict.fromkeys([*mine, *other]):
+        values = [found[name].value if name in found else None for found in (mine, other)]
+        if values[0] != values[1] and name not in DERIVED:
+            yield f"{name} {' against '.join('none' if value is None else str(value) for value in values)}"
 
 
 def _tree(asked: Asked, leaves: Ints) -> Groups | Merging:
@@ -218,7 +225,7 @@ class _Both:
         return d
 
 
-def _opened(f: Function, how: How, m: int | None = None) -> Called:
+def _opened(f: Multiply, how: How, m: int | None = None) -> Called:
     rows, n, k = how.get("shape", SMALL_SHAPE)
     a, _, b = how.get("dtype", "f32").partition(":")
     of_a = formats.get(a)
@@ -236,7 +243,7 @@ def _lines(spec: Spec) -> tuple[Ints, Ints]:
     return np.arange(spec.m), np.arange(spec.n)
 
 
-def _counts(f: Function, asked: Asked, how: How) -> Ints:
+def _counts(f: Multiply, asked: Asked, how: How) -> Ints:
     __tracebackhide__ = True
     try:
         return once.counts(asked, *_lines(asked.spec))
@@ -279,7 +286,7 @@ def _factors(spec: Spec, exponent: int) -> tuple[int, int]:
     raise AccprobeError(f"2^{exponent} is no product of {spec.a} and {spec.b}")
 
 
-def _fail(f: Function, how: How, spec: Spec, sentence: str) -> NoReturn:
+def _fail(f: Multiply, how: How, spec: Spec, sentence: str) -> NoReturn:
     __tracebackhide__ = True
     file, name = _file(f), getattr(f, "__qualname__", "<")
     command = f"\n{_command(file, name, how, spec)}" if file and "<" not in name else ""
@@ -294,11 +301,11 @@ def _command(file: str, name: str, how: How, spec: Spec) -> str:
     return f"look closer: accprobe gemm {shown}:{name} --shape {spec.shape} --dtype {dtype} {others}".rstrip()
 
 
-def _name(f: Function) -> str:
+def _name(f: Multiply) -> str:
     return getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
 
 
-def _file(f: Function) -> str:
+def _file(f: Multiply) -> str:
     try:
         return inspect.getsourcefile(f) or ""
     except TypeError:  # of functions that are not written in Python

@@ -118,9 +118,13 @@ def test_same_plan(plan: Planted) -> None:
 @pytest.mark.parametrize(
     ("plan", "change", "message"),
     [
-        (FP8, {"k": 256, "promote_every": 128}, "promotion: none -> 128"),
-        (SMALL, {"slices": (128, 128), "partial_format": "bf16"}, "split K: 1 -> 2; format of partial sums: none -> bf16"),
-        (SMALL, {"products_per_sum": 8}, "products of a sum: 16 -> 8"),
+        (FP8, {"k": 256, "promote_every": 128}, "promote_every none against 128"),
+        (
+            SMALL,
+            {"slices": (128, 128), "partial_format": "bf16"},
+            "split_k 1 against 2",
+        ),
+        (SMALL, {"products_per_sum": 8}, "products_per_sum 16 against 8"),
     ],
 )
 def test_another_plan(plan: Planted, change: dict[str, Any], message: str) -> None:
