@@ -11,18 +11,16 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accprobe.evaluate.product import product
 from accprobe.gemm.characterise import Tell
 from accprobe.gemm.known_plans import KnownPlan, core, instruction_steps, other_steps, sizes
+from accprobe.gemm.pairs import Ints
 from accprobe.gemm.sampled import Sampled
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import ProductModel
 from accprobe.model.tree import DotModel
-
-Ints = NDArray[np.int64]
 
 SAMPLE = 64
 SAMPLE_PRODUCTS = 1 << 18

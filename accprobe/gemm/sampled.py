@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accprobe.evaluate.product import Sums, added, converted, merged, product
 from accprobe.gemm.known_plans import KnownPlan, Merge, inner_sum, merges, node, promotions, roundings, slices
@@ -14,8 +13,6 @@ from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Chain, ProductModel, addition
 from accprobe.model.tree import DotModel
-
-Ints = NDArray[np.int64]
 
 
 class Sampled:
