@@ -16,6 +16,7 @@ from accprobe import __version__
 from accprobe.cli.check import check_command
 from accprobe.cli.diff import diff_command
 from accprobe.cli.doctor import doctor_command
+from accprobe.cli.explain import explain_command
 from accprobe.cli.gemm import gemm_command
 from accprobe.cli.interrupts import interruptible
 from accprobe.cli.list import list_command
@@ -92,6 +93,7 @@ _COMMANDS = (
     show_command,
     diff_command,
     check_command,
+    explain_command,
     list_command,
     doctor_command,
 )

@@ -72,7 +72,7 @@ def outcomes(model: ProductModel, a: Bits, b: Bits) -> Bits:
     if not isinstance(model.tree, Merged) or model.tree.order != "unordered":
         return work.result(work.node(model.tree, None))[None]
     parts = [work.node(part, None) for part in model.tree.parts]
-    return np.stack([work.result(work.merged(model.tree, parts, order)) for order in _orders(len(parts))])
+    return np.stack([work.result(merged(model.tree, parts, order)) for order in _orders(len(parts))])
 
 
 def _orders(parts: int) -> list[Nested]:
@@ -118,26 +118,7 @@ class _Tile:
         if self._scales is not None and self._model.scales is not None and self._model.scales.inside:
             return self._scaled_inside(node, start)
         parts = [self.node(part, None) for part in node.parts]
-        return self.merged(node, parts, node.nested, start)
-
-    def merged(self, node: Merged, parts: Sequence[Sums], order: Nested, start: Bits | None = None) -> Sums:
-        """The parts added in that order."""
-        if node.kept is not None:
-            parts = [Sums(converted(part, node.kept), node.kept) for part in parts]
-        total = self._nested(node.arithmetic, parts, order)
-        if start is not None and node.order == "forward":
-            total = Sums(start, node.arithmetic.result)
-            for part in parts:
-                total = added(total, part, node.arithmetic)
-        return total
-
-    def _nested(self, arithmetic: Arithmetic, parts: Sequence[Sums], order: Nested) -> Sums:
-        if isinstance(order, int):
-            return parts[order]
-        total = self._nested(arithmetic, parts, order[0])
-        for other in order[1:]:
-            total = added(total, self._nested(arithmetic, parts, other), arithmetic)
-        return total
+        return merged(node, parts, node.nested, start)
 
     def _scaled_inside(self, node: Merged, start: Bits | None) -> Sums:
         """Chunks, one a block along K, each scaled before it is added, or as it is."""
@@ -186,6 +167,27 @@ class _Tile:
             values = sums.fmt.values(sums.patterns).astype(np.float32)
             sums = Sums(_scaled(values, self._scales.a, self._scales.b, scales).view(np.uint32), FORMATS["f32"])
         return converted(sums, self._model.result, self._model.result_rounding)
+
+
+def merged(node: Merged, parts: Sequence[Sums], order: Nested, start: Bits | None = None) -> Sums:
+    """The sums of a node's parts added in that order."""
+    if node.kept is not None:
+        parts = [Sums(converted(part, node.kept), node.kept) for part in parts]
+    if start is not None and node.order == "forward":
+        total = Sums(start, node.arithmetic.result)
+        for part in parts:
+            total = added(total, part, node.arithmetic)
+        return total
+    return _nested(node.arithmetic, parts, order)
+
+
+def _nested(arithmetic: Arithmetic, parts: Sequence[Sums], order: Nested) -> Sums:
+    if isinstance(order, int):
+        return parts[order]
+    total = _nested(arithmetic, parts, order[0])
+    for other in order[1:]:
+        total = added(total, _nested(arithmetic, parts, other), arithmetic)
+    return total
 
 
 def _scaled(values: Singles, a: Singles, b: Singles, scales: Scales, total: Singles | None = None) -> Singles:

@@ -190,8 +190,9 @@ def test_commands_have_a_section_each() -> None:
 
 def test_summaries_fit_a_terminal() -> None:
     shown = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["--help"]).stdout
+    longest = max(map(len, main.commands))
     for name, command in main.commands.items():
-        assert f"  {name:<8}{source_blocks.paragraphs(command)[0]}\n" in shown
+        assert f"  {name:<{longest + 2}}{source_blocks.paragraphs(command)[0]}\n" in shown
 
 
 def test_numbers_in_sentences_are_those_of_their_sources() -> None:

@@ -1,0 +1,144 @@
+"""`accprobe explain`: which known plan gives the bits of a result."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from accprobe.cli.output import write
+from accprobe.cli.reports import read_report
+from accprobe.errors import AccprobeError
+from accprobe.render.terminal.progress import progress_bar
+
+if TYPE_CHECKING:
+    from accprobe.gemm.explain import Candidate, Explanation
+    from accprobe.gemm.spec import Spec
+    from accprobe.isa.formats import Bits, Format
+
+NOT_EXPLAINED = 1
+
+EVERYTHING = 1 << 62
+
+
+@click.command("explain")
+@click.option("--a", "a", required=True, type=click.Path(path_type=Path), metavar="FILE", help="A [M, K].")
+@click.option("--b", "b", required=True, type=click.Path(path_type=Path), metavar="FILE", help="B [K, N].")
+@click.argument("got", type=click.Path(path_type=Path))
+@click.argument("other", type=click.Path(path_type=Path), required=False)
+@click.option("--dtype", metavar="FORMAT", help="What A and B are, where their files hold words without a type.")
+@click.option("--out", metavar="FORMAT", help="The same of the results.")
+@click.option("--report", multiple=True, metavar="REPORT", help="Try the plans of its products first; may be given again.")
+@click.option("--all", "everything", is_flag=True, help="Compare all words of large results, however long it takes.")
+@click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
+def explain_command(
+    a: Path,
+    b: Path,
+    got: Path,
+    other: Path | None,
+    dtype: str | None,
+    out: str | None,
+    report: tuple[str, ...],
+    everything: bool,
+    form: str,
+) -> None:
+    """Tell which known plan gives the bits of a result.
+
+    GOT, and OTHER, are D = A·B [M, N] as some program computed it. Files are .npy, .pt or .safetensors, of one matrix each.
+    Plans are chains of known instructions, promoted or not, whole or with split K, and what recorded products have; without
+    scales, bias or activation.
+
+    Needs: nothing; extra fast for large products, torch for .pt.
+
+    Exit status: 0 every word is explained, of two results by one plan; 1 some are not, or the two differ; 2 trouble.
+
+    \b
+    Example:
+      accprobe explain --a a.npy --b b.npy on_h100.npy on_h200.npy
+    """
+    from accprobe.cli.arrays import read_matrix
+    from accprobe.gemm.explain import AT_MOST, differences, explain
+    from accprobe.isa import formats
+
+    given = formats.get(dtype) if dtype else None
+    (of_a, fmt_a), (of_b, fmt_b) = read_matrix(a, given), read_matrix(b, given)
+    results = [read_matrix(path, formats.get(out) if out else None) for path in (got, other) if path is not None]
+    specs = _specs(of_a, of_b, fmt_a, fmt_b, results[0][1])
+    spec = specs[0]
+    for path, (d, fmt) in zip((got, other), results, strict=False):
+        if d.shape != (spec.m, spec.n) or fmt is not spec.out:
+            raise AccprobeError(f"{path} is {list(d.shape)} of {fmt}: this product has {[spec.m, spec.n]} of {spec.out}")
+    recorded = [candidate for name in report for candidate in _recorded(name, spec)]
+    words = [d for d, _ in results]
+    most = EVERYTHING if everything else AT_MOST
+    with progress_bar("plans") as show:
+        found = explain(specs, of_a, of_b.T.copy(), words, recorded, most, lambda name, part: show(int(100 * part), 100, name))
+    names = [str(path) for path in (got, other) if path is not None]
+    if form == "json":
+        write(json.dumps(_json(names, found), indent=2) + "\n")
+    else:
+        from accprobe.render.terminal.console import console
+        from accprobe.render.terminal.explanation import explanation_text
+
+        console().print(explanation_text(names, found, spec.out))
+    two = len(found) == 2 and all(each.plans for each in found) and bool(differences(found[0].plans[0], found[1].plans[0]))
+    if two or any(each.wrong for each in found):
+        sys.exit(NOT_EXPLAINED)
+
+
+def _specs(a: Bits, b: Bits, of_a: Format, of_b: Format, out: Format) -> list[Spec]:
+    """How the operands may be read: f32 by some units as tf32."""
+    from accprobe.gemm.spec import Spec
+    from accprobe.isa.formats import FORMATS
+
+    if a.shape[1] != b.shape[0]:
+        turned = "; B has to be saved as [K, N]" if a.shape[1] == b.shape[1] else ""
+        raise AccprobeError(f"A is {list(a.shape)} and B {list(b.shape)}: these have no product{turned}")
+    (m, k), n = a.shape, b.shape[1]
+    f32, tf32 = FORMATS["f32"], FORMATS["tf32"]
+    several = [(f32, f32), (tf32, tf32)] if of_a is of_b is f32 else [(of_a, of_b)]
+    return [Spec(m, n, k, x, y, out) for x, y in several]
+
+
+def _recorded(name: str, spec: Spec) -> list[Candidate]:
+    """Plans of a report's products with these operands and this K."""
+    from accprobe.gemm.explain import Candidate
+
+    found = []
+    for row in getattr(read_report(name), "products", ()):
+        for region in row.regions:
+            model = region.model
+            if model is None or not model.is_ordered or model.scales is not None:
+                continue
+            if (model.a, model.b, model.result, model.k) == (spec.a, spec.b, spec.out, spec.k):
+                told = {key: finding.value for key, finding in region.findings.items()}
+                found.append(Candidate(f"{name}:{row.callable} {row.m}x{row.n}x{row.k}", told, model))
+    return found
+
+
+def _json(names: list[str], found: list[Explanation]) -> dict[str, Any]:
+    from accprobe.gemm.explain import differences
+
+    told: dict[str, Any] = {
+        "results": [
+            {
+                "file": name,
+                "words": each.words,
+                "compared": each.compared,
+                "wrong": each.wrong,
+                "plans": [{"name": plan.name, "findings": dict(plan.told)} for plan in each.plans],
+                "more": each.more,
+                "unexplained": [
+                    {"row": place.row, "column": place.column, "got": hex(place.got), "expected": hex(place.expected)}
+                    for place in each.places
+                ],
+            }
+            for name, each in zip(names, found, strict=True)
+        ]
+    }
+    if len(found) == 2 and all(each.plans for each in found):
+        told["differ"] = {name: list(two) for name, two in differences(found[0].plans[0], found[1].plans[0]).items()}
+    return told

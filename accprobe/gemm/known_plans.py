@@ -1,0 +1,163 @@
+"""Plans that libraries have: instructions in chains, promoted or not, K split evenly, and what becomes of partial sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from accprobe.gemm.candidates import integer_step, known_steps, single_steps
+from accprobe.gemm.plans import ROUNDINGS, SMALL
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS, Format
+from accprobe.model.product import Merged, Node, Order, ProductModel, addition, in_chunks
+from accprobe.model.tree import DotModel, Rounding
+
+PROMOTIONS = (32, 64, 96, 128, 192, 256, 384, 512)
+"""Products after which a chain begins anew."""
+
+MOST_SLICES = 16
+
+MULTIPLES = (16, 32, 64, 128)
+"""Slices are multiples of one of these."""
+
+WIDTHS = (64, 32, 16, 8, 4, 2)
+"""Products of a fused sum, those of newer units first."""
+
+ORDERS: tuple[Order, ...] = ("forward", "backward", "tree")
+
+
+@dataclass(frozen=True)
+class Merge:
+    """How slices are added: the format that each is rounded to (None: as it is), that of their sum, and the order."""
+
+    kept: Format | None = None
+    running: Format = FORMATS["f32"]
+    order: Order = "forward"
+
+    @property
+    def told(self) -> str:
+        return self.order if self.running.name in ("f32", "f64", "s32") else "serial"
+
+
+@dataclass(frozen=True)
+class KnownPlan:
+    """One plan for K = `k`.
+
+    name: of the instruction, or of the arithmetic. size: products of a slice; the last has what is left. counted: the products
+    from there on do not join, 0: all do.
+    """
+
+    name: str
+    step: DotModel
+    k: int
+    size: int
+    promote_every: int | None = None
+    merge: Merge = Merge()
+    result_rounding: Rounding = "RNE"
+    counted: int = 0
+
+    @cached_property
+    def slices(self) -> list[range]:
+        return slices(self.k, self.size, self.counted or self.k)
+
+    @property
+    def told(self) -> dict[str, object]:
+        """Findings by name, those that the plan has."""
+        arithmetic = self.step.root.arithmetic
+        once = f"no: k = {self.counted}-{self.k - 1} missing" if self.counted else "yes"
+        told: dict[str, object] = {"each_product_once": once}
+        told |= {"instruction": self.name, "products_per_sum": self.step.products}
+        bits = [getattr(arithmetic, name, None) for name in ("alignment_bits", "result_bits")]
+        told["effective_bits"] = min((x for x in bits if x is not None), default=None)
+        told |= {"promote_every": self.promote_every, "split_k": len(self.slices)}
+        if len(self.slices) > 1:
+            told["slice_sizes"] = ", ".join(str(len(ks)) for ks in self.slices)
+            told |= {"partial_format": str(self.merge.kept or "f32"), "merge_order": self.merge.told}
+        return told | {"result_rounding": self.result_rounding}
+
+    def model(self, spec: Spec) -> ProductModel:
+        pattern = tuple(range(self.step.products))
+        inner = inner_sum(self.step)
+        parts = [in_chunks(ks, self.promote_every or len(ks), pattern, addition(inner)) for ks in self.slices]
+        tree: Node = parts[0] if len(parts) == 1 else node(self.merge, tuple(parts))
+        return ProductModel(spec.a, spec.b, spec.k, self.step, tree, spec.out, self.result_rounding)
+
+
+def inner_sum(step: DotModel) -> Format:
+    """The format that chunks are promoted into."""
+    result = step.root.arithmetic.result
+    return result if result.name in ("f64", "s32") else FORMATS["f32"]
+
+
+def node(merge: Merge, parts: tuple[Node, ...]) -> Merged:
+    return Merged(parts, merge.order, addition(merge.running), merge.kept)
+
+
+def slices(k: int, size: int, counted: int) -> list[range]:
+    """Those of which something is counted."""
+    borders = [*range(0, k, size), k]
+    return [range(low, min(high, counted)) for low, high in pairwise(borders) if low < counted]
+
+
+def sizes(k: int) -> list[int]:
+    """Products of a slice, from the whole K to as many slices as there may be."""
+    found = {k: None}
+    for count in range(2, MOST_SLICES + 1):
+        for whole in MULTIPLES:
+            size = -(-k // (count * whole)) * whole
+            if size < k:
+                found[size] = None
+    return list(found)
+
+
+def promotions(size: int) -> list[int | None]:
+    return [None, *(every for every in PROMOTIONS if every < size)]
+
+
+def merges(count: int, step: DotModel) -> Iterator[Merge]:
+    """Those of so many slices that differ."""
+    inner = inner_sum(step)
+    if count == 1 or inner.is_integer:
+        yield Merge(running=inner)
+        return
+    orders = ORDERS if count > 3 else ORDERS[:2] if count == 3 else ORDERS[:1]
+    for kept in (None, *(FORMATS[name] for name in SMALL)):
+        for order in orders:
+            yield Merge(kept, inner, order)
+    for name in SMALL:
+        yield Merge(FORMATS[name], FORMATS[name])
+
+
+def roundings(spec: Spec, last: Format) -> tuple[Rounding, ...]:
+    return ROUNDINGS if spec.out.is_float and spec.out is not last else ROUNDINGS[:1]
+
+
+def core(step: DotModel) -> tuple[object, ...]:
+    """What shows in nearly every sum; arithmetics that agree in it differ where numbers are tiny or no numbers."""
+    arithmetic = step.root.arithmetic
+    names = ("alignment_bits", "alignment_rounding", "result_bits", "result_rounding", "product_bits")
+    return (step.products, arithmetic.result, step.subnormal_operands, *(getattr(arithmetic, name, None) for name in names))
+
+
+def instruction_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:
+    """Sums of known instructions whose result D can have, each with the instruction's name."""
+    if spec.a.is_integer:
+        yield "integers", integer_step(1)
+        return
+    for width in WIDTHS:
+        for name, step in known_steps(spec.a, spec.b, width):
+            if step.root.arithmetic.result.name == "f32" or step.root.arithmetic.result is spec.out:
+                yield name, step
+
+
+def other_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:
+    """Chains of multiply-adds, into f32 and into a format that the operands or D have."""
+    if spec.a.is_float:
+        for step in single_steps():
+            arithmetic = step.root.arithmetic
+            if arithmetic.result.name == "f32" or arithmetic.result in (spec.a, spec.out):
+                rounded = getattr(arithmetic, "product_bits", None) is not None
+                flushed = ", subnormals flushed" if step.subnormal_operands == "flushed" else ""
+                yield f"{arithmetic.result} {'multiply, then add' if rounded else 'FMA'}{flushed}", step

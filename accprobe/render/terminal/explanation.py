@@ -1,0 +1,98 @@
+"""Which plan gives the bits of a result, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.text import Text
+
+from accprobe.gemm.explain import Candidate, Explanation, Unexplained, differences
+from accprobe.isa.formats import Format
+from accprobe.render.terminal.console import Hanging
+
+TITLES = {
+    "instruction": "inside",
+    "products_per_sum": "products a sum",
+    "each_product_once": "every k once",
+    "effective_bits": "bits",
+    "promote_every": "promotion every",
+    "split_k": "split K",
+    "slice_sizes": "slices",
+    "partial_format": "partial sums",
+    "merge_order": "merged",
+    "result_rounding": "result",
+}
+
+
+def explanation_text(names: Sequence[str], found: Sequence[Explanation], out: Format) -> Hanging:
+    """The plan of each result, then what two of them differ by."""
+    lines = [line for name, each in zip(names, found, strict=True) for line in _of_one(name, each, out)]
+    return Hanging([Text(line) if isinstance(line, str) else line for line in [*lines, *_of_two(found)]], 0)
+
+
+def _of_one(name: str, found: Explanation, out: Format) -> Iterator[Text | str]:
+    yield Text(name, "bold")
+    part = f"{found.compared:,}" if found.compared == found.words else f"{found.compared:,} of {found.words:,}"
+    if not found.plans:
+        yield f"  no known plan explains one of {found.compared} words that were tried: wrong operands, hardware or program?"
+        return
+    plan = found.plans[0]
+    if not found.wrong:
+        yield Text(f"  explained: {part} words, each bit for bit, by", "green")
+    elif found.nearly:
+        yield Text(f"  {_words(found.wrong)} no explanation, of {part}; the others have", "bold red")
+    else:
+        yield Text(f"  NOT explained; the nearest known plan has {found.compared - found.wrong:,} of {part} words", "bold red")
+    for key, value in _told(plan.told):
+        yield f"    {key:<16}{value}"
+    if found.alike:
+        which = ", ".join(_short(other, plan) for other in found.plans[1:])
+        further = f"; and {found.more} that a sample does not tell from it" if found.more else ""
+        plans = "1 other plan gives" if found.alike == 1 else f"{found.alike} other plans give"
+        yield f"  {plans} the same bits on these operands: {which}{further}"
+    if found.nearly and found.wrong:
+        for place in found.places:
+            yield f"  {_place(place, out)}"
+        yield "  wrong hardware, or another program"
+
+
+def _words(count: int) -> str:
+    return "1 word has" if count == 1 else f"{count:,} words have"
+
+
+def _told(told: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for name, value in told.items():
+        if name == "effective_bits" and value is None:
+            continue
+        yield TITLES.get(name, name), _value(name, value)
+
+
+def _value(name: str, value: object) -> str:
+    if value is None:
+        return "never" if name == "promote_every" else "none"
+    return f"{value} products" if name == "promote_every" else str(value)
+
+
+def _short(plan: Candidate, beside: Candidate) -> str:
+    """What it has otherwise."""
+    told = [f"{TITLES.get(name, name)} {_value(name, mine)}" for name, (mine, _) in differences(plan, beside).items()]
+    return " and ".join(told) or plan.name
+
+
+def _place(place: Unexplained, out: Format) -> str:
+    digits = out.storage_bits // 4
+    return f"row {place.row}, column {place.column}: {place.got:0{digits}x}, expected {place.expected:0{digits}x}"
+
+
+def _of_two(found: Sequence[Explanation]) -> Iterator[Text | str]:
+    if len(found) != 2 or not all(each.plans for each in found):
+        return
+    x, y = (each.plans[0] for each in found)
+    differ = differences(x, y).items()
+    told = [f"{TITLES.get(name, name)} {_value(name, mine)} against {_value(name, other)}" for name, (mine, other) in differ]
+    if told:
+        yield Text(f"the two differ by {', '.join(told)}", "bold")
+    elif any(each.wrong for each in found):
+        yield Text("both have the same plan but for the words that it does not explain", "bold")
+    else:
+        yield Text("both are of the same plan", "bold")

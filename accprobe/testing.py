@@ -1,0 +1,312 @@
+"""Asserts for tests of matrix products: what a function's sums must be like, asked of the function itself.
+
+    from accprobe.testing import assert_accumulates, assert_every_k_once
+
+    def test_my_matmul():
+        assert_every_k_once(my_matmul, shape=(64, 64, 1000), dtype="bf16", arrays="torch")
+        assert_accumulates(my_matmul, bits=23, shape=(64, 64, 1000), dtype="bf16", arrays="torch")
+
+f: any function of a [M, K] and b [K, N] that gives d [M, N]. Each assert says in its AssertionError what was found and where,
+and where the function stands in a file, the command that looks closer. A function that raises, or gives something else than an
+[M, N] array of numbers, is an AccprobeError.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, TypedDict, Unpack
+
+import numpy as np
+
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm import battery, once
+from accprobe.gemm.battery import Answered, Sparse
+from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.called import Called, Multiply
+from accprobe.gemm.characterise import Found, Outcome, places
+from accprobe.gemm.findings import findings, ranges
+from accprobe.gemm.fit import fit, within
+from accprobe.gemm.fresh import KINDS, drawn
+from accprobe.gemm.growth import Growth, NoTree
+from accprobe.gemm.handover import open_handover
+from accprobe.gemm.pairs import Ints, Pairs, Triples
+from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
+from accprobe.gemm.regions import Alike, alike
+from accprobe.gemm.spec import Spec, usual_result
+from accprobe.gemm.units import FAR, units
+from accprobe.gemm.versus import DERIVED, same_rows
+from accprobe.infer.findings import Finding
+from accprobe.isa import formats
+from accprobe.isa.formats import Bits
+
+SMALL_SHAPE = (64, 64, 512)
+
+MS = (1, 2, 4, 8, 16, 17, 32, 64)
+
+TRIPLES = 256
+"""Places of X, y and -X that are asked."""
+
+LADDERS = 16
+"""Places at which it is asked how many bits are kept, where y is lost."""
+
+FEW_TERMS = 1024
+"""Dot products of a few terms, within one chain and all over, of which two functions have to give the same bits."""
+
+DRAWS_OF_A_KIND = 2
+"""Products of fresh operands of each kind."""
+
+
+class How(TypedDict, total=False):
+    """What is asked. shape: M, N, K, (64, 64, 512) if not given; dtype: "f32", "bf16", "e4m3", …, "e4m3:e5m2" for another of B;
+    out: the result's (that which the function gives); arrays: what it takes, "numpy" or "torch"; device: "cpu" or "cuda:N".
+    """
+
+    shape: tuple[int, int, int]
+    dtype: str
+    out: str
+    arrays: str
+    device: str
+
+
+def assert_every_k_once(f: Multiply, **how: Unpack[How]) -> None:
+    """Every product is counted once, whatever K is."""
+    __tracebackhide__ = True
+    asked = Asked(_opened(f, how))
+    found = _counts(f, asked, how)
+    wrong = (("missing", np.flatnonzero(found == 0)), ("counted more than once", np.flatnonzero(found > 1)))
+    told = [f"k = {ranges(ks)} {what}, {len(ks)} of {len(found)}" for what, ks in wrong if len(ks)]
+    if told:
+        _fail(f, how, asked.spec, f"each_product_once: no, {'; '.join(told)}")
+
+
+def assert_promotes(f: Multiply, at_most: int = 128, **how: Unpack[How]) -> None:
+    """No accumulator takes more than `at_most` products before its sum is added to another."""
+    __tracebackhide__ = True
+    asked = Asked(_opened(f, how))
+    leaves = np.flatnonzero(_counts(f, asked, how) == 1)
+    try:
+        tree = _tree(asked, leaves)
+    except NoTree as e:
+        _fail(f, how, asked.spec, f"promote_every: no order of its sums was found, {e}")
+    longest = max(every_chain(tree), key=lambda chain: sum(map(len, chain)))
+    ks = np.sort(np.concatenate([np.array(group) for group in longest]))
+    if len(ks) > at_most:
+        told = f"one accumulator takes {len(ks)} products, k = {ranges(ks)}; asked for {at_most}"
+        _fail(f, how, asked.spec, f"promote_every: {told}")
+
+
+def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
+    """Wherever X, y and -X stand, y = X · 2^-bits is not lost: sums, and what partial sums are kept in, have so many fraction
+    bits.
+    """
+    __tracebackhide__ = True
+    asked = Asked(_opened(f, how))
+    spec = asked.spec
+    low, high = battery.exponents(spec)
+    if high - low < bits or spec.k < 3:
+        raise AccprobeError(f"products of {spec.a} and {spec.b} into {spec.out} show no {bits} bits: at most {high - low}")
+    top = min(max(0, low + bits), high)
+    leaves = np.flatnonzero(_counts(f, asked, how) == 1)
+    ks = leaves[_places(len(leaves))]
+    lost = ks[~_kept(asked, ks, top, np.full(len(ks), bits))]
+    if not len(lost):
+        return
+    some = lost[:LADDERS]
+    steps = np.arange(1, bits + 1)
+    kept = _kept(asked, np.repeat(some, bits, axis=0), top, np.tile(steps, len(some))).reshape(len(some), bits)
+    least = np.where(kept.all(axis=1), bits, kept.argmin(axis=1))
+    k = ", ".join(map(str, some[least.argmin()]))
+    found = int(least.min())
+    where = f"X + X·2^-{found + 1} - X is not X·2^-{found + 1} with the three at k = {k}"
+    _fail(f, how, spec, f"effective_bits: {found}, asked for {bits}: {where}; so at {len(lost)} of {len(ks)} places asked")
+
+
+def assert_batch_invariant(f: Multiply, ms: Sequence[int] = MS, **how: Unpack[How]) -> None:
+    """The same row of A gives the same bits for each number of rows."""
+    __tracebackhide__ = True
+    found = same_rows(lambda m: _opened(f, how, m), ms)
+    if len(found) > 1 or found[0].changing:
+        told = "; ".join(map(str, found))
+        _fail(f, how, _opened(f, how).spec, f"not batch invariant, row 0 has {len(found)} results: {told}")
+
+
+def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:
+    """Both give the same bits to questions that tell plans from one another, made for that of `f`, and of fresh operands."""
+    __tracebackhide__ = True
+    both = _Both(_opened(f, how), _opened(g, how))
+    if both.spec.out is not both.other.spec.out:
+        _fail(f, how, both.spec, f"it gives {both.spec.out}, {_name(g)} {both.other.spec.out}")
+    try:
+        _asked(Asked(both))
+    except _Differ as e:
+        place = str(e)
+    else:
+        return
+    try:
+        mine, other = (findings(_outcome(Asked(_opened(each, how)))) for each in (f, g))
+        told = "; ".join(_differences(mine, other)) or "in no finding that has a name"
+    except AccprobeError as e:
+        told = f"no plan was found for both, {e}"
+    _fail(f, how, both.spec, f"another plan than {_name(g)}: {told} ({place})")
+
+
+class _Questions(NamedTuple):
+    """What was asked to tell a plan, and what came back. tree: None of integers, and where there is none."""
+
+    alike: Alike
+    once: Ints
+    tree: Groups | Merging | None
+    answered: Answered
+
+
+def _asked(asked: Asked) -> _Questions:
+    """Asks what is counted, the order, dot products of a few terms in sums near and far, and fresh operands of all kinds."""
+    spec = asked.spec
+    found, counts = alike(asked), once.counts(asked, *_lines(spec))
+    rng = np.random.default_rng(0)
+    for kind in KINDS * DRAWS_OF_A_KIND:
+        asked.product(*drawn(spec, kind, rng))
+    leaves = np.flatnonzero(counts == 1)
+    try:
+        tree = None if spec.a.is_integer else _tree(asked, leaves)
+    except NoTree:
+        tree = None
+    sums = places(tree or tuple((int(k),) for k in leaves))
+    count = 0 if spec.a.is_integer else FEW_TERMS
+    some = [battery.drawn(spec, ks, count, seed) for seed, ks in enumerate((sums[:1], sums))]
+    dots = Sparse(*(np.concatenate([getattr(each, name) for each in some]) for name in ("ks", "a", "b")))
+    return _Questions(found, counts, tree, battery.ask(asked, dots, *_lines(spec)))
+
+
+def _outcome(asked: Asked) -> Outcome:
+    """The plan that explains the answers. Raises NoTree."""
+    found = _asked(asked)
+    if found.tree is None:
+        raise NoTree("its sums have no order that can be told")
+    near, *_ = places(found.tree)
+    fitted = fit(asked.spec, found.tree, found.answered, within(found.answered, {k for group in near for k in group}))
+    return Outcome(asked.spec, found.alike, [Found(found.alike.regions[0], found.once, fitted.plan, wrong=fitted.wrong)])
+
+
+def _differences(mine: Mapping[str, Finding], other: Mapping[str, Finding]) -> Iterator[str]:
+    for name in dict.fromkeys([*mine, *other]):
+        values = [found[name].value if name in found else None for found in (mine, other)]
+        if values[0] != values[1] and name not in DERIVED:
+            yield f"{name} {' against '.join('none' if value is None else str(value) for value in values)}"
+
+
+def _tree(asked: Asked, leaves: Ints) -> Groups | Merging:
+    """Raises NoTree."""
+    pairs, triples = (each(asked, *_lines(asked.spec)).sizes for each in (Pairs, Triples))
+    return taken_apart(Growth(pairs, triples, units(asked.spec).far == FAR).tree(leaves))
+
+
+class _Differ(Exception):
+    """Two functions gave different bits: where, and which."""
+
+
+class _Both:
+    """A black box that asks a second function everything too. Raises _Differ."""
+
+    def __init__(self, one: Called, other: Called) -> None:
+        self.spec, self._one, self.other = one.spec, one, other
+
+    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
+        d, other = self._one.product(a, b, scales), self.other.product(a, b, scales)
+        differ = np.argwhere(d != other)
+        if len(differ):
+            y, x = differ[0]
+            digits = self.spec.out.storage_bits // 4
+            raise _Differ(f"first seen at row {y}, column {x}: {d[y, x]:0{digits}x} and {other[y, x]:0{digits}x}")
+        return d
+
+
+def _opened(f: Multiply, how: How, m: int | None = None) -> Called:
+    rows, n, k = how.get("shape", SMALL_SHAPE)
+    a, _, b = how.get("dtype", "f32").partition(":")
+    of_a = formats.get(a)
+    out = formats.get(how["out"]) if "out" in how else usual_result(of_a)
+    spec = Spec(rows if m is None else m, n, k, of_a, formats.get(b or a), out)
+    handover = open_handover(how.get("arrays", "numpy"), how.get("device", "cpu"))
+    called = Called(spec, f, handover, _name(f), file=_file(f))
+    if "out" not in how:
+        called.spec = replace(spec, out=called.result_format())
+    called.check()
+    return called
+
+
+def _lines(spec: Spec) -> tuple[Ints, Ints]:
+    return np.arange(spec.m), np.arange(spec.n)
+
+
+def _counts(f: Multiply, asked: Asked, how: How) -> Ints:
+    __tracebackhide__ = True
+    try:
+        return once.counts(asked, *_lines(asked.spec))
+    except AccprobeError as e:
+        if e.__cause__ is not None:
+            raise
+        _fail(f, how, asked.spec, str(e))
+
+
+def _places(k: int) -> Ints:
+    """k of X, y and -X [n, 3]: next to one another, far apart, in ascending order and in any."""
+    rng = np.random.default_rng(0)
+    quarter = TRIPLES // 4
+    starts = np.linspace(0, k - 3, quarter).astype(np.int64)
+    near = starts[:, None] + np.arange(3)
+    ends = np.stack([np.zeros(quarter, np.int64), starts + 1, np.full(quarter, k - 1)], axis=1)
+    some = np.stack([rng.permutation(k)[:3] for _ in range(2 * quarter)])
+    return np.concatenate([near, ends, np.sort(some[:quarter], axis=1), some[quarter:]])
+
+
+def _kept(asked: Asked, ks: Ints, top: int, below: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Whether of X + y - X, X = 2^top and y so many bits below, y is left."""
+    spec = asked.spec
+    powers = {exponent: _factors(spec, exponent) for exponent in {top, *(top - below).tolist()}}
+    small = np.array([powers[int(exponent)] for exponent in top - below])
+    x, y = powers[top]
+    a = np.stack([np.full(len(ks), x), small[:, 0], np.full(len(ks), x | spec.a.sign_bit)], axis=1).astype(spec.a.dtype)
+    b = np.stack([np.full(len(ks), y), small[:, 1], np.full(len(ks), y)], axis=1).astype(spec.b.dtype)
+    answered = battery.ask(asked, Sparse(ks, a, b), *_lines(spec))
+    return np.asarray(spec.out.values(answered.d) == np.exp2((top - below[: len(answered)]).astype(np.float64)))
+
+
+def _factors(spec: Spec, exponent: int) -> tuple[int, int]:
+    """Patterns of two powers of two whose product is 2^exponent, both as near to its root as the formats allow."""
+    for i in range(2 * FAR):
+        first = exponent // 2 + (i + 1) // 2 * (-1) ** i
+        found = spec.a.try_encode(1, first), spec.b.try_encode(1, exponent - first)
+        if found[0] is not None and found[1] is not None:
+            return found[0], found[1]
+    raise AccprobeError(f"2^{exponent} is no product of {spec.a} and {spec.b}")
+
+
+def _fail(f: Multiply, how: How, spec: Spec, sentence: str) -> NoReturn:
+    __tracebackhide__ = True
+    file, name = _file(f), getattr(f, "__qualname__", "<")
+    command = f"\n{_command(file, name, how, spec)}" if file and "<" not in name else ""
+    raise AssertionError(f"{_name(f)}: {sentence}{command}")
+
+
+def _command(file: str, name: str, how: How, spec: Spec) -> str:
+    dtype = spec.a.name if spec.a is spec.b else f"{spec.a}:{spec.b}"
+    others = " ".join(f"--{key} {how[key]}" for key in ("out", "arrays", "device") if key in how)
+    path = Path(file)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"look closer: accprobe gemm {shown}:{name} --shape {spec.shape} --dtype {dtype} {others}".rstrip()
+
+
+def _name(f: Multiply) -> str:
+    return getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
+
+
+def _file(f: Multiply) -> str:
+    try:
+        return inspect.getsourcefile(f) or ""
+    except TypeError:  # of functions that are not written in Python
+        return ""

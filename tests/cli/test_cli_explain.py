@@ -1,0 +1,173 @@
+"""`accprobe explain` on files: what is read, what is said, how it ends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from fakes import fake_report
+from planted_plans import FP8, operands
+from planted_sums import Array
+
+from accprobe.cli import main
+from accprobe.gemm.known_plans import KnownPlan, instruction_steps
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS
+from accprobe.report.products import ProductRow, RegionRecord
+
+CHAIN = replace(FP8, m=8, n=16, k=256)
+SPLIT = replace(CHAIN, slices=(128, 128), partial_format="bf16")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """a.npy, b.npy, chain.npy and split.npy, as numpy writes them."""
+    monkeypatch.chdir(tmp_path)
+    a, b = operands(CHAIN, 1)
+    for name, array in {"a": a, "b": b, "chain": CHAIN(a, b), "split": SPLIT(a, b)}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    return tmp_path
+
+
+def explain(*arguments: str, a: str = "a.npy", b: str = "b.npy", dtype: str | None = "e4m3") -> Result:
+    given = ["--dtype", dtype] if dtype else []
+    return CliRunner(env={"COLUMNS": "120"}).invoke(main, ["explain", "--a", a, "--b", b, *given, *arguments])
+
+
+@pytest.mark.usefixtures("folder")
+def test_one_result() -> None:
+    result = explain("chain.npy")
+    assert result.exit_code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert lines[:2] == ["chain.npy", "explained: 128 words, each bit for bit, by"]
+    assert {"every k once yes", "inside h200:wgmma.m64n8k32.f32.e4m3.e4m3", "promotion every never", "split K 1"} <= set(lines)
+
+
+@pytest.mark.usefixtures("folder")
+def test_two_results_that_differ() -> None:
+    result = explain("split.npy", "chain.npy")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1] == "the two differ by split K 2 against 1"
+
+
+@pytest.mark.usefixtures("folder")
+def test_two_results_of_one_plan() -> None:
+    result = explain("split.npy", "split.npy")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "both are of the same plan"
+
+
+def test_a_flipped_bit(folder: Path) -> None:
+    d = np.load(folder / "chain.npy")
+    right = int(d.view(np.uint32)[5, 9])
+    d.view(np.uint32)[5, 9] ^= 1 << 11
+    np.save(folder / "chain.npy", d)
+    result = explain("chain.npy")
+    assert result.exit_code == 1
+    assert "1 word has no explanation, of 128; the others have" in result.stdout
+    assert f"row 5, column 9: {right ^ 1 << 11:08x}, expected {right:08x}" in result.stdout
+    assert "wrong hardware, or another program" in result.stdout
+
+
+def test_no_known_plan(folder: Path) -> None:
+    a, b = operands(CHAIN, 1)
+    np.save(folder / "other.npy", replace(CHAIN, alignment_bits=18, result_bits=18)(a, b))
+    result = explain("other.npy")
+    assert result.exit_code == 1
+    assert "NOT explained; the nearest known plan has" in result.stdout or "no known plan explains one of" in result.stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_json() -> None:
+    result = explain("split.npy", "chain.npy", "--format", "json")
+    told = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert [each["file"] for each in told["results"]] == ["split.npy", "chain.npy"]
+    assert [(each["words"], each["compared"], each["wrong"]) for each in told["results"]] == [(128, 128, 0)] * 2
+    assert told["differ"] == {"split_k": [2, 1]}
+    assert told["results"][0]["plans"][0]["findings"]["partial_format"] == "bf16"
+
+
+def saved_as_safetensors(path: Path, array: Array, dtype: str) -> None:
+    header = {
+        "__metadata__": {"from": "a test"},
+        "x": {"dtype": dtype, "shape": array.shape, "data_offsets": [0, array.nbytes]},
+    }
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + array.tobytes())
+
+
+def test_other_files(folder: Path) -> None:
+    a, b = operands(CHAIN, 1)
+    saved_as_safetensors(folder / "a.safetensors", a, "F8_E4M3")
+    torch.save({"b": torch.from_numpy(b.view(np.uint8)).view(torch.float8_e4m3fn)}, folder / "b.pt")
+    result = explain("chain.npy", a="a.safetensors", b="b.pt", dtype=None)
+    assert result.exit_code == 0, result.output
+
+
+def test_f32_operands_are_tried_as_tf32_too(folder: Path) -> None:
+    plan = replace(CHAIN, a="tf32", b="tf32", products_per_sum=8, alignment_bits=25, result_bits=23, k=64)
+    a, b = operands(plan, 1)
+    for name, array in {"a": a, "b": b, "d": plan(a, b)}.items():
+        np.save(folder / f"{name}.npy", array)
+    result = explain("d.npy", dtype=None)
+    assert result.exit_code == 0
+    assert "h200:mma.sync.m16n8k8.f32.tf32.tf32.f32" in result.stdout
+
+
+def test_plans_of_a_report_are_tried_first(folder: Path) -> None:
+    spec = Spec(8, 16, 256, FORMATS["e4m3"], FORMATS["e4m3"], FORMATS["f32"])
+    model = KnownPlan(*next(instruction_steps(spec)), 256, 256).model(spec)
+    region = RegionRecord(where="all", elements=128, findings={}, model=model)
+    names = {"a": "e4m3", "b": "e4m3", "out": "f32"}
+    row = ProductRow(callable="mine:mm", m=8, n=16, k=256, **names, status="inferred", reason="a test", regions=(region,))
+    fake_report(products=[row.model_dump(mode="json")]).save(folder / "mine.json")
+    result = explain("chain.npy", "--report", "mine.json", "--format", "json")
+    assert result.exit_code == 0, result.output
+    plans = json.loads(result.stdout)["results"][0]["plans"]
+    assert plans[0]["name"] == "mine.json:mine:mm 8x16x256"
+
+
+def test_words_without_a_type_need_one(folder: Path) -> None:
+    np.save(folder / "a.npy", np.zeros((8, 256), ml_dtypes.bfloat16))
+    result = explain("chain.npy", dtype=None)
+    assert result.exit_code == 2
+    assert "a.npy is of |V2, which says no format: give --dtype" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"b": "c.npy"}, r"A is [8, 256] and B [16, 256]: these have no product; B has to be saved as [K, N]"),
+        ({"a": "missing.npy"}, "missing.npy"),
+        ({"a": "a.txt"}, "a.txt: give a matrix as .npy, .pt or .safetensors"),
+        ({"a": "cube.npy"}, "cube.npy has 3 dimensions: a matrix has 2"),
+        ({"a": "bad.npy"}, "bad.npy is no .npy file"),
+        ({"a": "bad.pt"}, "bad.pt cannot be read by torch"),
+        ({"a": "bad.safetensors"}, "bad.safetensors cannot be read as safetensors"),
+        ({"a": "two.pt"}, "two.pt holds 2 tensors: save the one that is meant in a file of its own"),
+        ({"a": "chain.npy"}, "chain.npy is of float32, and was to be e4m3"),
+    ],
+)
+def test_what_is_no_product(folder: Path, files: dict[str, str], message: str) -> None:
+    np.save(folder / "c.npy", np.load(folder / "b.npy").T)
+    np.save(folder / "cube.npy", np.zeros((1, 8, 256), np.uint8))
+    for name in ("a.txt", "bad.npy", "bad.pt", "bad.safetensors"):
+        (folder / name).write_text("no numbers at all")
+    torch.save({"x": torch.zeros(2), "y": torch.zeros(2)}, folder / "two.pt")
+    result = explain("chain.npy", **files)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_result_of_another_shape(folder: Path) -> None:
+    np.save(folder / "chain.npy", np.zeros((8, 8), np.float32))
+    result = explain("chain.npy")
+    assert result.exit_code == 2
+    assert "chain.npy is [8, 8] of f32: this product has [8, 16] of f32" in result.stderr

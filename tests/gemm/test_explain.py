@@ -1,0 +1,198 @@
+"""Which known plan gives these bits: of planted products each is named, and what no plan gives is said so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from planted_plans import AMPERE, FMAS, FP8, HOPPER, operands
+from planted_products import Planted
+from planted_sums import Array
+
+from accprobe.evaluate.product import product
+from accprobe.gemm.explain import Candidate, Explanation, differences, explain
+from accprobe.gemm.known_plans import Merge, instruction_steps, merges, sizes
+from accprobe.gemm.sampled import Sampled
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS, Bits
+
+
+def spec_of(plan: Planted) -> Spec:
+    return Spec(*plan.shape, *(FORMATS[name] for name in (plan.a, plan.b, plan.out)))
+
+
+def patterns(array: Array, name: str) -> Bits:
+    return np.ascontiguousarray(array).view(FORMATS[name].dtype)
+
+
+def asked(plan: Planted, *others: Planted) -> tuple[Bits, Bits, list[Bits]]:
+    """Operands, and the results of these plans."""
+    a, b = operands(plan, 1)
+    return patterns(a, plan.a), patterns(b.T, plan.b), [patterns(each(a, b), plan.out) for each in (plan, *others)]
+
+
+def explained(plan: Planted) -> Explanation:
+    (found,) = explain([spec_of(plan)], *asked(plan))
+    return found
+
+
+SMALL_FP8 = replace(FP8, m=16, n=16, k=320)
+SMALL_HOPPER = replace(HOPPER, m=16, n=16, k=320)
+SMALL_AMPERE = replace(AMPERE, m=16, n=16, k=192)
+SMALL_FMAS = replace(FMAS, m=16, n=16, k=320)
+SMALL_S8 = Planted("s8", "s8", 16, 16, 300, out="s32")
+
+WHOLE = {"promote_every": None, "split_k": 1}
+
+PLANTS: dict[str, tuple[Planted, dict[str, Any]]] = {
+    "chain of 32": (SMALL_FP8, {"products_per_sum": 32, "effective_bits": 13, **WHOLE}),
+    "chain of 16": (SMALL_HOPPER, {"products_per_sum": 16, "effective_bits": 23, **WHOLE}),
+    "chain of 8": (SMALL_AMPERE, {"instruction": "sim:a100:mma.sync.m16n8k8.f32.f16.f16.f32", "products_per_sum": 8, **WHOLE}),
+    "chain of 8, tf32": (replace(SMALL_HOPPER, a="tf32", b="tf32", products_per_sum=8), {"products_per_sum": 8, **WHOLE}),
+    "FMAs": (SMALL_FMAS, {"instruction": "f32 FMA", "products_per_sum": 1, **WHOLE}),
+    "FMAs, promoted every 96": (replace(SMALL_FMAS, promote_every=96), {"promote_every": 96, "split_k": 1}),
+    "promoted every 64": (replace(SMALL_FP8, promote_every=64, out="bf16"), {"promote_every": 64, "split_k": 1}),
+    "promoted every 96": (replace(SMALL_FP8, promote_every=96, b="e5m2"), {"promote_every": 96, "split_k": 1}),
+    "promoted every 128": (replace(SMALL_FP8, k=328, promote_every=128), {"promote_every": 128, "split_k": 1}),
+    "slices of bf16": (
+        replace(SMALL_HOPPER, slices=(192, 128), partial_format="bf16"),
+        {"split_k": 2, "slice_sizes": "192, 128", "partial_format": "bf16", "merge_order": "forward"},
+    ),
+    "slices, backward": (
+        replace(SMALL_HOPPER, k=288, slices=(96,) * 3, merge="backward"),
+        {"split_k": 3, "slice_sizes": "96, 96, 96", "partial_format": "f32", "merge_order": "backward"},
+    ),
+    "slices, serial in bf16": (
+        replace(SMALL_FP8, slices=(128, 128, 64), merge="serial", partial_format="bf16"),
+        {"split_k": 3, "partial_format": "bf16", "merge_order": "serial"},
+    ),
+    "promoted slices": (
+        replace(SMALL_FP8, slices=(160, 160), promote_every=64, partial_format="bf16"),
+        {"split_k": 2, "promote_every": 64, "partial_format": "bf16"},
+    ),
+    "result f16, RZ": (replace(SMALL_FP8, out="f16", result_rounding="RZ"), {"result_rounding": "RZ", **WHOLE}),
+    "int8": (SMALL_S8, {"instruction": "integers", "each_product_once": "yes"}),
+    "int8, dropped tail": (replace(SMALL_S8, dropped_tail=44), {"each_product_once": "no: k = 256-299 missing"}),
+}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_the_planted_plan_is_named(name: str) -> None:
+    plan, expected = PLANTS[name]
+    found = explained(plan)
+    assert (found.words, found.compared, found.wrong) == (256, 256, 0)
+    assert expected.items() <= found.plans[0].told.items()
+
+
+def test_a_tail_that_is_missing_is_looked_for() -> None:
+    found = explained(replace(SMALL_FP8, k=328, dropped_tail=8))
+    assert not found.wrong
+    assert found.plans[0].told["each_product_once"] == "no: k = 320-327 missing"
+
+
+def test_one_bit_flipped_is_named() -> None:
+    a, b, (d,) = asked(SMALL_FP8)
+    d[3, 7] ^= 1 << 12
+    (found,) = explain([spec_of(SMALL_FP8)], a, b, [d])
+    assert found.wrong == 1
+    assert found.nearly
+    (place,) = found.places
+    assert (place.row, place.column, place.got, place.expected) == (3, 7, d[3, 7], d[3, 7] ^ 1 << 12)
+    assert found.plans[0].told["split_k"] == 1
+
+
+def test_two_results_differ_by_their_plans() -> None:
+    other = replace(SMALL_FP8, slices=(160, 160), partial_format="bf16")
+    found = explain([spec_of(SMALL_FP8)], *asked(SMALL_FP8, other))
+    assert not any(each.wrong for each in found)
+    assert differences(found[0].plans[0], found[1].plans[0]) == {"split_k": (1, 2)}
+
+
+def test_two_results_of_one_plan_have_it_both() -> None:
+    x, y = explain([spec_of(SMALL_FP8)], *asked(SMALL_FP8, SMALL_FP8))
+    assert differences(x.plans[0], y.plans[0]) == {}
+
+
+def test_what_no_plan_gives_has_a_nearest_one() -> None:
+    found = explained(replace(SMALL_FP8, alignment_bits=17, result_bits=17))
+    assert found.wrong > found.compared // 2
+    assert not found.nearly
+
+
+def test_results_of_other_operands_have_none() -> None:
+    a, b, (d,) = asked(SMALL_FP8)
+    (found,) = explain([spec_of(SMALL_FP8)], a[::-1], b, [d ^ np.uint32(0x55)])
+    assert found.plans == ()
+    assert found.wrong == found.compared
+
+
+def test_plans_that_few_words_tell_apart_are_told_apart() -> None:
+    """Of f16 results of f32 sums nearly all are the same; the elements that are tried lie next to ties."""
+    chain = replace(SMALL_AMPERE, m=96, n=96, k=256, out="f16")
+    promoted = replace(chain, promote_every=128)
+    a, b, (d, other) = asked(chain, promoted)
+    assert 0 < np.count_nonzero(d != other) < 40
+    (found,) = explain([spec_of(chain)], a, b, [other])
+    assert not found.wrong
+    assert all(plan.told["promote_every"] or plan.told["split_k"] != 1 for plan in found.plans)
+
+
+def test_several_plans_with_the_same_bits_are_counted() -> None:
+    ones = np.full((16, 320), 0x38, np.uint8)
+    (found,) = explain([spec_of(SMALL_FP8)], ones, ones, [np.full((16, 16), np.float32(320)).view(np.uint32)])
+    assert not found.wrong
+    assert found.alike > 100
+    assert found.plans[0].told["split_k"] == 1
+
+
+def test_recorded_plans_come_first() -> None:
+    a, b, results = asked(SMALL_FP8)
+    model = explained(SMALL_FP8).plans[0].model
+    recorded = Candidate("mine", {"split_k": 1}, model)
+    (found,) = explain([spec_of(SMALL_FP8)], a, b, results, [recorded])
+    assert found.plans[0] is recorded
+
+
+def test_of_large_results_some_rows_are_compared_those_that_differ_first() -> None:
+    a, b, (d, same) = asked(SMALL_FP8, SMALL_FP8)
+    d[9, 2] ^= 1
+    found = explain([spec_of(SMALL_FP8)], a, b, [d, same], at_most=4 * 16 * 320)
+    assert [each.compared for each in found] == [64, 64]
+    assert [each.wrong for each in found] == [1, 0]
+    assert found[0].places[0].row == 9
+
+
+def test_nan_is_nan_whatever_its_pattern() -> None:
+    a, b, _ = asked(SMALL_HOPPER)
+    a[0, 0] = 0x7FC0
+    model = explained(SMALL_HOPPER).plans[0].model
+    d = product(model, a, b)
+    d[0] = 0xFFC00000
+    (found,) = explain([spec_of(SMALL_HOPPER)], a, b, [d])
+    assert not found.wrong
+
+
+def test_plans_are_evaluated_as_their_models() -> None:
+    a, b, _ = asked(SMALL_FP8)
+    spec = spec_of(SMALL_FP8)
+    lines = a[:8], b[:8]
+    name, step = next(instruction_steps(spec))
+    plans = list(Sampled(spec, *lines).of_step(name, step, sizes(spec.k), spec.k))
+    for plan, d in [plans[i] for i in np.random.default_rng(0).permutation(len(plans))[:30]]:
+        assert np.array_equal(product(plan.model(spec), lines[0][:, None], lines[1][:, None])[:, 0, 0], d), plan
+
+
+def test_slices_are_even_and_whole() -> None:
+    found = sizes(4096)
+    assert found[0] == 4096
+    assert {2048, 1024, 512, 256, 1376, 1408} <= set(found)
+    assert all(size % 16 == 0 and -(-4096 // size) <= 16 for size in found)
+
+
+@pytest.mark.parametrize(("count", "different"), [(1, 1), (2, 5), (3, 8), (4, 11)])
+def test_merges_that_cannot_differ_are_one(count: int, different: int) -> None:
+    found = list(merges(count, next(instruction_steps(spec_of(SMALL_FP8)))[1]))
+    assert len(set(found)) == len(found) == different
+    assert found[0] == Merge()

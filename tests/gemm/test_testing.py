@@ -1,0 +1,169 @@
+"""`accprobe.testing`: each assert passes of a planted product that is so, and says of one that is not what it found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from planted_plans import AMPERE, FP8, HOPPER
+from planted_products import Planted
+from planted_sums import Array
+
+from accprobe.errors import AccprobeError
+from accprobe.testing import (
+    assert_accumulates,
+    assert_batch_invariant,
+    assert_every_k_once,
+    assert_promotes,
+    assert_same_plan,
+)
+
+
+def how(plan: Planted) -> dict[str, Any]:
+    return {"shape": plan.shape, "dtype": plan.a if plan.a == plan.b else f"{plan.a}:{plan.b}"}
+
+
+SMALL = replace(HOPPER, k=256)
+TAIL = replace(AMPERE, m=16, n=8, k=552, slices=(280, 272), dropped_tail=40)
+DOUBLED = replace(SMALL, slices=(128, 128), doubled_k=127)
+PROMOTED = replace(FP8, k=360, promote_every=128)
+BY_M = replace(SMALL, slices=(128, 128), by_m=((17, replace(SMALL, m=17)),))
+OF_BF16 = replace(SMALL, slices=(128, 128), partial_format="bf16")
+
+
+@pytest.mark.parametrize("plan", [SMALL, PROMOTED, replace(TAIL, dropped_tail=0), Planted("s8", "s8", out="s32", k=300)])
+def test_every_k_once(plan: Planted) -> None:
+    assert_every_k_once(plan, **how(plan))
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (TAIL, "Planted: each_product_once: no, k = 512-551 missing, 40 of 552"),
+        (DOUBLED, "Planted: each_product_once: no, k = 127 counted more than once, 1 of 256"),
+    ],
+)
+def test_a_k_that_is_missing_or_twice(plan: Planted, message: str) -> None:
+    with pytest.raises(AssertionError) as e:
+        assert_every_k_once(plan, **how(plan))
+    assert str(e.value) == message
+
+
+def test_what_is_no_product_fails() -> None:
+    with pytest.raises(AssertionError, match="this is no product of two matrices"):
+        assert_every_k_once(lambda a, b: a @ b + np.float32(0.5), shape=(8, 8, 64))
+
+
+@pytest.mark.parametrize("plan", [PROMOTED, replace(SMALL, slices=(128, 128))])
+def test_promotes(plan: Planted) -> None:
+    assert_promotes(plan, **how(plan))
+
+
+def test_a_chain_that_is_too_long() -> None:
+    with pytest.raises(AssertionError, match="promote_every: one accumulator takes 128 products, k = 0-127; asked for 64"):
+        assert_promotes(PROMOTED, at_most=64, **how(PROMOTED))
+
+
+@pytest.mark.parametrize(
+    ("plan", "bits"),
+    [(SMALL, 23), (FP8, 13), (PROMOTED, 13), (OF_BF16, 7), (replace(SMALL, out="bf16"), 23), (TAIL, 23), (DOUBLED, 23)],
+)
+def test_accumulates(plan: Planted, bits: int) -> None:
+    """What results are rounded to in the end does not count, nor what is missing altogether."""
+    assert_accumulates(plan, bits, **how(plan))
+
+
+@pytest.mark.parametrize(
+    ("plan", "bits"), [(FP8, 13), (OF_BF16, 7), (replace(SMALL, result_bits=18), 18), (replace(SMALL, alignment_bits=21), 21)]
+)
+def test_too_few_bits(plan: Planted, bits: int) -> None:
+    wanted = (
+        rf"effective_bits: {bits}, asked for 23: X \+ X·2\^-{bits + 1} - X is not X·2\^-{bits + 1} with the three at k = \d"
+    )
+    with pytest.raises(AssertionError, match=wanted):
+        assert_accumulates(plan, **how(plan))
+
+
+def test_bits_that_cannot_be_asked() -> None:
+    with pytest.raises(AccprobeError, match="products of e4m3 and e4m3 into f32 show no 40 bits: at most"):
+        assert_accumulates(FP8, 40, **how(FP8))
+
+
+def test_batch_invariant() -> None:
+    assert_batch_invariant(SMALL, ms=(1, 16, 17), **how(SMALL))
+
+
+def test_another_plan_from_17_rows() -> None:
+    with pytest.raises(AssertionError, match=r"row 0 has 2 results: m = 1, 16: the same bits .*; m = 17: bits of its own"):
+        assert_batch_invariant(BY_M, ms=(1, 16, 17), **how(BY_M))
+
+
+def test_a_function_that_changes_from_call_to_call() -> None:
+    plan = replace(SMALL, slices=(64,) * 4, merge="unordered")
+    with pytest.raises(AssertionError, match="which change from call to call"):
+        assert_batch_invariant(plan, ms=(1, 16), **how(plan))
+
+
+@pytest.mark.parametrize("plan", [SMALL, PROMOTED, Planted("s8", "s8", out="s32", k=300)])
+def test_same_plan(plan: Planted) -> None:
+    assert_same_plan(plan, replace(plan), **how(plan))
+
+
+@pytest.mark.parametrize(
+    ("plan", "change", "message"),
+    [
+        (FP8, {"k": 256, "promote_every": 128}, "promote_every none against 128"),
+        (
+            SMALL,
+            {"slices": (128, 128), "partial_format": "bf16"},
+            "split_k 1 against 2",
+        ),
+        (SMALL, {"products_per_sum": 8}, "products_per_sum 16 against 8"),
+    ],
+)
+def test_another_plan(plan: Planted, change: dict[str, Any], message: str) -> None:
+    plan = replace(plan, k=256)
+    with pytest.raises(AssertionError, match="another plan than Planted: ") as e:
+        assert_same_plan(plan, replace(plan, **change), **how(plan))
+    assert message in str(e.value)
+    assert "(first seen at row " in str(e.value)
+
+
+def test_another_format_of_the_result() -> None:
+    with pytest.raises(AssertionError, match="it gives f32, Planted bf16"):
+        assert_same_plan(SMALL, replace(SMALL, out="bf16"), **how(SMALL))
+
+
+def of_tensors(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.mm(a[:, :-8], b[:-8])
+
+
+def test_the_message_has_a_command_that_looks_closer() -> None:
+    with pytest.raises(AssertionError) as e:
+        assert_every_k_once(of_tensors, shape=(8, 8, 64), dtype="bf16", arrays="torch")
+    first, second = str(e.value).splitlines()
+    assert first == "of_tensors: each_product_once: no, k = 56-63 missing, 8 of 64"
+    assert second.startswith("look closer: accprobe gemm ")
+    assert second.endswith("test_testing.py:of_tensors --shape 8x8x64 --dtype bf16 --arrays torch")
+
+
+@pytest.mark.parametrize("function", [lambda a, b: a, lambda a, b: None, lambda a, b: a @ a])
+def test_what_gives_no_result_is_trouble(function: Callable[[Array, Array], Any]) -> None:
+    with pytest.raises(AccprobeError):
+        assert_every_k_once(function, shape=(8, 16, 64))
+
+
+def test_pytest_is_not_needed() -> None:
+    program = """
+import sys, numpy as np
+from accprobe.testing import assert_every_k_once
+assert_every_k_once(np.matmul, shape=(8, 8, 64))
+assert not {"pytest", "torch"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
