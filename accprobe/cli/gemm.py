@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 NOT_SO = 1
 INTERRUPTED = 130
+ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 22}
 SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 
 
@@ -38,7 +39,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option("--sweep", metavar="m=N,N,…", help="Which M give the same bits for the same row of A.")
 @click.option("--device", metavar="cuda:N|cpu", help="[default: the first GPU that can be used, else the CPU]")
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="What a function of yours takes.")
-@click.option("--elements", type=PositiveCount(), default=1 << 18, show_default=True, help="Fresh elements to prove it on.")
+@click.option("--elements", type=PositiveCount(), help="Fresh elements to prove it on.  [default: 2^18; 2^22 on a GPU]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the operands.")
 @click.option("--ncu", is_flag=True, help="Nsight Compute counts which opcodes a call executes.")
 @click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown", "html"]), default="terminal")
@@ -62,7 +63,7 @@ def gemm_command(
     sweep: str | None,
     device: str | None,
     arrays: str | None,
-    elements: int,
+    elements: int | None,
     seed: int,
     ncu: bool,
     form: str,
@@ -137,7 +138,7 @@ class _Run:
     unseen: why kernels or opcodes are not told.
     """
 
-    elements: int
+    elements: int | None
     seed: int
     device: str | None
     ncu: bool
@@ -193,6 +194,7 @@ class _Run:
         """A row: what was found, and what ran."""
         from accprobe.gemm.__main__ import arguments
         from accprobe.gemm.characterise import characterise
+        from accprobe.gemm.fresh import evaluator_of
         from accprobe.gemm.machine import library_versions
         from accprobe.gemm.row import row
         from accprobe.gemm.witness import contradictions, kernels_of
@@ -201,7 +203,11 @@ class _Run:
         called, started = opened.called, time.perf_counter()
         title = f"{question.callable} {called.spec.shape}"
         outcome = characterise(
-            called, self.elements, self.seed, tell=lambda name, part: show(int(100 * part), 100, f"{title}: {name}")
+            called,
+            self.elements or ELEMENTS["cuda" if called.handover.device.startswith("cuda") else "cpu"],
+            self.seed,
+            evaluator_of(called.handover.device),
+            lambda name, part: show(int(100 * part), 100, f"{title}: {name}"),
         )
         seconds = round(time.perf_counter() - started, 3)
         seen = kernels_of(called, opened.made, arguments(opened, question.options) if self.ncu else None)

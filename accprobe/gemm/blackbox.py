@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits, Format
@@ -28,6 +29,10 @@ class BlackBox(Protocol):
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
         """Raises AccprobeError where the callable raises, or gives what is no such product."""
         ...
+
+
+class TooManyCalls(AccprobeError):
+    """An experiment would take longer than anybody waits."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +56,16 @@ class Asked:
     elements: int = 0
     kept: list[Call] = field(default_factory=list)
     _words: int = 0
+    most: int | None = None
+    """Calls after which no more are made."""
 
     @property
     def spec(self) -> Spec:
         return self.box.spec
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None, keep: bool = True) -> Bits:
+        if self.most is not None and self.calls >= self.most:
+            raise TooManyCalls(f"its order of addition is not found within {self.most} calls")
         d = _one_nan(self.box.product(a, b, scales), self.spec.out)
         self.calls += 1
         self.elements += d.size

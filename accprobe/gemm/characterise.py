@@ -14,7 +14,7 @@ import numpy as np
 from accprobe.errors import AccprobeError
 from accprobe.gemm import battery, held, once
 from accprobe.gemm.battery import Answered, Sparse
-from accprobe.gemm.blackbox import Asked, BlackBox
+from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
 from accprobe.gemm.candidates import integer_step
 from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
@@ -35,6 +35,9 @@ DOTS = 1536
 
 MORE = 4
 """Batteries that are drawn in search of dot products on which a rival differs."""
+
+MOST_CALLS, SWEEPS = 4000, 40
+"""Calls that the order of a region may take: so many, and so often one for each row of columns that K has."""
 
 MOST_REGIONS = 4
 LEAST_REGION = 8
@@ -147,8 +150,8 @@ def _of_region(asked: Asked, region: Region, seed: int, tell: Tell) -> Found:
         found.reason, found.wrong, found.answers = "", 0, 0
         try:
             _plan(asked, found, leaves, doubled, seed, thorough, tell)
-        except NoTree as e:
-            found.reason = str(e)
+        except (NoTree, TooManyCalls) as e:
+            found.reason, asked.most = str(e), None
         if found.plan is not None and not found.wrong and not found.contradicting:
             break
     return found
@@ -157,7 +160,9 @@ def _of_region(asked: Asked, region: Region, seed: int, tell: Tell) -> Found:
 def _plan(asked: Asked, found: Found, leaves: Ints, doubled: Ints, seed: int, thorough: bool, tell: Tell) -> None:
     """Finds the region's plan. thorough: without taking anything to be like what was asked before."""
     tell("order", 0)
+    asked.most = asked.calls + MOST_CALLS + SWEEPS * -(-asked.spec.k // len(found.region.columns))
     tree = _tree(asked, found.region, leaves, doubled, thorough)
+    asked.most = None
     if asked.spec.a.is_integer:
         found.plan = Plan(asked.spec, tree, integer_step(1))
         _hold(asked, found, [])

@@ -70,6 +70,15 @@ def on_cpu(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> 
     return product(model, a, b, scales=scales)
 
 
+def evaluator_of(device: str) -> Evaluate:
+    """What predicts elements fastest where a callable computes."""
+    if not device.startswith("cuda"):
+        return on_cpu
+    from accprobe.evaluate.cuda.whole import on_gpu
+
+    return on_gpu(device) or on_cpu
+
+
 def prove(
     asked: Asked,
     parts: Sequence[Predicted],

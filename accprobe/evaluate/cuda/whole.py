@@ -15,11 +15,24 @@ from accprobe.build import compiler
 from accprobe.build.probes import device_code
 from accprobe.evaluate.cuda.launch import Evaluator
 from accprobe.evaluate.product import ScaleWords, is_multiply_add, product
+from accprobe.isa import architectures
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import NOBODY, Chain, Merged, Nested, Node, ProductModel, addition, multiply_add
 
 TILE, THREADS = 64, 256
 """Of multiply_adds.cu."""
+
+
+def on_gpu(device: str) -> WholeOnGpu | None:
+    """The evaluator of "cuda:N"; None without cupy."""
+    try:
+        import cupy
+    except ImportError:
+        return None
+    cupy.cuda.Device(int(device.partition(":")[2] or 0)).use()
+    capability = cupy.cuda.Device().compute_capability
+    target = architectures.from_compute_capability(int(capability[:-1]), int(capability[-1])).target
+    return WholeOnGpu(cupy, target)
 
 
 class WholeOnGpu:
@@ -38,7 +51,8 @@ class WholeOnGpu:
         sums = work.node(model.tree)
         if scales is not None and model.scales is not None:
             sums = _scaled(self._cupy, sums, scales, model.scales.how)
-        return _converted(self._cupy, sums, model.result, model.result_rounding).get()
+        patterns: Bits = _converted(self._cupy, sums, model.result, model.result_rounding).get()
+        return patterns
 
     def evaluator(self, model: ProductModel) -> Evaluator:
         """Of the model's fused sum."""
