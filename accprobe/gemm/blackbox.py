@@ -13,8 +13,8 @@ from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits, Format
 
-KEPT_ELEMENTS = 1 << 12
-"""Elements of a call that are kept for the final model to be held against."""
+KEPT_PRODUCTS, LEAST_KEPT = 1 << 18, 16
+"""Products of the elements of a call that are kept for the final model to be held against, and elements at least."""
 
 KEPT_WORDS = 1 << 25
 """Operands kept in all."""
@@ -75,10 +75,10 @@ class Asked:
 
     def _keep(self, a: Bits, b: Bits, d: Bits, scales: ScaleWords | None) -> None:
         rng = np.random.default_rng(self.calls)
-        side = int(KEPT_ELEMENTS**0.5)
-        height = min(len(a), max(side, KEPT_ELEMENTS // len(b)))
+        elements = max(LEAST_KEPT, KEPT_PRODUCTS // a.shape[1])
+        height = min(len(a), max(int(elements**0.5), elements // len(b)))
         rows = np.sort(rng.permutation(len(a))[:height])
-        columns = np.sort(rng.permutation(len(b))[: max(1, KEPT_ELEMENTS // height)])
+        columns = np.sort(rng.permutation(len(b))[: max(1, elements // height)])
         if scales is not None:
             scales = ScaleWords(
                 scales.a if len(scales.a) == 1 else scales.a[rows], scales.b if scales.b.shape[1] == 1 else scales.b[:, columns]

@@ -36,7 +36,7 @@ DOTS = 1536
 MORE = 4
 """Batteries that are drawn in search of dot products on which a rival differs."""
 
-MOST_CALLS, SWEEPS = 4000, 40
+MOST_CALLS, SWEEPS = 4000, 6
 """Calls that the order of a region may take: so many, and so often one for each row of columns that K has."""
 
 MOST_REGIONS = 4

@@ -36,6 +36,12 @@ class Pairs:
         """
         found = np.empty((len(i), len(j)))
         height = len(self._rows)
+        if len(i) == 1 and self._is_cheaper(len(leaves)):
+            width = min(len(self._columns), self._units.most)
+            for left in range(0, len(j), width):
+                found[0, left : left + width] = self._of_one(int(i[0]), j[left : left + width], leaves)
+            found[0, j == i[0]] = 1
+            return found
         if len(leaves) > self._units.most:
             height = min(height, self._units.most // 2)
         for top in range(0, len(i), height):
@@ -44,6 +50,37 @@ class Pairs:
                 found[y, x] = self._together(i[y], j[x], leaves)
         found[i[:, None] == j[None, :]] = 1
         return found
+
+    def _is_cheaper(self, leaves: int) -> bool:
+        """Whether one large number takes fewer calls with a window of units in each row than with one in each call."""
+        windows, width = -(-leaves // self._units.most), min(len(self._columns), self._units.most)
+        in_rows = -(-leaves // width) * (-(-windows // len(self._rows)) + 1)
+        return windows > 1 and in_rows < -(-leaves // len(self._columns)) * windows
+
+    def _of_one(self, i: int, j: Ints, leaves: Ints) -> Floats:
+        """As `sizes`, of one i: every row has a window of units, those at j in a call of their own."""
+        others = np.setdiff1d(leaves, [*j, i])
+        windows = [others[start : start + self._units.most] for start in range(0, len(others), self._units.most)]
+        survivors = self._in_rows(i, j, [j[j != i]], others=False)
+        for first in range(0, len(windows), len(self._rows)):
+            survivors += self._in_rows(i, j, windows[first : first + len(self._rows)], others=True)
+        return np.asarray(len(leaves) - survivors)
+
+    def _in_rows(self, i: int, j: Ints, windows: list[Ints], others: bool) -> Floats:
+        """Units that come out beside i and each j, of all windows. others: whether the windows have none of the j."""
+        spec, each = self._asked.spec, self._units
+        a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+        rows, columns = self._rows[: len(windows)], self._columns[: len(j)]
+        for row, window in zip(rows, windows, strict=True):
+            a[row, window] = power(spec.a, each.a)
+            b[:, window] = power(spec.b, each.b)
+        a[:, j] = power(spec.a, each.a)
+        if others:
+            b[:, j] = 0
+        a[:, i], b[:, i] = power(spec.a, each.a + each.far), power(spec.b, each.b)
+        b[columns, j] = power(spec.b, each.b + each.far, negative=True)
+        d = self._asked.product(a, b)
+        return np.asarray(counted(d[np.ix_(rows, columns)], spec, each).sum(axis=0))
 
     def _together(self, i: Ints, j: Ints, leaves: Ints) -> Floats:
         both = np.intersect1d(i, j)
