@@ -17,9 +17,16 @@ from accprobe.gemm.spec import BLOCK
 from accprobe.gemm.units import power
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Scales, Scaling
+from accprobe.model.restricted import restricted
 
-SIDE = 64
-"""Rows, and columns, of a call on which ways to scale are compared."""
+SIDE, WIDE = 64, 512
+"""Rows, and columns, of a call on which ways to scale are compared; and of calls in which each element is one product."""
+
+MOST_CALLS = 24
+"""Calls of one product an element."""
+
+_Answer = tuple[Bits, Bits, ScaleWords, Bits]
+"""A [M, K], B [N, K], their scales and D [M, N]."""
 
 KINDS = ("normal", "one sign", "wide")
 
@@ -41,6 +48,7 @@ class Scaled:
 def with_scales(asked: Asked, plan: Plan, rows: Ints, columns: Ints, seed: int) -> Scaled:
     """Asks with scales that are no powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
+    calls_of_one = _of_one_product(asked, rows[:WIDE], columns[:WIDE], rng)
     rows, columns = rows[:SIDE], columns[:SIDE]
     calls = []
     for kind in KINDS * (4 if asked.spec.scale == "tensor" else 1):
@@ -48,7 +56,14 @@ def with_scales(asked: Asked, plan: Plan, rows: Ints, columns: Ints, seed: int) 
         assert scales is not None
         d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
         calls.append((a[rows], b[columns], of_lines(scales, rows, columns), d))
-    counts = {way: sum(_wrong(replace(plan, scales=way), *call) for call in calls) for way in _ways(plan)}
+    ways = list(_ways(plan))
+    counts = {way: sum(_wrong(replace(plan, scales=way), *call) for call in calls) for way in ways}
+    if sum(not wrong for wrong in counts.values()) > 1:
+        for a, b, scales, d in calls_of_one:
+            for way in ways:
+                counts[way] += _wrong_of_one(replace(plan, scales=way), (a, b, scales, d))
+            if sum(not wrong for wrong in counts.values()) == 1:
+                break
     best = min(counts, key=lambda way: counts[way])
     elements = sum(call[3].size for call in calls)
     left = tuple(told(way) for way, wrong in counts.items() if wrong == 0 and way != best)
@@ -74,6 +89,23 @@ def _ways(plan: Plan) -> Iterator[Scales]:
 
 def _wrong(plan: Plan, a: Bits, b: Bits, scales: ScaleWords | None, d: Bits) -> int:
     return int(np.count_nonzero(product(plan.model(), a, b, scales=scales) != d))
+
+
+def _of_one_product(asked: Asked, rows: Ints, columns: Ints, rng: np.random.Generator) -> Iterator[_Answer]:
+    """Calls in which every element is one product, scaled: cheap to predict, and as many as it takes."""
+    spec = asked.spec
+    for _ in range(MOST_CALLS):
+        a, b, scales = drawn(spec, "normal", rng)
+        assert scales is not None
+        a[:, 1:], b[:, 1:] = 0, 0
+        d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
+        yield a[rows], b[columns], of_lines(scales, rows, columns), d
+
+
+def _wrong_of_one(plan: Plan, answer: _Answer) -> int:
+    a, b, scales, d = answer
+    smaller, ks = restricted(plan.model(), np.array([0]))
+    return int(np.count_nonzero(product(smaller, a[:, ks], b[:, ks], scales=scales) != d))
 
 
 def _misplaced(asked: Asked, rows: Ints, columns: Ints, rng: np.random.Generator) -> str:
