@@ -37,4 +37,9 @@ def counts(asked: Asked, rows: Ints, columns: Ints) -> Ints:
         )
     if not whole.any():
         raise AccprobeError("the result is 0 whichever k has ones: this is no product of two matrices")
+    if (least := int(whole.min())) > 1:
+        raise AccprobeError(
+            f"of ones at one k alone the result is {least} or more, whichever k it is: this is no product of two matrices"
+            " (a factor, or something that is added?)"
+        )
     return whole.astype(np.int64)

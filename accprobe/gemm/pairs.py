@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.units import counted, power, units
+from accprobe.gemm.units import FAR, counted, power, units
 from accprobe.isa.formats import Bits
 
 Ints = NDArray[np.int64]
@@ -55,7 +55,7 @@ class Pairs:
         """Whether one large number takes fewer calls with a window of units in each row than with one in each call."""
         windows, width = -(-leaves // self._units.most), min(len(self._columns), self._units.most)
         in_rows = -(-leaves // width) * (-(-windows // len(self._rows)) + 1)
-        return windows > 1 and in_rows < -(-leaves // len(self._columns)) * windows
+        return self._units.far == FAR and windows > 1 and in_rows < -(-leaves // len(self._columns)) * windows
 
     def _of_one(self, i: int, j: Ints, leaves: Ints) -> Floats:
         """As `sizes`, of one i: every row has a window of units, those at j in a call of their own."""

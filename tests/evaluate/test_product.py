@@ -1,0 +1,119 @@
+"""The numbers of whole products against planted ones, whose generator shares no code with the evaluator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted_models import model_of
+from planted_plans import NAMED, operands
+from planted_products import BLOCK, Planted
+from planted_sums import Array
+
+from accprobe.evaluate.product import ScaleWords, outcomes, product
+from accprobe.isa.formats import Bits
+from accprobe.model.product import Merged, Scales
+
+OF_ONE_ELEMENT = [
+    name for name, plan in NAMED.items() if plan.edge is None and plan.sick is None and plan.wrong_block_scale is None
+]
+
+
+def words(plan: Planted, seed: int) -> tuple[Bits, Bits, ScaleWords | None, Array]:
+    """A [M, K], B [N, K], the scales and D of the planted product."""
+    a, b, *scales = operands(plan, seed)
+    d = plan(a, b, *scales)
+    model = model_of(plan)
+    of_a, of_b = a.view(model.a.dtype), np.ascontiguousarray(b.T).view(model.b.dtype)
+    return of_a, of_b, _scale_words(plan, scales), np.ascontiguousarray(d).view(model.result.dtype)
+
+
+def _scale_words(plan: Planted, scales: list[Array]) -> ScaleWords | None:
+    if plan.scales is None:
+        return None
+    of_a, of_b = scales
+    if plan.scales == "tensor":
+        return ScaleWords(of_a.reshape(1, 1), of_b.reshape(1, 1))
+    if plan.scales == "row":
+        return ScaleWords(of_a.reshape(-1, 1), of_b.reshape(1, -1))
+    return ScaleWords(of_a, np.repeat(of_b, BLOCK, axis=1)[:, : plan.n])
+
+
+@pytest.mark.parametrize("name", [name for name in OF_ONE_ELEMENT if NAMED[name].merge != "unordered"])
+def test_planted_product(name: str) -> None:
+    plan = replace(NAMED[name], m=12, n=9, by_m=())
+    a, b, scales, d = words(plan, seed=3)
+    np.testing.assert_array_equal(product(model_of(plan), a, b, scales=scales), d)
+
+
+def test_every_outcome_of_an_unordered_one() -> None:
+    plan = replace(NAMED["5 even slices, unordered"], m=12, n=9)
+    a, b, _, d = words(plan, seed=3)
+    every = outcomes(model_of(plan), a, b)
+    assert len(every) == 60
+    assert (every == d).any(axis=0).all()
+    assert not (every == d).all(axis=0).all()
+
+
+def test_many_products_at_once_are_each_computed_alone() -> None:
+    plan = replace(NAMED["chain of 8"], m=3, n=5)
+    a, b, _, d = words(plan, seed=1)
+    other_a, other_b, _, other = words(plan, seed=2)
+    found = product(model_of(plan), np.stack([a, other_a]), np.stack([b, other_b]))
+    np.testing.assert_array_equal(found, np.stack([d, other]))
+
+
+def test_elements_do_not_depend_on_their_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = replace(NAMED["block scales"], m=7, n=5)
+    a, b, scales, d = words(plan, seed=4)
+    monkeypatch.setattr("accprobe.evaluate.product.TILE", 4)
+    np.testing.assert_array_equal(product(model_of(plan), a, b, scales=scales), d)
+
+
+def test_c_is_where_a_chain_begins() -> None:
+    """The first half of K, and then the second with that as C, are the whole chain."""
+    plan = replace(NAMED["chain of 8"], m=4, n=4, k=64)
+    a, b, _, d = words(plan, seed=5)
+    half = model_of(replace(plan, k=32))
+    first = product(half, a[:, :32], b[:, :32])
+    np.testing.assert_array_equal(product(half, a[:, 32:], b[:, 32:], c=first), d)
+
+
+def test_c_is_where_promoted_chunks_begin() -> None:
+    plan = replace(NAMED["promoted every 128"], m=4, n=4, k=512)
+    a, b, _, d = words(plan, seed=5)
+    half = model_of(replace(plan, k=256))
+    first = product(half, a[:, :256], b[:, :256])
+    np.testing.assert_array_equal(product(half, a[:, 256:], b[:, 256:], c=first), d)
+
+
+def test_scales_one_after_the_other_are_other_bits() -> None:
+    """sa·sb overflows to infinity, sa and then sb do not; and with ordinary scales some last bits differ."""
+    plan = replace(NAMED["row scales"], m=32, n=32, k=256)
+    a, b, scales, _ = words(plan, seed=6)
+    assert scales is not None
+    model = model_of(plan)
+    orders = [replace(model, scales=Scales("row", how)) for how in ("product of scales", "a then b", "b then a")]
+    at_once, a_first, b_first = (product(each, a, b, scales=scales) for each in orders)
+    assert 0 < np.count_nonzero(at_once != a_first) < a_first.size
+    assert 0 < np.count_nonzero(b_first != a_first) < a_first.size
+    huge = ScaleWords(np.full((32, 1), 2.0**100, np.float32), np.full((1, 32), 2.0**100, np.float32))
+    tiny = product(orders[0], a, b, scales=huge).view(np.float32)
+    assert np.isinf(tiny[tiny != 0]).all()
+
+
+def test_scales_by_the_multiply_add_of_a_block_are_other_bits() -> None:
+    plan = replace(NAMED["block scales"], m=16, n=16, out="f32")
+    a, b, scales, d = words(plan, seed=7)
+    model = model_of(plan)
+    fused = product(replace(model, scales=Scales("128x128", fused=True)), a, b, scales=scales)
+    assert 0 < np.count_nonzero(fused != d) < d.size
+
+
+def test_partial_sums_kept_in_a_small_format_are_other_bits() -> None:
+    plan = replace(NAMED["2 uneven slices, partials bf16"], m=12, n=9)
+    a, b, _, d = words(plan, seed=8)
+    model = model_of(plan)
+    assert isinstance(model.tree, Merged)
+    assert np.count_nonzero(product(replace(model, tree=replace(model.tree, kept=None)), a, b) != d) > d.size // 2

@@ -1,0 +1,287 @@
+"""The inference of whole products: planted ones are found as planted, faults are named, and what is no product is not confirmed.
+
+Chunks that are promoted and slices whose f32 sums are added forward are the same bits: what is held is which k each chain has
+and in what order chains are added, not by which of the two names they go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted_boxes import FunctionBox, PlantedBox
+from planted_models import model_of
+from planted_plans import HOPPER, NAMED
+from planted_products import Edge, Planted
+from planted_sums import Array
+
+from accprobe.errors import AccprobeError
+from accprobe.gemm.characterise import Found, Outcome, characterise
+from accprobe.gemm.findings import findings, levels, status
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS
+from accprobe.model.product import Merged, Nested, Node, nested
+
+ELEMENTS = 1 << 12
+
+FAULTY = {"wrong block scale", "sick output", "sick output, negative", "edge tiles", "edge rows with split K"}
+LONG = {
+    "block scales",
+    "chain of FMAs",
+    "chain of FMAs, promoted every 256",
+    "dropped tail",
+    "exact sums of 16",
+    "promoted every 64",
+    "promoted every 256",
+    "4 even slices, partials f16",
+    "4 even slices, serial in f16",
+    "4 even slices, tree",
+    "4 interleaved slices",
+    "6 uneven slices, forward",
+    "7 even slices, backward in f16",
+    "7 uneven slices, FMAs",
+    "2 slices, promoted every 128",
+    "row scales",
+}
+"""Those that take more than three seconds."""
+
+
+def of_names(names: list[str]) -> list[object]:
+    """As parameters, the long ones marked as such."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names]
+
+
+
+def asked(plan: Planted, rows: int | None = None) -> Outcome:
+    return characterise(PlantedBox(plan, rows), elements=ELEMENTS)
+
+
+def additions(node: Node) -> object:
+    """Which chains are added to which: of each chain its k, of each sum the two that it adds, whichever is first."""
+    if not isinstance(node, Merged):
+        return tuple(int(k) for k in node.ks() if k >= 0)
+    order = nested("forward", len(node.parts)) if node.order == "unordered" else node.nested
+    return _additions(node, order)
+
+
+def _additions(node: Merged, order: Nested) -> object:
+    if isinstance(order, int):
+        return additions(node.parts[order])
+    total = _additions(node, order[0])
+    for other in order[1:]:
+        total = frozenset([total, _additions(node, other)])
+    return total
+
+
+def hold_as_planted(plan: Planted, outcome: Outcome, found: Found | None = None) -> None:
+    """Every finding of a confirmed region is what was planted."""
+    found = found or outcome.main
+    told = {name: finding.value for name, finding in findings(outcome, found).items()}
+    expected, model = model_of(plan), found.model
+    assert model is not None
+    if plan.out == "s32":
+        assert told["order"] == "any"
+        joined = sorted(int(k) for chain in model.chains() for k in chain.ks())
+        assert joined == list(range(plan.k - plan.dropped_tail))
+        return
+    bits = plan.alignment_bits
+    assert told["products_per_sum"] == plan.products_per_sum
+    assert told["alignment_bits"] == bits
+    assert told["result_bits"] == plan.result_bits
+    assert told["effective_bits"] == (plan.result_bits if bits is None else min(bits, plan.result_bits))
+    assert told["sum_rounding"] == plan.sum_rounding
+    assert told["result_rounding"] == plan.result_rounding
+    assert additions(model.tree) == additions(expected.tree)
+    hold_slices(plan, told, found)
+    if plan.scales is not None:
+        where = "applied once after the sum" if plan.scales in ("tensor", "row") else "applied to each 128 products"
+        assert told["scales"] == f"RNE(sa·sb), {where}"
+
+
+def hold_slices(plan: Planted, told: dict[str, object], found: Found) -> None:
+    """Formats and orders of partial sums, where they are not those of promoted chunks."""
+    assert found.plan is not None
+    slices, _ = levels(found.plan)
+    if plan.promote_every is not None and not plan.slices:
+        assert told["promote_every"] == plan.promote_every
+        assert (told["promotion_format"], told["promotion_rounding"]) == ("f32", "RNE")
+    if plan.partial_format != "f32" or plan.merge not in ("forward", "tree"):
+        assert told["split_k"] == len(slices) == len(plan.slices)
+        assert told["slice_sizes"] == ", ".join(map(str, plan.slices))
+        assert told["partial_format"] == plan.partial_format
+        assert told["merge_order"] == plan.merge
+    elif plan.slices:
+        chunks = [sum(map(len, chunk)) for each in slices for chunk in each]
+        assert len(slices) > 1 or len(chunks) >= len(plan.slices)
+    else:
+        assert told["split_k"] == 1
+
+
+@pytest.mark.parametrize("name", of_names([name for name in NAMED if name not in FAULTY]))
+def test_planted_product_is_found_as_planted(name: str) -> None:
+    plan = NAMED[name]
+    outcome = asked(plan)
+    assert status(outcome) == ("confirmed", "")
+    assert (outcome.proof.wrong, outcome.contradicting) == (0, 0)
+    assert outcome.proof.elements >= ELEMENTS
+    main = plan.by_m[0][1] if plan.by_m else plan
+    hold_as_planted(main, outcome)
+    told = findings(outcome)
+    assert told["same_everywhere"].value == "yes"
+    assert told["repeatable"].value == ("no" if plan.merge == "unordered" else "yes")
+    everything = not plan.dropped_tail and plan.doubled_k is None
+    assert told["each_product_once"].value == ("yes" if everything else "no")
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        pytest.param("dropped tail", "40 missing: k = 512-551", marks=pytest.mark.slow),
+        ("dropped tail of one chain", "8 missing: k = 512-519"),
+        ("int8, dropped tail", "40 missing: k = 512-551"),
+        ("doubled k", "1 counted more than once: k = 511"),
+    ],
+)
+def test_products_that_are_not_counted_once_are_named(name: str, note: str) -> None:
+    once = findings(asked(replace(NAMED[name], m=16, n=16)))["each_product_once"]
+    assert (once.value, once.note, once.bound) == ("no", note, "exact")
+
+
+def test_unordered_sums_change_from_call_to_call() -> None:
+    outcome = asked(NAMED["5 even slices, unordered"])
+    told = findings(outcome)
+    assert told["repeatable"].note == f"{outcome.alike.changed} of 1024 elements changed, {outcome.alike.values} values"
+    assert outcome.alike.changed > 512
+    assert outcome.alike.values > 1
+
+
+EDGES = {
+    "edge tiles": replace(NAMED["edge tiles"], k=256, edge=Edge(32, 32, replace(HOPPER, products_per_sum=8, alignment_bits=24))),
+    "edge rows with split K": replace(NAMED["edge rows with split K"], k=256, edge=Edge(32, 32, replace(HOPPER, k=256, slices=(128, 128)))),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_regions_have_their_own_plan(name: str) -> None:
+    plan = EDGES[name]
+    assert plan.edge is not None
+    outcome = asked(plan)
+    edge = int(np.count_nonzero(plan.edge.holds(plan.m, plan.n)))
+    assert status(outcome) == ("confirmed", "")
+    assert outcome.proof.wrong == 0
+    assert [found.region.elements for found in outcome.found] == [plan.m * plan.n - edge, edge]
+    told = findings(outcome)["same_everywhere"]
+    assert told.value == "no"
+    assert told.note.startswith(f"2 plans: 1024 elements alike, {edge} at rows 32-39, columns")
+    hold_as_planted(plan, outcome, outcome.found[0])
+    hold_as_planted(replace(plan.edge.plan, k=plan.k), outcome, outcome.found[1])
+
+
+@pytest.mark.parametrize("name", ["sick output", "sick output, negative"])
+def test_a_sick_output_is_named_and_not_confirmed(name: str) -> None:
+    plan = NAMED[name]
+    assert plan.sick is not None
+    place = f"rows {plan.sick.row}, columns {plan.sick.column}"
+    outcome = asked(plan)
+    told = findings(outcome)
+    assert status(outcome) == ("inferred", f"not computed as the others, and not asked on their own: {place}")
+    assert told["same_everywhere"].value == "no"
+    assert told["same_everywhere"].note == f"2 plans: 1023 elements alike, 1 at {place}"
+    assert told["order"].bound == "suggested"
+
+
+@pytest.mark.slow
+def test_a_wrong_block_scale_is_named_and_not_confirmed() -> None:
+    outcome = asked(NAMED["wrong block scale"])
+    found, reason = status(outcome)
+    assert found != "confirmed"
+    assert "block 3 has the scales of block 2" in reason
+    assert findings(outcome)["scales"].value == "block 3 has the scales of block 2"
+
+
+def test_a_plan_that_changes_with_m_is_found_at_each() -> None:
+    plan = NAMED["other plan from 17 rows"]
+    few, many = asked(plan, rows=16), asked(plan, rows=17)
+    assert [status(outcome)[0] for outcome in (few, many)] == ["confirmed", "confirmed"]
+    hold_as_planted(replace(plan, by_m=()), few)
+    hold_as_planted(plan.by_m[0][1], many)
+    trees = [outcome.main.model for outcome in (few, many)]
+    assert None not in trees
+    assert additions(trees[0].tree) != additions(trees[1].tree)  # type: ignore[union-attr]
+
+
+def numpy_mm(a: Array, b: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(a @ b)
+
+
+def torch_mm(a: Array, b: Array) -> Array:
+    torch = pytest.importorskip("torch")
+    return np.asarray(torch.mm(torch.from_numpy(a), torch.from_numpy(b)).numpy())
+
+
+def torch_mm_bf16(a: Array, b: Array) -> Array:
+    torch = pytest.importorskip("torch")
+    x, y = (torch.from_numpy(each.view(np.int16)).view(torch.bfloat16) for each in (a, b))
+    return np.asarray(torch.mm(x, y).view(torch.int16).numpy())
+
+
+def product_of(name: str, m: int, n: int, k: int) -> Spec:
+    return Spec(m, n, k, *[FORMATS[name]] * 3)
+
+
+@pytest.mark.parametrize(("name", "function"), [("f32", numpy_mm), ("f32", torch_mm), ("bf16", torch_mm_bf16)])
+def test_libraries_of_this_machine(name: str, function: Callable[[Array, Array], Array]) -> None:
+    """Whatever its kernels are: confirmed, and then nothing is wrong, or inferred, and then with a reason."""
+    outcome = characterise(FunctionBox(product_of(name, 64, 64, 512), function), elements=1 << 13)
+    found, reason = status(outcome)
+    assert findings(outcome)["each_product_once"].value == "yes"
+    if found == "confirmed":
+        assert outcome.proof.elements >= 1 << 13
+        assert (outcome.proof.wrong, outcome.contradicting) == (0, 0)
+    else:
+        assert found in ("inferred", "unstable")
+        assert reason
+
+
+NO_PRODUCTS: dict[str, tuple[Callable[[Array, Array], Array], str]] = {
+    "NaN": (lambda a, b: np.full((16, 16), np.nan, np.float32), "of ones at k = 0 alone the result is nan"),
+    "zero": (lambda a, b: np.zeros((16, 16), np.float32), "the result is 0 whichever k has ones"),
+    "half": (lambda a, b: numpy_mm(a, b) / 2, "of ones at k = 0 alone the result is 0.5"),
+    "twice": (lambda a, b: numpy_mm(a, b) * 2, "of ones at one k alone the result is 2 or more, whichever k it is"),
+    "negative": (lambda a, b: -numpy_mm(a, b), "of ones at k = 0 alone the result is -1"),
+    "tanh": (lambda a, b: np.tanh(numpy_mm(a, b)), "of ones at k = 0 alone the result is 0.76"),
+    "one added": (lambda a, b: numpy_mm(a, b) + np.float32(1), "of ones at one k alone the result is 2 or more"),
+    "sum of A added": (lambda a, b: numpy_mm(a, b) + a.sum(), "of ones at one k alone the result is"),
+}
+
+
+@pytest.mark.parametrize("name", NO_PRODUCTS)
+def test_what_is_no_product_is_refused(name: str) -> None:
+    function, sentence = NO_PRODUCTS[name]
+    with pytest.raises(AccprobeError) as refused, np.errstate(all="ignore"):
+        characterise(FunctionBox(product_of("f32", 16, 16, 64), function), elements=ELEMENTS)
+    assert str(refused.value).startswith(sentence)
+    assert "this is no product of two matrices" in str(refused.value)
+
+
+NEARLY_PRODUCTS: dict[str, Callable[[Array, Array], Array]] = {
+    "relu": lambda a, b: np.maximum(numpy_mm(a, b), 0),
+    "transposed": lambda a, b: np.ascontiguousarray(numpy_mm(a, b).T),
+    "of magnitudes": lambda a, b: numpy_mm(abs(a), abs(b)),
+    "largest product": lambda a, b: (a[:, :, None] * b[None]).max(axis=1),
+    "columns sorted": lambda a, b: np.sort(numpy_mm(a, b), axis=1),
+    "first row everywhere": lambda a, b: np.repeat(numpy_mm(a, b)[:1], 16, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", NEARLY_PRODUCTS)
+def test_what_is_nearly_a_product_is_not_confirmed(name: str) -> None:
+    with np.errstate(all="ignore"):
+        outcome = characterise(FunctionBox(product_of("f32", 16, 16, 64), NEARLY_PRODUCTS[name]), elements=ELEMENTS)
+    found, reason = status(outcome)
+    assert found == "inferred"
+    assert reason
+    assert findings(outcome)["each_product_once"].bound == "exact"

@@ -1,0 +1,114 @@
+"""Trees of K: which k come in turn, and what is no tree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from planted_models import model_of
+from planted_plans import NAMED, drawn
+from product_rows import product_model, step
+
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.product import product
+from accprobe.isa.instructions import parse
+from accprobe.model.product import NOBODY, Chain, Merged, ProductModel, addition, chained, in_chunks, nested
+from accprobe.model.restricted import restricted
+from accprobe.model.tree import IntegerArithmetic
+
+EIGHT = tuple(range(8))
+
+
+def test_k_of_a_chain_in_turn() -> None:
+    assert Chain(0, 10, EIGHT).ks().tolist() == [*range(10), *[NOBODY] * 6]
+    assert Chain(4, 20, EIGHT).ks().tolist() == list(range(4, 20))
+    assert Chain(0, 16, (0, 2, 1, 3), period=8).ks().tolist() == [0, 2, 1, 3, 8, 10, 9, 11]
+    assert Chain(0, 6, (0, 1, 2, 3), shift=-2).ks().tolist() == [NOBODY, NOBODY, 0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("order", "parts", "spelled_out"),
+    [
+        ("forward", 1, 0),
+        ("forward", 4, (((0, 1), 2), 3)),
+        ("backward", 4, (((3, 2), 1), 0)),
+        ("tree", 4, ((0, 1), (2, 3))),
+        ("tree", 5, (((0, 1), (2, 3)), 4)),
+        ("tree", 7, (((0, 1), (2, 3)), ((4, 5), 6))),
+        ("unordered", 3, ((0, 1), 2)),
+    ],
+)
+def test_orders_spelled_out(order: str, parts: int, spelled_out: object) -> None:
+    assert nested(order, parts) == spelled_out  # type: ignore[arg-type]
+
+
+def test_chunks() -> None:
+    assert in_chunks(range(8, 24), 16, EIGHT, addition()) == Chain(8, 24, EIGHT)
+    even, uneven = in_chunks(range(40), 16, EIGHT, addition()), in_chunks(range(40), (8, 32), EIGHT, addition())
+    assert isinstance(even, Merged)
+    assert isinstance(uneven, Merged)
+    assert even.parts == (Chain(0, 16, EIGHT), Chain(16, 32, EIGHT), Chain(32, 40, EIGHT))
+    assert uneven.parts == (Chain(0, 8, EIGHT), Chain(8, 40, EIGHT))
+    with pytest.raises(AccprobeError, match="chunks of 24 products in all do not make 40"):
+        in_chunks(range(40), (8, 16), EIGHT, addition())
+
+
+def test_a_pattern_is_whole_sums() -> None:
+    model = product_model(64)
+    with pytest.raises(AccprobeError, match="a pattern of 8 products is no sums of 32"):
+        ProductModel(model.a, model.b, 64, model.step, Chain(0, 64, EIGHT), model.result)
+
+
+def test_chains_of_an_instruction() -> None:
+    inst = parse("mma.m16n8k16.f32.bf16.bf16.f32")
+    plain, promoted = chained(inst, step(16), 64), chained(inst, step(16), 64, promote_every=32)
+    assert [chain.ks().tolist() for chain in plain.chains()] == [list(range(64))]
+    assert [chain.ks().tolist() for chain in promoted.chains()] == [list(range(32)), list(range(32, 64))]
+    swapped = chained(inst, step(16), 32, groups=[range(8, 24), [*range(8), *range(24, 32)]])
+    (chain,) = swapped.chains()
+    assert chain.ks().tolist() == [*range(8, 24), *range(8), *range(24, 32)]
+
+
+UNSCALED = {name: model_of(plan) for name, plan in NAMED.items() if plan.scales is None and plan.edge is None}
+DRAWN = {f"drawn: {seed}": model_of(plan) for seed in range(40) if (plan := drawn(seed)).scales is None}
+
+
+@pytest.mark.parametrize("name", [*UNSCALED, *DRAWN])
+def test_restricted_to_the_operands_that_are_not_zero(name: str) -> None:
+    """The same results of the few k that are left, wherever they lie."""
+    model = (UNSCALED | DRAWN)[name]
+    rng = np.random.default_rng(5)
+    for few in (1, 2, 7):
+        used = np.sort(rng.choice(model.k, few, replace=False))
+        a, b = np.zeros((6, model.k), model.a.dtype), np.zeros((5, model.k), model.b.dtype)
+        a[:, used], b[:, used] = _words(model, rng, (6, few)), _words(model, rng, (5, few))
+        smaller, ks = restricted(model, used)
+        assert smaller.k == len(ks) <= few * max(2, model.step.products * 2)
+        joining = {int(k) for chain in model.chains() for k in chain.ks()}
+        assert set(used.tolist()) & joining <= set(ks.tolist())
+        assert set(ks.tolist()) <= joining
+        d, found = product(model, a, b), product(smaller, a[:, ks], b[:, ks])
+        np.testing.assert_array_equal(_without_sign_of_zero(model, found), _without_sign_of_zero(model, d))
+
+
+def _words(model: ProductModel, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:  # type: ignore[type-arg]
+    if isinstance(model.step.root.arithmetic, IntegerArithmetic):
+        return rng.integers(0, 256, shape).astype(model.a.dtype)
+    ml_dtype = model.a.ml_dtype if shape[0] == 6 else model.b.ml_dtype
+    return rng.standard_normal(shape, np.float32).astype(ml_dtype).view(model.a.dtype)
+
+
+def _without_sign_of_zero(model: ProductModel, d: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    return d if model.result.is_integer else np.where(model.result.values(d) == 0, 0, d)
+
+
+def test_restricted_to_no_operand_is_zero() -> None:
+    smaller, ks = restricted(product_model(1024, promote=128), np.array([], np.int64))
+    assert len(ks) == smaller.k == 32
+    a, b = np.full((2, 32), 0x38, np.uint8), np.zeros((3, 32), np.uint8)
+    assert not product(smaller, a, b).any()
+
+
+def test_a_dropped_product_is_in_no_restricted_model() -> None:
+    model = UNSCALED["dropped tail of one chain"]
+    _, ks = restricted(model, np.array([519]))
+    assert 519 not in ks

@@ -1,0 +1,56 @@
+"""Planted products as accprobe's own models of them: what the inference is to end with."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from planted_boxes import SCALE_OF
+from planted_products import Planted
+
+from accprobe.isa.formats import FORMATS
+from accprobe.model.product import Chain, Merged, Node, ProductModel, Scales, addition, in_chunks, multiply_add
+from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product
+
+
+def model_of(plan: Planted) -> ProductModel:
+    """Without what no model of one element has: other regions, sick outputs, misplaced scales."""
+    step, kept = step_of(plan), FORMATS[plan.partial_format]
+    slices = _slices(plan, tuple(range(step.products)))
+    tree = slices[0]
+    if len(slices) > 1:
+        serial = plan.merge == "serial"
+        order = "forward" if plan.merge == "serial" else plan.merge
+        tree = Merged(tuple(slices), order, _addition(plan, kept.name if serial else "f32"), None if kept.name == "f32" else kept)
+    of = SCALE_OF[plan.scales]
+    scales = None if of is None else Scales(of)
+    a, b, out = (FORMATS[name] for name in (plan.a, plan.b, plan.out))
+    return ProductModel(a, b, plan.k, step, tree, out, plan.result_rounding, scales)
+
+
+def step_of(plan: Planted) -> DotModel:
+    """The fused sum of a chain."""
+    arithmetic: Arithmetic = FloatArithmetic(
+        FORMATS["f32"], plan.result_bits, plan.sum_rounding, plan.alignment_bits, underflow_sign="positive"
+    )
+    if plan.out == "s32":
+        arithmetic = IntegerArithmetic(FORMATS["s32"], "wrap")
+    elif plan.products_per_sum == 1:
+        return multiply_add()
+    return DotModel(FusedSum((Addend(), *map(Product, range(plan.products_per_sum))), arithmetic))
+
+
+def _addition(plan: Planted, fmt: str) -> Arithmetic:
+    return addition(FORMATS["s32" if plan.out == "s32" else fmt])
+
+
+def _slices(plan: Planted, pattern: tuple[int, ...]) -> list[Node]:
+    stop = plan.k - plan.dropped_tail
+    sizes = plan.slices or (plan.k,)
+    if plan.interleave is not None:
+        run, period = tuple(range(plan.interleave)), plan.interleave * len(sizes)
+        return [Chain(s * plan.interleave, stop, run, period) for s in range(len(sizes))]
+    borders = [sum(sizes[:s]) for s in range(len(sizes))]
+    ranges = [
+        range(low - (plan.doubled_k == low - 1), min(high, stop)) for low, high in pairwise([*borders, plan.k]) if low < stop
+    ]
+    return [in_chunks(ks, plan.promote_every or len(ks), pattern, _addition(plan, "f32")) for ks in ranges]
