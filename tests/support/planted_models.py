@@ -20,7 +20,9 @@ def model_of(plan: Planted) -> ProductModel:
     if len(slices) > 1:
         serial = plan.merge == "serial"
         order = "forward" if plan.merge == "serial" else plan.merge
-        tree = Merged(tuple(slices), order, _addition(plan, kept.name if serial else "f32"), None if kept.name == "f32" else kept)
+        tree = Merged(
+            tuple(slices), order, _addition(plan, kept.name if serial else "f32"), None if kept.name == "f32" else kept
+        )
     of = SCALE_OF[plan.scales]
     scales = None if of is None else Scales(of)
     a, b, out = (FORMATS[name] for name in (plan.a, plan.b, plan.out))
