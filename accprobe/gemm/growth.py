@@ -119,10 +119,14 @@ class Growth:
         return Grown(first, tuple(joins))
 
     def _of_this_chain(self, first: int, ks: Ints, wanted: int) -> Ints:
-        """Those that join the chain, of some of which others join a sum elsewhere, where each is lost with the others."""
-        together = np.union1d(ks, [first])
-        sizes = self._triples(np.array([first]), ks, together)[0]
-        return np.asarray(ks[sizes <= 1 + wanted])
+        """Those that join the chain, of some of which others join a sum elsewhere, where each is lost with the others.
+
+        Parts that have the first product lie in one another: of the smallest, the fewest of any products are lost.
+        """
+        spread = np.linspace(0, len(ks) - 1, min(AT_ONCE, len(ks))).astype(np.int64)
+        some = np.union1d(ks[: AT_ONCE // 2], ks[spread])
+        sizes = self._triples(np.array([first]), ks, np.union1d(some, [first]))[0]
+        return np.asarray(ks[sizes == sizes.min()] if sizes.min() <= 1 + wanted else ks[:0])
 
     def _extent(self, first: int, sums: list[int], outside: list[int]) -> int:
         """How many of the sums, of each a product, follow one another: what a pair leaves grows by one from each to the next.
