@@ -54,7 +54,7 @@ LONG = {
     "2 slices, promoted every 128",
     "row scales",
 }
-"""Those that take more than three seconds."""
+"""Those that take about three seconds, or more; of the quick ones there are enough."""
 
 
 def of_names(names: list[str]) -> list[object]:
