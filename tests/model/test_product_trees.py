@@ -59,7 +59,7 @@ def test_a_pattern_is_whole_sums() -> None:
 
 
 def test_chains_of_an_instruction() -> None:
-    inst = parse("mma.m16n8k16.f32.bf16.bf16.f32")
+    inst = parse("mma.sync.m16n8k16.f32.bf16.bf16.f32")
     plain, promoted = chained(inst, step(16), 64), chained(inst, step(16), 64, promote_every=32)
     assert [chain.ks().tolist() for chain in plain.chains()] == [list(range(64))]
     assert [chain.ks().tolist() for chain in promoted.chains()] == [list(range(32)), list(range(32, 64))]
