@@ -62,7 +62,23 @@ def shown(row: Row) -> tuple[Bits, Bits, Bits, Bits]:
 
 
 def test_every_recorded_report_is_tested_here() -> None:
-    assert sorted(path.name for path in FILE.parent.glob("*.json")) == ["explained.json", FILE.name, "lowering.json"]
+    assert sorted(path.name for path in FILE.parent.glob("*.json")) == [
+        "explained.json",
+        FILE.name,
+        "lowering.json",
+        "products-h200.json",
+    ]
+
+
+def test_recorded_products_are_proved_or_say_why_not() -> None:
+    products = Report.load("products-h200").products
+    assert len(products) == 58
+    for row in products:
+        if row.status == "confirmed":
+            assert row.verification is not None
+            assert (row.verification.wrong, row.verification.elements >= 1_000_000) == (0, True)
+        else:
+            assert row.reason
 
 
 def test_it_is_of_a_gpu() -> None:

@@ -22,7 +22,7 @@ from accprobe.report.rows import Row
 
 def ran() -> str:
     """On which hardware it has run, and on which it never has."""
-    reports = [report for report in map(Report.load, recorded()) if report.device.kind == "cuda"]
+    reports = [report for report in map(Report.load, recorded()) if report.device.kind == "cuda" and report.instructions]
     generations = dict.fromkeys(known.generation for known in ARCHITECTURES)
     told = []
     for report in reports:
