@@ -195,6 +195,29 @@ def test_summaries_fit_a_terminal() -> None:
         assert f"  {name:<{longest + 2}}{source_blocks.paragraphs(command)[0]}\n" in shown
 
 
+def products_told() -> dict[str, object]:
+    """The numbers of docs/gemm.md, as the recorded products have them."""
+    rows = Report.load("products-h200").products
+    dropping = next(row for row in rows if row.findings["each_product_once"].value == "no")
+    split = next(row for row in rows if (row.k, row.a, row.out) == (4096, "f16", "f16") and row.findings["split_k"].value == 3)
+    odd = next(row for row in rows if row.a == row.out == "f16" and row.findings["split_k"].value == 15)
+    promoted = next(row for row in rows if row.options.get("use_fast_accum") is False)
+    (first,) = re.findall(r"k = (\d+)-", dropping.findings["each_product_once"].note)
+    torch, cuda = (str(dropping.libraries[name]) for name in ("torch", "cuda"))
+    return {
+        "2.11": ".".join(torch.split(".")[:2]),
+        "13.0": cuda,
+        "128": promoted.findings["promote_every"].value,
+        "256": split.m,
+        "4096": split.k,
+        "127": odd.m,
+        "253": odd.n,
+        "1031": odd.k,
+        "11528": dropping.k,
+        "11520": first,
+    }
+
+
 def test_numbers_in_sentences_are_those_of_their_sources() -> None:
     """Every number that is written as a measurement is, outside of what is generated and of commands."""
     gpu = loaded("evaluators_gpu")
@@ -204,6 +227,7 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
     sources = {
         "README": {"3.11": PROJECT["requires-python"].removeprefix(">=")},
         "commands": {"2.11": REPORT.environment["torch"].removesuffix(".0")},
+        "gemm": products_told(),
         "inference": {"1.5": 3 / 2},
         "library": {"65791.9375": 256 * 256 + 4095 * 0.0625, "4096": side, "128": loaded("drift").PROMOTIONS[-1]},
         "limits": {"256": max(inst.n for inst in catalog("sm_90a"))},
