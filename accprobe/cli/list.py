@@ -42,7 +42,8 @@ def _reports() -> None:
 
     for name in recorded():
         report = Report.load(name)
-        counts = ", ".join(f"{count} {status}" for status, count in Counter(row.status for row in report.measured).items())
+        statuses = [str(row.status) for row in report.measured] or [f"products {row.status}" for row in report.products]
+        counts = ", ".join(f"{count} {status}" for status, count in Counter(statuses).items())
         driver = f", driver {report.environment['driver']}" if "driver" in report.environment else ""
         _lines([(name, f"recorded report of {report.device.name}, {report.device.architecture}{driver}: {counts}")])
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
-from accprobe.isa.families import MMA_SYNC
+from accprobe.isa.families import FAMILIES
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import (
@@ -160,7 +160,7 @@ class ProductModel:
         """What one step is, in the words of the catalog."""
         d = self.step.root.arithmetic.result
         name = f"{self.step.products} products of {self.a} and {self.b} a sum"
-        return Instruction(name, MMA_SYNC, 1, 1, self.step.products, d, self.a, self.b, d)
+        return Instruction(name, FAMILIES[0], 1, 1, self.step.products, d, self.a, self.b, d)
 
     def chains(self) -> Iterator[Chain]:
         """From the first to the last."""
