@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accprobe.build import compiler
 from accprobe.build.probes import device_code
@@ -93,9 +94,11 @@ class _Work:
         self._cupy, self._gpu, self._model = cupy, gpu, model
         self._shape = len(a), len(b)
         self._singles = is_multiply_add(model)
-        if self._singles:
-            a, b = (fmt.values(x).astype(np.float32) for fmt, x in ((model.a, a), (model.b, b)))  # type: ignore[assignment]
-        self._a, self._b = cupy.asarray(a), cupy.asarray(b)
+        self._a, self._b = (cupy.asarray(self._held(fmt, x)) for fmt, x in ((model.a, a), (model.b, b)))
+
+    def _held(self, fmt: Format, patterns: Bits) -> NDArray[Any]:
+        """Operands as the kernel takes them: float32 numbers for chains of multiply-adds, otherwise patterns."""
+        return fmt.values(patterns).astype(np.float32) if self._singles else patterns
 
     def node(self, node: Node) -> Any:
         if isinstance(node, Chain):
