@@ -31,13 +31,13 @@ from accprobe.gemm.characterise import Found, Outcome, places
 from accprobe.gemm.findings import findings, ranges
 from accprobe.gemm.fit import fit, within
 from accprobe.gemm.fresh import KINDS, drawn
-from accprobe.gemm.growth import Growth, NoTree
+from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.handover import open_handover
-from accprobe.gemm.pairs import Ints, Pairs, Triples
+from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
 from accprobe.gemm.regions import Alike, alike
 from accprobe.gemm.spec import Spec, usual_result
-from accprobe.gemm.units import FAR, units
+from accprobe.gemm.units import factors, power
 from accprobe.gemm.versus import DERIVED, same_rows
 from accprobe.infer.findings import Finding
 from accprobe.isa import formats
@@ -201,8 +201,7 @@ def _differences(mine: Mapping[str, Finding], other: Mapping[str, Finding]) -> I
 
 def _tree(asked: Asked, leaves: Ints) -> Groups | Merging:
     """Raises NoTree."""
-    pairs, triples = (each(asked, *_lines(asked.spec)).sizes for each in (Pairs, Triples))
-    return taken_apart(Growth(pairs, triples, units(asked.spec).far == FAR).tree(leaves))
+    return taken_apart(growth(asked, *_lines(asked.spec), leaves).tree(leaves))
 
 
 class _Differ(Exception):
@@ -267,7 +266,7 @@ def _places(k: int) -> Ints:
 def _kept(asked: Asked, ks: Ints, top: int, below: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Whether of X + y - X, X = 2^top and y so many bits below, y is left."""
     spec = asked.spec
-    powers = {exponent: _factors(spec, exponent) for exponent in {top, *(top - below).tolist()}}
+    powers = {exponent: _words(spec, exponent) for exponent in {top, *(top - below).tolist()}}
     small = np.array([powers[int(exponent)] for exponent in top - below])
     x, y = powers[top]
     a = np.stack([np.full(len(ks), x), small[:, 0], np.full(len(ks), x | spec.a.sign_bit)], axis=1).astype(spec.a.dtype)
@@ -276,14 +275,10 @@ def _kept(asked: Asked, ks: Ints, top: int, below: Ints) -> np.ndarray[Any, np.d
     return np.asarray(spec.out.values(answered.d) == np.exp2((top - below[: len(answered)]).astype(np.float64)))
 
 
-def _factors(spec: Spec, exponent: int) -> tuple[int, int]:
-    """Patterns of two powers of two whose product is 2^exponent, both as near to its root as the formats allow."""
-    for i in range(2 * FAR):
-        first = exponent // 2 + (i + 1) // 2 * (-1) ** i
-        found = spec.a.try_encode(1, first), spec.b.try_encode(1, exponent - first)
-        if found[0] is not None and found[1] is not None:
-            return found[0], found[1]
-    raise AccprobeError(f"2^{exponent} is no product of {spec.a} and {spec.b}")
+def _words(spec: Spec, exponent: int) -> tuple[int, int]:
+    """Patterns of two powers of two whose product is 2^exponent."""
+    first, second = factors(exponent, spec.a, spec.b)
+    return power(spec.a, first), power(spec.b, second)
 
 
 def _fail(f: Multiply, how: How, spec: Spec, sentence: str) -> NoReturn:

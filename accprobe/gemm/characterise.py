@@ -19,15 +19,14 @@ from accprobe.gemm.candidates import integer_step
 from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
 from accprobe.gemm.fresh import Evaluate, Predicted, Proof, on_cpu, prove
-from accprobe.gemm.growth import Growth, NoTree
-from accprobe.gemm.pairs import Ints, Pairs, Triples
+from accprobe.gemm.growth import NoTree, growth
+from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
 from accprobe.gemm.plans import Plan
 from accprobe.gemm.regions import Alike, Region, alike
 from accprobe.gemm.rivals import Rival, contradicted, rivals, telling
 from accprobe.gemm.scaling import with_scales
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.units import FAR, units
 from accprobe.model.product import ProductModel, nested
 
 DOTS = 1536
@@ -183,14 +182,13 @@ def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints, thorough: b
     """The tree; where elements change from call to call, chains that are added in any order."""
     if asked.spec.a.is_integer:
         return tuple((int(k),) for k in np.sort(np.concatenate([leaves, doubled])))
-    pairs, triples = Pairs(asked, region.rows, region.columns, thorough), Triples(asked, region.rows, region.columns)
-    growth = Growth(pairs.sizes, triples.sizes, units(asked.spec).far == FAR, thorough)
+    grown = growth(asked, region.rows, region.columns, leaves, thorough)
     try:
-        tree = taken_apart(growth.tree(leaves))
+        tree = taken_apart(grown.tree(leaves))
     except NoTree:
         if not region.changing:
             raise
-        chains = [taken_apart(chain) for chain in growth.chains(leaves)]
+        chains = [taken_apart(chain) for chain in grown.chains(leaves)]
         tree = Merging(tuple(chains), nested("forward", len(chains)))
     return with_doubled(tree, doubled) if len(doubled) else tree
 

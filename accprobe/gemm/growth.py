@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.pairs import Floats, Ints, is_whole
-
-Sizes = Callable[[Ints, Ints, Ints], Floats]
-"""`Pairs.sizes`."""
+from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.pairs import Ints, Pairs, is_whole
+from accprobe.gemm.reach import measured
 
 SAMPLED = 3
 """Parts of one shape of which the inside is asked; of the others it is taken to be the same, until the verification."""
@@ -50,29 +49,22 @@ class Grown:
 
 
 class Growth:
-    """Asks what it needs to know of the tree.
+    """Asks what it needs to know of the tree. thorough: whether nothing is taken to be like what was asked before."""
 
-    pairs: of every product with every other; triples: of few products, one of each chain or sum. far: whether the large
-    numbers of pairs swamp sums of units too, so that pairs alone tell the tree. thorough: whether nothing is taken to be like
-    what was asked before.
-    """
-
-    def __init__(self, pairs: Sizes, triples: Sizes, far: bool, thorough: bool = False) -> None:
-        self._pairs, self._triples, self._far = pairs, triples, far
+    def __init__(self, pairs: Pairs, thorough: bool = False) -> None:
+        self._pairs = pairs
         self._sampled = 1 << 30 if thorough else SAMPLED
         self._known: dict[tuple[int, ...], list[tuple[int | Grown, ...]]] = {}
 
-    def tree(self, leaves: Ints) -> Grown:
-        """Raises NoTree."""
-        if self._far:
-            try:
-                return self._part(leaves, self._pairs)
-            except NoTree:
-                self._known.clear()
-        by_first = {chain.first: chain for chain in self.chains(leaves)}
-        self._known.clear()
-        firsts = np.array(sorted(by_first), np.int64)
-        return self._part(firsts, self._triples).mapped(lambda k: by_first[k])
+    def tree(self, ks: Ints) -> Grown:
+        """Of some products. Raises NoTree."""
+        first = int(ks[0])
+        joins: list[tuple[int | Grown, ...]] = []
+        for new, exact in self._joins(ks):
+            if new is None:
+                raise NoTree("beside two large products that cancel, no whole number of the others comes out as a tree has it")
+            joins.append((*map(int, new),) if exact else self._inside(new, first))
+        return Grown(first, tuple(joins))
 
     def chains(self, leaves: Ints) -> list[Grown]:
         """What is added up in one accumulator each, whatever becomes of the sums."""
@@ -96,83 +88,33 @@ class Growth:
         """The sums from the first product on to which products alone are added."""
         first = int(left[0])
         joins: list[tuple[int | Grown, ...]] = []
-        below = 1
-        sizes = self._pairs(left[:1], left[1:], left)[0] if len(left) > 1 else np.zeros(0)
-        exact = bool(np.count_nonzero(sizes == 2) > 1)
-        for size in np.unique(sizes):
-            new = left[1:][sizes == size]
-            wanted = len(new) if exact and _is_exact(size, below, len(new)) else int(size) - below
-            if not self._far and 0 < wanted < len(new):
-                new = self._of_this_chain(first, new, wanted)
-            if len(new) != wanted:
+        for new, exact in self._joins(left):
+            if new is None:
                 break
-            inside = (*map(int, new),) if exact else self._inside(new, first, self._pairs)
+            inside = (*map(int, new),) if exact else self._inside(new, first)
             if not all(isinstance(x, int) for x in inside):
                 break
             joins.append(inside)
-            below += len(new)
-        if not self._far and joins:
-            sums = [int(join[0]) for join in joins if isinstance(join[0], int)]
-            beside = np.setdiff1d(left, [first, *(x for join in joins for x in join if isinstance(x, int))])
-            near = beside[np.argsort(np.abs(beside - sums[-1]), kind="stable")]
-            joins = joins[: self._extent(first, sums, [*map(int, near[:2]), *map(int, beside[-1:])])]
         return Grown(first, tuple(joins))
 
-    def _of_this_chain(self, first: int, ks: Ints, wanted: int) -> Ints:
-        """Those that join the chain, of some of which others join a sum elsewhere, where each is lost with the others.
-
-        Parts that have the first product lie in one another: of the smallest, the fewest of any products are lost.
-        """
-        spread = np.linspace(0, len(ks) - 1, min(AT_ONCE, len(ks))).astype(np.int64)
-        some = np.union1d(ks[: AT_ONCE // 2], ks[spread])
-        sizes = self._triples(np.array([first]), ks, np.union1d(some, [first]))[0]
-        return np.asarray(ks[sizes == sizes.min()] if sizes.min() <= 1 + wanted else ks[:0])
-
-    def _extent(self, first: int, sums: list[int], outside: list[int]) -> int:
-        """How many of the sums, of each a product, follow one another: what a pair leaves grows by one from each to the next.
-
-        Few are asked at a time, then those between the last that does and the first that does not. outside: products that are
-        in none of them, which would be lost with the last if that were not of this chain.
-        """
-        low, high = 0, len(sums)
-        beyond = list(dict.fromkeys(outside))
-        while low < high:
-            some = np.unique(
-                [*np.linspace(low, high - 1, min(AT_ONCE, high - low)).astype(np.int64), high - 1, max(low, high - 2)]
-            )
-            ks = np.array([first, *(sums[i] for i in some), *beyond], np.int64)
-            sizes = self._triples(ks[:1], ks[1:], np.sort(ks))[0][: len(some)]
-            apart = np.flatnonzero(sizes != np.arange(2, len(some) + 2))
-            if not len(apart):
-                return high
-            bad = int(apart[0])
-            if bad == 0 or some[bad] == some[bad - 1] + 1:
-                return int(some[bad])
-            low, high = int(some[bad - 1]) + 1, int(some[bad])
-            beyond = list(dict.fromkeys([*outside, sums[some[bad]], sums[some[-1]]]))
-        return high
-
-    def _part(self, ks: Ints, ask: Sizes) -> Grown:
-        first = int(ks[0])
+    def _joins(self, ks: Ints) -> Iterator[tuple[Ints | None, bool]]:
+        """What joins the first product at each sum, and whether that is an exact one; None where the sizes are of no tree."""
         if len(ks) == 1:
-            return Grown(first, ())
-        sizes = ask(ks[:1], ks[1:], ks)[0]
+            return
+        sizes, below = self._pairs.sizes(int(ks[0]), ks[1:], ks), 1
         if not is_whole(sizes, len(ks)):
-            raise NoTree("beside two large products that cancel, no whole number of the others comes out")
-        joins: list[tuple[int | Grown, ...]] = []
-        below = 1
+            yield None, False
+            return
         for size in np.unique(sizes):
             new = ks[1:][sizes == size]
-            if below + len(new) == size:
-                joins.append(self._inside(new, first, ask))
-            elif _is_exact(size, below, len(new)):
-                joins.append(tuple(map(int, new)))
-            else:
-                raise NoTree(f"{len(new)} products join product {first} in a sum of {int(size)}, after {below} others")
+            exact = _is_exact(size, below, len(new))
+            if below + len(new) != size and not exact:
+                yield None, False
+                return
+            yield new, exact
             below += len(new)
-        return Grown(first, tuple(joins))
 
-    def _inside(self, ks: Ints, below: int, ask: Sizes) -> tuple[int | Grown, ...]:
+    def _inside(self, ks: Ints, below: int) -> tuple[int | Grown, ...]:
         """What the products that join in one sum are before: each for itself, or parts of their own.
 
         below: a product that was there before they join, beside which it shows whether they have joined one another.
@@ -184,24 +126,21 @@ class Growth:
         if len(known) >= self._sampled and all(x == known[0] for x in known):
             return tuple(x + base if isinstance(x, int) else x.shifted(base) for x in known[0])
         found: list[int | Grown] = []
+        every = self._pairs.joined(ks, below) if len(ks) <= FEW else None
         left = ks
         while len(left):
-            together = np.union1d(left, [below])
-            joined = ask(left[:1], left, together)[0] < len(together)
-            if joined.sum() <= 1 and len(left) <= FEW:
-                others = ask(left, left, together)
-                np.fill_diagonal(others, len(together))
-                if np.all(others == len(together)):
-                    found += map(int, left)
-                    break
-            found.append(int(left[0]) if joined.sum() <= 1 else self._part(left[joined], ask))
-            left = left[~joined] if joined.any() else left[1:]
+            first = int(left[0])
+            joined = self._pairs.joined_with(first, left, below) if every is None else every[ks == first][0, np.isin(ks, left)]
+            found.append(first if joined.sum() <= 1 else self.tree(left[joined]))
+            left = left[~joined]
         known.append(tuple(x - base if isinstance(x, int) else x.shifted(-base) for x in found))
         return tuple(found)
 
 
-AT_ONCE = 48
-"""Sums of a chain that are asked about at once."""
+def growth(asked: Asked, rows: Ints, columns: Ints, leaves: Ints, thorough: bool = False) -> Growth:
+    """Of some products, asked in some rows and columns of D."""
+    return Growth(Pairs(asked, rows, columns, measured(asked, rows, columns, leaves)), thorough)
+
 
 WIDEST = 64
 """Products of an exact sum: where more seem to be in one, large products do not swamp units."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import Asked
@@ -11,23 +12,10 @@ from accprobe.gemm.units import power
 
 
 def counts(asked: Asked, rows: Ints, columns: Ints) -> Ints:
-    """How often each k is counted, [K]. Raises AccprobeError where the result is no number of products.
-
-    Element (i, j) has ones at one k: rows share runs of as many k as there are columns, a column one of each run.
-    """
+    """How often each k is counted, [K]. Raises AccprobeError where the result is no number of products."""
     spec = asked.spec
-    found = np.empty(spec.k, np.float64)
     one_a, one_b = (1, 1) if spec.a.is_integer else (power(spec.a, 0), power(spec.b, 0))
-    width = len(columns)
-    for start in range(0, spec.k, width * len(rows)):
-        a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
-        stop = min(start + width * len(rows), spec.k)
-        ks = np.arange(start, stop)
-        y, x = (ks - start) // width, (ks - start) % width
-        a[rows[y], ks] = one_a
-        b[columns[x], ks] = one_b
-        d = asked.product(a, b)[rows[y], columns[x]]
-        found[start:stop] = spec.out.integers(d) if spec.out.is_integer else spec.out.values(d)
+    found = alone(asked, rows, columns, np.arange(spec.k), one_a, one_b)
     whole = np.round(found)
     if not np.array_equal(found, whole) or (found < 0).any():
         wrong = int(np.flatnonzero(~(found == whole) | (found < 0))[0])
@@ -43,3 +31,22 @@ def counts(asked: Asked, rows: Ints, columns: Ints) -> Ints:
             " (a factor, or something that is added?)"
         )
     return whole.astype(np.int64)
+
+
+def alone(asked: Asked, rows: Ints, columns: Ints, ks: Ints, word_a: int, word_b: int) -> NDArray[np.float64]:
+    """What comes out of the product of two words at each k, where everything else is zero, [len(ks)].
+
+    Element (i, j) has them at one k: rows share runs of as many k as there are columns, a column one of each run.
+    """
+    spec = asked.spec
+    found = np.empty(len(ks), np.float64)
+    width = len(columns)
+    for start in range(0, len(ks), width * len(rows)):
+        a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+        some = ks[start : start + width * len(rows)]
+        y, x = np.divmod(np.arange(len(some)), width)
+        a[rows[y], some] = word_a
+        b[columns[x], some] = word_b
+        d = asked.product(a, b)[rows[y], columns[x]]
+        found[start : start + len(some)] = spec.out.integers(d) if spec.out.is_integer else spec.out.values(d)
+    return found

@@ -1,182 +1,164 @@
 """Which products are added to one another first: the question of FPRev, of many pairs in one call.
 
-A row has one large product, at i, a column a large negative one, at j, and everything else is a unit. What of the units comes
-out is what joins only after the two have cancelled: all but the smallest part of the tree that has both (Xie et al., FPRev,
-ATC'25, whose one pair a call is one element here).
+One product is large, at i, another is large and negative, at j, and others are units. What of the units comes out is what joins
+only after the two have cancelled: all but the smallest part of the tree that has both (Xie et al., FPRev, ATC'25, whose one
+pair a call is one column here).
+
+i is the same for all elements of a call, each column has its j, each row its window of units: both factors of a large product
+are large, and both of a unit small. No unit stands where another column's j does, so k are told apart by digits of their
+numbers: what is asked with j are the k that differ from it in one digit, and in none below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.units import FAR, counted, power, units
-from accprobe.isa.formats import Bits
+from accprobe.gemm.units import Units, counted, power
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+BASES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Of the digits that k are told apart by: whatever takes the fewest calls."""
+
 
 class Pairs:
-    """Sizes of the smallest parts of the tree that have both of two products. rows, columns: those of D that are asked.
+    """Sizes of the smallest parts of the tree that have both of two products. rows, columns: those of D that are asked."""
 
-    narrow: whether units are counted in so few at a time that a partial sum in bf16 holds their number.
-    """
+    def __init__(self, asked: Asked, rows: Ints, columns: Ints, units: Units) -> None:
+        self._asked, self._rows, self._columns, self._units = asked, rows, columns, units
 
-    def __init__(self, asked: Asked, rows: Ints, columns: Ints, narrow: bool = False) -> None:
-        self._asked, self._rows, self._columns = asked, rows, columns
-        self._units = units(asked.spec, narrow)
-
-    def sizes(self, i: Ints, j: Ints, leaves: Ints) -> Floats:
-        """[len(i), len(j)]: how many of `leaves`, among which i and j are, the smallest part has that has both; everything
-        else is zero. 1 where the two are one. As measured: see `is_whole`.
+    def sizes(self, i: int, j: Ints, leaves: Ints) -> Floats:
+        """[len(j)]: how many of `leaves`, among which i and j are, the smallest part has that has both; everything else is
+        zero. 1 where the two are one. As measured: see `is_whole`.
         """
-        found = np.empty((len(i), len(j)))
-        height = len(self._rows)
-        if len(i) == 1 and self._is_cheaper(len(leaves)):
-            width = min(len(self._columns), self._units.most)
-            for left in range(0, len(j), width):
-                found[0, left : left + width] = self._of_one(int(i[0]), j[left : left + width], leaves)
-            found[0, j == i[0]] = 1
-            return found
-        if len(leaves) > self._units.most:
-            height = min(height, self._units.most // 2)
-        for top in range(0, len(i), height):
-            for left in range(0, len(j), len(self._columns)):
-                y, x = slice(top, top + height), slice(left, left + len(self._columns))
-                found[y, x] = self._together(i[y], j[x], leaves)
-        found[i[:, None] == j[None, :]] = 1
+        others = leaves[leaves != i]
+        wanted = np.isin(others, j)
+        survivors = np.zeros(len(others))
+        for question in self._questions(len(others)):
+            at = question.js[wanted[question.js]]
+            for left in range(0, len(at), len(self._columns)):
+                js = at[left : left + len(self._columns)]
+                for top in range(0, len(question.windows), len(self._rows)):
+                    y = slice(top, top + len(self._rows))
+                    found = self._left_over([i], others[js], [others[units] for units in question.windows[y]])
+                    with_it = question.classes[y, None] == js % question.modulus
+                    survivors[js] += np.where(with_it, found, 0).sum(axis=0)
+        sizes = np.full(len(j), 1.0)
+        sizes[j != i] = len(leaves) - survivors[np.searchsorted(others, j[j != i])]
+        return sizes
+
+    def _questions(self, n: int) -> Iterator[_Question]:
+        """Of n numbers, with the base that takes the fewest calls."""
+        height, width, most = len(self._rows), len(self._columns), self._units.most
+        base = min(BASES, key=lambda base: _calls(n, base, height, width, most))
+        return _questions(n, base, height, width, most)
+
+    def joined(self, ks: Ints, before: int) -> NDArray[np.bool_]:
+        """[n, n]: which of n products are added to one another before `before` is added to either."""
+        n = len(ks)
+        found = np.eye(n, dtype=bool)
+        for bit in range(max(1, n - 1).bit_length()):
+            for i, j in _halves(n, bit):
+                for top in range(0, len(i), len(self._rows)):
+                    for left in range(0, len(j), len(self._columns)):
+                        y, x = i[top : top + len(self._rows)], j[left : left + len(self._columns)]
+                        there = self._left_over(ks[y], ks[x], [np.array([before])] * len(y)) != 0
+                        differ = y[:, None] ^ x[None, :]
+                        there &= (differ & -differ) == 1 << bit
+                        found[np.ix_(y, x)] |= there
+                        found[np.ix_(x, y)] |= there.T
         return found
 
-    def _is_cheaper(self, leaves: int) -> bool:
-        """Whether one large number takes fewer calls with a window of units in each row than with one in each call."""
-        windows, width = -(-leaves // self._units.most), min(len(self._columns), self._units.most)
-        in_rows = -(-leaves // width) * (-(-windows // len(self._rows)) + 1)
-        return self._units.far == FAR and windows > 1 and in_rows < -(-leaves // len(self._columns)) * windows
+    def joined_with(self, i: int, ks: Ints, before: int) -> NDArray[np.bool_]:
+        """[n]: which of n products, one of them i, are added to i before `before` is."""
+        there = [
+            self._left_over([i], ks[left : left + len(self._columns)], [np.array([before])])[0] != 0
+            for left in range(0, len(ks), len(self._columns))
+        ]
+        return np.asarray(np.concatenate(there) | (ks == i))
 
-    def _of_one(self, i: int, j: Ints, leaves: Ints) -> Floats:
-        """As `sizes`, of one i: every row has a window of units, those at j in a call of their own."""
-        others = np.setdiff1d(leaves, [*j, i])
-        windows = [others[start : start + self._units.most] for start in range(0, len(others), self._units.most)]
-        survivors = self._in_rows(i, j, [j[j != i]], others=False)
-        for first in range(0, len(windows), len(self._rows)):
-            survivors += self._in_rows(i, j, windows[first : first + len(self._rows)], others=True)
-        return np.asarray(len(leaves) - survivors)
-
-    def _in_rows(self, i: int, j: Ints, windows: list[Ints], others: bool) -> Floats:
-        """Units that come out beside i and each j, of all windows. others: whether the windows have none of the j."""
+    def _left_over(self, i: Sequence[int] | Ints, j: Ints, windows: Sequence[Ints]) -> Floats:
+        """[windows, len(j)]: units that come out of each window beside i, one of all rows or one each, and a column's j."""
         spec, each = self._asked.spec, self._units
         a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
         rows, columns = self._rows[: len(windows)], self._columns[: len(j)]
-        for row, window in zip(rows, windows, strict=True):
-            a[row, window] = power(spec.a, each.a)
-            b[:, window] = power(spec.b, each.b)
-        a[:, j] = power(spec.a, each.a)
-        if others:
-            b[:, j] = 0
-        a[:, i], b[:, i] = power(spec.a, each.a + each.far), power(spec.b, each.b)
-        b[columns, j] = power(spec.b, each.b + each.far, negative=True)
-        d = self._asked.product(a, b)
-        return np.asarray(counted(d[np.ix_(rows, columns)], spec, each).sum(axis=0))
-
-    def _together(self, i: Ints, j: Ints, leaves: Ints) -> Floats:
-        both = np.intersect1d(i, j)
-        windows = list(self._windows(both, leaves))
-        survivors = sum((self._survivors(i, j, window) for window in windows), np.zeros((len(i), len(j))))
-        if len(windows) > 1 and len(both):
-            survivors -= (len(windows) - 1) * self._survivors(i, j, both)
-        return np.asarray(len(leaves) - survivors)
-
-    def _windows(self, both: Ints, leaves: Ints) -> Iterator[Ints]:
-        if len(leaves) <= self._units.most:
-            yield leaves
-            return
-        others = np.setdiff1d(leaves, both)
-        size = self._units.most - len(both)
-        for start in range(0, len(others), size):
-            yield np.union1d(others[start : start + size], both)
-
-    def _survivors(self, i: Ints, j: Ints, window: Ints) -> Floats:
-        spec, each = self._asked.spec, self._units
-        counts = np.zeros(spec.k, bool)
-        counts[window] = True
-        a = _lines(spec.m, spec.k, spec.a.dtype, counts, power(spec.a, each.a))
-        b = _lines(spec.n, spec.k, spec.b.dtype, counts, power(spec.b, each.b))
-        # What is large in one line needs a unit in all lines of the other matrix, also where it is not counted.
-        a[:, j] = power(spec.a, each.a)
-        b[:, i] = power(spec.b, each.b)
-        a[:, np.setdiff1d(i, window)] = 0
-        b[:, np.setdiff1d(j, window)] = 0
-        a[:, np.intersect1d(j, np.setdiff1d(i, window))] = power(spec.a, each.a)
-        y, x = _spread(self._rows, len(i)), _spread(self._columns, len(j))
-        a[self._rows, i[y]] = power(spec.a, each.a + each.far)
-        b[self._columns, j[x]] = power(spec.b, each.b + each.far, negative=True)
-        d = self._asked.product(a, b)
-        return counted(d[np.ix_(self._rows[: len(i)], self._columns[: len(j)])], spec, each)
+        units = np.concatenate(windows)
+        a[np.repeat(rows, [len(window) for window in windows]), units] = power(spec.a, each.unit[0])
+        b[:, units] = power(spec.b, each.unit[1])
+        a[rows, i], b[:, i] = power(spec.a, each.large[0]), power(spec.b, each.large[1])
+        a[:, j] = power(spec.a, each.large[0])
+        b[columns, j] = power(spec.b, each.large[1], negative=True)
+        return counted(self._asked.product(a, b)[np.ix_(rows, columns)], spec, each)
 
 
-def _lines(lines: int, k: int, dtype: np.dtype[np.unsignedinteger], counts: NDArray[np.bool_], unit: int) -> Bits:
-    return np.broadcast_to(np.where(counts, dtype.type(unit), dtype.type(0)), (lines, k)).copy()
+@dataclass(frozen=True)
+class _Question:
+    """js: numbers that have a digit in common. windows: others that differ from those in that digit, in parts that are counted
+    at once; classes: what each is modulo `modulus`, as the js that it is asked with, so that no digit below differs.
+    """
+
+    js: Ints
+    windows: Sequence[Ints]
+    classes: Ints
+    modulus: int
 
 
-def _spread(lines: Ints, count: int) -> Ints:
-    """Which of `count` questions each line has: those beyond the last have the last."""
-    return np.minimum(np.arange(len(lines)), count - 1)
+def _questions(n: int, base: int, height: int, width: int, most: int) -> Iterator[_Question]:
+    """Every number with every other, once."""
+    every = np.arange(n)
+    low = 1
+    while low < n:
+        digit, below = every // low % base, every % low
+        group = _group(n, base, low, height, width, most)
+        for value in range(min(base, -(-n // low))):
+            for first in range(0, low, group):
+                there = (below >= first) & (below < first + group)
+                js = every[there & (digit == value)]
+                windows, classes = [], []
+                for residue in range(first, min(first + group, low)):
+                    units = np.arange(residue, n, low)
+                    units = units[units // low % base != value]
+                    for start in range(0, len(units), most):
+                        windows.append(units[start : start + most])
+                        classes.append(residue)
+                if len(js) and windows:
+                    yield _Question(js, windows, np.array(classes, np.int64), low)
+        low *= base
+
+
+def _group(n: int, base: int, low: int, height: int, width: int, most: int) -> int:
+    """Numbers modulo `low` that are asked together: as many as have their columns and their rows."""
+    alike = -(-n // (low * base))
+    windows = -(-(base - 1) * alike // most)
+    return max(1, min(width // alike, height // windows, low))
+
+
+def _calls(n: int, base: int, height: int, width: int, most: int) -> int:
+    """That `_questions` need, about."""
+    calls, low = 0, 1
+    while low < n:
+        alike = -(-n // (low * base))
+        windows, group = -(-(base - 1) * alike // most), _group(n, base, low, height, width, most)
+        values = min(base, -(-n // low))
+        calls += values * -(-low // group) * -(-group * alike // width) * -(-group * windows // height)
+        low *= base
+    return calls
+
+
+def _halves(n: int, bit: int) -> Iterator[tuple[Ints, Ints]]:
+    """Numbers below n without a bit, and those with it."""
+    every = np.arange(n)
+    without, with_it = every[every >> bit & 1 == 0], every[every >> bit & 1 == 1]
+    if len(without) and len(with_it):
+        yield without, with_it
 
 
 def is_whole(sizes: Floats, leaves: int) -> bool:
     """Whether these are numbers of products at all."""
     return bool(np.all((sizes >= 1) & (sizes <= leaves) & (sizes == np.round(sizes))))
-
-
-class Triples:
-    """The same where large numbers and units in one line do not reach far enough: of a pair at i and j, and one unit at a time.
-
-    i is one for all elements of a call, j a column's and the unit a row's, so that both factors can be large.
-    """
-
-    def __init__(self, asked: Asked, rows: Ints, columns: Ints) -> None:
-        self._asked, self._rows, self._columns = asked, rows, columns
-        self._units = units(asked.spec)
-
-    def sizes(self, i: Ints, j: Ints, leaves: Ints) -> Floats:
-        """As `Pairs.sizes`."""
-        return np.stack([self._of_one(int(each), j, leaves) for each in i])
-
-    def _of_one(self, i: int, j: Ints, leaves: Ints) -> Floats:
-        found = np.full(len(j), len(leaves), np.float64)
-        others = leaves[leaves != i]
-        if not len(others):
-            return found
-        for bit in range(max(1, int(others.max()).bit_length())):
-            for side in (0, 1):
-                columns = np.flatnonzero((j >> bit & 1 == side) & (j != i))
-                units_at = others[others >> bit & 1 != side]
-                # Of two numbers the lowest bit in which they differ is where they are asked, once.
-                for start in range(0, len(columns), len(self._columns)):
-                    of_call = columns[start : start + len(self._columns)]
-                    for top in range(0, len(units_at), len(self._rows)):
-                        at = units_at[top : top + len(self._rows)]
-                        differ = j[of_call][None, :] ^ at[:, None]
-                        first = (differ & -differ) == 1 << bit
-                        if first.any():
-                            survives = self._survives(i, j[of_call], at)
-                            found[of_call] -= np.where(first, survives, 0).sum(axis=0)
-        found[j == i] = 1
-        return found
-
-    def _survives(self, i: int, j: Ints, at: Ints) -> Floats:
-        """[len(at), len(j)]: 1 where the unit of the row comes out."""
-        spec, each = self._asked.spec, self._units
-        a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
-        rows, columns = self._rows[: len(at)], self._columns[: len(j)]
-        large_a, large_b = each.large
-        a[:, i], b[:, i] = power(spec.a, large_a), power(spec.b, large_b)
-        a[:, j] = power(spec.a, large_a)
-        b[columns, j] = power(spec.b, large_b, negative=True)
-        a[rows, at] = power(spec.a, each.a)
-        b[:, at] = power(spec.b, each.b)
-        return counted(self._asked.product(a, b)[np.ix_(rows, columns)], spec, each)

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.pairs import Ints
+from accprobe.gemm.spec import Spec
+from accprobe.gemm.units import LARGEST, LEAST, factors, lowest, power
 from accprobe.isa.formats import Bits, Format
 
 DRAWS = 6
@@ -16,6 +18,10 @@ DRAWS = 6
 
 REPEATS = 3
 """How often each is asked."""
+
+
+CANCELLING, SMALL = 6, 8
+"""Pairs of large products that cancel, and how many exponents the others, and they, have."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,11 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     classes = np.zeros((spec.m, spec.n), np.int64)
     changed = np.zeros((spec.m, spec.n), bool)
     values = 1
-    for _ in range(DRAWS):
-        row, column = normal(spec.a, (1, spec.k), rng), normal(spec.b, (1, spec.k), rng)
+    for draw in range(DRAWS):
+        if draw % 2 and spec.a.is_float:
+            row, column = _spread(spec, rng)
+        else:
+            row, column = normal(spec.a, (1, spec.k), rng), normal(spec.b, (1, spec.k), rng)
         a, b = np.repeat(row, spec.m, axis=0), np.repeat(column, spec.n, axis=0)
         answers = [asked.product(a, b, keep=False) for _ in range(REPEATS)]
         for other in answers[1:]:
@@ -68,6 +77,23 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     counts = np.bincount(classes.reshape(-1))
     order = np.argsort(-counts, kind="stable")
     return Alike(tuple(_region(classes == number, int(counts[number])) for number in order), 0, 1)
+
+
+def _spread(spec: Spec, rng: np.random.Generator) -> tuple[Bits, Bits]:
+    """A row and a column of small products and a few large ones that cancel: what is left of the small tells the order."""
+    low = max(lowest(spec.a) + lowest(spec.b), LEAST)
+    high = min(spec.a.max_exponent + spec.b.max_exponent, LARGEST - CANCELLING.bit_length())
+    exponents = rng.integers(low, low + SMALL, spec.k)
+    first, second = rng.permutation(spec.k)[: min(CANCELLING, spec.k // 2) * 2].reshape(2, -1)
+    exponents[first] = exponents[second] = rng.integers(high - SMALL, high + 1, len(first))
+    words = np.array(
+        [[power(fmt, e) for fmt, e in zip((spec.a, spec.b), factors(int(t), spec.a, spec.b), strict=True)] for t in exponents]
+    )
+    row, column = words[None, :, 0].astype(spec.a.dtype), words[None, :, 1].astype(spec.b.dtype)
+    negative = rng.random(spec.k) < 0.5
+    negative[second] = ~negative[first]
+    row[0, negative] |= spec.a.dtype.type(spec.a.sign_bit)
+    return row, column
 
 
 def normal(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> Bits:

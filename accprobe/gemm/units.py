@@ -2,62 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import Bits, Format
-
-FAR = 60
-"""Bits between a large number and a unit, where formats have them."""
-
-LEAST = -22
-"""Exponent of a unit beside f16: partial sums and results of that format hold it, and a few more bits."""
+from accprobe.isa.formats import FORMATS, Bits, Format
 
 LARGEST = 14
-"""Exponent of a large number beside f16."""
+"""Exponent of a large product that a partial sum in f16 holds."""
 
-MOST, HALF, NARROW = 1 << 13, 1 << 11, 1 << 8
-"""Units counted at once: an accumulator of 13 fraction bits holds twice the most; f16 and bf16 the others."""
+LEAST = -22
+"""Exponent of a unit that partial sums and results in f16 hold, and a few more bits."""
+
+REACH = 30
+"""The same where neither is of f16: to both sides of 0, and twice as much of f64."""
+
+MOST = 1 << 13
+"""Units counted at once: an accumulator of 13 fraction bits holds twice as many."""
+
+KEPT = 26
+"""Bits of an accumulator below which units are lost, at most; f64 has 29 more."""
 
 
 @dataclass(frozen=True)
 class Units:
-    """Exponents of the operands: a unit times a unit is 2^(a + b), a large one times a unit 2^far as much.
-
-    large: exponents of the two operands whose product is large by itself. most: units that are counted without rounding,
-    whatever format partial sums are kept in.
+    """unit, large: exponents of the two operands whose product is a unit, and a large number. most: units that are counted
+    without rounding.
     """
 
-    a: int
-    b: int
-    far: int
+    unit: tuple[int, int]
     large: tuple[int, int]
     most: int
 
+    @property
+    def far(self) -> int:
+        """Bits between the two."""
+        return sum(self.large) - sum(self.unit)
 
-def units(spec: Spec, narrow: bool = False) -> Units:
-    """For these formats: as far apart as they allow, and where D and partial sums can count; narrow: those in bf16 too."""
-    if min(fmt.exponent_bits for fmt in (spec.a, spec.b)) >= 8 and spec.out.name != "f16":
-        return Units(0, 0, FAR, (FAR // 2, FAR // 2), NARROW if narrow else min(MOST, 1 << spec.out.mantissa_bits + 1))
-    a, b = _lowest(spec.a), _lowest(spec.b)
-    while a + b < LEAST:
-        a, b = (a + 1, b) if a <= b else (a, b + 1)
-    far = min(FAR, _highest(spec.a) - a, _highest(spec.b) - b)
-    large = LARGEST // 2, LARGEST - LARGEST // 2
-    most = 1 << spec.out.mantissa_bits + 1
-    return Units(a, b, far, large, NARROW if narrow or spec.a.storage_bits == 8 else min(HALF, most))
-
-
-def _highest(fmt: Format) -> int:
-    return min(fmt.max_exponent, FAR // 2)
+    @property
+    def modulus(self) -> int:
+        """What counts of units are told by, and more than are counted at once. Sums that are cut toward zero go one step nearer
+        to it where a unit is added to a large negative number: a step is a multiple of this.
+        """
+        return 1 << max(1, self.far - KEPT + 1)
 
 
-def _lowest(fmt: Format) -> int:
-    """Of 8 bits the smallest subnormal: their normal numbers alone do not reach far."""
-    return max(fmt.min_exponent - (fmt.mantissa_bits if fmt.storage_bits == 8 else 0), -FAR // 2)
+def candidates(spec: Spec) -> Iterator[Units]:
+    """As far apart as the operands' formats allow, then nearer, as partial sums and results in f16 need it."""
+    reach, kept = (2 * REACH, KEPT + 29) if spec.out.name == "f64" else (REACH, KEPT)
+    a, b = spec.a, spec.b
+    high, low = min(a.max_exponent + b.max_exponent, reach), max(lowest(a) + lowest(b), -reach)
+    seen = set()
+    for least in (low, max(low, LEAST)):
+        for largest in (high, min(high, LARGEST)):
+            if (least, largest) not in seen and (spec.out.name != "f16" or least >= LEAST):
+                seen.add((least, largest))
+                most = min(MOST, 1 << spec.out.mantissa_bits + 1, 1 << max(0, largest - least - kept))
+                yield Units(factors(least, a, b), factors(largest, a, b), most)
+
+
+def fewer(most: int) -> Iterator[int]:
+    """Units that may be counted at once: so many, then those that partial sums in f16 and in bf16 hold."""
+    yield most
+    for name in ("f16", "bf16"):
+        if (held := 1 << FORMATS[name].mantissa_bits + 1) < most:
+            yield held
+
+
+def lowest(fmt: Format) -> int:
+    """The exponent of a unit's factor. Of 8 bits the smallest subnormal: their normal numbers alone do not reach far."""
+    return fmt.min_exponent - (fmt.mantissa_bits if fmt.storage_bits == 8 else 0)
+
+
+def factors(exponent: int, a: Format, b: Format) -> tuple[int, int]:
+    """Exponents of two factors whose product has this one, near its half as far as the formats have them."""
+    first = min(max(exponent // 2, lowest(a), exponent - b.max_exponent), a.max_exponent, exponent - lowest(b))
+    return first, exponent - first
 
 
 def power(fmt: Format, exponent: int, negative: bool = False) -> int:
@@ -66,6 +89,6 @@ def power(fmt: Format, exponent: int, negative: bool = False) -> int:
 
 
 def counted(d: Bits, spec: Spec, each: Units) -> NDArray[np.float64]:
-    """How many units the elements are."""
+    """How many units the elements are, modulo `each.modulus`."""
     with np.errstate(invalid="ignore"):
-        return np.asarray(spec.out.values(d) * 2.0 ** -(each.a + each.b))
+        return np.asarray(spec.out.values(d) * 2.0 ** -sum(each.unit) % each.modulus)
