@@ -5,7 +5,7 @@ Elements are computed a tile at a time: chains step by step for all of a tile at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 from math import prod
 from typing import NamedTuple
@@ -137,11 +137,9 @@ class _Tile:
             return self._multiply_adds(chain, start)
         inst, width = self._inst, self._inst.k
         running = np.zeros(prod(self._shape), inst.c.dtype) if start is None else np.ascontiguousarray(start).reshape(-1)
-        ks = chain.ks()
-        for first in range(0, len(ks), width):
-            of_sum = ks[first : first + width]
-            row, column = _taken(self._a, of_sum), _taken(self._b, of_sum)
-            shape = (*self._shape, width)
+        shape = (*self._shape, width)
+        for ks in _sums(chain, width):
+            row, column = _taken(self._a, ks), _taken(self._b, ks)
             block_a = np.broadcast_to(row[..., :, None, :], shape).reshape(-1, width)
             block_b = np.broadcast_to(column[..., None, :, :], shape).reshape(-1, width)
             running = evaluate(self._model.step, inst, Request(block_a, block_b, running))
@@ -205,12 +203,24 @@ def _scaled(values: Singles, a: Singles, b: Singles, scales: Scales, total: Sing
         return total + values * factor
 
 
-def _taken(lines: Bits, ks: NDArray[np.intp]) -> Bits:
+def _sums(chain: Chain, width: int) -> Iterator[slice | NDArray[np.intp]]:
+    """The k of each fused sum: as a slice, where all are there and lie one after the other."""
+    if chain.is_plain and (chain.stop - chain.start) % len(chain.pattern) == 0:
+        yield from (slice(first, first + width) for first in range(chain.start, chain.stop, width))
+        return
+    for ks in chain.ks().reshape(-1, width):
+        first = int(ks[0])
+        in_turn = first != NOBODY and np.array_equal(ks, np.arange(first, first + width))
+        yield slice(first, first + width) if in_turn else ks
+
+
+def _taken(lines: Bits, ks: slice | NDArray[np.intp]) -> Bits:
     """The operands of one sum, zeros where it has a product fewer."""
+    if isinstance(ks, slice):
+        return lines[..., ks]
     there = ks != NOBODY
     if there.all():
-        first = int(ks[0])
-        return lines[..., first : first + len(ks)] if np.array_equal(ks, np.arange(first, first + len(ks))) else lines[..., ks]
+        return lines[..., ks]
     taken = np.zeros((*lines.shape[:-1], len(ks)), lines.dtype)
     taken[..., there] = lines[..., ks[there]]
     return taken
