@@ -72,7 +72,8 @@ def _profiled(called: Called) -> tuple[Counter[str], tuple[str, ...]]:
     called.call()
     torch.cuda.synchronize()
     try:
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as run:
+        # acc_events: else torch 2.10 and 2.11 warn of cycles that there are none of (pytorch/pytorch issue 180348)
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as run:
             called.call()
             torch.cuda.synchronize()
     except RuntimeError as e:
