@@ -11,7 +11,7 @@ from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.pairs import Ints
 from accprobe.isa.formats import Bits, Format
 
-DRAWS = 6
+_DRAWS = 6
 """Pairs of a row and a column that every element is asked."""
 
 REPEATS = 3
@@ -50,7 +50,7 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     classes = np.zeros((spec.m, spec.n), np.int64)
     changed = np.zeros((spec.m, spec.n), bool)
     values = 1
-    for _ in range(DRAWS):
+    for _ in range(_DRAWS):
         row, column = normal(spec.a, (1, spec.k), rng), normal(spec.b, (1, spec.k), rng)
         a, b = np.repeat(row, spec.m, axis=0), np.repeat(column, spec.n, axis=0)
         answers = [asked.product(a, b, keep=False) for _ in range(REPEATS)]
