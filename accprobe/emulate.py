@@ -24,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.evaluate import chains
+from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.product import chained
 from accprobe.model.tree import DotModel
 from accprobe.report.models import named_models
 from accprobe.report.stand_in import stand_in
@@ -72,6 +73,9 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     inst, model, remark = _named(like)
     if inst.c is not inst.d:
         raise AccprobeError(f"{inst.name} takes C in {inst.c} and gives {inst.d}: no sum is handed on from one to the next")
+    if inst.sparse or inst.scale is not None:
+        more = "metadata" if inst.sparse else "block scales"
+        raise AccprobeError(f"{inst.name} takes {more} too: products have A, B and C alone")
     if remark:
         warnings.warn(remark, stacklevel=2)
     if promote_every is not None and not isinstance(promote_every, int):
@@ -84,9 +88,9 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
         )
     result = inst.d if promote_every is None else FORMATS["f32"]
     if _on_gpu(a):
-        from accprobe.evaluate.cuda.product import product
+        from accprobe.evaluate.cuda import product as on_gpu
 
-        return product(inst, model, a, b, c, promote_every)
+        return on_gpu.product(inst, model, a, b, c, promote_every)
     patterns_a, patterns_b = _patterns(a, inst.a, "a"), _patterns(b, inst.b, "b")
     if patterns_a.ndim != 2 or patterns_b.ndim != 2 or patterns_a.shape[1] != patterns_b.shape[0]:
         raise AccprobeError(f"a {list(patterns_a.shape)} and b {list(patterns_b.shape)} are no [M, K] and [K, N]")
@@ -94,9 +98,8 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     start = np.zeros(shape, result.dtype) if c is None else _patterns(c, result, "c")
     if start.shape != shape:
         raise AccprobeError(f"c is {list(start.shape)}, not {list(shape)}")
-    fill = ((0, 0), (0, -patterns_a.shape[1] % inst.k))
-    lines = np.pad(patterns_a, fill), np.pad(np.ascontiguousarray(patterns_b.T), fill)
-    d = chains.product(chains.in_order(inst, model, promote_every), *lines, start)
+    whole = chained(inst, model, patterns_a.shape[1], promote_every)
+    d = product(whole, patterns_a, np.ascontiguousarray(patterns_b.T), start)
     values: NDArray[Any] = d.view(_type(result))
     return _torch().from_numpy(values) if _is_tensor(a) else values
 

@@ -17,25 +17,23 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypedDict, Unpack
+from typing import Any, NoReturn, TypedDict, Unpack
 
 import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import battery, once
-from accprobe.gemm.battery import Answered, Sparse
+from accprobe.gemm.battery import Sparse
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.called import Called, Multiply
-from accprobe.gemm.characterise import Found, Outcome, places
+from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, ranges
-from accprobe.gemm.fit import fit, within
 from accprobe.gemm.fresh import KINDS, drawn
 from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.handover import open_handover
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
-from accprobe.gemm.regions import Alike, alike
 from accprobe.gemm.spec import Spec, usual_result
 from accprobe.gemm.units import factors, power
 from accprobe.gemm.versus import DERIVED, same_rows
@@ -53,11 +51,11 @@ TRIPLES = 256
 LADDERS = 16
 """Places at which it is asked how many bits are kept, where y is lost."""
 
-FEW_TERMS = 1024
-"""Dot products of a few terms, within one chain and all over, of which two functions have to give the same bits."""
-
 DRAWS_OF_A_KIND = 2
-"""Products of fresh operands of each kind."""
+"""Products of fresh operands of each kind, of which two functions have to give the same bits."""
+
+FRESH = 1 << 12
+"""Elements of fresh operands that the plan of one is proved on."""
 
 
 class How(TypedDict, total=False):
@@ -135,61 +133,34 @@ def assert_batch_invariant(f: Multiply, ms: Sequence[int] = MS, **how: Unpack[Ho
 
 
 def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:
-    """Both give the same bits to questions that tell plans from one another, made for that of `f`, and of fresh operands."""
+    """Both give the same bits of fresh operands, and to all that is asked to find the plan of `f`."""
     __tracebackhide__ = True
     both = _Both(_opened(f, how), _opened(g, how))
     if both.spec.out is not both.other.spec.out:
         _fail(f, how, both.spec, f"it gives {both.spec.out}, {_name(g)} {both.other.spec.out}")
+    rng = np.random.default_rng(0)
     try:
-        _asked(Asked(both))
+        for kind in KINDS * DRAWS_OF_A_KIND:
+            both.product(*drawn(both.spec, kind, rng))
+        characterise(both, FRESH)
     except _Differ as e:
         place = str(e)
     else:
         return
     try:
-        mine, other = (findings(_outcome(Asked(_opened(each, how)))) for each in (f, g))
+        mine, other = (_found(_opened(each, how)) for each in (f, g))
         told = "; ".join(_differences(mine, other)) or "in no finding that has a name"
     except AccprobeError as e:
         told = f"no plan was found for both, {e}"
     _fail(f, how, both.spec, f"another plan than {_name(g)}: {told} ({place})")
 
 
-class _Questions(NamedTuple):
-    """What was asked to tell a plan, and what came back. tree: None of integers, and where there is none."""
-
-    alike: Alike
-    once: Ints
-    tree: Groups | Merging | None
-    answered: Answered
-
-
-def _asked(asked: Asked) -> _Questions:
-    """Asks what is counted, the order, dot products of a few terms in sums near and far, and fresh operands of all kinds."""
-    spec = asked.spec
-    found, counts = alike(asked), once.counts(asked, *_lines(spec))
-    rng = np.random.default_rng(0)
-    for kind in KINDS * DRAWS_OF_A_KIND:
-        asked.product(*drawn(spec, kind, rng))
-    leaves = np.flatnonzero(counts == 1)
-    try:
-        tree = None if spec.a.is_integer else _tree(asked, leaves)
-    except NoTree:
-        tree = None
-    sums = places(tree or tuple((int(k),) for k in leaves))
-    count = 0 if spec.a.is_integer else FEW_TERMS
-    some = [battery.drawn(spec, ks, count, seed) for seed, ks in enumerate((sums[:1], sums))]
-    dots = Sparse(*(np.concatenate([getattr(each, name) for each in some]) for name in ("ks", "a", "b")))
-    return _Questions(found, counts, tree, battery.ask(asked, dots, *_lines(spec)))
-
-
-def _outcome(asked: Asked) -> Outcome:
-    """The plan that explains the answers. Raises NoTree."""
-    found = _asked(asked)
-    if found.tree is None:
-        raise NoTree("its sums have no order that can be told")
-    near, *_ = places(found.tree)
-    fitted = fit(asked.spec, found.tree, found.answered, within(found.answered, {k for group in near for k in group}))
-    return Outcome(asked.spec, found.alike, [Found(found.alike.regions[0], found.once, fitted.plan, wrong=fitted.wrong)])
+def _found(called: Called) -> dict[str, Finding]:
+    """Raises NoTree where no plan is found."""
+    outcome = characterise(called, FRESH)
+    if outcome.main.plan is None:
+        raise NoTree(outcome.main.reason)
+    return findings(outcome)
 
 
 def _differences(mine: Mapping[str, Finding], other: Mapping[str, Finding]) -> Iterator[str]:

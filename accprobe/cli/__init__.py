@@ -20,8 +20,8 @@ from accprobe.cli.explain import explain_command
 from accprobe.cli.gemm import gemm_command
 from accprobe.cli.interrupts import interruptible
 from accprobe.cli.list import list_command
-from accprobe.cli.output import tell
-from accprobe.cli.run import COULD_NOT, INTERRUPTED, run_command
+from accprobe.cli.output import INTERRUPTED, tell
+from accprobe.cli.run import COULD_NOT, run_command
 from accprobe.cli.sass import sass_command
 from accprobe.cli.show import show_command
 from accprobe.cli.streams import OutputLost, end_as_a_closed_pipe_does

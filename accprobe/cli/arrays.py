@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
+from accprobe.gemm.handover import OfTorch, format_of_numpy
 from accprobe.isa.formats import FORMATS, Bits, Format
-
-OF_VALUES = ("f64", "f32", "f16", "bf16", "e5m2", "e4m3", "s32", "s8", "u8")
-"""Formats that arrays of numbers have."""
 
 _SAFETENSORS = {
     "F64": "f64",
@@ -34,7 +32,7 @@ def read_matrix(path: Path, fmt: Format | None = None) -> tuple[Bits, Format]:
     array = {".npy": _npy, ".pt": _pt, ".pth": _pt, ".safetensors": _safetensors}.get(path.suffix, _unknown)(path)
     if array.ndim != 2:
         raise AccprobeError(f"{path} has {array.ndim} dimensions: a matrix has 2")
-    found = format_of(array.dtype)
+    found = format_of_numpy(array.dtype)
     if fmt is None:
         if found is None:
             raise AccprobeError(f"{path} is of {array.dtype}, which says no format: give --dtype, or --out for a result")
@@ -43,10 +41,6 @@ def read_matrix(path: Path, fmt: Format | None = None) -> tuple[Bits, Format]:
     if not raw and array.dtype != fmt.ml_dtype:
         raise AccprobeError(f"{path} is of {array.dtype}, and was to be {fmt}")
     return np.ascontiguousarray(array).view(fmt.dtype), fmt
-
-
-def format_of(kind: np.dtype[Any]) -> Format | None:
-    return next((FORMATS[name] for name in OF_VALUES if FORMATS[name].ml_dtype == kind), None)
 
 
 def _npy(path: Path) -> NDArray[Any]:
@@ -69,8 +63,6 @@ def _pt(path: Path) -> NDArray[Any]:
     tensor = _only(path, loaded) if isinstance(loaded, dict) else loaded
     if not isinstance(tensor, torch.Tensor):
         raise AccprobeError(f"{path} holds a {type(tensor).__name__}, and no tensor")
-    from accprobe.gemm.handover import OfTorch
-
     received = OfTorch("cpu").received(tensor)
     if received is None or received.fmt is None:
         raise AccprobeError(f"{path} is of {tensor.dtype}, which is no format of a matrix product here")

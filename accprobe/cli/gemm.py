@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import OutputFile, check_writable, keep_previous, saving, tell, to_stdout, write
+from accprobe.cli.output import (
+    OutputFile,
+    check_writable,
+    end_interrupted,
+    reported_before,
+    saving,
+    tell,
+    to_stdout,
+    write,
+)
 from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import Show, progress_bar
 
@@ -23,7 +32,6 @@ if TYPE_CHECKING:
     from accprobe.report.report import Report
 
 NOT_SO = 1
-INTERRUPTED = 130
 ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 22}
 SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 
@@ -101,7 +109,7 @@ def gemm_command(
     ms = _sizes(sweep) if sweep else ()
     if output:
         check_writable(output)
-    run = _Run(elements, seed, device, ncu, before=_before(output))
+    run = _Run(elements, seed, device, ncu, before=reported_before(output))
     stopped: KeyboardInterrupt | AccprobeError | None = None
     with saving(output) as save, progress_bar("opening") as show:
         try:
@@ -115,7 +123,7 @@ def gemm_command(
     for sentence in run.unseen:
         tell(sentence)
     if isinstance(stopped, KeyboardInterrupt):
-        _end_interrupted(run, output)
+        end_interrupted(f"{len(run.rows)} products" if run.rows else "", output)
     if stopped is not None:
         raise stopped
     if run.wrong:
@@ -288,17 +296,6 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _before(output: Path | None) -> Report | None:
-    """What is in the file already, if it is a report."""
-    if output is None or not output.is_file() or not output.stat().st_size:
-        return None
-    from accprobe.report.report import Report
-
-    before = Report.load(output)
-    keep_previous(output)
-    return before
-
-
 def _list() -> None:
     from accprobe.gemm.builtin import LISTED
 
@@ -331,13 +328,3 @@ def _text(report: Report, form: str) -> str:
     from accprobe.render.html import report_page
 
     return report_page(report)
-
-
-def _end_interrupted(run: _Run, output: Path | None) -> None:
-    done = len(run.rows)
-    if not done:
-        kept = "nothing was found yet"
-    else:
-        kept = f"{output} has {done} products" if output else f"{done} products found; with -o FILE they are kept"
-    tell(f"interrupted: {kept}")
-    sys.exit(INTERRUPTED)

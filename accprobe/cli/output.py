@@ -1,12 +1,15 @@
-"""What commands share: sentences for the user, the report's file, and the banner of a simulated device."""
+"""What commands share: sentences for the user, the report's file, how an interrupted run ends, and the banner of a simulated
+device.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -16,6 +19,9 @@ from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
     from accprobe.report.report import Report
+
+INTERRUPTED = 130
+"""The exit status of what a signal ended."""
 
 
 def tell(sentence: str) -> None:
@@ -73,6 +79,27 @@ def keep_previous(path: Path) -> None:
     """What is in the file already goes to FILE~: rows replace it one by one."""
     if path.is_file() and path.stat().st_size:
         shutil.copyfile(path, path.with_name(f"{path.name}~"))
+
+
+def reported_before(path: Path | None) -> Report | None:
+    """What is in the file already, if it is a report; it goes to FILE~ too. Raises ReportError."""
+    if path is None or not path.is_file() or not path.stat().st_size:
+        return None
+    from accprobe.report.report import Report
+
+    before = Report.load(path)
+    keep_previous(path)
+    return before
+
+
+def end_interrupted(measured: str, output: Path | None) -> NoReturn:
+    """Ends with what is kept of a run. measured: "2 sweeps", or nothing."""
+    if not measured:
+        kept = "nothing was measured yet"
+    else:
+        kept = f"{output} has {measured}" if output else f"{measured} measured; with -o FILE they are kept"
+    tell(f"interrupted: {kept}")
+    sys.exit(INTERRUPTED)
 
 
 @contextmanager

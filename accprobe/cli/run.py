@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import OutputFile, announce, check_writable, keep_previous, saving, tell, to_stdout, write
+from accprobe.cli.output import (
+    OutputFile,
+    announce,
+    check_writable,
+    end_interrupted,
+    keep_previous,
+    saving,
+    tell,
+    to_stdout,
+    write,
+)
 from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import Show, progress_bar
 
@@ -22,7 +32,6 @@ if TYPE_CHECKING:
 
 NOT_CONFIRMED = 1
 COULD_NOT = 2
-INTERRUPTED = 130
 
 
 @click.command("run")
@@ -110,7 +119,7 @@ def run_command(
     if not interrupted or output is None:
         _print(latest, form, expand)
     if interrupted:
-        _end_interrupted(latest, output)
+        end_interrupted(_count(latest[0]) if latest else "", output)
     _exit(latest[0])
 
 
@@ -151,16 +160,6 @@ def _print(latest: list[Report], form: str, expand: bool) -> None:
 
             out = console()
             out.print(report_table(report, out.width, expand))
-
-
-def _end_interrupted(latest: list[Report], output: Path | None) -> None:
-    if not latest:
-        kept = "nothing was measured yet"
-    else:
-        done = _count(latest[0])
-        kept = f"{output} has {done}" if output else f"{done} measured; with -o FILE they are kept"
-    tell(f"interrupted: {kept}")
-    sys.exit(INTERRUPTED)
 
 
 def _count(report: Report) -> str:

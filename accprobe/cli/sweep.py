@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import OutputFile, announce, check_writable, keep_previous, saving, tell, to_stdout, write
+from accprobe.cli.output import (
+    OutputFile,
+    announce,
+    check_writable,
+    end_interrupted,
+    reported_before,
+    saving,
+    to_stdout,
+    write,
+)
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.render.terminal.progress import progress_bar
 
@@ -20,7 +29,6 @@ if TYPE_CHECKING:
     from accprobe.sweep.configurations import Configuration
 
 DIFFERENT = 1
-INTERRUPTED = 130
 COMPILED_FOR = "sm_80,sm_89,sm_90,sm_100,sm_120"
 
 
@@ -128,7 +136,7 @@ def sweep_command(
         from accprobe.render.pictures.sweeps import check_suffix
 
         check_suffix(plot)
-    before = _before(output)
+    before = reported_before(output)
     from accprobe.sweep.sweeper import Problem
     from accprobe.sweep.sweeper import sweep as run
 
@@ -155,7 +163,8 @@ def sweep_command(
 
         draw(latest[0].sweeps, plot, latest[0].device.kind == "simulated")
     if interrupted:
-        _end_interrupted(latest, output)
+        done = len(latest[0].sweeps) if latest else 0
+        end_interrupted(f"{done} sweeps" if done else "", output)
     _exit(latest[0])
 
 
@@ -166,17 +175,6 @@ def _known_sets(names: Sequence[str]) -> list[OperandSet]:
         if name not in SETS:
             raise UnknownName(f"there is no operand set '{name}'; {nearest(name, SETS)}")
     return [known for known in SETS if known in names]
-
-
-def _before(output: Path | None) -> Report | None:
-    """What is in the file already, if it is a report."""
-    if output is None or not output.is_file() or not output.stat().st_size:
-        return None
-    from accprobe.report.report import Report
-
-    before = Report.load(output)
-    keep_previous(output)
-    return before
 
 
 def _print(latest: list[Report], form: str, expand: bool) -> None:
@@ -216,16 +214,6 @@ def _compile_only(wanted: Sequence[Configuration], names: list[str], form: str, 
     console().print(compilation_table(entries))
     if all(entry.reason for entry in entries):
         raise AccprobeError(f"none of the {len(entries)} configurations becomes a matrix instruction")
-
-
-def _end_interrupted(latest: list[Report], output: Path | None) -> None:
-    done = len(latest[0].sweeps) if latest else 0
-    if not done:
-        kept = "nothing was measured yet"
-    else:
-        kept = f"{output} has {done} sweeps" if output else f"{done} sweeps done; with -o FILE they are kept"
-    tell(f"interrupted: {kept}")
-    sys.exit(INTERRUPTED)
 
 
 def _exit(report: Report) -> None:

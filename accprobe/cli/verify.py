@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import tell, write
+from accprobe.cli.output import INTERRUPTED, tell, write
 from accprobe.cli.reports import read_report
-from accprobe.cli.run import INTERRUPTED, NOT_CONFIRMED
+from accprobe.cli.run import NOT_CONFIRMED
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import progress_bar

@@ -5,7 +5,7 @@ Elements are computed a tile at a time: chains step by step for all of a tile at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 from math import prod
 from typing import NamedTuple
@@ -30,7 +30,7 @@ SMALL_TILE = 1 << 14
 """The same of chains of multiply-adds, whose steps are a few operations on arrays that fit in a core's cache."""
 
 
-class Sums(NamedTuple):
+class SumWords(NamedTuple):
     """Patterns [..., M, N] and how they are read."""
 
     patterns: Bits
@@ -111,7 +111,7 @@ class _Tile:
         if is_multiply_add(model):
             self._values = model.a.values(a), model.b.values(b)
 
-    def node(self, node: Node, start: Bits | None) -> Sums:
+    def node(self, node: Node, start: Bits | None) -> SumWords:
         """The sum of a part of the tree, beginning with `start`."""
         if isinstance(node, Chain):
             return self._chain(node, start)
@@ -120,7 +120,7 @@ class _Tile:
         parts = [self.node(part, None) for part in node.parts]
         return merged(node, parts, node.nested, start)
 
-    def _scaled_inside(self, node: Merged, start: Bits | None) -> Sums:
+    def _scaled_inside(self, node: Merged, start: Bits | None) -> SumWords:
         """Chunks, one a block along K, each scaled before it is added, or as it is."""
         assert self._scales is not None
         assert self._model.scales is not None
@@ -130,24 +130,22 @@ class _Tile:
             values = sums.fmt.values(sums.patterns).astype(np.float32)
             a, b = self._scales.a[:, i, None], self._scales.b[None, i]
             total = _scaled(values, a, b, self._model.scales, total)
-        return Sums(total.view(np.uint32), FORMATS["f32"])
+        return SumWords(total.view(np.uint32), FORMATS["f32"])
 
-    def _chain(self, chain: Chain, start: Bits | None) -> Sums:
+    def _chain(self, chain: Chain, start: Bits | None) -> SumWords:
         if self._values is not None:
             return self._multiply_adds(chain, start)
         inst, width = self._inst, self._inst.k
         running = np.zeros(prod(self._shape), inst.c.dtype) if start is None else np.ascontiguousarray(start).reshape(-1)
-        ks = chain.ks()
-        for first in range(0, len(ks), width):
-            of_sum = ks[first : first + width]
-            row, column = _taken(self._a, of_sum), _taken(self._b, of_sum)
-            shape = (*self._shape, width)
+        shape = (*self._shape, width)
+        for ks in _sums(chain, width):
+            row, column = _taken(self._a, ks), _taken(self._b, ks)
             block_a = np.broadcast_to(row[..., :, None, :], shape).reshape(-1, width)
             block_b = np.broadcast_to(column[..., None, :, :], shape).reshape(-1, width)
             running = evaluate(self._model.step, inst, Request(block_a, block_b, running))
-        return Sums(running.reshape(self._shape), inst.d)
+        return SumWords(running.reshape(self._shape), inst.d)
 
-    def _multiply_adds(self, chain: Chain, start: Bits | None) -> Sums:
+    def _multiply_adds(self, chain: Chain, start: Bits | None) -> SumWords:
         assert self._values is not None
         a, b = self._values
         arithmetic = self._model.step.root.arithmetic
@@ -158,30 +156,30 @@ class _Tile:
                 if k != NOBODY:
                     each = a[..., :, None, k] * b[..., None, :, k]
                     running = _sum_as_f32(each if fused else each.astype(np.float32).astype(np.float64), running)
-        return Sums(np.where(np.isnan(running), np.uint32(0x7FFFFFFF), running.view(np.uint32)), FORMATS["f32"])
+        return SumWords(np.where(np.isnan(running), np.uint32(0x7FFFFFFF), running.view(np.uint32)), FORMATS["f32"])
 
-    def result(self, sums: Sums) -> Bits:
+    def result(self, sums: SumWords) -> Bits:
         """The last sum, scaled, in the format of D."""
         scales = self._model.scales
         if scales is not None and not scales.inside and self._scales is not None:
             values = sums.fmt.values(sums.patterns).astype(np.float32)
-            sums = Sums(_scaled(values, self._scales.a, self._scales.b, scales).view(np.uint32), FORMATS["f32"])
-        return converted(sums, self._model.result, self._model.result_rounding)
+            sums = SumWords(_scaled(values, self._scales.a, self._scales.b, scales).view(np.uint32), FORMATS["f32"])
+        return rounded_to(sums, self._model.result, self._model.result_rounding)
 
 
-def merged(node: Merged, parts: Sequence[Sums], order: Nested, start: Bits | None = None) -> Sums:
+def merged(node: Merged, parts: Sequence[SumWords], order: Nested, start: Bits | None = None) -> SumWords:
     """The sums of a node's parts added in that order."""
     if node.kept is not None:
-        parts = [Sums(converted(part, node.kept), node.kept) for part in parts]
+        parts = [SumWords(rounded_to(part, node.kept), node.kept) for part in parts]
     if start is not None and node.order == "forward":
-        total = Sums(start, node.arithmetic.result)
+        total = SumWords(start, node.arithmetic.result)
         for part in parts:
             total = added(total, part, node.arithmetic)
         return total
     return _nested(node.arithmetic, parts, order)
 
 
-def _nested(arithmetic: Arithmetic, parts: Sequence[Sums], order: Nested) -> Sums:
+def _nested(arithmetic: Arithmetic, parts: Sequence[SumWords], order: Nested) -> SumWords:
     if isinstance(order, int):
         return parts[order]
     total = _nested(arithmetic, parts, order[0])
@@ -205,12 +203,24 @@ def _scaled(values: Singles, a: Singles, b: Singles, scales: Scales, total: Sing
         return total + values * factor
 
 
-def _taken(lines: Bits, ks: NDArray[np.intp]) -> Bits:
+def _sums(chain: Chain, width: int) -> Iterator[slice | NDArray[np.intp]]:
+    """The k of each fused sum: as a slice, where all are there and lie one after the other."""
+    if chain.is_plain and (chain.stop - chain.start) % len(chain.pattern) == 0:
+        yield from (slice(first, first + width) for first in range(chain.start, chain.stop, width))
+        return
+    for ks in chain.ks().reshape(-1, width):
+        first = int(ks[0])
+        in_turn = first != NOBODY and np.array_equal(ks, np.arange(first, first + width))
+        yield slice(first, first + width) if in_turn else ks
+
+
+def _taken(lines: Bits, ks: slice | NDArray[np.intp]) -> Bits:
     """The operands of one sum, zeros where it has a product fewer."""
+    if isinstance(ks, slice):
+        return lines[..., ks]
     there = ks != NOBODY
     if there.all():
-        first = int(ks[0])
-        return lines[..., first : first + len(ks)] if np.array_equal(ks, np.arange(first, first + len(ks))) else lines[..., ks]
+        return lines[..., ks]
     taken = np.zeros((*lines.shape[:-1], len(ks)), lines.dtype)
     taken[..., there] = lines[..., ks[there]]
     return taken
@@ -233,21 +243,21 @@ def _sum_as_f32(exact: Floats, addend: NDArray[np.float32]) -> NDArray[np.float3
     return found
 
 
-def added(x: Sums, y: Sums, arithmetic: Arithmetic) -> Sums:
+def added(x: SumWords, y: SumWords, arithmetic: Arithmetic) -> SumWords:
     """One addition of two sums."""
     if isinstance(arithmetic, IntegerArithmetic):
         total = x.fmt.integers(x.patterns) + y.fmt.integers(y.patterns)
-        return Sums(total.astype(arithmetic.result.dtype), arithmetic.result)
+        return SumWords(total.astype(arithmetic.result.dtype), arithmetic.result)
     values = [s.fmt.values(s.patterns) for s in (x, y)]
     with np.errstate(all="ignore"):
         if arithmetic == addition():
             total = (values[0].astype(np.float32) + values[1].astype(np.float32)).view(np.uint32)
-            return Sums(np.where(np.isnan(total.view(np.float32)), np.uint32(arithmetic.nan), total), arithmetic.result)
+            return SumWords(np.where(np.isnan(total.view(np.float32)), np.uint32(arithmetic.nan), total), arithmetic.result)
         exact = rounded_to_odd(values[0], values[1])
-        return Sums(_encoded(exact, arithmetic), arithmetic.result)
+        return SumWords(_encoded(exact, arithmetic), arithmetic.result)
 
 
-def converted(sums: Sums, fmt: Format, how: Rounding = "RNE") -> Bits:
+def rounded_to(sums: SumWords, fmt: Format, how: Rounding = "RNE") -> Bits:
     """The sums rounded to a format."""
     if sums.fmt is fmt or fmt.is_integer:
         return sums.patterns

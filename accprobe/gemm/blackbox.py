@@ -66,7 +66,7 @@ class Asked:
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None, keep: bool = True) -> Bits:
         if self.most is not None and self.calls >= self.most:
             raise TooManyCalls(f"its order of addition is not found within {self.most} calls")
-        d = _one_nan(self.box.product(a, b, scales), self.spec.out)
+        d = one_nan(self.box.product(a, b, scales), self.spec.out)
         self.calls += 1
         self.elements += d.size
         if keep and self._words < KEPT_WORDS:
@@ -87,7 +87,7 @@ class Asked:
         self._words += (len(rows) + len(columns)) * a.shape[1]
 
 
-def _one_nan(d: Bits, fmt: Format) -> Bits:
+def one_nan(d: Bits, fmt: Format) -> Bits:
     """The elements with one pattern for all NaNs, that which models give: libraries differ in it, and nothing rests on it."""
     if fmt.is_integer:
         return d

@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.evaluate.product import product
+from accprobe.gemm.blackbox import one_nan
 from accprobe.gemm.characterise import Tell
 from accprobe.gemm.known_plans import KnownPlan, core, instruction_steps, other_steps, sizes
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.sampled import Sampled
 from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import Bits, Format
+from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel
 from accprobe.model.tree import DotModel
 
@@ -145,11 +146,6 @@ def explain(
     search = _Search(specs, a, b, [one_nan(d, out) for d in results], at_most, tell)
     found = search.explanations(recorded)
     return found if len(found) == 1 else _alike(found)
-
-
-def one_nan(d: Bits, fmt: Format) -> Bits:
-    """With the NaN that models give for all NaNs."""
-    return d if fmt.is_integer else np.where(fmt.fields(d).is_nan, fmt.dtype.type(fmt.sign_bit - 1), d)
 
 
 class _Search:

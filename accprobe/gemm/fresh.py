@@ -48,7 +48,7 @@ class Proof:
     first: list[Wrong] = field(default_factory=list)
 
 
-class Words(NamedTuple):
+class _FreshCall(NamedTuple):
     """A call: what was asked and what came back."""
 
     a: Bits
@@ -94,7 +94,7 @@ def prove(
         calls = []
         for _ in range(several):
             a, b, scales = drawn(asked.spec, kind, rng)
-            calls.append(Words(a, b, asked.product(a, b, scales, keep=False), scales))
+            calls.append(_FreshCall(a, b, asked.product(a, b, scales, keep=False), scales))
         for part in parts:
             left = max(1, elements - proof.elements)
             rows = part.rows
@@ -111,7 +111,7 @@ def prove(
     return proof
 
 
-def _compare_together(proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[Words]) -> None:
+def _compare_together(proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[_FreshCall]) -> None:
     """Several small calls at once."""
     a, b = np.stack([call.a[rows] for call in calls]), np.stack([call.b[part.columns] for call in calls])
     got = np.stack([call.d[np.ix_(rows, part.columns)] for call in calls])
@@ -129,7 +129,7 @@ def of_lines(scales: ScaleWords, rows: Ints, columns: Ints) -> ScaleWords:
     return ScaleWords(a if len(a) == 1 else a[rows], b if b.shape[1] == 1 else b[:, columns])
 
 
-def _compare(proof: Proof, kind: str, part: Predicted, rows: Ints, call: Words, evaluate: Evaluate) -> None:
+def _compare(proof: Proof, kind: str, part: Predicted, rows: Ints, call: _FreshCall, evaluate: Evaluate) -> None:
     a, b, d = call.a, call.b, call.d
     columns = part.columns
     if not part.model.is_ordered:

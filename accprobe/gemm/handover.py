@@ -98,7 +98,7 @@ class OfNumpy:
 
     def received(self, result: Any) -> Received | None:
         found = _as_numpy(result)
-        return None if found is None else Received(found.shape, str(found.dtype), _format_of_numpy(found.dtype))
+        return None if found is None else Received(found.shape, str(found.dtype), format_of_numpy(found.dtype))
 
     def patterns(self, result: Any, fmt: Format) -> Bits:
         return np.array(_as_numpy(result), order="C").view(fmt.dtype)
@@ -216,7 +216,7 @@ class OfCupy:
     def received(self, result: Any) -> Received | None:
         if not isinstance(result, self._cupy.ndarray):
             return None
-        return Received(result.shape, str(result.dtype), _format_of_numpy(result.dtype))
+        return Received(result.shape, str(result.dtype), format_of_numpy(result.dtype))
 
     def patterns(self, result: Any, fmt: Format) -> Bits:
         found: Bits = self._cupy.asnumpy(self._cupy.ascontiguousarray(result)).view(fmt.dtype)
@@ -251,7 +251,7 @@ class OfJax:
     def received(self, result: Any) -> Received | None:
         if not isinstance(result, self._jax.Array):
             return None
-        return Received(result.shape, str(result.dtype), _format_of_numpy(result.dtype))
+        return Received(result.shape, str(result.dtype), format_of_numpy(result.dtype))
 
     def patterns(self, result: Any, fmt: Format) -> Bits:
         return np.array(result, order="C").view(fmt.dtype)
@@ -293,7 +293,8 @@ def _as_numpy(result: Any) -> NDArray[Any] | None:
     return np.asarray(result) if hasattr(result, "__array__") and not isinstance(result, np.generic) else None
 
 
-def _format_of_numpy(kind: Any) -> Format | None:
+def format_of_numpy(kind: Any) -> Format | None:
+    """That of numbers of a type, numpy's or ml_dtypes'."""
     return next((FORMATS[name] for name in _TORCH if name != "tf32" and FORMATS[name].ml_dtype == kind), None)
 
 

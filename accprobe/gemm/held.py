@@ -20,13 +20,13 @@ from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel
 from accprobe.model.tree import Arithmetic, FloatArithmetic
 
-Words = tuple[Bits, Bits, Bits]
+_Batch = tuple[Bits, Bits, Bits]
 """A [M, K], B [N, K] and D [M, N]."""
 
 
-def batches(calls: Sequence[Call], region: Region) -> Iterator[Words]:
+def batches(calls: Sequence[Call], region: Region) -> Iterator[_Batch]:
     """What of the calls is the region's; small calls of one shape together, [calls, ...]."""
-    alike: dict[tuple[int, ...], list[Words]] = {}
+    alike: dict[tuple[int, ...], list[_Batch]] = {}
     for call in calls:
         rows, columns = np.isin(call.rows, region.rows), np.isin(call.columns, region.columns)
         words = call.a[rows], call.b[columns], call.d[np.ix_(rows, columns)]
@@ -39,13 +39,13 @@ def batches(calls: Sequence[Call], region: Region) -> Iterator[Words]:
             yield a, b, d
 
 
-def wrong(model: ProductModel, words: Words) -> int:
+def wrong(model: ProductModel, words: _Batch) -> int:
     """Answers that the model does not explain."""
     a, b, d = words
     return int(np.count_nonzero(product(model, a, b) != d))
 
 
-def reconciled(plan: Plan, answers: Sequence[Answered], contradicting: Sequence[Words]) -> Plan | None:
+def reconciled(plan: Plan, answers: Sequence[Answered], contradicting: Sequence[_Batch]) -> Plan | None:
     """The plan with a step beside its own, in one field of any kind, that explains these and all others, or None."""
     plain = plan.step.with_arithmetic(_without_floor)
     for step in (plain, *(rival.model for rival in rivals(plan.step, {}))):

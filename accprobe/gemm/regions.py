@@ -13,14 +13,13 @@ from accprobe.gemm.spec import Spec
 from accprobe.gemm.units import LARGEST, LEAST, factors, lowest, power
 from accprobe.isa.formats import Bits, Format
 
-DRAWS = 6
+_DRAWS = 6
 """Pairs of a row and a column that every element is asked."""
 
 REPEATS = 3
 """How often each is asked."""
 
-
-CANCELLING, SMALL = 6, 8
+_CANCELLING, _SMALL = 6, 8
 """Pairs of large products that cancel, and how many exponents the others, and they, have."""
 
 
@@ -56,7 +55,7 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     classes = np.zeros((spec.m, spec.n), np.int64)
     changed = np.zeros((spec.m, spec.n), bool)
     values = 1
-    for draw in range(DRAWS):
+    for draw in range(_DRAWS):
         if draw % 2 and spec.a.is_float:
             row, column = _spread(spec, rng)
         else:
@@ -82,10 +81,10 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
 def _spread(spec: Spec, rng: np.random.Generator) -> tuple[Bits, Bits]:
     """A row and a column of small products and a few large ones that cancel: what is left of the small tells the order."""
     low = max(lowest(spec.a) + lowest(spec.b), LEAST)
-    high = min(spec.a.max_exponent + spec.b.max_exponent, LARGEST - CANCELLING.bit_length())
-    exponents = rng.integers(low, low + SMALL, spec.k)
-    first, second = rng.permutation(spec.k)[: min(CANCELLING, spec.k // 2) * 2].reshape(2, -1)
-    exponents[first] = exponents[second] = rng.integers(high - SMALL, high + 1, len(first))
+    high = min(spec.a.max_exponent + spec.b.max_exponent, LARGEST - _CANCELLING.bit_length())
+    exponents = rng.integers(low, low + _SMALL, spec.k)
+    first, second = rng.permutation(spec.k)[: min(_CANCELLING, spec.k // 2) * 2].reshape(2, -1)
+    exponents[first] = exponents[second] = rng.integers(high - _SMALL, high + 1, len(first))
     words = np.array(
         [[power(fmt, e) for fmt, e in zip((spec.a, spec.b), factors(int(t), spec.a, spec.b), strict=True)] for t in exponents]
     )

@@ -7,14 +7,14 @@ from typing import Any
 
 from accprobe.gemm.characterise import Found, Outcome
 from accprobe.gemm.findings import findings, status
-from accprobe.report.products import Kernel, ProductRivals, ProductRow, Proved, RegionRecord
+from accprobe.report.products import KernelRecord, ProductRivals, ProductRow, Proved, RegionRecord
 
 
 def row(
     outcome: Outcome,
     callable_: str,
     options: Mapping[str, Any] | None = None,
-    kernels: tuple[Kernel, ...] = (),
+    kernels: tuple[KernelRecord, ...] = (),
     libraries: Mapping[str, str] | None = None,
     seconds: float | None = None,
 ) -> ProductRow:

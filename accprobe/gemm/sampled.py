@@ -7,7 +7,7 @@ from itertools import groupby
 
 import numpy as np
 
-from accprobe.evaluate.product import Sums, added, converted, merged, product
+from accprobe.evaluate.product import SumWords, added, merged, product, rounded_to
 from accprobe.gemm.known_plans import KnownPlan, Merge, inner_sum, merges, node, promotions, roundings, slices
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
@@ -32,12 +32,12 @@ class Sampled:
             for merge in merges(len(parts), step):
                 total = parts[0] if len(parts) == 1 else _merged(merge, parts)
                 for rounding in roundings(self._spec, total.fmt):
-                    found = converted(total, self._spec.out, rounding)
+                    found = rounded_to(total, self._spec.out, rounding)
                     for promoted, d in zip(every, found, strict=True):
                         yield KnownPlan(name, step, k, size, promoted, merge, rounding, missing), d
 
 
-def _merged(merge: Merge, parts: Sequence[Sums]) -> Sums:
+def _merged(merge: Merge, parts: Sequence[SumWords]) -> SumWords:
     whole = node(merge, tuple(Chain(i, i + 1, (0,)) for i in range(len(parts))))
     return merged(whole, parts, whole.nested)
 
@@ -49,7 +49,7 @@ class _Chains:
         self._spec, self._step, self._a, self._b = spec, step, a, b
         self._known: dict[range, Bits] = {}
 
-    def slices(self, parts: Sequence[range], every: Sequence[int | None]) -> list[Sums]:
+    def slices(self, parts: Sequence[range], every: Sequence[int | None]) -> list[SumWords]:
         """The sum of each part, [len(every), E], promoted every so many products or never."""
         result = self._step.root.arithmetic.result
         inner = inner_sum(self._step)
@@ -58,12 +58,12 @@ class _Chains:
         for ks in parts:
             sums = []
             for size in every:
-                first, *others = (Sums(self._known[chunk], result) for chunk in _chunks(ks, size))
+                first, *others = (SumWords(self._known[chunk], result) for chunk in _chunks(ks, size))
                 total = first
                 for other in others:
                     total = added(total, other, addition(inner))
-                sums.append(converted(total, inner) if len(every) > 1 else total.patterns)
-            found.append(Sums(np.stack(sums), inner if len(every) > 1 else result))
+                sums.append(rounded_to(total, inner) if len(every) > 1 else total.patterns)
+            found.append(SumWords(np.stack(sums), inner if len(every) > 1 else result))
         return found
 
     def _compute(self, chunks: Sequence[range]) -> None:

@@ -19,7 +19,7 @@ from accprobe.gemm.called import Called
 from accprobe.gemm.candidates import known
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.tree import DotModel, FloatArithmetic
-from accprobe.report.products import Kernel, ProductRow
+from accprobe.report.products import KernelRecord, ProductRow
 from accprobe.sass.opcodes import MATRIX, kind_of, stem
 
 NO_KERNEL = re.compile(r"Memcpy|Memset|\[CUDA")
@@ -35,7 +35,7 @@ HINTS = (
 class Ran(NamedTuple):
     """kernels: of one call; why_not: what could not be seen, and why, in words."""
 
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[KernelRecord, ...] = ()
     why_not: tuple[str, ...] = ()
 
 
@@ -50,7 +50,9 @@ def kernels_of(called: Called, made: Ready, command: Sequence[str] | None = None
         return Ran()
     names, why_not = _profiled(called)
     of_own = made.lowering.matrix if made.lowering else ()
-    kernels = tuple(Kernel(name=name, opcodes=of_own if name == made.kernel else (), launches=n) for name, n in names.items())
+    kernels = tuple(
+        KernelRecord(name=name, opcodes=of_own if name == made.kernel else (), launches=n) for name, n in names.items()
+    )
     if any(kernel.opcodes for kernel in kernels):
         return Ran(kernels, why_not)
     if command is None:
@@ -72,7 +74,8 @@ def _profiled(called: Called) -> tuple[Counter[str], tuple[str, ...]]:
     called.call()
     torch.cuda.synchronize()
     try:
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as run:
+        # acc_events: else torch 2.10 and 2.11 warn of cycles that there are none of (pytorch/pytorch issue 180348)
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as run:
             called.call()
             torch.cuda.synchronize()
     except RuntimeError as e:
@@ -82,7 +85,7 @@ def _profiled(called: Called) -> tuple[Counter[str], tuple[str, ...]]:
     return names, () if names else ("kernels: torch's profiler saw none: CUPTI may be missing, or in use",)
 
 
-def _counted(command: Sequence[str]) -> tuple[Kernel, ...]:
+def _counted(command: Sequence[str]) -> tuple[KernelRecord, ...]:
     """Kernels that executed a matrix opcode, as Nsight Compute counts. Raises AccprobeError."""
     from accprobe.audit import ncu
 
@@ -91,7 +94,7 @@ def _counted(command: Sequence[str]) -> tuple[Kernel, ...]:
         if opcodes := tuple(launch.count()):
             key = (launch.function.name, opcodes)
             found[key] = found.get(key, 0) + 1
-    return tuple(Kernel(name=name, opcodes=opcodes, launches=n) for (name, opcodes), n in found.items())
+    return tuple(KernelRecord(name=name, opcodes=opcodes, launches=n) for (name, opcodes), n in found.items())
 
 
 def contradictions(row: ProductRow) -> tuple[str, ...]:

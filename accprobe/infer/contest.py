@@ -20,7 +20,7 @@ import numpy as np
 from accprobe.devices.protocol import Device
 from accprobe.infer.answers import Answers
 from accprobe.infer.findings import Characterisation, Finding, Findings, values
-from accprobe.infer.journal import NONE, Asked, Contradictions, Journal
+from accprobe.infer.journal import NONE, Contradictions, Journal, JournalEntry
 from accprobe.infer.neighbours.ladders import Floors, coarser, floors, further, widest
 from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.neighbours.several import differing, groups, pairs
@@ -136,7 +136,7 @@ def _floors_left(levels: Floors, arena: _Arena) -> list[Rival]:
 class _Arena:
     """Where one model's rivals are tried."""
 
-    def __init__(self, journal: Journal, model: DotModel, asked: list[Asked], seed: int) -> None:
+    def __init__(self, journal: Journal, model: DotModel, asked: list[JournalEntry], seed: int) -> None:
         self._journal, self._inst, self._model, self._seed = journal, journal.inst, model, seed
         self._tried: set[Rival] = set()
         self._search = search_for(journal.inst, model, seed)

@@ -23,7 +23,7 @@ class Slot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Node:
+class DraftNode:
     """One inner node of the tree."""
 
     role: Role
@@ -51,9 +51,9 @@ class Draft:
         assert isinstance(root, FusedSum)
         return DotModel(root, self.subnormal_operands, self.subnormal_addend, self.addend_bits)
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[DraftNode]:
         """All inner nodes, those nearest to the root first."""
-        found: list[Node] = []
+        found: list[DraftNode] = []
         self._walk(self.tree, 0, found)
         return sorted(found, key=lambda node: node.depth)
 
@@ -86,11 +86,11 @@ class Draft:
             return (1, 0) if tree == self.inst.k else (2, tree)
         return 0, min(leaves(tree))
 
-    def _walk(self, tree: Tree, depth: int, found: list[Node]) -> None:
+    def _walk(self, tree: Tree, depth: int, found: list[DraftNode]) -> None:
         if isinstance(tree, int):
             return
         slots = tuple(self._slot(child) for child in tree)
-        found.append(Node(role(tree, self.inst.k), slots, depth))
+        found.append(DraftNode(role(tree, self.inst.k), slots, depth))
         for child in tree:
             self._walk(child, depth + 1, found)
 

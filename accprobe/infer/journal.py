@@ -44,7 +44,7 @@ AGAIN = "asked again"
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class JournalEntry:
     """One question and its answers `d`. before: dot products asked before it.
 
     model: the one that it was asked about, if any, which explains all answers but those of the dot products `wrong`.
@@ -79,7 +79,7 @@ class Journal(Passing):
 
     def __init__(self, device: Device, inst: Instruction) -> None:
         super().__init__(device)
-        self.inst, self.entries, self.budget = inst, list[Asked](), Budget()
+        self.inst, self.entries, self.budget = inst, list[JournalEntry](), Budget()
         self.dots = self.unstable = self._tiles = 0
         self.changed: Counterexample | None = None
         self.when = ""
@@ -186,7 +186,7 @@ class Journal(Passing):
             return np.empty(0, self.inst.d.dtype)
         d = ask()
         model, wrong = (of[0], np.flatnonzero(d != of[1])) if of else (None, np.empty(0, np.intp))
-        self.entries.append(Asked(request, d, self.dots, model, wrong))
+        self.entries.append(JournalEntry(request, d, self.dots, model, wrong))
         self._count(len(d))
         return d
 

@@ -9,10 +9,10 @@ Promotion: DeepSeek-V3 (arXiv 2412.19437, section 3.3.2). Trees of whole product
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal
 
 import numpy as np
@@ -204,29 +204,34 @@ def multiply_add(fmt: Format = FORMATS["f32"], product_bits: int | None = None) 
 
 def in_chunks(ks: range, sizes: int | Sequence[int], pattern: tuple[int, ...], arithmetic: Arithmetic) -> Node:
     """A chain that begins anew after `sizes` products, each chunk added to the sum of those before."""
-    borders = [*range(ks.start, ks.stop, sizes), ks.stop] if isinstance(sizes, int) else _borders(ks, sizes)
-    parts = tuple(Chain(low, high, pattern) for low, high in pairwise(borders))
+    parts = _chunks(ks, sizes, pattern)
     return parts[0] if len(parts) == 1 else Merged(parts, "forward", arithmetic)
 
 
-def _borders(ks: range, sizes: Iterable[int]) -> list[int]:
-    borders = [ks.start]
-    for size in sizes:
-        borders.append(borders[-1] + size)
-    if borders[-1] != ks.stop:
-        raise AccprobeError(f"chunks of {borders[-1] - ks.start} products in all do not make {len(ks)}")
-    return borders
+def _chunks(ks: range, sizes: int | Sequence[int], pattern: tuple[int, ...]) -> tuple[Chain, ...]:
+    """At least one."""
+    borders = [ks.start, *_within(ks, sizes), ks.stop]
+    return tuple(Chain(low, high, pattern) for low, high in pairwise(borders))
+
+
+def _within(ks: range, sizes: int | Sequence[int]) -> Sequence[int]:
+    """The borders between chunks."""
+    if isinstance(sizes, int):
+        return range(ks.start + sizes, ks.stop, sizes)
+    if sum(sizes) != len(ks):
+        raise AccprobeError(f"chunks of {sum(sizes)} products in all do not make {len(ks)}")
+    return [ks.start + products for products in accumulate(sizes[:-1])]
 
 
 def chained(
     inst: Instruction, model: DotModel, k: int, promote_every: int | None = None, groups: Sequence[Sequence[int]] | None = None
 ) -> ProductModel:
-    """Chains of an instruction along K, promoted every so many products into f32 (None: never).
+    """Chains of an instruction along K, promoted every so many products into f32 (None: never), where K has no more too.
 
     groups: the k of each instruction in turn, which repeat; without them, as k comes.
     """
     pattern = tuple(range(inst.k)) if groups is None else tuple(i for group in groups for i in group)
-    every = k if promote_every is None else promote_every
-    tree = in_chunks(range(k), every, pattern, addition())
-    result = inst.d if promote_every is None else FORMATS["f32"]
-    return ProductModel(inst.a, inst.b, k, model, tree, result)
+    if promote_every is None:
+        return ProductModel(inst.a, inst.b, k, model, Chain(0, k, pattern), inst.d)
+    promoted = Merged(_chunks(range(k), promote_every, pattern), "forward", addition())
+    return ProductModel(inst.a, inst.b, k, model, promoted, FORMATS["f32"])

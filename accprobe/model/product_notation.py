@@ -27,7 +27,7 @@ from accprobe.model.tree import Rounding
 MOST_PARTS, MOST_K = 1 << 14, 1 << 20
 """What a tree that is read may have."""
 
-ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
+_ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
 
 
 def to_json(model: ProductModel) -> dict[str, object]:
@@ -90,14 +90,14 @@ def from_json(data: object) -> ProductModel:
         raise AccprobeError(f"tree: a chain of the products {beyond.start} to {beyond.stop}, of {k}")
     a, b, result = (formats.get(_word(model[name], name)) for name in ("a", "b", "result"))
     scales = _read_scales(model["scales"]) if "scales" in model else None
-    return ProductModel(a, b, k, step, tree, result, _one_of(model["result_rounding"], ROUNDINGS, "result_rounding"), scales)
+    return ProductModel(a, b, k, step, tree, result, _one_of(model["result_rounding"], _ROUNDINGS, "result_rounding"), scales)
 
 
 def json_schema() -> dict[str, object]:
     """What `from_json` takes, as a JSON Schema; that borders and orders are whole, only `from_json` can tell."""
     whole: dict[str, object] = {"type": "integer"}
     part = {"$dynamicRef": "#part"}
-    rounding = {"enum": list(ROUNDINGS)}
+    rounding = {"enum": list(_ROUNDINGS)}
     chain = _object({"chain": _list(whole, 2, 2)}, {"pattern": _list(whole, 1), "period": whole, "shift": whole})
     order = {"anyOf": [{"enum": list(get_args(Order))}, {"type": "array"}, whole]}
     merged = {"merged": _list(part, 1), "order": order, "format": {"type": "string"}, "rounding": rounding}
@@ -143,7 +143,7 @@ def _read_tree(data: object, products: int, k: int, place: str) -> Node:
     if not parts:
         raise AccprobeError(f"{place}.merged: expected a list of parts")
     fmt = formats.get(_word(merged["format"], f"{place}.format"))
-    arithmetic = addition(fmt, _one_of(merged["rounding"], ROUNDINGS, f"{place}.rounding"))
+    arithmetic = addition(fmt, _one_of(merged["rounding"], _ROUNDINGS, f"{place}.rounding"))
     kept = formats.get(_word(merged["kept"], f"{place}.kept")) if "kept" in merged else None
     return Merged(tuple(parts), _read_order(merged["order"], len(parts), f"{place}.order"), arithmetic, kept)
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from accprobe.model.product import NOBODY, Chain, Nested, Node, ProductModel
 
-Ints = NDArray[np.int64]
+_Ints = NDArray[np.int64]
 
 
-def restricted(model: ProductModel, used: Ints) -> tuple[ProductModel, Ints]:
+def restricted(model: ProductModel, used: _Ints) -> tuple[ProductModel, _Ints]:
     """The model with the fused sums alone that have one of those k, and which k they have, in the order of the new ones.
 
     A sum of which every product is zero leaves what it is added to as it is, but for the sign of a zero.

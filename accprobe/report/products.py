@@ -38,7 +38,7 @@ Model = Annotated[
 Option = str | int | float | bool | None
 
 
-class Kernel(BaseModel):
+class KernelRecord(BaseModel):
     """A kernel that ran: its name, its matrix opcodes, and how often it was launched in one call."""
 
     model_config = STRICT
@@ -118,7 +118,7 @@ class ProductRow(BaseModel):
     reason: str = ""
     regions: tuple[RegionRecord, ...] = ()
     verification: Proved | None = None
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[KernelRecord, ...] = ()
     libraries: dict[str, str] = {}
     remarks: tuple[str, ...] = ()
     calls: Count = 0

@@ -51,7 +51,7 @@ def atlas(names: Sequence[str], configurations: Sequence[Configuration]) -> Iter
                 block_k=config.block_k,
                 num_warps=config.num_warps,
                 opcodes=tuple((opcode, counts[opcode]) for opcode in lowering.matrix) if lowering else (),
-                accumulator=accumulator_text(lowered.chain.model) if lowered else "",
+                accumulator=accumulator_text(lowered.model) if lowered else "",
                 source=lowered.source if lowered else "",
                 reason=compiled.reason or ("" if lowering and lowering.matrix else "no matrix instruction"),
             )

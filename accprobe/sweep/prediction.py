@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.chains import Chain, product
+from accprobe.evaluate.product import product
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model import published as known_models
+from accprobe.model.product import chained
+from accprobe.model.tree import DotModel
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import Lowering
 from accprobe.sweep import masks
@@ -35,12 +37,20 @@ _K = re.compile(r"\.(?:\d+x\d+x|168)(\d+)\b")
 class PublishedChain:
     """How a unit adds the products of a block.
 
-    converted: operands become the instruction's format first. source: where the model is published.
+    groups: the k of each instruction in turn, which repeat along K. converted: operands become the instruction's format first.
+    source: where the model is published.
     """
 
-    chain: Chain
+    instruction: Instruction
+    model: DotModel
+    groups: tuple[tuple[int, ...], ...]
     converted: bool
     source: str
+
+    @property
+    def period(self) -> int:
+        """Products after which the groups repeat."""
+        return sum(map(len, self.groups))
 
 
 @cache
@@ -54,7 +64,7 @@ def published_chain(target: str, dtype: Dtype, lowering: Lowering) -> PublishedC
         for inst, known in known_models.known_models(chip).items():
             if _is(inst, opcode, operand):
                 converted = operand != dtype.format.name
-                return PublishedChain(Chain(inst, known.model, _groups(inst, converted)), converted, known.source)
+                return PublishedChain(inst, known.model, _groups(inst, converted), converted, known.source)
     return None
 
 
@@ -109,10 +119,10 @@ def partials(config: Configuration, found: PublishedChain, operands: Operands) -
     """
     block_k = operands.a.shape[1] if config.chained else config.block_k
     a, b = (_blocks(_converted(x, config.dtype.format, found), block_k) for x in operands)
-    chain = replace(found.chain, promote_every=_promotion(config, found.chain))
-    zeros = np.zeros((len(a), a.shape[1], b.shape[1]), chain.instruction.c.dtype)
+    block = chained(found.instruction, found.model, block_k, _promotion(config, found), found.groups)
+    zeros = np.zeros((len(a), a.shape[1], b.shape[1]), block.result.dtype)
     kind: type[np.int32] | type[np.float32] = np.int32 if config.dtype.is_integer else np.float32
-    yield from product(chain, a, b, zeros).view(kind)
+    yield from product(block, a, b, zeros).view(kind)
 
 
 def _blocks(rows: NDArray[Any], block_k: int) -> NDArray[Any]:
@@ -126,8 +136,8 @@ def _converted(patterns: Bits, fmt: Format, found: PublishedChain) -> Bits:
     return fmt.values(patterns).astype(np.float16).view(np.uint16)
 
 
-def _promotion(config: Configuration, chain: Chain) -> int | None:
+def _promotion(config: Configuration, found: PublishedChain) -> int | None:
     """Products after which `tl.dot` promotes. Only 8-bit floats of some families are lowered so, in whole instructions."""
-    if config.promote_every is None or not chain.instruction.family.promoted_by_triton or config.dtype.format.storage_bits != 8:
+    if config.promote_every is None or not found.instruction.family.promoted_by_triton or config.dtype.format.storage_bits != 8:
         return None
-    return None if config.dtype.is_integer else -(-config.promote_every // chain.period) * chain.period
+    return None if config.dtype.is_integer else -(-config.promote_every // found.period) * found.period

@@ -175,7 +175,7 @@ def test_an_interruption_keeps_the_rows_that_are_done(file: str, tmp_path: Path)
     assert len(Report.load(path).products) == 1
     without = gemm(f"{file}:interrupted", *SMALL, "--option", "last=True")
     assert (without.exit_code, without.stdout) == (130, "")
-    assert without.stderr == "accprobe: interrupted: nothing was found yet\n"
+    assert without.stderr == "accprobe: interrupted: nothing was measured yet\n"
 
 
 def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:

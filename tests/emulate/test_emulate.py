@@ -12,7 +12,7 @@ import pytest
 
 from accprobe import emulate
 from accprobe.errors import AccprobeError, ReportError, UnknownName
-from accprobe.evaluate import chains, evaluator
+from accprobe.evaluate import evaluator
 from accprobe.isa import architectures
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import catalog, parse
@@ -97,6 +97,35 @@ def test_chains_are_promoted(every: int) -> None:
     np.testing.assert_array_equal(bits(d), written_out(name, a, b, c, every))
 
 
+def test_what_has_no_products_is_c() -> None:
+    c = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for every in (None, 128):
+        none = emulate.matmul(np.zeros((2, 0), E4M3), np.zeros((0, 3), E4M3), c, like=FP8, promote_every=every)
+        np.testing.assert_array_equal(none, c)
+
+
+@pytest.mark.parametrize("every", [64, 1024])
+def test_nan_of_a_promoted_sum_is_canonical(every: int) -> None:
+    """Also where the chain is promoted once, and C alone is NaN."""
+    c = np.full((2, 2), 0x7FC00001, np.uint32)
+    d = emulate.matmul(np.ones((2, 128), E4M3), np.ones((128, 2), E4M3), c, like=FP8, promote_every=every)
+    assert (bits(d) == 0x7FFFFFFF).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("mma.sp.m16n8k16.f32.f16.f16.f32", "metadata"),
+        ("tcgen05.m128n16k32.kind::mxf8f6f4.scale_vec::1X.f32.e4m3.e4m3.ue8m0", "block scales"),
+    ],
+)
+def test_what_takes_more_than_three_matrices_says_so(name: str, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ROWS["wgmma.m64n8k32.f32.e4m3.e4m3"].model
+    monkeypatch.setattr(emulate, "_named", lambda _: (parse(name), known, ""))
+    with pytest.raises(AccprobeError, match=f"takes {more} too: products have A, B and C alone"):
+        emulate.matmul(*ONES, like=name)
+
+
 def test_promotion_of_f16_sums_is_to_f32() -> None:
     a, b, _ = operands("wgmma.m64n8k32.f16.e5m2.e4m3", 4, 5, 4, "close")
     c = np.ones((4, 5), np.float32)
@@ -118,7 +147,7 @@ def test_tiles_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, c = operands(FP8.removeprefix("h200:"), 9, 7, 2, "uniform")
     whole = bits(emulate.matmul(a, b, c, like=FP8))
     for tile in (1, 3, 20):
-        monkeypatch.setattr(chains, "TILE", tile)
+        monkeypatch.setattr("accprobe.evaluate.product.TILE", tile)
         np.testing.assert_array_equal(bits(emulate.matmul(a, b, c, like=FP8)), whole)
 
 

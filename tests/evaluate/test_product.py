@@ -13,7 +13,9 @@ from planted_sums import Array
 
 from accprobe.evaluate.product import ScaleWords, outcomes, product
 from accprobe.isa.formats import Bits
-from accprobe.model.product import Merged, Scales
+from accprobe.isa.instructions import parse
+from accprobe.model.product import Merged, Scales, chained
+from accprobe.report.models import named_models
 
 OF_ONE_ELEMENT = [
     name for name, plan in NAMED.items() if plan.edge is None and plan.sick is None and plan.wrong_block_scale is None
@@ -78,6 +80,19 @@ def test_c_is_where_a_chain_begins() -> None:
     half = model_of(replace(plan, k=32))
     first = product(half, a[:, :32], b[:, :32])
     np.testing.assert_array_equal(product(half, a[:, 32:], b[:, 32:], c=first), d)
+
+
+@pytest.mark.parametrize("promote_every", [None, 32])
+def test_where_k_ends_within_a_group_the_rest_is_zero(promote_every: int | None) -> None:
+    """Of a k that is taken even pairs first: 24 of 32."""
+    inst, rng = parse("mma.sync.m16n8k16.f32.f16.f16.f32"), np.random.default_rng(9)
+    groups = [[k for k in range(32) if k // 2 % 2 == odd] for odd in (0, 1)]
+    model = chained(inst, named_models("h200")[inst], 56, promote_every, groups)
+    a, b = (rng.standard_normal((4, 56)).astype(np.float16).view(np.uint16) for _ in range(2))
+    filled = [np.pad(x, ((0, 0), (0, 8))) for x in (a, b)]
+    whole = chained(inst, model.step, 64, promote_every, groups)
+    np.testing.assert_array_equal(product(model, a, b), product(whole, *filled))
+    assert (product(model, a, b) != product(chained(inst, model.step, 56, promote_every), a, b)).any()
 
 
 def test_c_is_where_promoted_chunks_begin() -> None:

@@ -25,7 +25,7 @@ from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import parse
 from accprobe.model.product import ProductModel, chained, multiply_add
 from accprobe.model.tree import DotModel
-from accprobe.report.products import Kernel, ProductRow, RegionRecord
+from accprobe.report.products import KernelRecord, ProductRow, RegionRecord
 from accprobe.sass.lowering import Lowering
 from accprobe.sass.reading import Function, Line
 
@@ -47,7 +47,7 @@ def of_multiply_adds(fmt: str) -> ProductModel:
     return replace(model, a=FORMATS[fmt], b=FORMATS[fmt], step=multiply_add(), tree=replace(model.tree, pattern=(0,)))
 
 
-def row(model: ProductModel, *kernels: Kernel) -> ProductRow:
+def row(model: ProductModel, *kernels: KernelRecord) -> ProductRow:
     region = RegionRecord(where="all", elements=64, findings={"split_k": Finding(1)}, model=model)
     names = {"a": model.a.name, "b": model.b.name, "out": model.result.name}
     return ProductRow(
@@ -56,7 +56,7 @@ def row(model: ProductModel, *kernels: Kernel) -> ProductRow:
 
 
 def told(model: ProductModel, name: str, *opcodes: str) -> tuple[str, ...]:
-    return witness.contradictions(row(model, Kernel(name=name, opcodes=opcodes)))
+    return witness.contradictions(row(model, KernelRecord(name=name, opcodes=opcodes)))
 
 
 def test_opcodes_that_go_with_the_sum_are_no_remark() -> None:

@@ -13,7 +13,7 @@ from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.contest import Contest, challenge, settled
 from accprobe.infer.findings import Characterisation, Finding
-from accprobe.infer.journal import Asked
+from accprobe.infer.journal import JournalEntry
 from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.neighbours.several import groups, pairs
 from accprobe.infer.neighbours.single import rivals
@@ -24,7 +24,7 @@ from accprobe.operands.request import Request
 from accprobe.survey.settling import settle
 
 
-def contest(inst: Instruction, model: DotModel, asked: list[Asked] | None = None, **bounds: str) -> Contest:
+def contest(inst: Instruction, model: DotModel, asked: list[JournalEntry] | None = None, **bounds: str) -> Contest:
     """The rivals of the model that the device computes."""
     result = Characterisation(inst, found(model, **bounds), model, asked=asked or [])
     return challenge(SimulatedDevice({inst: model}), inst, result)
@@ -68,7 +68,7 @@ def test_a_survivor_explains_all_that_was_asked() -> None:
     survivor = next(rival for rival in contest(FP8, KNOWN[FP8]).survived if rival.field == "overflow")
     operands = Request(np.zeros((1, 32), np.uint8), np.zeros((1, 32), np.uint8), np.array([1], np.uint32))
     d = evaluate(survivor.model, FP8, operands) ^ np.uint32(1)
-    asked = [Asked(operands, d, 0, None, np.empty(0, np.intp))]
+    asked = [JournalEntry(operands, d, 0, None, np.empty(0, np.intp))]
     assert "overflow" not in [rival.field for rival in contest(FP8, KNOWN[FP8], asked).survived]
 
 

@@ -41,6 +41,7 @@ TREES: dict[str, Node] = {
     "serial in f16": Merged(slices(8), "forward", addition(FORMATS["f16"]), FORMATS["f16"]),
     "added toward zero": Merged(slices(8), "forward", addition(rounding="RZ")),
     "an order without a name": Merged(slices(4, 128), ((0, 2), (3, 1)), addition()),
+    "promoted once": Merged((Chain(0, 512, PLAIN),), "forward", addition()),
     "uneven": Merged((Chain(0, 320, PLAIN), Chain(320, 512, PLAIN)), "forward", addition()),
     "slices of chunks": Merged(
         tuple(

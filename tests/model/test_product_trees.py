@@ -63,6 +63,8 @@ def test_chains_of_an_instruction() -> None:
     plain, promoted = chained(inst, step(16), 64), chained(inst, step(16), 64, promote_every=32)
     assert [chain.ks().tolist() for chain in plain.chains()] == [list(range(64))]
     assert [chain.ks().tolist() for chain in promoted.chains()] == [list(range(32)), list(range(32, 64))]
+    whole = chained(inst, step(16), 64, promote_every=128)
+    assert whole.tree == Merged((Chain(0, 64, tuple(range(16))),), "forward", addition())
     swapped = chained(inst, step(16), 32, groups=[range(8, 24), [*range(8), *range(24, 32)]])
     (chain,) = swapped.chains()
     assert chain.ks().tolist() == [*range(8, 24), *range(8), *range(24, 32)]

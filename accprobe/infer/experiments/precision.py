@@ -15,7 +15,7 @@ from typing import get_args
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.draft import Draft, Node, Slot, roles
+from accprobe.infer.draft import Draft, DraftNode, Slot, roles
 from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
 from accprobe.infer.experiments.dense import SEED, dense_roundings
 from accprobe.infer.experiments.series import REACH, Family, agree, limit, named, span
@@ -64,7 +64,7 @@ def _of_lone_products(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft
     return draft.change(role, result_rounding=rounding.value), found
 
 
-def _precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, Findings]:
+def _precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple[Draft, Findings]:
     """Of a sum of three terms or more."""
     role = node.role
     limits = {label: limit(bench, family) for label, family in _cancelling(bench, node) if family}
@@ -91,7 +91,7 @@ def _precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, Findi
     return draft.change(role, alignment_rounding=cut.value), named(alignment, result, rounding, cut)
 
 
-def _further(bench: Workbench, draft: Draft, node: Node, alignment: Finding) -> tuple[Draft, Finding, int]:
+def _further(bench: Workbench, draft: Draft, node: DraftNode, alignment: Finding) -> tuple[Draft, Finding, int]:
     """More alignment bits, where results are too coarse to show t itself: its sign may still decide a rounding.
 
     The first row that differs from the model with as many bits as a sum can have tells, whatever the sign of a t that
@@ -117,7 +117,7 @@ def _further(bench: Workbench, draft: Draft, node: Node, alignment: Finding) -> 
     return widest, alignment, reached
 
 
-def _alike(bench: Workbench, draft: Draft, role: Role, others: list[Node]) -> Finding:
+def _alike(bench: Workbench, draft: Draft, role: Role, others: list[DraftNode]) -> Finding:
     """Whether the other sums answer as the model has it, to the rows that tell F - 1, F and F + 1 apart, and the roundings."""
     arithmetic = draft.arithmetic(role)
     rows = list(
@@ -132,7 +132,7 @@ def _alike(bench: Workbench, draft: Draft, role: Role, others: list[Node]) -> Fi
     return Finding("no", "undetermined", note="some sums differ from the one measured", evidence=evidence)
 
 
-def _telling_rows(bench: Workbench, node: Node, f: int | None, r: int) -> Iterator[Row]:
+def _telling_rows(bench: Workbench, node: DraftNode, f: int | None, r: int) -> Iterator[Row]:
     if len(node.slots) < 3 or f is None:
         yield from two_term_rows(bench, node, f, r) if len(node.slots) == 2 else ()
         return
@@ -144,7 +144,7 @@ def _telling_rows(bench: Workbench, node: Node, f: int | None, r: int) -> Iterat
     yield from _cut_rows(bench, node, f)
 
 
-def _cancelling(bench: Workbench, node: Node) -> Iterator[tuple[str, Family]]:
+def _cancelling(bench: Workbench, node: DraftNode) -> Iterator[tuple[str, Family]]:
     """M - M + t, for every kind of slot that M and t can enter by."""
     kinds = sorted({slot.kind for slot in node.slots})
     for head_kind in kinds:
@@ -180,7 +180,7 @@ def _take(slots: list[Slot], kind: str) -> Slot | None:
     return None
 
 
-def _result_bits(bench: Workbench, node: Node, f: int) -> Finding:
+def _result_bits(bench: Workbench, node: DraftNode, f: int) -> Finding:
     """From 2^g M + t: exact up to j = min(f, bits - g)."""
     most = bench.inst.d.mantissa_bits
     evidence: tuple[Exchange, ...] = ()
@@ -197,7 +197,7 @@ def _result_bits(bench: Workbench, node: Node, f: int) -> Finding:
     return Finding(reached, "at_least", (), note, evidence)
 
 
-def _headed(bench: Workbench, node: Node, f: int) -> Iterator[tuple[int, Family]]:
+def _headed(bench: Workbench, node: DraftNode, f: int) -> Iterator[tuple[int, Family]]:
     tail, heads = _tail_and_heads(bench, node)
     g = 0
     while 1 << g <= min(len(heads), bench.reach.alike):
@@ -213,13 +213,13 @@ def _headed(bench: Workbench, node: Node, f: int) -> Iterator[tuple[int, Family]
         g += 1
 
 
-def _tail_and_heads(bench: Workbench, node: Node) -> tuple[Slot, list[Slot]]:
+def _tail_and_heads(bench: Workbench, node: DraftNode) -> tuple[Slot, list[Slot]]:
     """The slot that takes the smallest numbers, and the others."""
     tail = min(node.slots, key=lambda slot: (span(bench, slot)[0], slot.kind != "addend"))
     return tail, [slot for slot in node.slots if slot != tail]
 
 
-def _rounding_rows(bench: Workbench, node: Node, f: int, r: int) -> Iterator[Row]:
+def _rounding_rows(bench: Workbench, node: DraftNode, f: int, r: int) -> Iterator[Row]:
     """Ties below an even and an odd last bit, of both signs: each rounding answers otherwise."""
     tail, heads = _tail_and_heads(bench, node)
     g = max(0, r + 1 - f)
@@ -233,7 +233,7 @@ def _rounding_rows(bench: Workbench, node: Node, f: int, r: int) -> Iterator[Row
             yield {**{slot.leaf: head for slot in used}, tail.leaf: Dyadic(t, half)}
 
 
-def _cut_rows(bench: Workbench, node: Node, f: int, beyond: bool = False) -> Iterator[Row]:
+def _cut_rows(bench: Workbench, node: DraftNode, f: int, beyond: bool = False) -> Iterator[Row]:
     """A quarter and three quarters of the last kept bit, of both signs, beside an M that cancels.
 
     beyond: a half, and some more than the bit itself, which tell those apart that the quarters do not.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import get_args
 
 from accprobe.errors import AccprobeError
-from accprobe.infer.draft import Draft, Node, Slot
+from accprobe.infer.draft import Draft, DraftNode, Slot
 from accprobe.infer.elimination import eliminate, fitting
 from accprobe.infer.experiments.series import REACH, Family, agree, limit, named, span
 from accprobe.infer.findings import Finding, Findings
@@ -20,7 +20,7 @@ EVERY = 8
 """Bits from one row to the next where rows are asked of sums that should be exact as another one is."""
 
 
-def two_term_precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draft, Findings]:
+def two_term_precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple[Draft, Findings]:
     """Two slots: nothing can cancel M but t itself, so the alignment shows only in how the result is rounded.
 
     M - t is exact while the alignment keeps j bits and the result j - 1: one more than M + t where the result is the limit.
@@ -57,21 +57,21 @@ def two_term_precision(bench: Workbench, draft: Draft, node: Node) -> tuple[Draf
     return draft.change(role, alignment_rounding=cut.value), named(alignment, result, rounding, cut)
 
 
-def two_term_rows(bench: Workbench, node: Node, f: int | None, kept: int) -> Iterator[Row]:
+def two_term_rows(bench: Workbench, node: DraftNode, f: int | None, kept: int) -> Iterator[Row]:
     """The rows that tell roundings and alignment bits of such a sum apart: those about f, or some wherever it may be cut."""
     yield from _ties(bench, node, kept)
     for _, family in _below_ties(bench, node, kept, lambda j: j % EVERY == 0 if f is None else abs(j - f) <= 2):
         yield from (row for _, row in family)
 
 
-def _arrangements(bench: Workbench, node: Node) -> Iterator[tuple[str, Slot, Slot, int]]:
+def _arrangements(bench: Workbench, node: DraftNode) -> Iterator[tuple[str, Slot, Slot, int]]:
     first, second = node.slots
     for head, tail in ((first, second), (second, first)):
         big = min(span(bench, head)[-1], bench.inst.d.max_exponent - 2, span(bench, tail)[-1])
         yield f"{tail.kind} {tail.leaf} against {head.kind} {head.leaf}", head, tail, big
 
 
-def _pairs(bench: Workbench, node: Node, sign: int) -> Iterator[tuple[str, Family]]:
+def _pairs(bench: Workbench, node: DraftNode, sign: int) -> Iterator[tuple[str, Family]]:
     for label, head, tail, big in _arrangements(bench, node):
         low = max(span(bench, tail)[0], big - bench.inst.d.mantissa_bits - 2)
         rows: Family = [(big - e, {head.leaf: power(big), tail.leaf: Dyadic(sign, e)}) for e in range(big - 1, low - 1, -1)]
@@ -79,7 +79,7 @@ def _pairs(bench: Workbench, node: Node, sign: int) -> Iterator[tuple[str, Famil
             yield label, rows
 
 
-def _ties(bench: Workbench, node: Node, kept: int) -> Iterator[Row]:
+def _ties(bench: Workbench, node: DraftNode, kept: int) -> Iterator[Row]:
     for _, head, tail, big in _arrangements(bench, node):
         for sign in (1, -1):
             for t in (1, 3, -1, -3):
@@ -87,7 +87,7 @@ def _ties(bench: Workbench, node: Node, kept: int) -> Iterator[Row]:
 
 
 def _below_ties(
-    bench: Workbench, node: Node, kept: int, wanted: Callable[[int], bool] = lambda _: True
+    bench: Workbench, node: DraftNode, kept: int, wanted: Callable[[int], bool] = lambda _: True
 ) -> Iterator[tuple[str, Family]]:
     """Rows in which only the bit 2^-j M decides: alone, beside half of the last bit, or left over when M cancels."""
     for label, head, tail, big in _arrangements(bench, node):
@@ -112,7 +112,7 @@ def _below_ties(
                 yield f"{label}, {sign} {tail_sign} beside half", beside
 
 
-def _narrow_cut(bench: Workbench, draft: Draft, node: Node, f: int) -> Finding:
+def _narrow_cut(bench: Workbench, draft: Draft, node: DraftNode, f: int) -> Finding:
     rows: list[Row] = []
     ties: list[Row] = []
     for _, head, tail, big in _arrangements(bench, node):

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.draft import Draft, Node, roles
+from accprobe.infer.draft import Draft, DraftNode, roles
 from accprobe.infer.elimination import EVIDENCE, fitting
 from accprobe.infer.experiments.series import span
 from accprobe.infer.findings import Finding, Findings
@@ -107,7 +107,7 @@ def _dense(bench: Workbench, draft: Draft, role: Role) -> Request:
     return joined([_dense_rows(bench, node) for node in list(of_kinds.values())[:SUMS]])
 
 
-def _dense_rows(bench: Workbench, node: Node) -> Request:
+def _dense_rows(bench: Workbench, node: DraftNode) -> Request:
     inst = bench.inst
     a, half_a, b, c = _full(inst.a, 1), _full(inst.a, 0), _full(inst.b, 0), _full(inst.c, 1)
     products = [slot.leaf for slot in node.slots if slot.kind == "product"]

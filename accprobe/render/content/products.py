@@ -11,7 +11,7 @@ from accprobe.model.product import ScaleOf
 from accprobe.model.product_error import worst_error
 from accprobe.render.content.phrases import Phrase, Phrases
 from accprobe.report.product_words import FindingsByName, found_words, is_misplaced, miscounted, misscaled, plan_words
-from accprobe.report.products import Kernel, ProductRow, RegionRecord
+from accprobe.report.products import KernelRecord, ProductRow, RegionRecord
 from accprobe.report.rows import Status
 
 
@@ -144,7 +144,7 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
         yield ProductLine("result", Phrase(f"{rounding} to {row.out}"))
 
 
-def _kernel(kernel: Kernel) -> str:
+def _kernel(kernel: KernelRecord) -> str:
     launches = f", {kernel.launches:,} launches" if kernel.launches != 1 else ""
     return " ".join((kernel.name, *kernel.opcodes)) + launches
 

@@ -14,7 +14,7 @@ from accprobe.verify.coverage.events import (
     CANCELLED,
     CUT_PRODUCTS,
     EXTREMES,
-    LARGEST,
+    LARGEST_TERMS,
     LOST,
     MANY_BITS,
     NEAR_HALF,
@@ -211,7 +211,8 @@ def _sizes(bound: Bounds) -> dict[str, EventFamily]:
     with_inner = [several("inner sum", role) for role in slots if role in ("product", "inner sum")]
     which += [several("product") if "product" in slots and slots["product"].count > 1 else None, _any(with_c), _any(with_inner)]
     found["largest"] = tuple(
-        event and event._replace(name=f"the largest term: {word}") for event, word in zip(which, LARGEST + SEVERAL, strict=True)
+        event and event._replace(name=f"the largest term: {word}")
+        for event, word in zip(which, LARGEST_TERMS + SEVERAL, strict=True)
     )
     meet = several(*slots) if bound.terms > 1 else None
     found["dense"] = tuple(meet and meet._replace(name=f"every term at one exponent, {sign}") for sign in SIGNS)
