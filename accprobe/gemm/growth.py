@@ -10,7 +10,7 @@ import numpy as np
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.pairs import Ints, Pairs, is_whole
-from accprobe.gemm.reach import measured
+from accprobe.gemm.reach import measured_units
 
 SAMPLED = 3
 """Parts of one shape of which the inside is asked; of the others it is taken to be the same, until the verification."""
@@ -139,7 +139,7 @@ class Growth:
 
 def growth(asked: Asked, rows: Ints, columns: Ints, leaves: Ints, thorough: bool = False) -> Growth:
     """Of some products, asked in some rows and columns of D."""
-    return Growth(Pairs(asked, rows, columns, measured(asked, rows, columns, leaves)), thorough)
+    return Growth(Pairs(asked, rows, columns, measured_units(asked, rows, columns, leaves)), thorough)
 
 
 WIDEST = 64

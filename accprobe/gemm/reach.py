@@ -19,7 +19,7 @@ bit less are told by odd numbers.
 """
 
 
-def measured(asked: Asked, rows: Ints, columns: Ints, leaves: Ints) -> Units:
+def measured_units(asked: Asked, rows: Ints, columns: Ints, leaves: Ints) -> Units:
     """The farthest apart of which a unit comes out alone at each k and large numbers cancel, whatever the two are, and as many
     units as are counted without rounding. The nearest where none does.
     """

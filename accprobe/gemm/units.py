@@ -23,7 +23,7 @@ REACH = 30
 MOST = 1 << 13
 """Units counted at once: an accumulator of 13 fraction bits holds twice as many."""
 
-KEPT = 26
+_KEPT = 26
 """Bits of an accumulator below which units are lost, at most; f64 has 29 more."""
 
 
@@ -47,12 +47,12 @@ class Units:
         """What counts of units are told by, and more than are counted at once. Sums that are cut toward zero go one step nearer
         to it where a unit is added to a large negative number: a step is a multiple of this.
         """
-        return 1 << max(1, self.far - KEPT + 1)
+        return 1 << max(1, self.far - _KEPT + 1)
 
 
 def candidates(spec: Spec) -> Iterator[Units]:
     """As far apart as the operands' formats allow, then nearer, as partial sums and results in f16 need it."""
-    reach, kept = (2 * REACH, KEPT + 29) if spec.out.name == "f64" else (REACH, KEPT)
+    reach, kept = (2 * REACH, _KEPT + 29) if spec.out.name == "f64" else (REACH, _KEPT)
     a, b = spec.a, spec.b
     high, low = min(a.max_exponent + b.max_exponent, reach), max(lowest(a) + lowest(b), -reach)
     seen = set()

@@ -38,7 +38,6 @@ HOMONYMS = {
 
 OF_WHOLE_PRODUCTS = {
     "ANY",
-    "AT_ONCE",
     "DOTS",
     "FEW",
     "Floats",
