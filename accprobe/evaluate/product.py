@@ -105,6 +105,7 @@ class _Tile:
 
     def __init__(self, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
         self._model, self._inst, self._scales = model, model.instruction, scales
+        a, b = rounded_words(model.a, a, model.operand_rounding), rounded_words(model.b, b, model.operand_rounding)
         self._a, self._b = a, b
         self._shape = (*a.shape[:-1], b.shape[-2])
         self._values: tuple[Floats, Floats] | None = None
@@ -212,6 +213,22 @@ def _sums(chain: Chain, width: int) -> Iterator[slice | NDArray[np.intp]]:
         first = int(ks[0])
         in_turn = first != NOBODY and np.array_equal(ks, np.arange(first, first + width))
         yield slice(first, first + width) if in_turn else ks
+
+
+def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
+    """Words that are wider than their format, numpy's or cupy's, rounded to it: RZ (as they are, for nobody looks at their last
+    bits), RNE or RNA. Infinities and NaNs stay; what is too large becomes an infinity.
+    """
+    if how == "RZ" or not fmt.ignored_low_bits:
+        return words
+    word, low = fmt.dtype.type, fmt.ignored_low_bits
+    infinity = word(fmt.infinity or 0)
+    half = word(1 << (low - 1))
+    more = half if how == "RNA" else half - word(1) + (words >> word(low) & word(1))
+    special = (words & infinity) == infinity
+    nan = special & (words & word(fmt.sign_bit - 1) != infinity)
+    kept = words + more * ~special & word(fmt.sign_bit | fmt.sign_bit - (1 << low))
+    return kept | nan * word(fmt.sign_bit - 1 & ~int(infinity) & -(1 << low))
 
 
 def _taken(lines: Bits, ks: slice | NDArray[np.intp]) -> Bits:
