@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from accprobe.evaluate import rounding
 from accprobe.evaluate.error_free import Floats, rounded_to_odd
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.evaluate.integer_product import integer_product, is_wrapped
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import NOBODY, Chain, Merged, Nested, Node, ProductModel, Scales, addition, multiply_add
 from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic, Rounding
@@ -52,6 +53,8 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
     C, of the outermost sum's format, is what that sum begins with. Each row of A with each of B. Unordered sums are added
     forward.
     """
+    if c is None and is_wrapped(model):
+        return integer_product(model, a, b)
     many, (m, n) = a.shape[:-2], (a.shape[-2], b.shape[-2])
     d = np.empty((*many, m, n), model.result.dtype)
     tile = SMALL_TILE if is_multiply_add(model) else TILE
@@ -228,7 +231,8 @@ def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
     special = (words & infinity) == infinity
     nan = special & (words & word(fmt.sign_bit - 1) != infinity)
     kept = words + more * ~special & word(fmt.sign_bit | fmt.sign_bit - (1 << low))
-    return kept | nan * word(fmt.sign_bit - 1 & ~int(infinity) & -(1 << low))
+    found: Bits = kept | nan * word(fmt.sign_bit - 1 & ~int(infinity) & -(1 << low))
+    return found
 
 
 def _taken(lines: Bits, ks: slice | NDArray[np.intp]) -> Bits:
