@@ -24,7 +24,8 @@ from accprobe.build import compiler
 from accprobe.errors import ToolMissing
 from accprobe.evaluate.cuda.whole import HOW, WholeOnGpu, on_gpu, source_of
 from accprobe.evaluate.product import ScaleWords, product
-from accprobe.gemm.fresh import KINDS, drawn
+from accprobe.gemm.distributions import KINDS
+from accprobe.gemm.fresh import drawn
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel, Scales, Scaling, addition, in_chunks
