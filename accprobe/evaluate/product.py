@@ -18,7 +18,18 @@ from accprobe.evaluate.error_free import Floats, rounded_to_odd
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.integer_product import integer_product, is_wrapped
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import NOBODY, Chain, Merged, Nested, Node, ProductModel, Scales, addition, multiply_add
+from accprobe.model.product import (
+    NOBODY,
+    Chain,
+    Merged,
+    Nested,
+    Node,
+    ProductModel,
+    Scales,
+    addition,
+    multiply_add,
+    of_chains,
+)
 from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic, Rounding
 from accprobe.operands.request import Request
 
@@ -117,22 +128,22 @@ class _Tile:
 
     def node(self, node: Node, start: Bits | None) -> SumWords:
         """The sum of a part of the tree, beginning with `start`."""
+        if self._scales is not None and self._model.scales_inside and (chains := of_chains(node)):
+            return self._scaled_inside(chains, start)
         if isinstance(node, Chain):
             return self._chain(node, start)
-        if self._scales is not None and self._model.scales is not None and self._model.scales.inside:
-            return self._scaled_inside(node, start)
         parts = [self.node(part, None) for part in node.parts]
         return merged(node, parts, node.nested, start)
 
-    def _scaled_inside(self, node: Merged, start: Bits | None) -> SumWords:
-        """Chunks, one a block along K, each scaled before it is added, or as it is."""
+    def _scaled_inside(self, chains: Sequence[Chain], start: Bits | None) -> SumWords:
+        """Chains, one a block along K, each scaled before it is added, or as it is."""
         assert self._scales is not None
         assert self._model.scales is not None
         total = np.zeros(self._shape, np.float32) if start is None else start.view(np.float32)
-        for i, part in enumerate(node.parts):
-            sums = self.node(part, None)
+        for chain in chains:
+            sums, block = self._chain(chain, None), self._model.block_of[chain]
             values = sums.fmt.values(sums.patterns).astype(np.float32)
-            a, b = self._scales.a[:, i, None], self._scales.b[None, i]
+            a, b = self._scales.a[:, block, None], self._scales.b[None, block]
             total = _scaled(values, a, b, self._model.scales, total)
         return SumWords(total.view(np.uint32), FORMATS["f32"])
 

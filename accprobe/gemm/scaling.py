@@ -87,7 +87,7 @@ def _ways(plan: Plan) -> Iterator[Scales]:
     for how in get_args(Scaling):
         ways = Scales(plan.spec.scale, how)
         yield ways
-        if ways.inside:
+        if ways.inside and plan.spec.k > BLOCK:
             yield replace(ways, fused=True)
 
 

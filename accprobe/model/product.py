@@ -171,6 +171,15 @@ class ProductModel:
         """From the first to the last."""
         return chains_of(self.tree)
 
+    @cached_property
+    def block_of(self) -> dict[Chain, int]:
+        """Of each chain, the block along K whose scales it has, where blocks have them."""
+        return {chain: block for block, chain in enumerate(self.chains())}
+
+    @property
+    def scales_inside(self) -> bool:
+        return self.scales is not None and self.scales.inside
+
     @property
     def is_ordered(self) -> bool:
         return all(node.order != "unordered" for node in _merged(self.tree))
@@ -183,6 +192,13 @@ def chains_of(node: Node) -> Iterator[Chain]:
     else:
         for part in node.parts:
             yield from chains_of(part)
+
+
+def of_chains(node: Node) -> tuple[Chain, ...]:
+    """The chains that a node adds up itself; none where some of its parts are sums of several."""
+    parts = (node,) if isinstance(node, Chain) else node.parts
+    chains = tuple(part for part in parts if isinstance(part, Chain))
+    return chains if len(chains) == len(parts) else ()
 
 
 def _merged(node: Node) -> Iterator[Merged]:

@@ -142,6 +142,13 @@ def test_products_are_those_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 @needs_compiler
+@pytest.mark.parametrize("name", ["block scales, one block", "block scales, 2 uneven slices"])
+def test_blocks_have_their_own_scales_however_many_slices_there_are(name: str) -> None:
+    plan = replace(NAMED[name], m=12, n=9)
+    hold(HOST, model_of(plan), *asked(plan, "normal", 1))
+
+
+@needs_compiler
 @pytest.mark.parametrize("scales", WAYS, ids=str)
 def test_scales_of_blocks_are_applied_as_on_the_cpu(scales: Scales, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = replace(NAMED["block scales"], m=35, n=33, k=600, out="f32")

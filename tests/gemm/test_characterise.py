@@ -37,6 +37,7 @@ NOT_ONCE = {
 }
 LONG = {
     "block scales",
+    "block scales, 2 uneven slices",
     "chain of FMAs",
     "chain of FMAs, promoted every 256",
     "dropped tail",
@@ -113,7 +114,7 @@ def hold_slices(plan: Planted, told: dict[str, object], found: Found) -> None:
     """Formats and orders of partial sums, where they are not those of promoted chunks."""
     assert found.plan is not None
     slices, _ = levels(found.plan)
-    if plan.promote_every is not None and not plan.slices:
+    if plan.promote_every is not None and plan.promote_every < plan.k and not plan.slices:
         assert told["promote_every"] == plan.promote_every
         assert (told["promotion_format"], told["promotion_rounding"]) == ("f32", "RNE")
     if plan.partial_format != "f32" or plan.merge == "unordered":

@@ -16,10 +16,10 @@ from accprobe.gemm.distributions import KINDS, lines
 from accprobe.gemm.fresh import drawn
 from accprobe.gemm.parts import Merging
 from accprobe.gemm.plans import Plan
-from accprobe.gemm.scaling import told, with_scales
+from accprobe.gemm.scaling import Scaled, told, with_scales
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import ProductModel, Scales, Scaling
+from accprobe.model.product import ProductModel, Scales, Scaling, nested
 
 FLOATS = ("e4m3", "e5m2", "f16", "bf16", "tf32", "f32", "f64")
 SHAPE = (300, 300)
@@ -109,13 +109,25 @@ class ModelBox:
 @pytest.mark.parametrize("how", get_args(Scaling))
 def test_ways_to_scale_blocks_are_told_apart_within_a_few_calls(how: Scaling, fused: bool) -> None:
     """Though D is bf16, and has few elements."""
-    plan = replace(NAMED["block scales"], m=24, n=24, k=256)
-    model = replace(model_of(plan), scales=Scales("128x128", how, fused))
-    spec = Spec(24, 24, 256, model.a, model.b, model.result, "128x128")
-    groups = [tuple(tuple(range(k, k + 32)) for k in range(start, start + 128, 32)) for start in (0, 128)]
-    asked = Asked(ModelBox(spec, model))
-    lines_of_d = np.arange(24)
-    found = with_scales(asked, Plan(spec, Merging(tuple(groups), (0, 1)), model.step), lines_of_d, lines_of_d, seed=0)
-    assert told(found.plan.scales) == told(Scales("128x128", how, fused))  # type: ignore[arg-type]
+    found, calls = of_blocks(Scales("128x128", how, fused), 256)
+    assert found.plan.scales is not None
+    assert told(found.plan.scales) == told(Scales("128x128", how, fused))
     assert (found.wrong, found.left) == (0, ())
-    assert asked.calls < 12
+    assert calls < 12
+
+
+@pytest.mark.parametrize("how", get_args(Scaling))
+def test_one_block_is_not_added_to_anything(how: Scaling) -> None:
+    found, _ = of_blocks(Scales("128x128", how), 128, out="f32")
+    assert found.plan.scales == Scales("128x128", how)
+    assert (found.wrong, found.left) == (0, ())
+
+
+def of_blocks(scales: Scales, k: int, out: str = "bf16") -> tuple[Scaled, int]:
+    """What is found of them, and within how many calls."""
+    model = replace(model_of(replace(NAMED["block scales"], k=k, out=out)), scales=scales)
+    spec = Spec(24, 24, k, model.a, model.b, model.result, scales.of)
+    chains = [tuple(tuple(range(i, i + 32)) for i in range(start, start + 128, 32)) for start in range(0, k, 128)]
+    tree = Merging(tuple(chains), nested("forward", len(chains))) if len(chains) > 1 else chains[0]
+    asked, every = Asked(ModelBox(spec, model)), np.arange(24)
+    return with_scales(asked, Plan(spec, tree, model.step), every, every, seed=0), asked.calls

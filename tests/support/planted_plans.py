@@ -53,6 +53,8 @@ NAMED: dict[str, Planted] = {
     "tensor scales": replace(FP8, scales="tensor", out="bf16"),
     "row scales": replace(FP8, scales="row", promote_every=128),
     "block scales": BLOCKS,
+    "block scales, one block": replace(BLOCKS, k=128),
+    "block scales, 2 uneven slices": replace(BLOCKS, slices=(384, 256), out="f32"),
     "wrong block scale": replace(BLOCKS, wrong_block_scale=3),
     "dropped tail": replace(AMPERE, m=16, n=8, k=552, slices=(280, 272), dropped_tail=40),
     "dropped tail of one chain": replace(HOPPER, k=520, dropped_tail=8),

@@ -21,7 +21,19 @@ from accprobe.evaluate.integer_product import by_torch, integer_product, is_wrap
 from accprobe.evaluate.product import ScaleWords, is_multiply_add, product, rounded_words
 from accprobe.isa import architectures
 from accprobe.isa.formats import Bits, Format
-from accprobe.model.product import NOBODY, Chain, Merged, Nested, Node, ProductModel, Scales, Scaling, addition, multiply_add
+from accprobe.model.product import (
+    NOBODY,
+    Chain,
+    Merged,
+    Nested,
+    Node,
+    ProductModel,
+    Scales,
+    Scaling,
+    addition,
+    multiply_add,
+    of_chains,
+)
 
 TILE, THREADS = 64, 256
 """Of multiply_adds.cu; as many threads of scaled_sums.cu."""
@@ -58,7 +70,7 @@ class WholeOnGpu:
             return product(model, a, b, scales=scales)
         work = _Work(self._cupy, self, model, a, b, scales)
         sums = work.node(model.tree)
-        if scales is not None and model.scales is not None and not model.scales.inside:
+        if scales is not None and model.scales is not None and not model.scales_inside:
             sums = _scaled(self._cupy, sums, scales, model.scales.how)
         patterns: Bits = self._cupy.asnumpy(_converted(self._cupy, sums, model.result, model.result_rounding))
         return patterns
@@ -125,10 +137,10 @@ class _Work:
         return fmt.values(patterns).astype(np.float32) if self._singles else patterns
 
     def node(self, node: Node) -> Any:
+        if self._scales is not None and self._model.scales_inside and (chains := of_chains(node)):
+            return self._scaled_inside(chains, self._scales)
         if isinstance(node, Chain):
             return self._chain(node.ks(), 0)
-        if self._scales is not None and self._model.scales is not None and self._model.scales.inside:
-            return self._scaled_inside(node, self._scales, self._gpu.scaled_sums(self._model.scales))
         if (every := self._promoted(node)) is not None:
             return self._chain(np.concatenate([part.ks() for part in node.parts if isinstance(part, Chain)]), every)
         parts = [self.node(part) for part in node.parts]
@@ -136,13 +148,16 @@ class _Work:
             parts = [_rounded(self._cupy, part, node.kept, "RNE") for part in parts]
         return self._added(parts, node.nested, node.arithmetic.result)
 
-    def _scaled_inside(self, node: Merged, scales: ScaleWords, kernel: Any) -> Any:
-        """Chunks, one a block along K, each scaled before it is added, or as it is."""
+    def _scaled_inside(self, chains: Sequence[Chain], scales: ScaleWords) -> Any:
+        """Chains, one a block along K, each scaled before it is added, or as it is."""
+        assert self._model.scales is not None
         m, n = self._shape
-        total = self._cupy.zeros((m, n), np.float32)
-        for i, part in enumerate(node.parts):
-            a, b = (self._cupy.asarray(np.ascontiguousarray(x)) for x in (scales.a[:, i], scales.b[i]))
-            kernel((-(-m * n // THREADS),), (THREADS,), (self.node(part), total, a, b, np.uint32(m), np.uint32(n)))
+        kernel, total = self._gpu.scaled_sums(self._model.scales), self._cupy.zeros((m, n), np.float32)
+        for chain in chains:
+            block = self._model.block_of[chain]
+            a, b = (self._cupy.asarray(np.ascontiguousarray(x)) for x in (scales.a[:, block], scales.b[block]))
+            sums = self._chain(chain.ks(), 0)
+            kernel((-(-m * n // THREADS),), (THREADS,), (sums, total, a, b, np.uint32(m), np.uint32(n)))
         return total
 
     def _promoted(self, node: Merged) -> int | None:
