@@ -28,8 +28,9 @@ from accprobe.gemm.battery import Sparse
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.called import Called, Multiply
 from accprobe.gemm.characterise import characterise
+from accprobe.gemm.distributions import KINDS
 from accprobe.gemm.findings import findings, ranges
-from accprobe.gemm.fresh import KINDS, drawn
+from accprobe.gemm.fresh import drawn
 from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.handover import open_handover
 from accprobe.gemm.pairs import Ints

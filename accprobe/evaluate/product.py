@@ -16,8 +16,20 @@ from numpy.typing import NDArray
 from accprobe.evaluate import rounding
 from accprobe.evaluate.error_free import Floats, rounded_to_odd
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.evaluate.integer_product import integer_product, is_wrapped
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import NOBODY, Chain, Merged, Nested, Node, ProductModel, Scales, addition, multiply_add
+from accprobe.model.product import (
+    NOBODY,
+    Chain,
+    Merged,
+    Nested,
+    Node,
+    ProductModel,
+    Scales,
+    addition,
+    multiply_add,
+    of_chains,
+)
 from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic, Rounding
 from accprobe.operands.request import Request
 
@@ -52,6 +64,8 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
     C, of the outermost sum's format, is what that sum begins with. Each row of A with each of B. Unordered sums are added
     forward.
     """
+    if c is None and is_wrapped(model):
+        return integer_product(model, a, b)
     many, (m, n) = a.shape[:-2], (a.shape[-2], b.shape[-2])
     d = np.empty((*many, m, n), model.result.dtype)
     tile = SMALL_TILE if is_multiply_add(model) else TILE
@@ -105,6 +119,7 @@ class _Tile:
 
     def __init__(self, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
         self._model, self._inst, self._scales = model, model.instruction, scales
+        a, b = rounded_words(model.a, a, model.operand_rounding), rounded_words(model.b, b, model.operand_rounding)
         self._a, self._b = a, b
         self._shape = (*a.shape[:-1], b.shape[-2])
         self._values: tuple[Floats, Floats] | None = None
@@ -113,22 +128,22 @@ class _Tile:
 
     def node(self, node: Node, start: Bits | None) -> SumWords:
         """The sum of a part of the tree, beginning with `start`."""
+        if self._scales is not None and self._model.scales_inside and (chains := of_chains(node)):
+            return self._scaled_inside(chains, start)
         if isinstance(node, Chain):
             return self._chain(node, start)
-        if self._scales is not None and self._model.scales is not None and self._model.scales.inside:
-            return self._scaled_inside(node, start)
         parts = [self.node(part, None) for part in node.parts]
         return merged(node, parts, node.nested, start)
 
-    def _scaled_inside(self, node: Merged, start: Bits | None) -> SumWords:
-        """Chunks, one a block along K, each scaled before it is added, or as it is."""
+    def _scaled_inside(self, chains: Sequence[Chain], start: Bits | None) -> SumWords:
+        """Chains, one a block along K, each scaled before it is added, or as it is."""
         assert self._scales is not None
         assert self._model.scales is not None
         total = np.zeros(self._shape, np.float32) if start is None else start.view(np.float32)
-        for i, part in enumerate(node.parts):
-            sums = self.node(part, None)
+        for chain in chains:
+            sums, block = self._chain(chain, None), self._model.block_of[chain]
             values = sums.fmt.values(sums.patterns).astype(np.float32)
-            a, b = self._scales.a[:, i, None], self._scales.b[None, i]
+            a, b = self._scales.a[:, block, None], self._scales.b[None, block]
             total = _scaled(values, a, b, self._model.scales, total)
         return SumWords(total.view(np.uint32), FORMATS["f32"])
 
@@ -212,6 +227,23 @@ def _sums(chain: Chain, width: int) -> Iterator[slice | NDArray[np.intp]]:
         first = int(ks[0])
         in_turn = first != NOBODY and np.array_equal(ks, np.arange(first, first + width))
         yield slice(first, first + width) if in_turn else ks
+
+
+def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
+    """Words that are wider than their format, numpy's or cupy's, rounded to it: RZ (as they are, for nobody looks at their last
+    bits), RNE or RNA. Infinities and NaNs stay; what is too large becomes an infinity.
+    """
+    if how == "RZ" or not fmt.ignored_low_bits:
+        return words
+    word, low = fmt.dtype.type, fmt.ignored_low_bits
+    infinity = word(fmt.infinity or 0)
+    half = word(1 << (low - 1))
+    more = half if how == "RNA" else half - word(1) + (words >> word(low) & word(1))
+    special = (words & infinity) == infinity
+    nan = special & (words & word(fmt.sign_bit - 1) != infinity)
+    kept = words + more * ~special & word(fmt.sign_bit | fmt.sign_bit - (1 << low))
+    found: Bits = kept | nan * word(fmt.sign_bit - 1 & ~int(infinity) & -(1 << low))
+    return found
 
 
 def _taken(lines: Bits, ks: slice | NDArray[np.intp]) -> Bits:

@@ -217,9 +217,15 @@ def _patterns(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: 
     a = _encoded(spec.a, of_a, np.where(any_one, fraction_a, told))
     half = 1 << max(spec.b.mantissa_bits - 1, 0)
     b = _encoded(spec.b, of_b, np.where(any_one, fraction_b, np.where(significands == 12, half, 0)))
+    a, b = (np.where(any_one, x | _low_bits(fmt, x.shape, rng), x) for fmt, x in ((spec.a, a), (spec.b, b)))
     a = np.where(signs < 0, a | spec.a.sign_bit, a)
     there = signs != 0
     return np.where(there, a, 0).astype(spec.a.dtype), np.where(there, b, 0).astype(spec.b.dtype)
+
+
+def _low_bits(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
+    """Of words that are wider than their format."""
+    return rng.integers(0, 1 << fmt.ignored_low_bits, shape) if fmt.ignored_low_bits else np.zeros(shape, np.int64)
 
 
 def _encoded(fmt: Format, exponent: Ints, fraction: Ints) -> Ints:

@@ -20,6 +20,7 @@ from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
 from accprobe.gemm.fresh import Evaluate, Predicted, Proof, on_cpu, prove
 from accprobe.gemm.growth import NoTree, growth
+from accprobe.gemm.low_bits import low_bits
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
 from accprobe.gemm.plans import Plan
@@ -167,7 +168,7 @@ def _plan(asked: Asked, found: Found, leaves: Ints, doubled: Ints, seed: int, th
         _hold(asked, found, [])
         return
     tell("bits and rounding", 0)
-    answers = [_fit(asked, found, tree, seed)]
+    answers = _fit(asked, found, tree, seed)
     if asked.spec.scale is not None and found.plan is not None:
         tell("scales", 0)
         _scale(asked, found, found.plan, seed)
@@ -205,16 +206,18 @@ def _some_sums(chain: Groups) -> Groups:
     return tuple(chain[i] for i in sorted({0, 1, 2, 3, n // 2, n - 2, n - 1} & set(range(n))))
 
 
-def _fit(asked: Asked, found: Found, tree: Groups | Merging, seed: int) -> Answered:
+def _fit(asked: Asked, found: Found, tree: Groups | Merging, seed: int) -> list[Answered]:
     spec, region = asked.spec, found.region
     some = places(tree)
     inner = battery.ask(asked, battery.drawn(spec, some[:1], DOTS, seed + 1), region.rows, region.columns)
     outer = battery.ask(asked, battery.drawn(spec, some, DOTS, seed + 2), region.rows, region.columns)
     every = _joined([inner, outer])
-    fitted = fit(spec, tree, every, within(every, {k for group in some[0] for k in group}), region.changing)
+    taken = low_bits(asked, some[0], region.rows, region.columns) if spec.rounds_operands else None
+    of_first = within(every, {k for group in some[0] for k in group})
+    fitted = fit(spec, tree, every, of_first, region.changing, taken.rounding if taken else "RZ")
     found.plan, found.wrong, found.answers = fitted.plan, fitted.wrong, fitted.answers
     found.reason = f"{fitted.wrong} of {fitted.answers} dot products of a few terms have no explanation" if fitted.wrong else ""
-    return every
+    return [every] if taken is None else [every, taken.answered]
 
 
 def _scale(asked: Asked, found: Found, plan: Plan, seed: int) -> None:

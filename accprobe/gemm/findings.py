@@ -101,6 +101,8 @@ def _of_plan(plan: Plan) -> Iterator[tuple[str, Finding]]:
         yield "sum_rounding", Finding(arithmetic.result_rounding)
         if arithmetic.product_bits is not None:
             yield "product_bits", Finding(arithmetic.product_bits)
+    if plan.spec.rounds_operands:
+        yield "operand_rounding", Finding(plan.operand_rounding)
     names = instructions_of(plan.spec.a, plan.spec.b, plan.step)
     yield "instruction", Finding(names[0] if names else None, note=f"and {len(names) - 1} others" if len(names) > 1 else "")
     chunks, slices = levels(plan)

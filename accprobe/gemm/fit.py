@@ -14,7 +14,7 @@ from accprobe.gemm.parts import Groups, Merging, width
 from accprobe.gemm.plans import Plan, alternatives, readings
 from accprobe.gemm.spec import Spec
 from accprobe.model.product import multiply_add
-from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.model.tree import DotModel, FloatArithmetic, Rounding
 
 ROUNDS = 4
 """How often all respects are gone through."""
@@ -29,11 +29,19 @@ class Fitted:
     answers: int
 
 
-def fit(spec: Spec, tree: Groups | Merging, answered: Answered, inner: Answered, unordered: bool = False) -> Fitted:
+def fit(
+    spec: Spec,
+    tree: Groups | Merging,
+    answered: Answered,
+    inner: Answered,
+    unordered: bool = False,
+    operand_rounding: Rounding = "RZ",
+) -> Fitted:
     """The plan with the fewest contradictions. inner: those of the answers whose terms are all of one chain."""
     best: Fitted | None = None
     for reading in readings(tree):
-        found = _others(_started(spec, reading, inner, unordered and isinstance(reading, Merging)), answered)
+        blank = Plan(spec, reading, multiply_add(), operand_rounding=operand_rounding)
+        found = _others(_started(replace(blank, unordered=unordered and isinstance(reading, Merging)), inner), answered)
         if best is None or found.wrong < best.wrong:
             best = found
         if not best.wrong:
@@ -42,12 +50,12 @@ def fit(spec: Spec, tree: Groups | Merging, answered: Answered, inner: Answered,
     return best
 
 
-def _started(spec: Spec, tree: Groups | Merging, inner: Answered, unordered: bool) -> Plan:
-    """The plan whose chains explain most, with what their sums are rounded to later on."""
-    products = width(tree)
+def _started(blank: Plan, inner: Answered) -> Plan:
+    """The plan with the chains that explain most, and with what their sums are rounded to later on."""
+    spec, products = blank.spec, width(blank.tree)
     best, fewest = None, len(inner) + 1
     for steps in (list(_known(spec, products)), any_steps(products) if products > 1 else ()):
-        for plan in _roundings(Plan(spec, tree, multiply_add(), unordered=unordered)):
+        for plan in _roundings(blank):
             for step in steps:
                 count = _wrong(replace(plan, step=step), inner)
                 if count is not None and count < fewest:
@@ -77,7 +85,7 @@ def _roundings(plan: Plan) -> Iterator[Plan]:
     """The plan, and those in which sums are rounded again: kept in another format, or to D's otherwise."""
     yield plan
     for respect, _, other in alternatives(plan):
-        if respect != "promotion_rounding":
+        if respect not in ("promotion_rounding", "operand_rounding"):
             yield other
 
 

@@ -10,14 +10,16 @@ import numpy as np
 
 from accprobe.evaluate.product import ScaleWords, outcomes, product
 from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.distributions import KINDS, lines
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.regions import normal
 from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import Bits, Format
+from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel
 
-KINDS = ("normal", "wide", "one sign", "cancelling", "sparse")
 MOST_SHOWN = 4
+NEAR = 230
+"""Of 256 pairs of products of which one takes the other away, those that do so wholly."""
+
 TOGETHER = 1 << 12
 """Elements that are predicted at once: several calls of a small product."""
 
@@ -160,33 +162,33 @@ def _count(proof: Proof, kind: str, got: Bits, expected: Bits, rows: Ints, colum
         proof.first.append(Wrong(kind, int(rows[y]), int(columns[x]), int(got[place]), int(expected[place])))
 
 
-def drawn(spec: Spec, kind: str, rng: np.random.Generator) -> tuple[Bits, Bits, ScaleWords | None]:
-    """A [M, K], B [N, K] and scales of a kind."""
-    a, b = (_lines(fmt, (lines, spec.k), kind, rng) for fmt, lines in ((spec.a, spec.m), (spec.b, spec.n)))
-    if kind == "cancelling" and spec.k > 1:
-        half = spec.k // 2
-        places = rng.permutation(spec.k)
-        first, second = places[:half], places[half : 2 * half]
-        if spec.a.is_float:
-            a[:, second] = a[:, first] ^ spec.a.dtype.type(spec.a.sign_bit)
-            near = rng.random((spec.n, half)) < 0.9
-            b[:, second] = np.where(near, b[:, first], b[:, second])
-    return a, b, scale_words(spec, rng)
+def drawn(
+    spec: Spec, kind: str, rng: np.random.Generator, rows: Ints | None = None, columns: Ints | None = None
+) -> tuple[Bits, Bits, ScaleWords | None]:
+    """A [M, K], B [N, K] and scales of a kind. rows, columns: those that are drawn, the others are zero; None: all."""
+    shapes = ((spec.m if rows is None else len(rows), spec.k), (spec.n if columns is None else len(columns), spec.k))
+    a, b = (lines(fmt, shape, kind, rng) for fmt, shape in zip((spec.a, spec.b), shapes, strict=True))
+    if kind == "cancelling" and spec.a.is_float:
+        a, b = _cancelling(spec, a, b, rng)
+    return _among_zeros(a, rows, spec.m), _among_zeros(b, columns, spec.n), scale_words(spec, rng)
 
 
-def _lines(fmt: Format, shape: tuple[int, int], kind: str, rng: np.random.Generator) -> Bits:
-    patterns = normal(fmt, shape, rng)
-    if fmt.is_integer:
-        return patterns
-    if kind == "one sign":
-        return patterns & fmt.dtype.type(fmt.sign_bit - 1)
-    if kind == "wide":
-        reach = 8 if fmt.exponent_bits == 8 else 3
-        values = fmt.values(patterns) * np.exp2(rng.integers(-reach, reach + 1, shape))
-        return np.clip(values, -(2.0**8), 2.0**8).astype(fmt.ml_dtype or np.float32).view(fmt.dtype)
-    if kind == "sparse":
-        patterns[rng.random(shape) < 0.9] = 0
-    return patterns
+def _cancelling(spec: Spec, a: Bits, b: Bits, rng: np.random.Generator) -> tuple[Bits, Bits]:
+    """Half of the products are others with the other sign, of most elements; which, is drawn too."""
+    half = spec.k // 2
+    a[:, half : 2 * half] = a[:, :half] ^ spec.a.dtype.type(spec.a.sign_bit)
+    near = rng.integers(0, 256, (len(b), half), np.uint8) < NEAR
+    b[:, half : 2 * half] = np.where(near, b[:, :half], b[:, half : 2 * half])
+    places = rng.permutation(spec.k)
+    return a.take(places, axis=1), b.take(places, axis=1)
+
+
+def _among_zeros(some: Bits, places: Ints | None, count: int) -> Bits:
+    if places is None:
+        return some
+    whole = np.zeros((count, some.shape[1]), some.dtype)
+    whole[places] = some
+    return whole
 
 
 def scale_words(spec: Spec, rng: np.random.Generator) -> ScaleWords | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from accprobe.gemm.parts import Groups, Merging, as_chain
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.model.product import Merged, Nested, Node, Order, ProductModel, Scales, addition, nested
+from accprobe.model.product import OPERAND_ROUNDINGS, Merged, Nested, Node, Order, ProductModel, Scales, addition, nested
 from accprobe.model.tree import DotModel, Rounding
 
 LEAST_SLICE = 512
@@ -39,11 +39,13 @@ class Plan:
     result_rounding: Rounding = "RNE"
     unordered: bool = False
     scales: Scales | None = None
+    operand_rounding: Rounding = "RZ"
 
     def model(self) -> ProductModel:
         node = self._node(self.tree, outermost=True)
         spec = self.spec
-        return ProductModel(spec.a, spec.b, spec.k, self.step, node, spec.out, self.result_rounding, self.scales)
+        last = self.result_rounding, self.scales, self.operand_rounding
+        return ProductModel(spec.a, spec.b, spec.k, self.step, node, spec.out, *last)
 
     def _node(self, part: Groups | Merging, outermost: bool = False) -> Node:
         if not isinstance(part, Merging):
@@ -83,6 +85,10 @@ def readings(tree: Groups | Merging) -> Iterator[Groups | Merging]:
 
 def alternatives(plan: Plan) -> Iterator[tuple[str, str, Plan]]:
     """Plans that differ in one respect: the finding's name, how, and the plan."""
+    if plan.spec.rounds_operands:
+        for rounding in OPERAND_ROUNDINGS:
+            if rounding != plan.operand_rounding:
+                yield "operand_rounding", rounding, replace(plan, operand_rounding=rounding)
     if isinstance(plan.tree, Merging):
         f32 = FORMATS["f32"]
         for kept, running in ((None, f32), *((FORMATS[name], sums) for name in SMALL for sums in (f32, FORMATS[name]))):

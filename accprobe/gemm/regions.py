@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.distributions import lines
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.units import LARGEST, LEAST, factors, lowest, power
-from accprobe.isa.formats import Bits, Format
+from accprobe.isa.formats import Bits
 
 _DRAWS = 6
 """Pairs of a row and a column that every element is asked."""
@@ -59,7 +60,7 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
         if draw % 2 and spec.a.is_float:
             row, column = _spread(spec, rng)
         else:
-            row, column = normal(spec.a, (1, spec.k), rng), normal(spec.b, (1, spec.k), rng)
+            row, column = (lines(fmt, (1, spec.k), "normal", rng) for fmt in (spec.a, spec.b))
         a, b = np.repeat(row, spec.m, axis=0), np.repeat(column, spec.n, axis=0)
         answers = [asked.product(a, b, keep=False) for _ in range(REPEATS)]
         for other in answers[1:]:
@@ -93,15 +94,6 @@ def _spread(spec: Spec, rng: np.random.Generator) -> tuple[Bits, Bits]:
     negative[second] = ~negative[first]
     row[0, negative] |= spec.a.dtype.type(spec.a.sign_bit)
     return row, column
-
-
-def normal(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> Bits:
-    """Numbers of a normal distribution; integers of the whole range."""
-    if fmt.is_integer:
-        return rng.integers(0, 1 << fmt.bits, shape).astype(fmt.dtype)
-    if fmt.ml_dtype is None:
-        raise ValueError(f"{fmt} has no values")
-    return rng.standard_normal(shape, np.float32).astype(fmt.ml_dtype).view(fmt.dtype)
 
 
 def _first(changed: NDArray[np.bool_]) -> list[tuple[int, int]]:

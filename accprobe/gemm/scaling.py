@@ -10,20 +10,24 @@ import numpy as np
 
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.distributions import lines
 from accprobe.gemm.fresh import drawn, of_lines, scale_words
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import Plan
-from accprobe.gemm.spec import BLOCK
+from accprobe.gemm.spec import BLOCK, Spec
 from accprobe.gemm.units import power
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Scales, Scaling
 from accprobe.model.restricted import restricted
 
 SIDE, WIDE = 64, 512
-"""Rows, and columns, of a call on which ways to scale are compared; and of calls in which each element is one product."""
+"""Rows, and columns, of a call on which ways to scale are compared; and of calls in which each element is a product or two."""
 
 MOST_CALLS = 24
-"""Calls of one product an element."""
+"""Calls of a product or two an element."""
+
+NEAR = 2.0**-9
+"""By how much, at most, the scales of two blocks differ whose products take each other away."""
 
 _Answer = tuple[Bits, Bits, ScaleWords, Bits]
 """A [M, K], B [N, K], their scales and D [M, N]."""
@@ -48,20 +52,20 @@ class Scaled:
 def with_scales(asked: Asked, plan: Plan, rows: Ints, columns: Ints, seed: int) -> Scaled:
     """Asks with scales that are no powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
-    calls_of_one = _of_one_product(asked, rows[:WIDE], columns[:WIDE], rng)
+    calls_of_few = _of_few_products(asked, rows[:WIDE], columns[:WIDE], rng)
     rows, columns = rows[:SIDE], columns[:SIDE]
     calls = []
     for kind in KINDS * (4 if asked.spec.scale == "tensor" else 1):
-        a, b, scales = drawn(asked.spec, kind, rng)
+        a, b, scales = drawn(asked.spec, kind, rng, rows, columns)
         assert scales is not None
         d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
         calls.append((a[rows], b[columns], of_lines(scales, rows, columns), d))
     ways = list(_ways(plan))
     counts = {way: sum(_wrong(replace(plan, scales=way), *call) for call in calls) for way in ways}
     if sum(not wrong for wrong in counts.values()) > 1:
-        for a, b, scales, d in calls_of_one:
+        for answer in calls_of_few:
             for way in ways:
-                counts[way] += _wrong_of_one(replace(plan, scales=way), (a, b, scales, d))
+                counts[way] += _wrong_of_few(replace(plan, scales=way), answer)
             if sum(not wrong for wrong in counts.values()) == 1:
                 break
     best = min(counts, key=lambda way: counts[way])
@@ -83,7 +87,7 @@ def _ways(plan: Plan) -> Iterator[Scales]:
     for how in get_args(Scaling):
         ways = Scales(plan.spec.scale, how)
         yield ways
-        if ways.inside:
+        if ways.inside and plan.spec.k > BLOCK:
             yield replace(ways, fused=True)
 
 
@@ -91,20 +95,35 @@ def _wrong(plan: Plan, a: Bits, b: Bits, scales: ScaleWords | None, d: Bits) -> 
     return int(np.count_nonzero(product(plan.model(), a, b, scales=scales) != d))
 
 
-def _of_one_product(asked: Asked, rows: Ints, columns: Ints, rng: np.random.Generator) -> Iterator[_Answer]:
-    """Calls in which every element is one product, scaled: cheap to predict, and as many as it takes."""
-    spec = asked.spec
+def _of_few_products(asked: Asked, rows: Ints, columns: Ints, rng: np.random.Generator) -> Iterator[_Answer]:
+    """Calls in which every element is one product, scaled: cheap to predict, and as many as it takes. Of scales by block, one
+    less the same of the next block, whose scales are nearly the same: what is rounded off shows in a D of few bits.
+    """
+    spec, ks = asked.spec, _ks(asked.spec)
     for _ in range(MOST_CALLS):
-        a, b, scales = drawn(spec, "normal", rng)
+        scales = scale_words(spec, rng)
         assert scales is not None
-        a[:, 1:], b[:, 1:] = 0, 0
+        a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+        a[np.ix_(rows, ks)], b[np.ix_(columns, ks)] = (
+            lines(fmt, (count, 1), "normal", rng) for fmt, count in ((spec.a, len(rows)), (spec.b, len(columns)))
+        )
+        if len(ks) > 1:
+            b[columns, ks[1]] ^= spec.b.dtype.type(spec.b.sign_bit)
+            scales.a[:, 1] = scales.a[:, 0] * rng.uniform(1 - NEAR, 1 + NEAR, spec.m)
+            scales.b[1] = scales.b[0]
         d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
         yield a[rows], b[columns], of_lines(scales, rows, columns), d
 
 
-def _wrong_of_one(plan: Plan, answer: _Answer) -> int:
+def _ks(spec: Spec) -> Ints:
+    """Of the few products: one of the first block, and where there are more, one of the second."""
+    inside = spec.scale in ("1x128", "128x128")
+    return np.arange(0, min(spec.k, 2 * BLOCK) if inside else 1, BLOCK)
+
+
+def _wrong_of_few(plan: Plan, answer: _Answer) -> int:
     a, b, scales, d = answer
-    smaller, ks = restricted(plan.model(), np.array([0]))
+    smaller, ks = restricted(plan.model(), _ks(plan.spec))
     return int(np.count_nonzero(product(smaller, a[:, ks], b[:, ks], scales=scales) != d))
 
 

@@ -40,6 +40,11 @@ class Spec:
             raise AccprobeError(f"{self.a} operands give no {self.out}: name another with --out")
 
     @property
+    def rounds_operands(self) -> bool:
+        """Whether operands come in words that are wider than their format."""
+        return bool(self.a.ignored_low_bits or self.b.ignored_low_bits)
+
+    @property
     def shape(self) -> str:
         return f"{self.m}x{self.n}x{self.k}"
 

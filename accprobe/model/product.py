@@ -41,6 +41,9 @@ ScaleOf = Literal["tensor", "row", "1x128", "128x128"]
 Scaling = Literal["product of scales", "a then b", "b then a"]
 """How two scales are applied: RNE(sa·sb) first, or one after the other."""
 
+OPERAND_ROUNDINGS: tuple[Rounding, ...] = ("RZ", "RNE", "RNA")
+"""Of operands to a format that is narrower than their words: cut, or to nearest, ties to even or away from zero."""
+
 NOBODY = -1
 """Stands for k where a fused sum has a product fewer."""
 
@@ -138,7 +141,8 @@ class ProductModel:
     """The arithmetic of a matrix product with K = `k`: D = A·B, every element alike.
 
     a, b: formats of the operands. step: the fused sum of a chain, of one instruction, whose C is the sum before it.
-    result: format of D; result_bits of it are kept; result_rounding: of the last sum to it.
+    result: format of D; result_bits of it are kept; result_rounding: of the last sum to it. operand_rounding: of operands whose
+    words are wider than their format (tf32) to it, before anything is multiplied; RZ: their last bits are not looked at.
     """
 
     a: Format
@@ -149,6 +153,7 @@ class ProductModel:
     result: Format
     result_rounding: Rounding = "RNE"
     scales: Scales | None = None
+    operand_rounding: Rounding = "RZ"
 
     def __post_init__(self) -> None:
         for chain in self.chains():
@@ -166,6 +171,15 @@ class ProductModel:
         """From the first to the last."""
         return chains_of(self.tree)
 
+    @cached_property
+    def block_of(self) -> dict[Chain, int]:
+        """Of each chain, the block along K whose scales it has, where blocks have them."""
+        return {chain: block for block, chain in enumerate(self.chains())}
+
+    @property
+    def scales_inside(self) -> bool:
+        return self.scales is not None and self.scales.inside
+
     @property
     def is_ordered(self) -> bool:
         return all(node.order != "unordered" for node in _merged(self.tree))
@@ -178,6 +192,13 @@ def chains_of(node: Node) -> Iterator[Chain]:
     else:
         for part in node.parts:
             yield from chains_of(part)
+
+
+def of_chains(node: Node) -> tuple[Chain, ...]:
+    """The chains that a node adds up itself; none where some of its parts are sums of several."""
+    parts = (node,) if isinstance(node, Chain) else node.parts
+    chains = tuple(part for part in parts if isinstance(part, Chain))
+    return chains if len(chains) == len(parts) else ()
 
 
 def _merged(node: Node) -> Iterator[Merged]:

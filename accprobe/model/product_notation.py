@@ -10,6 +10,7 @@ from accprobe.errors import AccprobeError
 from accprobe.isa import formats
 from accprobe.model import notation
 from accprobe.model.product import (
+    OPERAND_ROUNDINGS,
     Chain,
     Merged,
     Nested,
@@ -41,6 +42,8 @@ def to_json(model: ProductModel) -> dict[str, object]:
         "result": model.result.name,
         "result_rounding": model.result_rounding,
     }
+    if model.operand_rounding != "RZ":
+        told["operand_rounding"] = model.operand_rounding
     if model.scales is not None:
         told["scales"] = {"of": model.scales.of, "how": model.scales.how, "fused": model.scales.fused}
     return told
@@ -82,7 +85,8 @@ def moved(node: Node, by: int) -> Node:
 
 def from_json(data: object) -> ProductModel:
     """The model that `to_json` wrote. Raises AccprobeError that names the key and the reason."""
-    model = _table(data, "model", ("a", "b", "k", "step", "tree", "result", "result_rounding"), ("scales",))
+    needed, others = ("a", "b", "k", "step", "tree", "result", "result_rounding"), ("scales", "operand_rounding")
+    model = _table(data, "model", needed, others)
     k = _whole(model["k"], "k", 1, MOST_K)
     step = notation.from_json(model["step"])
     tree = _read_tree(model["tree"], step.products, k, "tree")
@@ -90,7 +94,9 @@ def from_json(data: object) -> ProductModel:
         raise AccprobeError(f"tree: a chain of the products {beyond.start} to {beyond.stop}, of {k}")
     a, b, result = (formats.get(_word(model[name], name)) for name in ("a", "b", "result"))
     scales = _read_scales(model["scales"]) if "scales" in model else None
-    return ProductModel(a, b, k, step, tree, result, _one_of(model["result_rounding"], _ROUNDINGS, "result_rounding"), scales)
+    rounding = _one_of(model["result_rounding"], _ROUNDINGS, "result_rounding")
+    of_operands = _one_of(model.get("operand_rounding", "RZ"), OPERAND_ROUNDINGS, "operand_rounding")
+    return ProductModel(a, b, k, step, tree, result, rounding, scales, of_operands)
 
 
 def json_schema() -> dict[str, object]:
@@ -106,7 +112,8 @@ def json_schema() -> dict[str, object]:
     name: dict[str, object] = {"type": "string"}
     tree = {"$dynamicAnchor": "part", "anyOf": [chain, _object(merged, {"kept": name}), repeated]}
     told = {"a": name, "b": name, "k": whole, "step": notation.json_schema(), "tree": tree, "result": name}
-    return _object(told | {"result_rounding": rounding}, {"scales": _object(scales)})
+    others = {"scales": _object(scales), "operand_rounding": {"enum": list(OPERAND_ROUNDINGS)}}
+    return _object(told | {"result_rounding": rounding}, others)
 
 
 def _object(needed: Mapping[str, object], others: Mapping[str, object] = {}) -> dict[str, object]:

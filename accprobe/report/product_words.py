@@ -27,6 +27,7 @@ PRODUCT_FINDINGS = (
     "result_bits",
     "product_bits",
     "sum_rounding",
+    "operand_rounding",
     "result_rounding",
     "scales",
     "epilogue",

@@ -11,10 +11,11 @@ from planted_plans import NAMED, operands
 from planted_products import BLOCK, Planted
 from planted_sums import Array
 
-from accprobe.evaluate.product import ScaleWords, outcomes, product
-from accprobe.isa.formats import Bits
+from accprobe.evaluate.product import ScaleWords, outcomes, product, rounded_words
+from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import parse
 from accprobe.model.product import Merged, Scales, chained
+from accprobe.model.tree import Rounding
 from accprobe.report.models import named_models
 
 OF_ONE_ELEMENT = [
@@ -132,3 +133,33 @@ def test_partial_sums_kept_in_a_small_format_are_other_bits() -> None:
     model = model_of(plan)
     assert isinstance(model.tree, Merged)
     assert np.count_nonzero(product(replace(model, tree=replace(model.tree, kept=None)), a, b) != d) > d.size // 2
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("RZ", [0x3F800000, 0x3F800000, 0x3F802000, 0x3F804000, 0x3F806000, 0x3F800000]),
+        ("RNE", [0x3F800000, 0x3F802000, 0x3F804000, 0x3F804000, 0x3F808000, 0x3F800000]),
+        ("RNA", [0x3F802000, 0x3F802000, 0x3F804000, 0x3F806000, 0x3F808000, 0x3F800000]),
+    ],
+)
+def test_operands_are_rounded_to_their_format(how: Rounding, expected: list[int]) -> None:
+    """Ties and a little more, and less, of both signs."""
+    words = np.array([0x3F801000, 0x3F801001, 0x3F803000, 0x3F805000, 0x3F807000, 0x3F800FFF], np.uint32)
+    sign = np.uint32(0x80000000)
+    tf32 = FORMATS["tf32"]
+    for signs in (np.uint32(0), sign):
+        found = rounded_words(tf32, words | signs, how)
+        np.testing.assert_array_equal(tf32.values(found), tf32.values(np.array(expected, np.uint32) | signs))
+
+
+def test_the_largest_operands_become_infinities_and_nans_stay() -> None:
+    words = np.array([0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000, 0xFF800000, 0x7F800001, 0xFFFFFFFF], np.uint32)
+    found = FORMATS["tf32"].values(rounded_words(FORMATS["tf32"], words, "RNE"))
+    np.testing.assert_array_equal(found, [np.inf, -np.inf, np.inf, -np.inf, np.nan, np.nan])
+
+
+def test_f32_operands_are_not_rounded() -> None:
+    plan = replace(NAMED["chain of FMAs"], m=12, n=9)
+    a, b, _, d = words(plan, seed=9)
+    np.testing.assert_array_equal(product(replace(model_of(plan), operand_rounding="RNE"), a, b), d)

@@ -15,14 +15,14 @@ from planted_boxes import FunctionBox, PlantedBox
 from planted_models import model_of
 from planted_plans import HOPPER, NAMED
 from planted_products import Edge, Planted
-from planted_sums import Array
+from planted_sums import Array, OperandRounding
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.characterise import Found, Outcome, characterise
 from accprobe.gemm.findings import findings, levels, status
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
-from accprobe.model.product import Merged, Nested, Node, nested
+from accprobe.model.product import OPERAND_ROUNDINGS, Merged, Nested, Node, nested
 
 ELEMENTS = 1 << 12
 
@@ -37,6 +37,7 @@ NOT_ONCE = {
 }
 LONG = {
     "block scales",
+    "block scales, 2 uneven slices",
     "chain of FMAs",
     "chain of FMAs, promoted every 256",
     "dropped tail",
@@ -101,6 +102,7 @@ def hold_as_planted(plan: Planted, outcome: Outcome, found: Found | None = None)
     assert told["effective_bits"] == (plan.result_bits if bits is None else min(bits, plan.result_bits))
     assert told["sum_rounding"] == plan.sum_rounding
     assert told["result_rounding"] == plan.result_rounding
+    assert told.get("operand_rounding") == (plan.operand_rounding if plan.a == "tf32" else None)
     assert additions(model.tree) == additions(expected.tree)
     hold_slices(plan, told, found)
     if plan.scales is not None:
@@ -112,7 +114,7 @@ def hold_slices(plan: Planted, told: dict[str, object], found: Found) -> None:
     """Formats and orders of partial sums, where they are not those of promoted chunks."""
     assert found.plan is not None
     slices, _ = levels(found.plan)
-    if plan.promote_every is not None and not plan.slices:
+    if plan.promote_every is not None and plan.promote_every < plan.k and not plan.slices:
         assert told["promote_every"] == plan.promote_every
         assert (told["promotion_format"], told["promotion_rounding"]) == ("f32", "RNE")
     if plan.partial_format != "f32" or plan.merge == "unordered":
@@ -137,6 +139,20 @@ def test_planted_product_is_found_as_planted(name: str) -> None:
     assert told["repeatable"].value == "yes"
     once = told["each_product_once"]
     assert (once.value, once.note) == (("no", NOT_ONCE[name]) if name in NOT_ONCE else ("yes", f"{plan.k} of {plan.k}"))
+
+
+@pytest.mark.parametrize("rounding", OPERAND_ROUNDINGS)
+def test_an_operand_alone_that_has_wide_words_is_rounded(rounding: OperandRounding) -> None:
+    """Of bf16 words nothing is rounded; other roundings of the tf32 ones are contradicted by the first answers to low bits."""
+    plan = replace(NAMED["chain of 8, tf32"], b="bf16", k=128, out="bf16", operand_rounding=rounding)
+    outcome = asked(plan)
+    assert status(outcome) == ("confirmed", "")
+    told = findings(outcome)["operand_rounding"]
+    assert (told.value, told.bound) == (rounding, "exact")
+
+
+def test_operands_as_wide_as_their_words_have_no_rounding() -> None:
+    assert "operand_rounding" not in findings(asked(replace(NAMED["chain of FMAs"], k=64)))
 
 
 def test_unordered_sums_change_from_call_to_call() -> None:

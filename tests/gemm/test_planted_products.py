@@ -37,6 +37,8 @@ def near(x: Fraction, bits: int, least: int, rounding: str = "RNE") -> Fraction:
     if not x:
         return x
     unit = Fraction(2) ** (max(leading(x), least) - bits)
+    if rounding == "RNA":
+        return unit * math.trunc(x / unit + (Fraction(1, 2) if x > 0 else -Fraction(1, 2)))
     return unit * (round(x / unit) if rounding == "RNE" else math.trunc(x / unit))
 
 
@@ -82,9 +84,9 @@ def merged(plan: Planted, parts: list[Fraction]) -> Fraction:
     raise ValueError("an unordered merge has no one result")
 
 
-def exact(values: Array, kind: str) -> list[Fraction]:
-    bits = FORMATS[kind][0]
-    return [near(Fraction(float(v)), bits, FORMATS[kind][1], "RZ") if kind == "tf32" else Fraction(float(v)) for v in values]
+def exact(values: Array, kind: str, rounding: str = "RZ") -> list[Fraction]:
+    whole = [Fraction(float(v)) for v in values]
+    return [near(v, *FORMATS["tf32"], rounding) for v in whole] if kind == "tf32" else whole
 
 
 def scale(x: Array, y: Array) -> Fraction:
@@ -94,7 +96,7 @@ def scale(x: Array, y: Array) -> Fraction:
 def partials(plan: Planted, given: Operands, m: int, n: int) -> list[Fraction]:
     """Of one output of a plan without edge, sick output or other plans."""
     a, b, *scales = given
-    row, column = exact(a[m], plan.a), exact(b[:, n], plan.b)
+    row, column = exact(a[m], plan.a, plan.operand_rounding), exact(b[:, n], plan.b, plan.operand_rounding)
 
     def chain(ks: list[int]) -> Fraction:
         carry = Fraction()
@@ -281,6 +283,7 @@ CHANGES: list[dict[str, Any]] = [
     {"dropped_tail": 0},
     {"doubled_k": None},
     {"wrong_block_scale": None},
+    {"operand_rounding": "RZ"},
 ]
 
 

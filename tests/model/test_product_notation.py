@@ -103,6 +103,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("a", "f33", "f33"),
     ("more", 1, "model: there is no key 'more'"),
     ("result_rounding", "up", "result_rounding: 'up' is not one of"),
+    ("operand_rounding", "RU", "operand_rounding: 'RU' is not one of RZ, RNE, RNA"),
     ("tree", "chain", "tree: expected an object"),
     ("tree.order", "sideways", "tree.order: 'sideways' is not one of forward, backward, tree, unordered"),
     ("tree.order", [0, 1, 2], "tree.order: expected each of the 4 parts once"),

@@ -46,6 +46,16 @@ def said(data: Row) -> dict[str, str]:
             "sums of 16 products, 23 fraction bits, aligned at 25, cut (as h200:x and 3 others)",
         ),
         (suggested(), "inside", "sums of ~32 products, ~13 fraction bits, ~cut"),
+        (
+            product_data(product_model(a="tf32"), findings={"operand_rounding": {"value": "RNE", "bound": "exact"}}),
+            "operands",
+            "RNE to tf32",
+        ),
+        (
+            product_data(product_model(a="tf32"), findings={"operand_rounding": {"value": "RZ", "bound": "exact"}}),
+            "operands",
+            "cut to tf32",
+        ),
         (product_data(product_model(promote=128)), "promoted", "every 128 products into f32, RNE"),
         (product_data(), "promoted", "no"),
         (product_data(), "split K", "no"),

@@ -26,7 +26,7 @@ def model_of(plan: Planted) -> ProductModel:
     of = SCALE_OF[plan.scales]
     scales = None if of is None else Scales(of)
     a, b, out = (FORMATS[name] for name in (plan.a, plan.b, plan.out))
-    return ProductModel(a, b, plan.k, step, tree, out, plan.result_rounding, scales)
+    return ProductModel(a, b, plan.k, step, tree, out, plan.result_rounding, scales, plan.operand_rounding)
 
 
 def step_of(plan: Planted) -> DotModel:

@@ -12,6 +12,7 @@ HOPPER = Planted()
 """As the f16 and bf16 instructions of sm_90: sums of 16, 25 fraction bits, f32 RZ."""
 
 AMPERE = replace(HOPPER, a="f16", b="f16", products_per_sum=8, alignment_bits=24)
+TF32 = replace(HOPPER, a="tf32", b="tf32", products_per_sum=8)
 FP8 = Planted(a="e4m3", b="e4m3", products_per_sum=32, alignment_bits=13, result_bits=13)
 FMAS = Planted(a="f32", b="f32", products_per_sum=1, alignment_bits=None, sum_rounding="RNE")
 BLOCKS = replace(FP8, n=64, k=640, promote_every=128, scales="1x128 and 128x128", out="bf16")
@@ -20,7 +21,9 @@ NAMED: dict[str, Planted] = {
     "chain of 8": AMPERE,
     "chain of 16": replace(HOPPER, k=1000),
     "chain of 32": replace(FP8, k=480),
-    "chain of 8, tf32": replace(HOPPER, a="tf32", b="tf32", products_per_sum=8),
+    "chain of 8, tf32": TF32,
+    "chain of 8, tf32 of f32 RNE": replace(TF32, operand_rounding="RNE"),
+    "chain of 8, tf32 of f32 RNA": replace(TF32, operand_rounding="RNA"),
     "chain of FMAs": FMAS,
     "chain of FMAs, promoted every 256": replace(FMAS, k=1024, promote_every=256),
     "exact sums of 16": replace(HOPPER, alignment_bits=None, sum_rounding="RNE"),
@@ -50,6 +53,8 @@ NAMED: dict[str, Planted] = {
     "tensor scales": replace(FP8, scales="tensor", out="bf16"),
     "row scales": replace(FP8, scales="row", promote_every=128),
     "block scales": BLOCKS,
+    "block scales, one block": replace(BLOCKS, k=128),
+    "block scales, 2 uneven slices": replace(BLOCKS, slices=(384, 256), out="f32"),
     "wrong block scale": replace(BLOCKS, wrong_block_scale=3),
     "dropped tail": replace(AMPERE, m=16, n=8, k=552, slices=(280, 272), dropped_tail=40),
     "dropped tail of one chain": replace(HOPPER, k=520, dropped_tail=8),

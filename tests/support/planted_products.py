@@ -19,6 +19,7 @@ from planted_sums import (
     Array,
     Exponents,
     Floats,
+    OperandRounding,
     Rounding,
     check_sum,
     exponents_of,
@@ -96,6 +97,7 @@ class Planted:
         by RNE(sa · sb) before it is added, both RNE.
     dropped_tail: the last products that never join. doubled_k: the last k of a slice, which the next one has too, as its first.
     wrong_block_scale: this block has the scales, of both operands, of the one before it.
+    operand_rounding: of tf32 operands, from f32, before they are multiplied; RNA: to nearest, ties away from zero.
     edge, sick: see there. by_m: (M, plan): from so many rows on, in ascending order, another plan has the whole product.
     seed: of the order of unordered merges.
     """
@@ -123,6 +125,7 @@ class Planted:
     edge: Edge | None = None
     sick: Sick | None = None
     by_m: tuple[tuple[int, Planted], ...] = ()
+    operand_rounding: OperandRounding = "RZ"
     seed: int = 0
     _order: np.random.Generator = field(init=False, repr=False, compare=False)
 
@@ -190,7 +193,8 @@ class Planted:
         return np.asarray((x @ y).astype(np.int32))
 
     def _floats(self, a: Array, b: Array, *scales: Singles) -> Array:
-        factors = _Factors(values_of(a, self.a), values_of(b, self.b), self.a, self.b)
+        x, y = values_of(a, self.a, self.operand_rounding), values_of(b, self.b, self.operand_rounding)
+        factors = _Factors(x, y, self.a, self.b)
         scale_of = self._block_scales(b.shape[1], *scales) if self.scales == "1x128 and 128x128" else None
         sums = [self._slice(factors, ks, scale_of) for ks in self._parts(a.shape[1])]
         total = sums[0] if len(sums) == 1 else self._merged([self._partial(p) for p in sums])

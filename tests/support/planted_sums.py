@@ -19,6 +19,7 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Exponents = NDArray[np.int64]
 Rounding = Literal["RZ", "RNE"]
+OperandRounding = Literal["RZ", "RNE", "RNA"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ KINDS = {
     "s8": Kind(np.dtype(np.int8), 7, 0),
     "s32": Kind(np.dtype(np.int32), 31, 0),
 }
-"""tf32 is handed over as f32, of which the 13 last bits are not looked at."""
+"""tf32 is handed over as f32, of which the 13 last bits are not looked at, or are rounded off before."""
 
 NONE = -10000
 """Exponent of a zero: with any other added to it, below that of every number."""
@@ -54,12 +55,19 @@ WORD = 44
 MOST_TERMS = 64
 
 
-def values_of(array: Array, kind: str) -> Floats:
+def values_of(array: Array, kind: str, rounding: OperandRounding = "RZ") -> Floats:
     if array.dtype != KINDS[kind].dtype:
         raise ValueError(f"an array of {kind} is one of {KINDS[kind].dtype}, not of {array.dtype}")
     if kind == "tf32":
-        array = (array.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+        return _as_tf32(array.astype(np.float64), rounding)
     return array.astype(np.float64)
+
+
+def _as_tf32(values: Floats, rounding: OperandRounding) -> Floats:
+    if rounding != "RNA":
+        return rounded_to(values, "tf32", rounding)
+    unit = _power_of_two(np.maximum(_leading(values), KINDS["tf32"].min_exponent) - KINDS["tf32"].bits)
+    return np.asarray(np.copysign(np.floor(np.abs(values) / unit + 0.5) * unit, values))
 
 
 def exponents_of(values: Floats, kind: str) -> Exponents:

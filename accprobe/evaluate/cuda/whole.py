@@ -1,11 +1,13 @@
 """The numbers of whole matrix products on a GPU: what `accprobe.evaluate.product` computes on the CPU, for large ones.
 
 Chains of an instruction's sums go through the evaluator of its model; chains of float32 multiply-adds have a kernel of their
-own. Partial sums are added in float32, in the model's order.
+own, and so have sums of blocks that are scaled. Other partial sums are added in float32, in the model's order. Integers are
+multiplied by torch.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,13 +17,29 @@ from numpy.typing import NDArray
 from accprobe.build import compiler
 from accprobe.build.probes import device_code
 from accprobe.evaluate.cuda.launch import Evaluator
-from accprobe.evaluate.product import ScaleWords, is_multiply_add, product
+from accprobe.evaluate.integer_product import by_torch, integer_product, is_wrapped
+from accprobe.evaluate.product import ScaleWords, is_multiply_add, product, rounded_words
 from accprobe.isa import architectures
 from accprobe.isa.formats import Bits, Format
-from accprobe.model.product import NOBODY, Chain, Merged, Nested, Node, ProductModel, addition, multiply_add
+from accprobe.model.product import (
+    NOBODY,
+    Chain,
+    Merged,
+    Nested,
+    Node,
+    ProductModel,
+    Scales,
+    Scaling,
+    addition,
+    multiply_add,
+    of_chains,
+)
 
 TILE, THREADS = 64, 256
-"""Of multiply_adds.cu."""
+"""Of multiply_adds.cu; as many threads of scaled_sums.cu."""
+
+HOW: dict[Scaling, int] = {"product of scales": 0, "a then b": 1, "b then a": 2}
+"""What scaled_sums.cu calls them."""
 
 
 def on_gpu(device: str) -> WholeOnGpu | None:
@@ -33,26 +51,28 @@ def on_gpu(device: str) -> WholeOnGpu | None:
     cupy.cuda.Device(int(device.partition(":")[2] or 0)).use()
     capability = cupy.cuda.Device().compute_capability
     target = architectures.from_compute_capability(int(capability[:-1]), int(capability[-1])).target
-    return WholeOnGpu(cupy, target)
+    return WholeOnGpu(cupy, target, device)
 
 
 class WholeOnGpu:
     """Evaluates products on one GPU; those that it has no way to evaluate, on the CPU."""
 
-    def __init__(self, cupy: Any, target: str) -> None:
-        self._cupy, self._target = cupy, target
+    def __init__(self, cupy: Any, target: str, device: str) -> None:
+        self._cupy, self._target, self._device = cupy, target, device
         self._evaluators: dict[Any, Evaluator] = {}
-        self._multiply_adds: dict[bool, Any] = {}
+        self._kernels: dict[str, Any] = {}
 
     def __call__(self, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> Bits:
         """a [M, K], b [N, K] -> [M, N], as `product` gives them."""
-        if not _is_taken(model) or (scales is not None and model.scales is not None and model.scales.inside):
+        if is_wrapped(model) and importlib.util.find_spec("torch"):
+            return integer_product(model, a, b, by_torch(self._device))
+        if not _is_taken(model):
             return product(model, a, b, scales=scales)
-        work = _Work(self._cupy, self, model, a, b)
+        work = _Work(self._cupy, self, model, a, b, scales)
         sums = work.node(model.tree)
-        if scales is not None and model.scales is not None:
+        if scales is not None and model.scales is not None and not model.scales_inside:
             sums = _scaled(self._cupy, sums, scales, model.scales.how)
-        patterns: Bits = _converted(self._cupy, sums, model.result, model.result_rounding).get()
+        patterns: Bits = self._cupy.asnumpy(_converted(self._cupy, sums, model.result, model.result_rounding))
         return patterns
 
     def evaluator(self, model: ProductModel) -> Evaluator:
@@ -64,11 +84,24 @@ class WholeOnGpu:
 
     def multiply_adds(self, fused: bool) -> Any:
         """The kernel of chains of multiply-adds."""
-        if fused not in self._multiply_adds:
-            code = f"#define FUSED {int(fused)}\n{device_code('multiply_adds.cu')}"
-            cubin = compiler.compile_source(code, self._target, "chains of multiply-adds")
-            self._multiply_adds[fused] = self._cupy.RawModule(path=str(cubin.path)).get_function("multiply_adds")
-        return self._multiply_adds[fused]
+        return self._kernel("multiply_adds", "chains of multiply-adds", FUSED=int(fused))
+
+    def scaled_sums(self, scales: Scales) -> Any:
+        """The kernel that adds a block's sums, scaled."""
+        return self._kernel("scaled_sums", "sums of blocks", HOW=HOW[scales.how], FUSED=int(scales.fused))
+
+    def _kernel(self, name: str, what: str, **defined: int) -> Any:
+        code = source_of(name, **defined)
+        if code not in self._kernels:
+            cubin = compiler.compile_source(code, self._target, what)
+            self._kernels[code] = self._cupy.RawModule(path=str(cubin.path)).get_function(name)
+        return self._kernels[code]
+
+
+def source_of(name: str, **defined: int) -> str:
+    """CUDA C++ of one of the kernels that are no model's."""
+    defines = "".join(f"#define {word} {value}\n" for word, value in defined.items())
+    return defines + device_code(f"{name}.cu")
 
 
 def _is_taken(model: ProductModel) -> bool:
@@ -90,17 +123,22 @@ def _is_plain(merged: Merged) -> bool:
 class _Work:
     """One product. Sums are float32 arrays [M, N], also of a narrower format."""
 
-    def __init__(self, cupy: Any, gpu: WholeOnGpu, model: ProductModel, a: Bits, b: Bits) -> None:
-        self._cupy, self._gpu, self._model = cupy, gpu, model
+    def __init__(
+        self, cupy: Any, gpu: WholeOnGpu, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None
+    ) -> None:
+        self._cupy, self._gpu, self._model, self._scales = cupy, gpu, model, scales
         self._shape = len(a), len(b)
         self._singles = is_multiply_add(model)
         self._a, self._b = (cupy.asarray(self._held(fmt, x)) for fmt, x in ((model.a, a), (model.b, b)))
 
     def _held(self, fmt: Format, patterns: Bits) -> NDArray[Any]:
         """Operands as the kernel takes them: float32 numbers for chains of multiply-adds, otherwise patterns."""
+        patterns = rounded_words(fmt, patterns, self._model.operand_rounding)
         return fmt.values(patterns).astype(np.float32) if self._singles else patterns
 
     def node(self, node: Node) -> Any:
+        if self._scales is not None and self._model.scales_inside and (chains := of_chains(node)):
+            return self._scaled_inside(chains, self._scales)
         if isinstance(node, Chain):
             return self._chain(node.ks(), 0)
         if (every := self._promoted(node)) is not None:
@@ -109,6 +147,18 @@ class _Work:
         if node.kept is not None:
             parts = [_rounded(self._cupy, part, node.kept, "RNE") for part in parts]
         return self._added(parts, node.nested, node.arithmetic.result)
+
+    def _scaled_inside(self, chains: Sequence[Chain], scales: ScaleWords) -> Any:
+        """Chains, one a block along K, each scaled before it is added, or as it is."""
+        assert self._model.scales is not None
+        m, n = self._shape
+        kernel, total = self._gpu.scaled_sums(self._model.scales), self._cupy.zeros((m, n), np.float32)
+        for chain in chains:
+            block = self._model.block_of[chain]
+            a, b = (self._cupy.asarray(np.ascontiguousarray(x)) for x in (scales.a[:, block], scales.b[block]))
+            sums = self._chain(chain.ks(), 0)
+            kernel((-(-m * n // THREADS),), (THREADS,), (sums, total, a, b, np.uint32(m), np.uint32(n)))
+        return total
 
     def _promoted(self, node: Merged) -> int | None:
         """Sums after which the evaluator itself begins a chain anew, where all parts are chunks of one size."""

@@ -136,6 +136,9 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
         yield ProductLine("inside", Phrase("integer sums, the same bits in any order"))
         return
     yield ProductLine("inside", Phrase(", ".join(_inside(found)) + _instruction(found)))
+    if rounding := found_words(found, "operand_rounding"):
+        to = next(name for name in (row.a, row.b) if FORMATS[name].ignored_low_bits)
+        yield ProductLine("operands", Phrase(f"{rounding.replace('RZ', 'cut')} to {to}"))
     yield ProductLine("promoted", Phrase(_promoted(found)))
     yield ProductLine("split K", Phrase(_split(found)))
     if row.scale:

@@ -1,0 +1,95 @@
+"""Products of integers, all at once, are those of chains, one sum after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted_models import model_of
+from planted_plans import HOPPER, NAMED
+from planted_products import Planted
+
+from accprobe.evaluate.integer_product import Multiplied, by_torch, integer_product, is_wrapped
+from accprobe.evaluate.product import outcomes, product
+from accprobe.gemm.candidates import integer_step
+from accprobe.isa.formats import FORMATS, Bits
+from accprobe.model.product import Chain, ProductModel
+from accprobe.model.tree import DotModel, IntegerArithmetic
+
+INT8 = replace(NAMED["int8"], m=5, n=7)
+PLANS = {
+    "one chain": INT8,
+    "slices, a k twice": replace(INT8, slices=(256, 256), doubled_k=255),
+    "dropped tail": replace(INT8, dropped_tail=40),
+}
+
+
+def by_torch_on_the_cpu() -> Multiplied:
+    pytest.importorskip("torch")
+    return by_torch("cpu")
+
+
+def operands(model: ProductModel, m: int, n: int) -> tuple[Bits, Bits]:
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 1 << fmt.bits, (lines, model.k)) for fmt, lines in ((model.a, m), (model.b, n)))
+    return a.astype(model.a.dtype), b.astype(model.b.dtype)
+
+
+def chained(model: ProductModel, a: Bits, b: Bits) -> Bits:
+    """One sum after the other."""
+    (found,) = outcomes(model, a, b)
+    return found
+
+
+@pytest.mark.parametrize("multiply", [lambda: None, by_torch_on_the_cpu], ids=["numpy", "torch"])
+@pytest.mark.parametrize("formats", ["s8 s8", "u8 s8", "s4 u4"])
+@pytest.mark.parametrize("name", PLANS)
+def test_all_at_once_is_one_after_the_other(name: str, formats: str, multiply: Callable[[], Multiplied | None]) -> None:
+    first, second = (FORMATS[fmt] for fmt in formats.split())
+    model = replace(model_of(PLANS[name]), a=first, b=second)
+    a, b = operands(model, 5, 7)
+    assert is_wrapped(model)
+    np.testing.assert_array_equal(integer_product(model, a, b, multiply()), chained(model, a, b))
+
+
+def test_of_several_products_at_once_too() -> None:
+    model = model_of(INT8)
+    a, b = operands(model, 10, 14)
+    found = product(model, a.reshape(2, 5, -1), b.reshape(2, 7, -1))
+    np.testing.assert_array_equal(found, [chained(model, a[:5], b[:7]), chained(model, a[5:], b[7:])])
+
+
+def wide(step: DotModel, k: int) -> ProductModel:
+    s8, s32 = FORMATS["s8"], FORMATS["s32"]
+    return ProductModel(s8, s8, k, step, Chain(0, k, tuple(range(step.products))), s32)
+
+
+@pytest.mark.parametrize("multiply", [lambda: None, by_torch_on_the_cpu], ids=["numpy", "torch"])
+def test_sums_beyond_32_bits_wrap(multiply: Callable[[], Multiplied | None]) -> None:
+    """-128 · -128 · 2^18 is 2^32, and one more times -128 · 127."""
+    model = wide(integer_step(32), (1 << 18) + 32)
+    a, b = np.full((1, model.k), 0x80, np.uint8), np.full((1, model.k), 0x80, np.uint8)
+    a[:, -32:] = 0
+    a[:, -1], b[:, -1] = 0x80, 0x7F
+    assert integer_product(model, a, b, multiply()).view(np.int32).item() == -128 * 127
+    assert chained(model, a, b).view(np.int32).item() == -128 * 127
+
+
+def test_what_saturates_or_is_longer_is_left_to_chains() -> None:
+    saturating = integer_step(32).with_arithmetic(lambda x: IntegerArithmetic(x.result, "saturate"))
+    model = wide(saturating, 1 << 18)
+    a = np.full((1, model.k), 0x80, np.uint8)
+    assert not is_wrapped(model)
+    assert product(model, a, a).view(np.int32).item() == 0x7FFFFFFF
+    assert not is_wrapped(replace(wide(integer_step(1), 64), a=FORMATS["s32"], b=FORMATS["s32"]))
+    assert not is_wrapped(model_of(HOPPER))
+
+
+def test_planted() -> None:
+    plan: Planted = replace(NAMED["int8, dropped tail"], m=12, n=9)
+    model = model_of(plan)
+    a, b = operands(model, 12, 9)
+    expected = plan(a.view(np.int8), np.ascontiguousarray(b.T).view(np.int8))
+    np.testing.assert_array_equal(product(model, a, b).view(np.int32), expected)
