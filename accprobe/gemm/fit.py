@@ -10,8 +10,10 @@ import numpy as np
 from accprobe.errors import AccprobeError
 from accprobe.gemm.battery import Answered, wrong
 from accprobe.gemm.candidates import any_steps, beside, known_steps, single_steps
+from accprobe.gemm.growth import NoTree
 from accprobe.gemm.parts import Groups, Merging, width
-from accprobe.gemm.plans import Plan, alternatives, readings
+from accprobe.gemm.plans import Plan, alternatives
+from accprobe.gemm.slices import readings
 from accprobe.gemm.spec import Spec
 from accprobe.model.product import multiply_add
 from accprobe.model.tree import DotModel, FloatArithmetic
@@ -30,10 +32,16 @@ class Fitted:
 
 
 def fit(spec: Spec, tree: Groups | Merging, answered: Answered, inner: Answered, unordered: bool = False) -> Fitted:
-    """The plan with the fewest contradictions. inner: those of the answers whose terms are all of one chain."""
+    """The plan with the fewest contradictions. inner: those of the answers whose terms are all of one chain, which do not tell
+    chunks from slices.
+    """
+    started: Plan | None = None
     best: Fitted | None = None
     for reading in readings(tree):
-        found = _others(_started(spec, reading, inner, unordered and isinstance(reading, Merging)), answered)
+        any_order = unordered and isinstance(reading, Merging)
+        if started is None:
+            started = _started(spec, reading, inner, any_order)
+        found = _others(replace(started, tree=reading, unordered=any_order), answered)
         if best is None or found.wrong < best.wrong:
             best = found
         if not best.wrong:
@@ -56,7 +64,7 @@ def _started(spec: Spec, tree: Groups | Merging, inner: Answered, unordered: boo
                     return best
     best = best and _refined(best, inner, fewest)
     if best is None:
-        raise AccprobeError(f"no sum of {products} products is known for {spec.a} and {spec.b}")
+        raise NoTree(f"no sum of {products} products is known for {spec.a} and {spec.b}")
     return best
 
 
