@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
+from numpy.random import Generator
 
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import Asked
@@ -22,11 +23,8 @@ from accprobe.model.restricted import restricted
 SIDE, WIDE = 64, 512
 """Rows, and columns, of a call on which ways to scale are compared; and of calls in which each element is one product."""
 
-MOST_CALLS = 24
-"""Calls of one product an element."""
-
-_Answer = tuple[Bits, Bits, ScaleWords, Bits]
-"""A [M, K], B [N, K], their scales and D [M, N]."""
+MOST_DRAWN = 256
+"""Operands of one product an element that are drawn in search of some that tell ways to scale apart."""
 
 KINDS = ("normal", "one sign", "wide")
 
@@ -48,7 +46,7 @@ class Scaled:
 def with_scales(asked: Asked, plan: Plan, rows: Ints, columns: Ints, seed: int) -> Scaled:
     """Asks with scales that are no powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
-    calls_of_one = _of_one_product(asked, rows[:WIDE], columns[:WIDE], rng)
+    wide = rows[:WIDE], columns[:WIDE]
     rows, columns = rows[:SIDE], columns[:SIDE]
     calls = []
     for kind in KINDS * (4 if asked.spec.scale == "tensor" else 1):
@@ -58,12 +56,12 @@ def with_scales(asked: Asked, plan: Plan, rows: Ints, columns: Ints, seed: int) 
         calls.append((a[rows], b[columns], of_lines(scales, rows, columns), d))
     ways = list(_ways(plan))
     counts = {way: sum(_wrong(replace(plan, scales=way), *call) for call in calls) for way in ways}
-    if sum(not wrong for wrong in counts.values()) > 1:
-        for a, b, scales, d in calls_of_one:
-            for way in ways:
-                counts[way] += _wrong_of_one(replace(plan, scales=way), (a, b, scales, d))
-            if sum(not wrong for wrong in counts.values()) == 1:
-                break
+    for _ in range(MOST_DRAWN):
+        possible = [way for way in ways if not counts[way]]
+        if len(possible) < 2:
+            break
+        for way, wrong in zip(possible, _wrong_of_one(asked, plan, possible, *wide, rng), strict=True):
+            counts[way] += wrong
     best = min(counts, key=lambda way: counts[way])
     elements = sum(call[3].size for call in calls)
     left = tuple(told(way) for way, wrong in counts.items() if wrong == 0 and way != best)
@@ -91,24 +89,21 @@ def _wrong(plan: Plan, a: Bits, b: Bits, scales: ScaleWords | None, d: Bits) -> 
     return int(np.count_nonzero(product(plan.model(), a, b, scales=scales) != d))
 
 
-def _of_one_product(asked: Asked, rows: Ints, columns: Ints, rng: np.random.Generator) -> Iterator[_Answer]:
-    """Calls in which every element is one product, scaled: cheap to predict, and as many as it takes."""
-    spec = asked.spec
-    for _ in range(MOST_CALLS):
-        a, b, scales = drawn(spec, "normal", rng)
-        assert scales is not None
-        a[:, 1:], b[:, 1:] = 0, 0
-        d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
-        yield a[rows], b[columns], of_lines(scales, rows, columns), d
-
-
-def _wrong_of_one(plan: Plan, answer: _Answer) -> int:
-    a, b, scales, d = answer
+def _wrong_of_one(asked: Asked, plan: Plan, ways: Sequence[Scales], rows: Ints, columns: Ints, rng: Generator) -> list[int]:
+    """Of each way, elements of one product that it does not explain; nothing is asked where all ways give the same."""
+    a, b, scales = drawn(asked.spec, "normal", rng)
+    assert scales is not None
+    a[:, 1:], b[:, 1:] = 0, 0
     smaller, ks = restricted(plan.model(), np.array([0]))
-    return int(np.count_nonzero(product(smaller, a[:, ks], b[:, ks], scales=scales) != d))
+    few = of_lines(scales, rows, columns)
+    expected = [product(replace(smaller, scales=way), a[rows][:, ks], b[columns][:, ks], scales=few) for way in ways]
+    if all(np.array_equal(expected[0], other) for other in expected[1:]):
+        return [0] * len(ways)
+    d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
+    return [int(np.count_nonzero(each != d)) for each in expected]
 
 
-def _misplaced(asked: Asked, rows: Ints, columns: Ints, rng: np.random.Generator) -> str:
+def _misplaced(asked: Asked, rows: Ints, columns: Ints, rng: Generator) -> str:
     """Ones at one k of each block alone, under powers of two: whose scales came out."""
     spec = asked.spec
     words = scale_words(spec, rng)
