@@ -37,7 +37,7 @@ def fit(spec: Spec, tree: Groups | Merging, answered: Answered, inner: Answered,
     """
     started: Plan | None = None
     best: Fitted | None = None
-    for reading in readings(tree):
+    for reading in (tree,) if unordered else readings(tree):
         any_order = unordered and isinstance(reading, Merging)
         if started is None:
             started = _started(spec, reading, inner, any_order)
