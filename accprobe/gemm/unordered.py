@@ -17,7 +17,7 @@ from accprobe.model.product import nested
 MOST_SLICES = 8
 """Slices, every order of which is tried."""
 
-REPEATED = 2
+ASKED_AGAIN = 2
 """Calls of a pair of chains; the columns of each are further samples."""
 
 
@@ -51,6 +51,6 @@ def _are_alike(asked: Asked, rows: Ints, columns: Ints, each: Units, firsts: Int
         a[:, k], b[:, k] = power(spec.a, large_a), power(spec.b, large_b, negative=negative)
     a[rows[: len(beside)], beside] = power(spec.a, each.unit[0])
     b[:, beside] = power(spec.b, each.unit[1])
-    d = np.stack([asked.product(a, b, keep=False) for _ in range(REPEATED)])
+    d = np.stack([asked.product(a, b, keep=False) for _ in range(ASKED_AGAIN)])
     found = counted(d[:, rows[: len(beside), None], columns], spec, each)
     return bool((found == found[:1, :, :1]).all())
