@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm import battery, held, once
+from accprobe.gemm import battery, held, once, transposed
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
 from accprobe.gemm.candidates import integer_step
@@ -28,16 +28,20 @@ from accprobe.gemm.regions import Alike, Region, alike
 from accprobe.gemm.rivals import Rival, contradicted, rivals, telling
 from accprobe.gemm.scaling import with_scales
 from accprobe.gemm.spec import Spec
-from accprobe.model.product import ProductModel, nested
+from accprobe.gemm.unordered import in_slices
+from accprobe.model.product import ProductModel
 
 DOTS = 1536
 """Dot products of a battery."""
 
-MORE = 4
+MORE = 6
 """Batteries that are drawn in search of dot products on which a rival differs."""
 
 MOST_CALLS, SWEEPS = 4000, 6
 """Calls that the order of a region may take: so many, and so often one for each row of columns that K has."""
+
+MOST_SLICES = 8
+"""Slices each of which has terms in a battery."""
 
 MOST_REGIONS = 4
 LEAST_REGION = 8
@@ -126,6 +130,7 @@ def characterise(
     asked = Asked(box)
     spec = box.spec
     tell("contract", 0)
+    transposed.refuse(asked, seed)
     outcome = Outcome(spec, alike(asked, seed), seed=seed)
     for number, region in enumerate(outcome.alike.regions[:MOST_REGIONS]):
         if number and region.rows.size * region.columns.size < LEAST_REGION:
@@ -180,7 +185,7 @@ def _plan(asked: Asked, found: Found, leaves: Ints, doubled: Ints, seed: int, th
 
 
 def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints, thorough: bool) -> Groups | Merging:
-    """The tree; where elements change from call to call, chains that are added in any order."""
+    """The tree; where elements change from call to call, slices that are added in any order."""
     if asked.spec.a.is_integer:
         return tuple((int(k),) for k in np.sort(np.concatenate([leaves, doubled])))
     grown = growth(asked, region.rows, region.columns, leaves, thorough)
@@ -189,15 +194,17 @@ def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints, thorough: b
     except NoTree:
         if not region.changing:
             raise
-        chains = [taken_apart(chain) for chain in grown.chains(leaves)]
-        tree = Merging(tuple(chains), nested("forward", len(chains)))
+        chains = [groups for chain in grown.chains(leaves) for groups in every_chain(taken_apart(chain))]
+        tree = in_slices(asked, region.rows, region.columns, chains)
     return with_doubled(tree, doubled) if len(doubled) else tree
 
 
 def places(tree: Groups | Merging) -> list[Groups]:
-    """k of some sums of some chains, the first of them that of the first chain."""
+    """k of some sums of some chains, the first of them that of the first chain: of the first few, and one of each slice."""
     chains = list(every_chain(tree))
-    some = sorted({0, 1, 2, 3, len(chains) // 2, len(chains) - 1} & set(range(len(chains))))
+    parts = [len(list(every_chain(part))) for part in tree.parts] if isinstance(tree, Merging) else [1]
+    of_slices = [sum(parts[:i]) for i in range(len(parts))] if len(parts) <= MOST_SLICES else []
+    some = sorted({0, 1, 2, 3, len(chains) // 2, len(chains) - 1, *of_slices} & set(range(len(chains))))
     return [_some_sums(chains[i]) for i in some]
 
 
@@ -247,9 +254,10 @@ def _contest(asked: Asked, found: Found, answers: list[Answered], seed: int) -> 
 def _ask_about(
     asked: Asked, found: Found, plan: Plan, rival: Rival, some: Sequence[Groups], answers: list[Answered], seed: int
 ) -> bool:
-    """Whether dot products were found and asked that contradict the rival."""
+    """Whether dot products were found and asked that contradict the rival: in all chains, in one, about the first borders."""
+    borders = [(chain[0], chain[-1]) for chain in some[:3]]
     for attempt in range(MORE):
-        dots = battery.drawn(asked.spec, some, DOTS, seed + attempt)
+        dots = battery.drawn(asked.spec, (some, some[:1], borders)[attempt % 3], DOTS, seed + attempt)
         try:
             differing = telling(plan, rival.plan, dots)
         except AccprobeError:
