@@ -20,14 +20,14 @@ from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
 from accprobe.gemm.fresh import Evaluate, Predicted, Proof, on_cpu, prove
 from accprobe.gemm.growth import Growth, NoTree
-from accprobe.gemm.pairs import Ints, Pairs, Triples
+from accprobe.gemm.layout import layout_of
+from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
 from accprobe.gemm.plans import Plan
 from accprobe.gemm.regions import Alike, Region, alike
 from accprobe.gemm.rivals import Rival, contradicted, rivals, telling
 from accprobe.gemm.scaling import with_scales
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.units import FAR, units
 from accprobe.model.product import ProductModel, nested
 
 DOTS = 1536
@@ -183,8 +183,7 @@ def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints, thorough: b
     """The tree; where elements change from call to call, chains that are added in any order."""
     if asked.spec.a.is_integer:
         return tuple((int(k),) for k in np.sort(np.concatenate([leaves, doubled])))
-    pairs, triples = Pairs(asked, region.rows, region.columns, thorough), Triples(asked, region.rows, region.columns)
-    growth = Growth(pairs.sizes, triples.sizes, units(asked.spec).far == FAR, thorough)
+    growth = Growth(*layout_of(asked.spec).askers(asked, region.rows, region.columns, thorough), thorough)
     try:
         tree = taken_apart(growth.tree(leaves))
     except NoTree:

@@ -10,6 +10,7 @@ import numpy as np
 
 from accprobe.evaluate.product import ScaleWords, outcomes, product
 from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.regions import normal
 from accprobe.gemm.spec import Spec
@@ -88,7 +89,7 @@ def prove(
     tell: Callable[[int], None] = lambda done: None,
 ) -> Proof:
     """Products of fresh operands until so many elements are compared."""
-    proof, rng = Proof(), np.random.default_rng((seed, 0xF5E5))
+    proof, layout, rng = Proof(), layout_of(asked.spec), np.random.default_rng((seed, 0xF5E5))
     several = max(1, TOGETHER // sum(len(part.rows) * len(part.columns) for part in parts))
     for kind in _in_turn():
         calls = []
@@ -101,19 +102,19 @@ def prove(
             if len(rows) * len(part.columns) > left:
                 rows = np.sort(rng.permutation(rows)[: max(1, left // len(part.columns))])
             if several > 1 and asked.spec.scale is None and part.model.is_ordered:
-                _compare_together(proof, kind, part, rows, calls)
+                _compare_together(layout, proof, kind, part, rows, calls)
             else:
                 for call in calls:
-                    _compare(proof, kind, part, rows, call, evaluate)
+                    _compare(layout, proof, kind, part, rows, call, evaluate)
         tell(proof.elements)
         if proof.elements >= elements:
             return proof
     return proof
 
 
-def _compare_together(proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[Words]) -> None:
+def _compare_together(layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[Words]) -> None:
     """Several small calls at once."""
-    a, b = np.stack([call.a[rows] for call in calls]), np.stack([call.b[part.columns] for call in calls])
+    a, b = np.stack([call.a[layout.unlike(rows)] for call in calls]), np.stack([call.b[part.columns] for call in calls])
     got = np.stack([call.d[np.ix_(rows, part.columns)] for call in calls])
     _count(proof, kind, got, product(part.model, a, b), rows, part.columns)
 
@@ -129,27 +130,28 @@ def of_lines(scales: ScaleWords, rows: Ints, columns: Ints) -> ScaleWords:
     return ScaleWords(a if len(a) == 1 else a[rows], b if b.shape[1] == 1 else b[:, columns])
 
 
-def _compare(proof: Proof, kind: str, part: Predicted, rows: Ints, call: Words, evaluate: Evaluate) -> None:
+def _compare(layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, call: Words, evaluate: Evaluate) -> None:
     a, b, d = call.a, call.b, call.d
-    columns = part.columns
+    columns, unlike = part.columns, layout.unlike(rows)
     if not part.model.is_ordered:
         rows = rows[: max(1, UNORDERED // len(columns))]
+        unlike = layout.unlike(rows)
         got = d[np.ix_(rows, columns)]
-        expected = outcomes(part.model, a[rows], b[columns])
+        expected = outcomes(part.model, a[unlike], b[columns])
         expected = np.where((expected == got).any(axis=0), got, expected[0])
     else:
-        whole = len(rows) == len(a) and len(columns) == len(b)
-        got = d if whole else d[np.ix_(rows, columns)]
+        got = d if len(rows) == len(a) and len(columns) == len(b) else d[np.ix_(rows, columns)]
         expected = evaluate(
             part.model,
-            a if whole else a[rows],
-            b if whole else b[columns],
-            call.scales and of_lines(call.scales, rows, columns),
+            a if len(unlike) == len(a) else a[unlike],
+            b if len(columns) == len(b) else b[columns],
+            call.scales and of_lines(call.scales, unlike, columns),
         )
     _count(proof, kind, got, expected, rows, columns)
 
 
 def _count(proof: Proof, kind: str, got: Bits, expected: Bits, rows: Ints, columns: Ints) -> None:
+    expected = np.broadcast_to(expected, got.shape)
     differ = got != expected
     proof.elements += got.size
     proof.kinds[kind] = proof.kinds.get(kind, 0) + got.size
@@ -168,10 +170,10 @@ def drawn(spec: Spec, kind: str, rng: np.random.Generator) -> tuple[Bits, Bits, 
         places = rng.permutation(spec.k)
         first, second = places[:half], places[half : 2 * half]
         if spec.a.is_float:
-            a[:, second] = a[:, first] ^ spec.a.dtype.type(spec.a.sign_bit)
+            a[:, second] = a[:, first]
             near = rng.random((spec.n, half)) < 0.9
-            b[:, second] = np.where(near, b[:, first], b[:, second])
-    return a, b, scale_words(spec, rng)
+            b[:, second] = np.where(near, b[:, first] ^ spec.b.dtype.type(spec.b.sign_bit), b[:, second])
+    return layout_of(spec).a(a), b, scale_words(spec, rng)
 
 
 def _lines(fmt: Format, shape: tuple[int, int], kind: str, rng: np.random.Generator) -> Bits:

@@ -6,8 +6,8 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.units import power
 
 
 def counts(asked: Asked, rows: Ints, columns: Ints) -> Ints:
@@ -15,12 +15,13 @@ def counts(asked: Asked, rows: Ints, columns: Ints) -> Ints:
 
     Element (i, j) has ones at one k: rows share runs of as many k as there are columns, a column one of each run.
     """
-    spec = asked.spec
+    spec, layout = asked.spec, layout_of(asked.spec)
+    rows = layout.unlike(rows)
     found = np.empty(spec.k, np.float64)
-    one_a, one_b = (1, 1) if spec.a.is_integer else (power(spec.a, 0), power(spec.b, 0))
+    one_a, one_b = layout.one()
     width = len(columns)
     for start in range(0, spec.k, width * len(rows)):
-        a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+        a, b = layout.blank()
         stop = min(start + width * len(rows), spec.k)
         ks = np.arange(start, stop)
         y, x = (ks - start) // width, (ks - start) % width

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.isa.formats import Bits, Format
 
@@ -51,7 +52,7 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     changed = np.zeros((spec.m, spec.n), bool)
     values = 1
     for _ in range(DRAWS):
-        row, column = normal(spec.a, (1, spec.k), rng), normal(spec.b, (1, spec.k), rng)
+        row, column = layout_of(spec).a(normal(spec.a, (1, spec.k), rng)), normal(spec.b, (1, spec.k), rng)
         a, b = np.repeat(row, spec.m, axis=0), np.repeat(column, spec.n, axis=0)
         answers = [asked.product(a, b, keep=False) for _ in range(REPEATS)]
         for other in answers[1:]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,15 @@ def units(spec: Spec, narrow: bool = False) -> Units:
     large = LARGEST // 2, LARGEST - LARGEST // 2
     most = 1 << spec.out.mantissa_bits + 1
     return Units(a, b, far, large, NARROW if narrow or spec.a.storage_bits == 8 else min(HALF, most))
+
+
+def units_of_b(spec: Spec, a: int, narrow: bool = False) -> Units:
+    """Where every element of A is 2^a: all that is between a large number and a unit lies in B."""
+    usual = units(spec, narrow)
+    if usual.far == FAR:
+        return replace(usual, a=a, b=-a)
+    b = max(spec.b.min_exponent, spec.out.min_exponent - spec.out.mantissa_bits - a)
+    return replace(usual, a=a, b=b, far=min(FAR, spec.b.max_exponent - b))
 
 
 def _highest(fmt: Format) -> int:
