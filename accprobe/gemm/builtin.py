@@ -43,8 +43,8 @@ class Listed:
     """One callable. formats: of the operands, the first where none is asked for; result: of D, likewise.
 
     needs: a package, and the line that installs it. options: with their defaults. unasked: why it cannot be asked.
-    a_exponent: where A is the callable's own, the exponent of all its elements, for a format and a K. asks: what is asked of it,
-    where that is not all that it computes.
+    a_exponent: where A is the callable's own, the exponent of all its elements, of a format and a K. asks: what is asked of
+    it, where that is not all that it computes.
     """
 
     name: str
@@ -253,7 +253,7 @@ LISTED: dict[str, Listed] = {
         Listed("torch:_int_mm", "torch._int_mm(a, b)", _TORCH, ("s8",), _int_mm, _f32_or_s32),
         Listed(
             "torch:sdpa",
-            "attention, P·V along K keys of M queries, N columns of heads; options backend: flash, efficient, cudnn, math; head_dim",
+            "attention, P·V along K keys: M queries, N / head_dim heads; option backend: flash, efficient, cudnn or math",
             _TORCH,
             ("bf16", "f16", "f32"),
             _sdpa,

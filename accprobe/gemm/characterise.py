@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm import battery, held, once
+from accprobe.gemm import battery, held, once, weights
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
 from accprobe.gemm.candidates import integer_step
@@ -214,7 +214,9 @@ def _fit(asked: Asked, found: Found, tree: Groups | Merging, seed: int) -> Answe
     every = _joined([inner, outer])
     fitted = fit(spec, tree, every, within(every, {k for group in some[0] for k in group}), region.changing)
     found.plan, found.wrong, found.answers = fitted.plan, fitted.wrong, fitted.answers
-    found.reason = f"{fitted.wrong} of {fitted.answers} dot products of a few terms have no explanation" if fitted.wrong else ""
+    if fitted.wrong:
+        left = f"{fitted.wrong} of {fitted.answers} dot products of a few terms have no explanation"
+        found.reason = "; ".join(filter(None, (left, weights.doubt(asked, region.rows, region.columns))))
     return every
 
 
