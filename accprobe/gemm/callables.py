@@ -104,9 +104,10 @@ def open_callable(
     chosen = with_defaults(options or {}, found.options, name)
     handover = open_handover(found.arrays, device)
     a = asking.a or FORMATS[found.formats[0]]
-    fixed = found.a_exponent(a, asking.shape[2]) if found.a_exponent else None
-    spec = Spec(*asking.shape, a, asking.b or a, asking.out or found.result(a), asking.scale, fixed)
+    spec = Spec(*asking.shape, a, asking.b or a, asking.out or found.result(a), asking.scale)
     found.check(spec, handover)
+    if found.a_exponent is not None:
+        spec = replace(spec, a_exponent=found.a_exponent(a, spec.k))
     made = make(spec, chosen, handover)
     told = {option: value for option, value in chosen.items() if value is not None}
     return Opened(Called(spec, made.function, handover, name, found.by_columns), told, made, found.asks)

@@ -51,8 +51,12 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     classes = np.zeros((spec.m, spec.n), np.int64)
     changed = np.zeros((spec.m, spec.n), bool)
     values = 1
-    for _ in range(DRAWS):
-        row, column = layout_of(spec).a(normal(spec.a, (1, spec.k), rng)), normal(spec.b, (1, spec.k), rng)
+    for number in range(DRAWS):
+        row, column = normal(spec.a, (1, spec.k), rng), normal(spec.b, (1, spec.k), rng)
+        if number % 2 and spec.b.is_float:
+            row, column = spread(spec.a, row, rng), spread(spec.b, column, rng)
+            _cancel(row, column, spec.b, rng)
+        row = layout_of(spec).a(row)
         a, b = np.repeat(row, spec.m, axis=0), np.repeat(column, spec.n, axis=0)
         answers = [asked.product(a, b, keep=False) for _ in range(REPEATS)]
         for other in answers[1:]:
@@ -71,6 +75,12 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     return Alike(tuple(_region(classes == number, int(counts[number])) for number in order), 0, 1)
 
 
+def _cancel(row: Bits, column: Bits, fmt: Format, rng: np.random.Generator) -> None:
+    """Half of the products become the others' negatives: what is left is what sums lose, also where D has few bits."""
+    first, second = np.split(rng.permutation(row.shape[1])[: row.shape[1] // 2 * 2], 2)
+    row[:, second], column[:, second] = row[:, first], column[:, first] ^ fmt.dtype.type(fmt.sign_bit)
+
+
 def normal(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> Bits:
     """Numbers of a normal distribution; integers of the whole range."""
     if fmt.is_integer:
@@ -78,6 +88,13 @@ def normal(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> Bit
     if fmt.ml_dtype is None:
         raise ValueError(f"{fmt} has no values")
     return rng.standard_normal(shape, np.float32).astype(fmt.ml_dtype).view(fmt.dtype)
+
+
+def spread(fmt: Format, patterns: Bits, rng: np.random.Generator) -> Bits:
+    """Floating-point numbers times powers of two."""
+    reach = 8 if fmt.exponent_bits == 8 else 3
+    values = fmt.values(patterns) * np.exp2(rng.integers(-reach, reach + 1, patterns.shape))
+    return np.clip(values, -(2.0**8), 2.0**8).astype(fmt.ml_dtype or np.float32).view(fmt.dtype)
 
 
 def _first(changed: NDArray[np.bool_]) -> list[tuple[int, int]]:
