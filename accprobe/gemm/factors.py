@@ -34,9 +34,9 @@ def of_both(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: np
     fraction_a = rng.integers(0, 1 << spec.a.mantissa_bits, exponent.shape) >> 1
     fraction_b = rng.integers(0, 1 << spec.b.mantissa_bits, exponent.shape) >> 1
     any_one = significands == ANY
-    a = encoded(spec.a, of_a, np.where(any_one, fraction_a, _fractions(spec.a, significands)))
+    a = _encoded(spec.a, of_a, np.where(any_one, fraction_a, _fractions(spec.a, significands)))
     half = 1 << max(spec.b.mantissa_bits - 1, 0)
-    b = encoded(spec.b, of_b, np.where(any_one, fraction_b, np.where(significands == 12, half, 0)))
+    b = _encoded(spec.b, of_b, np.where(any_one, fraction_b, np.where(significands == 12, half, 0)))
     a = np.where(signs < 0, a | spec.a.sign_bit, a)
     there = signs != 0
     return np.where(there, a, 0).astype(spec.a.dtype), np.where(there, b, 0).astype(spec.b.dtype)
@@ -47,7 +47,7 @@ def of_b(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: np.ra
     assert spec.a_exponent is not None
     of_b = np.clip(exponent - spec.a_exponent, lowest(spec.b), spec.b.max_exponent)
     drawn = rng.integers(0, 1 << spec.b.mantissa_bits, exponent.shape)
-    b = encoded(spec.b, of_b, np.where(significands == ANY, drawn, _fractions(spec.b, significands)))
+    b = _encoded(spec.b, of_b, np.where(significands == ANY, drawn, _fractions(spec.b, significands)))
     return np.where(signs != 0, np.where(signs < 0, b | spec.b.sign_bit, b), 0).astype(spec.b.dtype)
 
 
@@ -58,7 +58,7 @@ def _fractions(fmt: Format, significands: Ints) -> Ints:
     return np.where(eighths < 0, 0, there)
 
 
-def encoded(fmt: Format, exponent: Ints, fraction: Ints) -> Ints:
+def _encoded(fmt: Format, exponent: Ints, fraction: Ints) -> Ints:
     """Patterns of numbers of those exponents and fraction bits; of a subnormal the leading bit alone."""
     normal = ((exponent + fmt.bias) << fmt.mantissa_bits) | fraction
     last = fmt.min_exponent - fmt.mantissa_bits

@@ -12,7 +12,7 @@ from accprobe.evaluate.product import ScaleWords, outcomes, product
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.regions import normal, spread
+from accprobe.gemm.regions import normal, scattered
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import ProductModel
@@ -183,7 +183,7 @@ def _lines(fmt: Format, shape: tuple[int, int], kind: str, rng: np.random.Genera
     if kind == "one sign":
         return patterns & fmt.dtype.type(fmt.sign_bit - 1)
     if kind == "wide":
-        return spread(fmt, patterns, rng)
+        return scattered(fmt, patterns, rng)
     if kind == "sparse":
         patterns[rng.random(shape) < 0.9] = 0
     return patterns

@@ -54,7 +54,7 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     for number in range(DRAWS):
         row, column = normal(spec.a, (1, spec.k), rng), normal(spec.b, (1, spec.k), rng)
         if number % 2 and spec.b.is_float:
-            row, column = spread(spec.a, row, rng), spread(spec.b, column, rng)
+            row, column = scattered(spec.a, row, rng), scattered(spec.b, column, rng)
             _cancel(row, column, spec.b, rng)
         row = layout_of(spec).a(row)
         a, b = np.repeat(row, spec.m, axis=0), np.repeat(column, spec.n, axis=0)
@@ -90,7 +90,7 @@ def normal(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> Bit
     return rng.standard_normal(shape, np.float32).astype(fmt.ml_dtype).view(fmt.dtype)
 
 
-def spread(fmt: Format, patterns: Bits, rng: np.random.Generator) -> Bits:
+def scattered(fmt: Format, patterns: Bits, rng: np.random.Generator) -> Bits:
     """Floating-point numbers times powers of two."""
     reach = 8 if fmt.exponent_bits == 8 else 3
     values = fmt.values(patterns) * np.exp2(rng.integers(-reach, reach + 1, patterns.shape))
