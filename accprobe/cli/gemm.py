@@ -221,7 +221,7 @@ class _Run:
         seen = kernels_of(called, opened.made, arguments(opened, question.options) if self.ncu else None)
         self.unseen |= dict.fromkeys(seen.why_not)
         versions = library_versions(called.handover)
-        found = row(outcome, question.callable, opened.options, seen.kernels, versions, seconds)
+        found = row(outcome, question.callable, opened.options, seen.kernels, versions, seconds, opened.asks)
         return found.model_copy(update={"remarks": contradictions(found)})
 
     def swept(self, question: _Question, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.product import outcomes, product
 from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.factors import ANY
+from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.units import LARGEST
-from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ProductModel
 from accprobe.model.restricted import restricted
 
@@ -29,14 +31,8 @@ REACH = 60
 
 MOST_CALLS = 512
 
-ANY = 0
-"""In the place of a significand: both factors have one drawn at random."""
-
 WIDTHS = (*range(7, 16), *range(22, 29))
 """Bits below X where formats and accumulators end."""
-
-SUBNORMAL = 0.1
-"""Share of the dot products X + y - X of which X is a product of a subnormal."""
 
 DEEPEST = 45
 """Bits that the smallest term lies below the largest, at most."""
@@ -73,16 +69,16 @@ class Answered:
 
 
 def ask(asked: Asked, dots: Sparse, rows: Ints, columns: Ints) -> Answered:
-    """Asks them, each in a row and a column of its own, spread over those of D."""
-    spec, side = asked.spec, min(len(rows), len(columns))
+    """Asks them, each with operands of its own, spread over the rows and columns of D."""
+    spec, layout = asked.spec, layout_of(asked.spec)
+    side = len(layout.apart(rows, columns)[0])
     count = min(len(dots), side * MOST_CALLS)
     d = np.empty(count, spec.out.dtype)
     for start in range(0, count, side):
         part = dots[start : min(start + side, count)]
         n = len(part)
-        y, x = (np.roll(lines, -start)[:n] for lines in (rows, columns))
-        a = np.zeros((spec.m, spec.k), spec.a.dtype)
-        b = np.zeros((spec.n, spec.k), spec.b.dtype)
+        y, x = (lines[:n] for lines in layout.apart(np.roll(rows, -start), np.roll(columns, -start)))
+        a, b = layout.blank()
         for t in range(part.ks.shape[1]):
             there = part.a[:, t] != 0
             a[y[there], part.ks[there, t]] = part.a[there, t]
@@ -122,17 +118,12 @@ def _few(model: ProductModel, dots: Sparse) -> tuple[ProductModel, Bits, Bits]:
 
 
 def exponents(spec: Spec) -> tuple[int, int]:
-    """The lowest and the highest exponent of a product that is asked: both factors have it, and D has it."""
-    lowest = sum(_low(fmt) for fmt in (spec.a, spec.b))
-    highest = sum(fmt.max_exponent for fmt in (spec.a, spec.b))
+    """The lowest and the highest exponent of a product that is asked: its factors have it, and D has it."""
+    lowest, highest = layout_of(spec).exponents()
     f32 = FORMATS["f32"]
     low = max(lowest, spec.out.min_exponent - spec.out.mantissa_bits, f32.min_exponent + 24, -REACH)
     half = "f16" in (spec.a.name, spec.b.name)  # partial sums may be kept in f16
     return low, min(highest, LARGEST if half else REACH, spec.out.max_exponent - 4)
-
-
-def _low(fmt: Format) -> int:
-    return fmt.min_exponent - (fmt.mantissa_bits if fmt.storage_bits == 8 else 0)
 
 
 def drawn(spec: Spec, chains: Sequence[Sequence[Sequence[int]]], n: int, seed: int) -> Sparse:
@@ -140,7 +131,7 @@ def drawn(spec: Spec, chains: Sequence[Sequence[Sequence[int]]], n: int, seed: i
     rng = np.random.default_rng(seed)
     ks = _ks(chains, n, rng)
     signs, exponents_of, significands = _terms(spec, n, rng)
-    a, b = _patterns(spec, signs, exponents_of, significands, rng)
+    a, b = layout_of(spec).patterns(signs, exponents_of, significands, rng)
     return Sparse(ks, a, b)
 
 
@@ -195,43 +186,3 @@ def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, In
     signs[any_size] = rng.choice([-1, 1], shape)[any_size]
     significands[any_size] = np.where(kind[:, None] == 4, rng.integers(8, 16, shape), ANY)[any_size]
     return signs, np.maximum(top[:, None] - below, low), significands
-
-
-def _patterns(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: np.random.Generator) -> tuple[Bits, Bits]:
-    """Patterns of A and B whose products these are, or where the formats have none, powers of two."""
-    low_a, low_b = _low(spec.a), _low(spec.b)
-    below = spec.a.min_exponent - rng.integers(1, spec.a.mantissa_bits + 1, (len(exponent), 1))
-    smaller = (rng.random((len(exponent), 1)) < SUBNORMAL) & (significands[:, [0]] == 8) & (signs[:, [4]] == 0)
-    lifted = np.where(smaller, below + np.minimum(exponent[:, [0]] - below, spec.b.max_exponent) - exponent[:, [0]], 0)
-    exponent = np.maximum(exponent + lifted, low_a + low_b)
-    of_b = np.clip(exponent // 2, low_b, spec.b.max_exponent)
-    of_a = np.clip(exponent - of_b, low_a, spec.a.max_exponent)
-    of_a = np.where(smaller & (np.arange(TERMS) % (TERMS - 1) == 0), below, of_a)
-    of_b = np.clip(exponent - of_a, low_b, spec.b.max_exponent)
-    fraction_a = rng.integers(0, 1 << spec.a.mantissa_bits, exponent.shape) >> 1
-    fraction_b = rng.integers(0, 1 << spec.b.mantissa_bits, exponent.shape) >> 1
-    shift = spec.a.mantissa_bits - 3
-    eighths = significands - 8
-    told = np.where(eighths < 0, 0, eighths << shift if shift >= 0 else np.where(eighths % (1 << -shift), 0, eighths >> -shift))
-    any_one = significands == ANY
-    a = _encoded(spec.a, of_a, np.where(any_one, fraction_a, told))
-    half = 1 << max(spec.b.mantissa_bits - 1, 0)
-    b = _encoded(spec.b, of_b, np.where(any_one, fraction_b, np.where(significands == 12, half, 0)))
-    a, b = (np.where(any_one, x | _low_bits(fmt, x.shape, rng), x) for fmt, x in ((spec.a, a), (spec.b, b)))
-    a = np.where(signs < 0, a | spec.a.sign_bit, a)
-    there = signs != 0
-    return np.where(there, a, 0).astype(spec.a.dtype), np.where(there, b, 0).astype(spec.b.dtype)
-
-
-def _low_bits(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
-    """Of words that are wider than their format."""
-    return rng.integers(0, 1 << fmt.ignored_low_bits, shape) if fmt.ignored_low_bits else np.zeros(shape, np.int64)
-
-
-def _encoded(fmt: Format, exponent: Ints, fraction: Ints) -> Ints:
-    """Patterns of numbers of those exponents and fraction bits; of a subnormal the leading bit alone."""
-    normal = ((exponent + fmt.bias) << fmt.mantissa_bits) | fraction
-    lowest = fmt.min_exponent - fmt.mantissa_bits
-    subnormal = np.int64(1) << np.maximum(exponent - lowest, 0)
-    largest = fmt.largest >> fmt.ignored_low_bits
-    return np.where(exponent >= fmt.min_exponent, np.minimum(normal, largest), subnormal) << fmt.ignored_low_bits

@@ -14,6 +14,7 @@ import numpy as np
 
 from accprobe.build import driver, install
 from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.gemm.attention import ASKS, attention, weight
 from accprobe.gemm.called import Multiply
 from accprobe.gemm.handover import Handover, OfTorch
 from accprobe.gemm.options import FLAGS, OptionValue, under_flags
@@ -42,6 +43,8 @@ class Listed:
     """One callable. formats: of the operands, the first where none is asked for; result: of D, likewise.
 
     needs: a package, and the line that installs it. options: with their defaults. unasked: why it cannot be asked.
+    a_exponent: where A is the callable's own, the exponent of all its elements, of a format and a K. asks: what is asked of
+    it, where that is not all that it computes.
     """
 
     name: str
@@ -56,6 +59,8 @@ class Listed:
     gpu_only: bool = False
     by_columns: bool = False
     unasked: str = ""
+    a_exponent: Callable[[Format, int], int] | None = None
+    asks: str = ""
 
     def why_not(self) -> str:
         """Why it cannot be asked here, "" where it can."""
@@ -155,6 +160,11 @@ def _int_mm(spec: Spec, options: Options, handover: Handover) -> Ready:
     return Ready(under_flags(torch._int_mm, {}))
 
 
+def _sdpa(spec: Spec, options: Options, handover: Handover) -> Ready:
+    function = attention(spec, options["backend"], _whole(options["head_dim"]), handover.device)
+    return Ready(under_flags(function, _flags(spec, options)))
+
+
 def _numpy_matmul(spec: Spec, options: Options, handover: Handover) -> Ready:
     return Ready(np.matmul)
 
@@ -241,6 +251,16 @@ LISTED: dict[str, Listed] = {
             by_columns=True,
         ),
         Listed("torch:_int_mm", "torch._int_mm(a, b)", _TORCH, ("s8",), _int_mm, _f32_or_s32),
+        Listed(
+            "torch:sdpa",
+            "attention, P·V along K keys: M queries, N / head_dim heads; option backend: flash, efficient, cudnn or math",
+            _TORCH,
+            ("bf16", "f16", "f32"),
+            _sdpa,
+            options={"backend": None, "head_dim": 64, **_NO_FLAGS},
+            a_exponent=weight,
+            asks=ASKS,
+        ),
         Listed(
             "numpy:matmul", "numpy.matmul(a, b)", ("numpy", "pip install numpy"), ("f32", "f64"), _numpy_matmul, arrays="numpy"
         ),

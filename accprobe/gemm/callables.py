@@ -58,11 +58,12 @@ class Asking:
 
 @dataclass(frozen=True)
 class Opened:
-    """A callable that is ready, and the options that it is called with."""
+    """A callable that is ready, and the options that it is called with. asks: see `Listed`."""
 
     called: Called
     options: Mapping[str, OptionValue]
     made: Ready
+    asks: str = ""
 
 
 def find_callable(name: str) -> Listed | Own:
@@ -105,9 +106,11 @@ def open_callable(
     a = asking.a or FORMATS[found.formats[0]]
     spec = Spec(*asking.shape, a, asking.b or a, asking.out or found.result(a), asking.scale)
     found.check(spec, handover)
+    if found.a_exponent is not None:
+        spec = replace(spec, a_exponent=found.a_exponent(a, spec.k))
     made = make(spec, chosen, handover)
     told = {option: value for option, value in chosen.items() if value is not None}
-    return Opened(Called(spec, made.function, handover, name, found.by_columns), told, made)
+    return Opened(Called(spec, made.function, handover, name, found.by_columns), told, made, found.asks)
 
 
 def _opened_own(own: Own, asking: Asking, options: dict[str, OptionValue], handover: Handover) -> Opened:

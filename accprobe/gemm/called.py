@@ -14,6 +14,7 @@ import numpy as np
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.handover import Handover, Received
+from accprobe.gemm.layout import layout_of
 from accprobe.gemm.spec import BLOCK, Spec
 from accprobe.isa.formats import Bits, Format
 
@@ -107,9 +108,9 @@ class Called:
 
 
 def of_ones(spec: Spec) -> tuple[Bits, Bits]:
-    """A [M, K] and B [N, K]."""
+    """A [M, K], where it is asked, and B [N, K]."""
     first, second = (1 if fmt.is_integer else fmt.encode(False, 1, 0) for fmt in (spec.a, spec.b))
-    return np.full((spec.m, spec.k), first, spec.a.dtype), np.full((spec.n, spec.k), second, spec.b.dtype)
+    return layout_of(spec).a(np.full((spec.m, spec.k), first, spec.a.dtype)), np.full((spec.n, spec.k), second, spec.b.dtype)
 
 
 def ones(spec: Spec) -> ScaleWords:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm import battery, held, once, transposed
+from accprobe.gemm import battery, held, once, transposed, weights
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
 from accprobe.gemm.candidates import integer_step
@@ -223,7 +223,9 @@ def _fit(asked: Asked, found: Found, tree: Groups | Merging, seed: int) -> list[
     of_first = within(every, {k for group in some[0] for k in group})
     fitted = fit(spec, tree, every, of_first, region.changing, taken.rounding if taken else "RZ")
     found.plan, found.wrong, found.answers = fitted.plan, fitted.wrong, fitted.answers
-    found.reason = f"{fitted.wrong} of {fitted.answers} dot products of a few terms have no explanation" if fitted.wrong else ""
+    if fitted.wrong:
+        left = f"{fitted.wrong} of {fitted.answers} dot products of a few terms have no explanation"
+        found.reason = "; ".join(filter(None, (left, weights.doubt(asked, region.rows, region.columns))))
     return [every] if taken is None else [every, taken.answered]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from accprobe.evaluate.product import ScaleWords, outcomes, product
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.distributions import KINDS, lines
+from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
@@ -90,7 +91,7 @@ def prove(
     tell: Callable[[int], None] = lambda done: None,
 ) -> Proof:
     """Products of fresh operands until so many elements are compared."""
-    proof, rng = Proof(), np.random.default_rng((seed, 0xF5E5))
+    proof, layout, rng = Proof(), layout_of(asked.spec), np.random.default_rng((seed, 0xF5E5))
     several = max(1, TOGETHER // sum(len(part.rows) * len(part.columns) for part in parts))
     for kind in _in_turn():
         calls = []
@@ -103,19 +104,21 @@ def prove(
             if len(rows) * len(part.columns) > left:
                 rows = np.sort(rng.permutation(rows)[: max(1, left // len(part.columns))])
             if several > 1 and asked.spec.scale is None and part.model.is_ordered:
-                _compare_together(proof, kind, part, rows, calls)
+                _compare_together(layout, proof, kind, part, rows, calls)
             else:
                 for call in calls:
-                    _compare(proof, kind, part, rows, call, evaluate)
+                    _compare(layout, proof, kind, part, rows, call, evaluate)
         tell(proof.elements)
         if proof.elements >= elements:
             return proof
     return proof
 
 
-def _compare_together(proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[_FreshCall]) -> None:
+def _compare_together(
+    layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[_FreshCall]
+) -> None:
     """Several small calls at once."""
-    a, b = np.stack([call.a[rows] for call in calls]), np.stack([call.b[part.columns] for call in calls])
+    a, b = np.stack([call.a[layout.unlike(rows)] for call in calls]), np.stack([call.b[part.columns] for call in calls])
     got = np.stack([call.d[np.ix_(rows, part.columns)] for call in calls])
     _count(proof, kind, got, product(part.model, a, b), rows, part.columns)
 
@@ -131,27 +134,30 @@ def of_lines(scales: ScaleWords, rows: Ints, columns: Ints) -> ScaleWords:
     return ScaleWords(a if len(a) == 1 else a[rows], b if b.shape[1] == 1 else b[:, columns])
 
 
-def _compare(proof: Proof, kind: str, part: Predicted, rows: Ints, call: _FreshCall, evaluate: Evaluate) -> None:
+def _compare(
+    layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, call: _FreshCall, evaluate: Evaluate
+) -> None:
     a, b, d = call.a, call.b, call.d
-    columns = part.columns
+    columns, unlike = part.columns, layout.unlike(rows)
     if not part.model.is_ordered:
         rows = rows[: max(1, UNORDERED // len(columns))]
+        unlike = layout.unlike(rows)
         got = d[np.ix_(rows, columns)]
-        expected = outcomes(part.model, a[rows], b[columns])
+        expected = outcomes(part.model, a[unlike], b[columns])
         expected = np.where((expected == got).any(axis=0), got, expected[0])
     else:
-        whole = len(rows) == len(a) and len(columns) == len(b)
-        got = d if whole else d[np.ix_(rows, columns)]
+        got = d if len(rows) == len(a) and len(columns) == len(b) else d[np.ix_(rows, columns)]
         expected = evaluate(
             part.model,
-            a if whole else a[rows],
-            b if whole else b[columns],
-            call.scales and of_lines(call.scales, rows, columns),
+            a if len(unlike) == len(a) else a[unlike],
+            b if len(columns) == len(b) else b[columns],
+            call.scales and of_lines(call.scales, unlike, columns),
         )
     _count(proof, kind, got, expected, rows, columns)
 
 
 def _count(proof: Proof, kind: str, got: Bits, expected: Bits, rows: Ints, columns: Ints) -> None:
+    expected = np.broadcast_to(expected, got.shape)
     differ = got != expected
     proof.elements += got.size
     proof.kinds[kind] = proof.kinds.get(kind, 0) + got.size
@@ -170,15 +176,16 @@ def drawn(
     a, b = (lines(fmt, shape, kind, rng) for fmt, shape in zip((spec.a, spec.b), shapes, strict=True))
     if kind == "cancelling" and spec.a.is_float:
         a, b = _cancelling(spec, a, b, rng)
-    return _among_zeros(a, rows, spec.m), _among_zeros(b, columns, spec.n), scale_words(spec, rng)
+    a = layout_of(spec).a(_among_zeros(a, rows, spec.m))
+    return a, _among_zeros(b, columns, spec.n), scale_words(spec, rng)
 
 
 def _cancelling(spec: Spec, a: Bits, b: Bits, rng: np.random.Generator) -> tuple[Bits, Bits]:
     """Half of the products are others with the other sign, of most elements; which, is drawn too."""
     half = spec.k // 2
-    a[:, half : 2 * half] = a[:, :half] ^ spec.a.dtype.type(spec.a.sign_bit)
+    a[:, half : 2 * half] = a[:, :half]
     near = rng.integers(0, 256, (len(b), half), np.uint8) < NEAR
-    b[:, half : 2 * half] = np.where(near, b[:, :half], b[:, half : 2 * half])
+    b[:, half : 2 * half] = np.where(near, b[:, :half] ^ spec.b.dtype.type(spec.b.sign_bit), b[:, half : 2 * half])
     places = rng.permutation(spec.k)
     return a.take(places, axis=1), b.take(places, axis=1)
 

@@ -9,8 +9,11 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.columns import ColumnPairs
+from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints, Pairs, is_whole
 from accprobe.gemm.reach import measured_units
+from accprobe.gemm.units import of_b
 
 SAMPLED = 3
 """Parts of one shape of which the inside is asked; of the others it is taken to be the same, until the verification."""
@@ -51,7 +54,7 @@ class Grown:
 class Growth:
     """Asks what it needs to know of the tree. thorough: whether nothing is taken to be like what was asked before."""
 
-    def __init__(self, pairs: Pairs, thorough: bool = False) -> None:
+    def __init__(self, pairs: Pairs | ColumnPairs, thorough: bool = False) -> None:
         self._pairs = pairs
         self._sampled = 1 << 30 if thorough else SAMPLED
         self._known: dict[tuple[int, ...], list[tuple[int | Grown, ...]]] = {}
@@ -142,7 +145,11 @@ class Growth:
 
 def growth(asked: Asked, rows: Ints, columns: Ints, leaves: Ints, thorough: bool = False) -> Growth:
     """Of some products, asked in some rows and columns of D."""
-    return Growth(Pairs(asked, rows, columns, measured_units(asked, rows, columns, leaves)), thorough)
+    spec = asked.spec
+    if spec.a_exponent is None:
+        return Growth(Pairs(asked, rows, columns, measured_units(asked, rows, columns, leaves)), thorough)
+    a, _ = layout_of(spec).blank()
+    return Growth(ColumnPairs(asked, int(rows[0]), columns, a, of_b(spec, spec.a_exponent)), thorough)
 
 
 WIDEST = 64

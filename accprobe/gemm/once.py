@@ -7,15 +7,13 @@ from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.units import power
 
 
 def counts(asked: Asked, rows: Ints, columns: Ints) -> Ints:
     """How often each k is counted, [K]. Raises AccprobeError where the result is no number of products."""
-    spec = asked.spec
-    one_a, one_b = (1, 1) if spec.a.is_integer else (power(spec.a, 0), power(spec.b, 0))
-    found = alone(asked, rows, columns, np.arange(spec.k), one_a, one_b)
+    found = alone(asked, rows, columns, np.arange(asked.spec.k), *layout_of(asked.spec).one())
     whole = np.round(found)
     if not np.array_equal(found, whole) or (found < 0).any():
         wrong = int(np.flatnonzero(~(found == whole) | (found < 0))[0])
@@ -38,11 +36,12 @@ def alone(asked: Asked, rows: Ints, columns: Ints, ks: Ints, word_a: int, word_b
 
     Element (i, j) has them at one k: rows share runs of as many k as there are columns, a column one of each run.
     """
-    spec = asked.spec
+    spec, layout = asked.spec, layout_of(asked.spec)
+    rows = layout.unlike(rows)
     found = np.empty(len(ks), np.float64)
     width = len(columns)
     for start in range(0, len(ks), width * len(rows)):
-        a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+        a, b = layout.blank()
         some = ks[start : start + width * len(rows)]
         y, x = np.divmod(np.arange(len(some)), width)
         a[rows[y], some] = word_a

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.distributions import lines
+from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.spec import Spec
-from accprobe.gemm.units import LARGEST, LEAST, factors, lowest, power
+from accprobe.gemm.units import LARGEST, LEAST
 from accprobe.isa.formats import Bits
 
 _DRAWS = 6
@@ -56,11 +56,13 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     classes = np.zeros((spec.m, spec.n), np.int64)
     changed = np.zeros((spec.m, spec.n), bool)
     values = 1
+    layout = layout_of(spec)
     for draw in range(_DRAWS):
         if draw % 2 and spec.a.is_float:
-            row, column = _spread(spec, rng)
+            row, column = _spread(layout, rng)
         else:
             row, column = (lines(fmt, (1, spec.k), "normal", rng) for fmt in (spec.a, spec.b))
+            row = layout.a(row)
         a, b = np.repeat(row, spec.m, axis=0), np.repeat(column, spec.n, axis=0)
         answers = [asked.product(a, b, keep=False) for _ in range(REPEATS)]
         for other in answers[1:]:
@@ -79,20 +81,18 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     return Alike(tuple(_region(classes == number, int(counts[number])) for number in order), 0, 1)
 
 
-def _spread(spec: Spec, rng: np.random.Generator) -> tuple[Bits, Bits]:
+def _spread(layout: Layout, rng: np.random.Generator) -> tuple[Bits, Bits]:
     """A row and a column of small products and a few large ones that cancel: what is left of the small tells the order."""
-    low = max(lowest(spec.a) + lowest(spec.b), LEAST)
-    high = min(spec.a.max_exponent + spec.b.max_exponent, LARGEST - _CANCELLING.bit_length())
+    spec, (low, high) = layout.spec, layout.exponents()
+    low, high = max(low, LEAST), min(high, LARGEST - _CANCELLING.bit_length())
     exponents = rng.integers(low, low + _SMALL, spec.k)
     first, second = rng.permutation(spec.k)[: min(_CANCELLING, spec.k // 2) * 2].reshape(2, -1)
     exponents[first] = exponents[second] = rng.integers(high - _SMALL, high + 1, len(first))
-    words = np.array(
-        [[power(fmt, e) for fmt, e in zip((spec.a, spec.b), factors(int(t), spec.a, spec.b), strict=True)] for t in exponents]
-    )
+    words = np.array([layout.power(exponent) for exponent in range(low, high + 1)])[exponents - low]
     row, column = words[None, :, 0].astype(spec.a.dtype), words[None, :, 1].astype(spec.b.dtype)
     negative = rng.random(spec.k) < 0.5
     negative[second] = ~negative[first]
-    row[0, negative] |= spec.a.dtype.type(spec.a.sign_bit)
+    column[0, negative] |= spec.b.dtype.type(spec.b.sign_bit)
     return row, column
 
 

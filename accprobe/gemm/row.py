@@ -17,12 +17,14 @@ def row(
     kernels: tuple[KernelRecord, ...] = (),
     libraries: Mapping[str, str] | None = None,
     seconds: float | None = None,
+    asks: str = "",
 ) -> ProductRow:
-    """The record of one characterisation. callable_, options: as the command line names them."""
+    """The record of one characterisation. callable_, options: as the command line names them; asks: see `ProductRow`."""
     spec, (state, reason) = outcome.spec, status(outcome)
     return ProductRow(
         callable=callable_,
         options=dict(options or {}),
+        asks=asks,
         m=spec.m,
         n=spec.n,
         k=spec.k,

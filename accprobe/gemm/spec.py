@@ -22,7 +22,10 @@ SHAPE = re.compile(r"(\d{1,9})[x×](\d{1,9})[x×](\d{1,9})")
 
 @dataclass(frozen=True)
 class Spec:
-    """D [m, n] = A [m, k] · B [k, n]: its formats, and what has a scale of its own (None: nothing)."""
+    """D [m, n] = A [m, k] · B [k, n]: its formats, and what has a scale of its own (None: nothing).
+
+    a_exponent: where A is the callable's own, and nobody can ask another: every element of it is 2^a_exponent (None: any A).
+    """
 
     m: int
     n: int
@@ -31,6 +34,7 @@ class Spec:
     b: Format
     out: Format
     scale: ScaleOf | None = None
+    a_exponent: int | None = None
 
     def __post_init__(self) -> None:
         for name, size in (("M", self.m), ("N", self.n), ("K", self.k)):

@@ -64,6 +64,14 @@ def candidates(spec: Spec) -> Iterator[Units]:
                 yield Units(factors(least, a, b), factors(largest, a, b), most)
 
 
+def of_b(spec: Spec, a: int) -> Units:
+    """Where every element of A is 2^a: all that is between a large number and a unit lies in B."""
+    low = max(spec.b.min_exponent, spec.out.min_exponent - spec.out.mantissa_bits - a, -REACH - a)
+    high = min(spec.b.max_exponent, REACH - a)
+    most = min(MOST, 1 << spec.out.mantissa_bits + 1, 1 << max(0, high - low - _KEPT))
+    return Units((a, low), (a, high), most)
+
+
 def fewer(most: int) -> Iterator[int]:
     """Units that may be counted at once: so many, then those that partial sums in f16 and in bf16 hold."""
     yield most

@@ -10,7 +10,7 @@ from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.growth import NoTree
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging
-from accprobe.gemm.reach import measured
+from accprobe.gemm.reach import measured_units
 from accprobe.gemm.units import Units, counted, power
 from accprobe.model.product import nested
 
@@ -23,7 +23,9 @@ ASKED_AGAIN = 2
 
 def in_slices(asked: Asked, rows: Ints, columns: Ints, chains: Sequence[Groups]) -> Merging:
     """The chains as chunks of slices, each of which goes up K. Raises NoTree where there are too many slices."""
-    each = measured(asked, rows, columns, np.array(sorted(k for chain in chains for group in chain for k in group), np.int64))
+    each = measured_units(
+        asked, rows, columns, np.array(sorted(k for chain in chains for group in chain for k in group), np.int64)
+    )
     firsts = np.array([chain[0][0] for chain in chains], np.int64)
     slices: list[list[int]] = []
     for number in range(len(chains)):

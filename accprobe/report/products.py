@@ -99,14 +99,16 @@ class RegionRecord(BaseModel):
 class ProductRow(BaseModel):
     """One callable for one shape.
 
-    callable: as the command line names it; options: what it was called with; regions: the largest first. calls: how often it
-    was called. libraries: versions of those that computed. remarks: what a reader must not miss.
+    callable: as the command line names it; options: what it was called with; asks: what is asked of it, where that is not all
+    that it computes; regions: the largest first. calls: how often it was called. libraries: versions of those that computed.
+    remarks: what a reader must not miss.
     """
 
     model_config = STRICT
 
     callable: str
     options: dict[str, Option] = {}
+    asks: str = ""
     m: Count
     n: Count
     k: Count

@@ -235,9 +235,34 @@ def test_what_is_no_product_is_told_by_what_it_makes_of_ones(file: str) -> None:
 
 def test_names_are_listed_with_what_they_lack() -> None:
     lines = dict(line.split("\t") for line in gemm("--list").stdout.splitlines())
-    assert {"torch:mm", "torch:_scaled_mm", "numpy:matmul", "triton:dot", "cublaslt:ALGO", "deep_gemm:FUNCTION"} < set(lines)
+    assert {
+        "torch:mm",
+        "torch:_scaled_mm",
+        "torch:sdpa",
+        "numpy:matmul",
+        "triton:dot",
+        "cublaslt:ALGO",
+        "deep_gemm:FUNCTION",
+    } < set(lines)
     assert lines["numpy:matmul"] == "numpy.matmul(a, b)"
+    assert lines["torch:sdpa"].startswith("attention, P·V along K keys")
     assert "never ran it on hardware" in lines["deep_gemm:FUNCTION"]
+
+
+def test_attention_is_asked_by_back_end() -> None:
+    pytest.importorskip("torch")
+    small = ("torch:sdpa", "--device", "cpu", "--shape", "8x32x64", "--dtype", "f32", "--option", "head_dim=16")
+    result = gemm(*small, "--elements", "1024", "--option", "backend=math,flash")
+    assert result.exit_code in (0, 1)
+    assert [line.split("  ")[0] for line in result.stdout.splitlines() if line.startswith("torch:sdpa")] == [
+        f"torch:sdpa 8x32x64 f32 -> f32, backend={name}, head_dim=16" for name in ("math", "flash")
+    ]
+    assert result.stdout.count("asked       attention: P·V along the keys; Q = 0 makes every weight 1/keys") == 2
+    assert result.stdout.count("every k     counted once: 64 of 64") == 2
+    gone = gemm(*small, "--option", "backend=cudnn")
+    assert (gone.exit_code, gone.stdout) == (2, "")
+    assert gone.stderr.startswith("accprobe: torch has no cudnn attention of f32 8x32x64 on cpu: give --option backend=")
+    assert gone.stderr.count("\n") == 1
 
 
 def test_help_imports_nothing_heavy() -> None:

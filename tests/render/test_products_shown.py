@@ -34,6 +34,7 @@ def said(data: Row) -> dict[str, str]:
         (product_data(), "runs", "nvjet_qqtst QGMMA.64x128x32.F32.E4M3.E4M3 (torch 2.11)"),
         (product_data(kernels=[]), "runs", "kernels not recorded (torch 2.11)"),
         (product_data(kernels=[{"name": "k", "launches": 3}], libraries={}), "runs", "k, 3 launches"),
+        (product_data(asks="P·V along the keys"), "asked", "P·V along the keys"),
         (product_data(), "every k", "counted once: 1024 of 1024"),
         (dropped(), "every k", f"NOT counted once: {TAIL}"),
         (product_data(), "inside", "sums of 32 products, 13 fraction bits, cut"),
@@ -166,7 +167,9 @@ def test_what_is_wrong_comes_first() -> None:
 
 
 def test_nothing_of_a_report_is_markup() -> None:
-    evil = product_data(name=EVIL, options={EVIL: EVIL}, remarks=[EVIL], kernels=[{"name": EVIL}], libraries={EVIL: EVIL})
+    evil = product_data(
+        name=EVIL, options={EVIL: EVIL}, asks=EVIL, remarks=[EVIL], kernels=[{"name": EVIL}], libraries={EVIL: EVIL}
+    )
     evil["regions"][0]["where"] = EVIL
     page = report_page(product_report(evil, two_regions(name=EVIL)))
     assert "<script>alert" not in page

@@ -93,6 +93,8 @@ def _bits(row: ProductRow) -> Phrase:
 
 def lines(row: ProductRow) -> Iterator[ProductLine]:
     """What is so of the whole product, and the plan of its outputs where all have the same."""
+    if row.asks:
+        yield ProductLine("asked", Phrase(row.asks))
     if runs := "; ".join(map(_kernel, row.kernels)):
         yield ProductLine("runs", Phrase(runs + _libraries(row)))
     elif row.libraries:

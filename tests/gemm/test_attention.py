@@ -1,0 +1,195 @@
+"""Attention as a product of which only V is asked: planted kernels are found as planted, torch's on a CPU predicted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from planted_attention import PlantedAttention
+from planted_products import Planted
+
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.product import product
+from accprobe.gemm.attention import ASKS, BACKENDS
+from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.callables import Asking, Opened, open_callable
+from accprobe.gemm.characterise import Found, Outcome, characterise
+from accprobe.gemm.findings import findings, status
+from accprobe.gemm.versus import same_rows
+from accprobe.gemm.weights import doubt
+from accprobe.isa.formats import FORMATS
+
+ELEMENTS = 1 << 12
+FLASH = Planted(m=8, n=256, k=1024, products_per_sum=16, out="f32")
+"""As FlashAttention-2 on Hopper: mma of 16 products, one chain along the keys."""
+
+PLANS = {
+    "16 products a sum": FLASH,
+    "8 products a sum": replace(FLASH, products_per_sum=8, alignment_bits=24),
+    "multiply-adds": replace(FLASH, k=256, products_per_sum=1, alignment_bits=None, sum_rounding="RNE"),
+    "4 splits of 256 keys": replace(FLASH, slices=(256,) * 4),
+    "2 splits of 512 keys, partial sums in bf16": replace(FLASH, slices=(512,) * 2, partial_format="bf16"),
+    "block after block of 128 keys": replace(FLASH, promote_every=128),
+}
+
+
+LONG = ("block after block of 128 keys",)
+
+CANNOT_SHOW = {"2 splits of 512 keys, partial sums in bf16": {"product_exponent", "promotion_rounding", "partial_format"}}
+"""Rivals with the same results: of weights that are powers of two; of one sum of two numbers in bf16, rounded to bf16."""
+
+
+def asked(box: PlantedAttention) -> Outcome:
+    return characterise(box, elements=ELEMENTS)
+
+
+def hold_as_planted(plan: Planted, outcome: Outcome, found: Found | None = None) -> None:
+    found = found or outcome.main
+    told = {name: finding.value for name, finding in findings(outcome, found).items()}
+    assert found.model is not None
+    assert told["products_per_sum"] == plan.products_per_sum
+    assert told["alignment_bits"] == plan.alignment_bits
+    assert told["result_bits"] == plan.result_bits
+    assert told["sum_rounding"] == plan.sum_rounding
+    assert told["result_rounding"] == "RNE"
+    assert told.get("partial_format", "f32") == plan.partial_format
+    sizes = plan.slices or (plan.promote_every or plan.k,) * (plan.k // (plan.promote_every or plan.k))
+    chains = [[int(k) for k in chain.ks() if k >= 0] for chain in found.model.chains()]
+    assert chains == [list(ks) for ks in np.split(np.arange(plan.k), np.cumsum(sizes)[:-1])]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in PLANS])
+@pytest.mark.parametrize("operands", ["bf16", "f16"])
+def test_planted_attention_is_found_as_planted(name: str, operands: str) -> None:
+    plan = replace(PLANS[name], a=operands, b=operands)
+    outcome = asked(PlantedAttention(plan))
+    assert status(outcome) == ("confirmed", "")
+    assert (outcome.proof.wrong, outcome.contradicting) == (0, 0)
+    assert outcome.proof.elements >= ELEMENTS
+    assert {rival.respect for rival in outcome.main.survived} <= CANNOT_SHOW.get(name, {"product_exponent"})
+    hold_as_planted(plan, outcome)
+
+
+def test_few_columns_take_more_calls_and_tell_the_same() -> None:
+    plan = replace(FLASH, n=16, k=512, slices=(256, 256))
+    outcome = asked(PlantedAttention(plan))
+    assert status(outcome) == ("confirmed", "")
+    hold_as_planted(plan, outcome)
+
+
+def test_queries_with_another_plan_are_a_region_of_their_own() -> None:
+    other = replace(FLASH, products_per_sum=8, alignment_bits=24)
+    outcome = asked(PlantedAttention(FLASH, other=other, since=5))
+    assert status(outcome) == ("confirmed", "")
+    assert [found.region.rows.tolist() for found in outcome.found] == [[0, 1, 2, 3, 4], [5, 6, 7]]
+    hold_as_planted(FLASH, outcome)
+    hold_as_planted(other, outcome, outcome.found[1])
+
+
+def test_keys_that_are_left_out_are_named() -> None:
+    outcome = asked(PlantedAttention(replace(FLASH, k=256, dropped_tail=16)))
+    once = findings(outcome)["each_product_once"]
+    assert (once.value, once.note) == ("no", "16 missing: k = 240-255")
+
+
+@pytest.mark.parametrize(
+    ("off", "told"), [(1e-6, "more than 2^-10: ties of D go up"), (-1e-6, "less than 2^-10: ties of D go down"), (0, "")]
+)
+@pytest.mark.parametrize("operands", ["bf16", "f16"])
+def test_ties_tell_weights_that_are_not_exact(off: float, told: str, operands: str) -> None:
+    box = PlantedAttention(replace(FLASH, a=operands, b=operands), off)
+    assert doubt(Asked(box), np.arange(8), np.arange(256)) == (told and f"every element of A is a little {told}")
+
+
+@pytest.mark.slow
+def test_of_weights_that_are_not_exact_nothing_is_confirmed() -> None:
+    state, reason = status(asked(PlantedAttention(FLASH, 1e-6)))
+    assert state == "inferred"
+    assert reason.endswith("have no explanation; every element of A is a little more than 2^-10: ties of D go up")
+
+
+def test_the_number_of_queries_is_swept_as_rows_are() -> None:
+    def box(m: int) -> PlantedAttention:
+        return PlantedAttention(replace(FLASH, m=m, promote_every=None if m < 16 else 256))
+
+    assert [found.ms for found in same_rows(box, (1, 8, 16, 32))] == [(1, 8), (16, 32)]
+
+
+torch = pytest.importorskip("torch")
+
+
+def opened(shape: tuple[int, int, int] = (16, 128, 256), dtype: str = "bf16", **options: Any) -> Opened:
+    return open_callable("torch:sdpa", Asking(shape, FORMATS[dtype]), options, "cpu")
+
+
+@pytest.mark.parametrize("backend", [None, "math", "flash"])
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+def test_columns_are_those_of_the_heads(backend: str | None, dtype: str) -> None:
+    """Of whole numbers of keys alone the mean is exact, whatever adds them up."""
+    called = opened(dtype=dtype, backend=backend, head_dim=32).called
+    spec = called.spec
+    one = np.random.default_rng(0).permutation(spec.n)
+    values = np.zeros((spec.n, spec.k), np.float32)
+    values[np.arange(spec.n), one] = spec.k * (1 + one)
+    v = values.astype(spec.b.ml_dtype).view(spec.b.dtype)
+    a = np.full((spec.m, spec.k), spec.a.encode(False, 1, -8), spec.a.dtype)
+    assert np.array_equal(spec.out.values(called.product(a, v)), np.broadcast_to((values / spec.k).sum(axis=1), (16, 128)))
+
+
+@pytest.mark.parametrize("backend", ["math", "flash"])
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_attention_of_torch_is_predicted_or_said_not_to_be(backend: str, dtype: str) -> None:
+    """What is confirmed predicts what torch gives for V that nobody has seen; whichever kernels this CPU has."""
+    made = opened(dtype=dtype, backend=backend)
+    outcome = characterise(made.called, ELEMENTS)
+    state, reason = status(outcome)
+    assert (state == "confirmed") == (not reason)
+    assert findings(outcome)["each_product_once"].value == "yes"
+    if state != "confirmed":
+        return
+    model = outcome.main.model
+    assert model is not None
+    kind = {"bf16": torch.bfloat16, "f32": torch.float32}[dtype]
+    v = torch.randn(1, 2, 256, 64, generator=torch.Generator().manual_seed(7)).to(kind)
+    zeros = torch.zeros(1, 2, 256, 64, dtype=kind)
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(getattr(SDPBackend, BACKENDS[backend])):
+        got = torch.nn.functional.scaled_dot_product_attention(zeros[:, :, :16], zeros, v)
+    bits = torch.int16 if dtype == "bf16" else torch.int32
+    b = v[0].permute(0, 2, 1).reshape(128, 256).contiguous().view(bits).numpy().view(model.b.dtype)
+    a = np.full((1, 256), model.a.encode(False, 1, -8), model.a.dtype)
+    assert np.array_equal(
+        product(model, a, b)[0], got[0, :, 3].reshape(128).contiguous().view(bits).numpy().view(model.result.dtype)
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "options", "message"),
+    [
+        ((16, 64, 250), "bf16", {}, "over 250 keys has weights of 1/250, which are rounded: give a power of two as K"),
+        ((16, 64, 1 << 15), "f16", {}, "f16 has no weights of 1/32768: give at most 16384 keys as K"),
+        ((16, 96, 256), "bf16", {}, "N = 96 is no number of heads of 64 columns: see option head_dim"),
+        ((16, 96, 256), "bf16", {"head_dim": 0}, "no number of heads of 0 columns"),
+        ((16, 64, 256), "bf16", {"backend": "flsh"}, "torch:sdpa has no back end 'flsh'; did you mean flash"),
+        ((16, 64, 256), "e4m3", {}, "torch:sdpa takes no e4m3: give --dtype bf16 or f16 or f32"),
+    ],
+)
+def test_what_is_no_attention_is_one_sentence(shape: tuple[int, int, int], dtype: str, options: Any, message: str) -> None:
+    with pytest.raises(AccprobeError, match=message):
+        opened(shape, dtype, **options)
+
+
+@pytest.mark.parametrize("backend", ["cudnn", "efficient"])
+def test_a_back_end_that_is_not_here_is_one_sentence(backend: str) -> None:
+    with pytest.raises(
+        AccprobeError, match=f"torch has no {backend} attention of bf16 16x128x256 on cpu: give --option backend="
+    ):
+        opened(backend=backend).called.check()
+
+
+def test_what_is_asked_is_kept() -> None:
+    assert opened().asks == ASKS
+    assert not open_callable("torch:mm", Asking((4, 4, 4)), {}, "cpu").asks
