@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.distributions import lines
+from accprobe.gemm.distributions import random_lines
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.units import LARGEST, LEAST, factors, lowest, power
@@ -60,7 +60,7 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
         if draw % 2 and spec.a.is_float:
             row, column = _spread(spec, rng)
         else:
-            row, column = (lines(fmt, (1, spec.k), "normal", rng) for fmt in (spec.a, spec.b))
+            row, column = (random_lines(fmt, (1, spec.k), "normal", rng) for fmt in (spec.a, spec.b))
         a, b = np.repeat(row, spec.m, axis=0), np.repeat(column, spec.n, axis=0)
         answers = [asked.product(a, b, keep=False) for _ in range(REPEATS)]
         for other in answers[1:]:
