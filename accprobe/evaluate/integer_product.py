@@ -18,7 +18,7 @@ Integers = NDArray[np.int32]
 Multiplied = Callable[[Integers, Integers], NDArray[np.integer]]
 """x [..., M, K], y [..., N, K] -> each row of x with each of y, exact, or modulo 2^32."""
 
-EXACT_BITS = 53
+_EXACT_BITS = 53
 """Sums of fewer bits are exact in float64, added in any order."""
 
 
@@ -27,7 +27,7 @@ def is_wrapped(model: ProductModel) -> bool:
     if not (model.a.is_integer and model.b.is_integer and all(map(_wraps, (*model.step.arithmetics, *_additions(model.tree))))):
         return False
     terms = int(_times(model).sum())
-    return model.a.bits + model.b.bits + terms.bit_length() < EXACT_BITS
+    return model.a.bits + model.b.bits + terms.bit_length() < _EXACT_BITS
 
 
 def integer_product(model: ProductModel, a: Bits, b: Bits, multiply: Multiplied | None = None) -> Bits:

@@ -17,31 +17,31 @@ from accprobe.isa.formats import Bits, Format
 KINDS = ("normal", "wide", "one sign", "cancelling", "sparse")
 """Of whole products; of a line alone "cancelling" is "normal"."""
 
-ZEROS = 0.9
+_ZEROS = 0.9
 """Share of them among sparse numbers."""
 
-LARGEST = 2.0**8
+_LARGEST = 2.0**8
 """Of wide numbers: beyond it no sum is small."""
 
-TABLE = 1 << 16
+_TABLE = 1 << 16
 """Patterns of a table: of 16 bits there are no more."""
 
 
-def lines(fmt: Format, shape: tuple[int, ...], kind: str, rng: np.random.Generator) -> Bits:
+def random_lines(fmt: Format, shape: tuple[int, ...], kind: str, rng: np.random.Generator) -> Bits:
     """Patterns of numbers of that kind; integers of the whole range."""
     if fmt.is_integer:
         whole: Bits = rng.integers(0, 1 << fmt.bits, shape, fmt.dtype.type)
         return whole
     if fmt.storage_bits <= 16:
-        taken: Bits = table(fmt, kind)[rng.integers(0, TABLE, shape, np.uint16)]
+        taken: Bits = _table(fmt, kind)[rng.integers(0, _TABLE, shape, np.uint16)]
         return taken
     return _patterns(fmt, rng.standard_normal(shape, np.float32), kind, rng)
 
 
 @cache
-def table(fmt: Format, kind: str) -> Bits:
-    """[TABLE], of quantiles of the normal distribution."""
-    positive = [NormalDist().inv_cdf(0.5 + (i + 0.5) / TABLE) for i in range(TABLE // 2)]
+def _table(fmt: Format, kind: str) -> Bits:
+    """[_TABLE], of quantiles of the normal distribution."""
+    positive = [NormalDist().inv_cdf(0.5 + (i + 0.5) / _TABLE) for i in range(_TABLE // 2)]
     values = np.array([*positive, *(-x for x in positive)], np.float32)
     return _patterns(fmt, values, kind, np.random.default_rng(0))
 
@@ -52,8 +52,8 @@ def _patterns(fmt: Format, values: NDArray[np.float32], kind: str, rng: np.rando
     elif kind == "wide":
         reach = 8 if fmt.exponent_bits == 8 else 3
         exponents = rng.integers(-reach, reach + 1, values.shape, np.int32)
-        values = np.clip(np.ldexp(values, exponents), -LARGEST, LARGEST)
+        values = np.clip(np.ldexp(values, exponents), -_LARGEST, _LARGEST)
     elif kind == "sparse":
-        values = np.where(rng.random(values.shape, np.float32) < ZEROS, np.float32(0), values)
+        values = np.where(rng.random(values.shape, np.float32) < _ZEROS, np.float32(0), values)
     assert fmt.ml_dtype is not None
     return values.astype(fmt.ml_dtype).view(fmt.dtype)

@@ -10,7 +10,7 @@ import numpy as np
 
 from accprobe.evaluate.product import ScaleWords, outcomes, product
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.distributions import KINDS, lines
+from accprobe.gemm.distributions import KINDS, random_lines
 from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
@@ -18,7 +18,7 @@ from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel
 
 MOST_SHOWN = 4
-NEAR = 230
+_NEAR = 230
 """Of 256 pairs of products of which one takes the other away, those that do so wholly."""
 
 TOGETHER = 1 << 12
@@ -173,7 +173,7 @@ def drawn(
 ) -> tuple[Bits, Bits, ScaleWords | None]:
     """A [M, K], B [N, K] and scales of a kind. rows, columns: those that are drawn, the others are zero; None: all."""
     shapes = ((spec.m if rows is None else len(rows), spec.k), (spec.n if columns is None else len(columns), spec.k))
-    a, b = (lines(fmt, shape, kind, rng) for fmt, shape in zip((spec.a, spec.b), shapes, strict=True))
+    a, b = (random_lines(fmt, shape, kind, rng) for fmt, shape in zip((spec.a, spec.b), shapes, strict=True))
     if kind == "cancelling" and spec.a.is_float:
         a, b = _cancelling(spec, a, b, rng)
     a = layout_of(spec).a(_among_zeros(a, rows, spec.m))
@@ -184,7 +184,7 @@ def _cancelling(spec: Spec, a: Bits, b: Bits, rng: np.random.Generator) -> tuple
     """Half of the products are others with the other sign, of most elements; which, is drawn too."""
     half = spec.k // 2
     a[:, half : 2 * half] = a[:, :half]
-    near = rng.integers(0, 256, (len(b), half), np.uint8) < NEAR
+    near = rng.integers(0, 256, (len(b), half), np.uint8) < _NEAR
     b[:, half : 2 * half] = np.where(near, b[:, :half] ^ spec.b.dtype.type(spec.b.sign_bit), b[:, half : 2 * half])
     places = rng.permutation(spec.k)
     return a.take(places, axis=1), b.take(places, axis=1)

@@ -18,7 +18,7 @@ from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import OPERAND_ROUNDINGS
 from accprobe.model.tree import Rounding
 
-HALF_STEPS = 8
+_HALF_STEPS = 8
 """Numbers from 1 on, half a last bit from one another, that are asked: above and below even ones and odd ones."""
 
 
@@ -55,5 +55,5 @@ def _words(fmt: Format) -> Bits:
     if not fmt.ignored_low_bits:
         return np.zeros(0, fmt.dtype)
     half = 1 << (fmt.ignored_low_bits - 1)
-    above = np.add.outer(np.arange(HALF_STEPS) * half, [-1, 0, 1]).reshape(-1) + power(fmt, 0)
+    above = np.add.outer(np.arange(_HALF_STEPS) * half, [-1, 0, 1]).reshape(-1) + power(fmt, 0)
     return np.concatenate([above, above | fmt.sign_bit]).astype(fmt.dtype)

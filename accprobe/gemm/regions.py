@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.distributions import lines
+from accprobe.gemm.distributions import random_lines
 from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.units import LARGEST, LEAST
@@ -61,7 +61,7 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
         if draw % 2 and spec.a.is_float:
             row, column = _spread(layout, rng)
         else:
-            row, column = (lines(fmt, (1, spec.k), "normal", rng) for fmt in (spec.a, spec.b))
+            row, column = (random_lines(fmt, (1, spec.k), "normal", rng) for fmt in (spec.a, spec.b))
             row = layout.a(row)
         a, b = np.repeat(row, spec.m, axis=0), np.repeat(column, spec.n, axis=0)
         answers = [asked.product(a, b, keep=False) for _ in range(REPEATS)]

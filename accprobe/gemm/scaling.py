@@ -11,7 +11,7 @@ from numpy.random import Generator
 
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.distributions import lines
+from accprobe.gemm.distributions import random_lines
 from accprobe.gemm.fresh import drawn, of_lines, scale_words
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import Plan
@@ -27,7 +27,7 @@ SIDE, WIDE = 64, 512
 MOST_DRAWN = 256
 """Operands of a product or two an element that are drawn in search of some that tell ways to scale apart."""
 
-NEAR = 2.0**-9
+_NEAR = 2.0**-9
 """By how much, at most, the scales of two blocks differ whose products take each other away."""
 
 KINDS = ("normal", "one sign", "wide")
@@ -104,11 +104,11 @@ def _wrong_of_few(asked: Asked, plan: Plan, ways: Sequence[Scales], rows: Ints, 
     assert scales is not None
     a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
     a[np.ix_(rows, few)], b[np.ix_(columns, few)] = (
-        lines(fmt, (count, 1), "normal", rng) for fmt, count in ((spec.a, len(rows)), (spec.b, len(columns)))
+        random_lines(fmt, (count, 1), "normal", rng) for fmt, count in ((spec.a, len(rows)), (spec.b, len(columns)))
     )
     if len(few) > 1:
         b[columns, few[1]] ^= spec.b.dtype.type(spec.b.sign_bit)
-        scales.a[:, 1] = scales.a[:, 0] * rng.uniform(1 - NEAR, 1 + NEAR, spec.m)
+        scales.a[:, 1] = scales.a[:, 0] * rng.uniform(1 - _NEAR, 1 + _NEAR, spec.m)
         scales.b[1] = scales.b[0]
     smaller, ks = restricted(plan.model(), few)
     words = of_lines(scales, rows, columns)

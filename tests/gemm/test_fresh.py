@@ -12,7 +12,7 @@ from planted_plans import NAMED
 
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.distributions import KINDS, lines
+from accprobe.gemm.distributions import KINDS, random_lines
 from accprobe.gemm.fresh import drawn
 from accprobe.gemm.parts import Merging
 from accprobe.gemm.plans import Plan
@@ -27,7 +27,7 @@ SHAPE = (300, 300)
 
 def values(name: str, kind: str, seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     fmt = FORMATS[name]
-    return fmt.values(lines(fmt, SHAPE, kind, np.random.default_rng(seed)))
+    return fmt.values(random_lines(fmt, SHAPE, kind, np.random.default_rng(seed)))
 
 
 @pytest.mark.parametrize("name", FLOATS)
@@ -55,20 +55,20 @@ def test_the_same_seed_has_the_same_numbers_and_another_has_others(name: str) ->
 def test_numbers_of_few_bits_have_all_patterns_about_one() -> None:
     for name in ("e4m3", "e5m2", "bf16", "f16"):
         fmt = FORMATS[name]
-        found = lines(fmt, (1 << 18,), "normal", np.random.default_rng(0))
+        found = random_lines(fmt, (1 << 18,), "normal", np.random.default_rng(0))
         one, two = fmt.encode(False, 1, 0), fmt.encode(False, 1, 1)
         assert set(range(one, two)) <= set(found.tolist())
 
 
 @pytest.mark.parametrize("kind", ["normal", "wide"])
 def test_tf32_words_have_low_bits(kind: str) -> None:
-    words = lines(FORMATS["tf32"], SHAPE, kind, np.random.default_rng(0))
+    words = random_lines(FORMATS["tf32"], SHAPE, kind, np.random.default_rng(0))
     assert len(np.unique(words & 0x1FFF)) > 8000
 
 
 @pytest.mark.parametrize(("name", "most"), [("s8", 255), ("u8", 255), ("s4", 15)])
 def test_integers_have_all_values(name: str, most: int) -> None:
-    found = lines(FORMATS[name], SHAPE, "normal", np.random.default_rng(0))
+    found = random_lines(FORMATS[name], SHAPE, "normal", np.random.default_rng(0))
     assert (found.dtype, found.min(), found.max()) == (np.uint8, 0, most)
 
 
@@ -77,7 +77,7 @@ def test_half_of_the_products_cancel() -> None:
     spec = Spec(16, 24, 512, e4m3, e4m3, FORMATS["f32"])
     a, b, _ = drawn(spec, "cancelling", np.random.default_rng(0))
     terms = e4m3.values(a)[:, None] * e4m3.values(b)
-    others = lines(e4m3, (16, 512), "normal", np.random.default_rng(1))
+    others = random_lines(e4m3, (16, 512), "normal", np.random.default_rng(1))
     plain = np.abs((e4m3.values(others)[:, None] * e4m3.values(b)).sum(axis=-1))
     assert np.abs(terms.sum(axis=-1)).mean() < 0.5 * plain.mean()
     assert not np.array_equal(np.abs(a[:, :256]), np.abs(a[:, 256:]))
