@@ -12,42 +12,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
-import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FrameType
-from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
+from apart import Work, each_apart
 from drawn_plants import KINDS, drawn
 from judge import Judgement, Verdict, judged
 
-from accprobe.evaluate.cores import share_cores
-
 LIMIT = 120
 """Seconds of CPU time a device."""
-
-PATIENCE = 30
-"""Times the limit that a device may take by the clock, on a machine that is busy."""
-
-
-class _Late(BaseException):
-    """No `Exception`, which a survey would take for a defect of one instruction."""
-
-
-class _Running(NamedTuple):
-    seed: int
-    process: BaseProcess
-    answer: Connection
-    deadline: float
 
 
 def seeds(text: str) -> list[int]:
@@ -66,60 +44,9 @@ def without_row(seed: int, verdict: Verdict, reason: str, seconds: float) -> Jud
     )
 
 
-def _work(seed: int, jobs: int, limit: float, answer: Connection) -> None:
-    def late(signum: int, frame: FrameType | None) -> None:
-        raise _Late
-
-    share_cores(jobs)
-    plant = drawn(seed)
-    signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, limit)
-    started = time.process_time()
-    try:
-        judgement = judged(plant)
-    except _Late:
-        judgement = without_row(seed, "too late", f"no row in {limit:g} s", limit)
-    except Exception as e:
-        judgement = without_row(seed, "crashed", f"{type(e).__name__}: {e}", time.process_time() - started)
-    signal.setitimer(signal.ITIMER_PROF, 0)
-    answer.send(judgement)
-
-
 def all_judged(wanted: list[int], jobs: int, limit: float) -> Iterator[Judgement]:
-    """As they are done; a process for each, so many at once."""
-    context = multiprocessing.get_context("fork")
-    left, running = wanted[::-1], list[_Running]()
-    while left or running:
-        while left and len(running) < jobs:
-            seed = left.pop()
-            answer, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(seed, jobs, limit, theirs))
-            process.start()
-            theirs.close()
-            running.append(_Running(seed, process, answer, time.monotonic() + PATIENCE * limit))
-        wait([each.answer for each in running], timeout=1)
-        for each in list(running):
-            done = each.answer.poll()
-            if not done and each.process.is_alive() and time.monotonic() < each.deadline:
-                continue
-            running.remove(each)
-            yield _answer(each, done, limit)
-
-
-def _answer(each: _Running, done: bool, limit: float) -> Judgement:
-    try:
-        if done:
-            judgement: Judgement = each.answer.recv()
-            return judgement
-        late = each.process.is_alive()
-    except EOFError:
-        late = False
-    finally:
-        each.process.kill()
-        each.process.join()
-    if late:
-        return without_row(each.seed, "too late", f"killed after {limit:g} s", limit)
-    return without_row(each.seed, "crashed", f"the process ended with {each.process.exitcode}", 0.0)
+    """As they are done."""
+    return each_apart(Work(lambda seed: judged(drawn(seed)), without_row), wanted, jobs, limit)
 
 
 COLUMNS = (

@@ -1,0 +1,68 @@
+"""The count of planted products itself: how a row is judged, and what is counted of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import product_judge
+import pytest
+from benchmark import loaded
+from planted_plans import HOPPER
+from planted_products import Planted
+from product_judge import judged
+
+PLAN = replace(HOPPER, k=128, slices=(64, 64))
+OTHERS = {
+    "width": (replace(PLAN, products_per_sum=8), ["products_per_sum: 8, 16"]),
+    "bits": (replace(PLAN, alignment_bits=24), ["alignment_bits: 24, 25"]),
+    "slices": (replace(PLAN, slices=(80, 48)), []),
+    "partials": (replace(PLAN, partial_format="bf16"), []),
+}
+
+
+def test_a_product_that_is_found_is_right() -> None:
+    judgement = judged(PLAN, elements=1 << 10)
+    assert (judgement.verdict, judgement.cause, judgement.contradicted) == ("right", "", 0)
+    assert judgement.fresh == len(product_judge.WAYS) * PLAN.m * PLAN.n
+    assert judgement.false_exact == []
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_plan_is_wrong(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """What was found is another product's."""
+    other, false = OTHERS[name]
+    real = product_judge.characterise
+    box = product_judge.PlantedBox
+
+    def of_the_other(asked: Any, **options: Any) -> Any:
+        return real(box(other), **options)
+
+    monkeypatch.setattr(product_judge, "characterise", of_the_other)
+    judgement = judged(PLAN, elements=1 << 10)
+    assert judgement.verdict == "wrong"
+    assert judgement.contradicted > 0
+    assert set(false) <= set(judgement.false_exact)
+
+
+@pytest.mark.parametrize("cause", product_judge.CAUSES)
+def test_products_are_counted(cause: str) -> None:
+    script = loaded("products")
+    reason = {
+        "no tree": "3 products join product 0 in a sum of 7, after 2 others",
+        "too many calls": "its order of addition is not found within 5000 calls",
+        "arithmetic": "7 of 3072 dot products of a few terms have no explanation",
+        "scales": "3 of 4096 scaled elements have no explanation",
+        "kept answers": "2 of 60000 answers that were kept have no explanation",
+        "fresh elements": "9 of 65536 fresh elements differ from what the plan gives",
+        "regions": "not computed as the others, and not asked on their own: rows 5, columns 3",
+    }[cause]
+    assert product_judge.cause(reason) == cause
+    row = replace(judgement_of(Planted(seed=7)), reason=reason, cause=cause)
+    table = [line.rsplit(maxsplit=1) for line in script.table([row, row])]
+    assert [name for name, count in table if count == "2"] == ["products", "not confirmed", f"  {cause}"]
+    assert list(script.told(row)) == [f"seed 7: not confirmed ({cause}); {reason}"]
+
+
+def judgement_of(plan: Planted) -> product_judge.Judgement:
+    return product_judge.without_row(plan, "not confirmed", "", 0.0)

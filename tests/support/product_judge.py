@@ -1,0 +1,210 @@
+"""accprobe's word on a planted product, held against fresh results of the plant and against what was planted."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from planted_boxes import PlantedBox
+from planted_models import model_of
+from planted_plans import operands
+from planted_products import Planted
+from planted_sums import KINDS, Array
+
+from accprobe.evaluate.product import ScaleWords, outcomes, product
+from accprobe.gemm.characterise import Found, Outcome, characterise
+from accprobe.gemm.findings import findings, status
+from accprobe.model.product import Merged, Nested, Node, nested
+
+Verdict = Literal["right", "wrong", "not confirmed", "crashed", "too late"]
+"""right: confirmed, and nothing contradicts it. wrong: confirmed, and the plant contradicts it, in a result or in the order of
+its additions. crashed, too late: there is no row."""
+
+WAYS = ("normal", "wide", "one sign", "cancelling", "sparse")
+"""Kinds of fresh operands."""
+
+CAUSES = {
+    "no tree": r"in a sum of|large products|added to another|no whole number|not where one chain|sums of \d+ products, and",
+    "too many calls": r"not found within",
+    "arithmetic": r"dot products of a few terms",
+    "scales": r"scaled elements|has the scales of",
+    "kept answers": r"answers that were kept",
+    "fresh elements": r"fresh elements differ",
+    "regions": r"not computed as the others",
+}
+"""Why a plan is not confirmed, by what the reason says."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """seed, parameters: of the plant. status, reason: of the main region; cause: the reason in a word, of `CAUSES`.
+
+    seconds: of CPU time. calls: asked in all. fresh: elements asked afterwards; contradicted: those that the model found gets
+    wrong. undetermined: findings that are left open in a confirmed row. false_exact: "finding: value, truth".
+    """
+
+    seed: int
+    parameters: dict[str, Any]
+    verdict: Verdict
+    status: str = ""
+    reason: str = ""
+    cause: str = ""
+    seconds: float = 0.0
+    calls: int = 0
+    fresh: int = 0
+    contradicted: int = 0
+    undetermined: list[str] = field(default_factory=list)
+    false_exact: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def parameters(plan: Planted) -> dict[str, Any]:
+    """Those that are not as they are without being said, and the shape."""
+    plain = Planted(m=0, n=0, k=1)
+    told = {name: value for name, value in asdict(plan).items() if name not in ("_order", "seed")}
+    return {name: value for name, value in told.items() if name in ("a", "b", "out") or value != getattr(plain, name)}
+
+
+def judged(plan: Planted, elements: int = 1 << 16) -> Judgement:
+    """elements: of the verification."""
+    started = time.process_time()
+    outcome = characterise(PlantedBox(plan), elements=elements, seed=plan.seed)
+    seconds = time.process_time() - started
+    found, reason = status(outcome)
+    fresh, contradicted = contradictions(plan, outcome.main)
+    told = findings(outcome)
+    false = [f"{name}: {value}, {true}" for name, value, true in _false(plan, outcome)]
+    verdict: Verdict = "not confirmed"
+    if found == "confirmed":
+        verdict = "wrong" if contradicted or not fresh or not is_planted_order(plan, outcome.main) else "right"
+    return Judgement(
+        plan.seed,
+        parameters(plan),
+        verdict,
+        found,
+        reason,
+        cause(reason),
+        round(seconds, 2),
+        outcome.calls,
+        fresh,
+        contradicted,
+        [name for name, finding in told.items() if finding.bound == "undetermined"] if found == "confirmed" else [],
+        false,
+    )
+
+
+def cause(reason: str) -> str:
+    return next((name for name, words in CAUSES.items() if re.search(words, reason)), "other" if reason else "")
+
+
+def contradictions(plan: Planted, found: Found) -> tuple[int, int]:
+    """Fresh elements of the plant, and those of them that the model gets wrong."""
+    model = found.model
+    if model is None:
+        return 0, 0
+    fresh = wrong = 0
+    for number, way in enumerate(WAYS):
+        a, b, *scales = _changed(plan, operands(plan, plan.seed + 1000 * number), way)
+        got = plan(a, b, *scales)
+        words = a.view(model.a.dtype), np.ascontiguousarray(b.T).view(model.b.dtype)
+        d = got.view(model.result.dtype)
+        if model.is_ordered:
+            of = ScaleWords(*_spread(plan, *scales)) if scales else None
+            differ = product(model, *words, scales=of) != d
+        else:
+            rows = slice(0, max(1, 2048 // plan.n))
+            differ = (outcomes(model, words[0][rows], words[1]) != d[rows]).all(axis=0)
+        fresh, wrong = fresh + differ.size, wrong + int(np.count_nonzero(differ))
+    return fresh, wrong
+
+
+def _changed(plan: Planted, given: tuple[Array, ...], way: str) -> tuple[Array, ...]:
+    """Other operands of the same shape, scales as they are."""
+    a, b, *scales = given
+    if plan.a == "s8" or way == "normal":
+        return given
+    rng = np.random.default_rng(plan.seed)
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    if way == "wide":
+        reach = 10 if KINDS[plan.a].min_exponent == -126 else 3
+        x, y = (each * np.exp2(rng.integers(-reach, reach, each.shape)) for each in (x, y))
+    elif way == "one sign":
+        x, y = abs(x), abs(y)
+    elif way == "cancelling":
+        half = plan.k // 2
+        places = rng.permutation(plan.k)
+        x[:, places[half : 2 * half]] = -x[:, places[:half]]
+        y[places[half : 2 * half]] = y[places[:half]]
+        y *= np.where(rng.random(y.shape) < 0.05, 1.5, 1)
+    else:
+        x, y = (np.where(rng.random(each.shape) < 0.2, each, 0) for each in (x, y))
+    return x.astype(a.dtype), y.astype(b.dtype), *scales
+
+
+def _spread(plan: Planted, sa: Array, sb: Array) -> tuple[Array, Array]:
+    """Scales as accprobe's evaluator takes them."""
+    match plan.scales:
+        case "tensor":
+            return np.reshape(sa, (1, 1)), np.reshape(sb, (1, 1))
+        case "row":
+            return np.reshape(sa, (-1, 1)), np.reshape(sb, (1, -1))
+        case _:
+            return sa, np.repeat(sb, 128, axis=1)[:, : plan.n]
+
+
+def is_planted_order(plan: Planted, found: Found) -> bool:
+    """Whether the same is added to the same; of integers, whether the same products are."""
+    model, expected = found.model, model_of(plan)
+    assert model is not None
+    if plan.out == "s32":
+        mine, planted = (sorted(int(k) for chain in x.chains() for k in chain.ks() if k >= 0) for x in (model, expected))
+        return mine == planted
+    return additions(model.tree) == additions(expected.tree)
+
+
+def additions(node: Node) -> object:
+    """Which chains are added to which: of each chain its k, of each sum the two that it adds, whichever is first."""
+    if not isinstance(node, Merged):
+        return tuple(int(k) for k in node.ks() if k >= 0)
+    order = nested("forward", len(node.parts)) if node.order == "unordered" else node.nested
+    return _additions(node, order)
+
+
+def _additions(node: Merged, order: Nested) -> object:
+    if isinstance(order, int):
+        return additions(node.parts[order])
+    total = _additions(node, order[0])
+    for other in order[1:]:
+        total = frozenset([total, _additions(node, other)])
+    return total
+
+
+def _false(plan: Planted, outcome: Outcome) -> Iterator[tuple[str, object, object]]:
+    """Findings that are exact and not as planted: name, value, truth."""
+    truth: dict[str, object] = {}
+    if plan.out != "s32":
+        bits, kept = plan.alignment_bits, plan.result_bits
+        truth = {
+            "products_per_sum": plan.products_per_sum,
+            "alignment_bits": bits,
+            "result_bits": kept,
+            "effective_bits": kept if bits is None else min(bits, kept),
+            "sum_rounding": plan.sum_rounding,
+            "result_rounding": plan.result_rounding,
+            "each_product_once": "no" if plan.dropped_tail or plan.doubled_k is not None else "yes",
+        }
+        if plan.partial_format != "f32":
+            truth |= {"partial_format": plan.partial_format, "merge_order": plan.merge, "split_k": len(plan.slices)}
+    for name, finding in findings(outcome).items():
+        if finding.bound == "exact" and name in truth and finding.value != truth[name]:
+            yield name, finding.value, truth[name]
+
+
+def without_row(plan: Planted, verdict: Verdict, reason: str, seconds: float) -> Judgement:
+    return Judgement(plan.seed, parameters(plan), verdict, reason=reason, cause=verdict, seconds=round(seconds, 2))
