@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm import battery, held, once
+from accprobe.gemm import battery, held, once, transposed
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
 from accprobe.gemm.candidates import integer_step
@@ -126,6 +126,7 @@ def characterise(
     asked = Asked(box)
     spec = box.spec
     tell("contract", 0)
+    transposed.refuse(asked, seed)
     outcome = Outcome(spec, alike(asked, seed), seed=seed)
     for number, region in enumerate(outcome.alike.regions[:MOST_REGIONS]):
         if number and region.rows.size * region.columns.size < LEAST_REGION:
@@ -247,9 +248,9 @@ def _contest(asked: Asked, found: Found, answers: list[Answered], seed: int) -> 
 def _ask_about(
     asked: Asked, found: Found, plan: Plan, rival: Rival, some: Sequence[Groups], answers: list[Answered], seed: int
 ) -> bool:
-    """Whether dot products were found and asked that contradict the rival."""
+    """Whether dot products were found and asked that contradict the rival: in all chains, and every second time in one."""
     for attempt in range(MORE):
-        dots = battery.drawn(asked.spec, some, DOTS, seed + attempt)
+        dots = battery.drawn(asked.spec, some[: 1 if attempt % 2 else None], DOTS, seed + attempt)
         try:
             differing = telling(plan, rival.plan, dots)
         except AccprobeError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,16 +12,19 @@ from accprobe.gemm.candidates import instructions_of
 from accprobe.gemm.characterise import Found, Outcome
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain
-from accprobe.gemm.plans import MOST_SLICES, Plan
+from accprobe.gemm.plans import Plan, named
+from accprobe.gemm.rivals import Rival
 from accprobe.gemm.scaling import told
-from accprobe.infer.findings import Bound, Finding
-from accprobe.model.product import Order, nested
+from accprobe.gemm.slices import chunks, is_even, readings, sizes
+from accprobe.infer.findings import Finding
+from accprobe.model.fields import Value
 from accprobe.model.tree import FloatArithmetic
 from accprobe.report.rows import Status
 
-PROMOTED = 512
-"""Chains of at most so many products that are added up one after the other are chunks of a chain that is promoted; longer
-ones are slices. Both are the same bits."""
+PROMOTED, MOST_SLICES = 512, 8
+"""Chains of one size that are added up one after the other, in f32, are chunks that are promoted, or slices: the same bits.
+They are told as chunks where they have at most so many products or are more than so many, and the note has the other reading.
+"""
 
 
 def status(outcome: Outcome) -> tuple[Status, str]:
@@ -41,16 +46,35 @@ def findings(outcome: Outcome, found: Found | None = None) -> dict[str, Finding]
     """By name; of a region, or of the largest."""
     found = found or outcome.main
     proved = status(outcome)[0] == "confirmed"
-    open_ = {rival.respect for rival in found.survived}
-    return {name: _bounded(name, finding, proved, name in open_) for name, finding in _every(outcome, found)}
+    told = dict(_every(outcome, found))
+    for name in dict.fromkeys(rival.respect for rival in found.survived):
+        finding = told.get(name) or Finding(_value(name, found.plan))
+        left = dict.fromkeys((*finding.left, finding.value, *(_value(name, rival.plan) for rival in _survived(found, name))))
+        told[name] = Finding(finding.value, "undetermined", tuple(left), finding.note)
+    proved = status(outcome)[0] == "confirmed"
+    return {
+        name: finding if proved or name in MEASURED else replace(finding, bound="suggested") for name, finding in told.items()
+    }
 
 
-def _bounded(name: str, finding: Finding, proved: bool, open_: bool) -> Finding:
-    if name in MEASURED:
-        return finding
-    bound: Bound = "suggested" if not proved else "undetermined" if open_ else finding.bound
-    return Finding(finding.value, bound, finding.left, finding.note)
+def _survived(found: Found, name: str) -> Iterator[Rival]:
+    return (rival for rival in found.survived if rival.respect == name)
 
+
+def _value(name: str, plan: Plan | None) -> Value:
+    """A finding's value in another plan; also of what is no finding where it is certain, or where there are no slices."""
+    assert plan is not None
+    told = dict(of_plan(plan))
+    if name in told:
+        return told[name].value
+    if name in BETWEEN_SLICES:
+        return "f32" if name == "partial_format" else None
+    value: Value = getattr(plan.step.root.arithmetic, name)
+    return value
+
+
+BETWEEN_SLICES = ("partial_format", "merge_order", "slice_sizes", "promotion_rounding")
+"""Findings that only a product of several slices, or chunks, has."""
 
 MEASURED = ("each_product_once", "repeatable", "same_everywhere")
 """Findings that need no plan: what was seen is so."""
@@ -63,11 +87,11 @@ def _every(outcome: Outcome, found: Found) -> Iterator[tuple[str, Finding]]:
     yield "repeatable", Finding("no" if changed else "yes", note=note)
     yield "same_everywhere", _everywhere(outcome)
     if found.plan is not None:
-        yield from _of_plan(found.plan)
+        yield from of_plan(found.plan)
         if found.plan.scales is not None:
             way = told(found.plan.scales)
-            bound: Bound = "undetermined" if found.scales_left else "exact"
-            yield "scales", Finding(found.misplaced or way, bound, found.scales_left)
+            left = (way, *found.scales_left) if found.scales_left else ()
+            yield "scales", Finding(way, "undetermined" if left else "exact", left, found.misplaced)
 
 
 def _once(once: Ints) -> Finding:
@@ -88,7 +112,8 @@ def _everywhere(outcome: Outcome) -> Finding:
     return Finding("no", note=f"{len(regions)} plans: {regions[0].elements} elements alike, {others}")
 
 
-def _of_plan(plan: Plan) -> Iterator[tuple[str, Finding]]:
+def of_plan(plan: Plan) -> Iterator[tuple[str, Finding]]:
+    """What a plan is, whether it is proved or not."""
     arithmetic = plan.step.root.arithmetic
     yield "order", Finding("any" if plan.spec.a.is_integer else order(plan))
     yield "products_per_sum", Finding(plan.step.products)
@@ -105,59 +130,87 @@ def _of_plan(plan: Plan) -> Iterator[tuple[str, Finding]]:
         yield "operand_rounding", Finding(plan.operand_rounding)
     names = instructions_of(plan.spec.a, plan.spec.b, plan.step)
     yield "instruction", Finding(names[0] if names else None, note=f"and {len(names) - 1} others" if len(names) > 1 else "")
-    chunks, slices = levels(plan)
-    promoted = None
-    if any(len(slice_) > 1 for slice_ in chunks):
-        promoted = max(sum(map(len, chunk)) for slice_ in chunks for chunk in slice_)
-    yield "promote_every", Finding(promoted)
-    if promoted is not None:
-        yield "promotion_format", Finding("f32")
-        yield "promotion_rounding", Finding(plan.sum_rounding)
-    yield "split_k", Finding(len(chunks))
-    if len(chunks) > 1:
-        yield "slice_sizes", Finding(", ".join(str(sum(len(g) for c in slice_ for g in c)) for slice_ in chunks))
-        yield "partial_format", Finding(str(plan.kept or "f32"))
-        merged = "unordered" if plan.unordered else "serial" if plan.running.name != "f32" else slices
-        yield "merge_order", Finding(merged)
+    yield from _of_the_order(plan)
     if plan.spec.out.is_float:
         yield "result_rounding", Finding(plan.result_rounding, note=f"to {plan.spec.out}")
 
 
-Chunks = Sequence[Groups]
+def _of_the_order(plan: Plan) -> Iterator[tuple[str, Finding]]:
+    slices, merged = levels(plan)
+    every, also, twice = promoted_every(slices), _also(plan), _twice(slices)
+    yield "promote_every", Finding(every, note="; ".join(filter(None, (also if every else "", twice if every else ""))))
+    if every is not None:
+        yield "promotion_format", Finding("f32")
+        yield "promotion_rounding", Finding(plan.sum_rounding)
+    yield "split_k", Finding(len(slices), note="" if every else also)
+    if len(slices) > 1:
+        yield "slice_sizes", Finding(", ".join(map(str, sizes([_all_groups(x) for x in slices]))), note=twice)
+        yield "partial_format", Finding(str(plan.kept or "f32"))
+        serial = plan.running.name != "f32"
+        yield "merge_order", Finding("unordered" if plan.unordered else "serial" if serial else merged)
 
 
-def levels(plan: Plan) -> tuple[list[Chunks], Order | str]:
+def levels(plan: Plan) -> tuple[list[list[Groups]], str]:
     """The slices, each as its chunks, and the order in which they are merged."""
     tree = plan.tree
     if not isinstance(tree, Merging):
         return [[tree]], "forward"
-    if all(not isinstance(part, Merging) for part in tree.parts):
-        parts = [part for part in tree.parts if not isinstance(part, Merging)]
-        forward = tree.nested == nested("forward", len(parts))
-        longest = max(sum(map(len, part)) for part in parts)
-        if forward and plan.kept is None and not plan.unordered and (longest <= PROMOTED or len(parts) > MOST_SLICES):
-            return [parts], "forward"
-        return [[part] for part in parts], _order_name(tree)
-    return [list(every_chain(part)) for part in tree.parts], _order_name(tree)
+    if (whole := _one_slice(plan)) and (max(sizes(whole)) <= PROMOTED or len(whole) > MOST_SLICES):
+        return [whole], "forward"
+    return [chunks(part) or list(every_chain(part)) for part in tree.parts], str(named(tree.nested, len(tree.parts)))
 
 
-def _order_name(tree: Merging) -> str:
-    from accprobe.gemm.plans import named
+def _one_slice(plan: Plan) -> list[Groups] | None:
+    """The chains, if they may be chunks of one slice: as well as slices whose f32 sums are added forward."""
+    whole = chunks(plan.tree)
+    even = whole is not None and len(whole) > 1 and is_even(sizes(whole))
+    return whole if even and plan.kept is None and plan.running.name == "f32" and not plan.unordered else None
 
-    name = named(tree.nested, len(tree.parts))
-    return name if isinstance(name, str) else str(name)
+
+def promoted_every(slices: Sequence[Sequence[Groups]]) -> int | None:
+    """Products of a chunk, of slices that have several; None where none has."""
+    return max((max(sizes(slice_)) for slice_ in slices if len(slice_) > 1), default=None)
+
+
+def _also(plan: Plan) -> str:
+    """Another reading of the same additions."""
+    if plan.kept is not None or plan.unordered or not isinstance(plan.tree, Merging):
+        return ""
+    slices, _ = levels(plan)
+    if whole := _one_slice(plan):
+        each = max(sizes(whole))
+        if len(slices) == 1:
+            return f"{len(whole)} slices of {each} whose f32 sums are added forward are the same bits"
+        return f"one chain that is promoted every {each} is the same bits"
+    for reading in readings(plan.tree) if promoted_every(slices) is None else ():
+        several = reading.parts if isinstance(reading, Merging) else ()
+        every = promoted_every([chunks(part) or [] for part in several])
+        if every is not None and all(chunks(part) for part in several):
+            return f"{len(several)} slices that are promoted every {every} are the same bits"
+    return ""
+
+
+def _twice(slices: Sequence[Sequence[Groups]]) -> str:
+    """Products that two chains have."""
+    count = Counter(k for slice_ in slices for chain in slice_ for group in chain for k in group)
+    both = np.array([k for k, times in count.items() if times > 1], np.int64)
+    return f"k = {ranges(both)} in two of them" if len(both) else ""
+
+
+def _all_groups(slice_: Sequence[Groups]) -> Groups:
+    return tuple(group for chain in slice_ for group in chain)
 
 
 def order(plan: Plan) -> str:
     """ "4 slices of 256: chain of [acc 32]"."""
     slices, _ = levels(plan)
     chunk = f"chain of [acc {plan.step.products}]"
-    if any(len(slice_) > 1 for slice_ in slices):
-        chunk = f"chunks of {sum(map(len, slices[0][0]))}, each a {chunk}"
+    if every := promoted_every(slices):
+        chunk = f"chunks of {every}, each a {chunk}"
     if len(slices) == 1:
         return chunk
-    sizes = [sum(len(g) for c in slice_ for g in c) for slice_ in slices]
-    told = str(sizes[0]) if len(set(sizes)) == 1 else ", ".join(map(str, sizes))
+    of = sizes([_all_groups(slice_) for slice_ in slices])
+    told = str(of[0]) if len(set(of)) == 1 else ", ".join(map(str, of))
     return f"{len(slices)} slices of {told}: {chunk}"
 
 

@@ -10,8 +10,10 @@ import numpy as np
 from accprobe.errors import AccprobeError
 from accprobe.gemm.battery import Answered, wrong
 from accprobe.gemm.candidates import any_steps, beside, known_steps, single_steps
+from accprobe.gemm.growth import NoTree
 from accprobe.gemm.parts import Groups, Merging, width
-from accprobe.gemm.plans import Plan, alternatives, readings
+from accprobe.gemm.plans import Plan, alternatives
+from accprobe.gemm.slices import readings
 from accprobe.gemm.spec import Spec
 from accprobe.model.product import multiply_add
 from accprobe.model.tree import DotModel, FloatArithmetic, Rounding
@@ -37,11 +39,17 @@ def fit(
     unordered: bool = False,
     operand_rounding: Rounding = "RZ",
 ) -> Fitted:
-    """The plan with the fewest contradictions. inner: those of the answers whose terms are all of one chain."""
+    """The plan with the fewest contradictions. inner: those of the answers whose terms are all of one chain, which do not tell
+    chunks from slices.
+    """
+    started: Plan | None = None
     best: Fitted | None = None
     for reading in readings(tree):
-        blank = Plan(spec, reading, multiply_add(), operand_rounding=operand_rounding)
-        found = _others(_started(replace(blank, unordered=unordered and isinstance(reading, Merging)), inner), answered)
+        any_order = unordered and isinstance(reading, Merging)
+        if started is None:
+            blank = Plan(spec, reading, multiply_add(), operand_rounding=operand_rounding)
+            started = _started(replace(blank, unordered=any_order), inner)
+        found = _others(replace(started, tree=reading, unordered=any_order), answered)
         if best is None or found.wrong < best.wrong:
             best = found
         if not best.wrong:
@@ -64,7 +72,7 @@ def _started(blank: Plan, inner: Answered) -> Plan:
                     return best
     best = best and _refined(best, inner, fewest)
     if best is None:
-        raise AccprobeError(f"no sum of {products} products is known for {spec.a} and {spec.b}")
+        raise NoTree(f"no sum of {products} products is known for {spec.a} and {spec.b}")
     return best
 
 

@@ -11,11 +11,6 @@ from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import OPERAND_ROUNDINGS, Merged, Nested, Node, Order, ProductModel, Scales, addition, nested
 from accprobe.model.tree import DotModel, Rounding
 
-LEAST_SLICE = 512
-"""Chains of more products than these that are added up are slices; shorter ones, chunks that are promoted."""
-
-MOST_SLICES = 8
-
 SMALL = ("bf16", "f16")
 """Formats below f32 that partial sums are kept in."""
 
@@ -74,15 +69,6 @@ def same_order(x: Nested, y: Nested) -> bool:
     return all(map(same_order, x, y)) or (len(x) == 2 and same_order(x[0], y[1]) and same_order(x[1], y[0]))
 
 
-def readings(tree: Groups | Merging) -> Iterator[Groups | Merging]:
-    """What may be chunks of slices, or slices: as the tree has it, and where there are few chains, each for itself."""
-    yield tree
-    if isinstance(tree, Merging):
-        flat = tree.flat()
-        if flat != tree and len(flat.parts) <= MOST_SLICES:
-            yield flat
-
-
 def alternatives(plan: Plan) -> Iterator[tuple[str, str, Plan]]:
     """Plans that differ in one respect: the finding's name, how, and the plan."""
     if plan.spec.rounds_operands:
@@ -93,8 +79,9 @@ def alternatives(plan: Plan) -> Iterator[tuple[str, str, Plan]]:
         f32 = FORMATS["f32"]
         for kept, running in ((None, f32), *((FORMATS[name], sums) for name in SMALL for sums in (f32, FORMATS[name]))):
             if (kept, running) != (plan.kept, plan.running):
+                respect = "merge_order" if kept == plan.kept else "partial_format"
                 how = f"{kept or f32} partial sums, added in {running}"
-                yield "partial_format", how, replace(plan, kept=kept, running=running)
+                yield respect, how, replace(plan, kept=kept, running=running)
         for rounding in ROUNDINGS:
             if rounding != plan.sum_rounding:
                 yield "promotion_rounding", rounding, replace(plan, sum_rounding=rounding)

@@ -40,7 +40,7 @@ def rivals(plan: Plan) -> Iterator[Rival]:
     for rival in rivals_of_step(plan.step, {}):
         if rival.field in FIELDS:
             respect = "sum_rounding" if rival.field == "result_rounding" else rival.field
-            yield Rival(replace(plan, step=rival.model), respect, str(rival.deviation))
+            yield Rival(replace(plan, step=rival.model), respect, "none" if rival.value is None else str(rival.value))
     for respect, how, other in alternatives(plan):
         yield Rival(other, respect, how)
     yield from _of_the_tree(plan)
@@ -56,7 +56,7 @@ def _of_the_tree(plan: Plan) -> Iterator[Rival]:
     for order in ("forward", "backward", "tree") if not plan.unordered else ():
         other = nested(order, len(tree.parts))
         if not same_order(other, tree.nested):
-            yield Rival(replace(plan, tree=replace(tree, nested=other)), "order", f"partial sums {order}")
+            yield Rival(replace(plan, tree=replace(tree, nested=other)), "merge_order", f"partial sums {order}")
     for i, (first, second) in enumerate(zip(tree.parts, tree.parts[1:], strict=False)):
         for moved in _moved(first, second):
             parts = (*tree.parts[:i], *moved, *tree.parts[i + 2 :])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,13 +18,19 @@ from planted_models import model_of
 from planted_plans import HOPPER, NAMED
 from planted_products import Edge, Planted
 from planted_sums import Array, OperandRounding
+from product_judge import additions
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.characterise import Found, Outcome, characterise
-from accprobe.gemm.findings import findings, levels, status
+from accprobe.gemm.findings import findings, levels, of_plan, status
+from accprobe.gemm.parts import Merging
+from accprobe.gemm.plans import Plan
+from accprobe.gemm.rivals import rivals
+from accprobe.gemm.slices import readings
 from accprobe.gemm.spec import Spec
+from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
-from accprobe.model.product import OPERAND_ROUNDINGS, Merged, Nested, Node, nested
+from accprobe.model.product import OPERAND_ROUNDINGS, Nested, multiply_add, nested
 
 ELEMENTS = 1 << 12
 
@@ -67,23 +75,6 @@ def asked(plan: Planted, rows: int | None = None) -> Outcome:
     return characterise(PlantedBox(plan, rows), elements=ELEMENTS)
 
 
-def additions(node: Node) -> object:
-    """Which chains are added to which: of each chain its k, of each sum the two that it adds, whichever is first."""
-    if not isinstance(node, Merged):
-        return tuple(int(k) for k in node.ks() if k >= 0)
-    order = nested("forward", len(node.parts)) if node.order == "unordered" else node.nested
-    return _additions(node, order)
-
-
-def _additions(node: Merged, order: Nested) -> object:
-    if isinstance(order, int):
-        return additions(node.parts[order])
-    total = _additions(node, order[0])
-    for other in order[1:]:
-        total = frozenset([total, _additions(node, other)])
-    return total
-
-
 def hold_as_planted(plan: Planted, outcome: Outcome, found: Found | None = None) -> None:
     """Every finding of a confirmed region is what was planted."""
     found = found or outcome.main
@@ -117,7 +108,7 @@ def hold_slices(plan: Planted, told: dict[str, object], found: Found) -> None:
     if plan.promote_every is not None and plan.promote_every < plan.k and not plan.slices:
         assert told["promote_every"] == plan.promote_every
         assert (told["promotion_format"], told["promotion_rounding"]) == ("f32", "RNE")
-    if plan.partial_format != "f32" or plan.merge == "unordered":
+    if plan.partial_format != "f32" or plan.merge not in ("forward", "serial"):
         assert told["split_k"] == len(slices) == len(plan.slices)
         assert told["slice_sizes"] == ", ".join(map(str, plan.slices))
         assert told["partial_format"] == plan.partial_format
@@ -153,6 +144,68 @@ def test_an_operand_alone_that_has_wide_words_is_rounded(rounding: OperandRoundi
 
 def test_operands_as_wide_as_their_words_have_no_rounding() -> None:
     assert "operand_rounding" not in findings(asked(replace(NAMED["chain of FMAs"], k=64)))
+
+
+def plan_of(tree: Merging, **formats: Any) -> Plan:
+    return Plan(product_of("f32", 16, 16, 1024), tree, multiply_add(), **formats)
+
+
+def tree_of(sizes: tuple[int, ...], order: Nested) -> Merging:
+    """Chains of one product a sum."""
+    borders = [0, *accumulate(sizes)]
+    return Merging(tuple(tuple((k,) for k in range(*border)) for border in pairwise(borders)), order)
+
+
+READINGS: dict[str, tuple[Merging, int | None, int, str]] = {
+    "even, forward": (tree_of((256,) * 4, nested("forward", 4)), 256, 1, "4 slices of 256 whose f32 sums are added forward"),
+    "even but the last": (tree_of((96,) * 4 + (32,), nested("forward", 5)), 96, 1, "5 slices of 96 whose f32 sums are added"),
+    "uneven, forward": (tree_of((96, 128, 96), nested("forward", 3)), None, 3, ""),
+    "even and long": (tree_of((1024,) * 3, nested("forward", 3)), None, 3, "one chain that is promoted every 1024 is the same"),
+    "even, long and many": (tree_of((1024,) * 9, nested("forward", 9)), 1024, 1, "9 slices of 1024 whose f32 sums are added"),
+    "backward": (tree_of((256,) * 4, nested("backward", 4)), None, 4, "3 slices that are promoted every 256 are the same"),
+    "tree": (tree_of((256,) * 4, nested("tree", 4)), None, 4, "2 slices that are promoted every 256 are the same bits"),
+    "slices of chunks": (tree_of((128,) * 6, ((((0, 1), 2), ((3, 4), 5)))), 128, 2, ""),
+    "slices of chunks, backward": (tree_of((128,) * 6, ((((4, 5), (2, 3)), (0, 1)))), 128, 3, ""),
+}
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_chunks_and_slices_are_told_by_the_tree(name: str) -> None:
+    tree, every, slices, also = READINGS[name]
+    told = dict(of_plan(plan_of(next(iter(readings(tree))))))  # type: ignore[arg-type]
+    assert (told["promote_every"].value, told["split_k"].value) == (every, slices)
+    note = told["promote_every"].note if every else told["split_k"].note
+    assert note.startswith(also)
+    assert bool(note) == bool(also)
+
+
+def test_a_format_below_f32_makes_slices_of_chains() -> None:
+    tree = tree_of((256,) * 4, nested("forward", 4))
+    told = dict(of_plan(plan_of(tree, kept=FORMATS["bf16"])))
+    assert (told["promote_every"].value, told["split_k"].value, told["split_k"].note) == (None, 4, "")
+
+
+def test_what_two_chunks_have_is_named_and_no_size() -> None:
+    one, two, three = tree_of((256, 256, 256), 0).parts
+    assert not isinstance(three, Merging)
+    told = dict(of_plan(plan_of(Merging((one, two, ((511,), *three)), nested("forward", 3)))))
+    assert told["promote_every"].value == 256
+    assert told["promote_every"].note.endswith("; k = 511 in two of them")
+
+
+def test_what_is_left_open_has_the_values_that_are_left() -> None:
+    outcome = asked(NAMED["2 uneven slices, partials bf16"])
+    plan = outcome.main.plan
+    assert plan is not None
+    assert findings(outcome)["partial_format"] == Finding("bf16")
+    outcome.main.survived = [rival for rival in rivals(plan) if rival.respect in ("partial_format", "alignment_rounding")]
+    told = findings(outcome)
+    assert (told["partial_format"].bound, told["partial_format"].left) == ("undetermined", ("bf16", "f32", "f16"))
+    assert told["alignment_rounding"].bound == "undetermined"
+    assert {"RZ", "RNE"} <= set(told["alignment_rounding"].left)
+    assert {f"{rival.respect}: {rival.how}" for rival in outcome.main.survived} >= {
+        "partial_format: f32 partial sums, added in f32"
+    }
 
 
 def test_unordered_sums_change_from_call_to_call() -> None:
@@ -212,7 +265,8 @@ def test_a_wrong_block_scale_is_named_and_not_confirmed() -> None:
     found, reason = status(outcome)
     assert found != "confirmed"
     assert "block 3 has the scales of block 2" in reason
-    assert findings(outcome)["scales"].value == "block 3 has the scales of block 2"
+    told = findings(outcome)["scales"]
+    assert (told.value, told.note) == ("RNE(sa·sb), applied to each 128 products", "block 3 has the scales of block 2")
 
 
 def test_a_plan_that_changes_with_m_is_found_at_each() -> None:
@@ -283,12 +337,27 @@ def test_what_is_no_product_is_refused(name: str) -> None:
 
 NEARLY_PRODUCTS: dict[str, Callable[[Array, Array], Array]] = {
     "relu": lambda a, b: np.maximum(numpy_mm(a, b), 0),
-    "transposed": lambda a, b: np.ascontiguousarray(numpy_mm(a, b).T),
     "of magnitudes": lambda a, b: numpy_mm(abs(a), abs(b)),
     "largest product": lambda a, b: (a[:, :, None] * b[None]).max(axis=1),
     "columns sorted": lambda a, b: np.sort(numpy_mm(a, b), axis=1),
     "first row everywhere": lambda a, b: np.repeat(numpy_mm(a, b)[:1], 16, axis=0),
 }
+
+
+TRANSPOSED: dict[str, tuple[tuple[int, int, int], Callable[[Array, Array], Array]]] = {
+    "(A·B)ᵀ": ((16, 16, 64), lambda a, b: np.ascontiguousarray(numpy_mm(a, b).T)),
+    "A·Bᵀ": ((16, 64, 64), lambda a, b: numpy_mm(a, b.T)),
+    "Aᵀ·B": ((64, 16, 64), lambda a, b: numpy_mm(a.T, b)),
+    "Aᵀ·Bᵀ": ((16, 16, 16), lambda a, b: numpy_mm(a.T, b.T)),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_products_of_transposed_operands_are_refused(name: str) -> None:
+    shape, function = TRANSPOSED[name]
+    with pytest.raises(AccprobeError) as refused:
+        characterise(FunctionBox(product_of("f32", *shape), function), elements=ELEMENTS)
+    assert str(refused.value).startswith(f"the result is {name}: ")
 
 
 @pytest.mark.parametrize("name", NEARLY_PRODUCTS)

@@ -44,6 +44,14 @@ NAMED: dict[str, Planted] = {
     "7 even slices, backward in f16": replace(AMPERE, k=896, slices=(128,) * 7, merge="backward", partial_format="f16"),
     "7 uneven slices, FMAs": replace(FMAS, k=500, slices=(96, 96, 80, 80, 64, 64, 20)),
     "2 slices, promoted every 128": replace(FP8, k=1024, slices=(512, 512), promote_every=128),
+    "3 slices of chunks, backward in bf16": replace(
+        HOPPER, k=384, slices=(128,) * 3, promote_every=64, merge="backward", partial_format="bf16"
+    ),
+    "first slice of two chunks, in bf16": replace(
+        HOPPER, k=512, slices=(256, 128, 128), promote_every=128, partial_format="bf16"
+    ),
+    "4 even slices, forward in bf16": replace(HOPPER, k=256, slices=(64,) * 4, partial_format="bf16"),
+    "4 even slices, serial in bf16": replace(HOPPER, k=256, slices=(64,) * 4, partial_format="bf16", merge="serial"),
     "4 interleaved slices": replace(HOPPER, k=1024, slices=(256,) * 4, interleave=64),
     "results bf16, RNE": replace(HOPPER, out="bf16"),
     "results bf16, RZ": replace(HOPPER, out="bf16", result_rounding="RZ"),

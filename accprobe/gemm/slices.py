@@ -1,0 +1,116 @@
+"""Which chains are slices of K, and which are chunks that are promoted inside one.
+
+The tree has no such names. Chunks of a slice are added one after the other, as K goes, and are of one size but for the last;
+the sums of slices are added in some order, and may be kept in a narrow format before. Several readings are the same additions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from accprobe.gemm.parts import Groups, Merging, renumbered
+from accprobe.gemm.plans import named
+from accprobe.model.product import Nested, nested
+
+MOST_READ = 16
+"""Slices that a reading may have which leaves the tree as it grew."""
+
+
+def readings(tree: Groups | Merging) -> Iterator[Groups | Merging]:
+    """The tree with slices for its parts, the likeliest first: each chain one, where they are merged in an order that has a
+    name; chunks of even size together; as it grew. All are the same additions: only formats that slices are kept in tell them
+    apart.
+    """
+    if not isinstance(tree, Merging):
+        yield tree
+        return
+    flat = tree.flat()
+    even = list(_of_even_chunks(flat))
+    has_name = isinstance(named(flat.nested, len(flat.parts)), str)
+    likely = [flat, *even, tree] if has_name else [*even, tree, flat]
+    seen: list[Merging] = []
+    for reading in likely:
+        if reading not in seen and (not seen or len(reading.parts) <= MOST_READ):
+            seen.append(reading)
+            yield reading
+
+
+def chunks(part: Groups | Merging) -> list[Groups] | None:
+    """The chains of a slice whose sums are added one after the other, as K goes; None where it is nothing such."""
+    if not isinstance(part, Merging):
+        return [part]
+    flat = part.flat()
+    run = _run(flat.nested)
+    return None if run is None else [_chain(flat, i) for i in run]
+
+
+def sizes(chains: Sequence[Groups]) -> list[int]:
+    """How many products each has that none before it has."""
+    found, before = [], set[int]()
+    for chain in chains:
+        ks = {k for group in chain for k in group} - before
+        found.append(len(ks))
+        before |= ks
+    return found
+
+
+def is_even(of: Sequence[int]) -> bool:
+    """Whether all are of one size but for the last, which may be smaller."""
+    return all(size == of[0] for size in of[:-1]) and of[-1] <= of[0]
+
+
+def _of_even_chunks(flat: Merging) -> Iterator[Merging]:
+    """Slices of as many chunks as are of one size; then with fewer in the first slice, which the additions do not tell."""
+    of_chain = sizes([_chain(flat, i) for i in range(len(flat.parts))])
+    longest = max(of_chain)
+
+    def slices(node: Nested) -> tuple[list[list[int]], Nested]:
+        run = _run(node)
+        if run is not None and all(of_chain[i] == longest for i in run[:-1]):
+            return [run], 0
+        assert isinstance(node, tuple)
+        parts: list[list[int]] = []
+        order: list[Nested] = []
+        for x in node:
+            inside, nested = slices(x)
+            order.append(renumbered(nested, range(len(parts), len(parts) + len(inside))))
+            parts += inside
+        return parts, tuple(order)
+
+    (first, *others), order = slices(flat.nested)
+    for count in range(len(first), 0, -1):
+        left = [[chain] for chain in first[count:]]
+        numbers = [_forward(len(left) + 1), *range(len(left) + 1, len(left) + 1 + len(others))]
+        yield _grouped(flat, [first[:count], *left, *others], renumbered(order, numbers))
+
+
+def _grouped(flat: Merging, slices: Sequence[Sequence[int]], order: Nested) -> Merging:
+    """Chains of a merging as slices, each of them of one chunk or several."""
+    if len(slices) == 1:
+        return Merging(tuple(_chain(flat, i) for i in slices[0]), _forward(len(slices[0])))
+    by_start = sorted(range(len(slices)), key=lambda i: slices[i][0])
+    parts = [[_chain(flat, i) for i in slices[number]] for number in by_start]
+    merged = tuple(part[0] if len(part) == 1 else Merging(tuple(part), _forward(len(part))) for part in parts)
+    return Merging(merged, renumbered(order, [by_start.index(i) for i in range(len(slices))]))
+
+
+def _forward(parts: int) -> Nested:
+    return nested("forward", parts)
+
+
+def _chain(flat: Merging, number: int) -> Groups:
+    part = flat.parts[number]
+    assert not isinstance(part, Merging)
+    return part
+
+
+def _run(node: Nested) -> list[int] | None:
+    """Parts that are added one after the other in the order of their numbers, or None."""
+    if isinstance(node, int):
+        return [node]
+    numbers = [x for x in node if isinstance(x, int)]
+    others = [x for x in node if not isinstance(x, int)]
+    if not others:
+        return sorted(numbers)
+    before = _run(others[0]) if len(others) == 1 else None
+    return [*before, *numbers] if before is not None and before[-1] < min(numbers, default=-1) else None
