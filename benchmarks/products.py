@@ -16,12 +16,14 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from apart import Failure, Work, each_apart
 from planted_plans import drawn
+from planted_products import Planted
 from product_judge import Judgement, judged, without_row
 
 LIMIT = 120
@@ -37,13 +39,17 @@ def seeds(text: str) -> list[int]:
     return found
 
 
+def planted(seed: int) -> Planted:
+    return replace(drawn(seed), seed=seed)
+
+
 def failed(seed: int, verdict: Failure, reason: str, seconds: float) -> Judgement:
-    return without_row(drawn(seed), verdict, reason, seconds)
+    return without_row(planted(seed), verdict, reason, seconds)
 
 
 def all_judged(wanted: list[int], jobs: int, limit: float) -> Iterator[Judgement]:
     """As they are done."""
-    return each_apart(Work(lambda seed: judged(drawn(seed)), failed), wanted, jobs, limit)
+    return each_apart(Work(lambda seed: judged(planted(seed)), failed), wanted, jobs, limit)
 
 
 def told(judgement: Judgement) -> Iterator[str]:

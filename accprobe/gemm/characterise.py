@@ -33,11 +33,14 @@ from accprobe.model.product import ProductModel, nested
 DOTS = 1536
 """Dot products of a battery."""
 
-MORE = 4
+MORE = 6
 """Batteries that are drawn in search of dot products on which a rival differs."""
 
 MOST_CALLS, SWEEPS = 4000, 6
 """Calls that the order of a region may take: so many, and so often one for each row of columns that K has."""
+
+MOST_SLICES = 8
+"""Slices each of which has terms in a battery."""
 
 MOST_REGIONS = 4
 LEAST_REGION = 8
@@ -196,9 +199,11 @@ def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints, thorough: b
 
 
 def places(tree: Groups | Merging) -> list[Groups]:
-    """k of some sums of some chains, the first of them that of the first chain."""
+    """k of some sums of some chains, the first of them that of the first chain: of the first few, and one of each slice."""
     chains = list(every_chain(tree))
-    some = sorted({0, 1, 2, 3, len(chains) // 2, len(chains) - 1} & set(range(len(chains))))
+    parts = [len(list(every_chain(part))) for part in tree.parts] if isinstance(tree, Merging) else [1]
+    of_slices = [sum(parts[:i]) for i in range(len(parts))] if len(parts) <= MOST_SLICES else []
+    some = sorted({0, 1, 2, 3, len(chains) // 2, len(chains) - 1, *of_slices} & set(range(len(chains))))
     return [_some_sums(chains[i]) for i in some]
 
 
@@ -248,9 +253,10 @@ def _contest(asked: Asked, found: Found, answers: list[Answered], seed: int) -> 
 def _ask_about(
     asked: Asked, found: Found, plan: Plan, rival: Rival, some: Sequence[Groups], answers: list[Answered], seed: int
 ) -> bool:
-    """Whether dot products were found and asked that contradict the rival: in all chains, and every second time in one."""
+    """Whether dot products were found and asked that contradict the rival: in all chains, in one, about the first borders."""
+    borders = [(chain[0], chain[-1]) for chain in some[:3]]
     for attempt in range(MORE):
-        dots = battery.drawn(asked.spec, some[: 1 if attempt % 2 else None], DOTS, seed + attempt)
+        dots = battery.drawn(asked.spec, (some, some[:1], borders)[attempt % 3], DOTS, seed + attempt)
         try:
             differing = telling(plan, rival.plan, dots)
         except AccprobeError:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
+from numpy.random import Generator
 
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import Asked
@@ -23,14 +24,11 @@ from accprobe.model.restricted import restricted
 SIDE, WIDE = 64, 512
 """Rows, and columns, of a call on which ways to scale are compared; and of calls in which each element is a product or two."""
 
-MOST_CALLS = 24
-"""Calls of a product or two an element."""
+MOST_DRAWN = 256
+"""Operands of a product or two an element that are drawn in search of some that tell ways to scale apart."""
 
 NEAR = 2.0**-9
 """By how much, at most, the scales of two blocks differ whose products take each other away."""
-
-_Answer = tuple[Bits, Bits, ScaleWords, Bits]
-"""A [M, K], B [N, K], their scales and D [M, N]."""
 
 KINDS = ("normal", "one sign", "wide")
 
@@ -52,7 +50,7 @@ class Scaled:
 def with_scales(asked: Asked, plan: Plan, rows: Ints, columns: Ints, seed: int) -> Scaled:
     """Asks with scales that are no powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
-    calls_of_few = _of_few_products(asked, rows[:WIDE], columns[:WIDE], rng)
+    wide = rows[:WIDE], columns[:WIDE]
     rows, columns = rows[:SIDE], columns[:SIDE]
     calls = []
     for kind in KINDS * (4 if asked.spec.scale == "tensor" else 1):
@@ -62,12 +60,12 @@ def with_scales(asked: Asked, plan: Plan, rows: Ints, columns: Ints, seed: int) 
         calls.append((a[rows], b[columns], of_lines(scales, rows, columns), d))
     ways = list(_ways(plan))
     counts = {way: sum(_wrong(replace(plan, scales=way), *call) for call in calls) for way in ways}
-    if sum(not wrong for wrong in counts.values()) > 1:
-        for answer in calls_of_few:
-            for way in ways:
-                counts[way] += _wrong_of_few(replace(plan, scales=way), answer)
-            if sum(not wrong for wrong in counts.values()) == 1:
-                break
+    for _ in range(MOST_DRAWN):
+        possible = [way for way in ways if not counts[way]]
+        if len(possible) < 2:
+            break
+        for way, wrong in zip(possible, _wrong_of_few(asked, plan, possible, *wide, rng), strict=True):
+            counts[way] += wrong
     best = min(counts, key=lambda way: counts[way])
     elements = sum(call[3].size for call in calls)
     left = tuple(told(way) for way, wrong in counts.items() if wrong == 0 and way != best)
@@ -95,24 +93,30 @@ def _wrong(plan: Plan, a: Bits, b: Bits, scales: ScaleWords | None, d: Bits) -> 
     return int(np.count_nonzero(product(plan.model(), a, b, scales=scales) != d))
 
 
-def _of_few_products(asked: Asked, rows: Ints, columns: Ints, rng: np.random.Generator) -> Iterator[_Answer]:
-    """Calls in which every element is one product, scaled: cheap to predict, and as many as it takes. Of scales by block, one
-    less the same of the next block, whose scales are nearly the same: what is rounded off shows in a D of few bits.
+def _wrong_of_few(asked: Asked, plan: Plan, ways: Sequence[Scales], rows: Ints, columns: Ints, rng: Generator) -> list[int]:
+    """Of each way, elements of one product, scaled, that it does not explain; nothing is asked where all ways give the same. Of
+    scales by block, one less the same of the next block, whose scales are nearly the same: what is rounded off shows in a D of
+    few bits.
     """
     spec, ks = asked.spec, _ks(asked.spec)
-    for _ in range(MOST_CALLS):
-        scales = scale_words(spec, rng)
-        assert scales is not None
-        a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
-        a[np.ix_(rows, ks)], b[np.ix_(columns, ks)] = (
-            lines(fmt, (count, 1), "normal", rng) for fmt, count in ((spec.a, len(rows)), (spec.b, len(columns)))
-        )
-        if len(ks) > 1:
-            b[columns, ks[1]] ^= spec.b.dtype.type(spec.b.sign_bit)
-            scales.a[:, 1] = scales.a[:, 0] * rng.uniform(1 - NEAR, 1 + NEAR, spec.m)
-            scales.b[1] = scales.b[0]
-        d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
-        yield a[rows], b[columns], of_lines(scales, rows, columns), d
+    scales = scale_words(spec, rng)
+    assert scales is not None
+    a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+    a[np.ix_(rows, ks)], b[np.ix_(columns, ks)] = (
+        lines(fmt, (count, 1), "normal", rng) for fmt, count in ((spec.a, len(rows)), (spec.b, len(columns)))
+    )
+    if len(ks) > 1:
+        b[columns, ks[1]] ^= spec.b.dtype.type(spec.b.sign_bit)
+        scales.a[:, 1] = scales.a[:, 0] * rng.uniform(1 - NEAR, 1 + NEAR, spec.m)
+        scales.b[1] = scales.b[0]
+    smaller, used = restricted(plan.model(), ks)
+    words = a[np.ix_(rows, used)], b[np.ix_(columns, used)]
+    few = of_lines(scales, rows, columns)
+    expected = [product(replace(smaller, scales=way), *words, scales=few) for way in ways]
+    if all(np.array_equal(expected[0], other) for other in expected[1:]):
+        return [0] * len(ways)
+    d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
+    return [int(np.count_nonzero(each != d)) for each in expected]
 
 
 def _ks(spec: Spec) -> Ints:
@@ -121,13 +125,7 @@ def _ks(spec: Spec) -> Ints:
     return np.arange(0, min(spec.k, 2 * BLOCK) if inside else 1, BLOCK)
 
 
-def _wrong_of_few(plan: Plan, answer: _Answer) -> int:
-    a, b, scales, d = answer
-    smaller, ks = restricted(plan.model(), _ks(plan.spec))
-    return int(np.count_nonzero(product(smaller, a[:, ks], b[:, ks], scales=scales) != d))
-
-
-def _misplaced(asked: Asked, rows: Ints, columns: Ints, rng: np.random.Generator) -> str:
+def _misplaced(asked: Asked, rows: Ints, columns: Ints, rng: Generator) -> str:
     """Ones at one k of each block alone, under powers of two: whose scales came out."""
     spec = asked.spec
     words = scale_words(spec, rng)

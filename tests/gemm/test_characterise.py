@@ -21,7 +21,7 @@ from planted_sums import Array, OperandRounding
 from product_judge import additions
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.characterise import Found, Outcome, characterise
+from accprobe.gemm.characterise import Found, Outcome, characterise, places
 from accprobe.gemm.findings import findings, levels, of_plan, status
 from accprobe.gemm.parts import Merging
 from accprobe.gemm.plans import Plan
@@ -206,6 +206,17 @@ def test_what_is_left_open_has_the_values_that_are_left() -> None:
     assert {f"{rival.respect}: {rival.how}" for rival in outcome.main.survived} >= {
         "partial_format: f32 partial sums, added in f32"
     }
+
+
+def test_every_slice_has_terms_in_a_battery() -> None:
+    slices = [tree_of((64, 64, 32), nested("forward", 3)).parts for _ in range(6)]
+    borders = range(0, 960, 160)
+    moved = [
+        Merging(tuple(tuple((k + start,) for (k,) in part) for part in parts), nested("forward", 3))  # type: ignore[misc]
+        for parts, start in zip(slices, borders, strict=True)
+    ]
+    firsts = {chain[0][0] for chain in places(Merging(tuple(moved), nested("forward", 6)))}
+    assert firsts >= {*borders, 64, 128}
 
 
 def test_unordered_sums_change_from_call_to_call() -> None:

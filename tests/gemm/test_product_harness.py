@@ -8,7 +8,7 @@ from typing import Any
 import product_judge
 import pytest
 from benchmark import loaded
-from planted_plans import HOPPER
+from planted_plans import HOPPER, drawn
 from planted_products import Planted
 from product_judge import judged
 
@@ -43,6 +43,14 @@ def test_another_plan_is_wrong(monkeypatch: pytest.MonkeyPatch, name: str) -> No
     assert judgement.verdict == "wrong"
     assert judgement.contradicted > 0
     assert set(false) <= set(judgement.false_exact)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [121, 130, 134])
+def test_nothing_is_left_open(seed: int) -> None:
+    """Borders between short slices, scales of a bf16 result, the order of slices that are promoted."""
+    judgement = judged(drawn(seed), elements=1 << 12)
+    assert (judgement.verdict, judgement.false_exact, judgement.undetermined) == ("right", [], [])
 
 
 @pytest.mark.parametrize("cause", product_judge.CAUSES)
