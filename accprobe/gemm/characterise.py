@@ -28,7 +28,8 @@ from accprobe.gemm.regions import Alike, Region, alike
 from accprobe.gemm.rivals import Rival, contradicted, rivals, telling
 from accprobe.gemm.scaling import with_scales
 from accprobe.gemm.spec import Spec
-from accprobe.model.product import ProductModel, nested
+from accprobe.gemm.unordered import in_slices
+from accprobe.model.product import ProductModel
 
 DOTS = 1536
 """Dot products of a battery."""
@@ -184,7 +185,7 @@ def _plan(asked: Asked, found: Found, leaves: Ints, doubled: Ints, seed: int, th
 
 
 def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints, thorough: bool) -> Groups | Merging:
-    """The tree; where elements change from call to call, chains that are added in any order."""
+    """The tree; where elements change from call to call, slices that are added in any order."""
     if asked.spec.a.is_integer:
         return tuple((int(k),) for k in np.sort(np.concatenate([leaves, doubled])))
     grown = growth(asked, region.rows, region.columns, leaves, thorough)
@@ -193,8 +194,8 @@ def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints, thorough: b
     except NoTree:
         if not region.changing:
             raise
-        chains = [taken_apart(chain) for chain in grown.chains(leaves)]
-        tree = Merging(tuple(chains), nested("forward", len(chains)))
+        chains = [groups for chain in grown.chains(leaves) for groups in every_chain(taken_apart(chain))]
+        tree = in_slices(asked, region.rows, region.columns, chains)
     return with_doubled(tree, doubled) if len(doubled) else tree
 
 

@@ -44,7 +44,7 @@ def fit(
     """
     started: Plan | None = None
     best: Fitted | None = None
-    for reading in readings(tree):
+    for reading in (tree,) if unordered else readings(tree):
         any_order = unordered and isinstance(reading, Merging)
         if started is None:
             blank = Plan(spec, reading, multiply_add(), operand_rounding=operand_rounding)

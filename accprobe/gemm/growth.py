@@ -91,7 +91,10 @@ class Growth:
         for new, exact in self._joins(left):
             if new is None:
                 break
-            inside = (*map(int, new),) if exact else self._inside(new, first)
+            try:
+                inside = (*map(int, new),) if exact else self._inside(new, first)
+            except NoTree:  # of another slice, where these are added in any order
+                break
             if not all(isinstance(x, int) for x in inside):
                 break
             joins.append(inside)

@@ -202,7 +202,7 @@ def test_what_is_left_open_has_the_values_that_are_left() -> None:
     told = findings(outcome)
     assert (told["partial_format"].bound, told["partial_format"].left) == ("undetermined", ("bf16", "f32", "f16"))
     assert told["alignment_rounding"].bound == "undetermined"
-    assert {"RZ", "RNE"} <= set(told["alignment_rounding"].left)
+    assert {told["alignment_rounding"].value, "floor", "ceiling"} <= set(told["alignment_rounding"].left)
     assert {f"{rival.respect}: {rival.how}" for rival in outcome.main.survived} >= {
         "partial_format: f32 partial sums, added in f32"
     }
@@ -228,6 +228,15 @@ def test_unordered_sums_change_from_call_to_call() -> None:
     assert told["repeatable"].note == f"{outcome.alike.changed} of 1024 elements changed, {outcome.alike.values} values"
     assert outcome.alike.changed > 512
     assert outcome.alike.values > 1
+
+
+@pytest.mark.slow
+def test_unordered_slices_may_be_promoted() -> None:
+    plan = replace(HOPPER, k=768, slices=(192, 256, 192, 128), promote_every=64, merge="unordered")
+    outcome = asked(plan)
+    assert status(outcome) == ("confirmed", "")
+    hold_as_planted(plan, outcome)
+    assert findings(outcome)["promote_every"].value == 64
 
 
 AMPERE_SUMS = replace(HOPPER, products_per_sum=8, alignment_bits=24)
