@@ -10,20 +10,22 @@ from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.growth import NoTree
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging
-from accprobe.gemm.reach import measured
+from accprobe.gemm.reach import measured_units
 from accprobe.gemm.units import Units, counted, power
 from accprobe.model.product import nested
 
 MOST_SLICES = 8
 """Slices, every order of which is tried."""
 
-REPEATED = 2
+ASKED_AGAIN = 2
 """Calls of a pair of chains; the columns of each are further samples."""
 
 
 def in_slices(asked: Asked, rows: Ints, columns: Ints, chains: Sequence[Groups]) -> Merging:
     """The chains as chunks of slices, each of which goes up K. Raises NoTree where there are too many slices."""
-    each = measured(asked, rows, columns, np.array(sorted(k for chain in chains for group in chain for k in group), np.int64))
+    each = measured_units(
+        asked, rows, columns, np.array(sorted(k for chain in chains for group in chain for k in group), np.int64)
+    )
     firsts = np.array([chain[0][0] for chain in chains], np.int64)
     slices: list[list[int]] = []
     for number in range(len(chains)):
@@ -51,6 +53,6 @@ def _are_alike(asked: Asked, rows: Ints, columns: Ints, each: Units, firsts: Int
         a[:, k], b[:, k] = power(spec.a, large_a), power(spec.b, large_b, negative=negative)
     a[rows[: len(beside)], beside] = power(spec.a, each.unit[0])
     b[:, beside] = power(spec.b, each.unit[1])
-    d = np.stack([asked.product(a, b, keep=False) for _ in range(REPEATED)])
+    d = np.stack([asked.product(a, b, keep=False) for _ in range(ASKED_AGAIN)])
     found = counted(d[:, rows[: len(beside), None], columns], spec, each)
     return bool((found == found[:1, :, :1]).all())
