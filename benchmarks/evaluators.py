@@ -2,11 +2,12 @@
 
     python benchmarks/evaluators.py [--repeat N] [-o FILE]
 
-For each instruction the same dot products go through numpy, through the compiled evaluator, and, where they are installed and
-have a model of it, through mmaemu (PyPI) and MMA-Sim: a matrix product of M rows and N columns and the instruction's K, C = 0,
-standard-normal operands. Every answer is compared with numpy's. Prints one line each: the best rate, the ratio to numpy's in
-this run, and dot products that differ; -o writes the same as JSON. Exit status 1 where the compiled evaluator is slower than
-its limit, or differs.
+For each instruction the same matrix product, a chain of it along K = 1024, C = 0, of standard-normal operands, goes through
+numpy, through tiles, on one core and on all, and, where they are installed and have a model of it, through mmaemu and MMA-Sim
+(both PyPI). Every answer is compared with numpy's.
+Prints one line each: the best rate, the ratio to numpy's in this run, and outputs that differ; -o writes the same as JSON. On
+one core it is the processor's time that counts, since others may use a shared machine. Exit status 1 where tiles are slower on
+one core than their limit, or differ.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from accprobe.evaluate import evaluator
+from accprobe.evaluate import evaluator, tiles
+from accprobe.evaluate.cores import share_cores
+from accprobe.evaluate.steps import step_of
 from accprobe.isa import families
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
@@ -32,32 +35,44 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.report.models import named_models
 
-LIMIT = 1e8
-"""Multiply-accumulates a second on two cores, of QGMMA and HGMMA."""
+CHAIN, FLOAT = 2e9, 5e8
+"""Multiply-accumulates a second on one core: of QGMMA, of any other float model."""
 
-ROWS = COLUMNS = 512
+ROWS = COLUMNS = 256
 
-SLOW_COLUMNS = 64
+PRODUCTS = 1024
+"""K."""
+
+SLOW = 0.5
+"""Seconds of a run after which there is no other."""
+
+SLOW_COLUMNS = 8
 """Of the product that MMA-Sim gets: so many columns, and as many rows as the instruction has."""
 
 CASES = {
-    "wgmma.m64n8k32.f32.e4m3.e4m3": LIMIT,
-    "wgmma.m64n8k16.f32.f16.f16": LIMIT,
-    "mma.sync.m16n8k32.f32.e4m3.e4m3.f32": None,
-    "mma.sync.m16n8k8.f32.tf32.tf32.f32": None,
+    "wgmma.m64n8k32.f32.e4m3.e4m3": CHAIN,
+    "wgmma.m64n8k16.f32.f16.f16": FLOAT,
+    "mma.sync.m16n8k16.f32.bf16.bf16.f32": FLOAT,
+    "mma.sync.m16n8k32.f32.e4m3.e4m3.f32": FLOAT,
+    "mma.sync.m16n8k8.f32.tf32.tf32.f32": FLOAT,
+    "mma.sync.m16n8k4.f64.f64.f64.f64": FLOAT,
     "mma.sync.m16n8k32.s32.s8.s8.s32": None,
-    "mma.sync.m16n8k4.f64.f64.f64.f64": None,
 }
-"""By instruction of the report h200, the limit."""
+"""By instruction of the report h200, the limit on one core."""
 
-Answer = Callable[[], Bits]
-"""One implementation's product, as bit patterns [ROWS, COLUMNS], or its first rows and columns."""
+
+class Way(NamedTuple):
+    """An implementation, on so many cores; its product, as bit patterns [ROWS, COLUMNS], or its first rows and columns."""
+
+    name: str
+    cores: int
+    answer: Callable[[], Bits]
 
 
 def operands(inst: Instruction) -> tuple[np.ndarray, np.ndarray]:
     """a [ROWS, K], b [COLUMNS, K]: values."""
     rng, dtypes = np.random.default_rng(0), [np.dtype(fmt.ml_dtype) for fmt in (inst.a, inst.b)]
-    shapes = ((ROWS, inst.k), (COLUMNS, inst.k))
+    shapes = ((ROWS, PRODUCTS), (COLUMNS, PRODUCTS))
     if inst.is_integer:
         a, b = (rng.integers(-128, 128, shape) for shape in shapes)
     else:
@@ -65,19 +80,31 @@ def operands(inst: Instruction) -> tuple[np.ndarray, np.ndarray]:
     return a.astype(dtypes[0]), b.astype(dtypes[1])
 
 
-def own(inst: Instruction, model: DotModel, a: np.ndarray, b: np.ndarray) -> Iterator[tuple[str, Answer]]:
-    every_a = np.repeat(a.view(inst.a.dtype), len(b), axis=0)
-    every_b = np.tile(b.view(inst.b.dtype), (len(a), 1))
-    c, shape = np.zeros(len(every_a), inst.c.dtype), (len(a), len(b))
-    yield "numpy", lambda: evaluator.with_numpy(model, inst, Request(every_a, every_b, c)).reshape(shape)
-    try:
-        from accprobe.evaluate import compiled as fast_evaluator
-    except ImportError:
-        return
-    yield "numba", lambda: fast_evaluator.evaluate(model, inst, Request(every_a, every_b, c)).reshape(shape)
+def own(inst: Instruction, model: DotModel, a: np.ndarray, b: np.ndarray) -> Iterator[Way]:
+    of_a, of_b = a.view(inst.a.dtype), b.view(inst.b.dtype)
+
+    def by_numpy() -> Bits:
+        running = np.zeros(len(a) * len(b), inst.c.dtype)
+        for k in range(0, PRODUCTS, inst.k):
+            some = slice(k, k + inst.k)
+            rows, columns = np.repeat(of_a[:, some], len(b), axis=0), np.tile(of_b[:, some], (len(a), 1))
+            running = evaluator.with_numpy(model, inst, Request(rows, columns, running))
+        return running.reshape(len(a), len(b))
+
+    yield Way("numpy", 1, by_numpy)
+    step = step_of(model, inst)
+    if step is not None:
+        start = np.zeros((len(a), len(b)), inst.c.dtype)
+        for n in counts():
+            yield Way("tiles", n, lambda: tiles.sums(step, inst, of_a, of_b, start)[0])
 
 
-def peers(inst: Instruction, a: np.ndarray, b: np.ndarray) -> Iterator[tuple[str, Answer]]:
+def counts() -> list[int]:
+    """Of cores: one, and all."""
+    return sorted({1, len(os.sched_getaffinity(0))})
+
+
+def peers(inst: Instruction, a: np.ndarray, b: np.ndarray) -> Iterator[Way]:
     """What mmaemu and MMA-Sim have of the instruction; nothing where they are not installed."""
     if inst.family is not families.WGMMA or inst.is_integer:
         return
@@ -94,47 +121,66 @@ def peers(inst: Instruction, a: np.ndarray, b: np.ndarray) -> Iterator[tuple[str
             pass
         else:
             options = {"use_fast_accum": True, "profile": "hopper", "splitk": 1, "backend": "reference"}
-            yield "mmaemu", lambda: patterns(mmaemu.accumulate(x, y, **options))
+            for n in counts():
+                yield Way("mmaemu", n, lambda: patterns(mmaemu.accumulate(x, y, **options)))
     try:
         from mmasim.nv_ptx.sim import WGMMA
     except ImportError:
         return
     unit = WGMMA("Hopper", inst.name.removeprefix("wgmma."))
-    x, y, zero = x[: inst.m], y[:SLOW_COLUMNS], torch.zeros((inst.m, inst.n))
-    parts = range(0, len(y), inst.n)
-    yield "MMA-Sim", lambda: patterns(torch.hstack([unit(x, y[i : i + inst.n].T, zero) for i in parts]))
+
+    def chain(columns: Any) -> Any:
+        d = torch.zeros((inst.m, inst.n))
+        for k in range(0, PRODUCTS, inst.k):
+            d = unit(x[: inst.m, k : k + inst.k], columns[:, k : k + inst.k].T, d)
+        return d
+
+    parts = range(0, SLOW_COLUMNS, inst.n)
+    yield Way("MMA-Sim", 1, lambda: patterns(torch.hstack([chain(y[i : i + inst.n]) for i in parts])))
 
 
 def patterns(d: Any) -> Bits:
     return np.asarray(d.contiguous().numpy().view(np.uint32))
 
 
+def seconds(way: Way, repeat: int) -> tuple[float, Bits]:
+    """The best time, and the answer, on that many cores."""
+    share_cores(len(os.sched_getaffinity(0)) // way.cores)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(way.cores)
+    clock = time.process_time if way.cores == 1 else time.perf_counter
+    d, best = way.answer(), float("inf")
+    for _ in range(repeat):
+        started = clock()
+        way.answer()
+        best = min(best, clock() - started)
+        if best > SLOW:
+            break
+    return best, d
+
+
 def measured(inst: Instruction, repeat: int) -> Iterator[dict[str, object]]:
     a, b = operands(inst)
     reference, rate_of_numpy = None, 0.0
-    for name, answer in (*own(inst, named_models("h200")[inst], a, b), *peers(inst, a, b)):
-        times = []
-        d = answer()
-        for _ in range(repeat):
-            started = time.perf_counter()
-            answer()
-            times.append(time.perf_counter() - started)
-        rate = d.size * inst.k / min(times)
+    for way in (*own(inst, named_models("h200")[inst], a, b), *peers(inst, a, b)):
+        took, d = seconds(way, repeat)
+        rate = d.size * PRODUCTS / took
         if reference is None:
             reference, rate_of_numpy = d, rate
         yield {
             "instruction": inst.name,
-            "with": name,
+            "with": way.name,
+            "cores": way.cores,
             "macs_per_second": round(rate),
             "ratio": round(rate / rate_of_numpy, 2),
             "differ": int((d != reference[: d.shape[0], : d.shape[1]]).sum()),
-            "limit": CASES[inst.name] if name == "numba" else None,
+            "limit": CASES[inst.name] if (way.name, way.cores) == ("tiles", 1) else None,
         }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of each, of which the best counts (5)")
+    parser.add_argument("--repeat", type=int, default=20, metavar="N", help="runs of each, of which the best counts (20)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the results as JSON too")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -143,7 +189,8 @@ def main() -> int:
         for result in measured(parse(name), options.repeat):
             results.append(result)
             rate, ratio = float(str(result["macs_per_second"])), float(str(result["ratio"]))
-            print(f"{name:40} {result['with']!s:14} {rate:9.2e} MAC/s  {ratio:6.2f} × numpy  {result['differ']} differ")
+            way = f"{result['with']}, {result['cores']}"
+            print(f"{name:40} {way:14} {rate:9.2e} MAC/s  {ratio:6.2f} × numpy  {result['differ']} differ")
     if options.output:
         packages = {name: version for name in ("numpy", "numba", "mmaemu", "mmasim") if (version := installed(name))}
         host = {"cpu_cores": len(os.sched_getaffinity(0)), "python": sys.version.split()[0], **packages}
@@ -163,7 +210,7 @@ def installed(package: str) -> str | None:
 def failed(result: dict[str, object]) -> bool:
     limit = result["limit"]
     slow = limit is not None and float(str(result["macs_per_second"])) < float(str(limit))
-    return slow or (result["with"] == "numba" and bool(result["differ"]))
+    return slow or (result["with"] == "tiles" and bool(result["differ"]))
 
 
 if __name__ == "__main__":

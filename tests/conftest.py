@@ -35,16 +35,18 @@ def _caches(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 def _compile_evaluator() -> None:
     """Numba takes ten seconds, and every process that cannot wait for another would begin again."""
+    from accprobe.evaluate import tiles
+    from accprobe.evaluate.steps import step_of
     from accprobe.isa.instructions import parse
     from accprobe.model.published import known_models
     from accprobe.operands.request import Request
 
-    try:
-        from accprobe.evaluate import compiled
-    except ImportError:
+    if not tiles.is_there():
         return
     inst = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
-    compiled.evaluate(known_models("h100")[inst].model, inst, Request.zeros(inst, 1))
+    step, zeros = step_of(known_models("h100")[inst].model, inst), Request.zeros(inst, 1)
+    assert step is not None
+    tiles.sums(step, inst, zeros.a, zeros.b, zeros.c[None])
 
 
 @pytest.fixture(scope="session")

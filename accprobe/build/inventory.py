@@ -67,7 +67,7 @@ def inventory() -> list[Item]:
         _tool("cuobjdump", "opcodes in fatbins, libraries and wheels"),
         _tool("ptxas", "opcodes that PTX becomes"),
         _tool("ncu", "counting executed opcodes", profiler),
-        Item("numba", "evaluating models faster; without it numpy does", _package("numba"), install.NUMBA),
+        Item("numba", "evaluating products faster; without it numpy does", _package("numba"), install.NUMBA),
         Item("triton", "the kernel of sweeps", packages["triton"], install.TRITON),
         Item("torch", "sweeps on a GPU", packages["torch"], install.EITHER_GPU_STACK),
         Item("python", "everything", platform.python_version(), "", sys.implementation.name),

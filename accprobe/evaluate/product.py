@@ -1,11 +1,12 @@
-"""The numbers of whole matrix products: what a `ProductModel` makes of A and B, bit for bit, in numpy.
+"""The numbers of whole matrix products: what a `ProductModel` makes of A and B, bit for bit.
 
-Elements are computed a tile at a time: chains step by step for all of a tile at once.
+Elements are computed a tile at a time: chains by compiled code where it pays and knows the model (`tiles`), otherwise in numpy,
+step by step for all of a tile at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import permutations
 from math import prod
 from typing import NamedTuple
@@ -13,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate import rounding
+from accprobe.evaluate import rounding, tiles
 from accprobe.evaluate.error_free import Floats, rounded_to_odd
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.integer_product import integer_product, is_wrapped
+from accprobe.evaluate.steps import CompiledStep, step_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import (
     NOBODY,
@@ -40,6 +42,15 @@ TILE = 1 << 16
 
 SMALL_TILE = 1 << 14
 """The same of chains of multiply-adds, whose steps are a few operations on arrays that fit in a core's cache."""
+
+COMPILED_TILE = 1 << 18
+"""The same where compiled code computes the chains."""
+
+MOST_ROWS = 1 << 8
+"""Rows of such a tile."""
+
+GATHERED = 1 << 22
+"""Operands of single elements that are put side by side at once."""
 
 
 class SumWords(NamedTuple):
@@ -68,13 +79,14 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
         return integer_product(model, a, b)
     many, (m, n) = a.shape[:-2], (a.shape[-2], b.shape[-2])
     d = np.empty((*many, m, n), model.result.dtype)
-    tile = SMALL_TILE if is_multiply_add(model) else TILE
-    columns = max(1, min(n, tile // max(1, prod(many))))
+    step = _compiled_step(model, d.size)
+    tile = COMPILED_TILE if step else SMALL_TILE if is_multiply_add(model) else TILE
+    columns = max(1, min(n, tile // max(1, prod(many)) // (min(m, MOST_ROWS) if step else 1)))
     rows = max(1, tile // max(1, prod(many) * columns))
     for top in range(0, m, rows):
         for left in range(0, n, columns):
             y, x = slice(top, top + rows), slice(left, left + columns)
-            work = _Tile(model, a[..., y, :], b[..., x, :], _part(scales, y, x))
+            work = _Tile(model, step, a[..., y, :], b[..., x, :], _part(scales, y, x))
             start = None if c is None else c[..., y, x]
             d[..., y, x] = work.result(work.node(model.tree, start))
     return d
@@ -82,7 +94,7 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
 
 def outcomes(model: ProductModel, a: Bits, b: Bits) -> Bits:
     """The results [orders, M, N] that a product whose outermost sum is unordered can have, one for each order of its parts."""
-    work = _Tile(model, a, b, None)
+    work = _Tile(model, _compiled_step(model, a.shape[-2] * b.shape[-2]), a, b, None)
     if not isinstance(model.tree, Merged) or model.tree.order != "unordered":
         return work.result(work.node(model.tree, None))[None]
     parts = [work.node(part, None) for part in model.tree.parts]
@@ -107,6 +119,12 @@ def is_multiply_add(model: ProductModel) -> bool:
     return model.step in plain and model.a.is_float and model.a.mantissa_bits <= 23 and model.b.mantissa_bits <= 23
 
 
+def _compiled_step(model: ProductModel, elements: int) -> CompiledStep | None:
+    """For compiled code, where it computes the chains of so many elements."""
+    step = step_of(model.step, model.instruction)
+    return step if step and tiles.pays(elements * model.k) else None
+
+
 def _part(scales: ScaleWords | None, y: slice, x: slice) -> ScaleWords | None:
     if scales is None:
         return None
@@ -117,14 +135,11 @@ def _part(scales: ScaleWords | None, y: slice, x: slice) -> ScaleWords | None:
 class _Tile:
     """A few rows of A and of B, each with each."""
 
-    def __init__(self, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
-        self._model, self._inst, self._scales = model, model.instruction, scales
+    def __init__(self, model: ProductModel, step: CompiledStep | None, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
+        self._model, self._step, self._inst, self._scales = model, step, model.instruction, scales
         a, b = rounded_words(model.a, a, model.operand_rounding), rounded_words(model.b, b, model.operand_rounding)
         self._a, self._b = a, b
         self._shape = (*a.shape[:-1], b.shape[-2])
-        self._values: tuple[Floats, Floats] | None = None
-        if is_multiply_add(model):
-            self._values = model.a.values(a), model.b.values(b)
 
     def node(self, node: Node, start: Bits | None) -> SumWords:
         """The sum of a part of the tree, beginning with `start`."""
@@ -148,30 +163,45 @@ class _Tile:
         return SumWords(total.view(np.uint32), FORMATS["f32"])
 
     def _chain(self, chain: Chain, start: Bits | None) -> SumWords:
-        if self._values is not None:
-            return self._multiply_adds(chain, start)
-        inst, width = self._inst, self._inst.k
-        running = np.zeros(prod(self._shape), inst.c.dtype) if start is None else np.ascontiguousarray(start).reshape(-1)
-        shape = (*self._shape, width)
-        for ks in _sums(chain, width):
-            row, column = _taken(self._a, ks), _taken(self._b, ks)
-            block_a = np.broadcast_to(row[..., :, None, :], shape).reshape(-1, width)
-            block_b = np.broadcast_to(column[..., None, :, :], shape).reshape(-1, width)
-            running = evaluate(self._model.step, inst, Request(block_a, block_b, running))
-        return SumWords(running.reshape(self._shape), inst.d)
+        ks = chain.ks()
+        if is_multiply_add(self._model):
+            ks = ks[ks != NOBODY]
+        a, b = _taken(self._a, ks), _taken(self._b, ks)
+        running = np.zeros(self._shape, self._inst.c.dtype) if start is None else start
+        if self._step is None:
+            return SumWords(self._in_turn(a[..., :, None, :], b[..., None, :, :], running), self._inst.d)
+        sums, doubtful = np.empty(self._shape, self._inst.d.dtype), np.empty(self._shape, bool)
+        for each in np.ndindex(self._shape[:-2]):
+            sums[each], doubtful[each] = tiles.sums(self._step, self._inst, a[each], b[each], running[each])
+        elements, at_once = np.argwhere(doubtful), max(1, GATHERED // max(1, len(ks)))
+        for first in range(0, len(elements), at_once):
+            *many, row, column = elements[first : first + at_once].T
+            here = *many, row, column
+            sums[here] = self._in_turn(a[*many, row], b[*many, column], running[here])
+        return SumWords(sums, self._inst.d)
 
-    def _multiply_adds(self, chain: Chain, start: Bits | None) -> SumWords:
-        assert self._values is not None
-        a, b = self._values
+    def _in_turn(self, a: Bits, b: Bits, running: Bits) -> Bits:
+        """A chain in numpy: a, b [..., K] of each element, running [...]."""
+        inst, width = self._inst, self._inst.k
+        if is_multiply_add(self._model):
+            return self._multiply_adds(a, b, running)
+        sums = np.ascontiguousarray(running).reshape(-1)
+        for first in range(0, a.shape[-1], width):
+            of_sum = slice(first, first + width)
+            block_a, block_b = (np.broadcast_to(x[..., of_sum], (*running.shape, width)).reshape(-1, width) for x in (a, b))
+            sums = evaluate(self._model.step, inst, Request(block_a, block_b, sums))
+        return sums.reshape(running.shape)
+
+    def _multiply_adds(self, a: Bits, b: Bits, running: Bits) -> Bits:
+        x, y = self._model.a.values(a), self._model.b.values(b)
         arithmetic = self._model.step.root.arithmetic
         fused = isinstance(arithmetic, FloatArithmetic) and arithmetic.product_bits is None
-        running = np.zeros(self._shape, np.float32) if start is None else start.view(np.float32)
+        sums = running.view(np.float32)
         with np.errstate(all="ignore"):
-            for k in chain.ks():
-                if k != NOBODY:
-                    each = a[..., :, None, k] * b[..., None, :, k]
-                    running = _sum_as_f32(each if fused else each.astype(np.float32).astype(np.float64), running)
-        return SumWords(np.where(np.isnan(running), np.uint32(0x7FFFFFFF), running.view(np.uint32)), FORMATS["f32"])
+            for k in range(a.shape[-1]):
+                each = x[..., k] * y[..., k]
+                sums = _sum_as_f32(each if fused else each.astype(np.float32).astype(np.float64), sums)
+        return np.where(np.isnan(sums), np.uint32(0x7FFFFFFF), sums.view(np.uint32))
 
     def result(self, sums: SumWords) -> Bits:
         """The last sum, scaled, in the format of D."""
@@ -218,17 +248,6 @@ def _scaled(values: Singles, a: Singles, b: Singles, scales: Scales, total: Sing
         return total + values * factor
 
 
-def _sums(chain: Chain, width: int) -> Iterator[slice | NDArray[np.intp]]:
-    """The k of each fused sum: as a slice, where all are there and lie one after the other."""
-    if chain.is_plain and (chain.stop - chain.start) % len(chain.pattern) == 0:
-        yield from (slice(first, first + width) for first in range(chain.start, chain.stop, width))
-        return
-    for ks in chain.ks().reshape(-1, width):
-        first = int(ks[0])
-        in_turn = first != NOBODY and np.array_equal(ks, np.arange(first, first + width))
-        yield slice(first, first + width) if in_turn else ks
-
-
 def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
     """Words that are wider than their format, numpy's or cupy's, rounded to it: RZ (as they are, for nobody looks at their last
     bits), RNE or RNA. Infinities and NaNs stay; what is too large becomes an infinity.
@@ -246,10 +265,8 @@ def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
     return found
 
 
-def _taken(lines: Bits, ks: slice | NDArray[np.intp]) -> Bits:
-    """The operands of one sum, zeros where it has a product fewer."""
-    if isinstance(ks, slice):
-        return lines[..., ks]
+def _taken(lines: Bits, ks: NDArray[np.intp]) -> Bits:
+    """The operands of a chain, zeros where a sum has a product fewer."""
     there = ks != NOBODY
     if there.all():
         return lines[..., ks]

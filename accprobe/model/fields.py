@@ -1,7 +1,7 @@
 """Every feature that a report may have of an instruction, and everything that is known of the model's fields: a record each.
 
-What can be derived from a record is: how models are written and read, the models that stand beside one, the tables of the
-compiled evaluators, the glossary. What a record does not say of a field is how it is computed and how it is found.
+What can be derived from a record is: how models are written and read, the models that stand beside one, the types of
+device code, the glossary. What a record does not say of a field is how it is computed and how it is found.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from accprobe.devices.protocol import Device, OnGpu
-from accprobe.evaluate.flat import not_compiled
+from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.kinds import PAIRS, has_pairs

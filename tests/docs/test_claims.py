@@ -220,7 +220,7 @@ def products_told() -> dict[str, object]:
 
 def test_numbers_in_sentences_are_those_of_their_sources() -> None:
     """Every number that is written as a measurement is, outside of what is generated and of commands."""
-    gpu = loaded("evaluators_gpu")
+    cpu, gpu = loaded("evaluators"), loaded("evaluators_gpu")
     (side,) = re.findall(
         r"^GEMM = (\d+)$", (ROOT / "tests" / "emulate" / "test_emulate_on_gpu.py").read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -232,7 +232,7 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
         "library": {"65791.9375": 256 * 256 + 4095 * 0.0625, "4096": side, "128": loaded("drift").PROMOTIONS[-1]},
         "limits": {"256": max(inst.n for inst in catalog("sm_90a"))},
         "numbers": {"128": loaded("drift").PROMOTIONS[-1]},
-        "speed": {"8192": gpu.SIDE, "4096": gpu.DEPTH, "16384": gpu.DOTS_SIDE},
+        "speed": {"256": cpu.ROWS, "1024": cpu.PRODUCTS, "8192": gpu.SIDE, "4096": gpu.DEPTH, "16384": gpu.DOTS_SIDE},
         "sweep": {"2048": {side for sweep in REPORT.sweeps for side in (sweep.m, sweep.n, sweep.k)}.pop()},
         "verification": {"65,536": f"{PAIRS:,}", "132": REPORT.device.facts["sm_count"]},
     }

@@ -108,7 +108,7 @@ import json
 from dataclasses import replace
 import numpy as np
 import accprobe
-from accprobe.evaluate import compiled, flat, rounding
+from accprobe.evaluate import rounding, steps
 from accprobe.evaluate.cuda import source
 from accprobe.infer.neighbours.single import rivals
 from accprobe.render.content.glossary import GLOSSARY
@@ -120,14 +120,10 @@ result = accprobe.characterise(device, inst)
 kept = result.model.with_arithmetic(lambda has: replace(has, toy_sign="kept"))
 infinities = {}
 for word, model in (("positive", result.model), ("kept", kept)):
-    described, arithmetic = flat.flatten(model, inst), model.root.arithmetic
+    arithmetic = model.root.arithmetic
     total, exponent = np.array([-3.0, 3.0, -3.0]), np.array([127, 127, 0])
     by_numpy = rounding.encode(total, exponent, arithmetic)
-    by_numba = [
-        compiled._encode(t < 0, abs(int(t)), int(e), described.nodes[0], described.formats[flat.OTHERS])
-        for t, e in zip(total, exponent)
-    ]
-    infinities[word] = by_numpy.tolist(), [x & 0xFFFFFFFF for x in by_numba]
+    infinities[word] = by_numpy.tolist(), steps.step_of(model, inst) is not None
 print(json.dumps({
     "finding": [result.findings["toy_sign"].value, result.findings["toy_sign"].bound],
     "model": result.model == device.model(inst),
@@ -148,8 +144,8 @@ def test_a_model_field(tree: Tree) -> None:
     assert told["model"]
     assert told["rivals"] == [[["toy_sign", "kept"]]]
     infinity, negative, finite = 0x7F800000, 0xFF800000, 0xC0400000
-    assert told["infinities"]["positive"] == [[infinity, infinity, finite]] * 2
-    assert told["infinities"]["kept"] == [[negative, infinity, finite]] * 2
+    assert told["infinities"]["positive"] == [[infinity, infinity, finite], False]
+    assert told["infinities"]["kept"] == [[negative, infinity, finite], True]
     assert told["glossary"] == "sign of a sum that is too large"
     assert told["recorded"]
     schema = json.loads((tree.root / WRITTEN_AGAIN).read_text(encoding="utf-8"))

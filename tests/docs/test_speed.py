@@ -61,8 +61,9 @@ def test_slower_than_the_limit_is_a_failure(commands: ModuleType, monkeypatch: p
 def test_recorded_rates_of_evaluators_are_within_the_limits() -> None:
     data = json.loads((RESULTS / "evaluators" / "cpu.json").read_text(encoding="utf-8"))
     limited = [result for result in data["results"] if result["limit"]]
-    assert {result["instruction"] for result in limited} == {"wgmma.m64n8k32.f32.e4m3.e4m3", "wgmma.m64n8k16.f32.f16.f16"}
-    assert all(result["macs_per_second"] >= result["limit"] for result in limited)
+    limits = {result["instruction"]: result["limit"] for result in limited}
+    assert limits == {name: limit for name, limit in loaded("evaluators").CASES.items() if limit}
+    assert all(result["macs_per_second"] >= result["limit"] and result["cores"] == 1 for result in limited)
     assert data["host"]["cpu_cores"] == 2
     assert not any(result["differ"] for result in data["results"])
 
@@ -108,13 +109,14 @@ def test_evaluators_are_held_against_each_other(
     evaluators = loaded("evaluators")
     right, other = np.zeros((4, 4), np.uint32), np.zeros((4, 4), np.uint32)
     other[0, :differ] = 1
-    monkeypatch.setattr(evaluators, "own", lambda *_: [("numpy", lambda: right), ("numba", lambda: other)])
+    ways = [evaluators.Way("numpy", 1, lambda: right), evaluators.Way("tiles", 1, lambda: other)]
+    monkeypatch.setattr(evaluators, "own", lambda *_: ways)
     monkeypatch.setattr(evaluators, "CASES", {"mma.sync.m16n8k32.f32.e4m3.e4m3.f32": limit})
     monkeypatch.setattr("sys.argv", ["evaluators.py", "--repeat", "1", "-o", str(tmp_path / "r.json")])
     assert evaluators.main() == status
-    numpy, numba = json.loads((tmp_path / "r.json").read_text())["results"]
+    numpy, tiles = json.loads((tmp_path / "r.json").read_text())["results"]
     assert (numpy["with"], numpy["differ"], numpy["limit"]) == ("numpy", 0, None)
-    assert (numba["with"], numba["differ"], numba["limit"]) == ("numba", differ, limit)
+    assert (tiles["with"], tiles["differ"], tiles["limit"]) == ("tiles", differ, limit)
 
 
 def test_a_slow_peer_gets_the_first_rows_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,15 +137,16 @@ def test_a_slow_peer_gets_the_first_rows_and_columns(monkeypatch: pytest.MonkeyP
     sys.modules["mmasim.nv_ptx.sim"].WGMMA = Unit  # type: ignore[attr-defined]
     evaluators = loaded("evaluators")
 
-    def own(inst: object, model: object, a: np.ndarray, b: np.ndarray) -> list[tuple[str, object]]:
+    def own(inst: object, model: object, a: np.ndarray, b: np.ndarray) -> list[object]:
         exact = (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.float32)
-        return [("numpy", lambda: exact.view(np.uint32))]
+        return [evaluators.Way("numpy", 1, lambda: exact.view(np.uint32))]
 
     monkeypatch.setattr(evaluators, "own", own)
+    monkeypatch.setattr(evaluators, "PRODUCTS", 32)
     results = list(evaluators.measured(parse("wgmma.m64n8k32.f32.e4m3.e4m3"), 1))
     (peer,) = [result for result in results if result["with"] == "MMA-Sim"]
     assert peer["differ"] == 0
-    assert len(calls) == 2 * 64 // 8
+    assert len(calls) == 2 * evaluators.SLOW_COLUMNS // 8
 
 
 @pytest.mark.parametrize("path", TIMED, ids=lambda path: path.name)

@@ -11,12 +11,22 @@ from planted_plans import NAMED, operands
 from planted_products import BLOCK, Planted
 from planted_sums import Array
 
+from accprobe.evaluate import tiles
 from accprobe.evaluate.product import ScaleWords, outcomes, product, rounded_words
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import parse
 from accprobe.model.product import Merged, Scales, chained
 from accprobe.model.tree import Rounding
 from accprobe.report.models import named_models
+
+
+@pytest.fixture(autouse=True, params=["numpy", "compiled"])
+def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who computes the chains."""
+    if request.param == "compiled":
+        pytest.importorskip("accprobe.evaluate.lanes", reason="numba is not installed")
+    monkeypatch.setattr(tiles, "pays", lambda _: request.param == "compiled")
+
 
 OF_ONE_ELEMENT = [
     name for name, plan in NAMED.items() if plan.edge is None and plan.sick is None and plan.wrong_block_scale is None

@@ -19,7 +19,6 @@ HOMONYMS = {
     "Family",
     "Field",
     "Kind",
-    "Numbers",
     "Overflow",
     "Reading",
     "Row",

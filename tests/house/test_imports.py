@@ -21,7 +21,7 @@ for name in names:
         print(name, traceback.format_exc())
 """
 
-NOT_PLAIN = ("accprobe.__main__", "accprobe.evaluate.compiled", "accprobe.probes.triton_dot")
+NOT_PLAIN = ("accprobe.__main__", "accprobe.evaluate.lanes", "accprobe.probes.triton_dot")
 """Those that run something, or need an optional package."""
 
 

@@ -10,7 +10,6 @@ import pytest
 from files_of_field import files_of
 from usual import FP8, KNOWN, found
 
-from accprobe.evaluate import flat
 from accprobe.evaluate.cuda import source
 from accprobe.infer.neighbours.single import rivals
 from accprobe.isa.formats import Format
@@ -94,7 +93,6 @@ def test_a_new_record_is_in_everything_that_is_derived(monkeypatch: pytest.Monke
     (rival,) = (rival for rival in rivals(model, found(model)) if rival.changes == (("toy_steps", "twice"),))
     assert rival.model == twice
     assert target(model, twice, "toy_steps", narrow=True).place == "overflow"
-    assert flat._fields(twice.root.arithmetic)["toy_steps"] == 1
     assert "ToySteps toy_steps = ToySteps::twice;" in source._rules(0, twice.root.arithmetic)
 
 
@@ -108,15 +106,16 @@ def test_what_goes_unsaid_is_written_where_it_is_unusual() -> None:
     narrow = replace(usual.with_arithmetic(lambda has: replace(has, accumulator_bits=7)), addend_bits=9)  # type: ignore[arg-type]
     assert "'accumulator_bits': 7" in str(notation.to_json(narrow))
     assert notation.from_json(notation.to_json(narrow)) == narrow
-    assert flat.not_compiled(usual) == ""
-    assert flat.not_compiled(narrow) == "addend_bits 9"
+    assert source.not_compiled(usual) == ""
+    assert source.not_compiled(narrow) == "addend_bits 9"
 
 
 def test_a_field_is_described_once() -> None:
-    """Its type, its record, the two evaluators and the device code's two, its experiment, its part in coverage."""
+    """Its type, its record, the two evaluators on CPUs and the device code's two, its experiment, its part in coverage."""
     assert files_of("zero_terms") == [
-        "accprobe/evaluate/compiled.py",
         "accprobe/evaluate/reference.py",
+        "accprobe/evaluate/steps.py",
+        "accprobe/evaluate/tiles.py",
         "accprobe/infer/experiments/exponents.py",
         "accprobe/model/fields.py",
         "accprobe/model/tree.py",

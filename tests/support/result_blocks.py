@@ -61,13 +61,13 @@ def speed() -> str:
 
 
 def evaluators() -> str:
-    """Rates of the evaluators and of their peers, on the same dot products in one run."""
+    """Rates of the evaluators and of their peers, on the same product in one run."""
     data = json.loads((RESULTS / "evaluators" / "cpu.json").read_text(encoding="utf-8"))
     table = [
-        (f"`{r['instruction']}`", r["with"], f"{r['macs_per_second']:.2g}", f"{r['ratio']:g}", r["differ"])
+        (f"`{r['instruction']}`", r["with"], r["cores"], f"{r['macs_per_second']:.2g}", f"{r['ratio']:g}", r["differ"])
         for r in data["results"]
     ]
-    return tabled(("instruction", "evaluated with", "multiply-accumulates/s", "times numpy", "dots that differ"), table)
+    return tabled(("instruction", "evaluated with", "cores", "multiply-accumulates/s", "times numpy", "that differ"), table)
 
 
 def evaluators_on_gpus() -> str:

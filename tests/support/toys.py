@@ -100,13 +100,6 @@ FIELD: Edits = {
             "    step = fmt.mantissa_bits - arithmetic.result_bits\n    most",
         )
     ],
-    "accprobe/evaluate/compiled.py": [
-        (
-            "            pattern = fmt.largest >> step << step if node.overflow else fmt.infinity\n",
-            "            pattern = fmt.largest >> step << step if node.overflow else fmt.infinity\n"
-            "            negative &= not node.toy_sign\n",
-        )
-    ],
     "probes/evaluator.cuh": [
         (
             "            pattern = Rules::overflow == ",

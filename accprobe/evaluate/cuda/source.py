@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 
 from accprobe.build.probes import device_code
 from accprobe.errors import AccprobeError
-from accprobe.evaluate.flat import not_compiled
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Field, Patterns, Value, Words, fields_of, told_of
@@ -49,6 +49,23 @@ def check(model: DotModel, inst: Instruction) -> None:
         raise AccprobeError(f"{inst.name}: {field} has no GPU evaluator; numpy evaluates it, on the CPU")
     if inst.scale is not None or inst.bit_op is not None:
         raise AccprobeError(f"{inst.name}: block scales and single bits have no GPU evaluator")
+
+
+def not_compiled(model: DotModel) -> str:
+    """A field of the model, and its value, that device code does not know, so that only the CPU evaluates it; "" of others."""
+    return _unknown(model) or next(filter(None, map(_unknown_of_sums, model.arithmetics)), "")
+
+
+@lru_cache(maxsize=4096)
+def _unknown_of_sums(arithmetic: Arithmetic) -> str:
+    return _unknown(arithmetic)
+
+
+def _unknown(described: DotModel | Arithmetic) -> str:
+    for name, field in fields_of(type(described)).items():
+        if not field.is_compiled(value := getattr(described, name)):
+            return f"{name} {value}"
+    return ""
 
 
 def can_promote(inst: Instruction) -> bool:

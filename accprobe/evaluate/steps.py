@@ -1,0 +1,185 @@
+"""How compiled code computes one step of a chain: a model as records of numbers, and whether it can be had so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.evaluate.decoding import NOTHING
+from accprobe.isa.formats import Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.fields import with_values
+from accprobe.model.product import addition, multiply_add
+from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum
+
+LANES = 64
+"""Columns that are computed side by side."""
+
+WHOLE_BY = {
+    "RZ": 0,
+    "truncate": 0,
+    "RNE": 1,
+    "nearest": 1,
+    "RU": 2,
+    "ceiling": 2,
+    "RD": 3,
+    "floor": 3,
+    "RNA": 4,
+    "nearest away": 4,
+    "sticky": 5,
+    "away": 6,
+}
+"""How numbers are made whole, results and aligned terms: the number of each way in compiled code."""
+
+NODE = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            "end_products",
+            "end_others",
+            "exact",
+            "by_product",
+            "lowest",
+            "alignment_bits",
+            "alignment_rounding",
+            "result_bits",
+            "result_rounding",
+            "min_exponent",
+            "underflow_is_positive",
+            "doubts_zeros",
+        )
+    ]
+    + [(name, np.float64) for name in ("zero", "least", "most")]
+)
+"""One fused sum. lowest: the smallest exponent in the alignment, or NOTHING. zero: what makes zeros positive, or leaves them as
+they are, when it is added. Sums larger than `most` or smaller than `least` are doubtful."""
+
+_KNOWN = {
+    "result",
+    "result_bits",
+    "result_rounding",
+    "alignment_bits",
+    "alignment_rounding",
+    "product_exponent",
+    "min_exponent",
+    "zero_terms",
+    "zero_sign",
+    "underflow_sign",
+    "overflow",
+    "subnormal_results",
+    "nan",
+    "nan_payload",
+    "overflow_detected",
+    "tininess_detected",
+}
+"""Fields that compiled code has, or that only doubtful outputs show."""
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledStep:
+    """How compiled code computes a step.
+
+    order: its products in turn, those of each sum together. sums: of those that add products, the arithmetic; sum_of: which of
+    them each of `order` belongs to. nodes, others: see `lanes.sums_in_turn`. fused: where a step is a chain of ordinary
+    multiply-adds of float32 or float64, whether they are fused.
+    """
+
+    model: DotModel
+    order: NDArray[np.int64]
+    sums: tuple[FloatArithmetic, ...]
+    sum_of: NDArray[np.int64]
+    nodes: NDArray[np.void]
+    others: NDArray[np.int64]
+    fused: bool | None
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values that are summed."""
+        return np.dtype(np.float64 if self.fused is None else self.sums[0].result.ml_dtype)
+
+    @cached_property
+    def least_addend(self) -> float:
+        """Smaller C are read as zero."""
+        flushed = self.model.subnormal_addend == "flushed"
+        return 2.0**self.model.root.arithmetic.result.min_exponent if flushed else 0.0
+
+
+@lru_cache(maxsize=256)
+def step_of(model: DotModel, inst: Instruction) -> CompiledStep | None:
+    """None where only numpy computes it: chains of the model: sums whose C is the sum before."""
+    if inst.c is not inst.d:
+        return None
+    fused = _fused(model, inst)
+    nodes = list(model.root.nodes())
+    if fused is None and not (model.addend_bits is None and all(_is_known(node, inst) for node in nodes)):
+        return None
+    index = {id(node): i for i, node in enumerate(nodes)}
+    records, others, products = [], [], 0
+    for node in nodes:
+        others += [index[id(child)] for child in node.children] + [len(nodes)] * node.has_addend
+        products += len(node.products)
+        records.append(_record(node, products, len(others)))
+    adding = [node for node in nodes if node.products]
+    return CompiledStep(
+        model,
+        np.array([k for node in adding for k in node.products]),
+        tuple(node.arithmetic for node in adding if isinstance(node.arithmetic, FloatArithmetic)),
+        np.repeat(np.arange(len(adding)), [len(node.products) for node in adding]),
+        np.array(records, NODE),
+        np.array(others, np.int64),
+        fused,
+    )
+
+
+def _fused(model: DotModel, inst: Instruction) -> bool | None:
+    """Where a step is a chain of ordinary multiply-adds, whether they are fused."""
+    fused, plain = model != multiply_add(product_bits=23), model.root.arithmetic
+    if not isinstance(plain, FloatArithmetic) or plain.result.name not in ("f32", "f64"):
+        return None
+    ordinary = with_values(addition(plain.result), {"nan": plain.nan, "nan_payload": plain.nan_payload})
+    alone = all(node.arithmetic == ordinary and len(node.products) == 1 and len(node.terms) == 2 for node in model.root.nodes())
+    narrow = all(x.is_float and x.mantissa_bits <= plain.result.mantissa_bits for x in (inst.a, inst.b))
+    whole = model.subnormal_addend == "kept" and model.addend_bits is None
+    return fused if narrow and whole and (alone or not fused) else None
+
+
+def _is_known(node: FusedSum, inst: Instruction) -> bool:
+    arithmetic = node.arithmetic
+    if not isinstance(arithmetic, FloatArithmetic) or not all(map(_fits, (inst.a, inst.b, arithmetic.result))):
+        return False
+    unusual = {field.name for field in fields(arithmetic) if getattr(arithmetic, field.name) != field.default}
+    return unusual <= _KNOWN and (arithmetic.alignment_bits is not None or len(node.terms) <= 2)
+
+
+def _fits(fmt: Format) -> bool:
+    """Whether float64 holds products of the format's numbers."""
+    return fmt.is_float and fmt.bits <= 32
+
+
+def _record(node: FusedSum, products: int, others: int) -> tuple[float, ...]:
+    arithmetic = node.arithmetic
+    assert isinstance(arithmetic, FloatArithmetic)
+    fmt, bits = arithmetic.result, arithmetic.result_bits
+    exact, ieee = arithmetic.alignment_bits is None, arithmetic.zero_sign == "ieee"
+    values = {
+        "end_products": products,
+        "end_others": others,
+        "exact": exact,
+        "by_product": arithmetic.product_exponent == "normalised product",
+        "lowest": NOTHING if arithmetic.min_exponent is None else arithmetic.min_exponent,
+        "alignment_bits": arithmetic.alignment_bits or 0,
+        "alignment_rounding": WHOLE_BY[arithmetic.alignment_rounding],
+        "result_bits": bits,
+        "result_rounding": WHOLE_BY[arithmetic.result_rounding],
+        "min_exponent": fmt.min_exponent,
+        "underflow_is_positive": arithmetic.underflow_sign == "positive",
+        "doubts_zeros": ieee and not exact,
+        "zero": -0.0 if ieee else 0.0,
+        "least": 2.0**fmt.min_exponent if arithmetic.subnormal_results == "flushed" else 0.0,
+        "most": (2.0 - 2.0**-bits) * 2.0**fmt.max_exponent,
+    }
+    return tuple(values[name] for name in NODE.names or ())
