@@ -137,8 +137,7 @@ class _Tile:
 
     def __init__(self, model: ProductModel, step: CompiledStep | None, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
         self._model, self._step, self._inst, self._scales = model, step, model.instruction, scales
-        a, b = rounded_words(model.a, a, model.operand_rounding), rounded_words(model.b, b, model.operand_rounding)
-        self._a, self._b = a, b
+        self._a, self._b = (rounded_words(fmt, words, model.operand_rounding) for fmt, words in ((model.a, a), (model.b, b)))
         self._shape = (*a.shape[:-1], b.shape[-2])
 
     def node(self, node: Node, start: Bits | None) -> SumWords:
@@ -163,9 +162,7 @@ class _Tile:
         return SumWords(total.view(np.uint32), FORMATS["f32"])
 
     def _chain(self, chain: Chain, start: Bits | None) -> SumWords:
-        ks = chain.ks()
-        if is_multiply_add(self._model):
-            ks = ks[ks != NOBODY]
+        ks = _ks(chain, is_multiply_add(self._model))
         a, b = _taken(self._a, ks), _taken(self._b, ks)
         running = np.zeros(self._shape, self._inst.c.dtype) if start is None else start
         if self._step is None:
@@ -173,7 +170,7 @@ class _Tile:
         sums, doubtful = np.empty(self._shape, self._inst.d.dtype), np.empty(self._shape, bool)
         for each in np.ndindex(self._shape[:-2]):
             sums[each], doubtful[each] = tiles.sums(self._step, self._inst, a[each], b[each], running[each])
-        elements, at_once = np.argwhere(doubtful), max(1, GATHERED // max(1, len(ks)))
+        elements, at_once = np.argwhere(doubtful), max(1, GATHERED // max(1, a.shape[-1]))
         for first in range(0, len(elements), at_once):
             *many, row, column = elements[first : first + at_once].T
             here = *many, row, column
@@ -248,6 +245,14 @@ def _scaled(values: Singles, a: Singles, b: Singles, scales: Scales, total: Sing
         return total + values * factor
 
 
+def _ks(chain: Chain, alone: bool) -> slice | NDArray[np.intp]:
+    """Its k: as a slice, where all are there and lie one after the other. alone: each product has a sum of its own."""
+    if chain.is_plain and (chain.stop - chain.start) % len(chain.pattern) == 0:
+        return slice(chain.start, chain.stop)
+    ks = chain.ks()
+    return ks[ks != NOBODY] if alone else ks
+
+
 def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
     """Words that are wider than their format, numpy's or cupy's, rounded to it: RZ (as they are, for nobody looks at their last
     bits), RNE or RNA. Infinities and NaNs stay; what is too large becomes an infinity.
@@ -265,8 +270,10 @@ def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
     return found
 
 
-def _taken(lines: Bits, ks: NDArray[np.intp]) -> Bits:
+def _taken(lines: Bits, ks: slice | NDArray[np.intp]) -> Bits:
     """The operands of a chain, zeros where a sum has a product fewer."""
+    if isinstance(ks, slice):
+        return lines[..., ks]
     there = ks != NOBODY
     if there.all():
         return lines[..., ks]
