@@ -44,7 +44,6 @@ OF_WHOLE_PRODUCTS = {
     "MEASURED",
     "MORE",
     "Outcome",
-    "PROMOTED",
     "Pairs",
     "Plan",
     "REACH",
