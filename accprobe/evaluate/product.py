@@ -46,6 +46,9 @@ SMALL_TILE = 1 << 14
 COMPILED_TILE = 1 << 18
 """The same where compiled code computes the chains."""
 
+LEAST_COMPILED = 64
+"""Elements of each of several products that are worth compiled code's while."""
+
 MOST_ROWS = 1 << 8
 """Rows of such a tile."""
 
@@ -79,7 +82,7 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
         return integer_product(model, a, b)
     many, (m, n) = a.shape[:-2], (a.shape[-2], b.shape[-2])
     d = np.empty((*many, m, n), model.result.dtype)
-    step = _compiled_step(model, d.size)
+    step = _compiled_step(model, m * n, prod(many))
     tile = COMPILED_TILE if step else SMALL_TILE if is_multiply_add(model) else TILE
     columns = max(1, min(n, tile // max(1, prod(many)) // (min(m, MOST_ROWS) if step else 1)))
     rows = max(1, tile // max(1, prod(many) * columns))
@@ -94,7 +97,7 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
 
 def outcomes(model: ProductModel, a: Bits, b: Bits) -> Bits:
     """The results [orders, M, N] that a product whose outermost sum is unordered can have, one for each order of its parts."""
-    work = _Tile(model, _compiled_step(model, a.shape[-2] * b.shape[-2]), a, b, None)
+    work = _Tile(model, _compiled_step(model, a.shape[-2] * b.shape[-2], prod(a.shape[:-2])), a, b, None)
     if not isinstance(model.tree, Merged) or model.tree.order != "unordered":
         return work.result(work.node(model.tree, None))[None]
     parts = [work.node(part, None) for part in model.tree.parts]
@@ -119,10 +122,12 @@ def is_multiply_add(model: ProductModel) -> bool:
     return model.step in plain and model.a.is_float and model.a.mantissa_bits <= 23 and model.b.mantissa_bits <= 23
 
 
-def _compiled_step(model: ProductModel, elements: int) -> CompiledStep | None:
-    """For compiled code, where it computes the chains of so many elements."""
+def _compiled_step(model: ProductModel, elements: int, products: int) -> CompiledStep | None:
+    """For compiled code, where it computes the chains of so many elements of so many products, which it takes one by one."""
+    if products > 1 and elements < LEAST_COMPILED:
+        return None
     step = step_of(model.step, model.instruction)
-    return step if step and tiles.pays(elements * model.k) else None
+    return step if step and tiles.pays(elements * products * model.k) else None
 
 
 def _part(scales: ScaleWords | None, y: slice, x: slice) -> ScaleWords | None:

@@ -31,7 +31,7 @@ REACH = 60
 
 MOST_CALLS = 512
 
-WIDTHS = (*range(7, 16), *range(22, 29))
+WIDTHS = range(7, 29)
 """Bits below X where formats and accumulators end."""
 
 DEEPEST = 45
@@ -66,6 +66,9 @@ class Answered:
 
     def __len__(self) -> int:
         return len(self.d)
+
+    def __getitem__(self, rows: slice) -> Answered:
+        return Answered(self.dots[rows], self.d[rows])
 
 
 def ask(asked: Asked, dots: Sparse, rows: Ints, columns: Ints) -> Answered:
@@ -158,12 +161,12 @@ def _ks(chains: Sequence[Sequence[Sequence[int]]], n: int, rng: np.random.Genera
 def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
     """Signs (0: no term), exponents and significands, in eighths or ANY, each [n, TERMS].
 
-    X and -X are the first and the last; between them lie at most three terms, each smaller than the one before. A third has
-    six terms of any size.
+    X and -X are the first and the last; between them lie at most three terms, each smaller than the one before. Some have X
+    twice, so that the sum is a bit longer, and -2X. A third has six terms of any size.
     """
     low, high = exponents(spec)
     kind, shape = rng.integers(0, 6, n), (n, TERMS)
-    top = high - rng.integers(0, max(1, (high - low) // 4), n)
+    top = high - 1 - rng.integers(0, max(1, (high - low) // 4), n)
     deep = np.minimum(top - low, DEEPEST)
     signs = rng.choice([-1, 1], shape)
     down = 1 + (rng.random((n, 1)) * deep[:, None]).astype(np.int64)
@@ -179,6 +182,9 @@ def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, In
     signs[:, 4] = 0
     signs[kind < 2, 2] = 0
     signs[kind < 3, 3] = 0
+    twice = (kind >= 2) & (rng.random(n) < 0.5)
+    below[twice, 2], below[twice, 1], below[twice, -1] = below[twice, 1], 0, -1
+    signs[twice, 1], significands[twice, 1] = signs[twice, 0], significands[twice, 0]
     any_size = kind >= 4
     below[any_size] = (
         rng.random(shape) * np.minimum(deep[:, None], np.where(kind[:, None] == 4, DEEPEST, rng.choice([12, 28], (n, 1))))

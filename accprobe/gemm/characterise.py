@@ -15,7 +15,7 @@ from accprobe.errors import AccprobeError
 from accprobe.gemm import battery, held, once, transposed, weights
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
-from accprobe.gemm.candidates import integer_step
+from accprobe.gemm.candidates import beside, integer_step
 from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
 from accprobe.gemm.fresh import Evaluate, Predicted, Proof, on_cpu, prove
@@ -30,6 +30,7 @@ from accprobe.gemm.scaling import with_scales
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.unordered import in_slices
 from accprobe.model.product import ProductModel
+from accprobe.model.tree import FloatArithmetic
 
 DOTS = 1536
 """Dot products of a battery."""
@@ -46,6 +47,9 @@ MOST_SLICES = 8
 MOST_REGIONS = 4
 LEAST_REGION = 8
 """Elements of a region that is asked on its own."""
+
+REFITS = 3
+"""How often rivals are asked about, where the answers contradict the plan itself."""
 
 Tell = Callable[[str, float], None]
 """An experiment's name, and how much of it is done, from 0 to 1."""
@@ -180,7 +184,11 @@ def _plan(asked: Asked, found: Found, leaves: Ints, doubled: Ints, seed: int, th
     tell("held against all answers", 0)
     _hold(asked, found, answers)
     tell("rivals", 0)
-    _contest(asked, found, answers, seed)
+    for attempt in range(REFITS):
+        _contest(asked, found, answers, seed + attempt)
+        if found.plan is None or not found.wrong:
+            break
+        _refit(found, answers)
     _hold(asked, found, answers)
 
 
@@ -227,6 +235,18 @@ def _fit(asked: Asked, found: Found, tree: Groups | Merging, seed: int) -> list[
         left = f"{fitted.wrong} of {fitted.answers} dot products of a few terms have no explanation"
         found.reason = "; ".join(filter(None, (left, weights.doubt(asked, region.rows, region.columns))))
     return [every] if taken is None else [every, taken.answered]
+
+
+def _refit(found: Found, answers: Sequence[Answered]) -> None:
+    """Other bits for the plan's sums, where what was asked about rivals contradicts it and some others explain everything."""
+    plan = found.plan
+    if plan is None or not isinstance(plan.step.root.arithmetic, FloatArithmetic):
+        return
+    for step in beside(plan.step.root.arithmetic, plan.step.products):
+        other = replace(plan, step=step)
+        if not contradicted(other, answers):
+            found.plan, found.wrong, found.reason = other, 0, ""
+            return
 
 
 def _scale(asked: Asked, found: Found, plan: Plan, seed: int) -> None:

@@ -42,6 +42,7 @@ def renumbered(nested: Nested, numbers: Sequence[Nested]) -> Nested:
 
 def taken_apart(grown: Grown) -> Groups | Merging:
     """The chain, or the merged parts, that a tree is. Raises NoTree where three results of sums meet in one."""
+    grown = _from_its_start(grown)
     leaves = 0
     while leaves < len(grown.joins) and all(isinstance(x, int) for x in grown.joins[leaves]):
         leaves += 1
@@ -60,6 +61,17 @@ def taken_apart(grown: Grown) -> Groups | Merging:
         first = _forward(parts) if chunks else chain
         parts = [first, *later[chunks:]]
     return _forward(parts)
+
+
+def _from_its_start(grown: Grown) -> Grown:
+    """The tree as it grows around what is added up first, where its first product joins, with others, what was there before."""
+    while grown.joins:
+        before = [x for x in grown.joins[0] if isinstance(x, Grown)]
+        if len(before) != 1 or len(grown.joins[0]) == 1:
+            break
+        others = tuple(x for x in grown.joins[0] if isinstance(x, int))
+        grown = Grown(before[0].first, (*before[0].joins, (grown.first, *others), *grown.joins[1:]))
+    return grown
 
 
 def _forward(parts: Sequence[Groups | Merging]) -> Merging:

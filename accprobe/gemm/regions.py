@@ -20,8 +20,10 @@ _DRAWS = 6
 REPEATS = 3
 """How often each is asked."""
 
-_CANCELLING, _SMALL = 6, 8
-"""Pairs of large products that cancel, and how many exponents the others, and they, have."""
+_CANCELLING, _SMALL = (1, 1, 6), 4
+"""Pairs of large products that cancel, in turn, and how many exponents the others, and they, have. One pair leaves slices that
+have no large one.
+"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     layout = layout_of(spec)
     for draw in range(_DRAWS):
         if draw % 2 and spec.a.is_float:
-            row, column = _spread(layout, rng)
+            row, column = _spread(layout, _CANCELLING[draw // 2 % len(_CANCELLING)], rng)
         else:
             row, column = (random_lines(fmt, (1, spec.k), "normal", rng) for fmt in (spec.a, spec.b))
             row = layout.a(row)
@@ -81,13 +83,13 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     return Alike(tuple(_region(classes == number, int(counts[number])) for number in order), 0, 1)
 
 
-def _spread(layout: Layout, rng: np.random.Generator) -> tuple[Bits, Bits]:
+def _spread(layout: Layout, pairs: int, rng: np.random.Generator) -> tuple[Bits, Bits]:
     """A row and a column of small products and a few large ones that cancel: what is left of the small tells the order."""
     spec, (low, high) = layout.spec, layout.exponents()
-    low, high = max(low, LEAST), min(high, LARGEST - _CANCELLING.bit_length())
+    low, high = max(low, LEAST), min(high, LARGEST - pairs.bit_length())
     exponents = rng.integers(low, low + _SMALL, spec.k)
-    first, second = rng.permutation(spec.k)[: min(_CANCELLING, spec.k // 2) * 2].reshape(2, -1)
-    exponents[first] = exponents[second] = rng.integers(high - _SMALL, high + 1, len(first))
+    first, second = rng.permutation(spec.k)[: min(pairs, spec.k // 2) * 2].reshape(2, -1)
+    exponents[first] = exponents[second] = high - rng.integers(0, _SMALL if pairs > 1 else 1, len(first))
     words = np.array([layout.power(exponent) for exponent in range(low, high + 1)])[exponents - low]
     row, column = words[None, :, 0].astype(spec.a.dtype), words[None, :, 1].astype(spec.b.dtype)
     negative = rng.random(spec.k) < 0.5

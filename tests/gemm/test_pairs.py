@@ -7,7 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.growth import Grown
 from accprobe.gemm.pairs import Pairs
+from accprobe.gemm.parts import taken_apart
 from accprobe.gemm.reach import measured_units
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.units import Units, candidates, factors, fewer
@@ -112,6 +114,13 @@ def test_factors_multiply_to_the_power(exponent: int) -> None:
     assert a + b == exponent
     assert FORMATS["e4m3"].try_encode(1, a) is not None
     assert FORMATS["e5m2"].try_encode(1, b) is not None
+
+
+def test_a_chain_is_told_from_its_start_where_it_goes_down_k() -> None:
+    """Blocks of four from the last to the first, as attention may take its keys: product 0 joins what was there before."""
+    last = Grown(8, ((9, 10, 11),))
+    middle = Grown(4, ((5, 6, 7, last),))
+    assert taken_apart(Grown(0, ((1, 2, 3, middle),))) == ((8, 9, 10, 11), (4, 5, 6, 7), (0, 1, 2, 3))
 
 
 class KeepingBox:
