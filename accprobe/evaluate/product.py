@@ -46,8 +46,8 @@ SMALL_TILE = 1 << 14
 COMPILED_TILE = 1 << 18
 """The same where compiled code computes the chains."""
 
-LEAST_COMPILED = 64
-"""Elements of each of several products that are worth compiled code's while."""
+OF_A_PRODUCT, OF_A_SUM, OF_A_TERM = 1e-4, 3e-4, (1e-9, 1.5e-8)
+"""Seconds, about: of a product in compiled code, of a fused sum of all elements in numpy, and of a term in each."""
 
 MOST_ROWS = 1 << 8
 """Rows of such a tile."""
@@ -123,11 +123,14 @@ def is_multiply_add(model: ProductModel) -> bool:
 
 
 def _compiled_step(model: ProductModel, elements: int, products: int) -> CompiledStep | None:
-    """For compiled code, where it computes the chains of so many elements of so many products, which it takes one by one."""
-    if products > 1 and elements < LEAST_COMPILED:
-        return None
+    """For compiled code, where it computes the chains of so many products of so many elements sooner: it takes product after
+    product, numpy sum after sum.
+    """
     step = step_of(model.step, model.instruction)
-    return step if step and tiles.pays(elements * products * model.k) else None
+    terms = elements * products * model.k
+    compiled = products * OF_A_PRODUCT + terms * OF_A_TERM[0]
+    in_numpy = model.k / model.step.products * OF_A_SUM + terms * OF_A_TERM[1]
+    return step if step and compiled < in_numpy and tiles.pays(in_numpy) else None
 
 
 def _part(scales: ScaleWords | None, y: slice, x: slice) -> ScaleWords | None:

@@ -24,8 +24,8 @@ from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import FloatArithmetic
 
-WORTH = 1 << 27
-"""Multiply-adds that numpy does in a second or two, which compiled code takes to load."""
+WORTH = 1.5
+"""Seconds of numpy: about as many as compiled code takes to load."""
 
 Floats = NDArray[np.floating[Any]]
 _Exponents = NDArray[np.int16]
@@ -35,15 +35,15 @@ class _Patience:
     """Numpy computes until it has done so much that the wait for compiled code is no longer than that took."""
 
     def __init__(self) -> None:
-        self._done = 0
+        self._done = 0.0
 
-    def pays(self, multiply_adds: int) -> bool:
-        self._done += multiply_adds
+    def pays(self, seconds: float) -> bool:
+        self._done += seconds
         return self._done >= WORTH and is_there()
 
 
 pays = _Patience().pays
-"""Whether compiled code is to compute so many multiply-adds more."""
+"""Whether compiled code is to compute what numpy would take so many seconds more for."""
 
 
 @cache

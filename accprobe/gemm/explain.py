@@ -188,6 +188,10 @@ class _Search:
                 for plan, d in sampled.of_step(name, step, [spec.k] if spec.a.is_integer else sizes(spec.k), last):
                     for each in best:
                         each.offer(Tried(spec, plan), d)
+            if not any(each.wrong for each in best):
+                held = [self._held(each, d) for each, d in zip(best, self._results, strict=True)]
+                if not any(each.wrong for each in held):
+                    return held
         return [self._held(each, d) for each, d in zip(best, self._results, strict=True)]
 
     def _held(self, best: _Best, d: Bits) -> Explanation:
