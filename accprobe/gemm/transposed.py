@@ -15,17 +15,19 @@ def refuse(asked: Asked, seed: int) -> None:
     if spec.a_exponent is not None:
         return
     rng = np.random.default_rng((seed, 0x7A5))
-    picked = np.zeros((spec.m, spec.k), np.int64)
-    picked[np.arange(spec.m), rng.permutation(max(spec.m, spec.k))[: spec.m] % spec.k] = 1
-    numbers = rng.integers(0, 2, (spec.k, spec.n))
+    which = rng.permutation(max(spec.m, spec.k))[: spec.m] % spec.k
+    picked = np.zeros((spec.m, spec.k), np.float32)
+    picked[np.arange(spec.m), which] = 1
+    numbers = rng.integers(0, 2, (spec.k, spec.n)).astype(np.float32)
     one_a, one_b = (1, 1) if spec.a.is_integer else (power(spec.a, 0), power(spec.b, 0))
-    d = asked.product((picked * one_a).astype(spec.a.dtype), (numbers.T * one_b).astype(spec.b.dtype), keep=False)
+    a, b = (picked != 0) * spec.a.dtype.type(one_a), (numbers.T != 0) * spec.b.dtype.type(one_b)
+    d = asked.product(a, np.ascontiguousarray(b), keep=False)
     got = spec.out.integers(d) if spec.out.is_integer else spec.out.values(d)
-    if np.array_equal(got, picked @ numbers):
+    if np.array_equal(got, numbers[which]):
         return
     others = {
-        "(A·B)ᵀ": (picked @ numbers).T,
-        "A·Bᵀ": picked @ numbers.T if spec.k == spec.n else None,
+        "(A·B)ᵀ": numbers[which].T,
+        "A·Bᵀ": numbers.T[which] if spec.k == spec.n else None,
         "Aᵀ·B": picked.T @ numbers if spec.k == spec.m else None,
         "Aᵀ·Bᵀ": picked.T @ numbers.T if spec.k == spec.m == spec.n else None,
     }

@@ -202,6 +202,19 @@ def products_told() -> dict[str, object]:
     split = next(row for row in rows if (row.k, row.a, row.out) == (4096, "f16", "f16") and row.findings["split_k"].value == 3)
     odd = next(row for row in rows if row.a == row.out == "f16" and row.findings["split_k"].value == 15)
     promoted = next(row for row in rows if row.options.get("use_fast_accum") is False)
+    by_backend = {row.options["backend"]: row for row in rows if row.callable == "torch:sdpa" and row.a == "bf16"}
+    sums = {name: row.findings["products_per_sum"].value for name, row in by_backend.items()}
+    assert sums == {"flash": 16, "cudnn": 16, "efficient": 8, "math": 1}
+    assert {row.findings["split_k"].value for row in by_backend.values()} == {1}
+    attention = by_backend["flash"]
+    assert {row.m for row in by_backend.values()} == {row.n for row in by_backend.values()} == {attention.k}
+    model = attention.regions[0].model
+    assert model is not None
+    ks = next(model.chains()).ks()
+    assert ks[0] > ks[-1]
+    rounded = [row for row in rows if row.a == "tf32" and row.status == "confirmed"]
+    assert {row.findings["operand_rounding"].value for row in rounded} == {"RNE"}
+    assert sum(row.a == "tf32" and row.status != "confirmed" for row in rows) == 2
     (first,) = re.findall(r"k = (\d+)-", dropping.findings["each_product_once"].note)
     torch, cuda = (str(dropping.libraries[name]) for name in ("torch", "cuda"))
     return {
@@ -215,6 +228,7 @@ def products_told() -> dict[str, object]:
         "1031": odd.k,
         "11528": dropping.k,
         "11520": first,
+        "1024": attention.k,
     }
 
 
