@@ -75,6 +75,7 @@ def sums(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, start: Bits) -
         other_way = replace(inst, a=inst.b, b=inst.a)
         turned, doubtful = sums(step, other_way, b, a, start.T)
         return turned.T, doubtful.T
+    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
     running = _running(step, inst, start)
     doubtful = ~np.isfinite(running)
     rows = _lines(step, a, inst.a)

@@ -20,7 +20,7 @@ from accprobe.evaluate.product import product
 from accprobe.evaluate.steps import CompiledStep, step_of
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.model.product import ProductModel, chained, in_chunks, multiply_add
+from accprobe.model.product import Chain, ProductModel, chained, in_chunks, multiply_add
 from accprobe.model.published import CHIPS, known_models
 from accprobe.model.tree import (
     AlignmentRounding,
@@ -226,3 +226,15 @@ print("accprobe.evaluate.lanes" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
+
+
+def test_operands_may_lie_in_memory_any_way() -> None:
+    model, rng = multiply_add(), np.random.default_rng(3)
+    f32 = FORMATS["f32"]
+    whole = ProductModel(f32, f32, 5, model, Chain(0, 5, (0,)), f32)
+    a, b = (rng.standard_normal((lines, 5)).astype(np.float32).view(np.uint32) for lines in (6, 70))
+    step, start = step_of(model, whole.instruction), np.zeros((6, 70), np.uint32)
+    assert step is not None
+    expected, _ = tiles.sums(step, whole.instruction, a, b, start)
+    found, _ = tiles.sums(step, whole.instruction, np.asfortranarray(a), np.asfortranarray(b), np.asfortranarray(start))
+    assert np.array_equal(found, expected)
