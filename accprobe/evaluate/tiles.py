@@ -158,7 +158,7 @@ def _read(step: CompiledStep, patterns: Bits, fmt: Format, read: Reader) -> NDAr
         return found
     steps = patterns.reshape(len(patterns), -1, len(step.order))[..., step.order]
     parts = [read(step, steps[..., step.sum_of == i], fmt, arithmetic) for i, arithmetic in enumerate(step.sums)]
-    return np.concatenate(parts, axis=-1).reshape(patterns.shape)
+    return np.ascontiguousarray(np.concatenate(parts, axis=-1).reshape(patterns.shape))
 
 
 @lru_cache(maxsize=256)

@@ -235,6 +235,15 @@ def test_operands_may_lie_in_memory_any_way() -> None:
     a, b = (rng.standard_normal((lines, 5)).astype(np.float32).view(np.uint32) for lines in (6, 70))
     step, start = step_of(model, whole.instruction), np.zeros((6, 70), np.uint32)
     assert step is not None
+    wide = named_models("h200")[parse("mma.sync.m16n8k8.f32.tf32.tf32.f32")]
+    of_one = ProductModel(FORMATS["tf32"], FORMATS["tf32"], 8, wide, Chain(0, 8, tuple(range(8))), f32)
+    x, y = (rng.standard_normal((lines, 8)).astype(np.float32).view(np.uint32) for lines in (6, 5))
+    of_eight = step_of(wide, of_one.instruction)
+    assert of_eight is not None
+    words, doubtful = tiles.sums(of_eight, of_one.instruction, x, y, np.zeros((6, 5), np.uint32))
+    request = Request(np.repeat(x, 5, axis=0), np.tile(y, (6, 1)), np.zeros(30, np.uint32))
+    assert np.array_equal(words.reshape(-1), with_numpy(wide, of_one.instruction, request))
+    assert not doubtful.any()
     expected, _ = tiles.sums(step, whole.instruction, a, b, start)
     found, _ = tiles.sums(step, whole.instruction, np.asfortranarray(a), np.asfortranarray(b), np.asfortranarray(start))
     assert np.array_equal(found, expected)
