@@ -15,24 +15,17 @@ CUTLASS and DeepGEMM do with fp8. Epilogues, scales and split K are not part of 
 
 from __future__ import annotations
 
-import re
 import warnings
-from functools import cache
 from typing import Any, Protocol, TypeGuard, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.product import chained
-from accprobe.model.tree import DotModel
-from accprobe.report.models import named_models
-from accprobe.report.stand_in import stand_in
-
-EXAMPLE = "such as h200:wgmma.m64n8k32.f32.e4m3.e4m3"
+from accprobe.report.models import EXAMPLE, named_model
 
 
 class Tensor(Protocol):
@@ -70,7 +63,7 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     """
     if not isinstance(like, str):
         raise UnknownName(f"like={like!r:.40} is no text; give a report and an instruction, {EXAMPLE}")
-    inst, model, remark = _named(like)
+    inst, model, remark = named_model(like)
     if inst.c is not inst.d:
         raise AccprobeError(f"{inst.name} takes C in {inst.c} and gives {inst.d}: no sum is handed on from one to the next")
     if inst.sparse or inst.scale is not None:
@@ -102,25 +95,6 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     d = product(whole, patterns_a, np.ascontiguousarray(patterns_b.T), start)
     values: NDArray[Any] = d.view(_type(result))
     return _torch().from_numpy(values) if _is_tensor(a) else values
-
-
-_LAST_COLON = re.compile(r"(?s)(.+)(?<!:):(?!:)(.*)")
-"""Names of instructions have colons too, two at a time: "kind::f16"."""
-
-
-@cache
-def _named(like: str) -> tuple[Instruction, DotModel, str]:
-    """The instruction, its model, and a remark where that is another's."""
-    found = _LAST_COLON.fullmatch(like)
-    if found is None:
-        raise UnknownName(f"like='{like}' is no report and instruction, {EXAMPLE}")
-    source, name = found.groups()
-    models, inst = named_models(source), parse(name)
-    if inst in models:
-        return inst, models[inst], ""
-    if other := stand_in(inst, models):
-        return inst, models[other.nearest], other.sentence(source)
-    raise UnknownName(f"{source} has no model of {inst.name}; {nearest(inst.name, [known.name for known in models])}")
 
 
 def _patterns(x: Any, fmt: Format, name: str) -> Bits:

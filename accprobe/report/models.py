@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
-from accprobe.errors import AccprobeError
-from accprobe.isa.instructions import Instruction
+from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel
+from accprobe.report.stand_in import stand_in
 
 if TYPE_CHECKING:
     from accprobe.report.report import Report
+
+EXAMPLE = "such as h200:wgmma.m64n8k32.f32.e4m3.e4m3"
+
+
+class NamedModel(NamedTuple):
+    """An instruction and its model; remark: who answers instead, where that one was not measured."""
+
+    inst: Instruction
+    model: DotModel
+    remark: str
+
+
+_LAST_COLON = re.compile(r"(?s)(.+)(?<!:):(?!:)(.*)")
+"""Names of instructions have colons too, two at a time: "kind::f16"."""
+
+
+@cache
+def named_model(like: str) -> NamedModel:
+    """The model of "h200:wgmma.m64n8k32.f32.e4m3.e4m3": a name of `named_models`, a colon and an instruction. Where it was
+    measured with another n alone, the nearest answers.
+
+    Raises UnknownName, ReportError, and AccprobeError where the report has no model.
+    """
+    found = _LAST_COLON.fullmatch(like)
+    if found is None:
+        raise UnknownName(f"like='{like}' is no report and instruction, {EXAMPLE}")
+    source, name = found.groups()
+    models, inst = named_models(source), parse(name)
+    if inst in models:
+        return NamedModel(inst, models[inst], "")
+    if other := stand_in(inst, models):
+        return NamedModel(inst, models[other.nearest], other.sentence(source))
+    raise UnknownName(f"{source} has no model of {inst.name}; {nearest(inst.name, [known.name for known in models])}")
 
 
 def named_models(name: str) -> dict[Instruction, DotModel]:

@@ -18,6 +18,7 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import catalog, parse
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
+from accprobe.report import models
 from accprobe.report.models import named_models
 from accprobe.report.report import Report
 
@@ -121,7 +122,7 @@ def test_nan_of_a_promoted_sum_is_canonical(every: int) -> None:
 )
 def test_what_takes_more_than_three_matrices_says_so(name: str, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = ROWS["wgmma.m64n8k32.f32.e4m3.e4m3"].model
-    monkeypatch.setattr(emulate, "_named", lambda _: (parse(name), known, ""))
+    monkeypatch.setattr(emulate, "named_model", lambda _: (parse(name), known, ""))
     with pytest.raises(AccprobeError, match=f"takes {more} too: products have A, B and C alone"):
         emulate.matmul(*ONES, like=name)
 
@@ -229,15 +230,15 @@ def test_the_example_in_the_docstring_runs() -> None:
 
 def test_every_instruction_that_any_architecture_lists_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a chip that has it the model is found; of one that has not, its absence is told by the whole name."""
-    monkeypatch.setattr(emulate, "nearest", lambda *_: "")  # it takes longest
-    models = named_models("sim:b200")
+    monkeypatch.setattr(models, "nearest", lambda *_: "")  # it takes longest
+    known = named_models("sim:b200")
     for inst in {inst for target in architectures.targets() for inst in catalog(target)}:
         zeros = np.zeros((1, inst.k), inst.a.dtype), np.zeros((inst.k, 1), inst.b.dtype)
         like = f"sim:b200:{inst.name}"
-        if inst in models and inst.c is inst.d:
+        if inst in known and inst.c is inst.d:
             assert emulate.matmul(*zeros, like=like).tolist() == [[0]]
             continue
-        said = f"{inst.name} takes C in f16" if inst in models else f"sim:b200 has no model of {inst.name}; "
+        said = f"{inst.name} takes C in f16" if inst in known else f"sim:b200 has no model of {inst.name}; "
         with pytest.raises(AccprobeError, match=re.escape(said)):
             emulate.matmul(*zeros, like=like)
 

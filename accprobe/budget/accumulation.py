@@ -1,0 +1,117 @@
+"""How a matrix product accumulates, by the name that a user gives it, for any K, promotion and split.
+
+Named is an instruction of a report or of a published chip ("h200:wgmma.m64n8k32.f32.e4m3.e4m3"), an opcode of a recorded report
+("QGMMA"), or a whole product that was measured ("products-h200:torch:mm 4096x4096x4096 bf16").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from accprobe.errors import AccprobeError, UnknownName
+from accprobe.isa.formats import FORMATS, Format
+from accprobe.model.product import Chain, Merged, Node, ProductModel, addition, in_chunks
+from accprobe.model.tree import DotModel
+from accprobe.report.models import EXAMPLE, named_model
+from accprobe.report.recorded import recorded
+from accprobe.report.report import Report
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """Fused sums in a chain, and what a product of them can be.
+
+    name: as the user wrote it, or what an opcode stands for. a, b: formats of the operands; step: the fused sum, which takes
+    the k of `pattern` in turn; result: what the chain gives. measured: the whole plan, where a product was measured. remark: who
+    answers instead, where what is named was not measured.
+    """
+
+    name: str
+    a: Format
+    b: Format
+    step: DotModel
+    pattern: tuple[int, ...]
+    result: Format
+    measured: ProductModel | None = None
+    remark: str = ""
+
+    def product(self, k: int, promote_every: int | None = None, split_k: int = 1, out: Format | None = None) -> ProductModel:
+        """Slices of K alike, each a chain that is promoted into f32 every so many products (None: never); the slices' sums are
+        added in f32, from the first to the last. out: what the result is rounded to, to nearest with ties to even.
+
+        Raises AccprobeError where a border would lie within a fused sum, or there are fewer sums than slices.
+        """
+        sums = -(-k // len(self.pattern))
+        if promote_every is not None and (promote_every <= 0 or promote_every % len(self.pattern)):
+            raise AccprobeError(f"promoted every {promote_every}: not a multiple of the {len(self.pattern)} products of a sum")
+        if not 1 <= split_k <= sums:
+            raise AccprobeError(f"K = {k} in {split_k} slices: there are {sums} sums of {len(self.pattern)} products to share")
+        slices = self._slices(k, sums, split_k)
+        parts = tuple(in_chunks(ks, promote_every or len(ks), self.pattern, addition()) for ks in slices)
+        tree: Node = parts[0] if len(parts) == 1 else Merged(parts, "forward", addition())
+        summed = self.result if isinstance(tree, Chain) else FORMATS["f32"]
+        return ProductModel(self.a, self.b, k, self.step, tree, out or summed)
+
+    def as_measured(self, out: Format | None = None) -> ProductModel:
+        """The plan that was measured, of the K that was asked. Raises AccprobeError where an instruction was named."""
+        if self.measured is None:
+            raise AccprobeError(f"{self.name} is an instruction: give the K of the product")
+        return self.measured if out is None else replace(self.measured, result=out)
+
+    def _slices(self, k: int, sums: int, split_k: int) -> Iterator[range]:
+        """As even as whole sums allow, the first ones longer."""
+        each, longer = divmod(sums, split_k)
+        start = 0
+        for i in range(split_k):
+            stop = min(k, start + (each + (i < longer)) * len(self.pattern))
+            yield range(start, stop)
+            start = stop
+
+
+def of_instruction(like: str) -> Accumulation:
+    """Of "h200:wgmma.m64n8k32.f32.e4m3.e4m3", "sim:b200:…", or an opcode, "QGMMA": of the recorded instructions that became it,
+    the first whose result is float32.
+
+    Raises UnknownName, ReportError, and AccprobeError where it takes more than A, B and C, or adds integers.
+    """
+    named = like if ":" in like else _of_opcode(like)
+    inst, model, remark = named_model(named)
+    if inst.c is not inst.d or inst.sparse or inst.scale is not None or inst.is_integer:
+        raise AccprobeError(f"{inst.name}: errors are told of chains of dense float instructions whose D is the next one's C")
+    return Accumulation(named, inst.a, inst.b, model, tuple(range(inst.k)), inst.d, remark=remark)
+
+
+def of_product(name: str) -> Accumulation:
+    """Of "products-h200:torch:mm 4096x4096x4096 bf16": a report, a colon, and a row's title, or globs of the words that
+    tell it from others.
+
+    Raises UnknownName where none or several are meant, ReportError, and AccprobeError where it has no model of one plan.
+    """
+    source, _, words = name.partition(":")
+    rows = Report.load(source).products
+    meant = [row for row in rows if row.title == words] or [row for row in rows if row.matches(words or "*")]
+    if len(meant) != 1:
+        told = "; ".join(row.title for row in (meant or rows)[:5])
+        raise UnknownName(f"{len(meant)} products of {source} are '{words}': give words that tell one of them, such as {told}")
+    (row,) = meant
+    model = row.regions[0].model if row.regions else None
+    if model is None or model.a.is_integer:
+        raise AccprobeError(
+            f"{row.title}: {'no model was found of it' if model is None else 'integers have no rounding errors'}"
+        )
+    pattern, step = next(model.chains()).pattern, model.step
+    of_chain = step.root.arithmetic.result
+    return Accumulation(f"{source}:{row.title}", model.a, model.b, step, pattern, of_chain, model)
+
+
+def _of_opcode(opcode: str) -> str:
+    for source in recorded():
+        for row in Report.load(source).instructions:
+            becomes = any(fnmatchcase(found, f"{opcode.upper()}*") for found in row.opcodes)
+            if becomes and row.model is not None and row.instruction.d is FORMATS["f32"]:
+                return f"{source}:{row.name}"
+    raise UnknownName(
+        f"no recorded report has an instruction that becomes '{opcode}': give one {EXAMPLE}, or an opcode, such as QGMMA"
+    )
