@@ -175,9 +175,7 @@ class _Tile:
         running = np.zeros(self._shape, self._inst.c.dtype) if start is None else start
         if self._step is None:
             return SumWords(self._in_turn(a[..., :, None, :], b[..., None, :, :], running), self._inst.d)
-        sums, doubtful = np.empty(self._shape, self._inst.d.dtype), np.empty(self._shape, bool)
-        for each in np.ndindex(self._shape[:-2]):
-            sums[each], doubtful[each] = tiles.sums(self._step, self._inst, a[each], b[each], running[each])
+        sums, doubtful = tiles.sums(self._step, self._inst, a, b, running)
         elements, at_once = np.argwhere(doubtful), max(1, GATHERED // max(1, a.shape[-1]))
         for first in range(0, len(elements), at_once):
             *many, row, column = elements[first : first + at_once].T

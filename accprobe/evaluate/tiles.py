@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,12 @@ from accprobe.model.tree import FloatArithmetic
 
 WORTH = 1.5
 """Seconds of numpy: about as many as compiled code takes to load."""
+
+LEAST_ROWS = 16
+"""Of a panel that is computed on its own: to make its columns ready takes as long as a few rows."""
+
+PREPARED = 1 << 22
+"""Operands of rows that are made ready at once."""
 
 Floats = NDArray[np.floating[Any]]
 _Exponents = NDArray[np.int16]
@@ -57,7 +64,7 @@ def is_there() -> bool:
 
 
 class _Lines(NamedTuple):
-    """Rows of A, or columns of B, [lines, K]; special: those with an operand that is no number, [lines]."""
+    """Rows of A, or columns of B, [..., lines, K]; special: those with an operand that is no number, [..., lines]."""
 
     values: Floats
     exponents: _Exponents
@@ -65,41 +72,52 @@ class _Lines(NamedTuple):
 
 
 def sums(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, start: Bits) -> tuple[Bits, Truths]:
-    """A chain of that step: a [M, K], b [N, K], start [M, N], bit patterns -> sums [M, N], and which of them are doubtful.
+    """Chains of that step: a [..., M, K], b [..., N, K], start [..., M, N], bit patterns -> sums [..., M, N], and which of
+    them are doubtful.
 
     K is a multiple of the step's products, in the order in which they are taken.
     """
+    if b.shape[-2] < min(a.shape[-2], LANES):
+        other_way = replace(inst, a=inst.b, b=inst.a)
+        turned, doubtful = sums(step, other_way, b, a, start.swapaxes(-1, -2))
+        return turned.swapaxes(-1, -2), doubtful.swapaxes(-1, -2)
+    products = prod(start.shape[:-2])
+    a, b = (np.ascontiguousarray(x).reshape(products, *x.shape[-2:]) for x in (a, b))
+    running = _running(step, inst, start).reshape(products, *start.shape[-2:])
+    doubtful = ~np.isfinite(running)
+    at_once = max(1, PREPARED // max(1, prod(a.shape[1:])))
+    for first in range(0, products, at_once):
+        some = slice(first, first + at_once)
+        _add(step, inst, a[some], b[some], running[some], doubtful[some])
+    doubtful |= ~np.isfinite(running)
+    return _patterns(running, inst).reshape(start.shape), doubtful.reshape(start.shape)
+
+
+def _add(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Floats, doubtful: Truths) -> None:
+    """The chains of several products [products, ...] are added to `running`."""
     from accprobe.evaluate import lanes
 
-    if len(b) < min(len(a), LANES):
-        other_way = replace(inst, a=inst.b, b=inst.a)
-        turned, doubtful = sums(step, other_way, b, a, start.T)
-        return turned.T, doubtful.T
-    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
-    running = _running(step, inst, start)
-    doubtful = ~np.isfinite(running)
     rows = _lines(step, a, inst.a)
-    doubtful |= rows.special[:, None]
+    doubtful |= rows.special[..., None]
 
-    def panel(left: int, top: int, bottom: int) -> None:
+    def panel(i: int, left: int, top: int, bottom: int) -> None:
         x, y = slice(left, left + LANES), slice(top, bottom)
-        columns = _lines(step, b[x], inst.b)
-        of_panel, odd = _padded(running[y, x]), np.zeros((bottom - top, LANES), np.uint8)
+        columns = _lines(step, b[i, x], inst.b)
+        of_panel, odd = _padded(running[i, y, x]), np.zeros((bottom - top, LANES), np.uint8)
         across = _padded(columns.values.T), _padded(columns.exponents.T)
         if step.fused is None:
-            of_rows = rows.values[y], rows.exponents[y]
+            of_rows = rows.values[i, y], rows.exponents[i, y]
             lanes.sums_in_turn(step.nodes, step.others, step.least_addend, *of_rows, *across, of_panel, odd)
         else:
-            lanes.multiply_adds(step.fused, rows.values[y], across[0], of_panel)
-        n = running[y, x].shape[1]
-        running[y, x] = of_panel[:, :n]
-        doubtful[y, x] |= (odd[:, :n] != 0) | columns.special
+            lanes.multiply_adds(step.fused, rows.values[i, y], across[0], of_panel)
+        n = running[i, y, x].shape[1]
+        running[i, y, x] = of_panel[:, :n]
+        doubtful[i, y, x] |= (odd[:, :n] != 0) | columns.special
 
-    m, lefts = len(a), range(0, len(b), LANES)
-    parts = min(m, -(-cores() // max(1, len(lefts))))
-    _share(panel, [(left, m * i // parts, m * (i + 1) // parts) for left in lefts for i in range(parts)])
-    doubtful |= ~np.isfinite(running)
-    return _patterns(running, inst), doubtful
+    (products, m), lefts = a.shape[:2], range(0, b.shape[1], LANES)
+    parts = max(1, min(m // LEAST_ROWS, -(-cores() // max(1, products * len(lefts)))))
+    tops = [(m * i // parts, m * (i + 1) // parts) for i in range(parts)]
+    _share(panel, [(i, left, *of_part) for i in range(products) for left in lefts for of_part in tops])
 
 
 def _running(step: CompiledStep, inst: Instruction, start: Bits) -> Floats:
@@ -129,8 +147,9 @@ def _pool() -> ThreadPoolExecutor:
 
 def _lines(step: CompiledStep, patterns: Bits, fmt: Format) -> _Lines:
     values = _read(step, patterns, fmt, _values)
-    exponents = _read(step, patterns, fmt, _exponents) if step.fused is None else np.zeros((len(patterns), 0), np.int16)
-    return _Lines(values, exponents, ~np.isfinite(values).all(axis=1))
+    none = np.zeros((*patterns.shape[:-1], 0), np.int16)
+    exponents = _read(step, patterns, fmt, _exponents) if step.fused is None else none
+    return _Lines(values, exponents, ~np.isfinite(values).all(axis=-1))
 
 
 Reader = Callable[[CompiledStep, Bits, Format, FloatArithmetic], NDArray[Any]]
@@ -148,15 +167,16 @@ def _exponents(step: CompiledStep, patterns: Bits, fmt: Format, arithmetic: Floa
 
 
 def _read(step: CompiledStep, patterns: Bits, fmt: Format, read: Reader) -> NDArray[Any]:
-    """Operands [lines, K], each step's in the order of its sums, read as its sum has them."""
+    """Operands [..., lines, K], each step's in the order of its sums, read as its sum has them."""
     if fmt.storage_bits <= 16:
         from accprobe.evaluate import lanes
 
         tables = _tables(step, fmt, read)
-        found = np.empty(patterns.shape, tables.dtype)
-        lanes.look_up(np.ascontiguousarray(patterns), step.order, tables, step.sum_of, found)
-        return found
-    steps = patterns.reshape(len(patterns), -1, len(step.order))[..., step.order]
+        lines = np.ascontiguousarray(patterns).reshape(-1, patterns.shape[-1])
+        found = np.empty(lines.shape, tables.dtype)
+        lanes.look_up(lines, step.order, tables, step.sum_of, found)
+        return found.reshape(patterns.shape)
+    steps = patterns.reshape(*patterns.shape[:-1], -1, len(step.order))[..., step.order]
     parts = [read(step, steps[..., step.sum_of == i], fmt, arithmetic) for i, arithmetic in enumerate(step.sums)]
     return np.ascontiguousarray(np.concatenate(parts, axis=-1).reshape(patterns.shape))
 

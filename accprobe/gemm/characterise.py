@@ -139,7 +139,7 @@ def characterise(
     for number, region in enumerate(outcome.alike.regions[:MOST_REGIONS]):
         if number and region.rows.size * region.columns.size < LEAST_REGION:
             continue
-        outcome.found.append(_of_region(asked, region, seed, tell))
+        outcome.found.append(_of_region(asked, region, seed, evaluate, tell))
     parts = [Predicted(x.model, x.region.rows, x.region.columns) for x in outcome.found if x.model is not None]
     if parts and not outcome.contradicting:
         outcome.proof = prove(asked, parts, elements, seed, evaluate, lambda n: tell("fresh operands", n / elements))
@@ -147,7 +147,7 @@ def characterise(
     return outcome
 
 
-def _of_region(asked: Asked, region: Region, seed: int, tell: Tell) -> Found:
+def _of_region(asked: Asked, region: Region, seed: int, evaluate: Evaluate, tell: Tell) -> Found:
     rows, columns = region.rows, region.columns
     tell("every k once", 0)
     found = Found(region, once.counts(asked, rows, columns))
@@ -158,7 +158,7 @@ def _of_region(asked: Asked, region: Region, seed: int, tell: Tell) -> Found:
     for thorough in (False, True):
         found.reason, found.wrong, found.answers = "", 0, 0
         try:
-            _plan(asked, found, leaves, doubled, seed, thorough, tell)
+            _plan(asked, found, leaves, doubled, seed, thorough, evaluate, tell)
         except (NoTree, TooManyCalls) as e:
             found.reason, asked.most = str(e), None
         if found.plan is not None and not found.wrong and not found.contradicting:
@@ -166,7 +166,9 @@ def _of_region(asked: Asked, region: Region, seed: int, tell: Tell) -> Found:
     return found
 
 
-def _plan(asked: Asked, found: Found, leaves: Ints, doubled: Ints, seed: int, thorough: bool, tell: Tell) -> None:
+def _plan(
+    asked: Asked, found: Found, leaves: Ints, doubled: Ints, seed: int, thorough: bool, evaluate: Evaluate, tell: Tell
+) -> None:
     """Finds the region's plan. thorough: without taking anything to be like what was asked before."""
     tell("order", 0)
     asked.most = asked.calls + MOST_CALLS + SWEEPS * -(-asked.spec.k // len(found.region.columns))
@@ -180,7 +182,7 @@ def _plan(asked: Asked, found: Found, leaves: Ints, doubled: Ints, seed: int, th
     answers = _fit(asked, found, tree, seed)
     if asked.spec.scale is not None and found.plan is not None:
         tell("scales", 0)
-        _scale(asked, found, found.plan, seed)
+        _scale(asked, found, found.plan, seed, evaluate)
     tell("held against all answers", 0)
     _hold(asked, found, answers)
     tell("rivals", 0)
@@ -249,8 +251,8 @@ def _refit(found: Found, answers: Sequence[Answered]) -> None:
             return
 
 
-def _scale(asked: Asked, found: Found, plan: Plan, seed: int) -> None:
-    scaled = with_scales(asked, plan, found.region.rows, found.region.columns, seed)
+def _scale(asked: Asked, found: Found, plan: Plan, seed: int, evaluate: Evaluate) -> None:
+    scaled = with_scales(asked, plan, found.region.rows, found.region.columns, seed, evaluate)
     found.plan, found.scales_left, found.misplaced = scaled.plan, scaled.left, scaled.misplaced
     if scaled.wrong and not found.wrong:
         found.reason = f"{scaled.wrong} of {scaled.elements} scaled elements have no explanation"

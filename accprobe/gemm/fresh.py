@@ -103,7 +103,7 @@ def prove(
             rows = part.rows
             if len(rows) * len(part.columns) > left:
                 rows = np.sort(rng.permutation(rows)[: max(1, left // len(part.columns))])
-            if several > 1 and asked.spec.scale is None and part.model.is_ordered:
+            if several > 1 and evaluate is on_cpu and asked.spec.scale is None and part.model.is_ordered:
                 _compare_together(layout, proof, kind, part, rows, calls)
             else:
                 for call in calls:

@@ -9,10 +9,10 @@ from typing import get_args
 import numpy as np
 from numpy.random import Generator
 
-from accprobe.evaluate.product import ScaleWords, product
+from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.distributions import random_lines
-from accprobe.gemm.fresh import drawn, of_lines, scale_words
+from accprobe.gemm.fresh import Evaluate, drawn, of_lines, on_cpu, scale_words
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import Plan
 from accprobe.gemm.spec import BLOCK, Spec
@@ -47,7 +47,7 @@ class Scaled:
     misplaced: str
 
 
-def with_scales(asked: Asked, plan: Plan, rows: Ints, columns: Ints, seed: int) -> Scaled:
+def with_scales(asked: Asked, plan: Plan, rows: Ints, columns: Ints, seed: int, evaluate: Evaluate = on_cpu) -> Scaled:
     """Asks with scales that are no powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
     wide = rows[:WIDE], columns[:WIDE]
@@ -59,12 +59,12 @@ def with_scales(asked: Asked, plan: Plan, rows: Ints, columns: Ints, seed: int) 
         d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
         calls.append((a[rows], b[columns], of_lines(scales, rows, columns), d))
     ways = list(_ways(plan))
-    counts = {way: sum(_wrong(replace(plan, scales=way), *call) for call in calls) for way in ways}
+    counts = {way: sum(_wrong(evaluate, replace(plan, scales=way), *call) for call in calls) for way in ways}
     for _ in range(MOST_DRAWN):
         possible = [way for way in ways if not counts[way]]
         if len(possible) < 2:
             break
-        for way, wrong in zip(possible, _wrong_of_few(asked, plan, possible, *wide, rng), strict=True):
+        for way, wrong in zip(possible, _wrong_of_few(asked, plan, possible, *wide, rng, evaluate), strict=True):
             counts[way] += wrong
     best = min(counts, key=lambda way: counts[way])
     elements = sum(call[3].size for call in calls)
@@ -89,11 +89,13 @@ def _ways(plan: Plan) -> Iterator[Scales]:
             yield replace(ways, fused=True)
 
 
-def _wrong(plan: Plan, a: Bits, b: Bits, scales: ScaleWords | None, d: Bits) -> int:
-    return int(np.count_nonzero(product(plan.model(), a, b, scales=scales) != d))
+def _wrong(evaluate: Evaluate, plan: Plan, a: Bits, b: Bits, scales: ScaleWords | None, d: Bits) -> int:
+    return int(np.count_nonzero(evaluate(plan.model(), a, b, scales) != d))
 
 
-def _wrong_of_few(asked: Asked, plan: Plan, ways: Sequence[Scales], rows: Ints, columns: Ints, rng: Generator) -> list[int]:
+def _wrong_of_few(
+    asked: Asked, plan: Plan, ways: Sequence[Scales], rows: Ints, columns: Ints, rng: Generator, evaluate: Evaluate
+) -> list[int]:
     """Of each way, elements of one product that it does not explain; nothing is asked where all ways give the same.
 
     Of scales by block, one less the same of the next block, whose scales are nearly the same: what is rounded off shows in a D
@@ -112,7 +114,7 @@ def _wrong_of_few(asked: Asked, plan: Plan, ways: Sequence[Scales], rows: Ints, 
         scales.b[1] = scales.b[0]
     smaller, ks = restricted(plan.model(), few)
     words = of_lines(scales, rows, columns)
-    expected = [product(replace(smaller, scales=way), a[rows][:, ks], b[columns][:, ks], scales=words) for way in ways]
+    expected = [evaluate(replace(smaller, scales=way), a[rows][:, ks], b[columns][:, ks], words) for way in ways]
     if all(np.array_equal(expected[0], other) for other in expected[1:]):
         return [0] * len(ways)
     d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
