@@ -86,13 +86,14 @@ class Pairs:
     def _left_over(self, i: Sequence[int] | Ints, j: Ints, windows: Sequence[Ints]) -> Floats:
         """[windows, len(j)]: units that come out of each window beside i, one of all rows or one each, and a column's j."""
         spec, each = self._asked.spec, self._units
-        a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
         rows, columns = self._rows[: len(windows)], self._columns[: len(j)]
         units = np.concatenate(windows)
+        of_a, of_b = np.zeros(spec.k, spec.a.dtype), np.zeros(spec.k, spec.b.dtype)
+        of_a[j] = power(spec.a, each.large[0])
+        of_b[units], of_b[i] = power(spec.b, each.unit[1]), power(spec.b, each.large[1])
+        a, b = np.tile(of_a, (spec.m, 1)), np.tile(of_b, (spec.n, 1))
         a[np.repeat(rows, [len(window) for window in windows]), units] = power(spec.a, each.unit[0])
-        b[:, units] = power(spec.b, each.unit[1])
-        a[rows, i], b[:, i] = power(spec.a, each.large[0]), power(spec.b, each.large[1])
-        a[:, j] = power(spec.a, each.large[0])
+        a[rows, i] = power(spec.a, each.large[0])
         b[columns, j] = power(spec.b, each.large[1], negative=True)
         return counted(self._asked.product(a, b)[np.ix_(rows, columns)], spec, each)
 
