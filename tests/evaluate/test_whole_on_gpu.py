@@ -86,6 +86,7 @@ class Chains:
     def evaluate(self, a: Bits, b: Bits, c: None, d: Any, blocks: int, promote: int) -> None:
         step, k = self._model.step, a.shape[1]
         assert k == blocks * step.products
+        assert all(x.flags.c_contiguous for x in (a, b, d))
         tree = in_chunks(range(k), promote * step.products or k, tuple(range(step.products)), addition())
         d.view(np.uint32)[:] = product(
             ProductModel(self._model.a, self._model.b, k, step, tree, step.root.arithmetic.result), a, b
@@ -139,6 +140,13 @@ def test_products_are_those_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatc
     expected = product(model_of(plan), *(asking := asked(plan, "normal", 1))[:2], scales=asking[2])
     monkeypatch.setattr("accprobe.evaluate.cuda.whole.product", None)
     np.testing.assert_array_equal(HOST(model_of(plan), *asking), expected)
+
+
+def test_operands_may_lie_in_memory_any_way() -> None:
+    """Kernels take pointers, and numpy's `a[:, ks]` lies by columns."""
+    plan = replace(NAMED["chain of 16"], m=12, n=9)
+    model, (a, b, _) = model_of(plan), asked(plan, "normal", 1)
+    np.testing.assert_array_equal(HOST(model, np.asfortranarray(a), np.asfortranarray(b), None), product(model, a, b))
 
 
 @needs_compiler

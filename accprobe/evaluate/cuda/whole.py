@@ -129,7 +129,8 @@ class _Work:
         self._cupy, self._gpu, self._model, self._scales = cupy, gpu, model, scales
         self._shape = len(a), len(b)
         self._singles = is_multiply_add(model)
-        self._a, self._b = (cupy.asarray(self._held(fmt, x)) for fmt, x in ((model.a, a), (model.b, b)))
+        held = (np.ascontiguousarray(self._held(fmt, x)) for fmt, x in ((model.a, a), (model.b, b)))
+        self._a, self._b = map(cupy.asarray, held)
 
     def _held(self, fmt: Format, patterns: Bits) -> NDArray[Any]:
         """Operands as the kernel takes them: float32 numbers for chains of multiply-adds, otherwise patterns."""
