@@ -144,7 +144,7 @@ def test_products_are_those_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatc
 
 def test_operands_may_lie_in_memory_any_way() -> None:
     """Kernels take pointers, and numpy's `a[:, ks]` lies by columns."""
-    plan = replace(NAMED["chain of 16"], m=12, n=9)
+    plan = replace(NAMED["chain of 16"], m=12, n=9, k=512)
     model, (a, b, _) = model_of(plan), asked(plan, "normal", 1)
     np.testing.assert_array_equal(HOST(model, np.asfortranarray(a), np.asfortranarray(b), None), product(model, a, b))
 
