@@ -42,6 +42,9 @@ MOST_SHOWN = 8
 NEARLY = 0.9
 """A plan that explains so many of the words is the plan, and the rest is something else."""
 
+HARDLY_ANY = 1 << 10
+"""One word of so many may be left without an explanation by a plan beside which no other arithmetic is tried."""
+
 TAIL_MODULO = (16, 32, 64, 128)
 """K modulo one of these is what a product that loses its tail loses."""
 
@@ -190,7 +193,7 @@ class _Search:
                         each.offer(Tried(spec, plan), d)
             if not any(each.wrong for each in best):
                 held = [self._held(each, d) for each, d in zip(best, self._results, strict=True)]
-                if not any(each.wrong for each in held):
+                if all(each.wrong * HARDLY_ANY <= each.compared for each in held):
                     return held
         return [self._held(each, d) for each, d in zip(best, self._results, strict=True)]
 

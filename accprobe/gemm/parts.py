@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from accprobe.gemm.growth import Grown, NoTree
 from accprobe.model.product import Chain, Nested
@@ -102,6 +103,7 @@ def width(part: Groups | Merging) -> int:
     return max(counts, key=lambda size: (counts[size] * size, size))
 
 
+@lru_cache(maxsize=256)
 def as_chain(groups: Groups, products: int) -> Chain:
     """The chain as its pattern. Raises NoTree where a sum has more products than `products`."""
     if any(len(group) > products for group in groups):

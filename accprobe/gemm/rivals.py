@@ -84,14 +84,11 @@ def _moved(first: Groups | Merging, second: Groups | Merging) -> Iterator[tuple[
 
 def contradicted(plan: Plan, answers: Sequence[Answered]) -> bool:
     """Whether some answer is not the plan's; also where it cannot be evaluated. Most rivals fail at the first few."""
-    for part in (slice(FIRST), slice(FIRST, None)):
-        for answered in answers:
-            try:
-                if wrong(plan.model(), answered[part]):
-                    return True
-            except AccprobeError:
-                return True
-    return False
+    try:
+        model = plan.model()
+        return any(wrong(model, answered[part]) for part in (slice(FIRST), slice(FIRST, None)) for answered in answers)
+    except AccprobeError:
+        return True
 
 
 def telling(plan: Plan, rival: Plan, dots: Sparse) -> Sparse:
