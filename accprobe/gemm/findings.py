@@ -17,7 +17,7 @@ from accprobe.gemm.rivals import Rival
 from accprobe.gemm.scaling import told
 from accprobe.gemm.slices import chunks, is_even, readings, sizes
 from accprobe.infer.findings import Finding
-from accprobe.model.fields import Value
+from accprobe.model.record import Value
 from accprobe.model.tree import FloatArithmetic
 from accprobe.report.rows import Status
 

@@ -16,7 +16,7 @@ from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.isa.formats import Format
 from accprobe.model.features import Name
-from accprobe.model.fields import Value
+from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic, NanPayload, Overflow, Role, Subnormals, UnderflowSign, ZeroSign
 from accprobe.operands.request import Request, joined
 

@@ -18,7 +18,8 @@ from accprobe.infer.neighbours.unusual import Together, Ways
 from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
 from accprobe.isa.formats import Format
 from accprobe.model.features import Name
-from accprobe.model.fields import Value, fields_of, with_values
+from accprobe.model.fields import fields_of, with_values
+from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, Role
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import floats

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from accprobe.model.explained import told_words
 from accprobe.model.features import Name
-from accprobe.model.fields import FEATURES, Patterns, told_of
+from accprobe.model.fields import FEATURES, told_of
+from accprobe.model.record import Patterns
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Role
 from accprobe.operands.exchange import Exchange
 from accprobe.render.content.patterns import ranges
