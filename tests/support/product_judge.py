@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+import census
 import numpy as np
 from planted_boxes import PlantedBox
 from planted_models import model_of
@@ -39,29 +40,17 @@ CAUSES = {
 """Why a plan is not confirmed, by what the reason says."""
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """seed, parameters: of the plant. status, reason: of the main region; cause: the reason in a word, of `CAUSES`.
+@dataclass(frozen=True, kw_only=True)
+class Judgement(census.Judgement):
+    """Of a matrix product; status, reason: of its main region.
 
-    seconds: of CPU time. calls: asked in all. fresh: elements asked afterwards; contradicted: those that the model found gets
-    wrong. undetermined: findings that are left open in a confirmed row. false_exact: "finding: value, truth".
+    cause: the reason in a word, of `CAUSES`. calls: asked in all. undetermined: findings that are left open in a confirmed row.
     """
 
-    seed: int
-    parameters: dict[str, Any]
     verdict: Verdict
-    status: str = ""
-    reason: str = ""
     cause: str = ""
-    seconds: float = 0.0
     calls: int = 0
-    fresh: int = 0
-    contradicted: int = 0
     undetermined: list[str] = field(default_factory=list)
-    false_exact: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def parameters(plan: Planted) -> dict[str, Any]:
@@ -84,18 +73,18 @@ def judged(plan: Planted, elements: int = 1 << 16) -> Judgement:
     if found == "confirmed":
         verdict = "wrong" if contradicted or not fresh or not is_planted_order(plan, outcome.main) else "right"
     return Judgement(
-        plan.seed,
-        parameters(plan),
-        verdict,
-        found,
-        reason,
-        cause(reason),
-        round(seconds, 2),
-        outcome.calls,
-        fresh,
-        contradicted,
-        [name for name, finding in told.items() if finding.bound == "undetermined"] if found == "confirmed" else [],
-        false,
+        seed=plan.seed,
+        parameters=parameters(plan),
+        verdict=verdict,
+        status=found,
+        reason=reason,
+        cause=cause(reason),
+        seconds=round(seconds, 2),
+        calls=outcome.calls,
+        fresh=fresh,
+        contradicted=contradicted,
+        undetermined=[name for name, x in told.items() if x.bound == "undetermined"] if found == "confirmed" else [],
+        false_exact=false,
     )
 
 
@@ -207,4 +196,6 @@ def _false(plan: Planted, outcome: Outcome) -> Iterator[tuple[str, object, objec
 
 
 def without_row(plan: Planted, verdict: Verdict, reason: str, seconds: float) -> Judgement:
-    return Judgement(plan.seed, parameters(plan), verdict, reason=reason, cause=verdict, seconds=round(seconds, 2))
+    return Judgement(
+        seed=plan.seed, parameters=parameters(plan), verdict=verdict, reason=reason, cause=verdict, seconds=round(seconds, 2)
+    )
