@@ -31,16 +31,16 @@ SHARE_OF_THE_LAST = 0.4
 LEAD, OPPOSITE, NEARLY_OPPOSITE, ZERO = range(4)
 """The product that leads, what cancels it, what nearly does, and a zero beside a large number."""
 
-SMALL = range(4, 9)
+SMALL_TERMS = range(4, 9)
 """Small products; after them, the last of them with the other sign."""
 
-SHARES = np.array([0.9, 0.4, 0.2, 0.3, *(0.4 for _ in SMALL), 0.4], np.float32)
+SHARES = np.array([0.9, 0.4, 0.2, 0.3, *(0.4 for _ in SMALL_TERMS), 0.4], np.float32)
 """How often each term is present, where every one is drawn for itself (see `_present`)."""
 
 BY_SHARE = 0.2
 """Share of such dot products; the others have one to three terms."""
 
-FACTORS_FROM = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL, SMALL[-1]])
+FACTORS_FROM = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL_TERMS, SMALL_TERMS[-1]])
 """Which term each has its factors from."""
 
 
@@ -53,10 +53,10 @@ def directed(inst: Instruction, model: DotModel, target: Target, rng: np.random.
     half = np.maximum(centre - kept, inst.d.min_exponent - inst.d.mantissa_bits) - 1
     exponents = np.empty((len(FACTORS_FROM), n), np.int64)
     exponents[:ZERO], exponents[ZERO] = centre, centre - reach
-    exponents[SMALL[0]] = half + rng.integers(-1, 2, n)
-    exponents[SMALL[1]] = centre - kept - _under(np.maximum(reach - kept, 0) + 8, rng)
-    exponents[SMALL[2:]] = aligned - reach + rng.integers(-2, 3, (3, n))
-    exponents[-1] = exponents[SMALL[-1]]
+    exponents[SMALL_TERMS[0]] = half + rng.integers(-1, 2, n)
+    exponents[SMALL_TERMS[1]] = centre - kept - _under(np.maximum(reach - kept, 0) + 8, rng)
+    exponents[SMALL_TERMS[2:]] = aligned - reach + rng.integers(-2, 3, (3, n))
+    exponents[-1] = exponents[SMALL_TERMS[-1]]
     meet = _meeting(inst, nodes, which, rng)
     leaves = _shuffled(meet, rng)
     _put_c_first(leaves, meet[:, inst.k] & (rng.random(n) < 0.4))
@@ -245,7 +245,7 @@ def _factors(
     like = first[row, FACTORS_FROM[term]]
     like = np.where(like < 0, place, like)
     a, b = a[like], b[like]
-    a[(term == OPPOSITE) | (term == NEARLY_OPPOSITE) | (term > SMALL[-1])] ^= inst.a.dtype.type(inst.a.sign_bit)
+    a[(term == OPPOSITE) | (term == NEARLY_OPPOSITE) | (term > SMALL_TERMS[-1])] ^= inst.a.dtype.type(inst.a.sign_bit)
     b = np.where(term == NEARLY_OPPOSITE, _beside(inst, b), b)
     zero = np.flatnonzero(term == ZERO)
     a[zero] = rng.integers(0, 2, len(zero)).astype(inst.a.dtype) * inst.a.dtype.type(inst.a.sign_bit)

@@ -17,7 +17,7 @@ from planted_products import Planted
 from planted_sums import KINDS, Array
 
 from accprobe.evaluate.product import ScaleWords, outcomes, product
-from accprobe.gemm.characterise import Found, Outcome, characterise
+from accprobe.gemm.characterise import ProductOutcome, RegionOutcome, characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.model.product import Merged, Nested, Node, nested
 
@@ -92,7 +92,7 @@ def cause(reason: str) -> str:
     return next((name for name, words in CAUSES.items() if re.search(words, reason)), "other" if reason else "")
 
 
-def contradictions(plan: Planted, found: Found) -> tuple[int, int]:
+def contradictions(plan: Planted, found: RegionOutcome) -> tuple[int, int]:
     """Fresh elements of the plant, and those of them that the model gets wrong."""
     model = found.model
     if model is None:
@@ -147,7 +147,7 @@ def _spread(plan: Planted, sa: Array, sb: Array) -> tuple[Array, Array]:
             return sa, np.repeat(sb, 128, axis=1)[:, : plan.n]
 
 
-def is_planted_order(plan: Planted, found: Found) -> bool:
+def is_planted_order(plan: Planted, found: RegionOutcome) -> bool:
     """Whether the same is added to the same; of integers, whether the same products are."""
     model, expected = found.model, model_of(plan)
     assert model is not None
@@ -174,7 +174,7 @@ def _additions(node: Merged, order: Nested) -> object:
     return total
 
 
-def _false(plan: Planted, outcome: Outcome) -> Iterator[tuple[str, object, object]]:
+def _false(plan: Planted, outcome: ProductOutcome) -> Iterator[tuple[str, object, object]]:
     """Findings that are exact and not as planted: name, value, truth."""
     truth: dict[str, object] = {}
     if plan.out != "s32":
