@@ -10,9 +10,6 @@ writes one line of JSON a device, as each is done. Exits 1 where a row is confir
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -20,33 +17,24 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from apart import Work, each_apart
+from apart import Work
+from census import Census
 from drawn_plants import KINDS, drawn
 from judge import Judgement, Verdict, judged
-
-LIMIT = 120
-"""Seconds of CPU time a device."""
-
-
-def seeds(text: str) -> list[int]:
-    """ "0-9,17" """
-    found: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
 
 
 def without_row(seed: int, verdict: Verdict, reason: str, seconds: float) -> Judgement:
     plant = drawn(seed)
     return Judgement(
-        seed, plant.kind, plant.family, plant.instruction.name, plant.parameters(), verdict, "", reason, round(seconds, 2)
+        seed=seed,
+        kind=plant.kind,
+        family=plant.family,
+        instruction=plant.instruction.name,
+        parameters=plant.parameters(),
+        verdict=verdict,
+        reason=reason,
+        seconds=round(seconds, 2),
     )
-
-
-def all_judged(wanted: list[int], jobs: int, limit: float) -> Iterator[Judgement]:
-    """As they are done."""
-    return each_apart(Work(lambda seed: judged(drawn(seed)), without_row), wanted, jobs, limit)
 
 
 COLUMNS = (
@@ -98,32 +86,8 @@ def told(judgement: Judgement) -> Iterator[str]:
         yield f"{at}: {judgement.status}, {len(judgement.false_exact)} exact and false: {'; '.join(judgement.false_exact[:3])}"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=seeds, required=True, metavar="FIRST-LAST", help="which devices to draw")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="devices at once")
-    parser.add_argument(
-        "--limit", type=float, default=LIMIT, metavar="SECONDS", help="of CPU time a device, %(default)s by default"
-    )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write one line of JSON a device")
-    options = parser.parse_args()
-    if options.output:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.unlink(missing_ok=True)
-    found: list[Judgement] = []
-    for judgement in all_judged(options.seeds, options.jobs, options.limit):
-        found.append(judgement)
-        print(f"\r{len(found)} of {len(options.seeds)}", end="", file=sys.stderr, flush=True)
-        if options.output:
-            with options.output.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(judgement.as_json()) + "\n")
-    print(file=sys.stderr)
-    found.sort(key=lambda judgement: judgement.seed)
-    print("\n".join(line for judgement in found for line in told(judgement)), end="\n\n")
-    print("\n".join(table(found)))
-    count = counted(found)
-    return 1 if count["wrong"] or count["false exact"] else 0
+CENSUS = Census(Work(lambda seed: judged(drawn(seed)), without_row), told, table)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(CENSUS.run(__doc__, "device"))

@@ -6,11 +6,13 @@ from typing import Any
 
 import click
 
+from accprobe.cli.parameter import ParamType
+
 LARGEST_COUNT = 10**15
 """What a GPU compares in half a day."""
 
 
-class PositiveCount(click.ParamType):  # type: ignore[type-arg]
+class PositiveCount(ParamType[int]):
     """A positive whole number, also as 1e10 or 10_000_000."""
 
     name = "count"

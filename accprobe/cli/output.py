@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from accprobe.cli.interrupts import uninterrupted
+from accprobe.cli.parameter import ParamType
 from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
 
@@ -34,7 +35,7 @@ def write(text: str) -> None:
     click.echo(text.encode(), nl=False)
 
 
-class OutputFile(click.ParamType):  # type: ignore[type-arg]
+class OutputFile(ParamType[Path]):
     """A file to write; - is standard output, and a file of that name is ./-."""
 
     name = "file"

@@ -19,6 +19,7 @@ from accprobe.cli.output import (
     to_stdout,
     write,
 )
+from accprobe.cli.parameter import ParamType
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.render.terminal.progress import progress_bar
 
@@ -32,7 +33,7 @@ DIFFERENT = 1
 COMPILED_FOR = "sm_80,sm_89,sm_90,sm_100,sm_120"
 
 
-class _Several(click.ParamType):  # type: ignore[type-arg]
+class _Several(ParamType[list[Any]]):
     """Values joined by commas."""
 
     def __init__(self, kind: Callable[[str], Any], name: str) -> None:

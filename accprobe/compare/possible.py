@@ -12,7 +12,7 @@ from math import inf
 
 from accprobe.infer.findings import Finding
 from accprobe.model.features import parsed
-from accprobe.model.fields import Numbers, Value
+from accprobe.model.record import Numbers, Value
 
 Word = str
 

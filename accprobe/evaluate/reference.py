@@ -9,16 +9,17 @@ limbs (`limbs`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from functools import reduce
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate import limbs, rounding
 from accprobe.evaluate.decoding import NOTHING, Significands, exponents_of, leading, significands, values_of
-from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two, rounded_to_odd, top_bits, two_product
+from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two, rounded_to_odd, top_bits
+from accprobe.evaluate.terms import ExactProduct, KeptTerms, Other
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import (
@@ -35,9 +36,6 @@ from accprobe.operands.request import Request
 
 CHUNK = 1 << 16
 """Products evaluated at once: few enough for the arrays to stay in a core's cache."""
-
-ROOM = 6
-"""What an evaluation keeps, in multiples of its products, and eight more, as float64."""
 
 FAR = 250
 """Of two terms, one whose last bit lies so much higher, or lower, could as well lie higher, or lower, still."""
@@ -58,7 +56,7 @@ class Evaluation:
         return (
             of == formats
             and len(request) == self._n
-            and all(chunk.is_of(request[part]) for part, chunk in zip(self._parts, self._chunks, strict=True))
+            and all(chunk.terms.is_of(request[part]) for part, chunk in zip(self._parts, self._chunks, strict=True))
         )
 
     def of(self, model: DotModel) -> Bits:
@@ -72,46 +70,6 @@ class Evaluation:
 
 Reading = tuple[Subnormals, Subnormals, int | None]
 """How subnormals of A and B, and of C, are read, and how many fraction bits of C."""
-
-T = TypeVar("T", bound=tuple[Any, ...])
-
-
-class _Memory:
-    """What was computed; when it holds more than so many bytes, what was longest not used is forgotten."""
-
-    def __init__(self, room: int) -> None:
-        self._kept: dict[Hashable, Any] = {}
-        self._left = room
-
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        found: T | None = self._kept.pop(key, None)
-        if found is None:
-            found = make()
-            self._left -= _size(found)
-        self._kept[key] = found
-        while self._left < 0 and len(self._kept) > 1:
-            self._left += _size(self._kept.pop(next(iter(self._kept))))
-        return found
-
-
-def _size(arrays: tuple[Any, ...]) -> int:
-    return sum(_size(x) if isinstance(x, tuple) else x.nbytes for x in arrays)
-
-
-class _Other(NamedTuple):
-    """A term that is no product: bit patterns [n], how they are read, and what tells them from others."""
-
-    patterns: Bits
-    fmt: Format
-    subnormals: Subnormals
-    key: Hashable
-
-
-class _Decoded(NamedTuple):
-    """Values of terms, and their exponents in the alignment, [n]."""
-
-    values: Floats
-    exponents: NDArray[np.int16]
 
 
 class _Specials(NamedTuple):
@@ -138,28 +96,12 @@ class _Wide(NamedTuple):
     specials: _Specials
 
 
-class _Factors(NamedTuple):
-    """A product, [n]: a * b * 2^lowest, of integers of 53 bits, and high + low = a * b; stand_in as in Significands."""
-
-    a: Floats
-    b: Floats
-    high: Floats
-    low: Floats
-    lowest: Integers
-    stand_in: Floats
-
-
 class _Chunk:
-    """A few dot products, a and b transposed to [K, n]."""
+    """A few dot products, and the sums of their terms."""
 
     def __init__(self, inst: Instruction, request: Request) -> None:
-        self._inst, self._c = inst, request.c.copy()
-        self._a, self._b = (np.array(x.T, order="C") for x in (request.a, request.b))
-        self._memory = _Memory(ROOM * 8 * (request.a.size + 8 * len(request)))
-
-    def is_of(self, request: Request) -> bool:
-        same = zip((request.c, request.a.T, request.b.T), (self._c, self._a, self._b), strict=True)
-        return all(np.array_equal(x, y) for x, y in same)
+        self._inst, self.terms = inst, KeptTerms(inst, request)
+        self._memory = self.terms.memory
 
     def sum(self, node: FusedSum, reading: Reading) -> Bits:
         """The node's results, [n]."""
@@ -172,7 +114,7 @@ class _Chunk:
         return self._memory.get((arithmetic, key), lambda: (add(node, others, arithmetic, reading, key),))[0]
 
     def _float_sum(
-        self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
+        self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
     ) -> Bits:
         if arithmetic.alignment_bits is None:
             exact = self._memory.get(("exact", key), lambda: self._exact_sum(node, others, reading))
@@ -191,32 +133,23 @@ class _Chunk:
             exact = self._memory.get((*cut, key), lambda: self._aligned_sum(node, others, arithmetic, reading, key))
         patterns = rounding.encode(exact.total, exact.exponent, arithmetic)
         if arithmetic.zero_sign == "ieee":
-            negative = self._memory.get(("negative", key), lambda: self._all_negative(node, others))[0]
+            negative = self.terms.all_negative(node.products, others)
             patterns[(exact.total == 0) & negative] = arithmetic.result.sign_bit
         return _with_specials(patterns, exact.specials, arithmetic)
 
-    def _others(self, node: FusedSum, reading: Reading) -> list[_Other]:
+    def _others(self, node: FusedSum, reading: Reading) -> list[Other]:
         found = []
         for child in node.children:
             patterns = self.sum(child, reading)
-            found.append(_Other(patterns, child.arithmetic.result, "kept", (child.arithmetic.result.name, patterns.tobytes())))
+            found.append(Other(patterns, child.arithmetic.result, "kept", (child.arithmetic.result.name, patterns.tobytes())))
         if node.has_addend:
-            patterns = self._c if reading[2] is None else _with_fraction_bits(self._c, self._inst.c, reading[2])
-            found.append(_Other(patterns, self._inst.c, reading[1], reading[1:]))
+            found.append(self.terms.addend(reading[1], reading[2]))
         return found
 
-    def _operands(self, ks: tuple[int, ...]) -> tuple[Bits, Bits]:
-        whole = slice(ks[0], ks[-1] + 1) if ks == tuple(range(ks[0], ks[-1] + 1)) else list(ks)
-        return self._a[whole], self._b[whole]
-
-    def _integer_sum(self, node: FusedSum, others: list[_Other], arithmetic: IntegerArithmetic) -> Bits:
-        def products() -> tuple[Integers]:
-            a, b = self._operands(node.products)
-            return ((self._inst.a.integers(a) * self._inst.b.integers(b)).sum(axis=0),)
-
-        total = np.zeros(len(self._c), np.int64)
+    def _integer_sum(self, node: FusedSum, others: list[Other], arithmetic: IntegerArithmetic) -> Bits:
+        total = np.zeros(len(self.terms), np.int64)
         if node.products:
-            total += self._memory.get(node.products, products)[0]
+            total += self.terms.integer_products(node.products)
         for other in others:
             total += other.fmt.integers(other.patterns)
         result, bits = arithmetic.result, arithmetic.accumulator_bits
@@ -227,14 +160,14 @@ class _Chunk:
         return total.astype(result.dtype)
 
     def _aligned_sum(
-        self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
+        self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
     ) -> _Exact:
-        ks, n = node.products, len(self._c)
-        decoded = [self._decoded(other) for other in others]
+        ks, n = node.products, len(self.terms)
+        decoded = [self.terms.decoded(other) for other in others]
         terms, exponents = [term.values for term in decoded], [term.exponents for term in decoded]
         sums = [*terms]
         if ks:
-            products, of_products = self._products(ks, reading[0])
+            products, of_products = self.terms.products(ks, reading[0])
             if arithmetic.product_bits is not None:
                 products = rounding.significands_rounded(arithmetic.product_rounding, arithmetic.product_bits, products)
             sums.append(of_products)
@@ -259,25 +192,6 @@ class _Chunk:
         total[specials.rows] = 0.0
         return _Exact(total, exponent, specials)
 
-    def _decoded(self, other: _Other) -> _Decoded:
-        def make() -> _Decoded:
-            values = values_of(other.patterns, other.fmt, other.subnormals)
-            exponents = np.maximum(leading(values), np.int16(other.fmt.min_exponent))
-            exponents[values == 0] = NOTHING
-            return _Decoded(values, exponents)
-
-        return self._memory.get(("decoded", other.key), make)
-
-    def _products(self, ks: tuple[int, ...], subnormals: Subnormals) -> tuple[Floats, Floats]:
-        """Values of the products [k, n], and their plain sum [n]."""
-
-        def make() -> tuple[Floats, Floats]:
-            a, b = self._operands(ks)
-            values = values_of(a, self._inst.a, subnormals) * values_of(b, self._inst.b, subnormals)
-            return values, values.sum(axis=0)
-
-        return self._memory.get(("products", ks, subnormals), make)
-
     def _largest(
         self, ks: tuple[int, ...], subnormals: Subnormals, rule: ProductExponent, zeros: ZeroTerms
     ) -> NDArray[np.int16]:
@@ -285,32 +199,22 @@ class _Chunk:
 
         def make() -> tuple[NDArray[np.int16]]:
             if rule == "normalised product":
-                exponents = leading(self._products(ks, subnormals)[0])
+                exponents = leading(self.terms.products(ks, subnormals)[0])
             else:
                 a, b = (
                     exponents_of(x, fmt, subnormals, rule == "normalised operands", zeros == "aligned")
-                    for x, fmt in zip(self._operands(ks), (self._inst.a, self._inst.b), strict=True)
+                    for x, fmt in zip(self.terms.operands(ks), (self._inst.a, self._inst.b), strict=True)
                 )
                 exponents = a + b
             return (exponents.max(axis=0),)
 
         return self._memory.get(("largest", ks, subnormals, rule, zeros), make)[0]
 
-    def _all_negative(self, node: FusedSum, others: list[_Other]) -> tuple[Truths]:
-        negative = np.ones(len(self._c), bool)
-        if node.products:
-            a, b = self._operands(node.products)
-            signs = (a & a.dtype.type(self._inst.a.sign_bit) != 0) ^ (b & b.dtype.type(self._inst.b.sign_bit) != 0)
-            negative &= signs.all(axis=0)
-        for other in others:
-            negative &= other.patterns & other.fmt.dtype.type(other.fmt.sign_bit) != 0
-        return (negative,)
-
-    def _exact_sum(self, node: FusedSum, others: list[_Other], reading: Reading) -> _Exact:
+    def _exact_sum(self, node: FusedSum, others: list[Other], reading: Reading) -> _Exact:
         narrow = "f64" not in (self._inst.a.name, *(other.fmt.name for other in others))
         if narrow and len(node.terms) <= 2:
-            terms = [self._decoded(other).values for other in others]
-            terms += list(self._products(node.products, reading[0])[0]) if node.products else []
+            terms = [self.terms.decoded(other).values for other in others]
+            terms += list(self.terms.products(node.products, reading[0])[0]) if node.products else []
             total = terms[0] if len(terms) == 1 else rounded_to_odd(*terms)
             specials = _specials(total)
             if len(specials.rows):
@@ -321,15 +225,15 @@ class _Chunk:
         total = rounding.with_sticky_bit(magnitude)
         return _Exact(np.where(negative, -total, total), exponent + rounding.STICKY, specials)
 
-    def _wide(self, node: FusedSum, others: list[_Other], reading: Reading) -> _Wide:
+    def _wide(self, node: FusedSum, others: list[Other], reading: Reading) -> _Wide:
         """The exact sum, by floating-point numbers and their errors where it has two terms, otherwise by limbs."""
-        terms = [self._factors(k, reading[0]) for k in node.products]
+        terms = [self.terms.exact_product(k, reading[0]) for k in node.products]
         addends = [significands(values_of(other.patterns, other.fmt, other.subnormals)) for other in others]
         stand_ins = [x.stand_in for x in terms] + [x.stand_in for x in addends]
-        specials = _specials(sum(stand_ins, np.zeros(len(self._c))))
+        specials = _specials(sum(stand_ins, np.zeros(len(self.terms))))
         if len(terms) == len(addends) == 1:
             return _Wide(*_product_and_addend(terms[0], addends[0]), specials)
-        total = limbs.Sum(len(self._c))
+        total = limbs.Sum(len(self.terms))
         for term in terms:
             a, b = (np.abs(x).astype(np.int64) for x in (term.a, term.b))
             total.add_product(term.high < 0, a, b, term.lowest)
@@ -337,34 +241,19 @@ class _Chunk:
             total.add(addend.signed < 0, np.abs(addend.signed).astype(np.int64), addend.lowest)
         return _Wide(*total.total(), specials)
 
-    def _factors(self, k: int, subnormals: Subnormals) -> _Factors:
-        def make() -> _Factors:
-            a, b = (
-                significands(values_of(x[k], fmt, subnormals)) for x, fmt in ((self._a, self._inst.a), (self._b, self._inst.b))
-            )
-            high, low = two_product(a.signed, b.signed)
-            return _Factors(a.signed, b.signed, high, low, a.lowest + b.lowest, a.stand_in * b.stand_in)
-
-        return self._memory.get(("factors", k, subnormals), make)
-
     def _wide_sum(
-        self, node: FusedSum, others: list[_Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
+        self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
     ) -> Bits:
         """An exact sum with a result in f64."""
         negative, magnitude, exponent, specials = self._memory.get(("wide", key), lambda: self._wide(node, others, reading))
         patterns = rounding.encode_wide(negative, magnitude, exponent, arithmetic)
         if arithmetic.zero_sign == "ieee":
-            patterns[(magnitude == 0) & self._memory.get(("negative", key), lambda: self._all_negative(node, others))[0]] = (
-                arithmetic.result.sign_bit
-            )
+            patterns[(magnitude == 0) & self.terms.all_negative(node.products, others)] = arithmetic.result.sign_bit
         patterns = _with_specials(patterns, specials, arithmetic)
         rows = specials.rows[np.isnan(specials.naive)]
         if arithmetic.nan_payload != "dropped" and len(rows):
-            operands = {
-                "a": [self._a[k] for k in node.products],
-                "b": [self._b[k] for k in node.products],
-                "c": [other.patterns for other in others],
-            }
+            a, b = self.terms.operands(node.products)
+            operands = {"a": list(a), "b": list(b), "c": [other.patterns for other in others]}
             in_turn = [x[rows] for letter in arithmetic.nan_payload.split() for x in operands[letter]]
             patterns[rows] = _with_payloads(patterns[rows], in_turn, arithmetic.result)
         return patterns
@@ -390,13 +279,6 @@ def _cut(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:
             return np.copysign(np.ceil(np.abs(aligned)), aligned)
         case "ceiling":
             return np.ceil(aligned, out=aligned)
-
-
-def _with_fraction_bits(patterns: Bits, fmt: Format, bits: int) -> Bits:
-    """Finite numbers without the fraction bits below the first ones."""
-    below = max(fmt.mantissa_bits - bits, 0) + fmt.ignored_low_bits
-    finite = patterns & fmt.dtype.type(fmt.sign_bit - 1) <= fmt.largest | (1 << fmt.ignored_low_bits) - 1
-    return np.asarray(np.where(finite, patterns >> fmt.dtype.type(below) << fmt.dtype.type(below), patterns))
 
 
 def _accumulated(total: Floats, bits: int, overflow: IntegerOverflow) -> Floats:
@@ -432,7 +314,7 @@ def _with_payloads(patterns: Bits, operands: list[Bits], fmt: Format) -> Bits:
     return patterns
 
 
-def _product_and_addend(product: _Factors, addend: Significands) -> tuple[Truths, Integers, Integers]:
+def _product_and_addend(product: ExactProduct, addend: Significands) -> tuple[Truths, Integers, Integers]:
     base = np.where(product.high == 0, addend.lowest, product.lowest)
     apart = np.where(addend.signed == 0, 0, addend.lowest - base)
     base = np.where(apart > FAR, addend.lowest - FAR, base)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.product import outcomes, product
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.factors import ANY
+from accprobe.gemm.factors import DRAWN
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
@@ -26,7 +26,7 @@ from accprobe.model.restricted import restricted
 TERMS = 6
 """Terms of a dot product, at most."""
 
-REACH = 60
+PRODUCT_REACH = 60
 """Exponents of products lie within so many of 0, and within what the formats have."""
 
 MOST_CALLS = 512
@@ -124,9 +124,9 @@ def exponents(spec: Spec) -> tuple[int, int]:
     """The lowest and the highest exponent of a product that is asked: its factors have it, and D has it."""
     lowest, highest = layout_of(spec).exponents()
     f32 = FORMATS["f32"]
-    low = max(lowest, spec.out.min_exponent - spec.out.mantissa_bits, f32.min_exponent + 24, -REACH)
+    low = max(lowest, spec.out.min_exponent - spec.out.mantissa_bits, f32.min_exponent + 24, -PRODUCT_REACH)
     half = "f16" in (spec.a.name, spec.b.name)  # partial sums may be kept in f16
-    return low, min(highest, LARGEST if half else REACH, spec.out.max_exponent - 4)
+    return low, min(highest, LARGEST if half else PRODUCT_REACH, spec.out.max_exponent - 4)
 
 
 def drawn(spec: Spec, chains: Sequence[Sequence[Sequence[int]]], n: int, seed: int) -> Sparse:
@@ -159,7 +159,7 @@ def _ks(chains: Sequence[Sequence[Sequence[int]]], n: int, rng: np.random.Genera
 
 
 def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
-    """Signs (0: no term), exponents and significands, in eighths or ANY, each [n, TERMS].
+    """Signs (0: no term), exponents and significands, in eighths or DRAWN, each [n, TERMS].
 
     X and -X are the first and the last; between them lie at most three terms, each smaller than the one before. Some have X
     twice, so that the sum is a bit longer, and -2X. A third has six terms of any size.
@@ -190,5 +190,5 @@ def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, In
         rng.random(shape) * np.minimum(deep[:, None], np.where(kind[:, None] == 4, DEEPEST, rng.choice([12, 28], (n, 1))))
     )[any_size]
     signs[any_size] = rng.choice([-1, 1], shape)[any_size]
-    significands[any_size] = np.where(kind[:, None] == 4, rng.integers(8, 16, shape), ANY)[any_size]
+    significands[any_size] = np.where(kind[:, None] == 4, rng.integers(8, 16, shape), DRAWN)[any_size]
     return signs, np.maximum(top[:, None] - below, low), significands

@@ -23,19 +23,19 @@ from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.low_bits import low_bits
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
-from accprobe.gemm.plans import Plan
+from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Alike, Region, alike
-from accprobe.gemm.rivals import Rival, contradicted, rivals, telling
+from accprobe.gemm.rivals import RivalPlan, contradicted, rival_plans, telling
 from accprobe.gemm.scaling import with_scales
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.unordered import in_slices
 from accprobe.model.product import ProductModel
 from accprobe.model.tree import FloatArithmetic
 
-DOTS = 1536
+BATTERY_DOTS = 1536
 """Dot products of a battery."""
 
-MORE = 6
+MORE_BATTERIES = 6
 """Batteries that are drawn in search of dot products on which a rival differs."""
 
 MOST_CALLS, SWEEPS = 4000, 6
@@ -56,7 +56,7 @@ Tell = Callable[[str, float], None]
 
 
 @dataclass
-class Found:
+class RegionOutcome:
     """What was found of one region. plan: None where there is no tree, and reason says why.
 
     once: how often each k is counted. wrong: answers of the battery that the plan does not explain, of `answers`;
@@ -66,14 +66,14 @@ class Found:
 
     region: Region
     once: Ints
-    plan: Plan | None = None
+    plan: ProductPlan | None = None
     reason: str = ""
     wrong: int = 0
     answers: int = 0
     held: int = 0
     contradicting: int = 0
     tried: int = 0
-    survived: list[Rival] = field(default_factory=list)
+    survived: list[RivalPlan] = field(default_factory=list)
     scales_left: tuple[str, ...] = ()
     misplaced: str = ""
 
@@ -83,7 +83,7 @@ class Found:
 
 
 @dataclass
-class Outcome:
+class ProductOutcome:
     """Everything that was found of a callable for one shape.
 
     calls, elements: asked in all.
@@ -91,14 +91,14 @@ class Outcome:
 
     spec: Spec
     alike: Alike
-    found: list[Found] = field(default_factory=list)
+    found: list[RegionOutcome] = field(default_factory=list)
     proof: Proof = field(default_factory=Proof)
     calls: int = 0
     elements: int = 0
     seed: int = 0
 
     @property
-    def main(self) -> Found:
+    def main(self) -> RegionOutcome:
         return self.found[0]
 
     @property
@@ -126,7 +126,7 @@ class Outcome:
 
 def characterise(
     box: BlackBox, elements: int = 1 << 18, seed: int = 0, evaluate: Evaluate = on_cpu, tell: Tell = lambda name, part: None
-) -> Outcome:
+) -> ProductOutcome:
     """Asks a callable, and proves what it finds on so many fresh elements.
 
     Raises AccprobeError where it is no matrix product.
@@ -135,7 +135,7 @@ def characterise(
     spec = box.spec
     tell("contract", 0)
     transposed.refuse(asked, seed)
-    outcome = Outcome(spec, alike(asked, seed), seed=seed)
+    outcome = ProductOutcome(spec, alike(asked, seed), seed=seed)
     for number, region in enumerate(outcome.alike.regions[:MOST_REGIONS]):
         if number and region.rows.size * region.columns.size < LEAST_REGION:
             continue
@@ -147,10 +147,10 @@ def characterise(
     return outcome
 
 
-def _of_region(asked: Asked, region: Region, seed: int, evaluate: Evaluate, tell: Tell) -> Found:
+def _of_region(asked: Asked, region: Region, seed: int, evaluate: Evaluate, tell: Tell) -> RegionOutcome:
     rows, columns = region.rows, region.columns
     tell("every k once", 0)
-    found = Found(region, once.counts(asked, rows, columns))
+    found = RegionOutcome(region, once.counts(asked, rows, columns))
     leaves, doubled = np.flatnonzero(found.once == 1), np.flatnonzero(found.once == 2)
     if len(leaves) + len(doubled) != np.count_nonzero(found.once):
         found.reason = f"product {int(np.argmax(found.once))} is counted {int(found.once.max())} times"
@@ -167,7 +167,7 @@ def _of_region(asked: Asked, region: Region, seed: int, evaluate: Evaluate, tell
 
 
 def _plan(
-    asked: Asked, found: Found, leaves: Ints, doubled: Ints, seed: int, thorough: bool, evaluate: Evaluate, tell: Tell
+    asked: Asked, found: RegionOutcome, leaves: Ints, doubled: Ints, seed: int, thorough: bool, evaluate: Evaluate, tell: Tell
 ) -> None:
     """Finds the region's plan. thorough: without taking anything to be like what was asked before."""
     tell("order", 0)
@@ -175,7 +175,7 @@ def _plan(
     tree = _tree(asked, found.region, leaves, doubled, thorough)
     asked.most = None
     if asked.spec.a.is_integer:
-        found.plan = Plan(asked.spec, tree, integer_step(1))
+        found.plan = ProductPlan(asked.spec, tree, integer_step(1))
         _hold(asked, found, [])
         return
     tell("bits and rounding", 0)
@@ -209,7 +209,7 @@ def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints, thorough: b
     return with_doubled(tree, doubled) if len(doubled) else tree
 
 
-def places(tree: Groups | Merging) -> list[Groups]:
+def sampled_sums(tree: Groups | Merging) -> list[Groups]:
     """k of some sums of some chains, the first of them that of the first chain: of the first few, and one of each slice."""
     chains = list(every_chain(tree))
     parts = [len(list(every_chain(part))) for part in tree.parts] if isinstance(tree, Merging) else [1]
@@ -223,11 +223,11 @@ def _some_sums(chain: Groups) -> Groups:
     return tuple(chain[i] for i in sorted({0, 1, 2, 3, n // 2, n - 2, n - 1} & set(range(n))))
 
 
-def _fit(asked: Asked, found: Found, tree: Groups | Merging, seed: int) -> list[Answered]:
+def _fit(asked: Asked, found: RegionOutcome, tree: Groups | Merging, seed: int) -> list[Answered]:
     spec, region = asked.spec, found.region
-    some = places(tree)
-    inner = battery.ask(asked, battery.drawn(spec, some[:1], DOTS, seed + 1), region.rows, region.columns)
-    outer = battery.ask(asked, battery.drawn(spec, some, DOTS, seed + 2), region.rows, region.columns)
+    some = sampled_sums(tree)
+    inner = battery.ask(asked, battery.drawn(spec, some[:1], BATTERY_DOTS, seed + 1), region.rows, region.columns)
+    outer = battery.ask(asked, battery.drawn(spec, some, BATTERY_DOTS, seed + 2), region.rows, region.columns)
     every = _joined([inner, outer])
     taken = low_bits(asked, some[0], region.rows, region.columns) if spec.rounds_operands else None
     of_first = within(every, {k for group in some[0] for k in group})
@@ -239,7 +239,7 @@ def _fit(asked: Asked, found: Found, tree: Groups | Merging, seed: int) -> list[
     return [every] if taken is None else [every, taken.answered]
 
 
-def _refit(found: Found, answers: Sequence[Answered]) -> None:
+def _refit(found: RegionOutcome, answers: Sequence[Answered]) -> None:
     """Other bits for the plan's sums, where what was asked about rivals contradicts it and some others explain everything."""
     plan = found.plan
     if plan is None or not isinstance(plan.step.root.arithmetic, FloatArithmetic):
@@ -251,7 +251,7 @@ def _refit(found: Found, answers: Sequence[Answered]) -> None:
             return
 
 
-def _scale(asked: Asked, found: Found, plan: Plan, seed: int, evaluate: Evaluate) -> None:
+def _scale(asked: Asked, found: RegionOutcome, plan: ProductPlan, seed: int, evaluate: Evaluate) -> None:
     scaled = with_scales(asked, plan, found.region.rows, found.region.columns, seed, evaluate)
     found.plan, found.scales_left, found.misplaced = scaled.plan, scaled.left, scaled.misplaced
     if scaled.wrong and not found.wrong:
@@ -261,13 +261,13 @@ def _scale(asked: Asked, found: Found, plan: Plan, seed: int, evaluate: Evaluate
     found.answers += scaled.elements
 
 
-def _contest(asked: Asked, found: Found, answers: list[Answered], seed: int) -> None:
+def _contest(asked: Asked, found: RegionOutcome, answers: list[Answered], seed: int) -> None:
     """Each rival is contradicted by an answer that is there, or by one to dot products on which it differs."""
     plan = found.plan
     if plan is None or found.wrong:
         return
-    some, found.tried, found.survived = places(plan.tree), 0, []
-    for number, rival in enumerate(rivals(plan)):
+    some, found.tried, found.survived = sampled_sums(plan.tree), 0, []
+    for number, rival in enumerate(rival_plans(plan)):
         found.tried += 1
         if contradicted(rival.plan, answers):
             continue
@@ -276,12 +276,18 @@ def _contest(asked: Asked, found: Found, answers: list[Answered], seed: int) -> 
 
 
 def _ask_about(
-    asked: Asked, found: Found, plan: Plan, rival: Rival, some: Sequence[Groups], answers: list[Answered], seed: int
+    asked: Asked,
+    found: RegionOutcome,
+    plan: ProductPlan,
+    rival: RivalPlan,
+    some: Sequence[Groups],
+    answers: list[Answered],
+    seed: int,
 ) -> bool:
     """Whether dot products were found and asked that contradict the rival: in all chains, in one, about the first borders."""
     borders = [(chain[0], chain[-1]) for chain in some[:3]]
-    for attempt in range(MORE):
-        dots = battery.drawn(asked.spec, (some, some[:1], borders)[attempt % 3], DOTS, seed + attempt)
+    for attempt in range(MORE_BATTERIES):
+        dots = battery.drawn(asked.spec, (some, some[:1], borders)[attempt % 3], BATTERY_DOTS, seed + attempt)
         try:
             differing = telling(plan, rival.plan, dots)
         except AccprobeError:
@@ -300,11 +306,11 @@ def _joined(several: Sequence[Answered]) -> Answered:
     return Answered(Sparse(*columns), np.concatenate([x.d for x in several]))
 
 
-def _hold(asked: Asked, found: Found, answers: Sequence[Answered]) -> None:
+def _hold(asked: Asked, found: RegionOutcome, answers: Sequence[Answered]) -> None:
     """The plan against all that was kept of the region's answers; another step where one explains more."""
     if found.plan is None or found.plan.unordered:
         return
-    words = list(held.batches(asked.kept, found.region))
+    words = list(held.region_batches(asked.kept, found.region))
     contradicting = [each for each in words if held.wrong(found.plan.model(), each)]
     if contradicting and not found.wrong and (other := held.reconciled(found.plan, answers, contradicting)):
         found.plan = other

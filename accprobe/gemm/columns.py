@@ -7,20 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.pairs import Floats, Ints
-from accprobe.gemm.units import Units, counted, power
+from accprobe.gemm.pairs import Ints
+from accprobe.gemm.units import Units, power, units_in
 from accprobe.isa.formats import Bits
 
 
 class ColumnPairs:
-    """`Pairs` whose questions are columns: all rows of D have the same answers. A: every call's."""
+    """`ProductPairs` whose questions are columns: all rows of D have the same answers. A: every call's."""
 
     def __init__(self, asked: Asked, row: int, columns: Ints, a: Bits, units: Units) -> None:
         self._asked, self._row, self._columns, self._a, self._units = asked, row, columns, a, units
 
     def sizes(self, i: int, j: Ints, leaves: Ints) -> Floats:
-        """As `Pairs.sizes`."""
+        """As `ProductPairs.sizes`."""
         most = self._units.most
         others = [j[j != i], leaves[leaves != i]]
         windows = [others[1][start : start + most] for start in range(0, len(others[1]), most)]
@@ -33,14 +34,14 @@ class ColumnPairs:
         return sizes
 
     def joined(self, ks: Ints, before: int) -> NDArray[np.bool_]:
-        """As `Pairs.joined`."""
+        """As `ProductPairs.joined`."""
         found = np.eye(len(ks), dtype=bool)
         y, x = np.triu_indices(len(ks), 1)
         found[y, x] = found[x, y] = self._left_over(ks[y], ks[x], [np.array([before])] * len(y)) != 0
         return found
 
     def joined_with(self, i: int, ks: Ints, before: int) -> NDArray[np.bool_]:
-        """As `Pairs.joined_with`."""
+        """As `ProductPairs.joined_with`."""
         others = ks[ks != i]
         found: NDArray[np.bool_] = ks == i
         found[ks != i] = self._left_over(np.full(len(others), i), others, [np.array([before])] * len(others)) != 0
@@ -58,5 +59,5 @@ class ColumnPairs:
             b[np.repeat(columns, lengths), np.concatenate(windows[some])] = power(spec.b, each.unit[1])
             b[columns, i[some]] = power(spec.b, each.large[1])
             b[columns, j[some]] = power(spec.b, each.large[1], negative=True)
-            found[some] = counted(self._asked.product(self._a, b)[self._row, columns], spec, each)
+            found[some] = units_in(self._asked.product(self._a, b)[self._row, columns], spec, each)
         return found

@@ -9,7 +9,7 @@ from accprobe.gemm.spec import Spec
 from accprobe.gemm.units import lowest
 from accprobe.isa.formats import Bits, Format
 
-ANY = 0
+DRAWN = 0
 """In the place of a significand: one drawn at random, of both factors where both are free."""
 
 SUBNORMAL = 0.1
@@ -29,7 +29,7 @@ def of_both(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: np
     of_b = np.clip(exponent - of_a, low_b, spec.b.max_exponent)
     fraction_a = rng.integers(0, 1 << spec.a.mantissa_bits, exponent.shape) >> 1
     fraction_b = rng.integers(0, 1 << spec.b.mantissa_bits, exponent.shape) >> 1
-    any_one = significands == ANY
+    any_one = significands == DRAWN
     a = _encoded(spec.a, of_a, np.where(any_one, fraction_a, _fractions(spec.a, significands)))
     half = 1 << max(spec.b.mantissa_bits - 1, 0)
     b = _encoded(spec.b, of_b, np.where(any_one, fraction_b, np.where(significands == 12, half, 0)))
@@ -44,12 +44,12 @@ def of_b(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: np.ra
     assert spec.a_exponent is not None
     of_b = np.clip(exponent - spec.a_exponent, lowest(spec.b), spec.b.max_exponent)
     drawn = rng.integers(0, 1 << spec.b.mantissa_bits, exponent.shape)
-    b = _encoded(spec.b, of_b, np.where(significands == ANY, drawn, _fractions(spec.b, significands)))
+    b = _encoded(spec.b, of_b, np.where(significands == DRAWN, drawn, _fractions(spec.b, significands)))
     return np.where(signs != 0, np.where(signs < 0, b | spec.b.sign_bit, b), 0).astype(spec.b.dtype)
 
 
 def _fractions(fmt: Format, significands: Ints) -> Ints:
-    """Fraction bits of significands in eighths; of what the format has not, and of ANY, none."""
+    """Fraction bits of significands in eighths; of what the format has not, and of DRAWN, none."""
     shift, eighths = fmt.mantissa_bits - 3, significands - 8
     there = eighths << shift if shift >= 0 else np.where(eighths % (1 << -shift), 0, eighths >> -shift)
     return np.where(eighths < 0, 0, there)

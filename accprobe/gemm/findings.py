@@ -9,15 +9,15 @@ from dataclasses import replace
 import numpy as np
 
 from accprobe.gemm.candidates import instructions_of
-from accprobe.gemm.characterise import Found, Outcome
+from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain
-from accprobe.gemm.plans import Plan, named
-from accprobe.gemm.rivals import Rival
-from accprobe.gemm.scaling import told
-from accprobe.gemm.slices import chunks, is_even, readings, sizes
+from accprobe.gemm.plans import ProductPlan, named_order
+from accprobe.gemm.rivals import RivalPlan
+from accprobe.gemm.scaling import scaling_in_words
+from accprobe.gemm.slices import chunks, is_even, sizes, slice_readings
 from accprobe.infer.findings import Finding
-from accprobe.model.fields import Value
+from accprobe.model.record import Value
 from accprobe.model.tree import FloatArithmetic
 from accprobe.report.rows import Status
 
@@ -27,7 +27,7 @@ They are told as chunks where they have at most so many products or are more tha
 """
 
 
-def status(outcome: Outcome) -> tuple[Status, str]:
+def status(outcome: ProductOutcome) -> tuple[Status, str]:
     """Whether the plan is proved, and where it is not, why."""
     if outcome.explained:
         return "confirmed", ""
@@ -42,7 +42,7 @@ def status(outcome: Outcome) -> tuple[Status, str]:
     return "inferred", f"not computed as the others, and not asked on their own: {'; '.join(left[:3])}"
 
 
-def findings(outcome: Outcome, found: Found | None = None) -> dict[str, Finding]:
+def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dict[str, Finding]:
     """By name; of a region, or of the largest."""
     found = found or outcome.main
     proved = status(outcome)[0] == "confirmed"
@@ -53,15 +53,15 @@ def findings(outcome: Outcome, found: Found | None = None) -> dict[str, Finding]
         told[name] = Finding(finding.value, "undetermined", tuple(left), finding.note)
     proved = status(outcome)[0] == "confirmed"
     return {
-        name: finding if proved or name in MEASURED else replace(finding, bound="suggested") for name, finding in told.items()
+        name: finding if proved or name in OBSERVED else replace(finding, bound="suggested") for name, finding in told.items()
     }
 
 
-def _survived(found: Found, name: str) -> Iterator[Rival]:
+def _survived(found: RegionOutcome, name: str) -> Iterator[RivalPlan]:
     return (rival for rival in found.survived if rival.respect == name)
 
 
-def _value(name: str, plan: Plan | None) -> Value:
+def _value(name: str, plan: ProductPlan | None) -> Value:
     """A finding's value in another plan; also of what is no finding where it is certain, or where there are no slices."""
     assert plan is not None
     told = dict(of_plan(plan))
@@ -76,11 +76,11 @@ def _value(name: str, plan: Plan | None) -> Value:
 BETWEEN_SLICES = ("partial_format", "merge_order", "slice_sizes", "promotion_rounding")
 """Findings that only a product of several slices, or chunks, has."""
 
-MEASURED = ("each_product_once", "repeatable", "same_everywhere")
+OBSERVED = ("each_product_once", "repeatable", "same_everywhere")
 """Findings that need no plan: what was seen is so."""
 
 
-def _every(outcome: Outcome, found: Found) -> Iterator[tuple[str, Finding]]:
+def _every(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[str, Finding]]:
     yield "each_product_once", _once(found.once)
     changed = outcome.alike.changed
     note = f"{changed} of {outcome.spec.m * outcome.spec.n} elements changed, {outcome.alike.values} values" if changed else ""
@@ -89,7 +89,7 @@ def _every(outcome: Outcome, found: Found) -> Iterator[tuple[str, Finding]]:
     if found.plan is not None:
         yield from of_plan(found.plan)
         if found.plan.scales is not None:
-            way = told(found.plan.scales)
+            way = scaling_in_words(found.plan.scales)
             left = (way, *found.scales_left) if found.scales_left else ()
             yield "scales", Finding(way, "undetermined" if left else "exact", left, found.misplaced)
 
@@ -104,7 +104,7 @@ def _once(once: Ints) -> Finding:
     return Finding("no", note="; ".join(told))
 
 
-def _everywhere(outcome: Outcome) -> Finding:
+def _everywhere(outcome: ProductOutcome) -> Finding:
     regions = outcome.alike.regions
     if len(regions) == 1:
         return Finding("yes", note=f"all {regions[0].elements} elements")
@@ -112,10 +112,10 @@ def _everywhere(outcome: Outcome) -> Finding:
     return Finding("no", note=f"{len(regions)} plans: {regions[0].elements} elements alike, {others}")
 
 
-def of_plan(plan: Plan) -> Iterator[tuple[str, Finding]]:
+def of_plan(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
     """What a plan is, whether it is proved or not."""
     arithmetic = plan.step.root.arithmetic
-    yield "order", Finding("any" if plan.spec.a.is_integer else order(plan))
+    yield "order", Finding("any" if plan.spec.a.is_integer else order_in_words(plan))
     yield "products_per_sum", Finding(plan.step.products)
     if isinstance(arithmetic, FloatArithmetic):
         bits = arithmetic.alignment_bits
@@ -135,7 +135,7 @@ def of_plan(plan: Plan) -> Iterator[tuple[str, Finding]]:
         yield "result_rounding", Finding(plan.result_rounding, note=f"to {plan.spec.out}")
 
 
-def _of_the_order(plan: Plan) -> Iterator[tuple[str, Finding]]:
+def _of_the_order(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
     slices, merged = levels(plan)
     every, also, twice = promoted_every(slices), _also(plan), _twice(slices)
     yield "promote_every", Finding(every, note="; ".join(filter(None, (also if every else "", twice if every else ""))))
@@ -150,17 +150,17 @@ def _of_the_order(plan: Plan) -> Iterator[tuple[str, Finding]]:
         yield "merge_order", Finding("unordered" if plan.unordered else "serial" if serial else merged)
 
 
-def levels(plan: Plan) -> tuple[list[list[Groups]], str]:
+def levels(plan: ProductPlan) -> tuple[list[list[Groups]], str]:
     """The slices, each as its chunks, and the order in which they are merged."""
     tree = plan.tree
     if not isinstance(tree, Merging):
         return [[tree]], "forward"
     if (whole := _one_slice(plan)) and (max(sizes(whole)) <= PROMOTED or len(whole) > MOST_SLICES):
         return [whole], "forward"
-    return [chunks(part) or list(every_chain(part)) for part in tree.parts], str(named(tree.nested, len(tree.parts)))
+    return [chunks(part) or list(every_chain(part)) for part in tree.parts], str(named_order(tree.nested, len(tree.parts)))
 
 
-def _one_slice(plan: Plan) -> list[Groups] | None:
+def _one_slice(plan: ProductPlan) -> list[Groups] | None:
     """The chains, if they may be chunks of one slice: as well as slices whose f32 sums are added forward."""
     whole = chunks(plan.tree)
     even = whole is not None and len(whole) > 1 and is_even(sizes(whole))
@@ -172,7 +172,7 @@ def promoted_every(slices: Sequence[Sequence[Groups]]) -> int | None:
     return max((max(sizes(slice_)) for slice_ in slices if len(slice_) > 1), default=None)
 
 
-def _also(plan: Plan) -> str:
+def _also(plan: ProductPlan) -> str:
     """Another reading of the same additions."""
     if plan.kept is not None or plan.unordered or not isinstance(plan.tree, Merging):
         return ""
@@ -182,7 +182,7 @@ def _also(plan: Plan) -> str:
         if len(slices) == 1:
             return f"{len(whole)} slices of {each} whose f32 sums are added forward are the same bits"
         return f"one chain that is promoted every {each} is the same bits"
-    for reading in readings(plan.tree) if promoted_every(slices) is None else ():
+    for reading in slice_readings(plan.tree) if promoted_every(slices) is None else ():
         several = reading.parts if isinstance(reading, Merging) else ()
         every = promoted_every([chunks(part) or [] for part in several])
         if every is not None and all(chunks(part) for part in several):
@@ -201,7 +201,7 @@ def _all_groups(slice_: Sequence[Groups]) -> Groups:
     return tuple(group for chain in slice_ for group in chain)
 
 
-def order(plan: Plan) -> str:
+def order_in_words(plan: ProductPlan) -> str:
     """ "4 slices of 256: chain of [acc 32]"."""
     slices, _ = levels(plan)
     chunk = f"chain of [acc {plan.step.products}]"

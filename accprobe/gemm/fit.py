@@ -12,13 +12,13 @@ from accprobe.gemm.battery import Answered, wrong
 from accprobe.gemm.candidates import any_steps, beside, known_steps, single_steps
 from accprobe.gemm.growth import NoTree
 from accprobe.gemm.parts import Groups, Merging, width
-from accprobe.gemm.plans import Plan, alternatives
-from accprobe.gemm.slices import readings
+from accprobe.gemm.plans import ProductPlan, alternatives
+from accprobe.gemm.slices import slice_readings
 from accprobe.gemm.spec import Spec
 from accprobe.model.product import multiply_add
 from accprobe.model.tree import DotModel, FloatArithmetic, Rounding
 
-ROUNDS = 4
+FIT_ROUNDS = 4
 """How often all respects are gone through."""
 
 
@@ -26,7 +26,7 @@ ROUNDS = 4
 class Fitted:
     """The plan that explains most. wrong: answers that it does not explain, of `answers`."""
 
-    plan: Plan
+    plan: ProductPlan
     wrong: int
     answers: int
 
@@ -42,13 +42,13 @@ def fit(
     """The plan with the fewest contradictions. inner: those of the answers whose terms are all of one chain, which do not tell
     chunks from slices.
     """
-    started: Plan | None = None
+    started: ProductPlan | None = None
     best: Fitted | None = None
-    for reading in (tree,) if unordered else readings(tree):
+    for reading in (tree,) if unordered else slice_readings(tree):
         any_order = unordered and isinstance(reading, Merging)
         if started is None:
             started = _started(
-                Plan(spec, reading, multiply_add(), unordered=any_order, operand_rounding=operand_rounding), inner
+                ProductPlan(spec, reading, multiply_add(), unordered=any_order, operand_rounding=operand_rounding), inner
             )
         found = _others(replace(started, tree=reading, unordered=any_order), answered)
         if best is None or found.wrong < best.wrong:
@@ -59,7 +59,7 @@ def fit(
     return best
 
 
-def _started(blank: Plan, inner: Answered) -> Plan:
+def _started(blank: ProductPlan, inner: Answered) -> ProductPlan:
     """The plan with the chains that explain most, and with what their sums are rounded to later on."""
     spec, products = blank.spec, width(blank.tree)
     best, fewest = None, len(inner) + 1
@@ -77,7 +77,7 @@ def _started(blank: Plan, inner: Answered) -> Plan:
     return best
 
 
-def _refined(plan: Plan, inner: Answered, fewest: int) -> Plan:
+def _refined(plan: ProductPlan, inner: Answered, fewest: int) -> ProductPlan:
     """The plan with other bits of its sums, one field at a time, while that explains more."""
     improved = plan.step.products > 1
     while improved:
@@ -90,7 +90,7 @@ def _refined(plan: Plan, inner: Answered, fewest: int) -> Plan:
     return plan
 
 
-def _roundings(plan: Plan) -> Iterator[Plan]:
+def _roundings(plan: ProductPlan) -> Iterator[ProductPlan]:
     """The plan, and those in which sums are rounded again: kept in another format, or to D's otherwise."""
     yield plan
     for respect, _, other in alternatives(plan):
@@ -105,11 +105,11 @@ def _known(spec: Spec, products: int) -> Iterator[DotModel]:
         yield step
 
 
-def _others(plan: Plan, answered: Answered) -> Fitted:
+def _others(plan: ProductPlan, answered: Answered) -> Fitted:
     fewest = _wrong(plan, answered)
     if fewest is None:
         fewest = len(answered)
-    for _ in range(ROUNDS):
+    for _ in range(FIT_ROUNDS):
         changed = False
         for _, _, other in alternatives(plan):
             if not fewest:
@@ -122,7 +122,7 @@ def _others(plan: Plan, answered: Answered) -> Fitted:
     return Fitted(plan, fewest, len(answered))
 
 
-def _wrong(plan: Plan, answered: Answered) -> int | None:
+def _wrong(plan: ProductPlan, answered: Answered) -> int | None:
     """Answers that a plan contradicts; None where it cannot be evaluated."""
     try:
         return wrong(plan.model(), answered)

@@ -11,11 +11,11 @@ from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.columns import ColumnPairs
 from accprobe.gemm.layout import layout_of
-from accprobe.gemm.pairs import Ints, Pairs, is_whole
+from accprobe.gemm.pairs import Ints, ProductPairs, is_whole
 from accprobe.gemm.reach import measured_units
 from accprobe.gemm.units import of_b
 
-SAMPLED = 3
+SAMPLED_PARTS = 3
 """Parts of one shape of which the inside is asked; of the others it is taken to be the same, until the verification."""
 
 
@@ -54,9 +54,9 @@ class Grown:
 class Growth:
     """Asks what it needs to know of the tree. thorough: whether nothing is taken to be like what was asked before."""
 
-    def __init__(self, pairs: Pairs | ColumnPairs, thorough: bool = False) -> None:
+    def __init__(self, pairs: ProductPairs | ColumnPairs, thorough: bool = False) -> None:
         self._pairs = pairs
-        self._sampled = 1 << 30 if thorough else SAMPLED
+        self._sampled = 1 << 30 if thorough else SAMPLED_PARTS
         self._known: dict[tuple[int, ...], list[tuple[int | Grown, ...]]] = {}
 
     def tree(self, ks: Ints) -> Grown:
@@ -132,7 +132,7 @@ class Growth:
         if len(known) >= self._sampled and all(x == known[0] for x in known):
             return tuple(x + base if isinstance(x, int) else x.shifted(base) for x in known[0])
         found: list[int | Grown] = []
-        every = self._pairs.joined(ks, below) if len(ks) <= FEW else None
+        every = self._pairs.joined(ks, below) if len(ks) <= ALL_PAIRS else None
         left = ks
         while len(left):
             first = int(left[0])
@@ -147,7 +147,7 @@ def growth(asked: Asked, rows: Ints, columns: Ints, leaves: Ints, thorough: bool
     """Of some products, asked in some rows and columns of D."""
     spec = asked.spec
     if spec.a_exponent is None:
-        return Growth(Pairs(asked, rows, columns, measured_units(asked, rows, columns, leaves)), thorough)
+        return Growth(ProductPairs(asked, rows, columns, measured_units(asked, rows, columns, leaves)), thorough)
     a, _ = layout_of(spec).blank()
     return Growth(ColumnPairs(asked, int(rows[0]), columns, a, of_b(spec, spec.a_exponent)), thorough)
 
@@ -155,7 +155,7 @@ def growth(asked: Asked, rows: Ints, columns: Ints, leaves: Ints, thorough: bool
 WIDEST = 64
 """Products of an exact sum: where more seem to be in one, large products do not swamp units."""
 
-FEW = 256
+ALL_PAIRS = 256
 """Products of which every pair is asked at once."""
 
 

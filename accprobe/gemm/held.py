@@ -13,7 +13,7 @@ from accprobe.gemm import battery
 from accprobe.gemm.battery import Answered
 from accprobe.gemm.blackbox import Call
 from accprobe.gemm.fresh import TOGETHER
-from accprobe.gemm.plans import Plan
+from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Region
 from accprobe.infer.neighbours.single import rivals
 from accprobe.isa.formats import Bits
@@ -24,7 +24,7 @@ _Batch = tuple[Bits, Bits, Bits]
 """A [M, K], B [N, K] and D [M, N]."""
 
 
-def batches(calls: Sequence[Call], region: Region) -> Iterator[_Batch]:
+def region_batches(calls: Sequence[Call], region: Region) -> Iterator[_Batch]:
     """What of the calls is the region's; small calls of one shape together, [calls, ...]."""
     alike: dict[tuple[int, ...], list[_Batch]] = {}
     for call in calls:
@@ -45,7 +45,7 @@ def wrong(model: ProductModel, words: _Batch) -> int:
     return int(np.count_nonzero(product(model, a, b) != d))
 
 
-def reconciled(plan: Plan, answers: Sequence[Answered], contradicting: Sequence[_Batch]) -> Plan | None:
+def reconciled(plan: ProductPlan, answers: Sequence[Answered], contradicting: Sequence[_Batch]) -> ProductPlan | None:
     """The plan with a step beside its own, in one field of any kind, that explains these and all others, or None."""
     plain = plan.step.with_arithmetic(_without_floor)
     for step in (plain, *(rival.model for rival in rivals(plan.step, {}))):

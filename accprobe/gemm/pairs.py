@@ -17,17 +17,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.units import Units, counted, power
+from accprobe.gemm.units import Units, power, units_in
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 BASES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Of the digits that k are told apart by: whatever takes the fewest calls."""
 
 
-class Pairs:
+class ProductPairs:
     """Sizes of the smallest parts of the tree that have both of two products. rows, columns: those of D that are asked."""
 
     def __init__(self, asked: Asked, rows: Ints, columns: Ints, units: Units) -> None:
@@ -95,7 +95,7 @@ class Pairs:
         a[np.repeat(rows, [len(window) for window in windows]), units] = power(spec.a, each.unit[0])
         a[rows, i] = power(spec.a, each.large[0])
         b[columns, j] = power(spec.b, each.large[1], negative=True)
-        return counted(self._asked.product(a, b)[np.ix_(rows, columns)], spec, each)
+        return units_in(self._asked.product(a, b)[np.ix_(rows, columns)], spec, each)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ ROUNDINGS: tuple[Rounding, ...] = ("RNE", "RZ")
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProductPlan:
     """A product's tree, and what is not told by the tree.
 
     kept: the format that the outermost partial sums are rounded to before they are added (None: as they are); running: that
@@ -49,11 +49,11 @@ class Plan:
         integer = FORMATS["s32"] if self.spec.out.is_integer else None
         inner = FORMATS["f64"] if self.step.root.arithmetic.result.name == "f64" else FORMATS["f32"]
         add = addition(integer or (self.running if outermost and self.running.name != "f32" else inner), self.sum_rounding)
-        order = "unordered" if self.unordered and outermost else named(part.nested, len(parts))
+        order = "unordered" if self.unordered and outermost else named_order(part.nested, len(parts))
         return Merged(parts, order, add, self.kept if outermost else None)
 
 
-def named(order: Nested, parts: int) -> Order | Nested:
+def named_order(order: Nested, parts: int) -> Order | Nested:
     """The name of an order, where it has one: the sum of two does not depend on which is first."""
     for name in ("forward", "backward", "tree"):
         if same_order(nested(name, parts), order):
@@ -69,7 +69,7 @@ def same_order(x: Nested, y: Nested) -> bool:
     return all(map(same_order, x, y)) or (len(x) == 2 and same_order(x[0], y[1]) and same_order(x[1], y[0]))
 
 
-def alternatives(plan: Plan) -> Iterator[tuple[str, str, Plan]]:
+def alternatives(plan: ProductPlan) -> Iterator[tuple[str, str, ProductPlan]]:
     """Plans that differ in one respect: the finding's name, how, and the plan."""
     if plan.spec.rounds_operands:
         for rounding in OPERAND_ROUNDINGS:

@@ -10,7 +10,7 @@ from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.once import alone
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.units import Units, candidates, counted, fewer, power
+from accprobe.gemm.units import Units, candidates, fewer, power, units_in
 from accprobe.isa.formats import Bits
 
 SOME, FEWER = 32, 64
@@ -71,7 +71,7 @@ def _counts(asked: Asked, rows: Ints, columns: Ints, runs: list[Ints], each: Uni
     b[:, :] = power(spec.b, each.unit[1])
     d = asked.product(a, b)[np.ix_(rows[: len(runs)], columns)]
     sizes = np.array([len(run) for run in runs])
-    return bool(np.all(counted(d, spec, each) == sizes[:, None]))
+    return bool(np.all(units_in(d, spec, each) == sizes[:, None]))
 
 
 def _zeros(spec: Spec) -> tuple[Bits, Bits]:

@@ -10,7 +10,7 @@ import numpy as np
 from accprobe.errors import AccprobeError
 from accprobe.gemm.battery import Answered, Sparse, predicted, wrong
 from accprobe.gemm.parts import Groups, Merging
-from accprobe.gemm.plans import Plan, alternatives, same_order
+from accprobe.gemm.plans import ProductPlan, alternatives, same_order
 from accprobe.infer.neighbours.single import rivals as rivals_of_step
 from accprobe.model.product import nested
 
@@ -30,46 +30,46 @@ FIRST = 96
 
 
 @dataclass(frozen=True)
-class Rival:
+class RivalPlan:
     """A plan that differs in one respect: the finding's name, and how."""
 
-    plan: Plan
+    plan: ProductPlan
     respect: str
     how: str
 
 
-def rivals(plan: Plan) -> Iterator[Rival]:
+def rival_plans(plan: ProductPlan) -> Iterator[RivalPlan]:
     """Every plan that differs in one respect."""
     for rival in rivals_of_step(plan.step, {}):
         if rival.field in FIELDS:
             respect = "sum_rounding" if rival.field == "result_rounding" else rival.field
-            yield Rival(replace(plan, step=rival.model), respect, "none" if rival.value is None else str(rival.value))
+            yield RivalPlan(replace(plan, step=rival.model), respect, "none" if rival.value is None else str(rival.value))
     for respect, how, other in alternatives(plan):
-        yield Rival(other, respect, how)
+        yield RivalPlan(other, respect, how)
     yield from _of_the_tree(plan)
 
 
-def _of_the_tree(plan: Plan) -> Iterator[Rival]:
+def _of_the_tree(plan: ProductPlan) -> Iterator[RivalPlan]:
     tree = plan.tree
     if not isinstance(tree, Merging):
         half = len(tree) // 2
         if half:
-            yield Rival(replace(plan, tree=Merging((tree[:half], tree[half:]), (0, 1))), "split_k", "2 slices")
+            yield RivalPlan(replace(plan, tree=Merging((tree[:half], tree[half:]), (0, 1))), "split_k", "2 slices")
         return
     for order in ("forward", "backward", "tree") if not plan.unordered else ():
         other = nested(order, len(tree.parts))
         if not same_order(other, tree.nested):
-            yield Rival(replace(plan, tree=replace(tree, nested=other)), "merge_order", f"partial sums {order}")
+            yield RivalPlan(replace(plan, tree=replace(tree, nested=other)), "merge_order", f"partial sums {order}")
     for i, (first, second) in enumerate(zip(tree.parts, tree.parts[1:], strict=False)):
         for moved in _moved(first, second):
             parts = (*tree.parts[:i], *moved, *tree.parts[i + 2 :])
-            yield Rival(replace(plan, tree=replace(tree, parts=parts)), "slice_sizes", f"border {i} one sum further")
+            yield RivalPlan(replace(plan, tree=replace(tree, parts=parts)), "slice_sizes", f"border {i} one sum further")
             break
         if i >= 2:
             break
     first, second = tree.parts[:2]
     if not isinstance(first, Merging) and not isinstance(second, Merging) and len(tree.parts) == 2:
-        yield Rival(replace(plan, tree=(*first, *second)), "promote_every", "never")
+        yield RivalPlan(replace(plan, tree=(*first, *second)), "promote_every", "never")
 
 
 def _moved(first: Groups | Merging, second: Groups | Merging) -> Iterator[tuple[Groups, Groups]]:
@@ -82,7 +82,7 @@ def _moved(first: Groups | Merging, second: Groups | Merging) -> Iterator[tuple[
         yield first[:-1], (first[-1], *second)
 
 
-def contradicted(plan: Plan, answers: Sequence[Answered]) -> bool:
+def contradicted(plan: ProductPlan, answers: Sequence[Answered]) -> bool:
     """Whether some answer is not the plan's; also where it cannot be evaluated. Most rivals fail at the first few."""
     try:
         model = plan.model()
@@ -91,7 +91,7 @@ def contradicted(plan: Plan, answers: Sequence[Answered]) -> bool:
         return True
 
 
-def telling(plan: Plan, rival: Plan, dots: Sparse) -> Sparse:
+def telling(plan: ProductPlan, rival: ProductPlan, dots: Sparse) -> Sparse:
     """Those of the dot products on which the two differ."""
     mine, other = (predicted(each.model(), dots) for each in (plan, rival))
     return dots[np.flatnonzero(mine != other)]

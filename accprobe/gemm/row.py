@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from accprobe.gemm.characterise import Found, Outcome
+from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
 from accprobe.gemm.findings import findings, status
 from accprobe.report.products import KernelRecord, ProductRivals, ProductRow, Proved, RegionRecord
 
 
 def row(
-    outcome: Outcome,
+    outcome: ProductOutcome,
     callable_: str,
     options: Mapping[str, Any] | None = None,
     kernels: tuple[KernelRecord, ...] = (),
@@ -43,7 +43,7 @@ def row(
     )
 
 
-def _region(outcome: Outcome, found: Found) -> RegionRecord:
+def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
     open_ = [f"{rival.respect}: {rival.how}" for rival in found.survived]
     return RegionRecord(
         where=str(found.region),
@@ -54,7 +54,7 @@ def _region(outcome: Outcome, found: Found) -> RegionRecord:
     )
 
 
-def _proved(outcome: Outcome) -> Proved:
+def _proved(outcome: ProductOutcome) -> Proved:
     proof, digits = outcome.proof, outcome.spec.out.storage_bits // 4
     first = ""
     if proof.first:

@@ -14,7 +14,7 @@ from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.distributions import random_lines
 from accprobe.gemm.fresh import Evaluate, drawn, of_lines, on_cpu, scale_words
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.plans import Plan
+from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.spec import BLOCK, Spec
 from accprobe.gemm.units import power
 from accprobe.isa.formats import Bits
@@ -40,14 +40,14 @@ class Scaled:
     misplaced: what is said of scales that went elsewhere, "" where each is applied to its own block.
     """
 
-    plan: Plan
+    plan: ProductPlan
     wrong: int
     elements: int
     left: tuple[str, ...]
     misplaced: str
 
 
-def with_scales(asked: Asked, plan: Plan, rows: Ints, columns: Ints, seed: int, evaluate: Evaluate = on_cpu) -> Scaled:
+def with_scales(asked: Asked, plan: ProductPlan, rows: Ints, columns: Ints, seed: int, evaluate: Evaluate = on_cpu) -> Scaled:
     """Asks with scales that are no powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
     wide = rows[:WIDE], columns[:WIDE]
@@ -68,11 +68,11 @@ def with_scales(asked: Asked, plan: Plan, rows: Ints, columns: Ints, seed: int, 
             counts[way] += wrong
     best = min(counts, key=lambda way: counts[way])
     elements = sum(call[3].size for call in calls)
-    left = tuple(told(way) for way, wrong in counts.items() if wrong == 0 and way != best)
+    left = tuple(scaling_in_words(way) for way, wrong in counts.items() if wrong == 0 and way != best)
     return Scaled(replace(plan, scales=best), counts[best], elements, left, _misplaced(asked, rows, columns, rng))
 
 
-def told(scales: Scales) -> str:
+def scaling_in_words(scales: Scales) -> str:
     """ "RNE(sa·sb), applied once after the sum"."""
     how = {"product of scales": "RNE(sa·sb)", "a then b": "sa, then sb", "b then a": "sb, then sa"}[scales.how]
     if not scales.inside:
@@ -80,7 +80,7 @@ def told(scales: Scales) -> str:
     return f"{how}, applied to each {BLOCK} products{' by the multiply-add that adds them' if scales.fused else ''}"
 
 
-def _ways(plan: Plan) -> Iterator[Scales]:
+def _ways(plan: ProductPlan) -> Iterator[Scales]:
     assert plan.spec.scale is not None
     for how in get_args(Scaling):
         ways = Scales(plan.spec.scale, how)
@@ -89,12 +89,12 @@ def _ways(plan: Plan) -> Iterator[Scales]:
             yield replace(ways, fused=True)
 
 
-def _wrong(evaluate: Evaluate, plan: Plan, a: Bits, b: Bits, scales: ScaleWords | None, d: Bits) -> int:
+def _wrong(evaluate: Evaluate, plan: ProductPlan, a: Bits, b: Bits, scales: ScaleWords | None, d: Bits) -> int:
     return int(np.count_nonzero(evaluate(plan.model(), a, b, scales) != d))
 
 
 def _wrong_of_few(
-    asked: Asked, plan: Plan, ways: Sequence[Scales], rows: Ints, columns: Ints, rng: Generator, evaluate: Evaluate
+    asked: Asked, plan: ProductPlan, ways: Sequence[Scales], rows: Ints, columns: Ints, rng: Generator, evaluate: Evaluate
 ) -> list[int]:
     """Of each way, elements of one product that it does not explain; nothing is asked where all ways give the same.
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from accprobe.gemm.parts import Groups, Merging, renumbered
-from accprobe.gemm.plans import named
+from accprobe.gemm.plans import named_order
 from accprobe.model.product import Nested, nested
 
 MOST_READ = 16
 """Slices that a reading may have which leaves the tree as it grew."""
 
 
-def readings(tree: Groups | Merging) -> Iterator[Groups | Merging]:
+def slice_readings(tree: Groups | Merging) -> Iterator[Groups | Merging]:
     """The tree with slices for its parts, the likeliest first: each chain one, where they are merged in an order that has a
     name; chunks of even size together; as it grew. All are the same additions: only formats that slices are kept in tell them
     apart.
@@ -26,7 +26,7 @@ def readings(tree: Groups | Merging) -> Iterator[Groups | Merging]:
         return
     flat = tree.flat()
     even = list(_of_even_chunks(flat))
-    has_name = isinstance(named(flat.nested, len(flat.parts)), str)
+    has_name = isinstance(named_order(flat.nested, len(flat.parts)), str)
     likely = [flat, *even, tree] if has_name else [*even, tree, flat]
     seen: list[Merging] = []
     for reading in likely:

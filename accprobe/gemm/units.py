@@ -17,7 +17,7 @@ LARGEST = 14
 LEAST = -22
 """Exponent of a unit that partial sums and results in f16 hold, and a few more bits."""
 
-REACH = 30
+UNIT_REACH = 30
 """The same where neither is of f16: to both sides of 0, and twice as much of f64."""
 
 MOST = 1 << 13
@@ -52,7 +52,7 @@ class Units:
 
 def candidates(spec: Spec) -> Iterator[Units]:
     """As far apart as the operands' formats allow, then nearer, as partial sums and results in f16 need it."""
-    reach, kept = (2 * REACH, _KEPT + 29) if spec.out.name == "f64" else (REACH, _KEPT)
+    reach, kept = (2 * UNIT_REACH, _KEPT + 29) if spec.out.name == "f64" else (UNIT_REACH, _KEPT)
     a, b = spec.a, spec.b
     high, low = min(a.max_exponent + b.max_exponent, reach), max(lowest(a) + lowest(b), -reach)
     seen = set()
@@ -66,8 +66,8 @@ def candidates(spec: Spec) -> Iterator[Units]:
 
 def of_b(spec: Spec, a: int) -> Units:
     """Where every element of A is 2^a: all that is between a large number and a unit lies in B."""
-    low = max(spec.b.min_exponent, spec.out.min_exponent - spec.out.mantissa_bits - a, -REACH - a)
-    high = min(spec.b.max_exponent, REACH - a)
+    low = max(spec.b.min_exponent, spec.out.min_exponent - spec.out.mantissa_bits - a, -UNIT_REACH - a)
+    high = min(spec.b.max_exponent, UNIT_REACH - a)
     most = min(MOST, 1 << spec.out.mantissa_bits + 1, 1 << max(0, high - low - _KEPT))
     return Units((a, low), (a, high), most)
 
@@ -96,7 +96,7 @@ def power(fmt: Format, exponent: int, negative: bool = False) -> int:
     return fmt.encode(negative, 1, exponent)
 
 
-def counted(d: Bits, spec: Spec, each: Units) -> NDArray[np.float64]:
+def units_in(d: Bits, spec: Spec, each: Units) -> NDArray[np.float64]:
     """How many units the elements are, modulo `each.modulus`."""
     with np.errstate(invalid="ignore"):
         return np.asarray(spec.out.values(d) * 2.0 ** -sum(each.unit) % each.modulus)

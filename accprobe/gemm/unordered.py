@@ -11,7 +11,7 @@ from accprobe.gemm.growth import NoTree
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging
 from accprobe.gemm.reach import measured_units
-from accprobe.gemm.units import Units, counted, power
+from accprobe.gemm.units import Units, power, units_in
 from accprobe.model.product import nested
 
 MOST_SLICES = 8
@@ -54,5 +54,5 @@ def _are_alike(asked: Asked, rows: Ints, columns: Ints, each: Units, firsts: Int
     a[rows[: len(beside)], beside] = power(spec.a, each.unit[0])
     b[:, beside] = power(spec.b, each.unit[1])
     d = np.stack([asked.product(a, b, keep=False) for _ in range(ASKED_AGAIN)])
-    found = counted(d[:, rows[: len(beside), None], columns], spec, each)
+    found = units_in(d[:, rows[: len(beside), None], columns], spec, each)
     return bool((found == found[:1, :, :1]).all())

@@ -30,7 +30,7 @@ from accprobe.infer.separation import Batch, search_for
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name, parsed
-from accprobe.model.fields import Value
+from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, Role
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined

@@ -10,7 +10,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import Finding
 from accprobe.infer.workbench import Row, Workbench
 from accprobe.isa.formats import Bits
-from accprobe.model.fields import Value
+from accprobe.model.record import Value
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request

@@ -11,7 +11,8 @@ from pydantic.json_schema import SkipJsonSchema
 from accprobe.infer.journal import JournalEntry
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name, of_alignment, parsed
-from accprobe.model.fields import Patterns, Value, fields_of
+from accprobe.model.fields import fields_of
+from accprobe.model.record import Patterns, Value
 from accprobe.model.tree import DotModel, Role
 from accprobe.operands.exchange import Exchange
 

@@ -9,7 +9,7 @@ from accprobe.infer.findings import Bound, Finding, Findings, meaningless, unsai
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import finding_names
-from accprobe.model.fields import Value
+from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic
 
 

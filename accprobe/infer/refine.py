@@ -18,7 +18,7 @@ from accprobe.infer.findings import Finding, Findings, unsaid, values
 from accprobe.infer.search import improvements, neighbours
 from accprobe.infer.workbench import Workbench
 from accprobe.model.features import of_alignment, parsed
-from accprobe.model.fields import Value
+from accprobe.model.record import Value
 from accprobe.model.tree import DotModel
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined

@@ -15,9 +15,10 @@ import numpy as np
 from accprobe.infer.answers import Answers
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.operands.directed import Target, directed, target
+from accprobe.operands.directed import directed
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
+from accprobe.operands.target import Target, target
 
 Batch = tuple[Target | None, int]
 """For what operands were made, and how many of them."""

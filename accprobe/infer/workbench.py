@@ -30,7 +30,7 @@ class Dyadic(NamedTuple):
         return Dyadic(-self.significand, self.exponent)
 
 
-def power(exponent: int) -> Dyadic:
+def two_to(exponent: int) -> Dyadic:
     return Dyadic(1, exponent)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accprobe.model.fields import FEATURES, Feature, Field, fields_of
+from accprobe.model.fields import FEATURES, fields_of
+from accprobe.model.record import Feature, Field
 from accprobe.model.tree import FloatArithmetic, Role
 
 ADD = "add_"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
+from accprobe.model.record import Feature, Field, Numbers, Patterns, Words
 from accprobe.model.tree import (
     SUM_BITS,
     AlignmentRounding,
@@ -29,123 +29,6 @@ from accprobe.model.tree import (
     ZeroSign,
     ZeroTerms,
 )
-
-Place = Literal["anywhere", "floor", "underflow", "overflow", "products"]
-"""Where a difference in a field shows: anywhere; about the lowest alignment; at results too small or too large; beside products
-whose exponent is not the sum of their factors'."""
-
-Signal = Literal["sign of zero", "subnormal", "overflow"]
-"""What a field decides that the next sum takes in, so that one of its own fields may explain it as well."""
-
-
-@dataclass(frozen=True)
-class Words:
-    """Some words. codes: what compiled code has for them; their places where empty."""
-
-    words: tuple[str, ...]
-    codes: tuple[int, ...] = ()
-
-    def code(self, word: str) -> int:
-        place = self.words.index(word)
-        return self.codes[place] if self.codes else place
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Whole numbers from `low` to `high`.
-
-    none: the number that None stands for, where None is a value. counts_bits: models with one more or one fewer differ least.
-    """
-
-    low: int
-    high: int
-    none: float | None = None
-    counts_bits: bool = False
-
-
-@dataclass(frozen=True)
-class Patterns:
-    """Bit patterns of the result's format, of `bits` bits at most; written in hex."""
-
-    bits: int
-
-
-Values = Words | Numbers | Patterns
-Value = int | str | None
-
-
-@dataclass(frozen=True)
-class Feature:
-    """What a report says of an instruction.
-
-    title: as tables head it. says: what it is. differs: what it means for a kernel where two instructions differ in it.
-    evidence: what to see in the dot products that decided it. number: its values are numbers. of_adds: sums that add results
-    and C alone have it too, as a feature of their own. of_chains: a single sum has it not. of_row: a row has it of its own, not
-    as a finding.
-    """
-
-    title: str
-    says: str
-    differs: str
-    evidence: str = ""
-    number: bool = False
-    of_adds: bool = False
-    of_chains: bool = False
-    of_row: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Field(Feature):
-    """A feature that is a field of the model.
-
-    values: what it can be; of_integers: in integer sums, where those have it. of_alignment: it means nothing where every bit of
-    the terms is kept; only_where: nor unless another field has that value; only_with: nor unless another one is not None.
-    of_f64: only sums whose results are f64 have another than the first. compiled: the values that compiled code knows, where
-    those are not all; where it is one, the usual one, models and reports leave the field out that have it.
-
-    What stands beside a model: in_one_sum: models that differ in it in one sum alone. decides: the bits of terms, or of
-    results, that it decides about, with others that can stand in for it. shows_as: what the next sum may take it for.
-    with_coarser: words that are tried together with an alignment where the model has none.
-
-    place: where the operands lie that show it.
-    """
-
-    values: Values
-    of_integers: Words | Numbers | None = None
-    of_alignment: bool = False
-    only_where: tuple[str, str] | None = None
-    only_with: str = ""
-    of_f64: bool = False
-    compiled: tuple[Value, ...] = ()
-    in_one_sum: bool = False
-    decides: Literal["terms", "results"] | None = None
-    shows_as: Signal | None = None
-    with_coarser: tuple[str, ...] = ()
-    place: Place = "anywhere"
-
-    @property
-    def counts_bits(self) -> bool:
-        return isinstance(self.values, Numbers) and self.values.counts_bits
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Its words, none where it has numbers."""
-        return self.values.words if isinstance(self.values, Words) else ()
-
-    @property
-    def tacit(self) -> bool:
-        """Whether compiled code, models and reports have nothing of it where its value is the usual one."""
-        return len(self.compiled) == 1
-
-    def is_compiled(self, value: Value) -> bool:
-        """Whether compiled code knows that value."""
-        return not self.compiled or value in self.compiled
-
-    def text(self, value: Value, digits: int = 0) -> str:
-        """A value as it is written; digits: of a bit pattern, at least."""
-        if isinstance(self.values, Patterns) and isinstance(value, int):
-            return f"0x{value:0{digits}X}"
-        return "none" if value is None else str(value)
 
 
 def _digits(letters: str) -> int:

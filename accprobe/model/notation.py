@@ -8,7 +8,8 @@ from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.isa import formats
-from accprobe.model.fields import Numbers, Patterns, Values, Words, fields_of, told_of
+from accprobe.model.fields import fields_of, told_of
+from accprobe.model.record import Numbers, Patterns, Values, Words
 from accprobe.model.tree import (
     Addend,
     Arithmetic,

@@ -19,7 +19,7 @@ from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction, catalog
-from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain
+from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Rounding, chain
 from accprobe.sass.lowering import Lowering
 from accprobe.sass.opcodes import kind_of
 
@@ -143,14 +143,13 @@ def _chained(unit: Unit, d: Format, groups: list[range]) -> FusedSum:
 
 
 def _arithmetic(unit: Unit, d: Format) -> FloatArithmetic:
-    bits, rounding = (d.mantissa_bits, "RNE") if d.name == "f16" else (unit.f32_bits, "RZ")
+    kept: tuple[int, Rounding] = (d.mantissa_bits, "RNE") if d.name == "f16" else (unit.f32_bits, "RZ")
     floor = unit.min_exponent
     if d.name == "f16" and unit.f16_min_exponent is not None:
         floor = unit.f16_min_exponent
     return FloatArithmetic(
         d,
-        bits,
-        rounding,  # type: ignore[arg-type]
+        *kept,
         unit.alignment_bits,
         min_exponent=floor,
         underflow_sign="positive",

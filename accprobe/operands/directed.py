@@ -9,21 +9,15 @@ The leading exponent is drawn from where a difference in the field shows. After 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.features import parsed
-from accprobe.model.fields import Place
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, FusedSum, Product, Term
 from accprobe.operands.kinds import Exponents, floats
 from accprobe.operands.request import Request
-
-FLOORS = (-126, -133, -149)
-"""Smallest alignment exponents that are looked about where neither model has one."""
+from accprobe.operands.target import Target
 
 OF_ONE_SIGN = {"floor": 16, "underflow": 16}
 """Places where one in so many dot products has terms of one sign alone."""
@@ -34,83 +28,19 @@ OF_LOST_TERMS = 32
 SHARE_OF_THE_LAST = 0.4
 """Share of the dot products whose terms meet in the last of the sums, before more is lost on the way to the result."""
 
-
-class Target(NamedTuple):
-    """Where the difference of two models shows: at results of some size, and in which sums, as `nodes` has them.
-
-    levels: exponents about which a floor is looked for. cuts: the alignment bits of the rival's sums, where they are others.
-    """
-
-    place: Place
-    sums: tuple[int, ...]
-    levels: tuple[int, ...] = ()
-    cuts: tuple[int, ...] = ()
-
-    @property
-    def seed(self) -> tuple[int, ...]:
-        """Another one for every place."""
-        return int.from_bytes(self.place.encode()), *self.sums, *(level & 0xFFFF for level in self.levels), *self.cuts
-
-
-def target(model: DotModel, rival: DotModel, feature: str, narrow: bool) -> Target:
-    """Where the difference of the two models in that feature shows; narrow: in the very sums, and about the rival's cut.
-
-    Where results of normal size keep all that the alignment does, how they are rounded shows at small results alone.
-    """
-    what = parsed(feature)
-    place = what.field.place if what.field else "anywhere"
-    levels = (_levels(rival) or _levels(model) or FLOORS) if place == "floor" else ()
-    if narrow:
-        sums, cuts = _sums_that_differ(model, rival), tuple(sorted(_cuts(rival) - _cuts(model)))
-    else:
-        of_role = [node.role == what.role for node in model.root.nodes()]
-        sums, cuts = tuple(i for i, alike in enumerate(of_role) if alike) or tuple(range(len(of_role))), ()
-    nodes = [node for x in (model, rival) for i, node in enumerate(x.root.nodes()) if i in sums]
-    if what.field and what.field.decides == "results" and not any(map(_rounds, nodes)):
-        place = "underflow"
-    return Target(place, sums, levels, cuts)
-
-
-def _rounds(node: FusedSum) -> bool:
-    """Whether a result of normal size may keep less than the alignment does; products lie below 4 times their exponents."""
-    x = node.arithmetic
-    if not isinstance(x, FloatArithmetic) or x.alignment_bits is None:
-        return True
-    return x.alignment_bits + 2 + len(node.terms).bit_length() > x.result_bits
-
-
-def _cuts(model: DotModel) -> set[int]:
-    sums = (x.alignment_bits for x in model.arithmetics if isinstance(x, FloatArithmetic))
-    return {bits for bits in sums if bits is not None}
-
-
-def _sums_that_differ(model: DotModel, rival: DotModel) -> tuple[int, ...]:
-    """Those of the model with another arithmetic than the rival's; all where the trees differ, or nothing else does."""
-    ours, theirs = list(model.root.nodes()), list(rival.root.nodes())
-    everywhere = tuple(range(len(ours)))
-    if len(ours) != len(theirs):
-        return everywhere
-    return tuple(i for i in everywhere if ours[i].arithmetic != theirs[i].arithmetic) or everywhere
-
-
-def _levels(model: DotModel) -> tuple[int, ...]:
-    floats_of = [x for x in model.arithmetics if isinstance(x, FloatArithmetic)]
-    return tuple(x.min_exponent for x in floats_of if x.min_exponent is not None)
-
-
 LEAD, OPPOSITE, NEARLY_OPPOSITE, ZERO = range(4)
 """The product that leads, what cancels it, what nearly does, and a zero beside a large number."""
 
-SMALL = range(4, 9)
+SMALL_TERMS = range(4, 9)
 """Small products; after them, the last of them with the other sign."""
 
-SHARES = np.array([0.9, 0.4, 0.2, 0.3, *(0.4 for _ in SMALL), 0.4], np.float32)
+SHARES = np.array([0.9, 0.4, 0.2, 0.3, *(0.4 for _ in SMALL_TERMS), 0.4], np.float32)
 """How often each term is present, where every one is drawn for itself (see `_present`)."""
 
 BY_SHARE = 0.2
 """Share of such dot products; the others have one to three terms."""
 
-FACTORS_FROM = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL, SMALL[-1]])
+FACTORS_FROM = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL_TERMS, SMALL_TERMS[-1]])
 """Which term each has its factors from."""
 
 
@@ -123,10 +53,10 @@ def directed(inst: Instruction, model: DotModel, target: Target, rng: np.random.
     half = np.maximum(centre - kept, inst.d.min_exponent - inst.d.mantissa_bits) - 1
     exponents = np.empty((len(FACTORS_FROM), n), np.int64)
     exponents[:ZERO], exponents[ZERO] = centre, centre - reach
-    exponents[SMALL[0]] = half + rng.integers(-1, 2, n)
-    exponents[SMALL[1]] = centre - kept - _under(np.maximum(reach - kept, 0) + 8, rng)
-    exponents[SMALL[2:]] = aligned - reach + rng.integers(-2, 3, (3, n))
-    exponents[-1] = exponents[SMALL[-1]]
+    exponents[SMALL_TERMS[0]] = half + rng.integers(-1, 2, n)
+    exponents[SMALL_TERMS[1]] = centre - kept - _under(np.maximum(reach - kept, 0) + 8, rng)
+    exponents[SMALL_TERMS[2:]] = aligned - reach + rng.integers(-2, 3, (3, n))
+    exponents[-1] = exponents[SMALL_TERMS[-1]]
     meet = _meeting(inst, nodes, which, rng)
     leaves = _shuffled(meet, rng)
     _put_c_first(leaves, meet[:, inst.k] & (rng.random(n) < 0.4))
@@ -315,7 +245,7 @@ def _factors(
     like = first[row, FACTORS_FROM[term]]
     like = np.where(like < 0, place, like)
     a, b = a[like], b[like]
-    a[(term == OPPOSITE) | (term == NEARLY_OPPOSITE) | (term > SMALL[-1])] ^= inst.a.dtype.type(inst.a.sign_bit)
+    a[(term == OPPOSITE) | (term == NEARLY_OPPOSITE) | (term > SMALL_TERMS[-1])] ^= inst.a.dtype.type(inst.a.sign_bit)
     b = np.where(term == NEARLY_OPPOSITE, _beside(inst, b), b)
     zero = np.flatnonzero(term == ZERO)
     a[zero] = rng.integers(0, 2, len(zero)).astype(inst.a.dtype) * inst.a.dtype.type(inst.a.sign_bit)

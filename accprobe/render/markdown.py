@@ -134,7 +134,7 @@ def _row(row: Row) -> Iterator[str]:
         yield "### Arithmetic"
         yield _list(map(_plain, details.arithmetics(row, row.model)))
     if row.findings:
-        found, notes = details.findings(row)
+        found, notes = details.finding_lines(row)
         yield "### Findings"
         table = ([_code(line.feature), *map(_plain, (line.value, line.bound, line.note))] for line in found)
         yield _table(("feature", "value", "bound", "note"), table)

@@ -144,7 +144,7 @@ class Report(BaseModel):
         return [row for row in self.instructions if row.status != "skipped"]
 
     def dumps(self) -> str:
-        """The report as JSON text: lists of plain values on one line each."""
+        """The report as JSON text, as `accprobe.report.text` lays it out."""
         return written(self.model_dump(mode="json", by_alias=True, exclude_defaults=True))
 
     def save(self, path: Path) -> None:

@@ -38,6 +38,9 @@ class Prediction(_Record):
     effective_bits: EffectiveBits | None = None
 
 
+OverflowRule = Literal["wrap", "saturate", "neither"]
+
+
 class Overflow(_Record):
     """Where 32-bit integer sums end.
 
@@ -46,7 +49,7 @@ class Overflow(_Record):
 
     largest: int
     smallest: int
-    rule: Literal["wrap", "saturate", "neither"]
+    rule: OverflowRule
 
 
 class Profile(_Record):

@@ -1,9 +1,18 @@
-"""JSON text of a report: lists of plain values on one line each; and what others wrote, with nothing that steers a terminal."""
+"""JSON text of a report, with a line for each exchange, finding or arithmetic; and what others wrote, with nothing in it that
+steers a terminal.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from math import inf
+
+SHARED = 120
+"""Columns of a line that several things share: plain values that follow one another, or a small object or list."""
+
+ALONE = 480
+"""Columns of a line that has one: an object of plain values and lists of them, or a list of lists of numbers."""
 
 _PICTURES = 0x2400
 """Unicode's pictures of control characters, in their order: U+240A shows that a line end is there."""
@@ -28,36 +37,32 @@ def _picture(escape: re.Match[bytes]) -> bytes:
 
 def written(data: object) -> str:
     """The text, with its last line end."""
-    text: list[str] = []
-    _write(data, "", text)
-    return "".join(text) + "\n"
+    return _text(data, "") + "\n"
 
 
-def _write(value: object, indent: str, text: list[str]) -> None:
-    """The parts of the value's JSON text, appended."""
-    if isinstance(value, dict) and value:
-        items = [(f"{json.dumps(key)}: ", item) for key, item in value.items()]
-        brackets = "{}"
-    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
-        items = [("", item) for item in value]
-        brackets = "[]"
-    else:
-        text.append(json.dumps(value))
-        return
-    whole = json.dumps(value) if _is_small(value) else None
-    if whole and len(indent) + len(whole) <= 120:
-        text.append(whole)
-        return
-    inner = indent + " "
-    text.append(brackets[0])
-    for i, (key, item) in enumerate(items):
-        text.append(f"{',' if i else ''}\n{inner}{key}")
-        _write(item, inner, text)
-    text.append(f"\n{indent}{brackets[1]}")
+def _text(value: object, indent: str) -> str:
+    """The value's JSON text, whose lines but the first begin with the indent."""
+    if not isinstance(value, dict | list):
+        return json.dumps(value)
+    whole = json.dumps(value)
+    if len(indent) + len(whole) <= _width(value):
+        return whole
+    inner, lines, shared = indent + " ", list[str](), False
+    for key, item in value.items() if isinstance(value, dict) else [("", item) for item in value]:
+        entry = (f"{json.dumps(key)}: " if isinstance(value, dict) else "") + _text(item, inner)
+        before, shared = shared, not isinstance(item, dict | list)
+        if before and shared and len(lines[-1]) + len(entry) + 2 <= SHARED:
+            lines[-1] += f", {entry}"
+        else:
+            lines.append(inner + entry)
+    brackets = "{}" if isinstance(value, dict) else "[]"
+    return "\n".join([brackets[0], ",\n".join(lines), indent + brackets[1]])
 
 
-def _is_small(value: dict[str, object] | list[object]) -> bool:
-    """Whether it may fit on a line: no container of containers of containers."""
-    items = value.values() if isinstance(value, dict) else value
-    inner = [item for item in items if isinstance(item, dict | list)]
-    return not any(isinstance(x, dict | list) for item in inner for x in (item.values() if isinstance(item, dict) else item))
+def _width(value: dict[str, object] | list[object]) -> float:
+    """Columns of a line that may have all of it."""
+    inner = [x for x in (value.values() if isinstance(value, dict) else value) if isinstance(x, dict | list)]
+    if not inner and isinstance(value, list):
+        return inf
+    others = dict | list if isinstance(value, dict) else dict | list | str
+    return SHARED if any(isinstance(x, dict) or any(isinstance(y, others) for y in x) for x in inner) else ALONE

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.report.sweeps import Overflow
+from accprobe.report.sweeps import Overflow, OverflowRule
 from accprobe.sweep.operands import Operands
 
 K = 135_168
@@ -45,10 +45,10 @@ def judge(result: NDArray[np.int32]) -> Overflow:
     """What the sums of `operands` became: [M, N] as the device has them."""
     sums = np.broadcast_to(wanted_sums(len(result))[:, None], result.shape)
     right = sums[result == sums]
+    return Overflow(largest=int(right.max(initial=0)), smallest=int(right.min(initial=0)), rule=_rule(result, sums))
+
+
+def _rule(result: NDArray[np.int32], sums: NDArray[np.int64]) -> OverflowRule:
     if (result == ((sums + _END) % (2 * _END) - _END)).all():
-        rule = "wrap"
-    elif (result == np.clip(sums, -_END, _END - 1)).all():
-        rule = "saturate"
-    else:
-        rule = "neither"
-    return Overflow(largest=int(right.max(initial=0)), smallest=int(right.min(initial=0)), rule=rule)  # type: ignore[arg-type]
+        return "wrap"
+    return "saturate" if (result == np.clip(sums, -_END, _END - 1)).all() else "neither"

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted import Planted, float_models, integer_models
 
-from accprobe.evaluate import evaluator
-from accprobe.evaluate import reference as evaluation
+from accprobe.evaluate import evaluator, terms
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.reference import Evaluation
 from accprobe.infer.answers import FEW, Answers, spread
@@ -23,9 +22,10 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel
-from accprobe.operands.directed import Target, directed
+from accprobe.operands.directed import directed
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
+from accprobe.operands.target import Target
 
 ONE_ROUND = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "mma.sync.m16n8k8.f64.f64.f64.f64", "wgmma.m64n8k32.f16.e5m2.e5m2"
 
@@ -61,11 +61,11 @@ def assert_alike(inst: Instruction, models: list[DotModel], operands: Request) -
         np.testing.assert_array_equal(together.of(model), Evaluation(inst, operands).of(model), str(model))
 
 
-@pytest.mark.parametrize("room", [evaluation.ROOM, 0], ids=["as it is", "without room"])
+@pytest.mark.parametrize("room", [terms.ROOM, 0], ids=["as it is", "without room"])
 @pytest.mark.parametrize("name", ONE_ROUND)
 def test_rivals_of_known_models(name: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is remembered, or forgotten at once."""
-    monkeypatch.setattr(evaluation, "ROOM", room)
+    monkeypatch.setattr(terms, "ROOM", room)
     inst = parse(name)
     model = known_models("h100")[inst].model
     assert_alike(inst, list(relatives(inst, model)), telling(inst, model, 0, 12))
@@ -86,8 +86,8 @@ def test_what_is_remembered_is_bounded() -> None:
     for model in relatives(inst, known_models("h100")[inst].model):
         together.of(model)
     for chunk in together._chunks:
-        held = sum(evaluation._size(value) for value in chunk._memory._kept.values())
-        assert 0 < held <= evaluation.ROOM * 8 * (chunk._a.size + 8 * len(chunk._c))
+        held = sum(terms._size(value) for value in chunk.terms.memory._kept.values())
+        assert 0 < held <= terms.ROOM * 8 * (inst.k + 8) * len(chunk.terms)
 
 
 def test_operands_that_change_are_others() -> None:

@@ -84,13 +84,14 @@ def test_elements_do_not_depend_on_their_tile(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(product(model_of(plan), a, b, scales=scales), d)
 
 
-def test_c_is_where_a_chain_begins() -> None:
-    """The first half of K, and then the second with that as C, are the whole chain."""
-    plan = replace(NAMED["chain of 8"], m=4, n=4, k=64)
+@pytest.mark.parametrize(("name", "k"), [("chain of 8", 64), ("promoted every 128", 512)])
+def test_c_is_where_a_chain_begins(name: str, k: int) -> None:
+    """The first half of K, and then the second with that as C, are the whole chain; of promoted chunks too."""
+    plan, half = replace(NAMED[name], m=4, n=4, k=k), k // 2
     a, b, _, d = words(plan, seed=5)
-    half = model_of(replace(plan, k=32))
-    first = product(half, a[:, :32], b[:, :32])
-    np.testing.assert_array_equal(product(half, a[:, 32:], b[:, 32:], c=first), d)
+    model = model_of(replace(plan, k=half))
+    first = product(model, a[:, :half], b[:, :half])
+    np.testing.assert_array_equal(product(model, a[:, half:], b[:, half:], c=first), d)
 
 
 @pytest.mark.parametrize("promote_every", [None, 32])
@@ -104,14 +105,6 @@ def test_where_k_ends_within_a_group_the_rest_is_zero(promote_every: int | None)
     whole = chained(inst, model.step, 64, promote_every, groups)
     np.testing.assert_array_equal(product(model, a, b), product(whole, *filled))
     assert (product(model, a, b) != product(chained(inst, model.step, 56, promote_every), a, b)).any()
-
-
-def test_c_is_where_promoted_chunks_begin() -> None:
-    plan = replace(NAMED["promoted every 128"], m=4, n=4, k=512)
-    a, b, _, d = words(plan, seed=5)
-    half = model_of(replace(plan, k=256))
-    first = product(half, a[:, :256], b[:, :256])
-    np.testing.assert_array_equal(product(half, a[:, 256:], b[:, 256:], c=first), d)
 
 
 def test_scales_one_after_the_other_are_other_bits() -> None:

@@ -15,7 +15,7 @@ from accprobe.evaluate.product import product
 from accprobe.gemm.attention import ASKS, BACKENDS
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.callables import Asking, Opened, open_callable
-from accprobe.gemm.characterise import Found, Outcome, characterise
+from accprobe.gemm.characterise import ProductOutcome, RegionOutcome, characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.versus import same_rows
 from accprobe.gemm.weights import doubt
@@ -43,11 +43,11 @@ CANNOT_SHOW = {
 """Rivals with the same results: of weights that are powers of two; of one sum of two numbers in bf16, rounded to bf16."""
 
 
-def asked(box: PlantedAttention) -> Outcome:
+def asked(box: PlantedAttention) -> ProductOutcome:
     return characterise(box, elements=ELEMENTS)
 
 
-def hold_as_planted(plan: Planted, outcome: Outcome, found: Found | None = None) -> None:
+def hold_as_planted(plan: Planted, outcome: ProductOutcome, found: RegionOutcome | None = None) -> None:
     found = found or outcome.main
     told = {name: finding.value for name, finding in findings(outcome, found).items()}
     assert found.model is not None

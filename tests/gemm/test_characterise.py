@@ -21,12 +21,12 @@ from planted_sums import Array, OperandRounding
 from product_judge import additions
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.characterise import Found, Outcome, characterise, places
+from accprobe.gemm.characterise import ProductOutcome, RegionOutcome, characterise, sampled_sums
 from accprobe.gemm.findings import findings, levels, of_plan, status
 from accprobe.gemm.parts import Merging
-from accprobe.gemm.plans import Plan
-from accprobe.gemm.rivals import rivals
-from accprobe.gemm.slices import readings
+from accprobe.gemm.plans import ProductPlan
+from accprobe.gemm.rivals import rival_plans
+from accprobe.gemm.slices import slice_readings
 from accprobe.gemm.spec import Spec
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
@@ -71,11 +71,11 @@ def of_names(names: list[str]) -> list[object]:
     return [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names]
 
 
-def asked(plan: Planted, rows: int | None = None) -> Outcome:
+def asked(plan: Planted, rows: int | None = None) -> ProductOutcome:
     return characterise(PlantedBox(plan, rows), elements=ELEMENTS)
 
 
-def hold_as_planted(plan: Planted, outcome: Outcome, found: Found | None = None) -> None:
+def hold_as_planted(plan: Planted, outcome: ProductOutcome, found: RegionOutcome | None = None) -> None:
     """Every finding of a confirmed region is what was planted."""
     found = found or outcome.main
     told = {name: finding.value for name, finding in findings(outcome, found).items()}
@@ -101,7 +101,7 @@ def hold_as_planted(plan: Planted, outcome: Outcome, found: Found | None = None)
         assert told["scales"] == f"RNE(sa·sb), {where}"
 
 
-def hold_slices(plan: Planted, told: dict[str, object], found: Found) -> None:
+def hold_slices(plan: Planted, told: dict[str, object], found: RegionOutcome) -> None:
     """Formats and orders of partial sums, where they are not those of promoted chunks."""
     assert found.plan is not None
     slices, _ = levels(found.plan)
@@ -146,8 +146,8 @@ def test_operands_as_wide_as_their_words_have_no_rounding() -> None:
     assert "operand_rounding" not in findings(asked(replace(NAMED["chain of FMAs"], k=64)))
 
 
-def plan_of(tree: Merging, **formats: Any) -> Plan:
-    return Plan(product_of("f32", 16, 16, 1024), tree, multiply_add(), **formats)
+def plan_of(tree: Merging, **formats: Any) -> ProductPlan:
+    return ProductPlan(product_of("f32", 16, 16, 1024), tree, multiply_add(), **formats)
 
 
 def tree_of(sizes: tuple[int, ...], order: Nested) -> Merging:
@@ -172,7 +172,7 @@ READINGS: dict[str, tuple[Merging, int | None, int, str]] = {
 @pytest.mark.parametrize("name", READINGS)
 def test_chunks_and_slices_are_told_by_the_tree(name: str) -> None:
     tree, every, slices, also = READINGS[name]
-    told = dict(of_plan(plan_of(next(iter(readings(tree))))))  # type: ignore[arg-type]
+    told = dict(of_plan(plan_of(next(iter(slice_readings(tree))))))  # type: ignore[arg-type]
     assert (told["promote_every"].value, told["split_k"].value) == (every, slices)
     note = told["promote_every"].note if every else told["split_k"].note
     assert note.startswith(also)
@@ -198,7 +198,7 @@ def test_what_is_left_open_has_the_values_that_are_left() -> None:
     plan = outcome.main.plan
     assert plan is not None
     assert findings(outcome)["partial_format"] == Finding("bf16")
-    outcome.main.survived = [rival for rival in rivals(plan) if rival.respect in ("partial_format", "alignment_rounding")]
+    outcome.main.survived = [rival for rival in rival_plans(plan) if rival.respect in ("partial_format", "alignment_rounding")]
     told = findings(outcome)
     assert (told["partial_format"].bound, told["partial_format"].left) == ("undetermined", ("bf16", "f32", "f16"))
     assert told["alignment_rounding"].bound == "undetermined"
@@ -215,7 +215,7 @@ def test_every_slice_has_terms_in_a_battery() -> None:
         Merging(tuple(tuple((k + start,) for (k,) in part) for part in parts), nested("forward", 3))  # type: ignore[misc]
         for parts, start in zip(slices, borders, strict=True)
     ]
-    firsts = {chain[0][0] for chain in places(Merging(tuple(moved), nested("forward", 6)))}
+    firsts = {chain[0][0] for chain in sampled_sums(Merging(tuple(moved), nested("forward", 6)))}
     assert firsts >= {*borders, 64, 128}
 
 

@@ -15,8 +15,8 @@ from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.distributions import KINDS, random_lines
 from accprobe.gemm.fresh import drawn
 from accprobe.gemm.parts import Merging
-from accprobe.gemm.plans import Plan
-from accprobe.gemm.scaling import Scaled, told, with_scales
+from accprobe.gemm.plans import ProductPlan
+from accprobe.gemm.scaling import Scaled, scaling_in_words, with_scales
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ProductModel, Scales, Scaling, nested
@@ -111,7 +111,7 @@ def test_ways_to_scale_blocks_are_told_apart_within_a_few_calls(how: Scaling, fu
     """Though D is bf16, and has few elements."""
     found, calls = of_blocks(Scales("128x128", how, fused), 256)
     assert found.plan.scales is not None
-    assert told(found.plan.scales) == told(Scales("128x128", how, fused))
+    assert scaling_in_words(found.plan.scales) == scaling_in_words(Scales("128x128", how, fused))
     assert (found.wrong, found.left) == (0, ())
     assert calls < 12
 
@@ -130,4 +130,4 @@ def of_blocks(scales: Scales, k: int, out: str = "bf16") -> tuple[Scaled, int]:
     chains = [tuple(tuple(range(i, i + 32)) for i in range(start, start + 128, 32)) for start in range(0, k, 128)]
     tree = Merging(tuple(chains), nested("forward", len(chains))) if len(chains) > 1 else chains[0]
     asked, every = Asked(ModelBox(spec, model)), np.arange(24)
-    return with_scales(asked, Plan(spec, tree, model.step), every, every, seed=0), asked.calls
+    return with_scales(asked, ProductPlan(spec, tree, model.step), every, every, seed=0), asked.calls

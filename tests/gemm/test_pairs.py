@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.growth import Grown
-from accprobe.gemm.pairs import Pairs
+from accprobe.gemm.pairs import ProductPairs
 from accprobe.gemm.parts import taken_apart
 from accprobe.gemm.reach import measured_units
 from accprobe.gemm.spec import Spec
@@ -66,7 +66,7 @@ def _size(chunk: int, width: int, i: int, j: int, k: int) -> int:
 def test_sizes_are_those_of_the_tree(m: int, n: int, most: int) -> None:
     k, chunk, width = 75, 32, 4
     units = Units((-14, -14), (15, 15), most)
-    pairs = Pairs(Asked(TreeBox(_spec(m, n, k), chunk, width)), np.arange(m), np.arange(n), units)
+    pairs = ProductPairs(Asked(TreeBox(_spec(m, n, k), chunk, width)), np.arange(m), np.arange(n), units)
     every = np.arange(k)
     for i in (0, 33, 74):
         expected = [1 if j == i else _size(chunk, width, i, j, k) for j in range(k)]
@@ -75,7 +75,9 @@ def test_sizes_are_those_of_the_tree(m: int, n: int, most: int) -> None:
 
 def test_joined_are_those_that_meet_before_another() -> None:
     k, chunk, width = 64, 32, 4
-    pairs = Pairs(Asked(TreeBox(_spec(8, 8, k), chunk, width)), np.arange(8), np.arange(8), Units((-14, -14), (15, 15), 64))
+    pairs = ProductPairs(
+        Asked(TreeBox(_spec(8, 8, k), chunk, width)), np.arange(8), np.arange(8), Units((-14, -14), (15, 15), 64)
+    )
     ks = np.array([28, 29, 32, 40, 50, 63])  # product 0 meets the chunk from 32 on only when that is whole
     expected = (ks[:, None] >= 32) & (ks >= 32) | np.eye(6, dtype=bool)
     assert pairs.joined(ks, 0).tolist() == expected.tolist()
@@ -85,7 +87,7 @@ def test_joined_are_those_that_meet_before_another() -> None:
 def test_few_calls_where_d_is_small() -> None:
     box = TreeBox(_spec(16, 64, 1024), 1024, 16)
     units = Units((-14, -14), (15, 15), 2048)
-    Pairs(Asked(box), np.arange(16), np.arange(64), units).sizes(0, np.arange(1024), np.arange(1024))
+    ProductPairs(Asked(box), np.arange(16), np.arange(64), units).sizes(0, np.arange(1024), np.arange(1024))
     assert box.calls <= 2 * 1024 // 16  # one pair an element, without units of its own, would need a call for each 16 x 64
 
 

@@ -15,9 +15,10 @@ from accprobe.infer.neighbours.single import rivals
 from accprobe.isa.formats import Format
 from accprobe.model import notation
 from accprobe.model.features import Name, finding_names, parsed, title
-from accprobe.model.fields import FEATURES, Field, Numbers, Words, fields_of
+from accprobe.model.fields import FEATURES, fields_of
+from accprobe.model.record import Field, Numbers, Words
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
-from accprobe.operands.directed import target
+from accprobe.operands.target import target
 
 KINDS = (FloatArithmetic, IntegerArithmetic, DotModel)
 

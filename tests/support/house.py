@@ -100,7 +100,8 @@ def _room(module: str) -> str:
 
 
 def main() -> None:
-    from accprobe.model.fields import FEATURES, Field
+    from accprobe.model.fields import FEATURES
+    from accprobe.model.record import Field
 
     sources, imports = files(), graph()
     found, clashes = arrows(imports), homonyms()

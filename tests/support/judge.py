@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import census
 import numpy as np
 from faulty import STEADY, PlantedDevice, placements
 from hostile import hostile
@@ -40,41 +41,28 @@ BATCHES = (7, 64, 333, 1489, 4096, 12288)
 """Dot products that a faulty device is asked at once, after every cell of its tile was read."""
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """seed, kind, family, instruction, parameters: of the plant. status, reason, seconds: of the row.
+@dataclass(frozen=True, kw_only=True)
+class Judgement(census.Judgement):
+    """Of a device; status, reason, seconds: of its row.
 
-    seconds are of CPU time, as the machine may be busy with other devices. visible: fresh dot products that the arithmetic
-    without what is odd in it would answer otherwise. acted: answers that the fault changed while accprobe asked, of so many
-    asked. fresh: dot products asked of the device afterwards; contradicted: how many of them the row's model gets wrong. exact:
-    findings that are so in a row that is not confirmed. false_exact: "feature: value, truth". named: where the row says
-    that answers are wrong.
+    kind, family, instruction: of the plant. visible: fresh dot products that the arithmetic without what is odd in it would
+    answer otherwise. acted: answers that the fault changed while accprobe asked, of so many asked. exact: findings that are so
+    in a row that is not confirmed. named: where the row says that answers are wrong.
     """
 
-    seed: int
     kind: str
     family: str
     instruction: str
-    parameters: dict[str, Any]
     verdict: Verdict
-    status: str = ""
-    reason: str = ""
-    seconds: float = 0.0
     visible: int = 0
     acted: int = 0
-    fresh: int = 0
-    contradicted: int = 0
     asked: int = 0
     exact: list[str] = field(default_factory=list)
-    false_exact: list[str] = field(default_factory=list)
     named: str = ""
 
     @property
     def too_slow(self) -> bool:
         return self.seconds > TOO_SLOW
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def judged(plant: Plant, dots: int | None = None) -> Judgement:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from accprobe.isa.families import MMA_SYNC
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
-from accprobe.model.fields import Value, fields_of
+from accprobe.model.fields import fields_of
+from accprobe.model.record import Value
 from accprobe.model.tree import (
     SUM_BITS,
     Addend,

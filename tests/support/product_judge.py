@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+import census
 import numpy as np
 from planted_boxes import PlantedBox
 from planted_models import model_of
@@ -16,7 +17,7 @@ from planted_products import Planted
 from planted_sums import KINDS, Array
 
 from accprobe.evaluate.product import ScaleWords, outcomes, product
-from accprobe.gemm.characterise import Found, Outcome, characterise
+from accprobe.gemm.characterise import ProductOutcome, RegionOutcome, characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.model.product import Merged, Nested, Node, nested
 
@@ -39,29 +40,17 @@ CAUSES = {
 """Why a plan is not confirmed, by what the reason says."""
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """seed, parameters: of the plant. status, reason: of the main region; cause: the reason in a word, of `CAUSES`.
+@dataclass(frozen=True, kw_only=True)
+class Judgement(census.Judgement):
+    """Of a matrix product; status, reason: of its main region.
 
-    seconds: of CPU time. calls: asked in all. fresh: elements asked afterwards; contradicted: those that the model found gets
-    wrong. undetermined: findings that are left open in a confirmed row. false_exact: "finding: value, truth".
+    cause: the reason in a word, of `CAUSES`. calls: asked in all. undetermined: findings that are left open in a confirmed row.
     """
 
-    seed: int
-    parameters: dict[str, Any]
     verdict: Verdict
-    status: str = ""
-    reason: str = ""
     cause: str = ""
-    seconds: float = 0.0
     calls: int = 0
-    fresh: int = 0
-    contradicted: int = 0
     undetermined: list[str] = field(default_factory=list)
-    false_exact: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def parameters(plan: Planted) -> dict[str, Any]:
@@ -84,18 +73,18 @@ def judged(plan: Planted, elements: int = 1 << 16) -> Judgement:
     if found == "confirmed":
         verdict = "wrong" if contradicted or not fresh or not is_planted_order(plan, outcome.main) else "right"
     return Judgement(
-        plan.seed,
-        parameters(plan),
-        verdict,
-        found,
-        reason,
-        cause(reason),
-        round(seconds, 2),
-        outcome.calls,
-        fresh,
-        contradicted,
-        [name for name, finding in told.items() if finding.bound == "undetermined"] if found == "confirmed" else [],
-        false,
+        seed=plan.seed,
+        parameters=parameters(plan),
+        verdict=verdict,
+        status=found,
+        reason=reason,
+        cause=cause(reason),
+        seconds=round(seconds, 2),
+        calls=outcome.calls,
+        fresh=fresh,
+        contradicted=contradicted,
+        undetermined=[name for name, x in told.items() if x.bound == "undetermined"] if found == "confirmed" else [],
+        false_exact=false,
     )
 
 
@@ -103,7 +92,7 @@ def cause(reason: str) -> str:
     return next((name for name, words in CAUSES.items() if re.search(words, reason)), "other" if reason else "")
 
 
-def contradictions(plan: Planted, found: Found) -> tuple[int, int]:
+def contradictions(plan: Planted, found: RegionOutcome) -> tuple[int, int]:
     """Fresh elements of the plant, and those of them that the model gets wrong."""
     model = found.model
     if model is None:
@@ -158,7 +147,7 @@ def _spread(plan: Planted, sa: Array, sb: Array) -> tuple[Array, Array]:
             return sa, np.repeat(sb, 128, axis=1)[:, : plan.n]
 
 
-def is_planted_order(plan: Planted, found: Found) -> bool:
+def is_planted_order(plan: Planted, found: RegionOutcome) -> bool:
     """Whether the same is added to the same; of integers, whether the same products are."""
     model, expected = found.model, model_of(plan)
     assert model is not None
@@ -185,7 +174,7 @@ def _additions(node: Merged, order: Nested) -> object:
     return total
 
 
-def _false(plan: Planted, outcome: Outcome) -> Iterator[tuple[str, object, object]]:
+def _false(plan: Planted, outcome: ProductOutcome) -> Iterator[tuple[str, object, object]]:
     """Findings that are exact and not as planted: name, value, truth."""
     truth: dict[str, object] = {}
     if plan.out != "s32":
@@ -207,4 +196,6 @@ def _false(plan: Planted, outcome: Outcome) -> Iterator[tuple[str, object, objec
 
 
 def without_row(plan: Planted, verdict: Verdict, reason: str, seconds: float) -> Judgement:
-    return Judgement(plan.seed, parameters(plan), verdict, reason=reason, cause=verdict, seconds=round(seconds, 2))
+    return Judgement(
+        seed=plan.seed, parameters=parameters(plan), verdict=verdict, reason=reason, cause=verdict, seconds=round(seconds, 2)
+    )

@@ -6,8 +6,10 @@ import os
 from dataclasses import replace
 from typing import Any
 
+import census
 import numpy as np
 import pytest
+from apart import each_apart
 from benchmark import loaded
 from drawn_plants import KINDS, drawn
 from faulty import Fault, Place, PlantedDevice, cells, placements
@@ -234,9 +236,9 @@ def test_devices_are_counted_whatever_becomes_of_them(monkeypatch: pytest.Monkey
         return script.without_row(plant.seed, "wrong", "", 0.0)
 
     monkeypatch.setattr(script, "judged", judge)
-    assert script.seeds("8-9,10,11") == [8, 9, 10, 11]
+    assert census.seeds("8-9,10,11") == [8, 9, 10, 11]
     limit = 0.5
-    found = sorted(script.all_judged([8, 70, 132, 194], 4, limit), key=lambda judgement: judgement.seed)
+    found = sorted(each_apart(script.CENSUS.work, [8, 70, 132, 194], 4, limit), key=lambda judgement: judgement.seed)
     assert [(j.seed, j.verdict, j.reason) for j in found] == [
         (8, "wrong", ""),
         (70, "crashed", "ValueError: no"),

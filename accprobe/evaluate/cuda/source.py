@@ -10,7 +10,8 @@ from accprobe.build.probes import device_code
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.fields import Field, Patterns, Value, Words, fields_of, told_of
+from accprobe.model.fields import fields_of, told_of
+from accprobe.model.record import Field, Patterns, Value, Words
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
 
 MOST_PRODUCTS = 64

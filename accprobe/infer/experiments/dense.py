@@ -13,7 +13,7 @@ from accprobe.infer.elimination import eliminate
 from accprobe.infer.findings import Bound, Finding, Findings
 from accprobe.infer.neighbours.rival import in_all
 from accprobe.infer.workbench import Workbench
-from accprobe.model.fields import Value
+from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic, ProductExponent, Role, Rounding
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import joined

@@ -11,7 +11,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft
 from accprobe.infer.elimination import eliminate
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
+from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.tree import ProductExponent, ZeroTerms
 from accprobe.operands.request import Request
@@ -75,7 +75,7 @@ def _pairs(a: Format, b: Format, subnormals: bool) -> Iterator[tuple[Codes, int]
     for small, large, swapped in ((a, b, False), (b, a, True)):
         for below in (1, small.mantissa_bits):
             for top in (large.max_exponent, min(large.max_exponent, -small.min_exponent)):
-                code, other = encode(small, power(small.min_exponent - below)), encode(large, power(top))
+                code, other = encode(small, two_to(small.min_exponent - below)), encode(large, two_to(top))
                 if code is not None and other is not None:
                     yield ((other, code) if swapped else (code, other)), small.min_exponent + top
 
@@ -97,15 +97,15 @@ def _zero_products(bench: Workbench, draft: Draft, f: int) -> Request:
         exponent = inst.a.min_exponent + eb
         for slot in others[:1] + others[-1:]:
             for last in range(exponent - f - 2, exponent - f + 2):
-                row = {slot.leaf: power(last)}
-                if bench.fits(row) and bench.result(power(last)) is not None:
+                row = {slot.leaf: two_to(last)}
+                if bench.fits(row) and bench.result(two_to(last)) is not None:
                     rows.append(row)
                     larger.append(eb)
         if len(rows) > 40:
             break
     operands = bench.rows(rows)
     for i, eb in enumerate(larger):
-        operands.b[i, zero.leaf] = encode(inst.b, power(eb)) or 0
+        operands.b[i, zero.leaf] = encode(inst.b, two_to(eb)) or 0
     return operands
 
 
@@ -166,14 +166,14 @@ def _families(bench: Workbench, draft: Draft, f: int) -> Iterator[Family]:
     q = max(bench.result_exponents()[0], bench.inst.d.min_exponent - draft.arithmetic("sum").result_bits)
     for leaf, exponents in ((bench.addend, bench.addend_exponents()), (products[0], bench.product_exponents())):
         lone = range(max(exponents[0], q - 1), min(exponents[-1], q + 2 * f, 0) + 1)
-        yield [(e, {leaf: power(e)}) for e in lone if bench.holds(leaf, power(e))]
+        yield [(e, {leaf: two_to(e)}) for e in lone if bench.holds(leaf, two_to(e))]
     if len(products) < 2:
         return
     first, second = products[:2]
     graded: Family = []
     for i in range(q - 3, q - f - 12, -1):
         graded += [(i, row) for row in _complements(bench, first, second, q, i)]
-        graded.append((i, {first: power(q - 1), second: power(i)}))
+        graded.append((i, {first: two_to(q - 1), second: two_to(i)}))
     yield [(i, row) for i, row in graded if bench.fits(row)]
 
 

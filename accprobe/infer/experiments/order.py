@@ -19,7 +19,7 @@ import numpy as np
 
 from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Row, Workbench, power
+from accprobe.infer.workbench import Row, Workbench, two_to
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
 
@@ -105,7 +105,7 @@ class _Search:
     def _first_met(self, pivot: int, others: list[int]) -> dict[frozenset[int], int]:
         """For each pair: which meets the pivot first; -1 where the two meet each other first, -2 where all meet at once."""
         pairs = list(combinations(others, 2))
-        big, minus, unit = power(self.big), -power(self.big), power(self.unit)
+        big, minus, unit = two_to(self.big), -two_to(self.big), two_to(self.unit)
         rows: list[Row] = []
         for j, other in pairs:
             rows += [

@@ -21,7 +21,7 @@ from accprobe.infer.experiments.dense import SEED, dense_roundings
 from accprobe.infer.experiments.series import REACH, Family, agree, limit, named, span
 from accprobe.infer.experiments.two_terms import two_term_precision, two_term_rows
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Row, Workbench, power
+from accprobe.infer.workbench import Dyadic, Row, Workbench, two_to
 from accprobe.model.features import Name
 from accprobe.model.tree import SUM_BITS, AlignmentRounding, Role, Rounding, UnderflowSign
 from accprobe.operands.exchange import Exchange
@@ -107,7 +107,7 @@ def _further(bench: Workbench, draft: Draft, node: DraftNode, alignment: Finding
     low = max(leaf[0], big - REACH)
     for sign in (1, -1):
         rows: Family = [
-            (big - e, {heads[0].leaf: power(big), heads[-1].leaf: -power(big), tail.leaf: Dyadic(sign, e)})
+            (big - e, {heads[0].leaf: two_to(big), heads[-1].leaf: -two_to(big), tail.leaf: Dyadic(sign, e)})
             for e in range(big - reached - 1, low - 1, -1)
         ]
         found = max((limit(bench, rows, model) for model in models), key=lambda x: (not x.exact, x.bits)) if rows else None
@@ -160,7 +160,7 @@ def _cancelling(bench: Workbench, node: DraftNode) -> Iterator[tuple[str, Family
             big = min(top, largest + 1)
             low = max(span(bench, tail)[0], bench.result_exponents()[0], big - REACH)
             rows: Family = [
-                (m - e, {head.leaf: power(m), against.leaf: -power(m), tail.leaf: power(e)})
+                (m - e, {head.leaf: two_to(m), against.leaf: -two_to(m), tail.leaf: two_to(e)})
                 for m, e in _apart(big, low, min(top, low + REACH))
             ]
             yield f"{tail_kind} against {head_kind}", rows
@@ -206,7 +206,7 @@ def _headed(bench: Workbench, node: DraftNode, f: int) -> Iterator[tuple[int, Fa
         big = min(tops)
         low = max(span(bench, tail)[0], big - min(f + 2, REACH))
         rows: Family = [
-            (big - e, {**{s.leaf: power(big) for s in used}, tail.leaf: power(e)}) for e in range(big - 1, low - 1, -1)
+            (big - e, {**{s.leaf: two_to(big) for s in used}, tail.leaf: two_to(e)}) for e in range(big - 1, low - 1, -1)
         ]
         if rows:
             yield g, rows
@@ -228,7 +228,7 @@ def _rounding_rows(bench: Workbench, node: DraftNode, f: int, r: int) -> Iterato
     used = heads[: 1 << g]
     big = min(*(span(bench, slot)[-1] for slot in used), bench.inst.d.max_exponent - g - 2)
     half = big + g - r - 1
-    for head in (power(big), -power(big)):
+    for head in (two_to(big), -two_to(big)):
         for t in (1, 3, -1, -3):
             yield {**{slot.leaf: head for slot in used}, tail.leaf: Dyadic(t, half)}
 
@@ -243,4 +243,4 @@ def _cut_rows(bench: Workbench, node: DraftNode, f: int, beyond: bool = False) -
         heads = [slot for slot in node.slots if slot != tail]
         big = min(span(bench, heads[0])[-1], span(bench, heads[-1])[-1])
         for t in (2, -2, 5, -5, 6, -6) if beyond else (1, 3, -1, -3):
-            yield {heads[0].leaf: power(big), heads[-1].leaf: -power(big), tail.leaf: Dyadic(t, big - f - 2)}
+            yield {heads[0].leaf: two_to(big), heads[-1].leaf: -two_to(big), tail.leaf: Dyadic(t, big - f - 2)}

@@ -13,10 +13,10 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, roles
 from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
+from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.features import Name
-from accprobe.model.fields import Value
+from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic, NanPayload, Overflow, Role, Subnormals, UnderflowSign, ZeroSign
 from accprobe.operands.request import Request, joined
 
@@ -42,7 +42,7 @@ def nan(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 def _invalid(bench: Workbench) -> Request:
     """Invalid operations first (Inf * 0, Inf - Inf), then NaN operands."""
     inst = bench.inst
-    one_a, one_b = (encode(f, power(0)) or 0 for f in (inst.a, inst.b))
+    one_a, one_b = (encode(f, two_to(0)) or 0 for f in (inst.a, inst.b))
     rows: list[tuple[tuple[int, int], tuple[int, int], int]] = []
     if inst.a.infinity is not None:
         rows += [((inst.a.infinity, 0), (0, 0), 0), ((inst.a.infinity, one_b), (inst.a.infinity | inst.a.sign_bit, one_b), 0)]
@@ -70,7 +70,7 @@ def _rival_nans(bench: Workbench) -> Request:
             for bit, (column, fmt) in enumerate(
                 ((operands.a[row], inst.a), (operands.b[row], inst.b), (operands.c[row : row + 1], inst.c))
             ):
-                value = (fmt.infinity or 0) | (3 + bit) if which >> bit & 1 else encode(fmt, power(0))
+                value = (fmt.infinity or 0) | (3 + bit) if which >> bit & 1 else encode(fmt, two_to(0))
                 column[k if len(column) > 1 else 0] = value
     return operands
 
@@ -145,8 +145,8 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 def _zeros(bench: Workbench) -> Request:
     """Zeros of both signs on every leaf, and terms that cancel."""
     inst = bench.inst
-    one = encode(inst.b, power(0)) or 0
-    operands = bench.rows([{}] * 8 + [{0: power(0), inst.k - 1: -power(0)} if inst.k > 1 else {}] * 2)
+    one = encode(inst.b, two_to(0)) or 0
+    operands = bench.rows([{}] * 8 + [{0: two_to(0), inst.k - 1: -two_to(0)} if inst.k > 1 else {}] * 2)
     for i in range(8):
         operands.a[i] = inst.a.sign_bit if i & 1 else 0
         operands.b[i] = one if i & 4 else 0
@@ -178,7 +178,7 @@ def _subnormal_addends(bench: Workbench) -> Request:
     operands = bench.rows([{}] * 8)
     operands.a[4:] = bench.inst.a.sign_bit
     largest = encode(fmt, Dyadic((1 << fmt.mantissa_bits) - 1, fmt.min_exponent - fmt.mantissa_bits)) or 0
-    smallest = encode(fmt, power(fmt.min_exponent - fmt.mantissa_bits)) or 0
+    smallest = encode(fmt, two_to(fmt.min_exponent - fmt.mantissa_bits)) or 0
     operands.c[:] = (smallest, largest, smallest | fmt.sign_bit, largest | fmt.sign_bit) * 2
     return operands
 
@@ -194,7 +194,7 @@ def carries(bench: Workbench, model: DotModel) -> Finding:
         used = operands.a[: len(rows)] != 0
         operands.a[: len(rows)][used] = a | (operands.a[: len(rows)][used] & inst.a.dtype.type(inst.a.sign_bit))
         operands.b[: len(rows)][used] = b
-    operands.c[len(rows) :] = encode(inst.c, power(0)) or 0
+    operands.c[len(rows) :] = encode(inst.c, two_to(0)) or 0
     d = bench.ask(operands)
     wrong = np.flatnonzero(d != evaluate(model, inst, operands))
     narrow = any(isinstance(x, FloatArithmetic) and x.accumulator_bits is not None for x in model.arithmetics)

@@ -9,7 +9,7 @@ from typing import get_args
 from accprobe.infer.draft import Draft, roles
 from accprobe.infer.elimination import eliminate
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Reach, Row, Workbench, encode, power
+from accprobe.infer.workbench import Dyadic, Reach, Row, Workbench, encode, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.features import Name
 from accprobe.model.tree import Subnormals
@@ -55,10 +55,10 @@ def _smallest_result(bench: Workbench) -> int:
     reached: list[int] = [d.min_exponent]
     lost: list[int] = []
     for leaf in (bench.addend, 0):
-        rows = [(e, {leaf: power(e)}) for e in exponents if bench.holds(leaf, power(e))]
+        rows = [(e, {leaf: two_to(e)}) for e in exponents if bench.holds(leaf, two_to(e))]
         answers = bench.ask(bench.rows([row for _, row in rows]))
         came_back = list(
-            takewhile(lambda pair: int(pair[1]) == bench.result(power(pair[0][0])), zip(rows, answers, strict=True))
+            takewhile(lambda pair: int(pair[1]) == bench.result(two_to(pair[0][0])), zip(rows, answers, strict=True))
         )
         smallest = min((e for (e, _), _ in came_back), default=d.min_exponent)
         (lost if len(came_back) < len(rows) else reached).append(smallest)
@@ -68,8 +68,8 @@ def _smallest_result(bench: Workbench) -> int:
 def _operands(bench: Workbench) -> Request:
     """Lone values: a subnormal of A, of B, of C; and normal terms whose sum is a subnormal result."""
     inst, d = bench.inst, bench.inst.d
-    below = power(d.min_exponent - 1)
-    normal: list[Row] = [{0: below}, {0: power(d.min_exponent), bench.addend: Dyadic(-3, d.min_exponent - 1)}]
+    below = two_to(d.min_exponent - 1)
+    normal: list[Row] = [{0: below}, {0: two_to(d.min_exponent), bench.addend: Dyadic(-3, d.min_exponent - 1)}]
     lowest = max(bench.product_exponents()[0], d.min_exponent)
     for e, sign in product(range(lowest, lowest + inst.a.mantissa_bits + inst.b.mantissa_bits), (1, -1)):
         left = Dyadic(sign * ((1 << (e - d.min_exponent + 1)) + 1), d.min_exponent - 1)
@@ -82,8 +82,8 @@ def _operands(bench: Workbench) -> Request:
 
 
 def _largest_subnormal(fmt: Format) -> int:
-    return encode(fmt, power(fmt.min_exponent - 1)) or 0
+    return encode(fmt, two_to(fmt.min_exponent - 1)) or 0
 
 
 def _large(fmt: Format, d: Format) -> int:
-    return encode(fmt, power(min(fmt.max_exponent, d.max_exponent))) or 0
+    return encode(fmt, two_to(min(fmt.max_exponent, d.max_exponent))) or 0

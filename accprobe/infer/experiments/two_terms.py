@@ -13,7 +13,7 @@ from accprobe.infer.draft import Draft, DraftNode, Slot
 from accprobe.infer.elimination import eliminate, fitting
 from accprobe.infer.experiments.series import REACH, Family, agree, limit, named, span
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Row, Workbench, power
+from accprobe.infer.workbench import Dyadic, Row, Workbench, two_to
 from accprobe.model.tree import AlignmentRounding, Rounding
 
 EVERY = 8
@@ -74,7 +74,7 @@ def _arrangements(bench: Workbench, node: DraftNode) -> Iterator[tuple[str, Slot
 def _pairs(bench: Workbench, node: DraftNode, sign: int) -> Iterator[tuple[str, Family]]:
     for label, head, tail, big in _arrangements(bench, node):
         low = max(span(bench, tail)[0], big - bench.inst.d.mantissa_bits - 2)
-        rows: Family = [(big - e, {head.leaf: power(big), tail.leaf: Dyadic(sign, e)}) for e in range(big - 1, low - 1, -1)]
+        rows: Family = [(big - e, {head.leaf: two_to(big), tail.leaf: Dyadic(sign, e)}) for e in range(big - 1, low - 1, -1)]
         if rows:
             yield label, rows
 

@@ -15,10 +15,11 @@ from accprobe.infer.experiments.series import span
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.neighbours import unusual as neighbours
 from accprobe.infer.neighbours.unusual import Together, Ways
-from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, power
+from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.features import Name
-from accprobe.model.fields import Value, fields_of, with_values
+from accprobe.model.fields import fields_of, with_values
+from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, Role
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import floats
@@ -142,7 +143,7 @@ def _wide_products(bench: Workbench, draft: Draft, role: Role) -> Request:
     if not leaves:
         return Request.zeros(inst, 0)
     against = next((slot.leaf for slot in node.slots if slot.leaf != leaves[0]), bench.addend)
-    heads = [bench.rows([{against: -power(e)} if e is not None else {}]) for e in (None, 0, 1)]
+    heads = [bench.rows([{against: -two_to(e)} if e is not None else {}]) for e in (None, 0, 1)]
     operands = joined([heads[i % len(heads)] for i in range(ANY)])
     operands.a[:, leaves[0]] = floats(inst.a, rng, np.zeros(ANY, np.int64))
     operands.b[:, leaves[0]] = floats(inst.b, rng, np.zeros(ANY, np.int64))

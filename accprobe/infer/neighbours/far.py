@@ -12,7 +12,8 @@ from accprobe.infer.neighbours.rival import Rival, floats, with_features, with_f
 from accprobe.infer.neighbours.single import rivals
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name
-from accprobe.model.fields import Field, Value, fields_of
+from accprobe.model.fields import fields_of
+from accprobe.model.record import Field, Value
 from accprobe.model.tree import SUM_BITS, AlignmentRounding, DotModel, FloatArithmetic, Overflow, Role, Rounding
 
 Neighbours = Callable[[Instruction, DotModel, Findings], Iterable[DotModel]]

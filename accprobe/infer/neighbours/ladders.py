@@ -9,7 +9,8 @@ from typing import NamedTuple, overload
 from accprobe.infer.neighbours.rival import Rival, floats, with_fields
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name, parsed
-from accprobe.model.fields import Value, fields_of
+from accprobe.model.fields import fields_of
+from accprobe.model.record import Value
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, Role
 
 

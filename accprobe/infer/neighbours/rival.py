@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from accprobe.model.features import parsed
-from accprobe.model.fields import Numbers, Value, fields_of, with_values
+from accprobe.model.fields import fields_of, with_values
+from accprobe.model.record import Numbers, Value
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, Role, fits
 
 Changes = tuple[tuple[str, Value], ...]

@@ -10,7 +10,8 @@ from accprobe.infer.findings import meaningless, values
 from accprobe.infer.neighbours.rival import Rival, floats, with_features, with_fields
 from accprobe.infer.neighbours.single import one_bit_beside
 from accprobe.model.features import Name, parsed
-from accprobe.model.fields import FEATURES, Field, Signal, fields_of
+from accprobe.model.fields import FEATURES, fields_of
+from accprobe.model.record import Field, Signal
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, Role
 
 GROUPS: tuple[tuple[Signal, ...], ...] = (("sign of zero", "subnormal"), ("overflow",))

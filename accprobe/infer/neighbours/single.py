@@ -13,7 +13,8 @@ from typing import get_args
 from accprobe.infer.findings import Finding
 from accprobe.infer.neighbours.rival import Rival, in_one, name_of, with_fields
 from accprobe.model.features import Name
-from accprobe.model.fields import Field, Numbers, Patterns, Value, Words, fields_of, with_values
+from accprobe.model.fields import fields_of, with_values
+from accprobe.model.record import Field, Numbers, Patterns, Value, Words
 from accprobe.model.tree import AddendPlace, Arithmetic, DotModel, FloatArithmetic, IntegerArithmetic, Role, chain, fits
 
 

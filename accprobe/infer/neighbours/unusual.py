@@ -16,7 +16,8 @@ from accprobe.infer.findings import Findings
 from accprobe.infer.neighbours.rival import Rival, floats, with_fields
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name
-from accprobe.model.fields import Value, fields_of, with_values
+from accprobe.model.fields import fields_of, with_values
+from accprobe.model.record import Value
 from accprobe.model.tree import (
     Addend,
     DotModel,

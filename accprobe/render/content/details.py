@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from accprobe.model.explained import told_words
 from accprobe.model.features import Name
-from accprobe.model.fields import FEATURES, Patterns, told_of
+from accprobe.model.fields import FEATURES, told_of
+from accprobe.model.record import Patterns
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Role
 from accprobe.operands.exchange import Exchange
-from accprobe.render.content.patterns import ranges
+from accprobe.render.content.patterns import number_ranges
 from accprobe.render.content.verification import exchange_text, outcome, pattern_text
 from accprobe.report.rows import NOT_MEASURED, Row, Status
 from accprobe.report.words import word
@@ -41,7 +42,7 @@ def _tree(node: FusedSum, model: DotModel, indent: str) -> Iterator[str]:
     if any(isinstance(term, Addend) for term in node.terms):
         terms.append("C")
     if node.products:
-        terms.append(f"products {', '.join(ranges(sorted(node.products)))}")
+        terms.append(f"products {', '.join(number_ranges(sorted(node.products)))}")
     if node.children:
         terms.append("the sum below" if len(node.children) == 1 else f"the {len(node.children)} sums below")
     yield f"{indent}sum{mark} of {' and '.join(terms)}"
@@ -83,7 +84,7 @@ def _fields(arithmetic: Arithmetic) -> Iterator[tuple[str, str]]:
             yield name, f"0x{value:x}" if isinstance(field.values, Patterns) else word(value, name)
 
 
-def findings(row: Row) -> tuple[list[FindingLine], dict[str, str]]:
+def finding_lines(row: Row) -> tuple[list[FindingLine], dict[str, str]]:
     """The findings; and notes that several of them have, by the mark that stands for them there."""
     counts = Counter(finding.note for finding in row.findings.values() if finding.note)
     marks = {note: f"({i})" for i, note in enumerate((note for note, count in counts.items() if count > 1), start=1)}

@@ -17,7 +17,7 @@ Slots = tuple[tuple[str, ...], ...]
 """For each part of a name the values that it takes; the pattern stands for every combination."""
 
 
-def ranges(numbers: list[int]) -> Iterator[str]:
+def number_ranges(numbers: list[int]) -> Iterator[str]:
     """Ascending numbers as "0-15", "20"."""
     for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]

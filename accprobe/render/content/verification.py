@@ -9,7 +9,7 @@ from accprobe.health.sms import Checkup
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.exchange import Counterexample, Exchange
-from accprobe.render.content.patterns import ranges
+from accprobe.render.content.patterns import number_ranges
 from accprobe.render.content.phrases import GLUE, unglued
 from accprobe.verify.outcome import Events, Verification
 
@@ -88,7 +88,7 @@ def exchange_text(inst: Instruction, shown: Exchange) -> str:
     terms = []
     for pair in dict.fromkeys(pairs):
         if pair != (0, 0):
-            at = ", ".join(ranges([k for k in range(inst.k) if pairs[k] == pair]))
+            at = ", ".join(number_ranges([k for k in range(inst.k) if pairs[k] == pair]))
             terms.append(f"k {at}: {pattern_text(inst.a, pair[0])}{GLUE}×{GLUE}{pattern_text(inst.b, pair[1])}")
     terms.append(f"C{GLUE}{pattern_text(inst.c, int(asked.c[0]))}")
     return f"{'; '.join(terms)} →{GLUE}{pattern_text(inst.d, int(shown.d, 16))}"

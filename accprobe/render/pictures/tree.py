@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from accprobe.model.tree import DotModel, FusedSum
-from accprobe.render.content.patterns import ranges
+from accprobe.render.content.patterns import number_ranges
 from accprobe.render.pictures.svg import box, element, path, picture, text_element
 
 LEAF_HEIGHT, PITCH = 22, 30
@@ -76,4 +76,4 @@ def _leaves(node: FusedSum) -> Iterator[str]:
         yield "C"
     if node.products:
         many = f" ({len(node.products)})" if len(node.products) > 1 else ""
-        yield f"A×B k {', '.join(ranges(sorted(node.products)))}{many}"
+        yield f"A×B k {', '.join(number_ranges(sorted(node.products)))}{many}"

@@ -62,7 +62,7 @@ def _findings(row: Row) -> Group:
     found = ruled()
     for header in ("feature", "value", "bound", "note"):
         found.add_column(header, overflow="fold", no_wrap=header in ("feature", "bound"))
-    lines, notes = details.findings(row)
+    lines, notes = details.finding_lines(row)
     for line in lines:
         found.add_row(line.feature, line.value, line.bound, line.note, style="" if line.is_exact else "yellow")
     return Group(Padding(found, (0, 0, 0, 2), expand=False), _hanging(f"{mark} {note}" for mark, note in notes.items()))

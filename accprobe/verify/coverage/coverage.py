@@ -15,7 +15,8 @@ from accprobe.devices.protocol import Device
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.families import FAMILIES
 from accprobe.isa.instructions import Instruction
-from accprobe.model.fields import Value, fields_of, with_values
+from accprobe.model.fields import fields_of, with_values
+from accprobe.model.record import Value
 from accprobe.model.tree import Arithmetic, DotModel
 from accprobe.operands.request import Request, joined
 from accprobe.verify.coverage.codes import every_pair

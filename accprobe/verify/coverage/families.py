@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from itertools import product
 
 from accprobe.isa.formats import Format
@@ -17,24 +16,18 @@ from accprobe.verify.coverage.events import (
     LARGEST_TERMS,
     LOST,
     MANY_BITS,
-    NEAR_HALF,
     NO_BITS,
     NO_FLOOR,
-    NOT_UP,
     ODD,
     ONE_PRODUCT,
     ONE_TERM,
     OPERAND_CLASSES,
-    OVER,
-    ROUNDED,
     ROUNDED_SHORT,
     SEVERAL,
     SIGNS,
     SPECIAL,
     TOO_FAR,
     TOO_SMALL,
-    UNDER,
-    UNDER_UNIT,
     ZEROS,
     Event,
     EventFamily,
@@ -43,6 +36,7 @@ from accprobe.verify.coverage.events import (
     steps,
 )
 from accprobe.verify.coverage.odd import ODD_TERMS, odd_events
+from accprobe.verify.coverage.results import dropped, result_events
 from accprobe.verify.coverage.spans import ROLES, Bounds, TermRole, bounds
 
 
@@ -93,7 +87,7 @@ def _lacks(fmt: Format, kind: str) -> str:
 
 def _of_sum(bound: Bounds, inst: Instruction) -> dict[str, EventFamily]:
     aligned = bound.arithmetic.alignment_bits is not None
-    found = _shifts(bound) | _sizes(bound) | _zeros(bound) | _results(bound) | _specials(bound)
+    found = _shifts(bound) | _sizes(bound) | _zeros(bound) | result_events(bound) | _specials(bound)
     if aligned:
         found |= _cuts(bound)
     if bound.floor is not None:
@@ -252,82 +246,6 @@ def _zeros(bound: Bounds) -> dict[str, EventFamily]:
     }
 
 
-def _results(bound: Bounds) -> dict[str, EventFamily]:
-    x, few = bound.arithmetic, bound.terms < 3
-    drops, sure = _dropped(bound, False), _dropped(bound, True)
-    takes = (0, 2, 1, 1, 2)
-
-    def rounded(word: str, bits: int, sign: str) -> Event:
-        return Event(f"rounded, {word}, {sign}", "" if drops >= bits else MANY_BITS, bits > sure or (bits > 0 and few))
-
-    near = 2 if x.alignment_bits is not None else 7
-    up = {"RZ": (), "RNE": SIGNS, "RU": SIGNS[:1], "RD": SIGNS[1:]}[x.result_rounding]
-    carried = tuple(
-        Event(
-            f"rounded up to the next power of two, {sign}",
-            (NOT_UP if x.result_rounding == "RZ" else "results of that sign are not rounded up")
-            if sign not in up
-            else ""
-            if drops >= 1
-            else MANY_BITS,
-            few or sure < 2,
-        )
-        for sign in SIGNS
-    )
-    return {
-        "rounded": tuple(rounded(word, bits, sign) for word, bits in zip(ROUNDED, takes, strict=True) for sign in SIGNS),
-        "near half": tuple(rounded(word, near, sign) for word in NEAR_HALF for sign in SIGNS),
-        "carried": carried,
-        "over": tuple(_over(bound, i, word, sign) for i, word in enumerate(OVER) for sign in SIGNS),
-        "under": tuple(_under(bound, i, word, sign) for i, word in enumerate(UNDER) for sign in SIGNS),
-    }
-
-
-def _dropped(bound: Bounds, sure: bool) -> int:
-    """Bits of a normal sum below its result's last bit, at most."""
-    x = bound.arithmetic
-    low = bound.low if not sure else min(span.leads[0] for span in bound.spans(sure=True))
-    highest = min(x.result.max_exponent, bound.top + 1 + bound.carry(sure))
-    most = highest - x.result_bits - low
-    if x.alignment_bits is None:
-        return max(0, most)
-    return max(0, min(most, bound.carry(sure) + (not sure) + x.alignment_bits - x.result_bits))
-
-
-def _over(bound: Bounds, which: int, word: str, sign: str) -> Event:
-    x = bound.arithmetic
-    fmt, last = x.result, x.result.max_exponent - x.result_bits
-    largest = Fraction(2) ** (fmt.max_exponent + 1) - Fraction(2) ** last
-    unit = bound.unit
-    inflated = Fraction(0)
-    if x.alignment_bits is not None:
-        unit = max(bound.low, _least_alignment(bound) - x.alignment_bits)
-        inflated = bound.terms * Fraction(2) ** (fmt.max_exponent - x.alignment_bits)
-    fine, half = Fraction(2) ** unit, Fraction(2) ** (last - 1)
-    least = largest + (0, fine, half, half + fine, 2 * half)[which]
-    below = (0, 2, 1, 2, -x.result_bits - 1)[which]
-    reason = "" if bound.most + (inflated if x.alignment_rounding != "truncate" else 0) >= least else TOO_SMALL
-    if not reason and unit > last - below:
-        reason = MANY_BITS
-    return Event(f"{word}, {sign}", reason, True)
-
-
-def _least_alignment(bound: Bounds) -> int:
-    """The smallest exponent that terms are aligned to where their sum is about the largest number."""
-    most = bound.arithmetic.result.max_exponent
-    large = {role: s.count for role, s in bound.slots.items() if s.span.leads[1] >= most - bound.terms.bit_length() - 1}
-    return most - (2 * sum(large.values()) - 1).bit_length() + 1 - ("product" in large)
-
-
-def _under(bound: Bounds, which: int, word: str, sign: str) -> Event:
-    x = bound.arithmetic
-    last = x.result.min_exponent - x.result_bits - UNDER_UNIT[which]
-    if word in (UNDER[0], UNDER[5]):
-        last = x.result.min_exponent - (word == UNDER[5])
-    reason = "" if bound.unit <= last else "no sum is so small"
-    return Event(f"{word}, {sign}", reason, True)
-
-
 def _specials(bound: Bounds) -> dict[str, EventFamily]:
     able = sum(s.count for s in bound.slots.values() if s.infinite)
     one = "" if able else "no term is infinite"
@@ -367,13 +285,13 @@ def _pairs(bound: Bounds, inst: Instruction) -> dict[str, EventFamily]:
     bits, c = x.alignment_bits, bound.slots.get("C")
     shown = (0, most) if most else (0,)
 
-    def dropped(carry: int) -> int:
-        room = _dropped(bound, False)
+    def below(carry: int) -> int:
+        room = dropped(bound, False)
         return room if bits is None else max(0, min(room, carry + 1 + bits - x.result_bits))
 
     found: dict[str, EventFamily] = {
         "carry rounded": tuple(
-            Event(f"carry {carry} bits, {word}, {sign}", "" if dropped(carry) >= takes else MANY_BITS, True)
+            Event(f"carry {carry} bits, {word}, {sign}", "" if below(carry) >= takes else MANY_BITS, True)
             for carry in shown
             for word, takes in zip(ROUNDED_SHORT, (0, 2, 1, 2), strict=True)
             for sign in SIGNS
@@ -395,7 +313,7 @@ def _pairs(bound: Bounds, inst: Instruction) -> dict[str, EventFamily]:
         cut = [bound.reach(role, s.count) for role, s in bound.slots.items() if s.span.low < bound.top - bits]
         lost = "" if cut else NO_BITS
         found["cut rounded"] = tuple(
-            Event(f"terms of both signs cut, {word}", lost or ("" if _dropped(bound, False) >= takes else MANY_BITS), True)
+            Event(f"terms of both signs cut, {word}", lost or ("" if dropped(bound, False) >= takes else MANY_BITS), True)
             for word, takes in zip(ROUNDED_SHORT, (0, 2, 1, 2), strict=True)
         )
         found["cut against"] = tuple(Event(f"terms cut {word} the sum's sign", lost, True) for word in ("of", "against"))

@@ -1,0 +1,161 @@
+"""The terms of dot products that are kept: decoded and multiplied once, for every model that adds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.evaluate.decoding import NOTHING, leading, significands, values_of
+from accprobe.evaluate.error_free import Floats, Integers, Truths, two_product
+from accprobe.isa.formats import Bits, Format
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import Subnormals
+from accprobe.operands.request import Request
+
+ROOM = 6
+"""What an evaluation keeps, in multiples of its products, and eight more, as float64."""
+
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+class Memory:
+    """What was computed; when it holds more than so many bytes, what was longest not used is forgotten."""
+
+    def __init__(self, room: int) -> None:
+        self._kept: dict[Hashable, Any] = {}
+        self._left = room
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        found: T | None = self._kept.pop(key, None)
+        if found is None:
+            found = make()
+            self._left -= _size(found)
+        self._kept[key] = found
+        while self._left < 0 and len(self._kept) > 1:
+            self._left += _size(self._kept.pop(next(iter(self._kept))))
+        return found
+
+
+def _size(arrays: tuple[Any, ...]) -> int:
+    return sum(_size(x) if isinstance(x, tuple) else x.nbytes for x in arrays)
+
+
+class Other(NamedTuple):
+    """A term that is no product: bit patterns [n], how they are read, and what tells them from others."""
+
+    patterns: Bits
+    fmt: Format
+    subnormals: Subnormals
+    key: Hashable
+
+
+class Decoded(NamedTuple):
+    """Values of terms, and their exponents in the alignment, [n]."""
+
+    values: Floats
+    exponents: NDArray[np.int16]
+
+
+class ExactProduct(NamedTuple):
+    """A product, [n]: a * b * 2^lowest, of integers of 53 bits, and high + low = a * b; stand_in as in Significands."""
+
+    a: Floats
+    b: Floats
+    high: Floats
+    low: Floats
+    lowest: Integers
+    stand_in: Floats
+
+
+class KeptTerms:
+    """Those of a few dot products. memory: of what was computed of them, sums too, each under a key of its own."""
+
+    def __init__(self, inst: Instruction, request: Request) -> None:
+        self._inst, self._c = inst, request.c.copy()
+        self._a, self._b = (np.array(x.T, order="C") for x in (request.a, request.b))
+        self.memory = Memory(ROOM * 8 * (request.a.size + 8 * len(request)))
+
+    def __len__(self) -> int:
+        return len(self._c)
+
+    def is_of(self, request: Request) -> bool:
+        same = zip((request.c, request.a.T, request.b.T), (self._c, self._a, self._b), strict=True)
+        return all(np.array_equal(x, y) for x, y in same)
+
+    def addend(self, subnormals: Subnormals, bits: int | None) -> Other:
+        """C, of whose fraction bits so many are read; None: all."""
+        fmt = self._inst.c
+        patterns = self._c if bits is None else _with_fraction_bits(self._c, fmt, bits)
+        return Other(patterns, fmt, subnormals, (subnormals, bits))
+
+    def operands(self, ks: tuple[int, ...]) -> tuple[Bits, Bits]:
+        """Factors A and B of these products, each [k, n]."""
+        whole = slice(ks[0], ks[-1] + 1) if ks and ks == tuple(range(ks[0], ks[-1] + 1)) else list(ks)
+        return self._a[whole], self._b[whole]
+
+    def decoded(self, other: Other) -> Decoded:
+        """Zeros have an exponent below all others."""
+
+        def make() -> Decoded:
+            values = values_of(other.patterns, other.fmt, other.subnormals)
+            exponents = np.maximum(leading(values), np.int16(other.fmt.min_exponent))
+            exponents[values == 0] = NOTHING
+            return Decoded(values, exponents)
+
+        return self.memory.get(("decoded", other.key), make)
+
+    def products(self, ks: tuple[int, ...], subnormals: Subnormals) -> tuple[Floats, Floats]:
+        """Values of the products [k, n], and their plain sum [n]."""
+
+        def make() -> tuple[Floats, Floats]:
+            a, b = self.operands(ks)
+            values = values_of(a, self._inst.a, subnormals) * values_of(b, self._inst.b, subnormals)
+            return values, values.sum(axis=0)
+
+        return self.memory.get(("products", ks, subnormals), make)
+
+    def integer_products(self, ks: tuple[int, ...]) -> Integers:
+        """The plain sum of these products of integers, [n]."""
+
+        def make() -> tuple[Integers]:
+            a, b = self.operands(ks)
+            return ((self._inst.a.integers(a) * self._inst.b.integers(b)).sum(axis=0),)
+
+        return self.memory.get(ks, make)[0]
+
+    def all_negative(self, ks: tuple[int, ...], others: list[Other]) -> Truths:
+        """Whether these products and the other terms all have a negative sign, [n]."""
+
+        def make() -> tuple[Truths]:
+            negative = np.ones(len(self), bool)
+            if ks:
+                a, b = self.operands(ks)
+                signs = (a & a.dtype.type(self._inst.a.sign_bit) != 0) ^ (b & b.dtype.type(self._inst.b.sign_bit) != 0)
+                negative &= signs.all(axis=0)
+            for other in others:
+                negative &= other.patterns & other.fmt.dtype.type(other.fmt.sign_bit) != 0
+            return (negative,)
+
+        return self.memory.get(("negative", ks, *(other.key for other in others)), make)[0]
+
+    def exact_product(self, k: int, subnormals: Subnormals) -> ExactProduct:
+        """Product k."""
+
+        def make() -> ExactProduct:
+            a, b = (
+                significands(values_of(x[k], fmt, subnormals)) for x, fmt in ((self._a, self._inst.a), (self._b, self._inst.b))
+            )
+            high, low = two_product(a.signed, b.signed)
+            return ExactProduct(a.signed, b.signed, high, low, a.lowest + b.lowest, a.stand_in * b.stand_in)
+
+        return self.memory.get(("exact product", k, subnormals), make)
+
+
+def _with_fraction_bits(patterns: Bits, fmt: Format, bits: int) -> Bits:
+    """Finite numbers without the fraction bits below the first ones."""
+    below = max(fmt.mantissa_bits - bits, 0) + fmt.ignored_low_bits
+    finite = patterns & fmt.dtype.type(fmt.sign_bit - 1) <= fmt.largest | (1 << fmt.ignored_low_bits) - 1
+    return np.asarray(np.where(finite, patterns >> fmt.dtype.type(below) << fmt.dtype.type(below), patterns))

@@ -1,0 +1,91 @@
+"""A census of what seeds plant: each is judged in a process of its own, written down, told and counted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from apart import Work, each_apart
+
+LIMIT = 120
+"""Seconds of CPU time a seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """accprobe's word on what a seed plants, held against the plant.
+
+    parameters: of the plant. status, reason: accprobe's. seconds: of CPU time, as the machine may be busy with others. fresh:
+    answers of the plant asked for afterwards; contradicted: how many of them the model found gets wrong. false_exact:
+    "finding: value, truth".
+    """
+
+    seed: int
+    parameters: dict[str, Any]
+    verdict: str
+    status: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+    fresh: int = 0
+    contradicted: int = 0
+    false_exact: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+J = TypeVar("J", bound=Judgement)
+
+
+@dataclass(frozen=True)
+class Census(Generic[J]):
+    """work: how a seed is judged. told: what of a judgement is not as it should be; table: all of them, counted."""
+
+    work: Work[J]
+    told: Callable[[J], Iterator[str]]
+    table: Callable[[list[J]], Iterator[str]]
+
+    def run(self, description: str, what: str) -> int:
+        """By the command line; what: that a seed plants. Returns 1 where one is wrong, or a finding exact and false."""
+        options = _options(description, what)
+        if options.output:
+            options.output.parent.mkdir(parents=True, exist_ok=True)
+            options.output.unlink(missing_ok=True)
+        found: list[J] = []
+        for judgement in each_apart(self.work, options.seeds, options.jobs, options.limit):
+            found.append(judgement)
+            print(f"\r{len(found)} of {len(options.seeds)}", end="", file=sys.stderr, flush=True)
+            if options.output:
+                with options.output.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(judgement.as_json()) + "\n")
+        print(file=sys.stderr)
+        found.sort(key=lambda judgement: judgement.seed)
+        print("\n".join(line for judgement in found for line in self.told(judgement)), end="\n\n")
+        print("\n".join(self.table(found)))
+        return 1 if any(judgement.verdict == "wrong" or judgement.false_exact for judgement in found) else 0
+
+
+def seeds(text: str) -> list[int]:
+    """ "0-9,17" """
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _options(description: str, what: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=seeds, required=True, metavar="FIRST-LAST", help=f"which {what}s to draw")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help=f"{what}s at once")
+    parser.add_argument(
+        "--limit", type=float, default=LIMIT, metavar="SECONDS", help=f"of CPU time a {what}, %(default)s by default"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"write one line of JSON a {what}")
+    return parser.parse_args()
