@@ -103,6 +103,16 @@ def test_one_bit_flipped_is_named() -> None:
     assert found.plans[0].told["split_k"] == 1
 
 
+def test_no_other_arithmetic_is_tried_where_hardly_a_word_is_left() -> None:
+    plan = replace(SMALL_FP8, m=32, n=32)
+    a, b, (d,) = asked(plan)
+    d[31, 30] ^= 1
+    parts: list[float] = []
+    (found,) = explain([spec_of(plan)], a, b, [d], tell=lambda name, part: parts.append(part))
+    assert found.wrong == 1
+    assert max(parts) < 0.5
+
+
 def test_two_results_differ_by_their_plans() -> None:
     other = replace(SMALL_FP8, slices=(160, 160), partial_format="bf16")
     found = explain([spec_of(SMALL_FP8)], *asked(SMALL_FP8, other))
