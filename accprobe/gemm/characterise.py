@@ -176,7 +176,7 @@ def _plan(
     asked.most = None
     if asked.spec.a.is_integer:
         found.plan = ProductPlan(asked.spec, tree, integer_step(1))
-        _hold(asked, found, [])
+        _hold(asked, found, [], evaluate)
         return
     tell("bits and rounding", 0)
     answers = _fit(asked, found, tree, seed)
@@ -184,14 +184,14 @@ def _plan(
         tell("scales", 0)
         _scale(asked, found, found.plan, seed, evaluate)
     tell("held against all answers", 0)
-    _hold(asked, found, answers)
+    _hold(asked, found, answers, evaluate)
     tell("rivals", 0)
     for attempt in range(REFITS):
         _contest(asked, found, answers, seed + attempt)
         if found.plan is None or not found.wrong:
             break
         _refit(found, answers)
-    _hold(asked, found, answers)
+    _hold(asked, found, answers, evaluate)
 
 
 def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints, thorough: bool) -> Groups | Merging:
@@ -306,15 +306,15 @@ def _joined(several: Sequence[Answered]) -> Answered:
     return Answered(Sparse(*columns), np.concatenate([x.d for x in several]))
 
 
-def _hold(asked: Asked, found: RegionOutcome, answers: Sequence[Answered]) -> None:
+def _hold(asked: Asked, found: RegionOutcome, answers: Sequence[Answered], evaluate: Evaluate) -> None:
     """The plan against all that was kept of the region's answers; another step where one explains more."""
     if found.plan is None or found.plan.unordered:
         return
     words = list(held.region_batches(asked.kept, found.region))
-    contradicting = [each for each in words if held.wrong(found.plan.model(), each)]
+    contradicting = [each for each in words if held.wrong(found.plan.model(), each, evaluate)]
     if contradicting and not found.wrong and (other := held.reconciled(found.plan, answers, contradicting)):
         found.plan = other
-        contradicting = [each for each in words if held.wrong(found.plan.model(), each)]
+        contradicting = [each for each in words if held.wrong(found.plan.model(), each, evaluate)]
     found.held = sum(each[2].size for each in words)
     found.contradicting = sum(held.wrong(found.plan.model(), each) for each in contradicting)
 

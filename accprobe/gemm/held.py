@@ -8,11 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.evaluate.product import product
 from accprobe.gemm import battery
 from accprobe.gemm.battery import Answered
 from accprobe.gemm.blackbox import Call
-from accprobe.gemm.fresh import TOGETHER
+from accprobe.gemm.fresh import TOGETHER, Evaluate, on_cpu
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Region
 from accprobe.infer.neighbours.single import rivals
@@ -39,10 +38,10 @@ def region_batches(calls: Sequence[Call], region: Region) -> Iterator[_Batch]:
             yield a, b, d
 
 
-def wrong(model: ProductModel, words: _Batch) -> int:
+def wrong(model: ProductModel, words: _Batch, evaluate: Evaluate = on_cpu) -> int:
     """Answers that the model does not explain."""
     a, b, d = words
-    return int(np.count_nonzero(product(model, a, b) != d))
+    return int(np.count_nonzero(evaluate(model, a, b, None) != d))
 
 
 def reconciled(plan: ProductPlan, answers: Sequence[Answered], contradicting: Sequence[_Batch]) -> ProductPlan | None:

@@ -63,7 +63,9 @@ class WholeOnGpu:
         self._kernels: dict[str, Any] = {}
 
     def __call__(self, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> Bits:
-        """a [M, K], b [N, K] -> [M, N], as `product` gives them."""
+        """a [M, K], b [N, K] -> [M, N], or several products [..., M, K] one by one, as `product` gives them."""
+        if a.ndim > 2:
+            return np.stack([self(model, x, y, scales) for x, y in zip(a, b, strict=True)])
         if is_wrapped(model) and importlib.util.find_spec("torch"):
             return integer_product(model, a, b, by_torch(self._device))
         if not _is_taken(model):
