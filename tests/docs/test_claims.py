@@ -202,7 +202,10 @@ def products_told() -> dict[str, object]:
     split = next(row for row in rows if (row.k, row.a, row.out) == (4096, "f16", "f16") and row.findings["split_k"].value == 3)
     odd = next(row for row in rows if row.a == row.out == "f16" and row.findings["split_k"].value == 15)
     promoted = next(row for row in rows if row.options.get("use_fast_accum") is False)
-    by_backend = {row.options["backend"]: row for row in rows if row.callable == "torch:sdpa" and row.a == "bf16"}
+    attending = [row for row in rows if row.callable == "torch:sdpa"]
+    by_backend = {row.options["backend"]: row for row in attending if row.a == "bf16" and row.k == row.m}
+    (of_few,) = [row for row in attending if row.options["backend"] == "flash" and row.k != row.m]
+    assert (of_few.m, of_few.k, of_few.findings["split_k"].value) == (split.m, split.k, 4)
     sums = {name: row.findings["products_per_sum"].value for name, row in by_backend.items()}
     assert sums == {"flash": 16, "cudnn": 16, "efficient": 8, "math": 1}
     assert {row.findings["split_k"].value for row in by_backend.values()} == {1}
@@ -212,9 +215,10 @@ def products_told() -> dict[str, object]:
     assert model is not None
     ks = next(model.chains()).ks()
     assert ks[0] > ks[-1]
-    rounded = [row for row in rows if row.a == "tf32" and row.status == "confirmed"]
-    assert {row.findings["operand_rounding"].value for row in rounded} == {"RNE"}
-    assert sum(row.a == "tf32" and row.status != "confirmed" for row in rows) == 2
+    assert {row.findings["operand_rounding"].value for row in rows if row.a == "tf32"} == {"RNE"}
+    ways = {(row.scale, str(row.findings["scales"].value).partition(", applied")[0]) for row in rows if row.scale}
+    assert {("tensor", "RNE(sa·sb)"), ("row", "sb, then sa"), ("1x128", "sa, then sb")} < ways
+    assert len(ways) == 4
     (first,) = re.findall(r"k = (\d+)-", dropping.findings["each_product_once"].note)
     torch, cuda = (str(dropping.libraries[name]) for name in ("torch", "cuda"))
     return {

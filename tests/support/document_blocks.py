@@ -41,6 +41,7 @@ BLOCKS = {
     "verified_rows": result_blocks.verified_rows,
     "coverage": report_blocks.coverage,
     "explained": report_blocks.explained,
+    "plans": report_blocks.plans,
 }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import explained_words
@@ -15,6 +17,7 @@ from accprobe.model.published import chip
 from accprobe.render.content import sweeps
 from accprobe.render.content.cells import cells
 from accprobe.render.content.phrases import on_one_line
+from accprobe.report.products import ProductRow
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
@@ -134,3 +137,46 @@ def sweep() -> str:
     fields, rows = sweeps.sweep_table(lines, columns[: columns.index("registers")])
     headers = [on_one_line(sweeps.COLUMNS[field].header) for field in fields]
     return tabled(headers, ([cell.text for cell in row] for row in rows))
+
+
+def plans() -> str:
+    """How the recorded products add up K, and the count of those that are proved: a line for all that have one plan."""
+    rows = Report.load("products-h200").products
+    of_shape: dict[tuple[str, ...], list[ProductRow]] = {}
+    for row in rows:
+        order = row.findings["order"].value if "order" in row.findings else "not found"
+        scaled = f" scale={row.scale}" if row.scale else ""
+        of_shape.setdefault((f"`{row.callable}{scaled}`", _compact(str(order)), row.shape), []).append(row)
+    of_plan: dict[tuple[str, ...], list[str]] = {}
+    for (name, order, shape), some in of_shape.items():
+        operands = dict.fromkeys(f"{row.a if row.a == row.b else f'{row.a} x {row.b}'} -> {row.out}" for row in some)
+        of_plan.setdefault((name, ", ".join(operands), _options(some), order), []).append(shape)
+    table = tabled(
+        ["callable", "M x N x K", "operands and result", "options", "K"],
+        [[name, ", ".join(shapes), operands, options, order] for (name, operands, options, order), shapes in of_plan.items()],
+    )
+    proved = [row.verification.elements for row in rows if row.status == "confirmed" and row.verification]
+    told = (
+        f"{len(proved)} of the {len(rows)} rows are confirmed: {sum(proved):,} fresh outputs were predicted, at least"
+        f" {min(proved):,} of each row, and none came back otherwise."
+    )
+    return f"{filled(told)}\n\n{table}"
+
+
+def _options(rows: Sequence[ProductRow]) -> str:
+    """Those that the rows were asked with: "`backend=flash, cudnn`"."""
+    values: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for name, value in row.options.items():
+            if name != "head_dim":
+                values.setdefault(name, {})[str(value)] = None
+    return ", ".join(f"`{name}={', '.join(several)}`" for name, several in values.items())
+
+
+def _compact(order: str) -> str:
+    """ "15 slices of 72, ..., 72, 23: ..." """
+    found = re.fullmatch(r"(\d+ slices of )([\d, ]+)(: .*)", order)
+    if found is None:
+        return order
+    sizes = found[2].split(", ")
+    return f"{found[1]}{sizes[0]}, the last {sizes[-1]}{found[3]}" if len(sizes) > 2 else order
