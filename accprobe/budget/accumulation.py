@@ -24,8 +24,8 @@ class Accumulation:
     """Fused sums in a chain, and what a product of them can be.
 
     name: as the user wrote it, or what an opcode stands for. a, b: formats of the operands; step: the fused sum, which takes
-    the k of `pattern` in turn; result: what the chain gives. measured: the whole plan, where a product was measured. remark: who
-    answers instead, where what is named was not measured.
+    the k of `pattern` in turn; result: what the chain gives. measured: the whole plan, where a product was measured. remark:
+    who answers instead, where what is named was not measured.
     """
 
     name: str
