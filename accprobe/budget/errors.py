@@ -43,7 +43,13 @@ class ExactSums(NamedTuple):
 
 def exact_sums(a: Floats, b: Floats) -> ExactSums:
     """Of values a [M, K], b [N, K] of at most 26 significant bits each, whose products float64 holds as they are."""
-    return ExactSums(a @ b.T, np.abs(a) @ np.abs(b).T)
+    return ExactSums(plain_product(a, b), plain_product(np.abs(a), np.abs(b)))
+
+
+def plain_product(a: Floats, b: Floats) -> Floats:
+    """a · bᵀ without BLAS, whose threads wait for cores that others use."""
+    found: Floats = np.einsum("mk,nk->mn", a, b)
+    return found
 
 
 def exact_sums_of(model: ProductModel, operands: DrawnPatterns) -> ExactSums:
@@ -58,8 +64,9 @@ class Tally:
     """What one draw of operands adds to the errors.
 
     outputs: finite ones; overflowed: others, which count nowhere else. Sums over outputs: squared_error, of d - x; squared, of
-    x; signed_error, of d - x; magnitude, of |x|; squared_before, of the error before the last rounding; squared_rounding, of
-    that of x rounded to D's format, all that a perfect sum would have. largest, largest_over_sum: of |d - x| and |d - x| / S.
+    x; signed_error, of d - x; magnitude, of |x|; squared_before and signed_before, of the error before the last rounding;
+    squared_rounding, of that of x rounded to D's format, all that a perfect sum would have. largest, largest_over_sum,
+    largest_sum: of |d - x|, of |d - x| / S and of S.
     """
 
     outputs: int
@@ -69,9 +76,11 @@ class Tally:
     signed_error: float
     magnitude: float
     squared_before: float
+    signed_before: float
     squared_rounding: float
     largest: float
     largest_over_sum: float
+    largest_sum: float
 
 
 def tally(model: ProductModel, operands: DrawnPatterns, exact: ExactSums, scales: ScaleWords | None = None) -> Tally:
@@ -93,9 +102,11 @@ def tally(model: ProductModel, operands: DrawnPatterns, exact: ExactSums, scales
         signed_error=float(error.sum()),
         magnitude=float(np.abs(x).sum()),
         squared_before=float(np.square(before[there] - x).sum()),
+        signed_before=float((before[there] - x).sum()),
         squared_rounding=float(np.square(rounded[there] - x).sum()),
         largest=float(np.abs(error).max(initial=0)),
         largest_over_sum=float(over.max(initial=0)),
+        largest_sum=float(magnitudes.max(initial=0)),
     )
 
 
@@ -116,8 +127,9 @@ class Interval:
 class Errors:
     """The errors of a product over several draws of operands; None where no output was finite, or all sums are zero.
 
-    error_of_sums: the relative error before the last rounding; error_of_rounding: that of exact sums rounded to D's format.
-    bound_over_sum: of all operands; None where none follows from the model.
+    error_of_sums, bias_of_sums: before the last rounding; error_of_rounding: that of exact sums rounded to D's format.
+    bound_over_sum: of all operands; None where none follows from the model. max_error: the largest |d - x|; largest_sum: the
+    largest S.
     """
 
     outputs: int
@@ -131,7 +143,10 @@ class Errors:
     max_error_over_sum: float | None
     bound_over_sum: float | None
     error_of_sums: float | None
+    bias_of_sums: float | None
     error_of_rounding: float | None
+    max_error: float | None
+    largest_sum: float
 
     @classmethod
     def of(cls, model: ProductModel, tallies: Sequence[Tally]) -> Errors:
@@ -153,7 +168,10 @@ class Errors:
             max_error_over_sum=max(t.largest_over_sum for t in tallies) if outputs else None,
             bound_over_sum=worst_error(model),
             error_of_sums=_root(sum(t.squared_before for t in tallies), squared),
+            bias_of_sums=sum(t.signed_before for t in tallies) / magnitude if told else None,
             error_of_rounding=_root(sum(t.squared_rounding for t in tallies), squared),
+            max_error=max(t.largest for t in tallies) if outputs else None,
+            largest_sum=max(t.largest_sum for t in tallies),
         )
 
 

@@ -34,22 +34,25 @@ def test_every_error_is_what_fractions_say(kind: str, out: str, accumulation: ob
     model = of.product(96, 32, out=FORMATS[out])
     drawings = [drawn_patterns(kind, of.a, of.b, 2, 3, 96, np.random.default_rng(i)) for i in range(2)]
     found = Errors.of(model, [tally(model, each, exact_sums_of(model, each)) for each in drawings])
-    error, exact, over = [], [], []
+    error, exact, over, sums = list[Fraction](), list[Fraction](), list[Fraction](), list[Fraction]()
     for a, b in drawings:
         d = model.result.values(product(model, a, b))
         x, y = ([[Fraction(v) for v in row] for row in fmt.values(p).tolist()] for fmt, p in ((of.a, a), (of.b, b)))
         for i, row in enumerate(x):
             for j, column in enumerate(y):
                 products = [p * q for p, q in zip(row, column, strict=True)]
-                exact.append(sum(products))
+                exact.append(sum(products, Fraction()))
                 error.append(Fraction(d[i, j]) - exact[-1])
-                over.append(abs(error[-1]) / sum(map(abs, products)))
+                sums.append(sum(map(abs, products), Fraction()))
+                over.append(abs(error[-1]) / sums[-1])
     rms = sqrt(sum(x * x for x in exact) / len(exact))
     assert found.outputs == 12
     assert found.relative_error == pytest.approx(sqrt(sum(e * e for e in error) / len(error)) / rms)
     assert found.relative_error_worst == pytest.approx(float(max(map(abs, error))) / rms)
     assert found.bias == pytest.approx(float(sum(error) / sum(map(abs, exact))))
     assert found.max_error_over_sum == pytest.approx(float(max(over)))
+    assert found.max_error == max(map(abs, error))
+    assert found.largest_sum == float(max(sums))
     assert found.bound_over_sum is not None
     assert max(over) <= found.bound_over_sum
 
@@ -81,7 +84,7 @@ def test_the_accumulator_of_hopper_s_fp8(kind: str, k: int, promote_every: int |
 def test_the_last_rounding_is_told_apart_from_the_sum_s_error() -> None:
     narrow = errors(E4M3.product(1024, 128, out=FORMATS["bf16"]), "positive")
     wide = errors(E4M3.product(1024, 128), "positive")
-    assert narrow.error_of_sums == wide.relative_error
+    assert (narrow.error_of_sums, narrow.bias_of_sums) == (wide.relative_error, wide.bias)
     assert narrow.error_of_rounding is not None
     assert 2.0**-9 / sqrt(3) < narrow.error_of_rounding < 2.0**-8 / sqrt(3)
     assert narrow.relative_error is not None
@@ -110,7 +113,7 @@ def test_the_interval_holds_what_many_draws_come_to() -> None:
 
     def of_draw() -> Tally:
         squares = rng.chisquare(50)
-        return Tally(50, 0, squares, 50.0, rng.normal(0, 1), 50.0, squares, squares, 1.0, 1.0)
+        return Tally(50, 0, squares, 50.0, rng.normal(0, 1), 50.0, squares, 0.0, squares, 1.0, 1.0, 1.0)
 
     runs = [Errors.of(E4M3.product(32), [of_draw() for _ in range(8)]) for _ in range(40)]
     intervals = [run.relative_error_interval for run in runs]
