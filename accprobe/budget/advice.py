@@ -49,23 +49,30 @@ class Advice:
         return self.longest is not None or not self.is_enough
 
 
-def advice(accumulation: Accumulation, question: Question, k: int, data: Data) -> Advice | None:
-    """Of the first split and scale that are asked; None where all sums are zero, or a plan is given by a measurement."""
+def advice(accumulation: Accumulation, question: Question, k: int, data: Data, known: Sequence[Entry] = ()) -> Advice | None:
+    """Of the first split and scale that are asked; None where all sums are zero. known: entries, whose errors are taken."""
     out = question.out if question.out and question.out.mantissa_bits < FORMATS["f32"].mantissa_bits else FORMATS[USUAL_OUT]
 
-    def errors(every: int | None) -> Errors:
-        split = question.splits[0] if question.splits else accumulation.split_k
-        plan = Plan(k, every, split, accumulation.product(k, every, split, out))
-        return error_of_plan(plan, accumulation, data, question.scales[0], question, FEW_DRAWS)
+    split, scale = question.splits[0] if question.splits else accumulation.split_k, question.scales[0]
+    those = [each for each in known if (each.accumulation, each.data, each.k) == (accumulation.name, name_of(data), k)]
+    of_known = {each.promote_every: each.errors for each in those if (each.split_k, each.scale) == (split, scale)}
 
-    never = errors(None)
-    if never.error_of_sums is None or never.error_of_rounding is None or never.bias_of_sums is None:
+    def errors(every: int | None) -> Errors:
+        plan = Plan(k, every, split, accumulation.product(k, every, split, out))
+        return error_of_plan(plan, accumulation, data, scale, question, FEW_DRAWS)
+
+    def error_of(every: int) -> float:
+        return (of_known.get(every) or errors(every)).error_of_sums or 0.0
+
+    few = errors(None)
+    never, rounding = of_known.get(None) or few, few.error_of_rounding
+    if never.error_of_sums is None or rounding is None or never.bias_of_sums is None:
         return None
-    rounding, longest, error = never.error_of_rounding, None, never.error_of_sums
+    longest, error = None, never.error_of_sums
     is_enough = error <= rounding
     if not is_enough:
         intervals = _intervals(accumulation, k)
-        longest, error = _longest(intervals, lambda every: errors(every).error_of_sums or 0.0, rounding)
+        longest, error = _longest(intervals, error_of, rounding)
         is_enough = longest is not None
     speeds = [speed for at, speed in measured_speeds(accumulation).items() if longest and at <= longest]
     return Advice(
@@ -110,13 +117,13 @@ def sentences(found: Sequence[Entry], advised: Sequence[Advice]) -> Iterator[str
     yield from _together(advised)
     for each in advised:
         of = f"{each.accumulation}, " if several else ""
-        yield f"{of}{each.data} data, K = {each.k}: {_promotion(each)}"
+        yield f"{of}K = {each.k}, {each.data} data: {_promotion(each)}"
         if bought := _bought([entry for entry in found if _is_of(entry, each)]):
-            yield f"{of}{each.data} data, K = {each.k}: {bought}"
+            yield f"{of}K = {each.k}, {each.data} data: {bought}"
     for each in advised:
         if asked := _tolerance([entry for entry in found if _is_of(entry, each)]):
             of = f"{each.accumulation}, " if several else ""
-            yield f"{of}{each.data} data, K = {each.k}: {asked}"
+            yield f"{of}K = {each.k}, {each.data} data: {asked}"
     yield from _scales(found)
 
 
@@ -165,12 +172,12 @@ def _together(advised: Sequence[Advice]) -> Iterator[str]:
             continue
         of = f"{name}, " if len({each.accumulation for each in advised}) > 1 else ""
         if not needed:
-            yield f"{of}all of these data, K = {k}: promotion is not needed."
+            yield f"{of}K = {k}, all of these data: promotion is not needed."
             continue
         least = min(needed)
         speeds = [each.speed for each in of_k if each.speed and each.longest == least]
         ran = f"; block-K {speeds[0].block_k} {ran_at(speeds[0])}" if speeds else ""
-        yield f"{of}all of these data, K = {k}: promote at least every {least} products{ran}."
+        yield f"{of}K = {k}, all of these data: promote at least every {least} products{ran}."
 
 
 def _tolerance(entries: Sequence[Entry]) -> str:
@@ -205,7 +212,7 @@ def _scales(found: Sequence[Entry]) -> Iterator[str]:
             if share
         )
         alone = percent(entry.quantisation_error or 0)
-        yield f"{data} operands {how}, K = {entry.k}: their rounding alone makes {alone}{losses}."
+        yield f"K = {entry.k}, {data} operands {how}: their rounding alone makes {alone}{losses}."
 
 
 def ran_at(speed: Speed) -> str:

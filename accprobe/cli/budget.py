@@ -17,7 +17,7 @@ from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import Show, progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.budget.account import Account
+    from accprobe.budget.account import Account, Entry
     from accprobe.budget.accumulation import Accumulation
     from accprobe.budget.data import Data
 
@@ -114,7 +114,7 @@ def _account(asked: Account, show: Show) -> Account:
     """Everything that is asked, or what is known of it when somebody interrupts."""
     from dataclasses import replace
 
-    from accprobe.budget.account import Entry, entries
+    from accprobe.budget.account import entries
     from accprobe.budget.advice import Advice, advice, sentences
 
     found: list[Entry] = []
@@ -126,7 +126,7 @@ def _account(asked: Account, show: Show) -> Account:
         for accumulation in asked.accumulations:
             for data in asked.question.data:
                 show(len(advised), None, "the longest interval")
-                if told := advice(accumulation, asked.question, _largest_k(found, accumulation, data), data):
+                if told := advice(accumulation, asked.question, _largest_k(found, accumulation, data), data, found):
                     advised.append(told)
     except KeyboardInterrupt:
         interrupted = True

@@ -17,6 +17,7 @@ from accprobe.compare.diff import Diff, Difference, Pair, generation
 from accprobe.compare.headline import headline
 from accprobe.compare.products import ProductPair
 from accprobe.operands.exchange import Counterexample
+from accprobe.render.content.budget import budget_notes
 from accprobe.render.content.changes import why_apart
 from accprobe.render.content.verification import CheckedUp, Verified
 from accprobe.report.columns import records
@@ -232,6 +233,7 @@ def budget_json(account: Account) -> str:
         "interrupted": account.interrupted,
         "rows": [_budget_row(account, entry) for entry in account.entries],
         "words": account.words,
+        "notes": list(budget_notes(account)),
     }
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 

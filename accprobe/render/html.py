@@ -1,4 +1,4 @@
-"""A report, a comparison or an account, as one HTML file that loads nothing: style and script are in it, and nothing else may run.
+"""A report, a comparison or an account, as one HTML file that loads nothing: style and script are in it, no others may run.
 
 Everything from a report is escaped; the page's policy lets only its own script run, by digest.
 """

@@ -116,7 +116,8 @@ def budget_notes(account: Account) -> Iterator[str]:
         )
     for data in account.question.data:
         if isinstance(data, OwnData):
-            yield from filter(None, (data.taken(k) for k in dict.fromkeys(entry.k for entry in account.entries)))
+            ks = dict.fromkeys(entry.k for entry in account.entries if entry.data == data.name)
+            yield from (f"{taken}, of K." for k in ks if (taken := data.taken(k)))
 
 
 def _share(value: float | None, loud: bool = True) -> Phrase:

@@ -64,13 +64,16 @@ def _against_interval(account: Account) -> Iterator[Chart]:
             )
             for i, ((data, scale), of_data) in enumerate(_grouped(shown, lambda entry: (entry.data, entry.scale)))
         )
-        yield Chart(f"{name}, K = {k}", "relative error", "promoted every", doublings(intervals), y, curves)
+        of = f" of {name}" if len(account.accumulations) > 1 else ""
+        yield Chart(f"Error by interval{of}, K = {k}", "relative error", "promoted every", doublings(intervals), y, curves)
         speeds = {entry.promote_every or 0: entry.speed.tflops for entry in _by_interval(shown) if entry.speed}
         speed = shown[0].speed
         assert speed is not None
         measured = Curve(tuple(speeds.items()), f"{speed.shape}, {speed.device}", "s0")
         fastest = upwards(max(speeds.values()))
-        yield Chart(f"{name}: measured", "TFLOP/s", "promoted every", doublings(intervals), fastest, (measured,))
+        yield Chart(
+            f"Speed by interval{of}, as measured", "TFLOP/s", "promoted every", doublings(intervals), fastest, (measured,)
+        )
 
 
 def _by_interval(entries: Sequence[Entry]) -> list[Entry]:

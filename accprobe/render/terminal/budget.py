@@ -41,7 +41,7 @@ def budget_text(account: Account, width: int) -> RenderableType:
 
 
 def _table(entries: list[Entry], columns: list[str], width: int) -> Table:
-    found = ruled(gap=1 if width >= ROOMY else 0, left=0 if width >= ROOMY else 1)
+    found = ruled(gap=1 if width >= ROOMY else 0, left=0)
     for name in columns:
         header, is_word = BUDGET_COLUMNS[name].header, name in _WORDS
         least = max(map(len, DATA_KINDS)) if name == "data" else None
