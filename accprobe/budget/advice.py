@@ -124,7 +124,7 @@ def sentences(found: Sequence[Entry], advised: Sequence[Advice]) -> Iterator[str
         if asked := _tolerance([entry for entry in found if _is_of(entry, each)]):
             of = f"{each.accumulation}, " if several else ""
             yield f"{of}K = {each.k}, {each.data} data: {asked}"
-    yield from _scales(found)
+    yield from _scales(found, several)
 
 
 def _is_of(entry: Entry, advice: Advice) -> bool:
@@ -132,6 +132,8 @@ def _is_of(entry: Entry, advice: Advice) -> bool:
 
 
 def _promotion(told: Advice) -> str:
+    if not told.unpromoted:
+        return "never promoted, sums are exact: promotion is not needed."
     own = f"{told.out}'s own rounding, {percent(told.rounding)}"
     drift = abs(told.bias) >= DRIFTS * told.unpromoted
     how = f"a drift: {percent(abs(told.bias))} {'low' if told.bias < 0 else 'high'}" if drift else "a walk, of no sign"
@@ -198,21 +200,19 @@ def _tolerance(entries: Sequence[Entry]) -> str:
     )
 
 
-def _scales(found: Sequence[Entry]) -> Iterator[str]:
+def _scales(found: Sequence[Entry], several: bool) -> Iterator[str]:
     """What the operands' own rounding costs, once for each kind of data and scale, at the largest K."""
-    told: dict[tuple[str, str], Entry] = {}
+    told: dict[tuple[str, str, str], Entry] = {}
     for entry in sorted(found, key=lambda entry: -entry.k):
         if entry.quantisation_error:
-            told.setdefault((entry.data, entry.scale), entry)
-    for (data, scale), entry in told.items():
+            told.setdefault((entry.accumulation, entry.data, entry.scale), entry)
+    for (name, data, scale), entry in told.items():
+        of = f"{name}, " if several else ""
         how = "rounded as they are" if scale == "none" else f"with scales by {scale}"
-        losses = "".join(
-            f", {percent(share)} of A {what}"
-            for share, what in ((entry.a.saturated, "saturated"), (entry.a.flushed, "flushed"))
-            if share
-        )
+        shares = {"saturated": entry.a.saturated, "flushed": entry.a.flushed}
+        losses = "".join(f", {percent(share)} of A {what}" for what, share in shares.items() if share)
         alone = percent(entry.quantisation_error or 0)
-        yield f"K = {entry.k}, {data} operands {how}: their rounding alone makes {alone}{losses}."
+        yield f"{of}K = {entry.k}, {data} operands {how}: their rounding alone makes {alone}{losses}."
 
 
 def ran_at(speed: Speed) -> str:

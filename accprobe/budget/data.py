@@ -42,7 +42,7 @@ class DrawnPatterns(NamedTuple):
     b: Bits
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OwnData:
     """Matrices of the user's own: a [M, K], b [N, K], finite; where a is None, it is normal.
 
@@ -72,7 +72,8 @@ class OwnData:
         """What a product of that K has of the matrices; nothing where that is all."""
         if k == self.k:
             return ""
-        return f"{self.name}: the first {k} of {self.k}" if k < self.k else f"{self.name}: its {self.k} again and again"
+        which = f"the first {k} of its {self.k}" if k < self.k else f"its {self.k}, again and again until there are {k},"
+        return f"{self.name}: {which} products are taken."
 
 
 Data = str | OwnData

@@ -199,7 +199,7 @@ def _data(word: str) -> Data:
         from accprobe.cli.arrays import own_data
 
         return own_data(word)
-    raise AccprobeError(f"unknown data '{word}'; {nearest(word, DATA_KINDS)}, or a FILE.npy, .pt or .safetensors")
+    raise AccprobeError(f"'{word}' is no FILE.npy, .pt or .safetensors, and no kind of data; {nearest(word, DATA_KINDS)}")
 
 
 def _scale(word: str) -> str:

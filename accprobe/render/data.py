@@ -6,13 +6,14 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
 from accprobe.budget.account import Account, Entry
 from accprobe.budget.errors import Interval
+from accprobe.budget.speed import Speed
 from accprobe.compare.diff import Diff, Difference, Pair, generation
 from accprobe.compare.headline import headline
 from accprobe.compare.products import ProductPair
@@ -277,12 +278,12 @@ def _budget_row(account: Account, entry: Entry) -> dict[str, Any]:
         "rounding_error": errors.error_of_rounding,
         "operands_error": entry.quantisation_error,
         "operands": {"a": asdict(entry.a), "b": asdict(entry.b)},
-        "speed": asdict(entry.speed) if entry.speed else None,
+        "speed": asdict(entry.speed) if entry.speed else dict.fromkeys(field.name for field in fields(Speed)),
     }
 
 
-def _ends(interval: Interval | None) -> list[float] | None:
-    return [interval.low, interval.high] if interval else None
+def _ends(interval: Interval | None) -> list[float | None]:
+    return [interval.low, interval.high] if interval else [None, None]
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:

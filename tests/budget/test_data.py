@@ -66,7 +66,9 @@ def test_own_matrices_are_drawn_by_rows_and_their_k_is_cut_or_begun_anew() -> No
     assert a.shape == (2, 6)
     assert drawn_values(own, 2, 3, 2, rng()).b.shape == (3, 2)
     assert drawn_values(own, 2, 7, 4, rng()).b.shape == (7, 4)
-    assert (own.taken(4), own.taken(2), own.taken(6)) == ("", "W: the first 2 of 4", "W: its 4 again and again")
+    assert own.taken(4) == ""
+    assert own.taken(2) == "W: the first 2 of its 4 products are taken."
+    assert own.taken(6) == "W: its 4, again and again until there are 6, products are taken."
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def budget_notes(account: Account) -> Iterator[str]:
     for data in account.question.data:
         if isinstance(data, OwnData):
             ks = dict.fromkeys(entry.k for entry in account.entries if entry.data == data.name)
-            yield from (f"{taken}, of K." for k in ks if (taken := data.taken(k)))
+            yield from filter(None, map(data.taken, ks))
 
 
 def _share(value: float | None, loud: bool = True) -> Phrase:

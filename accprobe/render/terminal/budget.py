@@ -24,10 +24,16 @@ ROOMY = 126
 
 _WORDS = ("data", "scale")
 
+_DISPENSABLE = ("scales", "lost", "below", "worst", "interval", "snr", "operands", "over_sum", "tflops")
+"""Left out in this order where there is no room."""
+
+LONGEST_KIND = max(DATA_KINDS, key=len)
+"""What the first column has room for; longer names are broken."""
+
 
 def budget_text(account: Account, width: int) -> RenderableType:
     parts: list[RenderableType] = []
-    columns = columns_of(account, width >= ROOMY)
+    columns = _fitting(account, columns_of(account, width >= ROOMY), width)
     for accumulation, entries in by_accumulation(account):
         parts += [""] if parts else []
         parts.append(Text(budget_title(accumulation), "bold"))
@@ -40,11 +46,26 @@ def budget_text(account: Account, width: int) -> RenderableType:
     return Group(*parts)
 
 
+def _fitting(account: Account, columns: list[str], width: int) -> list[str]:
+    """Without the columns that there is least need of, where all of them are too wide."""
+    gap = 2 if width >= ROOMY else 1
+
+    def wide(name: str) -> int:
+        cells = [] if name == "data" else [BUDGET_COLUMNS[name].cell(entry).text for entry in account.entries]
+        return max(map(len, [*BUDGET_COLUMNS[name].header.split("\n"), *cells, LONGEST_KIND if name == "data" else ""])) + gap
+
+    kept = list(columns)
+    for name in _DISPENSABLE:
+        if sum(map(wide, kept)) > width + gap and name in kept:
+            kept.remove(name)
+    return kept
+
+
 def _table(entries: list[Entry], columns: list[str], width: int) -> Table:
     found = ruled(gap=1 if width >= ROOMY else 0, left=0)
     for name in columns:
         header, is_word = BUDGET_COLUMNS[name].header, name in _WORDS
-        least = max(map(len, DATA_KINDS)) if name == "data" else None
+        least = len(LONGEST_KIND) if name == "data" else None
         found.add_column(
             header, justify="left" if is_word else "right", min_width=least, no_wrap=name != "data", overflow="fold"
         )
