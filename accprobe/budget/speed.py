@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from accprobe.budget.accumulation import Accumulation
@@ -9,7 +10,8 @@ from accprobe.isa.instructions import parse
 from accprobe.report.report import Report
 from accprobe.report.stand_in import stand_in
 from accprobe.report.sweeps import SweepRecord
-from accprobe.sass import opcodes
+
+_M_AND_N = re.compile(r"\.\d+x\d+x")
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,11 @@ def measured_speeds(accumulation: Accumulation) -> dict[int, Speed]:
     if source == "sim" or accumulation.measured is not None:
         return {}
     report = Report.load(source)
-    stems = _stems(report, name)
+    units = _units(report, name)
     found: dict[int, Speed] = {}
     for record in report.sweeps if accumulation.a is accumulation.b else ():
-        ran = {opcodes.stem(opcode) for opcode in record.opcodes}
-        if record.tflops is None or record.dtype != accumulation.a.name or not ran or not ran <= stems:
+        ran = set(map(_of_any_size, record.opcodes))
+        if record.tflops is None or record.dtype != accumulation.a.name or not ran or not ran <= units:
             continue
         interval = interval_of(record)
         if interval not in found or found[interval].tflops < record.tflops:
@@ -45,13 +47,18 @@ def measured_speeds(accumulation: Accumulation) -> dict[int, Speed]:
     return found
 
 
-def _stems(report: Report, name: str) -> set[str]:
-    """What the instruction became, or the one that stands in for it."""
+def _units(report: Report, name: str) -> set[str]:
+    """What the instruction became, or the one that stands in for it; of any M and N."""
     rows = {row.instruction: row for row in report.instructions if row.model is not None}
     inst = parse(name)
     other = None if inst in rows else stand_in(inst, rows)
     found = rows.get(other.nearest if other else inst)
-    return set(map(opcodes.stem, found.opcodes)) if found else set()
+    return set(map(_of_any_size, found.opcodes)) if found else set()
+
+
+def _of_any_size(opcode: str) -> str:
+    """Its stem, K and types."""
+    return _M_AND_N.sub(".", opcode)
 
 
 def interval_of(record: SweepRecord) -> int:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _FILE = re.compile(r"\.(npy|pt|pth|safetensors)(:|$)|/")
 """What is no kind of data but a file."""
 
+_OUTS = ("f32", "f16", "bf16")
+
 _FORMS = {".html": "html", ".csv": "csv", ".md": "markdown"}
 """By how a file's name ends; JSON otherwise."""
 
@@ -93,8 +95,8 @@ def budget_command(
         outputs=outputs,
         seed=seed,
     )
-    if question.out is not None and (question.out.kind != "float" or question.out.mantissa_bits > 23):
-        raise AccprobeError(f"--out {out}: results are float numbers of at most 32 bits")
+    if question.out is not None and question.out.name not in _OUTS:
+        raise AccprobeError(f"--out {out}: errors are told of results in {', '.join(_OUTS)}")
     if output:
         check_writable(output)
     accumulations = (*map(of_instruction, (*names, *like)), *map(of_product, products))
