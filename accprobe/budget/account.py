@@ -22,7 +22,7 @@ from accprobe.report.report import Report
 USUAL_KS = (1024, 4096, 16384)
 USUAL_INTERVALS = (None, 128)
 
-DRAWS = 16
+SEEDS = 16
 """Of operands, each from a seed of its own: so many samples the intervals of confidence are of."""
 
 COLUMNS_A_ROW = 16
@@ -31,7 +31,7 @@ COLUMNS_A_ROW = 16
 MOST_NUMBERS = 1 << 26
 """Of both operands of one draw: about 2 GiB with what is computed of them."""
 
-Step = Callable[[int, int, str], None]
+Tick = Callable[[int, int, str], None]
 """Told how many products are done, of how many, and what is computed."""
 
 
@@ -50,7 +50,7 @@ class Question:
     outputs: int = 4096
     seed: int = 0
 
-    def shape(self, draws: int = DRAWS) -> tuple[int, int]:
+    def shape(self, draws: int = SEEDS) -> tuple[int, int]:
         """M, N of one draw."""
         of_draw = -(-self.outputs // draws)
         m = max(min(4, of_draw), isqrt(of_draw // COLUMNS_A_ROW))
@@ -77,7 +77,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Entry:
+class AccountEntry:
     """The errors of one plan with one kind of data.
 
     is_scaled: whether scales are part of the product; where they are not, the errors are those of the sum of scaled operands.
@@ -106,7 +106,7 @@ class Account:
 
     question: Question
     accumulations: tuple[Accumulation, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[AccountEntry, ...]
     words: tuple[str, ...] = ()
     interrupted: bool = False
 
@@ -121,13 +121,13 @@ def is_simulated(accumulation: Accumulation) -> bool:
     return source == "sim" or Report.load(source).device.kind == "simulated"
 
 
-def plans(accumulation: Accumulation, question: Question, data: Data) -> list[Plan]:
+def plans_of(accumulation: Accumulation, question: Question, data: Data) -> list[Plan]:
     """By K, then by split, then by interval. Raises AccprobeError where one cannot be."""
     measured, out = accumulation.measured, question.out
     asked = (question.ks, question.intervals, question.splits)
     if measured is not None and asked == (None, None, None):
         model = accumulation.as_measured(out)
-        return [Plan(model.k, accumulation.promote_every, accumulation.split_k, replace(model, scales=None))]
+        return [Plan(model.k, accumulation.promote_every, accumulation.split_k, model)]
     if measured is not None:
         out = out or measured.result
     own_k = (data.k,) if isinstance(data, OwnData) else USUAL_KS
@@ -144,23 +144,25 @@ def plans(accumulation: Accumulation, question: Question, data: Data) -> list[Pl
     ]
 
 
-def entries(accumulation: Accumulation, question: Question, step: Step = lambda done, total, what: None) -> Iterator[Entry]:
+def entries(
+    accumulation: Accumulation, question: Question, tick: Tick = lambda done, total, what: None
+) -> Iterator[AccountEntry]:
     """Every plan with every kind of data and every scale; all plans of one K with the same operands."""
     if FORMATS["f64"] in (accumulation.a, accumulation.b):
         raise AccprobeError(f"{accumulation.name}: errors of f64 sums are not told, their exact sums take more than float64")
     speeds = measured_speeds(accumulation)
-    every = [(data, plans(accumulation, question, data)) for data in question.data]
-    total = sum(len(each) for _, each in every) * len(question.scales) * DRAWS
+    every = [(data, plans_of(accumulation, question, data)) for data in question.data]
+    total = sum(len(each) for _, each in every) * len(question.scales) * SEEDS
     done = 0
     for data, each in every:
         for k in dict.fromkeys(plan.k for plan in each):
             of_k = [plan for plan in each if plan.k == k]
             ledgers = [_Ledger(accumulation, data, scale, of_k) for scale in question.scales]
-            for draw in range(DRAWS):
+            for draw in range(SEEDS):
                 values = drawn_values(data, *question.shape(), k, np.random.default_rng([question.seed, draw]))
                 wide = plain_product(*(x.astype(np.float64) for x in values))
                 for ledger in ledgers:
-                    step(done, total, f"{accumulation.name}: {name_of(data)}, K = {k}")
+                    tick(done, total, f"{accumulation.name}: {data_name(data)}, K = {k}")
                     ledger.add(values, wide)
                     done += len(of_k)
             for ledger in ledgers:
@@ -176,7 +178,7 @@ def error_of_plan(plan: Plan, accumulation: Accumulation, data: Data, scale: str
     return Errors.of(plan.model, ledger.tallies[0])
 
 
-def name_of(data: Data) -> str:
+def data_name(data: Data) -> str:
     return data.name if isinstance(data, OwnData) else data
 
 
@@ -186,7 +188,7 @@ class _Ledger:
     def __init__(self, accumulation: Accumulation, data: Data, scale: str, of_k: Sequence[Plan]) -> None:
         self._accumulation, self._data, self._scale, self._plans = accumulation, data, scale, of_k
         self.tallies: list[list[Tally]] = [[] for _ in of_k]
-        self._models = [plan.model for plan in of_k]
+        self._models = [replace(plan.model, scales=None) for plan in of_k]
         self._fidelity: tuple[Fidelity, Fidelity] | None = None
         self._lost, self._whole = 0.0, 0.0
 
@@ -203,23 +205,23 @@ class _Ledger:
         for i, plan in enumerate(self._plans):
             applied = pair.applied(plan.model)
             if applied is None:
-                self.tallies[i].append(tally(plan.model, pair.patterns, plain))
+                self.tallies[i].append(tally(self._models[i], pair.patterns, plain))
             else:
                 scales, words = applied
                 self._models[i] = replace(plan.model, scales=scales)
                 self.tallies[i].append(tally(self._models[i], pair.patterns, scaled, words))
 
-    def entries(self, speeds: dict[int, Speed]) -> Iterator[Entry]:
+    def entries(self, speeds: dict[int, Speed]) -> Iterator[AccountEntry]:
         assert self._fidelity is not None
         lost = (self._lost / self._whole) ** 0.5 if self._whole else None
         for plan, model, tallies in zip(self._plans, self._models, self.tallies, strict=True):
-            yield Entry(
+            yield AccountEntry(
                 self._accumulation.name,
                 plan.k,
                 plan.promote_every,
                 plan.split_k,
                 plan.model.result.name,
-                name_of(self._data),
+                data_name(self._data),
                 self._scale,
                 model.scales is not None,
                 Errors.of(model, tallies),

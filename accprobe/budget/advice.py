@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from accprobe.budget.account import Entry, Plan, Question, error_of_plan, name_of
+from accprobe.budget.account import AccountEntry, Plan, Question, data_name, error_of_plan
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.data import Data
 from accprobe.budget.errors import Errors
@@ -49,12 +49,14 @@ class Advice:
         return self.longest is not None or not self.is_enough
 
 
-def advice(accumulation: Accumulation, question: Question, k: int, data: Data, known: Sequence[Entry] = ()) -> Advice | None:
+def advice(
+    accumulation: Accumulation, question: Question, k: int, data: Data, known: Sequence[AccountEntry] = ()
+) -> Advice | None:
     """Of the first split and scale that are asked; None where all sums are zero. known: entries, whose errors are taken."""
     out = question.out if question.out and question.out.mantissa_bits < FORMATS["f32"].mantissa_bits else FORMATS[USUAL_OUT]
 
     split, scale = question.splits[0] if question.splits else accumulation.split_k, question.scales[0]
-    those = [each for each in known if (each.accumulation, each.data, each.k) == (accumulation.name, name_of(data), k)]
+    those = [each for each in known if (each.accumulation, each.data, each.k) == (accumulation.name, data_name(data), k)]
     of_known = {each.promote_every: each.errors for each in those if (each.split_k, each.scale) == (split, scale)}
 
     def errors(every: int | None) -> Errors:
@@ -77,7 +79,7 @@ def advice(accumulation: Accumulation, question: Question, k: int, data: Data, k
     speeds = [speed for at, speed in measured_speeds(accumulation).items() if longest and at <= longest]
     return Advice(
         accumulation=accumulation.name,
-        data=name_of(data),
+        data=data_name(data),
         k=k,
         out=out.name,
         rounding=rounding,
@@ -111,7 +113,7 @@ def _longest(intervals: Sequence[int], error_of: Callable[[int], float], at_most
     return best, error
 
 
-def sentences(found: Sequence[Entry], advised: Sequence[Advice]) -> Iterator[str]:
+def sentences(found: Sequence[AccountEntry], advised: Sequence[Advice]) -> Iterator[str]:
     """What promotion buys, what has to be promoted, and what a test may ask, of the largest K; then of scales."""
     several = len({each.accumulation for each in found}) > 1
     yield from _together(advised)
@@ -127,7 +129,7 @@ def sentences(found: Sequence[Entry], advised: Sequence[Advice]) -> Iterator[str
     yield from _scales(found, several)
 
 
-def _is_of(entry: Entry, advice: Advice) -> bool:
+def _is_of(entry: AccountEntry, advice: Advice) -> bool:
     return (entry.accumulation, entry.data, entry.k) == (advice.accumulation, advice.data, advice.k)
 
 
@@ -149,7 +151,7 @@ def _promotion(told: Advice) -> str:
     )
 
 
-def _bought(entries: Sequence[Entry]) -> str:
+def _bought(entries: Sequence[AccountEntry]) -> str:
     """By the shortest interval that is there, of the same split and scale as without."""
     never = next((entry for entry in entries if entry.promote_every is None), None)
     if never is None:
@@ -182,7 +184,7 @@ def _together(advised: Sequence[Advice]) -> Iterator[str]:
         yield f"{of}K = {k}, all of these data: promote at least every {least} products{ran}."
 
 
-def _tolerance(entries: Sequence[Entry]) -> str:
+def _tolerance(entries: Sequence[AccountEntry]) -> str:
     """Of the plan with the tightest bound."""
     bounded = [entry for entry in entries if entry.errors.bound_over_sum is not None and entry.errors.max_error is not None]
     if not bounded:
@@ -200,9 +202,9 @@ def _tolerance(entries: Sequence[Entry]) -> str:
     )
 
 
-def _scales(found: Sequence[Entry], several: bool) -> Iterator[str]:
+def _scales(found: Sequence[AccountEntry], several: bool) -> Iterator[str]:
     """What the operands' own rounding costs, once for each kind of data and scale, at the largest K."""
-    told: dict[tuple[str, str, str], Entry] = {}
+    told: dict[tuple[str, str, str], AccountEntry] = {}
     for entry in sorted(found, key=lambda entry: -entry.k):
         if entry.quantisation_error:
             told.setdefault((entry.accumulation, entry.data, entry.scale), entry)

@@ -127,14 +127,19 @@ class QuantisedPair:
         """
         a, b = self.a.scales, self.b.scales
         if self.scale in _AFTER:
-            return model.scales or Scales(_AFTER[self.scale]), ScaleWords(a, b.T.copy())
+            return self._as_measured(model) or Scales(_AFTER[self.scale]), ScaleWords(a, b.T.copy())
         if self.scale not in _INSIDE:
             return None
         chains = list(model.chains())
         if any(chain.start // self.a.ks != (chain.stop - 1) // self.a.ks for chain in chains):
             return None
         of_chain = np.array([chain.start // self.a.ks for chain in chains])
-        return Scales(_INSIDE[self.scale], fused=True), ScaleWords(a[:, of_chain], b[:, of_chain].T.copy())
+        how = self._as_measured(model) or Scales(_INSIDE[self.scale], fused=True)
+        return how, ScaleWords(a[:, of_chain], b[:, of_chain].T.copy())
+
+    def _as_measured(self, model: ProductModel) -> Scales | None:
+        """How a measured product applies these very scales."""
+        return model.scales if model.scales is not None and model.scales.of == self.scale else None
 
 
 def quantised(scale: str, fmt_a: Format, fmt_b: Format, values: DrawnValues) -> QuantisedPair:

@@ -121,7 +121,8 @@ def _pt(path: Path) -> Tensors:
     except OSError:
         raise
     except Exception as e:  # torch's own errors, those of pickle and of zip files
-        raise AccprobeError(f"{path} cannot be read by torch: {str(e).splitlines()[0]}") from None
+        said = ", ".join([type(e).__name__, *str(e).splitlines()[:1]])
+        raise AccprobeError(f"{path} cannot be read by torch: {said}") from None
     every = loaded if isinstance(loaded, dict) else {"": loaded}
 
     def array(tensor: Any) -> NDArray[Any]:

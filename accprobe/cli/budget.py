@@ -17,7 +17,7 @@ from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import Show, progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.budget.account import Account, Entry
+    from accprobe.budget.account import Account, AccountEntry
     from accprobe.budget.accumulation import Accumulation
     from accprobe.budget.data import Data
 
@@ -119,7 +119,7 @@ def _account(asked: Account, show: Show) -> Account:
     from accprobe.budget.account import entries
     from accprobe.budget.advice import Advice, advice, sentences
 
-    found: list[Entry] = []
+    found: list[AccountEntry] = []
     advised: list[Advice] = []
     interrupted = False
     try:
@@ -135,10 +135,10 @@ def _account(asked: Account, show: Show) -> Account:
     return replace(asked, entries=tuple(found), words=tuple(sentences(found, advised)), interrupted=interrupted)
 
 
-def _largest_k(found: Sequence[Entry], accumulation: Accumulation, data: Data) -> int:
-    from accprobe.budget.account import name_of
+def _largest_k(found: Sequence[AccountEntry], accumulation: Accumulation, data: Data) -> int:
+    from accprobe.budget.account import data_name
 
-    return max(entry.k for entry in found if (entry.accumulation, entry.data) == (accumulation.name, name_of(data)))
+    return max(entry.k for entry in found if (entry.accumulation, entry.data) == (accumulation.name, data_name(data)))
 
 
 def _print(account: Account, form: str, output: Path | None) -> None:

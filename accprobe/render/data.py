@@ -11,7 +11,7 @@ from typing import Any
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
-from accprobe.budget.account import Account, Entry
+from accprobe.budget.account import Account, AccountEntry
 from accprobe.budget.errors import Interval
 from accprobe.budget.speed import Speed
 from accprobe.compare.diff import Diff, Difference, Pair, generation
@@ -249,7 +249,7 @@ def budget_csv(account: Account) -> str:
     return text.getvalue()
 
 
-def _budget_row(account: Account, entry: Entry) -> dict[str, Any]:
+def _budget_row(account: Account, entry: AccountEntry) -> dict[str, Any]:
     """promote_every is null where sums are never promoted; numbers are null where no output is finite, or all are zero."""
     errors = entry.errors
     return {

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from accprobe.budget.account import DRAWS, Entry, Question, entries, is_simulated, plans
+from accprobe.budget.account import SEEDS, AccountEntry, Question, entries, is_simulated, plans_of
 from accprobe.budget.accumulation import of_instruction, of_product
 from accprobe.budget.advice import Advice, advice, percent, ratio, sentences
-from accprobe.budget.data import OwnData
+from accprobe.budget.data import OwnData, drawn_values
+from accprobe.budget.quantise import quantised
 from accprobe.budget.speed import measured_speeds
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
@@ -21,14 +22,14 @@ SMALL = Question(ks=(512, 2048), outputs=256)
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Entry]:
+def found() -> list[AccountEntry]:
     return list(entries(QGMMA, replace(SMALL, scales=("none", "1x128"))))
 
 
-def test_every_plan_has_an_entry_with_every_kind_of_data_and_scale(found: list[Entry]) -> None:
+def test_every_plan_has_an_entry_with_every_kind_of_data_and_scale(found: list[AccountEntry]) -> None:
     keys = {(e.data, e.scale, e.k, e.promote_every) for e in found}
     assert len(keys) == len(found) == 2 * 2 * 2 * 2
-    assert {(e.errors.seeds, e.errors.outputs, e.out) for e in found} == {(DRAWS, 256, "f32")}
+    assert {(e.errors.seeds, e.errors.outputs, e.out) for e in found} == {(SEEDS, 256, "f32")}
     assert {(e.scale, e.promote_every): e.is_scaled for e in found if e.k == 2048} == {
         ("none", None): False,
         ("none", 128): False,
@@ -37,14 +38,14 @@ def test_every_plan_has_an_entry_with_every_kind_of_data_and_scale(found: list[E
     }
 
 
-def test_the_same_seed_gives_the_same_numbers_and_another_one_others(found: list[Entry]) -> None:
+def test_the_same_seed_gives_the_same_numbers_and_another_one_others(found: list[AccountEntry]) -> None:
     (again,) = entries(QGMMA, replace(SMALL, ks=(512,), intervals=(128,), data=("normal",)))
     assert again == next(e for e in found if (e.data, e.scale, e.k, e.promote_every) == ("normal", "none", 512, 128))
     (other,) = entries(QGMMA, replace(SMALL, ks=(512,), intervals=(128,), data=("normal",), seed=1))
     assert other.errors.relative_error != again.errors.relative_error
 
 
-def test_rounding_operands_costs_what_e4m3_costs(found: list[Entry]) -> None:
+def test_rounding_operands_costs_what_e4m3_costs(found: list[AccountEntry]) -> None:
     errors = {e.scale: e.quantisation_error for e in found if e.data == "normal"}
     assert errors["none"] == pytest.approx(0.037, rel=0.2)
     assert errors["1x128"] == pytest.approx(0.036, rel=0.2)
@@ -53,19 +54,32 @@ def test_rounding_operands_costs_what_e4m3_costs(found: list[Entry]) -> None:
 def test_a_measured_product_is_taken_as_it_is_unless_more_is_asked() -> None:
     name = "products-h200:torch:mm 256x256x4096 bf16 -> bf16"
     of = of_product(name)
-    (plan,) = plans(of, Question(), "normal")
+    (plan,) = plans_of(of, Question(), "normal")
     assert (plan.k, plan.promote_every, plan.split_k, plan.model) == (4096, None, 3, of.measured)
-    longer = plans(of, Question(ks=(8192,), intervals=(None, 64)), "normal")
+    longer = plans_of(of, Question(ks=(8192,), intervals=(None, 64)), "normal")
     assert [(p.k, p.promote_every, p.split_k, p.model.result) for p in longer] == [
         (8192, None, 3, FORMATS["bf16"]),
         (8192, 64, 3, FORMATS["bf16"]),
     ]
 
 
+def test_a_measured_product_applies_its_scales_as_it_was_seen_to() -> None:
+    of = of_product("products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=row, use_fast_accum=True")
+    asked = Question(data=("normal",), scales=("none", "row", "tensor"), outputs=64)
+    without, row, tensor = entries(of, asked)
+    assert [each.is_scaled for each in (without, row, tensor)] == [False, True, True]
+    assert of.measured is not None
+    assert of.measured.scales is not None
+    pair = quantised("row", of.a, of.b, drawn_values("normal", 2, 2, 512, np.random.default_rng(0)))
+    applied = pair.applied(of.measured)
+    assert applied is not None
+    assert applied[0] == of.measured.scales
+
+
 def test_own_data_have_the_k_that_they_have() -> None:
     own = OwnData("W", None, np.ones((4, 96), np.float32))
-    assert {plan.k for plan in plans(QGMMA, Question(), own)} == {96}
-    assert {plan.k for plan in plans(QGMMA, Question(ks=(64,)), own)} == {64}
+    assert {plan.k for plan in plans_of(QGMMA, Question(), own)} == {96}
+    assert {plan.k for plan in plans_of(QGMMA, Question(ks=(64,)), own)} == {64}
 
 
 @pytest.mark.parametrize(("outputs", "shape"), [(1, (1, 1)), (256, (4, 4)), (4096, (4, 64)), (1 << 20, (64, 1024))])
@@ -75,7 +89,7 @@ def test_the_shape_of_a_draw(outputs: int, shape: tuple[int, int]) -> None:
 
 def test_operands_that_would_not_fit_in_memory_are_refused() -> None:
     with pytest.raises(AccprobeError, match="give a K of at most 986895, or fewer --outputs"):
-        plans(QGMMA, Question(ks=(10**9,)), "normal")
+        plans_of(QGMMA, Question(ks=(10**9,)), "normal")
 
 
 def test_speeds_are_those_of_the_sweep() -> None:
@@ -98,7 +112,7 @@ def test_what_was_not_measured_is_known_to_be_simulated() -> None:
 
 
 @pytest.fixture(scope="module")
-def advised(found: list[Entry]) -> dict[str, Advice]:
+def advised(found: list[AccountEntry]) -> dict[str, Advice]:
     told = (advice(QGMMA, SMALL, 2048, data, found) for data in SMALL.data)
     return {each.data: each for each in told if each is not None}
 
@@ -117,7 +131,7 @@ def test_the_longest_interval_is_the_last_that_stays_below_the_output_s_rounding
     assert positive.speed is not None
 
 
-def test_known_entries_are_not_computed_again(found: list[Entry], advised: dict[str, Advice]) -> None:
+def test_known_entries_are_not_computed_again(found: list[AccountEntry], advised: dict[str, Advice]) -> None:
     never = next(e for e in found if (e.data, e.scale, e.k, e.promote_every) == ("positive", "none", 2048, None))
     assert advised["positive"].unpromoted == never.errors.relative_error
     fresh = advice(QGMMA, SMALL, 2048, "positive")
@@ -135,7 +149,7 @@ def test_where_no_interval_is_short_enough_the_shortest_is_told() -> None:
     assert next(sentences([], [told])).endswith(f"promoted after every fused sum, still {percent(told.error)}.")
 
 
-def test_in_words(found: list[Entry], advised: dict[str, Advice]) -> None:
+def test_in_words(found: list[AccountEntry], advised: dict[str, Advice]) -> None:
     said = list(sentences(found, list(advised.values())))
     longest = advised["positive"].longest
     assert said[0].startswith(f"K = 2048, all of these data: promote at least every {longest} products; block-K ")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from accprobe.budget.account import Account, Entry
+from accprobe.budget.account import Account, AccountEntry
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.advice import percent
 from accprobe.budget.data import OwnData
@@ -23,7 +23,7 @@ class BudgetColumn(NamedTuple):
     """cell: of an entry, empty where nothing is known. wide: left out where there is little room."""
 
     header: str
-    cell: Callable[[Entry], Phrase]
+    cell: Callable[[AccountEntry], Phrase]
     wide: bool = False
 
 
@@ -56,7 +56,7 @@ def budget_title(accumulation: Accumulation) -> str:
     return f"{accumulation.name}: {operands}, {accumulation.step.products} products a fused sum"
 
 
-def by_accumulation(account: Account) -> Iterator[tuple[Accumulation, list[Entry]]]:
+def by_accumulation(account: Account) -> Iterator[tuple[Accumulation, list[AccountEntry]]]:
     """Each with its entries, by data, scale, split and interval, K growing."""
     for accumulation in account.accumulations:
         own = [entry for entry in account.entries if entry.accumulation == accumulation.name]
@@ -64,13 +64,13 @@ def by_accumulation(account: Account) -> Iterator[tuple[Accumulation, list[Entry
             yield accumulation, own
 
 
-def by_data(entries: list[Entry]) -> Iterator[list[Entry]]:
+def by_data(entries: list[AccountEntry]) -> Iterator[list[AccountEntry]]:
     """Entries of one kind of data and scale, one after the other."""
     for _, group in groupby(sorted(entries, key=_rank(entries)), lambda entry: (entry.data, entry.scale)):
         yield list(group)
 
 
-def _rank(entries: list[Entry]) -> Callable[[Entry], tuple[int, int]]:
+def _rank(entries: list[AccountEntry]) -> Callable[[AccountEntry], tuple[int, int]]:
     kinds = list(dict.fromkeys(entry.data for entry in entries)), list(dict.fromkeys(entry.scale for entry in entries))
     return lambda entry: (kinds[0].index(entry.data), kinds[1].index(entry.scale))
 
@@ -132,7 +132,7 @@ def _interval(found: Interval | None) -> Phrase:
     return Phrase(f"{percent(found.low).removesuffix(' %')} to {percent(found.high)}", "quiet")
 
 
-def _bias(entry: Entry) -> Phrase:
+def _bias(entry: AccountEntry) -> Phrase:
     """Where draws leave its sign open, none is told."""
     bias, interval = entry.errors.bias, entry.errors.bias_interval
     if bias is None:
@@ -147,24 +147,24 @@ def _number(value: float | None) -> Phrase:
     return Phrase("" if value is None else f"{value:.1e}" if value else "0")
 
 
-def _below(entry: Entry) -> Phrase:
+def _below(entry: AccountEntry) -> Phrase:
     seen, bound = entry.errors.max_error_over_sum, entry.errors.bound_over_sum
     return Phrase(f"{bound / seen:,.0f}" if seen and bound else "")
 
 
-def _scale(entry: Entry) -> Phrase:
+def _scale(entry: AccountEntry) -> Phrase:
     return Phrase(entry.scale + ("" if entry.is_scaled or entry.scale == "none" else " *"))
 
 
-def _snr(entry: Entry) -> Phrase:
+def _snr(entry: AccountEntry) -> Phrase:
     return Phrase(", ".join("" if one.snr is None else f"{one.snr:.1f}" for one in (entry.a, entry.b)))
 
 
-def _lost(entry: Entry) -> Phrase:
+def _lost(entry: AccountEntry) -> Phrase:
     """Shares of A."""
     return Phrase(", ".join(percent(share) if share else "0" for share in (entry.a.saturated, entry.a.flushed)))
 
 
-def _bytes(entry: Entry) -> Phrase:
+def _bytes(entry: AccountEntry) -> Phrase:
     """For each number of A."""
     return Phrase(f"{entry.a.scale_bytes:.2g}" if entry.a.scale_bytes else "")

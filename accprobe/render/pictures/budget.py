@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from accprobe.budget.account import Account, Entry
+from accprobe.budget.account import Account, AccountEntry
 from accprobe.render.pictures.charts import LOOKS, Chart, Curve, decades, doublings, upwards
 
 _Key = TypeVar("_Key")
@@ -39,7 +39,7 @@ def _against_k(account: Account) -> Iterator[Chart]:
         yield Chart(title, f"relative error; {_kind(alike)}", "K", x, y, tuple(curves))
 
 
-def _kind(entries: Sequence[Entry]) -> str:
+def _kind(entries: Sequence[AccountEntry]) -> str:
     """Whether the errors of the sums that err most have a sign."""
     worst = max(entries, key=lambda entry: entry.errors.relative_error or 0).errors
     drifts = abs(worst.bias or 0) > 0.5 * (worst.relative_error or 0)
@@ -76,11 +76,11 @@ def _against_interval(account: Account) -> Iterator[Chart]:
         )
 
 
-def _by_interval(entries: Sequence[Entry]) -> list[Entry]:
+def _by_interval(entries: Sequence[AccountEntry]) -> list[AccountEntry]:
     return sorted(entries, key=lambda entry: entry.promote_every or 0)
 
 
-def _plan(entry: Entry) -> _PlanKey:
+def _plan(entry: AccountEntry) -> _PlanKey:
     return entry.accumulation, entry.promote_every, entry.split_k
 
 
@@ -91,9 +91,9 @@ def _label(account: Account, key: _PlanKey) -> str:
     return f"{name}, {promoted}{slices}" if len(account.accumulations) > 1 else f"{promoted}{slices}"
 
 
-def _grouped(entries: Sequence[Entry], key: Callable[[Entry], _Key]) -> list[tuple[_Key, list[Entry]]]:
+def _grouped(entries: Sequence[AccountEntry], key: Callable[[AccountEntry], _Key]) -> list[tuple[_Key, list[AccountEntry]]]:
     """Those of one key together, in the order in which keys come."""
-    found: dict[_Key, list[Entry]] = {}
+    found: dict[_Key, list[AccountEntry]] = {}
     for entry in entries:
         found.setdefault(key(entry), []).append(entry)
     return list(found.items())

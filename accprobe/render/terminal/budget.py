@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from accprobe.budget.account import Account, Entry
+from accprobe.budget.account import Account, AccountEntry
 from accprobe.budget.data import DATA_KINDS
 from accprobe.render.content.budget import (
     BUDGET_COLUMNS,
@@ -61,7 +61,7 @@ def _fitting(account: Account, columns: list[str], width: int) -> list[str]:
     return kept
 
 
-def _table(entries: list[Entry], columns: list[str], width: int) -> Table:
+def _table(entries: list[AccountEntry], columns: list[str], width: int) -> Table:
     found = ruled(gap=1 if width >= ROOMY else 0, left=0)
     for name in columns:
         header, is_word = BUDGET_COLUMNS[name].header, name in _WORDS
