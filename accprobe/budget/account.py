@@ -10,12 +10,12 @@ import numpy as np
 
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.data import Data, DrawnValues, OwnData, drawn_values
-from accprobe.budget.errors import Errors, Tally, exact_sums, plain_product, tally
+from accprobe.budget.errors import Errors, Tally, check_formats, exact_sums, plain_product, tally
 from accprobe.budget.quantise import Fidelity, quantised
 from accprobe.budget.speed import Speed, measured_speeds
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
-from accprobe.isa.formats import FORMATS, Format
+from accprobe.isa.formats import Format
 from accprobe.model.product import ProductModel
 from accprobe.report.report import Report
 
@@ -30,6 +30,9 @@ COLUMNS_A_ROW = 16
 
 MOST_NUMBERS = 1 << 26
 """Of both operands of one draw: about 2 GiB with what is computed of them."""
+
+LARGEST_SCALED = 8
+"""Bits of operands that have scales, at most."""
 
 Tick = Callable[[int, int, str], None]
 """Told how many products are done, of how many, and what is computed."""
@@ -124,8 +127,7 @@ def is_simulated(accumulation: Accumulation) -> bool:
 def plans_of(accumulation: Accumulation, question: Question, data: Data) -> list[Plan]:
     """By K, then by split, then by interval. Raises AccprobeError where one cannot be."""
     measured, out = accumulation.measured, question.out
-    asked = (question.ks, question.intervals, question.splits)
-    if measured is not None and asked == (None, None, None):
+    if measured is not None and (question.ks, question.intervals, question.splits) == (None, None, None):
         model = accumulation.as_measured(out)
         return [Plan(model.k, accumulation.promote_every, accumulation.split_k, model)]
     if measured is not None:
@@ -144,14 +146,25 @@ def plans_of(accumulation: Accumulation, question: Question, data: Data) -> list
     ]
 
 
-def entries(
-    accumulation: Accumulation, question: Question, tick: Tick = lambda done, total, what: None
-) -> Iterator[AccountEntry]:
+def asked(accumulation: Accumulation, question: Question) -> list[tuple[Data, list[Plan]]]:
+    """Every plan, by kind of data. Raises AccprobeError where errors cannot be told of one."""
+    check_formats(accumulation.a, accumulation.b)
+    if set(question.scales) != {"none"} and max(accumulation.a.bits, accumulation.b.bits) > LARGEST_SCALED:
+        raise AccprobeError(
+            f"{accumulation.name}: scales are told of operands of at most {LARGEST_SCALED} bits; scaled to the largest number"
+            f" of {accumulation.a}, products would overflow"
+        )
+    return [(data, plans_of(accumulation, question, data)) for data in question.data]
+
+
+def _untold(done: int, total: int, what: str) -> None:
+    """Tells nobody."""
+
+
+def entries(accumulation: Accumulation, question: Question, tick: Tick = _untold) -> Iterator[AccountEntry]:
     """Every plan with every kind of data and every scale; all plans of one K with the same operands."""
-    if FORMATS["f64"] in (accumulation.a, accumulation.b):
-        raise AccprobeError(f"{accumulation.name}: errors of f64 sums are not told, their exact sums take more than float64")
+    every = asked(accumulation, question)
     speeds = measured_speeds(accumulation)
-    every = [(data, plans_of(accumulation, question, data)) for data in question.data]
     total = sum(len(each) for _, each in every) * len(question.scales) * SEEDS
     done = 0
     for data, each in every:

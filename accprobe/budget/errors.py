@@ -24,7 +24,7 @@ from accprobe.budget.data import DrawnPatterns
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import ScaleWords, SumWords, product, rounded_to
-from accprobe.isa.formats import FORMATS
+from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ProductModel
 from accprobe.model.product_error import worst_error
 
@@ -52,10 +52,15 @@ def plain_product(a: Floats, b: Floats) -> Floats:
     return found
 
 
+def check_formats(a: Format, b: Format) -> None:
+    """Raises AccprobeError where float64 does not hold the products of such operands."""
+    if FORMATS["f64"] in (a, b):
+        raise AccprobeError("errors of f64 products are not told: their exact sums take more than float64")
+
+
 def exact_sums_of(model: ProductModel, operands: DrawnPatterns) -> ExactSums:
     """Of bit patterns, as the model reads them. Raises AccprobeError where float64 holds no products of theirs."""
-    if FORMATS["f64"] in (model.a, model.b):
-        raise AccprobeError("errors of f64 products are not told: their exact sums take more than float64")
+    check_formats(model.a, model.b)
     return exact_sums(model.a.values(operands.a), model.b.values(operands.b))
 
 

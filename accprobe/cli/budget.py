@@ -79,7 +79,7 @@ def budget_command(
     Example:
       accprobe budget QGMMA --k 7168 --promote-every none,128 --out bf16
     """
-    from accprobe.budget.account import Account, Question
+    from accprobe.budget.account import Account, Question, asked
     from accprobe.budget.accumulation import of_instruction, of_product
     from accprobe.isa import formats
 
@@ -101,6 +101,7 @@ def budget_command(
         check_writable(output)
     accumulations = (*map(of_instruction, (*names, *like)), *map(of_product, products))
     for each in accumulations:
+        asked(each, question)
         if each.remark:
             tell(each.remark)
     with progress_bar("errors") as show:
@@ -112,7 +113,7 @@ def budget_command(
         sys.exit(INTERRUPTED)
 
 
-def _account(asked: Account, show: Show) -> Account:
+def _account(account: Account, show: Show) -> Account:
     """Everything that is asked, or what is known of it when somebody interrupts."""
     from dataclasses import replace
 
@@ -123,16 +124,16 @@ def _account(asked: Account, show: Show) -> Account:
     advised: list[Advice] = []
     interrupted = False
     try:
-        for accumulation in asked.accumulations:
-            found.extend(entries(accumulation, asked.question, show))
-        for accumulation in asked.accumulations:
-            for data in asked.question.data:
+        for accumulation in account.accumulations:
+            found.extend(entries(accumulation, account.question, show))
+        for accumulation in account.accumulations:
+            for data in account.question.data:
                 show(len(advised), None, "the longest interval")
-                if told := advice(accumulation, asked.question, _largest_k(found, accumulation, data), data, found):
+                if told := advice(accumulation, account.question, _largest_k(found, accumulation, data), data, found):
                     advised.append(told)
     except KeyboardInterrupt:
         interrupted = True
-    return replace(asked, entries=tuple(found), words=tuple(sentences(found, advised)), interrupted=interrupted)
+    return replace(account, entries=tuple(found), words=tuple(sentences(found, advised)), interrupted=interrupted)
 
 
 def _largest_k(found: Sequence[AccountEntry], accumulation: Accumulation, data: Data) -> int:

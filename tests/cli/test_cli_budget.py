@@ -201,6 +201,7 @@ def test_what_of_a_file_is_taken_is_told() -> None:
         (("QGMMA", "--out", "f33"), "unknown format 'f33'; did you mean"),
         (("QGMMA", "--out", "e4m3"), "errors are told of results in f32, f16, bf16"),
         (("QGMMA", "--data", "norml"), "'norml' is no FILE.npy, .pt or .safetensors, and no kind of data; did you mean normal"),
+        (("QGMMA", "HGMMA", "--scale", "none,row"), "scales are told of operands of at most 8 bits"),
         (("QGMMA", "--scale", "2x128"), "unknown scale '2x128'; did you mean"),
         (("QGMMA", "--data", "absent.npy"), "absent.npy cannot be read: No such file"),
         (("QGMMA", "--data", "./w.txt"), "give a matrix as .npy, .pt or .safetensors"),
