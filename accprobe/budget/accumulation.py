@@ -24,8 +24,8 @@ class Accumulation:
     """Fused sums in a chain, and what a product of them can be.
 
     name: as the user wrote it, or what an opcode stands for. a, b: formats of the operands; step: the fused sum, which takes
-    the k of `pattern` in turn; result: what the chain gives. measured: the whole plan, where a product was measured. remark:
-    who answers instead, where what is named was not measured.
+    the k of `pattern` in turn; result: what the chain gives. measured: the whole plan, where a product was measured, with what
+    is found of it. remark: who answers instead, where what is named was not measured.
     """
 
     name: str
@@ -36,6 +36,8 @@ class Accumulation:
     result: Format
     measured: ProductModel | None = None
     remark: str = ""
+    promote_every: int | None = None
+    split_k: int = 1
 
     def product(self, k: int, promote_every: int | None = None, split_k: int = 1, out: Format | None = None) -> ProductModel:
         """Slices of K alike, each a chain that is promoted into f32 every so many products (None: never); the slices' sums are
@@ -103,7 +105,10 @@ def of_product(name: str) -> Accumulation:
         )
     pattern, step = next(model.chains()).pattern, model.step
     of_chain = step.root.arithmetic.result
-    return Accumulation(f"{source}:{row.title}", model.a, model.b, step, pattern, of_chain, model)
+    found = {key: row.findings[key].value for key in ("promote_every", "split_k") if key in row.findings}
+    every, slices = (value if isinstance(value, int) else None for value in (found.get("promote_every"), found.get("split_k")))
+    name = f"{source}:{row.title}"
+    return Accumulation(name, model.a, model.b, step, pattern, of_chain, model, promote_every=every, split_k=slices or 1)
 
 
 def _of_opcode(opcode: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from accprobe import __version__
+from accprobe.cli.budget import budget_command
 from accprobe.cli.check import check_command
 from accprobe.cli.diff import diff_command
 from accprobe.cli.doctor import doctor_command
@@ -88,6 +89,7 @@ _COMMANDS = (
     run_command,
     sweep_command,
     gemm_command,
+    budget_command,
     verify_command,
     sass_command,
     show_command,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.errors import AccprobeError
+from accprobe.budget.data import OwnData
+from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.evaluate.product import Singles
 from accprobe.gemm.handover import OfTorch, format_of_numpy
 from accprobe.isa.formats import FORMATS, Bits, Format
 
@@ -29,9 +33,11 @@ _SAFETENSORS = {
 
 def read_matrix(path: Path, fmt: Format | None = None) -> tuple[Bits, Format]:
     """The file's one matrix. fmt: how words without a type, or of unsigned integers, are read. Raises AccprobeError."""
-    array = {".npy": _npy, ".pt": _pt, ".pth": _pt, ".safetensors": _safetensors}.get(path.suffix, _unknown)(path)
-    if array.ndim != 2:
-        raise AccprobeError(f"{path} has {array.ndim} dimensions: a matrix has 2")
+    tensors = _read(path)
+    if len(tensors) != 1:
+        raise AccprobeError(f"{path} holds {len(tensors)} tensors: save the one that is meant in a file of its own")
+    (load,) = tensors.values()
+    array = _matrix(str(path), load())
     found = format_of_numpy(array.dtype)
     if fmt is None:
         if found is None:
@@ -43,52 +49,110 @@ def read_matrix(path: Path, fmt: Format | None = None) -> tuple[Bits, Format]:
     return np.ascontiguousarray(array).view(fmt.dtype), fmt
 
 
-def _npy(path: Path) -> NDArray[Any]:
+def own_data(word: str) -> OwnData:
+    """The matrices of FILE, or of FILE:TENSOR: tensors a [M, K] and b [K, N], or one, [N, K] as torch keeps the weights of a
+    layer, for B. Raises AccprobeError.
+    """
+    path, name = _named(word)
+    tensors = _read(path)
+    if name is not None and name not in tensors:
+        raise UnknownName(f"{path} has no tensor '{name}'; {nearest(name, tensors)}")
+    if name is None and set(tensors) == {"a", "b"}:
+        a, b = (_values(f"{path}:{each}", tensors[each]()) for each in ("a", "b"))
+        return OwnData(word, a, np.ascontiguousarray(b.T))
+    if name is None and len(tensors) != 1:
+        raise AccprobeError(f"{path} holds {len(tensors)} tensors, and not a and b alone: give {path}:NAME of one of them")
+    return OwnData(word, None, _values(word, tensors[name or next(iter(tensors))]()))
+
+
+def _named(word: str) -> tuple[Path, str | None]:
+    """A file, and the tensor that is named after a colon."""
+    if Path(word).exists() or ":" not in word:
+        return Path(word), None
+    path, _, name = word.partition(":")
+    return Path(path), name
+
+
+def _values(name: str, array: NDArray[Any]) -> Singles:
+    matrix = _matrix(name, array)
+    if matrix.dtype.kind not in "fiuV" and format_of_numpy(matrix.dtype) is None:
+        raise AccprobeError(f"{name} is of {matrix.dtype}: errors are told of real numbers")
+    if matrix.dtype.kind == "V" and format_of_numpy(matrix.dtype) is None:
+        raise AccprobeError(f"{name} is of {matrix.dtype}, which says no format: save it as float32 or .safetensors")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(matrix.astype(np.float32))
+
+
+def _matrix(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    if array.ndim != 2:
+        raise AccprobeError(f"{name} has {array.ndim} dimensions: a matrix has 2")
+    return array
+
+
+Tensors = Mapping[str, Callable[[], NDArray[Any]]]
+"""By name, read when they are asked for; of a file of one array its name is empty."""
+
+
+def _read(path: Path) -> Tensors:
+    read = {".npy": _npy, ".pt": _pt, ".pth": _pt, ".safetensors": _safetensors}.get(path.suffix)
+    if read is None:
+        raise AccprobeError(f"{path}: give a matrix as .npy, .pt or .safetensors")
+    try:
+        return read(path)
+    except OSError as e:
+        raise AccprobeError(f"{path} cannot be read: {e.strerror}") from None
+
+
+def _npy(path: Path) -> Tensors:
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as e:
         raise AccprobeError(f"{path} is no .npy file: {e}") from None
-    return np.asarray(loaded)
+    return {"": lambda: np.asarray(loaded)}
 
 
-def _pt(path: Path) -> NDArray[Any]:
+def _pt(path: Path) -> Tensors:
     try:
         import torch
     except ImportError:
         raise AccprobeError(f"{path} takes torch to be read, which is not installed: save it as .npy or .safetensors") from None
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
     except Exception as e:  # torch's own errors, those of pickle and of zip files
-        raise AccprobeError(f"{path} cannot be read by torch: {str(e).splitlines()[0]}") from None
-    tensor = _only(path, loaded) if isinstance(loaded, dict) else loaded
-    if not isinstance(tensor, torch.Tensor):
-        raise AccprobeError(f"{path} holds a {type(tensor).__name__}, and no tensor")
-    received = OfTorch("cpu").received(tensor)
-    if received is None or received.fmt is None:
-        raise AccprobeError(f"{path} is of {tensor.dtype}, which is no format of a matrix product here")
-    return OfTorch("cpu").patterns(tensor, received.fmt).view(np.dtype(received.fmt.ml_dtype))
+        said = ", ".join([type(e).__name__, *str(e).splitlines()[:1]])
+        raise AccprobeError(f"{path} cannot be read by torch: {said}") from None
+    every = loaded if isinstance(loaded, dict) else {"": loaded}
+
+    def array(tensor: Any) -> NDArray[Any]:
+        if not isinstance(tensor, torch.Tensor):
+            raise AccprobeError(f"{path} holds a {type(tensor).__name__}, and no tensor")
+        received = OfTorch("cpu").received(tensor)
+        if received is None or received.fmt is None:
+            raise AccprobeError(f"{path} is of {tensor.dtype}, which is no format of a matrix product here")
+        return OfTorch("cpu").patterns(tensor, received.fmt).view(np.dtype(received.fmt.ml_dtype))
+
+    return {str(name): partial(array, tensor) for name, tensor in every.items()}
 
 
-def _safetensors(path: Path) -> NDArray[Any]:
+def _safetensors(path: Path) -> Tensors:
     """A header of JSON with its length before it, then the numbers."""
-    data = path.read_bytes()
     try:
-        start = 8 + int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:start])
-        entry = _only(path, {name: value for name, value in header.items() if name != "__metadata__"})
-        low, high = entry["data_offsets"]
-        fmt = FORMATS[_SAFETENSORS[entry["dtype"]]]
-        words = np.frombuffer(data[start + low : start + high], fmt.dtype)
-        return words.reshape(entry["shape"]).view(np.dtype(fmt.ml_dtype))
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        data = np.memmap(path, np.uint8, "r")
+        start = 8 + int.from_bytes(data[:8].tobytes(), "little")
+        header = json.loads(data[8:start].tobytes())
+        entries = {str(name): value for name, value in header.items() if name != "__metadata__"}
+    except (ValueError, AttributeError) as e:
         raise AccprobeError(f"{path} cannot be read as safetensors: {type(e).__name__}, {e}") from None
 
+    def array(entry: Any) -> NDArray[Any]:
+        try:
+            low, high = entry["data_offsets"]
+            fmt = FORMATS[_SAFETENSORS[entry["dtype"]]]
+            words = np.frombuffer(data[start + low : start + high].tobytes(), fmt.dtype)
+            return words.reshape(entry["shape"]).view(np.dtype(fmt.ml_dtype))
+        except (ValueError, KeyError, TypeError) as e:
+            raise AccprobeError(f"{path} cannot be read as safetensors: {type(e).__name__}, {e}") from None
 
-def _only(path: Path, tensors: dict[Any, Any]) -> Any:
-    if len(tensors) != 1:
-        raise AccprobeError(f"{path} holds {len(tensors)} tensors: save the one that is meant in a file of its own")
-    return next(iter(tensors.values()))
-
-
-def _unknown(path: Path) -> NDArray[Any]:
-    raise AccprobeError(f"{path}: give a matrix as .npy, .pt or .safetensors")
+    return {name: partial(array, entry) for name, entry in entries.items()}

@@ -5,16 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
+from accprobe.budget.account import Account, AccountEntry
+from accprobe.budget.errors import Interval
+from accprobe.budget.speed import Speed
 from accprobe.compare.diff import Diff, Difference, Pair, generation
 from accprobe.compare.headline import headline
 from accprobe.compare.products import ProductPair
 from accprobe.operands.exchange import Counterexample
+from accprobe.render.content.budget import budget_notes
 from accprobe.render.content.changes import why_apart
 from accprobe.render.content.verification import CheckedUp, Verified
 from accprobe.report.columns import records
@@ -24,6 +28,7 @@ from accprobe.sass.promotion import UNBOUNDED, Chain
 from accprobe.verify.vectors import Comparison
 
 KERNELS_SCHEMA = 1
+BUDGET_SCHEMA = 1
 
 
 def comma_separated(report: Report) -> str:
@@ -215,3 +220,77 @@ def compared_data(row: Comparison) -> dict[str, object]:
 
 def _counterexample(found: Counterexample) -> dict[str, object]:
     return {"exchange": found.exchange.columns, "expected": found.expected}
+
+
+def budget_json(account: Account) -> str:
+    """One object: what was asked, a row a plan, kind of data and scale, and what it means in words."""
+    data = {
+        "schema": BUDGET_SCHEMA,
+        "kind": "budget",
+        "tool": Tool.current().model_dump(exclude_none=True),
+        "accumulations": [each.name for each in account.accumulations],
+        "simulated": account.simulated,
+        "seed": account.question.seed,
+        "interrupted": account.interrupted,
+        "rows": [_budget_row(account, entry) for entry in account.entries],
+        "words": account.words,
+        "notes": list(budget_notes(account)),
+    }
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+
+def budget_csv(account: Account) -> str:
+    """The same rows, flat: of an interval both ends, of an operand each share; nothing known is an empty cell."""
+    flat = [dict(_flat("", _budget_row(account, entry))) for entry in account.entries]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, dict.fromkeys(key for row in flat for key in row), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _budget_row(account: Account, entry: AccountEntry) -> dict[str, Any]:
+    """promote_every is null where sums are never promoted; numbers are null where no output is finite, or all are zero."""
+    errors = entry.errors
+    return {
+        "accumulation": entry.accumulation,
+        "simulated": entry.accumulation in account.simulated,
+        "k": entry.k,
+        "promote_every": entry.promote_every,
+        "split_k": entry.split_k,
+        "out": entry.out,
+        "data": entry.data,
+        "scale": entry.scale,
+        "scales_applied": entry.is_scaled,
+        "seed": account.question.seed,
+        "outputs": errors.outputs,
+        "overflowed": errors.overflowed,
+        "seeds": errors.seeds,
+        "relative_error": errors.relative_error,
+        "relative_error_interval": _ends(errors.relative_error_interval),
+        "relative_error_worst": errors.relative_error_worst,
+        "bias": errors.bias,
+        "bias_interval": _ends(errors.bias_interval),
+        "max_error": errors.max_error,
+        "max_error_over_sum": errors.max_error_over_sum,
+        "bound_over_sum": errors.bound_over_sum,
+        "sum_error": errors.error_of_sums,
+        "rounding_error": errors.error_of_rounding,
+        "operands_error": entry.quantisation_error,
+        "operands": {"a": asdict(entry.a), "b": asdict(entry.b)},
+        "speed": asdict(entry.speed) if entry.speed else dict.fromkeys(field.name for field in fields(Speed)),
+    }
+
+
+def _ends(interval: Interval | None) -> list[float | None]:
+    return [interval.low, interval.high] if interval else [None, None]
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Of a tree its leaves, named by the way to each."""
+    inner = value if isinstance(value, dict) else {"low": value[0], "high": value[1]} if isinstance(value, list) else None
+    if inner is None:
+        yield name, value
+        return
+    for key, each in inner.items():
+        yield from _flat(f"{name}_{key}" if name else key, each)

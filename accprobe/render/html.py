@@ -1,4 +1,4 @@
-"""A report, or a comparison, as one HTML file that loads nothing: style and script are in it, and nothing else may run.
+"""A report, a comparison or an account, as one HTML file that loads nothing: style and script are in it, no others may run.
 
 Everything from a report is escaped; the page's policy lets only its own script run, by digest.
 """
@@ -11,17 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from accprobe.budget.account import Account
 from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.render.content import changes, details, products, series, sweeps
+from accprobe.render.content import budget, changes, details, products, series, sweeps
 from accprobe.render.content.cells import HEADERS, TableLine, columns_told, lines, meanings
 from accprobe.render.content.glossary import GLOSSARY
 from accprobe.render.content.overview import banner, device_facts, legend, measured_with, reasons, summary, why_skipped
 from accprobe.render.content.phrases import MARKED, on_one_line, unglued, words
 from accprobe.render.content.reproduction import commands, recorded_versions
 from accprobe.render.pictures.bits import bits_picture
+from accprobe.render.pictures.budget import budget_charts
 from accprobe.render.pictures.charts import chart_picture
 from accprobe.render.pictures.products import product_picture
 from accprobe.render.pictures.sweeps import Charts, charts
@@ -91,6 +93,15 @@ def diff_page(diff: Diff, expand: bool = False) -> str:
             unmeasured=diff.unmeasured,
             environment=diff.environment,
         )
+    )
+
+
+def budget_page(account: Account) -> str:
+    """The whole account, with its errors drawn."""
+    return (
+        _environment()
+        .get_template("budget.html")
+        .render(account=account, budget=budget, columns=budget.columns_of(account), charts=budget_charts(account))
     )
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import Kernel, Reading
+from accprobe.budget.account import Account
 from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
-from accprobe.render.content import changes, details, products, sass, series, sweeps
+from accprobe.render.content import budget, changes, details, products, sass, series, sweeps
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
 from accprobe.render.content.overview import banner, legend, reasons, report_title, summary
 from accprobe.render.content.phrases import on_one_line, unglued, words
@@ -58,6 +59,26 @@ def kernels_markdown(kernels: Sequence[Kernel], reading: Reading, expand: bool =
         written += [[f"{names}: {_plain(note.text)}", *[""] * (len(header) - 1)] for note in alike.notes]
     below = [*sass.accumulator_sources(kernels), sass.kernels_summary(kernels, reading)]
     return _text([_table(header, written), "\n".join(map(_plain, below))])
+
+
+def budget_markdown(account: Account) -> str:
+    return _text(_budget(account))
+
+
+def _budget(account: Account) -> Iterator[str]:
+    columns = budget.columns_of(account)
+    header = [on_one_line(budget.BUDGET_COLUMNS[name].header).replace("|", "\\|") for name in columns]
+    for accumulation, entries in budget.by_accumulation(account):
+        yield f"### {_code(accumulation.name)}"
+        yield _plain(budget.budget_title(accumulation).removeprefix(f"{accumulation.name}: "))
+        if accumulation.name in account.simulated:
+            yield f"**{_plain(budget.SIMULATED)}**"
+        grouped = [entry for group in budget.by_data(entries) for entry in group]
+        yield _table(header, ([_plain(budget.BUDGET_COLUMNS[name].cell(entry).text) for name in columns] for entry in grouped))
+    yield from _paragraphs(budget.budget_notes(account))
+    if account.words:
+        yield "### In words"
+        yield _list(map(_plain, account.words))
 
 
 def _report(report: Report, expand: bool) -> Iterator[str]:

@@ -19,6 +19,8 @@ from block_forms import ROOT
 from click.testing import CliRunner
 from document_blocks import FENCE, PAGES
 
+from accprobe.budget.data import CHANNELS
+from accprobe.budget.errors import CONFIDENCE
 from accprobe.build import probes
 from accprobe.cli import main
 from accprobe.compare.diff import Verdict
@@ -244,7 +246,11 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
     )
     sources = {
         "README": {"3.11": PROJECT["requires-python"].removeprefix(">=")},
-        "commands": {"2.11": REPORT.environment["torch"].removesuffix(".0")},
+        "commands": {
+            "2.11": REPORT.environment["torch"].removesuffix(".0"),
+            "256": CHANNELS,
+            "95": round(100 * CONFIDENCE),
+        },
         "gemm": products_told(),
         "inference": {"1.5": 3 / 2},
         "library": {"65791.9375": 256 * 256 + 4095 * 0.0625, "4096": side, "128": loaded("drift").PROMOTIONS[-1]},

@@ -63,7 +63,24 @@ def file_of_products(name: str, width: int) -> Path:
     return FOLDER / f"products-{name}-{width}.txt"
 
 
+BUDGET = ("budget", "QGMMA", "--k", "256,1024", "--scale", "none,1x128", "--outputs", "256")
+"""Small enough to be computed in a test."""
+
+
+def printed_budget(width: int) -> str:
+    """What it prints on a terminal of that width."""
+    result = CliRunner(env={"COLUMNS": str(width)}).invoke(main, BUDGET)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return "".join(f"{line.rstrip()}\n" for line in result.stdout.splitlines())
+
+
+def file_of_budget(width: int) -> Path:
+    return FOLDER / f"budget-{width}.txt"
+
+
 if __name__ == "__main__":
+    for width in WIDTHS:
+        file_of_budget(width).write_text(printed_budget(width), encoding="utf-8")
     with TemporaryDirectory() as made:
         for name in PRODUCTS:
             for width in WIDTHS:

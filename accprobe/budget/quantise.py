@@ -1,0 +1,197 @@
+"""Operands with scales: how finely they are shared out, and what the operands lose by it.
+
+A value is its code times its scale. Scales are float32 numbers, amax over the largest code; in MX blocks powers of two (OCP
+Microscaling Formats v1.0, section 6.3), in NVFP4 blocks e4m3 numbers below one of the tensor. DeepSeek-V3 (arXiv 2412.19437,
+section 3.3.2) has 1 x 128 for activations and 128 x 128 for weights. An e4m3 number has the same relative step wherever it lies
+among the normal ones: finer scales keep small numbers beside large ones from being flushed, and make no step smaller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from accprobe.budget.data import DrawnPatterns, DrawnValues, largest_value, nearest_patterns
+from accprobe.evaluate.error_free import Floats
+from accprobe.evaluate.product import ScaleWords, Singles
+from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.model.product import ProductModel, ScaleOf, Scales
+
+_LEAST = np.finfo(np.float32).tiny
+"""No scale is smaller: quotients by subnormal numbers are not what they should be."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What has a scale of its own: so many rows and so many k of an operand, 0 for all; bits: of a scale in memory.
+
+    element: the format of codes, where it is not the instruction's. power_of_two: scales are; two_levels: e4m3 scales below one
+    of the whole tensor.
+    """
+
+    rows: int
+    ks: int
+    bits: int = 32
+    element: str | None = None
+    power_of_two: bool = False
+    two_levels: bool = False
+
+
+_ROWS, _BLOCKS = Sharing(1, 0), Sharing(1, 128)
+_MX, _NV = Sharing(1, 32, 8, power_of_two=True), Sharing(1, 16, 8, "e2m1", two_levels=True)
+
+SHARINGS: dict[str, tuple[Sharing, Sharing] | None] = {
+    "none": None,
+    "tensor": (Sharing(0, 0), Sharing(0, 0)),
+    "row": (_ROWS, _ROWS),
+    "1x128": (_BLOCKS, _BLOCKS),
+    "128x128": (_BLOCKS, Sharing(128, 128)),
+    "mx32": (_MX, _MX),
+    "nv16": (_NV, _NV),
+}
+"""By name: of A and of B, whose rows are the columns of the product."""
+
+_INSIDE: dict[str, ScaleOf] = {"1x128": "1x128", "128x128": "128x128", "mx32": "1x128"}
+"""Blocks whose scales a kernel can apply at its promotions, and how each element's are laid out."""
+
+_AFTER: dict[str, ScaleOf] = {"tensor": "tensor", "row": "row"}
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """What one operand lost.
+
+    snr: of its numbers, in dB, None where nothing was lost; median_error: |code · scale - value| / |value| of the number in the
+    middle; saturated: share of numbers that lie beyond the largest code by more than half a step; flushed: of those that became
+    zero; scale_bytes: of scales in memory, for each number.
+    """
+
+    snr: float | None
+    median_error: float
+    saturated: float
+    flushed: float
+    scale_bytes: float
+
+
+class Quantised(NamedTuple):
+    """One operand: codes [rows, K] in the instruction's format, of no more values than `element` has; scales [rows, blocks], ks
+    products sharing each, [rows, 1] or [1, 1] where K is not divided. scale_bytes: of scales in memory, for each number.
+    """
+
+    fmt: Format
+    element: Format
+    codes: Bits
+    scales: Singles
+    ks: int
+    scale_bytes: float
+
+    def values(self, scaled: bool = True) -> Floats:
+        """float64, times their scales or not."""
+        values = self.fmt.values(self.codes)
+        return values * _spread(self.scales, self.ks, values.shape) if scaled else values
+
+    def fidelity(self, values: Singles) -> Fidelity:
+        """What the values lost that were quantised."""
+        kept, exact = self.values(), values.astype(np.float64)
+        lost, there = kept - exact, exact != 0
+        noise, signal = float(np.square(lost).sum()), float(np.square(exact).sum())
+        relative = np.abs(lost[there]) / np.abs(exact[there])
+        most = _rounds_to_largest(self.element) * _spread(self.scales, self.ks, values.shape)
+        return Fidelity(
+            snr=float(10 * np.log10(signal / noise)) if noise and signal else None,
+            median_error=float(np.median(relative)) if relative.size else 0.0,
+            saturated=float((np.abs(values) > most).mean()),
+            flushed=float((there & (kept == 0)).mean()),
+            scale_bytes=self.scale_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class QuantisedPair:
+    """Both operands. scale: its name among SHARINGS."""
+
+    scale: str
+    a: Quantised
+    b: Quantised
+
+    @property
+    def patterns(self) -> DrawnPatterns:
+        return DrawnPatterns(self.a.codes, self.b.codes)
+
+    def applied(self, model: ProductModel) -> tuple[Scales, ScaleWords] | None:
+        """How a kernel of that plan applies the scales, None where it cannot: blocks along K need a promotion at their ends.
+
+        Scales of a whole tensor and of rows come once after the sum; those of blocks with the multiply-add that promotes.
+        """
+        a, b = self.a.scales, self.b.scales
+        if self.scale in _AFTER:
+            return self._as_measured(model) or Scales(_AFTER[self.scale]), ScaleWords(a, b.T.copy())
+        if self.scale not in _INSIDE:
+            return None
+        chains = list(model.chains())
+        if any(chain.start // self.a.ks != (chain.stop - 1) // self.a.ks for chain in chains):
+            return None
+        of_chain = np.array([chain.start // self.a.ks for chain in chains])
+        how = self._as_measured(model) or Scales(_INSIDE[self.scale], fused=True)
+        return how, ScaleWords(a[:, of_chain], b[:, of_chain].T.copy())
+
+    def _as_measured(self, model: ProductModel) -> Scales | None:
+        """How a measured product applies these very scales."""
+        return model.scales if model.scales is not None and model.scales.of == self.scale else None
+
+
+def quantised(scale: str, fmt_a: Format, fmt_b: Format, values: DrawnValues) -> QuantisedPair:
+    """Both operands with scales of one of SHARINGS."""
+    of_a, of_b = SHARINGS[scale] or (None, None)
+    return QuantisedPair(scale, quantised_operand(of_a, fmt_a, values.a), quantised_operand(of_b, fmt_b, values.b))
+
+
+def quantised_operand(sharing: Sharing | None, fmt: Format, values: Singles) -> Quantised:
+    """values [rows, K]; without a sharing they are rounded as they are. Codes are rounded to nearest and saturate."""
+    if sharing is None:
+        return Quantised(fmt, fmt, nearest_patterns(fmt, values), np.ones((1, 1), np.float32), values.shape[1], 0.0)
+    element = FORMATS[sharing.element] if sharing.element else fmt
+    scales, ks, scale_bytes = _scales(sharing, element, values)
+    codes = nearest_patterns(element, values / _spread(scales, ks, values.shape))
+    if element is not fmt:
+        codes = nearest_patterns(fmt, element.values(codes).astype(np.float32))
+    return Quantised(fmt, element, codes, scales, ks, scale_bytes)
+
+
+def _scales(sharing: Sharing, element: Format, values: Singles) -> tuple[Singles, int, float]:
+    """[rows, blocks], or [1, 1] and [rows, 1] where K is not divided; the k that share each; bytes for each number."""
+    rows, k = values.shape
+    of_rows, ks = sharing.rows or rows, sharing.ks or k
+    largest = np.abs(values)
+    starts = np.arange(0, rows, of_rows)
+    amax = np.maximum.reduceat(np.maximum.reduceat(largest, np.arange(0, k, ks), axis=1), starts, axis=0)
+    bytes_of_all = amax.size * sharing.bits / 8
+    most = largest_value(element)
+    if sharing.power_of_two:
+        exponents = np.frexp(np.where(amax > 0, amax, 1))[1] - 1 - element.max_exponent
+        scales = np.ldexp(np.float32(1), np.clip(exponents, -126, 127)).astype(np.float32)
+    elif sharing.two_levels:
+        e4m3 = FORMATS["e4m3"]
+        of_tensor = np.maximum(amax.max() / np.float32(most * largest_value(e4m3)), _LEAST)
+        below = e4m3.values(nearest_patterns(e4m3, amax / (np.float32(most) * of_tensor))).astype(np.float32)
+        scales = np.where(below > 0, below, np.float32(2.0**-9)) * of_tensor
+        bytes_of_all += 4
+    else:
+        scales = np.where(amax > 0, np.maximum(amax / np.float32(most), _LEAST), np.float32(1))
+    scales = scales.astype(np.float32)
+    if len(scales) > 1 or sharing.ks:
+        scales = np.repeat(scales, of_rows, axis=0)[:rows]
+    return scales, ks, bytes_of_all / values.size
+
+
+def _spread(scales: Singles, ks: int, shape: tuple[int, ...]) -> Singles:
+    """The scale of each number."""
+    wide = scales if scales.shape[1] == 1 else np.repeat(scales, ks, axis=1)[:, : shape[1]]
+    return np.broadcast_to(wide, shape)
+
+
+def _rounds_to_largest(fmt: Format) -> float:
+    """The largest number that, rounded to nearest, is not beyond the largest code."""
+    return largest_value(fmt) + 2.0 ** (fmt.max_exponent - fmt.mantissa_bits - 1)

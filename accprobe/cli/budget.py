@@ -1,0 +1,213 @@
+"""`accprobe budget`: the errors that a product of some arithmetic makes, and what they mean for a kernel."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from accprobe.cli.count import PositiveCount
+from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, tell, write
+from accprobe.errors import AccprobeError, nearest
+from accprobe.render.plain import plain
+from accprobe.render.terminal.progress import Show, progress_bar
+
+if TYPE_CHECKING:
+    from accprobe.budget.account import Account, AccountEntry
+    from accprobe.budget.accumulation import Accumulation
+    from accprobe.budget.data import Data
+
+_FILE = re.compile(r"\.(npy|pt|pth|safetensors)(:|$)|/")
+"""What is no kind of data but a file."""
+
+_OUTS = ("f32", "f16", "bf16")
+
+_FORMS = {".html": "html", ".csv": "csv", ".md": "markdown"}
+"""By how a file's name ends; JSON otherwise."""
+
+T = TypeVar("T")
+
+
+@click.command("budget")
+@click.argument("names", metavar="[OPCODE]...", nargs=-1)
+@click.option("--like", multiple=True, metavar="REPORT:INSTRUCTION", help="A chain of it. An opcode too; may be given again.")
+@click.option("--product", "products", multiple=True, metavar="REPORT:PRODUCT", help="A measured product's plan.")
+@click.option("--k", "ks", metavar="N,…", help="Products of an output.  [default: 1024,4096,16384; that of PRODUCT or FILE]")
+@click.option("--promote-every", "intervals", metavar="N,…", help="Products, or none.  [default: none,128; as PRODUCT]")
+@click.option("--split-k", "splits", metavar="N,…", help="Slices of K.  [default: 1; as PRODUCT]")
+@click.option("--out", metavar="FORMAT", help="What D is rounded to.  [default: nothing; as PRODUCT]")
+@click.option("--data", default="normal,positive", show_default=True, metavar="KIND|FILE,…", help="Operands.")
+@click.option("--scale", "scales", default="none", show_default=True, metavar="KIND,…", help="What has a scale of its own.")
+@click.option("--outputs", type=PositiveCount(), default=4096, show_default=True, help="Of each row, at least.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the operands.")
+@click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown", "csv", "html"]), default="terminal")
+@click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Keep it: .html, .csv, .md, others JSON; - is stdout.")
+def budget_command(
+    names: tuple[str, ...],
+    like: tuple[str, ...],
+    products: tuple[str, ...],
+    ks: str | None,
+    intervals: str | None,
+    splits: str | None,
+    out: str | None,
+    data: str,
+    scales: str,
+    outputs: int,
+    seed: int,
+    form: str,
+    output: Path | None,
+) -> None:
+    """Tell how wrong a product is, and how often to promote.
+
+    Errors of D against exact sums, by exact emulation of a chain of an instruction, or of a measured product. In words: what
+    promotion buys, the longest interval that keeps the error below the output's own rounding, which block-K that allows, and
+    which atol a test may have.
+
+    Data: normal, positive (uniform in [0, 1)), attention, cancelling, outliers; or FILE.npy, .pt or .safetensors with tensors
+    a [M, K] and b [K, N], or a layer's weights [N, K], FILE:NAME where there are several. Scales: none, tensor, row, 1x128,
+    128x128 (B; A 1x128), mx32, nv16.
+
+    Needs: nothing; extra fast to be fast, torch for .pt.
+
+    Exit status: 0; 2 trouble; 130 interrupted.
+
+    \b
+    Example:
+      accprobe budget QGMMA --k 7168 --promote-every none,128 --out bf16
+    """
+    from accprobe.budget.account import Account, Question, asked
+    from accprobe.budget.accumulation import of_instruction, of_product
+    from accprobe.isa import formats
+
+    if not (names or like or products):
+        raise click.UsageError("nothing is named: give an opcode, such as QGMMA, or --like h200:INSTRUCTION, or --product")
+    question = Question(
+        ks=_each("--k", ks, _count),
+        intervals=_each("--promote-every", intervals, lambda word: None if word == "none" else _count(word)),
+        splits=_each("--split-k", splits, _count),
+        out=formats.get(out) if out else None,
+        data=_each("--data", data, _data) or (),
+        scales=_each("--scale", scales, _scale) or (),
+        outputs=outputs,
+        seed=seed,
+    )
+    if question.out is not None and question.out.name not in _OUTS:
+        raise AccprobeError(f"--out {out}: errors are told of results in {', '.join(_OUTS)}")
+    if output:
+        check_writable(output)
+    accumulations = (*map(of_instruction, (*names, *like)), *map(of_product, products))
+    for each in accumulations:
+        asked(each, question)
+        if each.remark:
+            tell(each.remark)
+    with progress_bar("errors") as show:
+        account = _account(Account(question, accumulations, ()), show)
+    if account.entries or not account.interrupted:
+        _print(account, form, output)
+    if account.interrupted:
+        tell(f"interrupted: {len(account.entries)} rows are known")
+        sys.exit(INTERRUPTED)
+
+
+def _account(account: Account, show: Show) -> Account:
+    """Everything that is asked, or what is known of it when somebody interrupts."""
+    from dataclasses import replace
+
+    from accprobe.budget.account import entries
+    from accprobe.budget.advice import Advice, advice, sentences
+
+    found: list[AccountEntry] = []
+    advised: list[Advice] = []
+    interrupted = False
+    try:
+        for accumulation in account.accumulations:
+            found.extend(entries(accumulation, account.question, show))
+        for accumulation in account.accumulations:
+            for data in account.question.data:
+                show(len(advised), None, "the longest interval")
+                if told := advice(accumulation, account.question, _largest_k(found, accumulation, data), data, found):
+                    advised.append(told)
+    except KeyboardInterrupt:
+        interrupted = True
+    return replace(account, entries=tuple(found), words=tuple(sentences(found, advised)), interrupted=interrupted)
+
+
+def _largest_k(found: Sequence[AccountEntry], accumulation: Accumulation, data: Data) -> int:
+    from accprobe.budget.account import data_name
+
+    return max(entry.k for entry in found if (entry.accumulation, entry.data) == (accumulation.name, data_name(data)))
+
+
+def _print(account: Account, form: str, output: Path | None) -> None:
+    """The table, or another form; into a file too, as its name ends where no form is asked for."""
+    from accprobe.build import atomic
+
+    if form == "terminal" and output != STDOUT:
+        from accprobe.render.terminal.budget import budget_text
+        from accprobe.render.terminal.console import console
+
+        out = console()
+        out.print(budget_text(account, out.width))
+    if form == "terminal" and output is None:
+        return
+    by_name = _FORMS.get(output.suffix.lower(), "json") if output else form
+    text = plain(_text(account, by_name if form == "terminal" else form))
+    if output is None or output == STDOUT:
+        write(text)
+        return
+    try:
+        atomic.save(output, text.encode())
+    except OSError as e:
+        raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None
+
+
+def _text(account: Account, form: str) -> str:
+    if form == "html":
+        from accprobe.render.html import budget_page
+
+        return budget_page(account)
+    if form == "markdown":
+        from accprobe.render.markdown import budget_markdown
+
+        return budget_markdown(account)
+    from accprobe.render.data import budget_csv, budget_json
+
+    return budget_csv(account) if form == "csv" else budget_json(account)
+
+
+def _each(option: str, words: str | None, read: Callable[[str], T]) -> tuple[T, ...] | None:
+    """The values of an option, each once."""
+    if words is None:
+        return None
+    try:
+        return tuple(dict.fromkeys(read(word.strip()) for word in words.split(",")))
+    except click.BadParameter as e:
+        raise click.UsageError(f"{option} {words}: {e.message}") from None
+
+
+def _count(word: str) -> int:
+    return PositiveCount().convert(word, None, None)
+
+
+def _data(word: str) -> Data:
+    from accprobe.budget.data import DATA_KINDS
+
+    if word in DATA_KINDS:
+        return word
+    if _FILE.search(word):
+        from accprobe.cli.arrays import own_data
+
+        return own_data(word)
+    raise AccprobeError(f"'{word}' is no FILE.npy, .pt or .safetensors, and no kind of data; {nearest(word, DATA_KINDS)}")
+
+
+def _scale(word: str) -> str:
+    from accprobe.budget.quantise import SHARINGS
+
+    if word not in SHARINGS:
+        raise AccprobeError(f"unknown scale '{word}'; {nearest(word, SHARINGS)}")
+    return word

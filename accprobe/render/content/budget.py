@@ -1,0 +1,170 @@
+"""The account of an accumulation, as a table and in words: every output form has the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from accprobe.budget.account import Account, AccountEntry
+from accprobe.budget.accumulation import Accumulation
+from accprobe.budget.advice import percent
+from accprobe.budget.data import OwnData
+from accprobe.budget.errors import CONFIDENCE, Interval
+from accprobe.render.content.phrases import Phrase
+
+SIMULATED = "Simulated: the published model of the chip is evaluated; nothing was measured."
+
+LOUD = 0.01
+"""A relative error of at least so much is marked, and so is a bias."""
+
+
+class BudgetColumn(NamedTuple):
+    """cell: of an entry, empty where nothing is known. wide: left out where there is little room."""
+
+    header: str
+    cell: Callable[[AccountEntry], Phrase]
+    wide: bool = False
+
+
+BUDGET_COLUMNS = {
+    "data": BudgetColumn("\ndata", lambda entry: Phrase(entry.data)),
+    "scale": BudgetColumn("\nscale", lambda entry: _scale(entry)),
+    "k": BudgetColumn("\nK", lambda entry: Phrase(f"{entry.k:,}")),
+    "split_k": BudgetColumn("split\nK", lambda entry: Phrase(str(entry.split_k) if entry.split_k > 1 else "")),
+    "promote_every": BudgetColumn("promoted\nevery", lambda entry: Phrase(str(entry.promote_every or "never"))),
+    "error": BudgetColumn("relative\nerror", lambda entry: _share(entry.errors.relative_error)),
+    "interval": BudgetColumn("\n95 %", lambda entry: _interval(entry.errors.relative_error_interval), wide=True),
+    "worst": BudgetColumn("\nworst", lambda entry: _share(entry.errors.relative_error_worst, loud=False), wide=True),
+    "bias": BudgetColumn("\nbias", lambda entry: _bias(entry)),
+    "over_sum": BudgetColumn("error over\nsum |a·b|", lambda entry: _number(entry.errors.max_error_over_sum)),
+    "bound": BudgetColumn("\nbound", lambda entry: _number(entry.errors.bound_over_sum)),
+    "below": BudgetColumn("bound is\nlarger by", lambda entry: _below(entry), wide=True),
+    "operands": BudgetColumn("operands\nalone", lambda entry: _share(entry.quantisation_error, loud=False), wide=True),
+    "snr": BudgetColumn("SNR of A, B\ndB", lambda entry: _snr(entry), wide=True),
+    "lost": BudgetColumn("saturated,\nflushed", lambda entry: _lost(entry), wide=True),
+    "scales": BudgetColumn("bytes of\nscales", lambda entry: _bytes(entry), wide=True),
+    "tflops": BudgetColumn("\nTFLOP/s", lambda entry: Phrase(f"{entry.speed.tflops:.0f}" if entry.speed else "")),
+}
+
+_OF_SCALES = ("scale", "snr", "lost", "scales")
+"""Told where scales are asked."""
+
+
+def budget_title(accumulation: Accumulation) -> str:
+    operands = accumulation.a.name if accumulation.a is accumulation.b else f"{accumulation.a} x {accumulation.b}"
+    return f"{accumulation.name}: {operands}, {accumulation.step.products} products a fused sum"
+
+
+def by_accumulation(account: Account) -> Iterator[tuple[Accumulation, list[AccountEntry]]]:
+    """Each with its entries, by data, scale, split and interval, K growing."""
+    for accumulation in account.accumulations:
+        own = [entry for entry in account.entries if entry.accumulation == accumulation.name]
+        if own:
+            yield accumulation, own
+
+
+def by_data(entries: list[AccountEntry]) -> Iterator[list[AccountEntry]]:
+    """Entries of one kind of data and scale, one after the other."""
+    for _, group in groupby(sorted(entries, key=_rank(entries)), lambda entry: (entry.data, entry.scale)):
+        yield list(group)
+
+
+def _rank(entries: list[AccountEntry]) -> Callable[[AccountEntry], tuple[int, int]]:
+    kinds = list(dict.fromkeys(entry.data for entry in entries)), list(dict.fromkeys(entry.scale for entry in entries))
+    return lambda entry: (kinds[0].index(entry.data), kinds[1].index(entry.scale))
+
+
+def columns_of(account: Account, wide: bool = True) -> list[str]:
+    """Those in which anything stands."""
+    scaled = any(entry.scale != "none" for entry in account.entries)
+    return [
+        name
+        for name, column in BUDGET_COLUMNS.items()
+        if (wide or not column.wide)
+        and (scaled or name not in _OF_SCALES)
+        and any(column.cell(entry).text for entry in account.entries)
+    ]
+
+
+def budget_notes(account: Account) -> Iterator[str]:
+    """What has to be known to read the table."""
+    if not account.entries:
+        return
+    first = account.entries[0].errors
+    out = " and ".join(dict.fromkeys(entry.out for entry in account.entries))
+    yield (
+        f"Of D in {out} against exact sums x; {first.outputs + first.overflowed:,} outputs a row, of {first.seeds} draws of"
+        f" operands, seed {account.question.seed}. Relative error: |d - x| / |x|, Euclidean norms; {CONFIDENCE:.0%}: where it"
+        " lies, by bootstrap over the draws; worst: the largest |d - x| over the root mean square of x; bias: the mean of d - x"
+        " over that of |x|. Bound: of all operands. Operands alone: what rounding them makes of the exact product."
+    )
+    if any(entry.errors.overflowed for entry in account.entries):
+        most = max(entry.errors.overflowed for entry in account.entries)
+        yield f"Up to {most:,} outputs of a row are not finite, and no error counts them."
+    if any(entry.scale != "none" and not entry.is_scaled for entry in account.entries):
+        yield (
+            "*: scales of blocks along K are part of a product that promotes within each block; of others the errors are those"
+            " of the sum of scaled operands."
+        )
+    if any(entry.scale == "nv16" for entry in account.entries):
+        yield "nv16: e2m1 numbers, which the format of the operands holds, are summed as the named instruction sums them."
+    if fastest := next((entry.speed for entry in account.entries if entry.speed), None):
+        yield (
+            f"TFLOP/s: of the fastest Triton kernel that promotes at this interval, {fastest.shape}, {fastest.device}, as its"
+            " sweep measured."
+        )
+    for data in account.question.data:
+        if isinstance(data, OwnData):
+            ks = dict.fromkeys(entry.k for entry in account.entries if entry.data == data.name)
+            yield from filter(None, map(data.taken, ks))
+
+
+def _share(value: float | None, loud: bool = True) -> Phrase:
+    if value is None:
+        return Phrase("")
+    return Phrase(percent(value) if value else "0", "narrow" if loud and value >= LOUD else "")
+
+
+def _interval(found: Interval | None) -> Phrase:
+    if found is None or not found.high:
+        return Phrase("")
+    return Phrase(f"{percent(found.low).removesuffix(' %')} to {percent(found.high)}", "quiet")
+
+
+def _bias(entry: AccountEntry) -> Phrase:
+    """Where draws leave its sign open, none is told."""
+    bias, interval = entry.errors.bias, entry.errors.bias_interval
+    if bias is None:
+        return Phrase("")
+    if interval is not None and interval.low <= 0 <= interval.high:
+        return Phrase("~0", "quiet")
+    sign = "-" if bias < 0 else "+"
+    return Phrase(f"{sign}{percent(abs(bias))}", "narrow" if abs(bias) >= LOUD else "")
+
+
+def _number(value: float | None) -> Phrase:
+    return Phrase("" if value is None else f"{value:.1e}" if value else "0")
+
+
+def _below(entry: AccountEntry) -> Phrase:
+    seen, bound = entry.errors.max_error_over_sum, entry.errors.bound_over_sum
+    return Phrase(f"{bound / seen:,.0f}" if seen and bound else "")
+
+
+def _scale(entry: AccountEntry) -> Phrase:
+    return Phrase(entry.scale + ("" if entry.is_scaled or entry.scale == "none" else " *"))
+
+
+def _snr(entry: AccountEntry) -> Phrase:
+    return Phrase(", ".join("" if one.snr is None else f"{one.snr:.1f}" for one in (entry.a, entry.b)))
+
+
+def _lost(entry: AccountEntry) -> Phrase:
+    """Shares of A."""
+    return Phrase(", ".join(percent(share) if share else "0" for share in (entry.a.saturated, entry.a.flushed)))
+
+
+def _bytes(entry: AccountEntry) -> Phrase:
+    """For each number of A."""
+    return Phrase(f"{entry.a.scale_bytes:.2g}" if entry.a.scale_bytes else "")

@@ -1,0 +1,167 @@
+"""Every plan with every kind of data, and what it means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from accprobe.budget.account import SEEDS, AccountEntry, Question, entries, is_simulated, plans_of
+from accprobe.budget.accumulation import of_instruction, of_product
+from accprobe.budget.advice import Advice, advice, percent, ratio, sentences
+from accprobe.budget.data import OwnData, drawn_values
+from accprobe.budget.quantise import quantised
+from accprobe.budget.speed import measured_speeds
+from accprobe.errors import AccprobeError
+from accprobe.isa.formats import FORMATS
+from accprobe.report.report import Report
+
+QGMMA = of_instruction("QGMMA")
+SMALL = Question(ks=(512, 2048), outputs=256)
+
+
+@pytest.fixture(scope="module")
+def found() -> list[AccountEntry]:
+    return list(entries(QGMMA, replace(SMALL, scales=("none", "1x128"))))
+
+
+def test_every_plan_has_an_entry_with_every_kind_of_data_and_scale(found: list[AccountEntry]) -> None:
+    keys = {(e.data, e.scale, e.k, e.promote_every) for e in found}
+    assert len(keys) == len(found) == 2 * 2 * 2 * 2
+    assert {(e.errors.seeds, e.errors.outputs, e.out) for e in found} == {(SEEDS, 256, "f32")}
+    assert {(e.scale, e.promote_every): e.is_scaled for e in found if e.k == 2048} == {
+        ("none", None): False,
+        ("none", 128): False,
+        ("1x128", None): False,
+        ("1x128", 128): True,
+    }
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_one_others(found: list[AccountEntry]) -> None:
+    (again,) = entries(QGMMA, replace(SMALL, ks=(512,), intervals=(128,), data=("normal",)))
+    assert again == next(e for e in found if (e.data, e.scale, e.k, e.promote_every) == ("normal", "none", 512, 128))
+    (other,) = entries(QGMMA, replace(SMALL, ks=(512,), intervals=(128,), data=("normal",), seed=1))
+    assert other.errors.relative_error != again.errors.relative_error
+
+
+def test_rounding_operands_costs_what_e4m3_costs(found: list[AccountEntry]) -> None:
+    errors = {e.scale: e.quantisation_error for e in found if e.data == "normal"}
+    assert errors["none"] == pytest.approx(0.037, rel=0.2)
+    assert errors["1x128"] == pytest.approx(0.036, rel=0.2)
+
+
+def test_a_measured_product_is_taken_as_it_is_unless_more_is_asked() -> None:
+    name = "products-h200:torch:mm 256x256x4096 bf16 -> bf16"
+    of = of_product(name)
+    (plan,) = plans_of(of, Question(), "normal")
+    assert (plan.k, plan.promote_every, plan.split_k, plan.model) == (4096, None, 3, of.measured)
+    longer = plans_of(of, Question(ks=(8192,), intervals=(None, 64)), "normal")
+    assert [(p.k, p.promote_every, p.split_k, p.model.result) for p in longer] == [
+        (8192, None, 3, FORMATS["bf16"]),
+        (8192, 64, 3, FORMATS["bf16"]),
+    ]
+
+
+def test_a_measured_product_applies_its_scales_as_it_was_seen_to() -> None:
+    of = of_product("products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=row, use_fast_accum=True")
+    asked = Question(data=("normal",), scales=("none", "row", "tensor"), outputs=64)
+    without, row, tensor = entries(of, asked)
+    assert [each.is_scaled for each in (without, row, tensor)] == [False, True, True]
+    assert of.measured is not None
+    assert of.measured.scales is not None
+    pair = quantised("row", of.a, of.b, drawn_values("normal", 2, 2, 512, np.random.default_rng(0)))
+    applied = pair.applied(of.measured)
+    assert applied is not None
+    assert applied[0] == of.measured.scales
+
+
+def test_own_data_have_the_k_that_they_have() -> None:
+    own = OwnData("W", None, np.ones((4, 96), np.float32))
+    assert {plan.k for plan in plans_of(QGMMA, Question(), own)} == {96}
+    assert {plan.k for plan in plans_of(QGMMA, Question(ks=(64,)), own)} == {64}
+
+
+@pytest.mark.parametrize(("outputs", "shape"), [(1, (1, 1)), (256, (4, 4)), (4096, (4, 64)), (1 << 20, (64, 1024))])
+def test_the_shape_of_a_draw(outputs: int, shape: tuple[int, int]) -> None:
+    assert Question(outputs=outputs).shape() == shape
+
+
+def test_operands_that_would_not_fit_in_memory_are_refused() -> None:
+    with pytest.raises(AccprobeError, match="give a K of at most 986895, or fewer --outputs"):
+        plans_of(QGMMA, Question(ks=(10**9,)), "normal")
+
+
+def test_speeds_are_those_of_the_sweep() -> None:
+    swept = [r for r in Report.load("h200").sweeps if r.dtype == "e4m3" and r.opcodes and r.opcodes[0].startswith("QGMMA")]
+    fastest = {}
+    for record in swept:
+        interval = min(record.block_k, record.promote_every or record.block_k)
+        fastest[interval] = max(fastest.get(interval, 0), record.tflops or 0)
+    assert {interval: speed.tflops for interval, speed in measured_speeds(QGMMA).items()} == fastest
+    stand_in = of_instruction("h200:wgmma.m64n128k32.f32.e4m3.e4m3")
+    assert measured_speeds(stand_in) == measured_speeds(QGMMA)
+    assert not measured_speeds(of_instruction("sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3"))
+    assert not measured_speeds(of_instruction("h200:wgmma.m64n8k16.f16.f16.f16"))
+    assert not measured_speeds(of_product("products-h200:torch:mm 256x256x4096 bf16 -> bf16"))
+
+
+def test_what_was_not_measured_is_known_to_be_simulated() -> None:
+    assert is_simulated(of_instruction("sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3"))
+    assert not is_simulated(QGMMA)
+
+
+@pytest.fixture(scope="module")
+def advised(found: list[AccountEntry]) -> dict[str, Advice]:
+    told = (advice(QGMMA, SMALL, 2048, data, found) for data in SMALL.data)
+    return {each.data: each for each in told if each is not None}
+
+
+def test_the_longest_interval_is_the_last_that_stays_below_the_output_s_rounding(advised: dict[str, Advice]) -> None:
+    """Sums of one sign lose 2^-13 or so a step; bf16 rounds off 0.13 to 0.2 %."""
+    normal, positive = advised["normal"], advised["positive"]
+    assert (normal.longest, normal.must_promote, normal.out) == (None, False, "bf16")
+    assert positive.longest in (128, 256)
+    assert positive.must_promote
+    assert positive.error <= positive.rounding < positive.unpromoted
+    doubled = next(entries(QGMMA, replace(SMALL, ks=(2048,), intervals=(2 * positive.longest,), data=("positive",))))
+    assert doubled.errors.error_of_sums is not None
+    assert doubled.errors.error_of_sums > positive.rounding
+    assert positive.bias < 0
+    assert positive.speed is not None
+
+
+def test_known_entries_are_not_computed_again(found: list[AccountEntry], advised: dict[str, Advice]) -> None:
+    never = next(e for e in found if (e.data, e.scale, e.k, e.promote_every) == ("positive", "none", 2048, None))
+    assert advised["positive"].unpromoted == never.errors.relative_error
+    fresh = advice(QGMMA, SMALL, 2048, "positive")
+    assert fresh is not None
+    assert fresh.unpromoted == pytest.approx(advised["positive"].unpromoted, rel=0.05)
+
+
+def test_where_no_interval_is_short_enough_the_shortest_is_told() -> None:
+    """Chunks rounded to f16, of which there are many more than the sum that is left."""
+    of = of_instruction("sim:v100:mma.sync.m8n8k4.f16.f16.f16.f16")
+    told = advice(of, replace(SMALL, out=FORMATS["f16"]), 512, "cancelling")
+    assert told is not None
+    assert (told.longest, told.is_enough, told.must_promote) == (None, False, True)
+    assert told.rounding < told.error < told.unpromoted
+    assert next(sentences([], [told])).endswith(f"promoted after every fused sum, still {percent(told.error)}.")
+
+
+def test_in_words(found: list[AccountEntry], advised: dict[str, Advice]) -> None:
+    said = list(sentences(found, list(advised.values())))
+    longest = advised["positive"].longest
+    assert said[0].startswith(f"K = 2048, all of these data: promote at least every {longest} products; block-K ")
+    assert any(each.startswith("K = 2048, normal data: never promoted, sums err by 0.") for each in said)
+    assert any("promotion is not needed." in each for each in said)
+    assert any("K = 2048, positive data: promotion every 128 buys 3.1 % → 0.049 %" in each for each in said)
+    assert any(
+        "K = 2048, positive data: atol promoted every 128, f32 out: the largest error of 256 outputs was" in s for s in said
+    )
+    assert sum("their rounding alone makes" in each for each in said) == 4
+
+
+def test_numbers_in_words() -> None:
+    assert [percent(x) for x in (0.2491, 0.999, 3.2, 0.00013, 1.5e-7)] == ["25 %", "100 %", "320 %", "0.013 %", "1.5e-05 %"]
+    assert [ratio(x) for x in (503.2, 1.07, 24.7)] == ["503", "1.1", "25"]

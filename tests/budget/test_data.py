@@ -1,0 +1,90 @@
+"""What errors are told of: kinds of operands, and matrices of the user's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from accprobe.budget.data import DATA_KINDS, KEPT_BACK, OwnData, drawn_patterns, drawn_values, nearest_patterns
+from accprobe.errors import AccprobeError, UnknownName
+from accprobe.isa.formats import FORMATS
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("kind", DATA_KINDS)
+def test_every_kind_has_the_shape_that_is_asked_and_depends_on_the_seed_alone(kind: str) -> None:
+    a, b = drawn_values(kind, 3, 5, 1001, rng())
+    assert (a.shape, b.shape, a.dtype, b.dtype) == ((3, 1001), (5, 1001), np.float32, np.float32)
+    again = drawn_values(kind, 3, 5, 1001, rng())
+    assert (a == again.a).all()
+    assert (b == again.b).all()
+    assert (a != drawn_values(kind, 3, 5, 1001, np.random.default_rng(1)).a).any()
+
+
+def test_what_kinds_are_like() -> None:
+    a, b = drawn_values("positive", 4, 4, 4096, rng())
+    assert min(a.min(), b.min()) >= 0
+    assert max(a.max(), b.max()) < 1
+    p, v = drawn_values("attention", 4, 4, 4096, rng())
+    assert (p.max(axis=1) == 1).all()
+    assert p.min() > 0
+    assert v.min() < 0
+    outlying, usual = drawn_values("outliers", 4, 4, 4096, rng())
+    assert (np.abs(outlying) > 100).any(axis=0).sum() <= 16
+    assert 1e2 < np.abs(outlying).max() < 6e4
+    assert np.abs(usual).max() < 7
+
+
+def test_cancelling_sums_grow_and_come_back() -> None:
+    a, b = drawn_values("cancelling", 4, 4, 4096, rng())
+    products = a.astype(np.float64)[:, None] * b
+    half, whole = products[..., :2048].sum(axis=-1), products.sum(axis=-1)
+    assert whole == pytest.approx(half * 2 / KEPT_BACK, rel=0.3)
+
+
+def test_values_become_the_nearest_numbers_and_none_infinite() -> None:
+    e4m3 = FORMATS["e4m3"]
+    given = np.array([448.0, 464.1, 1e6, -1e6, 2.0**-10, 2.0**-10 * 1.01, 17.0, 19.0], np.float32)
+    found = e4m3.values(nearest_patterns(e4m3, given))
+    assert found.tolist() == [448, 448, 448, -448, 0, 2.0**-9, 16, 20]
+    tf32 = FORMATS["tf32"]
+    assert tf32.values(nearest_patterns(tf32, np.array([1 + 2.0**-11, 1 + 3 * 2.0**-11], np.float32))).tolist() == [
+        1,
+        1 + 2.0**-9,
+    ]
+
+
+def test_own_matrices_are_drawn_by_rows_and_their_k_is_cut_or_begun_anew() -> None:
+    b = np.arange(12, dtype=np.float32).reshape(3, 4)
+    own = OwnData("W", None, b)
+    a, taken = drawn_values(own, 2, 3, 6, rng())
+    assert sorted(taken[:, 0].tolist()) == [0, 4, 8]
+    assert (taken[:, 4:] == taken[:, :2]).all()
+    assert a.shape == (2, 6)
+    assert drawn_values(own, 2, 3, 2, rng()).b.shape == (3, 2)
+    assert drawn_values(own, 2, 7, 4, rng()).b.shape == (7, 4)
+    assert own.taken(4) == ""
+    assert own.taken(2) == "W: the first 2 of its 4 products are taken."
+    assert own.taken(6) == "W: its 4, again and again until there are 6, products are taken."
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        (None, np.empty((0, 4)), "is empty"),
+        (None, np.array([[1, np.nan]]), "NaN or infinite"),
+        (np.array([[np.inf, 1]]), np.ones((1, 2)), "NaN or infinite"),
+        (np.ones((2, 3)), np.ones((2, 4)), "K of 3 and b of 4"),
+    ],
+)
+def test_own_matrices_that_have_no_errors(a: np.ndarray | None, b: np.ndarray, said: str) -> None:
+    with pytest.raises(AccprobeError, match=said):
+        OwnData("file", a, b)
+
+
+def test_an_unknown_kind() -> None:
+    with pytest.raises(UnknownName, match="unknown data 'norml'; did you mean normal"):
+        drawn_patterns("norml", FORMATS["e4m3"], FORMATS["e4m3"], 1, 1, 32, rng())

@@ -1,0 +1,127 @@
+"""Errors against exact arithmetic, and those of accumulators that are known."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import sqrt
+
+import numpy as np
+import pytest
+
+from accprobe.budget.accumulation import of_instruction
+from accprobe.budget.data import DrawnPatterns, drawn_patterns
+from accprobe.budget.errors import Errors, Tally, exact_sums_of, tally
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.product import product
+from accprobe.isa.formats import FORMATS
+from accprobe.model.product import ProductModel
+
+E4M3 = of_instruction("h200:wgmma.m64n8k32.f32.e4m3.e4m3")
+BF16 = of_instruction("h200:wgmma.m64n8k16.f32.bf16.bf16")
+
+
+def errors(model: ProductModel, kind: str, draws: int = 4, m: int = 4, n: int = 64) -> Errors:
+    drawings = [drawn_patterns(kind, model.a, model.b, m, n, model.k, np.random.default_rng([0, i])) for i in range(draws)]
+    return Errors.of(model, [tally(model, each, exact_sums_of(model, each)) for each in drawings])
+
+
+@pytest.mark.parametrize("kind", ["normal", "positive", "cancelling"])
+@pytest.mark.parametrize("out", ["f32", "bf16"])
+@pytest.mark.parametrize("accumulation", [E4M3, BF16], ids=["e4m3", "bf16"])
+def test_every_error_is_what_fractions_say(kind: str, out: str, accumulation: object) -> None:
+    assert accumulation in (E4M3, BF16)
+    of = E4M3 if accumulation is E4M3 else BF16
+    model = of.product(96, 32, out=FORMATS[out])
+    drawings = [drawn_patterns(kind, of.a, of.b, 2, 3, 96, np.random.default_rng(i)) for i in range(2)]
+    found = Errors.of(model, [tally(model, each, exact_sums_of(model, each)) for each in drawings])
+    error, exact, over, sums = list[Fraction](), list[Fraction](), list[Fraction](), list[Fraction]()
+    for a, b in drawings:
+        d = model.result.values(product(model, a, b))
+        x, y = ([[Fraction(v) for v in row] for row in fmt.values(p).tolist()] for fmt, p in ((of.a, a), (of.b, b)))
+        for i, row in enumerate(x):
+            for j, column in enumerate(y):
+                products = [p * q for p, q in zip(row, column, strict=True)]
+                exact.append(sum(products, Fraction()))
+                error.append(Fraction(d[i, j]) - exact[-1])
+                sums.append(sum(map(abs, products), Fraction()))
+                over.append(abs(error[-1]) / sums[-1])
+    rms = sqrt(sum(x * x for x in exact) / len(exact))
+    assert found.outputs == 12
+    assert found.relative_error == pytest.approx(sqrt(sum(e * e for e in error) / len(error)) / rms)
+    assert found.relative_error_worst == pytest.approx(float(max(map(abs, error))) / rms)
+    assert found.bias == pytest.approx(float(sum(error) / sum(map(abs, exact))))
+    assert found.max_error_over_sum == pytest.approx(float(max(over)))
+    assert found.max_error == max(map(abs, error))
+    assert found.largest_sum == float(max(sums))
+    assert found.bound_over_sum is not None
+    assert max(over) <= found.bound_over_sum
+
+
+@pytest.mark.parametrize(
+    ("kind", "k", "promote_every", "error", "bias"),
+    [
+        ("positive", 16384, None, 0.25, -0.25),
+        ("positive", 16384, 128, 5e-4, -5e-4),
+        ("normal", 16384, None, 3.3e-3, 0),
+        ("normal", 16384, 128, 1.3e-4, 0),
+        ("positive", 4096, None, 0.066, -0.066),
+        ("normal", 4096, None, 1.4e-3, 0),
+    ],
+)
+def test_the_accumulator_of_hopper_s_fp8(kind: str, k: int, promote_every: int | None, error: float, bias: float) -> None:
+    """Of an H200's model; the "about 2 %" at 4096 of DeepSeek-V3 (arXiv 2412.19437, section 3.5.2) lies between these."""
+    found = errors(E4M3.product(k, promote_every), kind)
+    assert found.relative_error == pytest.approx(error, rel=0.1)
+    assert found.bias == pytest.approx(bias, rel=0.05, abs=2e-4)
+    assert found.seeds == 4
+    interval, around = found.relative_error_interval, found.bias_interval
+    assert interval is not None
+    assert interval.low < found.relative_error < interval.high
+    assert around is not None
+    assert around.low < found.bias < around.high
+
+
+def test_the_last_rounding_is_told_apart_from_the_sum_s_error() -> None:
+    narrow = errors(E4M3.product(1024, 128, out=FORMATS["bf16"]), "positive")
+    wide = errors(E4M3.product(1024, 128), "positive")
+    assert (narrow.error_of_sums, narrow.bias_of_sums) == (wide.relative_error, wide.bias)
+    assert narrow.error_of_rounding is not None
+    assert 2.0**-9 / sqrt(3) < narrow.error_of_rounding < 2.0**-8 / sqrt(3)
+    assert narrow.relative_error is not None
+    assert wide.error_of_sums is not None
+    assert narrow.relative_error > 2 * wide.error_of_sums
+
+
+def test_what_overflows_is_counted_and_told_apart() -> None:
+    of = of_instruction("h200:wgmma.m64n8k32.f32.e5m2.e5m2")
+    large = DrawnPatterns(*(np.full((rows, 64), FORMATS["e5m2"].largest, np.uint8) for rows in (1, 2)))
+    model = of.product(64, out=FORMATS["f16"])
+    found = Errors.of(model, [tally(model, large, exact_sums_of(model, large))])
+    assert (found.outputs, found.overflowed, found.relative_error, found.max_error_over_sum) == (0, 2, None, None)
+
+
+def test_sums_of_nothing_but_zeros_have_no_relative_error() -> None:
+    model = E4M3.product(64)
+    nothing = DrawnPatterns(np.zeros((1, 64), np.uint8), np.zeros((1, 64), np.uint8))
+    found = Errors.of(model, [tally(model, nothing, exact_sums_of(model, nothing))])
+    assert (found.outputs, found.relative_error, found.bias, found.max_error_over_sum) == (1, None, None, 0)
+
+
+def test_the_interval_holds_what_many_draws_come_to() -> None:
+    """Of 40 runs of eight draws each, nearly all have the mean of all in their interval of 95 %."""
+    rng = np.random.default_rng(0)
+
+    def of_draw() -> Tally:
+        squares = rng.chisquare(50)
+        return Tally(50, 0, squares, 50.0, rng.normal(0, 1), 50.0, squares, 0.0, squares, 1.0, 1.0, 1.0)
+
+    runs = [Errors.of(E4M3.product(32), [of_draw() for _ in range(8)]) for _ in range(40)]
+    intervals = [run.relative_error_interval for run in runs]
+    assert 30 <= sum(each is not None and each.low <= 1 <= each.high for each in intervals) <= 40
+    assert Errors.of(E4M3.product(32), [of_draw()]).relative_error_interval is None
+
+
+def test_double_precision_is_refused() -> None:
+    model = of_instruction("h200:mma.sync.m8n8k4.f64.f64.f64.f64").product(8)
+    with pytest.raises(AccprobeError, match="more than float64"):
+        exact_sums_of(model, drawn_patterns("normal", model.a, model.b, 1, 1, 8, np.random.default_rng(0)))

@@ -1,0 +1,267 @@
+"""`accprobe budget`: whole outputs, files of one's own, and how it ends."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import golden
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from accprobe.budget import account
+from accprobe.cli import main
+
+KEYS = {
+    "k",
+    "promote_every",
+    "split_k",
+    "data",
+    "scale",
+    "outputs",
+    "relative_error",
+    "relative_error_worst",
+    "bias",
+    "max_error_over_sum",
+    "bound_over_sum",
+}
+"""What readers of rows may rely on."""
+
+
+def budget(*arguments: str, columns: int = 120) -> Result:
+    return CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["budget", *arguments])
+
+
+def small(*arguments: str) -> Result:
+    return budget("QGMMA", "--k", "512", "--outputs", "64", *arguments)
+
+
+def rows(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, Any]] = json.loads(result.stdout)["rows"]
+    return found
+
+
+def test_the_known_errors_of_hopper_s_accumulator() -> None:
+    asked = ("QGMMA", "--k", "16384", "--promote-every", "none,128", "--data", "positive", "--outputs", "1024")
+    never, promoted = rows(budget(*asked, "--format", "json"))
+    assert set(never) >= KEYS
+    assert (never["promote_every"], promoted["promote_every"]) == (None, 128)
+    assert never["bias"] == pytest.approx(-0.25, rel=0.02)
+    assert promoted["bias"] == pytest.approx(-5e-4, rel=0.02)
+    assert never["max_error_over_sum"] < never["bound_over_sum"]
+    assert promoted["speed"]["tflops"] > 600
+
+
+def test_everything_that_json_has() -> None:
+    result = small(
+        "--data", "normal", "--promote-every", "none,64", "--split-k", "1,2", "--scale", "none,row", "--format", "json"
+    )
+    told = json.loads(result.stdout)
+    assert (told["kind"], told["seed"], told["simulated"], told["interrupted"]) == ("budget", 0, [], False)
+    assert told["accumulations"] == ["h200:wgmma.m64n8k32.f32.e4m3.e4m3"]
+    assert len(told["rows"]) == 8
+    assert all(set(row) >= KEYS for row in told["rows"])
+    assert {(row["scale"], row["scales_applied"]) for row in told["rows"]} == {("none", False), ("row", True)}
+    assert any(sentence.startswith("K = 512, normal data: never promoted") for sentence in told["words"])
+    assert told["notes"]
+
+
+def test_csv_has_the_same_numbers_and_the_same_columns_whatever_is_known() -> None:
+    found = rows(small("--format", "json"))
+    lines = list(csv.DictReader(io.StringIO(small("--format", "csv").stdout)))
+    assert [float(line["relative_error"]) for line in lines] == [row["relative_error"] for row in found]
+    assert [line["speed_tflops"] for line in lines] == ["", "646.68", "", "646.68"]
+    simulated = budget("--like", "sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3", "--k", "64", "--outputs", "16", "--format", "csv")
+    assert list(csv.DictReader(io.StringIO(simulated.stdout)).fieldnames or ()) == list(lines[0])
+
+
+def test_markdown_is_a_table_for_a_review() -> None:
+    result = small("--format", "markdown", "--out", "bf16")
+    lines = result.stdout.splitlines()
+    assert lines[0] == "### `h200:wgmma.m64n8k32.f32.e4m3.e4m3`"
+    assert len({line.replace("\\|", "").count("|") for line in lines if line.startswith("| ")}) == 1
+    assert "### In words" in lines
+
+
+def test_the_form_of_a_file_is_as_its_name_ends(tmp_path: Path) -> None:
+    for name, start in {"a.html": "<!doctype html>", "a.csv": "accumulation,", "a.md": "### ", "a.json": "{"}.items():
+        result = small("-o", str(tmp_path / name))
+        assert result.exit_code == 0, result.output
+        assert "relative" in result.stdout
+        assert (tmp_path / name).read_text("utf-8").startswith(start)
+    assert json.loads(small("-o", "-").stdout)["rows"]
+    assert small("--format", "markdown", "-o", str(tmp_path / "b.txt")).stdout == ""
+    assert (tmp_path / "b.txt").read_text("utf-8").startswith("### ")
+
+
+def test_must_i_promote_and_what_may_a_test_ask() -> None:
+    """In one command."""
+    said = " ".join(budget("QGMMA", "--k", "7168", "--outputs", "1024", columns=80).stdout.split())
+    assert re.search(r"K = 7168, all of these data: promote at least every (64|128|256) products", said)
+    assert re.search(
+        r"atol promoted every 128, f32 out: the largest error of 1,024 outputs was [\d.]+; no operands make one", said
+    )
+
+
+def test_a_measured_product() -> None:
+    name = "products-h200:torch:mm 256x256x4096 bf16 -> bf16"
+    found = rows(budget("--product", name, "--data", "normal", "--outputs", "64", "--format", "json"))
+    assert [(row["k"], row["promote_every"], row["split_k"], row["out"]) for row in found] == [(4096, None, 3, "bf16")]
+
+
+def test_two_accumulators_beside_each_other_and_what_was_not_measured_says_so() -> None:
+    result = budget(
+        "QGMMA", "--like", "sim:b200:tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3", "--k", "512", "--outputs", "64"
+    )
+    assert result.stdout.count("products a fused sum") == 2
+    assert result.stdout.count("Simulated: the published model") == 1
+
+
+def test_who_answers_for_an_instruction_that_was_not_measured_is_told() -> None:
+    result = budget("--like", "h200:wgmma.m64n128k32.f32.e4m3.e4m3", "--k", "64", "--outputs", "16", "--data", "normal")
+    assert result.exit_code == 0
+    assert "the nearest, answers" in result.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((8, 96), np.float32), rng.standard_normal((96, 12), np.float32)
+    np.save("w.npy", b.T)
+    np.save("words.npy", b.astype(ml_dtypes.bfloat16))
+    np.save("nan.npy", np.array([[1, np.nan]], np.float32))
+    np.save("three.npy", np.ones((2, 2, 2), np.float32))
+    np.save("empty.npy", np.ones((0, 2), np.float32))
+    np.save("complex.npy", np.ones((2, 2), np.complex64))
+    torch.save({"a": torch.from_numpy(a), "b": torch.from_numpy(b).bfloat16()}, "ab.pt")
+    torch.save({"a": torch.from_numpy(a), "b": torch.from_numpy(b.T.copy())}, "turned.pt")
+    torch.save({"x": torch.from_numpy(a), "y": torch.from_numpy(b), "n": 3}, "three.pt")
+    (tmp_path / "ab.safetensors").write_bytes(safetensors({"a": a, "b": b}))
+    (tmp_path / "layers.safetensors").write_bytes(safetensors({"0.weight": a, "1.weight": np.ascontiguousarray(b.T)}))
+    for name in ("nothing.npy", "nothing.pt", "nothing.safetensors", "list.safetensors"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "short.safetensors").write_bytes(safetensors({"w": a})[:-4])
+    (tmp_path / "list.safetensors").write_bytes((2).to_bytes(8, "little") + b"[]")
+    return tmp_path
+
+
+def safetensors(tensors: dict[str, np.ndarray]) -> bytes:
+    """As https://huggingface.co/docs/safetensors has it."""
+    header, body = dict[str, Any](), b""
+    for name, array in tensors.items():
+        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [len(body), len(body) + array.nbytes]}
+        body += array.tobytes()
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + body
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("file", ["w.npy", "ab.pt", "ab.safetensors", "layers.safetensors:1.weight", "./w.npy"])
+def test_operands_of_one_s_own(file: str) -> None:
+    found = rows(budget("QGMMA", "--data", file, "--outputs", "64", "--format", "json"))
+    assert {(row["data"], row["k"]) for row in found} == {(file, 96)}
+    assert all(0 < row["relative_error"] < 1e-3 for row in found)
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_of_a_file_is_taken_is_told() -> None:
+    told = json.loads(budget("QGMMA", "--data", "w.npy", "--k", "64,192", "--outputs", "64", "--format", "json").stdout)
+    assert told["notes"][-2:] == [
+        "w.npy: the first 64 of its 96 products are taken.",
+        "w.npy: its 96, again and again until there are 192, products are taken.",
+    ]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "nothing is named"),
+        (("XGMMA",), "no recorded report has an instruction that becomes 'XGMMA'"),
+        (("IMMA",), "becomes 'IMMA'"),
+        (("--like", "h200:mma.sync.m8n8k4.f64.f64.f64.f64"), "more than float64"),
+        (("--like", "h200:mma.sync.m16n8k32.s32.s8.s8.s32"), "dense float instructions"),
+        (("--product", "products-h200:nothing"), "0 products of products-h200 are 'nothing'"),
+        (("QGMMA", "--k", "0"), "--k 0: '0' is not a positive whole number"),
+        (("QGMMA", "--k", "x"), "--k x: 'x' is not a positive whole number"),
+        (("QGMMA", "--k", "1e12"), "would not fit in memory; give a K of at most"),
+        (("QGMMA", "--promote-every", "48"), "not a multiple of the 32 products of a sum"),
+        (("QGMMA", "--promote-every", "some"), "--promote-every some: 'some' is not a positive whole number"),
+        (("QGMMA", "--split-k", "1000"), "there are 32 sums of 32 products to share"),
+        (("QGMMA", "--out", "f33"), "unknown format 'f33'; did you mean"),
+        (("QGMMA", "--out", "e4m3"), "errors are told of results in f32, f16, bf16"),
+        (("QGMMA", "--data", "norml"), "'norml' is no FILE.npy, .pt or .safetensors, and no kind of data; did you mean normal"),
+        (("QGMMA", "HGMMA", "--scale", "none,row"), "scales are told of operands of at most 8 bits"),
+        (("QGMMA", "--scale", "2x128"), "unknown scale '2x128'; did you mean"),
+        (("QGMMA", "--data", "absent.npy"), "absent.npy cannot be read: No such file"),
+        (("QGMMA", "--data", "./w.txt"), "give a matrix as .npy, .pt or .safetensors"),
+        (("QGMMA", "--data", "nan.npy"), "NaN or infinite"),
+        (("QGMMA", "--data", "three.npy"), "three.npy has 3 dimensions"),
+        (("QGMMA", "--data", "empty.npy"), "empty.npy is empty"),
+        (("QGMMA", "--data", "complex.npy"), "complex64: errors are told of real numbers"),
+        (("QGMMA", "--data", "words.npy"), "which says no format"),
+        (("QGMMA", "--data", "nothing.npy"), "is no .npy file"),
+        (("QGMMA", "--data", "nothing.pt"), "cannot be read by torch"),
+        (("QGMMA", "--data", "nothing.safetensors"), "cannot be read as safetensors"),
+        (("QGMMA", "--data", "list.safetensors"), "cannot be read as safetensors"),
+        (("QGMMA", "--data", "short.safetensors"), "cannot be read as safetensors"),
+        (("QGMMA", "--data", "turned.pt"), "a has a K of 96 and b of 12"),
+        (("QGMMA", "--data", "three.pt"), "holds 3 tensors, and not a and b alone: give three.pt:NAME"),
+        (("QGMMA", "--data", "three.pt:n"), "holds a int, and no tensor"),
+        (("QGMMA", "--data", "layers.safetensors:2.weight"), "has no tensor '2.weight'; did you mean"),
+        (("QGMMA", "-o", "absent/x.html"), "cannot be written"),
+        (("QGMMA", "--format", "xml"), "'xml' is not one of"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(arguments: tuple[str, ...], said: str) -> None:
+    result = budget(*arguments, "--outputs", "16")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("accprobe: ")
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("width", golden.WIDTHS)
+def test_the_whole_output(width: int) -> None:
+    """Written again by `python tests/support/golden.py`."""
+    printed = golden.printed_budget(width)
+    assert printed == golden.file_of_budget(width).read_text(encoding="utf-8")
+    assert max(map(len, printed.splitlines())) <= width
+
+
+@pytest.mark.parametrize("form", ["terminal", "json"])
+def test_an_interruption_keeps_what_is_known(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = account.entries
+
+    def interrupted(*asked: Any) -> Iterator[account.AccountEntry]:
+        known = whole(*asked)
+        yield next(known)
+        yield next(known)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(account, "entries", interrupted)
+    result = small("--format", form)
+    assert result.exit_code == 130
+    assert result.stderr == "accprobe: interrupted: 2 rows are known\n"
+    if form == "json":
+        told = json.loads(result.stdout)
+        assert (told["interrupted"], len(told["rows"])) == (True, 2)
+    else:
+        assert "647" in result.stdout
+
+
+def test_help_has_an_example_and_fits_a_terminal() -> None:
+    result = budget("--help", columns=80)
+    assert "accprobe budget QGMMA --k 7168" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
