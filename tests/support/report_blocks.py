@@ -95,7 +95,7 @@ def coverage() -> str:
     """By architecture: instructions, those with a probe, and the devices of the recorded reports."""
     measured: dict[str, list[str]] = {}
     for report in map(Report.load, recorded()):
-        if report.device.kind == "cuda":
+        if report.device.kind == "cuda" and report.instructions:
             measured.setdefault(report.device.architecture, []).append(report.device.name)
     alike: dict[tuple[object, ...], list[str]] = {}
     for known in ARCHITECTURES:
