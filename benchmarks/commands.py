@@ -3,7 +3,7 @@
     python benchmarks/commands.py [--device cuda:0] [--repeat N] [-o FILE]
 
 Without a device: commands that need no GPU. With one: `accprobe run` on it, first with an empty cubin cache, then with that
-cache warm. Prints one line a command: the best wall time, the limit, and their ratio (below 1 is within); -o writes the same
+cache warm, and `accprobe gemm` of large products, every output of which is proved. Prints one line a command: the best wall time, the limit, and their ratio (below 1 is within); -o writes the same
 as JSON. Exit status 1 where a command is slower than its limit.
 """
 
@@ -25,6 +25,11 @@ HELP, SIMULATED, DIFF, PAGE = 0.3, 10.0, 1.0, 2.0
 COLD, WARM = 30.0, 8.0
 """Seconds for every instruction of a GPU: with an empty cubin cache, and with a warm one."""
 
+GEMM_ON_CPU, GEMM_ON_GPU = 30.0, 15.0
+"""Seconds for a product of 1024³ on two CPU cores, and of 4096³ on a GPU."""
+
+ON_GPU = ("torch:mm --dtype bf16", "torch:_scaled_mm --dtype e4m3 --out bf16 --scale tensor --option use_fast_accum=False")
+
 
 def seconds(arguments: str, **environment: str) -> float:
     """Wall time of one run of the command."""
@@ -41,6 +46,7 @@ def seconds(arguments: str, **environment: str) -> float:
 def without_gpu(repeat: int) -> Iterator[dict[str, object]]:
     limits = {"--help": HELP, "run --device sim:h100": SIMULATED}
     limits |= {"diff h200 sim:b200": DIFF, "diff h200 sim:h100": DIFF, "show h200 --format html --no-plots": PAGE}
+    limits |= {"gemm numpy:matmul --shape 1024x1024x1024": GEMM_ON_CPU}
     for arguments, limit in limits.items():
         yield result(f"accprobe {arguments}", "", [seconds(arguments) for _ in range(repeat)], limit)
 
@@ -54,6 +60,9 @@ def with_gpu(device: str, repeat: int) -> Iterator[dict[str, object]]:
             warm = [seconds(arguments, ACCPROBE_CACHE_DIR=folder) for _ in range(repeat)]
     yield result(f"accprobe {arguments}", "empty cache", cold, COLD)
     yield result(f"accprobe {arguments}", "warm cache", warm, WARM)
+    for product in ON_GPU:
+        arguments = f"gemm {product} --shape 4096x4096x4096 --elements {4096**2} --device {device}"
+        yield result(f"accprobe {arguments}", "", [seconds(arguments) for _ in range(repeat)], GEMM_ON_GPU)
 
 
 def result(command: str, state: str, times: list[float], limit: float) -> dict[str, object]:
