@@ -3,8 +3,9 @@
     python benchmarks/commands.py [--device cuda:0] [--repeat N] [-o FILE]
 
 Without a device: commands that need no GPU. With one: `accprobe run` on it, first with an empty cubin cache, then with that
-cache warm, and `accprobe gemm` of large products, every output of which is proved. Prints one line a command: the best wall time, the limit, and their ratio (below 1 is within); -o writes the same
-as JSON. Exit status 1 where a command is slower than its limit.
+cache warm, and `accprobe gemm` of large products, every output of which is proved. Prints one line a command: the best wall
+time, the limit, and their ratio (below 1 is within); -o writes the same as JSON. Exit status 1 where a command is slower than
+its limit.
 """
 
 from __future__ import annotations
