@@ -119,13 +119,9 @@ def sentences(found: Sequence[AccountEntry], advised: Sequence[Advice]) -> Itera
     yield from _together(advised)
     for each in advised:
         of = f"{each.accumulation}, " if several else ""
-        yield f"{of}K = {each.k}, {each.data} data: {_promotion(each)}"
-        if bought := _bought([entry for entry in found if _is_of(entry, each)]):
-            yield f"{of}K = {each.k}, {each.data} data: {bought}"
-    for each in advised:
-        if asked := _tolerance([entry for entry in found if _is_of(entry, each)]):
-            of = f"{each.accumulation}, " if several else ""
-            yield f"{of}K = {each.k}, {each.data} data: {asked}"
+        those = [entry for entry in found if _is_of(entry, each)]
+        told = filter(None, (_promotion(each), _bought(those) if each.must_promote else "", _tolerance(those)))
+        yield f"{of}K = {each.k}, {each.data} data: {' '.join(told)}"
     yield from _scales(found, several)
 
 
@@ -162,7 +158,7 @@ def _bought(entries: Sequence[AccountEntry]) -> str:
         return ""
     before, after = never.errors.error_of_sums, best.errors.error_of_sums
     return (
-        f"promotion every {best.promote_every} buys {percent(before)} → {percent(after)}, {ratio(before / after)} times less."
+        f"Promotion every {best.promote_every} buys {percent(before)} → {percent(after)}, {ratio(before / after)} times less."
     )
 
 
@@ -197,7 +193,7 @@ def _tolerance(entries: Sequence[AccountEntry]) -> str:
     scaled = "" if best.scale == "none" or best.is_scaled else " of the scaled operands"
     most = errors.bound_over_sum * errors.largest_sum
     return (
-        f"atol {plan}, {best.out} out: the largest error{scaled} of {errors.outputs:,} outputs was {errors.max_error:.3g};"
+        f"As atol, {plan}, {best.out} out: the largest error{scaled} of {errors.outputs:,} outputs was {errors.max_error:.3g};"
         f" no operands make one above {errors.bound_over_sum:.3g} of an output's sum of |a·b|, here {most:.3g}."
     )
 

@@ -32,10 +32,21 @@ def test_what_kinds_are_like() -> None:
     assert (p.max(axis=1) == 1).all()
     assert p.min() > 0
     assert v.min() < 0
-    outlying, usual = drawn_values("outliers", 4, 4, 4096, rng())
-    assert (np.abs(outlying) > 100).any(axis=0).sum() <= 16
-    assert 1e2 < np.abs(outlying).max() < 6e4
-    assert np.abs(usual).max() < 7
+
+
+def test_outliers_are_a_few_k_of_a_normal_a() -> None:
+    """1 in 256 of them, 10^2 to 10^4 times larger, in every row."""
+    a, b = drawn_values("outliers", 4, 4, 1 << 16, rng())
+    usual = drawn_values("normal", 4, 4, 1 << 16, rng())
+    assert (b == usual.b).all()
+    times = a / usual.a
+    larger = (times > 1.5).all(axis=0)
+    assert larger.sum() == 256
+    assert (times[:, ~larger] == 1).all()
+    assert times[:, larger] == pytest.approx(np.broadcast_to(times[0, larger], (4, 256)), rel=1e-6)
+    assert 99 < times[:, larger].min() < 110
+    assert 9000 < times[:, larger].max() < 10001
+    assert (drawn_values("outliers", 1, 1, 10, rng()).a != drawn_values("normal", 1, 1, 10, rng()).a).sum() == 1
 
 
 def test_cancelling_sums_grow_and_come_back() -> None:

@@ -108,7 +108,7 @@ def test_must_i_promote_and_what_may_a_test_ask() -> None:
     said = " ".join(budget("QGMMA", "--k", "7168", "--outputs", "1024", columns=80).stdout.split())
     assert re.search(r"K = 7168, all of these data: promote at least every (64|128|256) products", said)
     assert re.search(
-        r"atol promoted every 128, f32 out: the largest error of 1,024 outputs was [\d.]+; no operands make one", said
+        r"As atol, promoted every 128, f32 out: the largest error of 1,024 outputs was [\d.]+; no operands make one", said
     )
 
 
