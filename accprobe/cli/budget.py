@@ -99,7 +99,8 @@ def budget_command(
         raise AccprobeError(f"--out {out}: errors are told of results in {', '.join(_OUTS)}")
     if output:
         check_writable(output)
-    accumulations = (*map(of_instruction, (*names, *like)), *map(of_product, products))
+    named = (*map(of_instruction, (*names, *like)), *map(of_product, products))
+    accumulations = tuple({each.name: each for each in named}.values())
     for each in accumulations:
         asked(each, question)
         if each.remark:

@@ -126,6 +126,10 @@ def test_two_accumulators_beside_each_other_and_what_was_not_measured_says_so() 
     assert result.stdout.count("Simulated: the published model") == 1
 
 
+def test_what_is_named_twice_is_told_once() -> None:
+    assert len(rows(small("qgmma", "--like", "h200:wgmma.m64n8k32.f32.e4m3.e4m3", "--format", "json"))) == 4
+
+
 def test_who_answers_for_an_instruction_that_was_not_measured_is_told() -> None:
     result = budget("--like", "h200:wgmma.m64n128k32.f32.e4m3.e4m3", "--k", "64", "--outputs", "16", "--data", "normal")
     assert result.exit_code == 0
