@@ -32,6 +32,9 @@ def test_a_gpu_is_measured_with_an_empty_cache_and_again_with_that_cache(
     empty: list[bool] = []
 
     def seconds(arguments: str, **environment: str) -> float:
+        if arguments.startswith("gemm"):
+            assert "4096x4096x4096" in arguments
+            return 6.0
         assert arguments == "run --device sim:h100"
         folder = Path(environment["ACCPROBE_CACHE_DIR"])
         empty.append(not any(folder.iterdir()))
@@ -48,6 +51,7 @@ def test_a_gpu_is_measured_with_an_empty_cache_and_again_with_that_cache(
     assert [(r["state"], r["seconds"], r["limit"]) for r in data["results"]] == [
         ("empty cache", 20.0, 30.0),
         ("warm cache", 5.0, 8.0),
+        *[("", 6.0, 15.0)] * 2,
     ]
     assert "limit  30.0 s  ratio 0.67" in capsys.readouterr().out
 
