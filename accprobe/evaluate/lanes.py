@@ -1,4 +1,5 @@
-"""Sums side by side, compiled by numba: one row of A with so many columns of B at once, in float64, which is exact here.
+"""Sums side by side, compiled by numba, in float64, which is exact here: one row of A with so many columns of B at once, or of
+each column a row of its own.
 
 The reference (`accprobe.evaluate.reference`) has the same arithmetic. The two loops over products are vectors of LANES numbers
 in LLVM's own words, so that what is summed stays in registers. One compilation serves every model. Import this module where it
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from llvmlite import ir
@@ -29,32 +30,41 @@ _compiled = njit(nogil=True, cache=True, error_model="numpy")
 _BIAS, _FRACTION = 1023, 52
 
 
+class _Numbers(NamedTuple):
+    """An array by its first number. by_lane: whether each lane has a k-th number of its own."""
+
+    first: _Value
+    by_lane: bool
+
+
 class _Code:
     """What is written of one loop."""
 
     def __init__(self, context: Any, builder: Any) -> None:
         self._context, self.builder = context, builder
 
-    def pointer(self, array: _Value, kind: Any) -> _Value:
-        """To its first number."""
-        return self._context.make_array(kind)(self._context, self.builder, array).data
+    def numbers(self, array: _Value, kind: Any) -> _Numbers:
+        return _Numbers(self._context.make_array(kind)(self._context, self.builder, array).data, kind.ndim > 1)
 
-    def lanes(self, array: _Value, k: _Value | None = None) -> _Value:
-        """The k-th LANES numbers, or the first."""
-        return self.builder.load(self._place(array, k), align=1)
+    def lanes(self, array: _Numbers) -> _Value:
+        """The first LANES numbers."""
+        return self.builder.load(self._place(array.first), align=1)
 
-    def everywhere(self, array: _Value, k: _Value) -> _Value:
-        """The k-th number, in each lane."""
-        number = self.builder.load(self.builder.gep(array, [k]))
+    def at(self, array: _Numbers, k: _Value) -> _Value:
+        """The k-th numbers of the lanes, or the k-th number in each of them."""
+        if array.by_lane:
+            return self.builder.load(
+                self._place(self.builder.gep(array.first, [self.builder.mul(k, _integer(LANES))])), align=1
+            )
+        number = self.builder.load(self.builder.gep(array.first, [k]))
         nothing = ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined)
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
         return self.builder.shuffle_vector(self.builder.insert_element(nothing, number, ir.IntType(32)(0)), nothing, zeros)
 
-    def store(self, value: _Value, array: _Value) -> None:
-        self.builder.store(value, self._place(array, None), align=1)
+    def store(self, value: _Value, array: _Numbers) -> None:
+        self.builder.store(value, self._place(array.first), align=1)
 
-    def _place(self, array: _Value, k: _Value | None) -> _Value:
-        first = array if k is None else self.builder.gep(array, [self.builder.mul(k, _integer(LANES))])
+    def _place(self, first: _Value) -> _Value:
         return self.builder.bitcast(first, ir.VectorType(first.type.pointee, LANES).as_pointer())
 
     def call(self, name: str, *values: _Value) -> _Value:
@@ -65,7 +75,7 @@ class _Code:
         function = cgutils.get_or_insert_function(self.builder.module, function_type, f"llvm.{name}.v{LANES}{element}")
         return self.builder.call(function, values)
 
-    def over(self, n: _Value, array: _Value, step: Callable[[_Value, _Value], _Value]) -> None:
+    def over(self, n: _Value, array: _Numbers, step: Callable[[_Value, _Value], _Value]) -> None:
         """The array's LANES numbers made into step(k, them) for each k below n."""
         builder, before, start = self.builder, self.builder.block, self.lanes(array)
         body, after = (builder.append_basic_block(name) for name in ("products", "after"))
@@ -126,7 +136,7 @@ def _written(write: Callable[..., None], *kinds: Any) -> tuple[Any, Any]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = _Code(context, builder)
         pairs = zip(arguments, signature.args, strict=True)
-        write(code, *(code.pointer(value, kind) if isinstance(kind, types.Array) else value for value, kind in pairs))
+        write(code, *(code.numbers(value, kind) if isinstance(kind, types.Array) else value for value, kind in pairs))
         return context.get_dummy_value()
 
     return types.void(*kinds), generate
@@ -136,7 +146,7 @@ def _written(write: Callable[..., None], *kinds: Any) -> tuple[Any, Any]:
 def _make_whole(typing_context: Any, values: Any, rule: Any) -> Any:
     """values [LANES], in place."""
 
-    def write(code: _Code, values: _Value, rule: _Value) -> None:
+    def write(code: _Code, values: _Numbers, rule: _Value) -> None:
         code.by_rule(rule, lambda way: code.store(way(code.lanes(values)), values))
 
     return _written(write, values, rule)
@@ -144,11 +154,11 @@ def _make_whole(typing_context: Any, values: Any, rule: Any) -> Any:
 
 @intrinsic
 def _raise_to_exponents(typing_context: Any, a: Any, b: Any, n: Any, largest: Any) -> Any:
-    """largest [LANES] becomes the largest sum of exponents a [n] and b [n, LANES], if that is more."""
+    """largest [LANES] becomes the largest sum of exponents a [n] or [n, LANES] and b [n, LANES], if that is more."""
 
-    def write(code: _Code, a: _Value, b: _Value, n: _Value, largest: _Value) -> None:
+    def write(code: _Code, a: _Numbers, b: _Numbers, n: _Value, largest: _Numbers) -> None:
         def step(k: _Value, most: _Value) -> _Value:
-            exponent = code.builder.add(code.everywhere(a, k), code.lanes(b, k))
+            exponent = code.builder.add(code.at(a, k), code.at(b, k))
             return code.builder.select(code.builder.icmp_signed(">", exponent, most), exponent, most)
 
         code.over(n, largest, step)
@@ -158,11 +168,11 @@ def _raise_to_exponents(typing_context: Any, a: Any, b: Any, n: Any, largest: An
 
 @intrinsic
 def _raise_to_products(typing_context: Any, a: Any, b: Any, n: Any, largest: Any) -> Any:
-    """largest [LANES] becomes the largest magnitude of a product of a [n] and b [n, LANES], if that is more."""
+    """largest [LANES] becomes the largest magnitude of a product of a [n] or [n, LANES] and b [n, LANES], if that is more."""
 
-    def write(code: _Code, a: _Value, b: _Value, n: _Value, largest: _Value) -> None:
+    def write(code: _Code, a: _Numbers, b: _Numbers, n: _Value, largest: _Numbers) -> None:
         def step(k: _Value, most: _Value) -> _Value:
-            magnitude = code.call("fabs", code.builder.fmul(code.everywhere(a, k), code.lanes(b, k)))
+            magnitude = code.call("fabs", code.builder.fmul(code.at(a, k), code.at(b, k)))
             return code.builder.select(code.builder.fcmp_ordered(">", magnitude, most), magnitude, most)
 
         code.over(n, largest, step)
@@ -172,14 +182,14 @@ def _raise_to_products(typing_context: Any, a: Any, b: Any, n: Any, largest: Any
 
 @intrinsic
 def _add_cut_products(typing_context: Any, a: Any, b: Any, n: Any, scale: Any, rule: Any, total: Any) -> Any:
-    """To total [LANES] the products of a [n] and b [n, LANES], each times scale [LANES] and made whole."""
+    """To total [LANES] the products of a [n] or [n, LANES] and b [n, LANES], each times scale [LANES] and made whole."""
 
-    def write(code: _Code, a: _Value, b: _Value, n: _Value, scale: _Value, rule: _Value, total: _Value) -> None:
+    def write(code: _Code, a: _Numbers, b: _Numbers, n: _Value, scale: _Numbers, rule: _Value, total: _Numbers) -> None:
         factor = code.lanes(scale)
 
         def each(way: Callable[[_Value], _Value]) -> None:
             def step(k: _Value, running: _Value) -> _Value:
-                product = code.builder.fmul(code.everywhere(a, k), code.lanes(b, k))
+                product = code.builder.fmul(code.at(a, k), code.at(b, k))
                 return code.builder.fadd(running, way(code.builder.fmul(product, factor)))
 
             code.over(n, total, step)
@@ -191,10 +201,10 @@ def _add_cut_products(typing_context: Any, a: Any, b: Any, n: Any, scale: Any, r
 
 @intrinsic
 def _multiply_add(typing_context: Any, a: Any, b: Any, n: Any, total: Any) -> Any:
-    """To total [LANES] the products of a [n] and b [n, LANES] in turn, by fused multiply-adds."""
+    """To total [LANES] the products of a [n] or [n, LANES] and b [n, LANES] in turn, by fused multiply-adds."""
 
-    def write(code: _Code, a: _Value, b: _Value, n: _Value, total: _Value) -> None:
-        code.over(n, total, lambda k, running: code.call("fma", code.everywhere(a, k), code.lanes(b, k), running))
+    def write(code: _Code, a: _Numbers, b: _Numbers, n: _Value, total: _Numbers) -> None:
+        code.over(n, total, lambda k, running: code.call("fma", code.at(a, k), code.at(b, k), running))
 
     return _written(write, a, b, n, total)
 
@@ -203,9 +213,9 @@ def _multiply_add(typing_context: Any, a: Any, b: Any, n: Any, total: Any) -> An
 def _multiply_then_add(typing_context: Any, a: Any, b: Any, n: Any, total: Any) -> Any:
     """The same, each product rounded before it is added."""
 
-    def write(code: _Code, a: _Value, b: _Value, n: _Value, total: _Value) -> None:
+    def write(code: _Code, a: _Numbers, b: _Numbers, n: _Value, total: _Numbers) -> None:
         def step(k: _Value, running: _Value) -> _Value:
-            return code.builder.fadd(running, code.builder.fmul(code.everywhere(a, k), code.lanes(b, k)))
+            return code.builder.fadd(running, code.builder.fmul(code.at(a, k), code.at(b, k)))
 
         code.over(n, total, step)
 
@@ -234,12 +244,13 @@ def multiply_adds(fused, a, b, running):
 
 @_compiled
 def sums_in_turn(nodes, others, least_addend, a, a_exponents, b, b_exponents, running, doubtful):
-    """Sums in turn along K, each beginning with the one before: of rows of A, LANES columns of B.
+    """Sums in turn along K, each beginning with the one before: of rows of A with LANES columns of B.
 
     nodes: of `steps.NODE`, a step's. others: of terms that are no products, which node they are the result of; the last stands
     for C. least_addend: smaller C are read as zero.
-    a [rows, K], b [K, LANES] and their exponents; running [rows, LANES], in and out. doubtful [rows, LANES]: set where a sum is
-    too large, too small, or a zero whose sign depends on its terms.
+    a [rows, K], or [rows, K, LANES] where each column has rows of its own, b [K, LANES] and their exponents; running
+    [rows, LANES], in and out. doubtful [rows, LANES]: set where a sum is too large, too small, or a zero whose sign depends on
+    its terms.
     """
     products = nodes[len(nodes) - 1].end_products
     results, total = np.empty((len(nodes) + 1, LANES)), np.empty(LANES)

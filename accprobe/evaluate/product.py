@@ -18,7 +18,7 @@ from accprobe.evaluate import rounding, tiles
 from accprobe.evaluate.error_free import Floats, rounded_to_odd
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.integer_product import integer_product, is_wrapped
-from accprobe.evaluate.steps import CompiledStep, step_of
+from accprobe.evaluate.steps import LANES, CompiledStep, step_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import (
     NOBODY,
@@ -128,7 +128,8 @@ def _compiled_step(model: ProductModel, elements: int, products: int) -> Compile
     """
     step = step_of(model.step, model.instruction)
     terms = elements * products * model.k
-    compiled = products * OF_A_PRODUCT + terms * OF_A_TERM[0]
+    panels = -(-products // LANES) if elements == 1 else products
+    compiled = panels * OF_A_PRODUCT + terms * OF_A_TERM[0]
     in_numpy = model.k / model.step.products * OF_A_SUM + terms * OF_A_TERM[1]
     return step if step and compiled < in_numpy and tiles.pays(in_numpy) else None
 

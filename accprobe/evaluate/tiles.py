@@ -88,15 +88,14 @@ def sums(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, start: Bits) -
     at_once = max(1, PREPARED // max(1, prod(a.shape[1:])))
     for first in range(0, products, at_once):
         some = slice(first, first + at_once)
-        _add(step, inst, a[some], b[some], running[some], doubtful[some])
+        add = _add_side_by_side if running[0].size == 1 else _add
+        add(step, inst, a[some], b[some], running[some], doubtful[some])
     doubtful |= ~np.isfinite(running)
     return _patterns(running, inst).reshape(start.shape), doubtful.reshape(start.shape)
 
 
 def _add(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Floats, doubtful: Truths) -> None:
     """The chains of several products [products, ...] are added to `running`."""
-    from accprobe.evaluate import lanes
-
     rows = _lines(step, a, inst.a)
     doubtful |= rows.special[..., None]
 
@@ -105,11 +104,7 @@ def _add(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Float
         columns = _lines(step, b[i, x], inst.b)
         of_panel, odd = _padded(running[i, y, x]), np.zeros((bottom - top, LANES), np.uint8)
         across = _padded(columns.values.T), _padded(columns.exponents.T)
-        if step.fused is None:
-            of_rows = rows.values[i, y], rows.exponents[i, y]
-            lanes.sums_in_turn(step.nodes, step.others, step.least_addend, *of_rows, *across, of_panel, odd)
-        else:
-            lanes.multiply_adds(step.fused, rows.values[i, y], across[0], of_panel)
+        _in_lanes(step, rows.values[i, y], rows.exponents[i, y], *across, of_panel, odd)
         n = running[i, y, x].shape[1]
         running[i, y, x] = of_panel[:, :n]
         doubtful[i, y, x] |= (odd[:, :n] != 0) | columns.special
@@ -118,6 +113,34 @@ def _add(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Float
     parts = max(1, min(m // LEAST_ROWS, -(-cores() // max(1, products * len(lefts)))))
     tops = [(m * i // parts, m * (i + 1) // parts) for i in range(parts)]
     _share(panel, [(i, left, *of_part) for i in range(products) for left in lefts for of_part in tops])
+
+
+def _add_side_by_side(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Floats, doubtful: Truths) -> None:
+    """The same of products of one output each, LANES of which are computed at once."""
+
+    def panel(first: int) -> None:
+        x = slice(first, first + LANES)
+        rows, columns = _lines(step, a[x, 0], inst.a), _lines(step, b[x, 0], inst.b)
+        of_panel, odd = _padded(running[x, :, 0].T), np.zeros((1, LANES), np.uint8)
+        (of_rows, row_exponents), across = ((_padded(x.values.T), _padded(x.exponents.T)) for x in (rows, columns))
+        _in_lanes(step, of_rows[None], row_exponents[None], *across, of_panel, odd)
+        n = len(rows.special)
+        running[x, 0, 0] = of_panel[0, :n]
+        doubtful[x, 0, 0] |= (odd[0, :n] != 0) | rows.special | columns.special
+
+    _share(panel, [(first,) for first in range(0, len(a), LANES)])
+
+
+def _in_lanes(
+    step: CompiledStep, a: Floats, a_exponents: _Exponents, b: Floats, b_exponents: _Exponents, running: Floats, odd: Bits
+) -> None:
+    """As `lanes.sums_in_turn` has them."""
+    from accprobe.evaluate import lanes
+
+    if step.fused is None:
+        lanes.sums_in_turn(step.nodes, step.others, step.least_addend, a, a_exponents, b, b_exponents, running, odd)
+    else:
+        lanes.multiply_adds(step.fused, a, b, running)
 
 
 def _running(step: CompiledStep, inst: Instruction, start: Bits) -> Floats:

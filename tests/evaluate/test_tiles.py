@@ -69,6 +69,10 @@ def assert_agrees(model: DotModel, inst: Instruction, a: Bits, b: Bits, start: B
     got, doubtful = tiles.sums(how, inst, a, b, start)
     expected = by_numpy(model, inst, a, b, start)
     _assert_same(model, got, doubtful, expected)
+    each = np.arange(min(start.shape))
+    alone, odd = tiles.sums(how, inst, a[each, None], b[each, None], start[each, each, None, None])
+    np.testing.assert_array_equal(odd[:, 0, 0], doubtful[each, each])
+    _assert_same(model, alone[..., 0], odd[..., 0], expected[each, each, None])
     return np.count_nonzero(doubtful) / max(1, doubtful.size)
 
 
@@ -151,7 +155,10 @@ def test_multiply_adds(operand: str, fused: bool) -> None:
     how = compiled(model, of_product.instruction)
     assert how.fused is fused
     got, doubtful = tiles.sums(how, of_product.instruction, a, b, c)
-    _assert_same(model, got, doubtful, product(of_product, a, b, c))
+    expected = product(of_product, a, b, c)
+    _assert_same(model, got, doubtful, expected)
+    alone, odd = tiles.sums(how, of_product.instruction, a[:, None], b[:, None], np.diagonal(c)[:, None, None])
+    _assert_same(model, alone[:, 0, 0], odd[:, 0, 0], np.diagonal(expected))
 
 
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (3, 200), (200, 3), (65, 64), (64, 129), (0, 5), (5, 0)])
