@@ -43,8 +43,11 @@ class Accumulation:
         """Slices of K alike, each a chain that is promoted into f32 every so many products (None: never); the slices' sums are
         added in f32, from the first to the last. out: what the result is rounded to, to nearest with ties to even.
 
-        Raises AccprobeError where a border would lie within a fused sum, or there are fewer sums than slices.
+        Raises AccprobeError where a border would lie within a fused sum, there are fewer sums than slices, or float32 would be
+        narrower than the chain.
         """
+        if self.result is FORMATS["f64"] and (promote_every is not None or split_k > 1):
+            raise AccprobeError(f"{self.name} sums in f64: such chains are neither promoted nor split here")
         sums = -(-k // len(self.pattern))
         if promote_every is not None and (promote_every <= 0 or promote_every % len(self.pattern)):
             raise AccprobeError(f"promoted every {promote_every}: not a multiple of the {len(self.pattern)} products of a sum")
