@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,8 +18,18 @@ from accprobe.budget.exact import exact_product
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import ScaleWords, outcomes, product
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import Merged, ProductModel, Scales, multiply_add
-from accprobe.model.tree import DotModel, FusedSum
+from accprobe.model.product import Chain, Merged, ProductModel, Scales, multiply_add
+from accprobe.model.tree import (
+    Addend,
+    AlignmentRounding,
+    DotModel,
+    FloatArithmetic,
+    FusedSum,
+    Product,
+    ProductExponent,
+    Rounding,
+    Subnormals,
+)
 
 SIDE = 24
 
@@ -91,6 +102,48 @@ def test_nor_of_any_known_model(name: str, kind: str, k: int, seed: int) -> None
     sums, a, b = PUBLISHED[name]
     model = replace(product_model(k, of=sums), a=a, b=b, result=sums.root.arithmetic.result)
     assert max(worst(model, kind, seed)) <= 1
+
+
+def small_sums(rng: np.random.Generator) -> DotModel:
+    """Sums of so few bits that every way to lose some comes up; their results are often subnormal."""
+    products, result = int(rng.choice([1, 2, 4])), FORMATS["f16"]
+    arithmetic = FloatArithmetic(
+        result,
+        int(rng.integers(0, 5)),
+        rng.choice(get_args(Rounding)),
+        None if products == 1 and rng.integers(0, 2) else int(rng.integers(0, 9)),
+        rng.choice(get_args(AlignmentRounding)),
+        rng.choice(get_args(ProductExponent)),
+        min_exponent=rng.choice([None, -24, -16, -10]),
+        subnormal_results=rng.choice(get_args(Subnormals)),
+        product_bits=rng.choice([None, None, 1]),
+        product_rounding=rng.choice(["RZ", "RNE", "RU"]),
+        first_bits=rng.choice([None, None, 3]),
+        first_rounding=rng.choice(["RZ", "RNE", "RD"]),
+    )
+    terms = (Addend(), *map(Product, range(products)))
+    node = FusedSum(terms, arithmetic)
+    if products > 1 and rng.integers(0, 2):
+        node = FusedSum((FusedSum(terms[1:], arithmetic), Addend()), arithmetic)
+    return DotModel(node, subnormal_addend=rng.choice(get_args(Subnormals)))
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_small_sums_of_any_kind_stay_within(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sums, k = small_sums(rng), int(rng.integers(1, 9))
+    pattern = tuple(range(sums.products))
+    model = ProductModel(FORMATS["e5m2"], FORMATS["e4m3"], k, sums, Chain(0, k, pattern), FORMATS["f16"])
+    for low, high in ((-9, -6), (-12, 1), (-2, 2)):
+        a, b = (
+            (rng.choice([-1, 1, 1], (48, k)) * rng.uniform(1, 2, (48, k)) * np.exp2(rng.integers(low, high, (48, k))))
+            .astype(fmt.ml_dtype)
+            .view(np.uint8)
+            for fmt in (model.a, model.b)
+        )
+        d = product(model, a, b)
+        for bound in (tight(model, a, b), from_sum(model, a, b)):
+            assert exceeded(model, a, b, d, bound).max() <= 1
 
 
 @pytest.mark.parametrize(
