@@ -184,13 +184,17 @@ def test_scales(of: str, how: str, fused: bool) -> None:
     inside = of == "1x128"
     model = product_model(512, promote=128, scales=Scales(of, how, fused and inside))  # type: ignore[arg-type]
     rng = np.random.default_rng(3)
-    a, b = crafted("wide", model, SIDE, SIDE, rng)
     blocks = 4 if inside else 1
     scales = ScaleWords(*(rng.uniform(0.01, 90, shape).astype(np.float32) for shape in ((SIDE, blocks), (blocks, SIDE))))
-    d = product(model, a, b, scales=scales)
-    for bound in (tight(model, a, b, scales), from_sum(model, a, b, scales)):
-        assert np.isfinite(bound).all()
-        assert 0 < exceeded(model, a, b, d, bound, scales).max() <= 1
+    for kind, near in (("wide", 0.0), ("integers", 0.4)):
+        a, b = crafted(kind, model, SIDE, SIDE, rng)
+        if kind == "integers":
+            a[:, 1:], b[:, 1:] = 0, 0
+        d = product(model, a, b, scales=scales)
+        for bound in (tight(model, a, b, scales), from_sum(model, a, b, scales)):
+            assert np.isfinite(bound).all()
+            assert exceeded(model, a, b, d, bound, scales).max() <= 1
+        assert exceeded(model, a, b, d, tight(model, a, b, scales), scales).max() > near
 
 
 def test_slices_in_any_order() -> None:

@@ -45,10 +45,10 @@ def float_models() -> Iterator[tuple[str, DotModel, Format, Format]]:
 
 
 def crafted(kind: str, model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Bits, Bits]:
-    """a [m, K], b [n, K], bit patterns."""
-    if kind == "patterns":
-        a, b = (rng.integers(0, 1 << x.bits, (lines, model.k)) for x, lines in ((model.a, m), (model.b, n)))
-        return _finite(model.a, a.astype(model.a.dtype)), _finite(model.b, b.astype(model.b.dtype))
+    """a [m, K], b [n, K], bit patterns; of f64 wide ones instead of any, so that the errors of their products are normal."""
+    if kind == "patterns" and model.a.bits < 64:
+        a, b = (rng.integers(0, 1 << fmt.storage_bits, shape).astype(fmt.dtype) for fmt, shape in _shapes(model, m, n))
+        return _finite(model.a, a), _finite(model.b, b)
     values = _VALUES[kind](model, m, n, rng)
     return _encoded(model.a, values[0]), _encoded(model.b, values[1])
 
@@ -148,7 +148,7 @@ def _shapes(model: ProductModel, m: int, n: int) -> tuple[tuple[Format, tuple[in
 _VALUES = dict(
     zip(
         ADVERSARIES,
-        (_full_significands, _below_the_cut, _in_turn, _near_powers, _carries, _subnormals, _integers, _wide),
-        strict=False,
+        (_full_significands, _below_the_cut, _in_turn, _near_powers, _carries, _subnormals, _integers, _wide, _wide),
+        strict=True,
     )
 )
