@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.model.product import Chain, Merged, Node, ProductModel, addition, in_chunks
+from accprobe.model.product import Chain, Merged, Node, ProductModel, Scales, addition, in_chunks
 from accprobe.model.tree import DotModel
 from accprobe.report.models import EXAMPLE, named_model
 from accprobe.report.recorded import recorded
@@ -59,6 +59,16 @@ class Accumulation:
         summed = self.result if isinstance(tree, Chain) else FORMATS["f32"]
         return ProductModel(self.a, self.b, k, self.step, tree, out or summed)
 
+    def model(self, k: int, promote_every: int | None, split_k: int, out: Format, scales: Scales | None = None) -> ProductModel:
+        """The plan that was measured, where a product is named, of its own K and with no other promotion or split; else that
+        which `product` makes. An `out` that is wider than the sums leaves them as they are. scales: one a chain, where blocks
+        have them.
+        """
+        narrow = out if out.mantissa_bits <= FORMATS["f32"].mantissa_bits or self.result is out else FORMATS["f32"]
+        if self.measured is not None and self.measured.k == k and promote_every is None and split_k == 1:
+            return replace(self.measured, result=narrow, scales=scales)
+        return replace(self.product(k, promote_every, split_k, narrow), scales=scales)
+
     def as_measured(self, out: Format | None = None) -> ProductModel:
         """The plan that was measured, of the K that was asked. Raises AccprobeError where an instruction was named."""
         if self.measured is None:
@@ -73,6 +83,12 @@ class Accumulation:
             stop = min(k, start + (each + (i < longer)) * len(self.pattern))
             yield range(start, stop)
             start = stop
+
+
+def of_named(name: str) -> Accumulation:
+    """An instruction, an opcode, or where a report of products is named, one of them. Raises as those do."""
+    source, colon, _ = name.partition(":")
+    return of_product(name) if colon and _has_products(source) else of_instruction(name)
 
 
 def of_instruction(like: str) -> Accumulation:
@@ -112,6 +128,10 @@ def of_product(name: str) -> Accumulation:
     every, slices = (value if isinstance(value, int) else None for value in (found.get("promote_every"), found.get("split_k")))
     name = f"{source}:{row.title}"
     return Accumulation(name, model.a, model.b, step, pattern, of_chain, model, promote_every=every, split_k=slices or 1)
+
+
+def _has_products(source: str) -> bool:
+    return source != "sim" and source in recorded() and bool(Report.load(source).products)
 
 
 def _of_opcode(opcode: str) -> str:

@@ -30,7 +30,7 @@ from accprobe.model.product import NOBODY, Chain, Nested, Node, ProductModel, of
 from accprobe.model.product_error import product_error
 from accprobe.model.tree import FloatArithmetic, FusedSum, ProductExponent
 
-TILE = 1 << 14
+WALKED = 1 << 14
 """Elements that are walked along K at once: few enough for their sums to stay in a core's cache."""
 
 MOST_COLUMNS = 1 << 8
@@ -52,7 +52,7 @@ def tight(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = Non
     if not _is_bounded(model):
         return bound
     columns = min(n, MOST_COLUMNS)
-    rows = max(1, TILE // max(1, columns))
+    rows = max(1, WALKED // max(1, columns))
     with np.errstate(all="ignore"):
         for top in range(0, m, rows):
             for left in range(0, n, columns):
