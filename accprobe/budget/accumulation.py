@@ -60,12 +60,11 @@ class Accumulation:
         return ProductModel(self.a, self.b, k, self.step, tree, out or summed)
 
     def model(self, k: int, promote_every: int | None, split_k: int, out: Format, scales: Scales | None = None) -> ProductModel:
-        """The plan that was measured, where a product is named, of its own K and with no other promotion or split; else that
-        which `product` makes. An `out` that is wider than the sums leaves them as they are. scales: one a chain, where blocks
-        have them.
+        """The plan that was measured, where a product is named, of its own K, promotion and split; else that which `product`
+        makes. An `out` that is wider than the sums leaves them as they are. scales: one a chain, where blocks have them.
         """
         narrow = out if out.mantissa_bits <= FORMATS["f32"].mantissa_bits or self.result is out else FORMATS["f32"]
-        if self.measured is not None and self.measured.k == k and promote_every is None and split_k == 1:
+        if self.measured is not None and (self.measured.k, self.promote_every, self.split_k) == (k, promote_every, split_k):
             return replace(self.measured, result=narrow, scales=scales)
         return replace(self.product(k, promote_every, split_k, narrow), scales=scales)
 

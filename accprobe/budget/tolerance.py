@@ -26,7 +26,7 @@ from accprobe.model.product import ProductModel, ScaleOf, Scales
 CALC_DIFF, ATOL = 1e-3, 1e-2
 
 INTEGERS = "integers"
-"""Whole numbers from -3 to 3: whatever is lost of their sums is lost by the last rounding, and bounds are as narrow as that."""
+"""Whole numbers from -7 to 7: whatever is lost of their sums is lost by the last rounding, and bounds are as narrow as that."""
 
 INPUTS = (INTEGERS, *DATA_KINDS)
 
@@ -113,7 +113,7 @@ class Inquiry:
 def _drawn(data: Data, model: ProductModel, m: int, n: int, rng: np.random.Generator) -> DrawnPatterns:
     if data != INTEGERS:
         return drawn_patterns(data, model.a, model.b, m, n, model.k, rng)
-    values = (rng.integers(-3, 4, (lines, model.k)).astype(np.float32) for lines in (m, n))
+    values = (rng.integers(-7, 8, (lines, model.k)).astype(np.float32) for lines in (m, n))
     return DrawnPatterns(*map(nearest_patterns, (model.a, model.b), values))
 
 
@@ -131,8 +131,8 @@ class Advised:
     """What a test may ask.
 
     over_sum: the largest bound relative to its sum of |a·b|, over_any_sum: of any operands. largest: the largest bound,
-    relative: the same relative to the root mean square of the exact sums (None where they are zero). observed: the largest error
-    of the arithmetic itself over its bound. false_alarms: of TESTS, those that the arithmetic itself does not pass.
+    relative: the same relative to the root mean square of the exact sums (None where they are zero). observed: the largest
+    error of the arithmetic itself over its bound. false_alarms: of TESTS, those that the arithmetic itself does not pass.
     """
 
     asked: Inquiry
@@ -192,10 +192,10 @@ def _kill_table(asked: Inquiry, tolerance: Tolerance, show: Callable[[str], obje
 
 
 def _others(asked: Inquiry) -> Iterator[tuple[str, Tolerance]]:
-    """Inputs of other kinds, fewer rows and columns of each."""
+    """Inputs of other kinds, few rows and columns of each."""
     for kind in INPUTS:
         if kind != asked.data:
-            tolerance = Tolerance.of(asked.operation(kind, min(asked.m, OTHER_SIDE), min(asked.n, OTHER_SIDE)))
+            tolerance = Tolerance.of(asked.operation(kind, OTHER_SIDE, OTHER_SIDE))
             if np.isfinite(tolerance.bound).all():
                 yield kind, tolerance
 

@@ -26,12 +26,12 @@ MOST_OUTPUTS = 1 << 22
 @click.command("tolerance")
 @click.argument("name", metavar="[OPCODE]", required=False)
 @click.option("--like", metavar="REPORT:INSTRUCTION", help="A chain of it, instead of an opcode.")
-@click.option("--product", metavar="REPORT:PRODUCT", help="A measured product's plan, at its own K as it is.")
+@click.option("--product", metavar="REPORT:PRODUCT", help="A measured product's plan.")
 @click.option("--k", type=PositiveCount(), help="Products of an output.  [default: that of PRODUCT or FILE]")
 @click.option("--m", type=PositiveCount(), default=64, show_default=True, help="Rows of the result.")
 @click.option("--n", type=PositiveCount(), default=64, show_default=True, help="Columns of the result.")
-@click.option("--promote-every", metavar="N|none", default="none", show_default=True, help="Products that a chain takes.")
-@click.option("--split-k", type=PositiveCount(), default=1, show_default=True, help="Slices of K.")
+@click.option("--promote-every", metavar="N|none", help="Products that a chain takes.  [default: none; as PRODUCT]")
+@click.option("--split-k", type=PositiveCount(), help="Slices of K.  [default: 1; as PRODUCT]")
 @click.option("--out", metavar="FORMAT", help="What D is rounded to.  [default: that of PRODUCT, else nothing]")
 @click.option("--data", default="normal", show_default=True, metavar="KIND|FILE", help="Operands.")
 @click.option("--scale", default="none", show_default=True, metavar="KIND", help="What has a scale of its own.")
@@ -45,8 +45,8 @@ def tolerance_command(
     k: int | None,
     m: int,
     n: int,
-    promote_every: str,
-    split_k: int,
+    promote_every: str | None,
+    split_k: int | None,
     out: str | None,
     data: str,
     scale: str,
@@ -60,7 +60,7 @@ def tolerance_command(
     mistakes a test with them would notice: DeepGEMM's calc_diff < 1e-3, an absolute tolerance of 1e-2, and the bound of each
     element (accprobe.testing.assert_matmul_close); and with which other inputs, where the last does not.
 
-    Data: normal, positive, attention, cancelling, outliers, integers (from -3 to 3); or FILE.npy, .pt or .safetensors as
+    Data: normal, positive, attention, cancelling, outliers, integers (from -7 to 7); or FILE.npy, .pt or .safetensors as
     `accprobe budget` takes them.
     Scales, at random: none, tensor, row, 1x128, 128x128 (B; A 1x128).
 
@@ -92,7 +92,9 @@ def tolerance_command(
         check_writable(output)
     if accumulation.remark:
         tell(accumulation.remark)
-    asked = Inquiry(accumulation, found_k, m, n, _interval(promote_every), split_k, rounded, operands, _scale(scale), seed)
+    every = accumulation.promote_every if promote_every is None else _interval(promote_every)
+    slices = split_k or accumulation.split_k
+    asked = Inquiry(accumulation, found_k, m, n, every, slices, rounded, operands, _scale(scale), seed)
     with progress_bar("tolerance") as show:
         found = advised(asked, lambda what: show(0, None, what))
     _print(found, form, output)
@@ -109,7 +111,10 @@ def _accumulation(name: str | None, like: str | None, product: str | None) -> Ac
 
 
 def _interval(word: str) -> int | None:
-    return None if word == "none" else PositiveCount().convert(word, None, None)
+    try:
+        return None if word == "none" else PositiveCount().convert(word, None, None)
+    except click.BadParameter as e:
+        raise click.UsageError(f"--promote-every: {e.message}, nor none") from None
 
 
 def _data(word: str) -> Data:

@@ -25,7 +25,7 @@ def assert_matmul_close(
     *,
     like: str,
     promote_every: int | None = None,
-    split_k: int = 1,
+    split_k: int | None = None,
     out: str | None = None,
     scales: tuple[Any, Any] | None = None,
     any_order: bool = False,
@@ -33,7 +33,7 @@ def assert_matmul_close(
     """Each element of got [M, N] is as near to the exact sum of a [M, K] times b [K, N] as this arithmetic can put it.
 
     like: "h200:wgmma.m64n8k32.f32.e4m3.e4m3", an opcode such as "QGMMA", or "products-h200:" and words that tell a measured
-    product. promote_every, split_k: as `accprobe.emulate.matmul` and kernels have them. out: what results are rounded to, the
+    product. promote_every, split_k: of its sums; of a product that is named, its own. out: what results are rounded to, the
     format of `got` if not given. scales: of a and b, float32: one each; [M, 1] and [1, N]; or, with promote_every=128,
     [M, K/128] and [K/128, N] or [K/128, N/128]. any_order: allow what such sums could lose in any order of K, not as K comes.
     Arrays: numpy's, with ml_dtypes' small floats, or torch tensors on any device.
@@ -50,6 +50,7 @@ def assert_matmul_close(
     words = _patterns(got, result, "got")
     if words.shape != (len(of_a), len(of_b)):
         raise AccprobeError(f"got is {list(words.shape)}: this product has {[len(of_a), len(of_b)]}")
+    promote_every, split_k = promote_every or accumulation.promote_every, split_k or accumulation.split_k
     scaling, scale_words = _scales(scales, len(of_a), len(of_b), of_a.shape[1], promote_every)
     model = accumulation.model(of_a.shape[1], promote_every, split_k, formats.get(out) if out else result, scaling)
     if scale_words is not None and model.scales_inside and len(model.block_of) != scale_words.a.shape[1]:

@@ -15,9 +15,7 @@ THEMSELVES = "(none: the arithmetic itself)"
 def tolerance_title(found: Advised) -> str:
     """What is asked, on a line."""
     asked = found.asked
-    promoted = f"promoted every {asked.promote_every}" if asked.promote_every else "as measured"
-    if not asked.promote_every and not (asked.accumulation.measured and asked.accumulation.measured.k == asked.k):
-        promoted = "never promoted"
+    promoted = f"promoted every {asked.promote_every}" if asked.promote_every else "never promoted"
     split = f", split K {asked.split_k}" if asked.split_k > 1 else ""
     scaled = f", scales of {asked.scale}" if asked.scale else ""
     return f"{asked.accumulation.name}: K = {asked.k}, {promoted}{split}, result {asked.model.result}{scaled}"

@@ -21,7 +21,7 @@ def tolerance_text(found: Advised) -> RenderableType:
     parts: list[RenderableType] = [Text(tolerance_title(found), "bold")]
     if is_simulated(found):
         parts.append(Text("Simulated: the published model of the chip is evaluated; nothing was measured.", "bold red"))
-    parts += [Hanging([Text(f"  {name:<10}{told}") for name, told in tolerance_facts(found)], 12), ""]
+    parts += [Hanging([Text(f"{name:<9}{told}") for name, told in tolerance_facts(found)], 0), ""]
     table = ruled(gap=1, left=0)
     for header in ("\nmistake", *TEST_TITLES.values(), "shown by\nother inputs"):
         table.add_column(header)
