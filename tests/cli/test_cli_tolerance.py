@@ -37,13 +37,13 @@ def test_terminal_says_what_the_table_means(columns: int) -> None:
     assert max(map(len, result.stdout.splitlines())) <= columns
     lines = " ".join(result.stdout.split())
     assert "K = 512, promoted every 128, result bf16" in lines
-    assert "integers data would show it" in lines
+    assert "positive data would show it" in lines
     assert 'like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128' in lines
 
 
 def test_markdown_and_files(tmp_path: Path) -> None:
     result = tolerance(*SMALL, "--format", "markdown")
-    assert "| one k counted twice | lives | killed | killed |  |" in result.stdout
+    assert "| the result cut, not rounded | lives | killed | killed |  |" in result.stdout
     for name, begins in (("t.md", "### h200:"), ("t.json", "{")):
         assert tolerance(*SMALL, "-o", str(tmp_path / name)).exit_code == 0
         assert (tmp_path / name).read_text().startswith(begins)
