@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.budget.enclosure import Enclosure, power, result_in, result_of, rounded, scaled, summed
+from accprobe.budget.enclosure import Enclosure, clipped_power, result_in, result_of, rounded, scaled, summed
 from accprobe.budget.exact import by_k
 from accprobe.evaluate.decoding import NOTHING, leading, values_of
 from accprobe.evaluate.error_free import Floats, Integers
@@ -175,7 +175,7 @@ class _Walk:
         self._a, self._b = _Lines.of(model.a, a), _Lines.of(model.b, b)
         self._slack = np.multiply.outer(self._a.norms(), self._b.norms()) * ((model.k + 16) * 2.0**-51)
         grains = np.add.outer(self._a.grains(), self._b.grains())
-        self._grain = np.where(grains < F64.min_exponent, 0.0, power(grains))
+        self._grain = np.where(grains < F64.min_exponent, 0.0, clipped_power(grains))
 
     def bound(self) -> Floats:
         found = self._result(self._node(self._model.tree))
@@ -295,7 +295,7 @@ class _Walk:
         if floor is not None:
             losing = there - (whole & (exponent > floor) & (there > 1))
             exponent = np.maximum(exponent, floor)
-        unit = power(exponent - bits)
+        unit = clipped_power(exponent - bits)
         lost = np.maximum(unit - self._grain, 0.0)
         match arithmetic.alignment_rounding:
             case "truncate":

@@ -76,7 +76,7 @@ def _most(fmt: Format, bits: int) -> float:
     return (2.0 - 2.0**-bits) * 2.0**fmt.max_exponent
 
 
-def power(exponents: Integers) -> Floats:
+def clipped_power(exponents: Integers) -> Floats:
     """2^exponent, raised to the smallest normal float64 and no larger than the largest power."""
     return power_of_two(np.clip(exponents, -1022, 1023))
 
@@ -110,7 +110,7 @@ def rounded(x: Enclosure, to: Result, cut: tuple[Floats, Floats] | None = None) 
     else:
         wide = x
     low, high = wide.low, wide.high
-    quantum = power(np.maximum(leading(np.maximum(high, -low)).astype(np.int64), to.lowest) - to.bits)
+    quantum = clipped_power(np.maximum(leading(np.maximum(high, -low)).astype(np.int64), to.lowest) - to.bits)
     loss = np.maximum(quantum - x.grain, 0.0)
     below, above = _lost(to.how, loss, np.where(quantum > x.grain, quantum / 2, 0.0), low, high)
     if cut is not None and to.how == "RZ":
