@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -17,6 +16,9 @@ from accprobe.model.product_error import worst_error
 
 MOST_K = 2048
 """Of products with more k it is not asked which are missing or counted twice."""
+
+MOST_LINES = 64
+"""Rows, and columns, of a result whose cause is looked for."""
 
 NEAR_ONE = 0.25
 """A k is missing, or counted twice, where by least squares -1 or 1 of its products are in what is wrong, within this."""
@@ -77,9 +79,19 @@ class Mismatch:
         times = f", {off / bound[at]:.4g} times its bound of {bound[at]:.3g}" if bound[at] > 0 else ", where nothing is lost"
         told = f"element [{at[0]}, {at[1]}] is {got:.9g}, the exact sum {exact:.9g}: off by {off:.3g}{times}"
         count = f"{int(self.beyond.sum()):,} of {self.beyond.size:,} elements are beyond their bounds"
-        return f"{told}; {count}; {self.cause or 'no known mistake explains them'}"
+        return f"{told}; {count}; {self.of_few().cause() or 'no known mistake explains them'}"
 
-    @cached_property
+    def of_few(self) -> Mismatch:
+        """Of a large result some rows and columns, first of those that have elements beyond their bounds."""
+        if max(self.got.shape) <= MOST_LINES:
+            return self
+        asked, tolerance = self.tolerance.asked, self.tolerance
+        y, x = (np.sort(np.argsort(-self.beyond.sum(axis=axis), kind="stable")[:MOST_LINES]) for axis in (1, 0))
+        here = np.ix_(y, x)
+        exact = Exact(*(part[here] for part in tolerance.exact))
+        some = Tolerance(asked.of_lines(y, x), exact, tolerance.bound[here])
+        return Mismatch(some, self.got[here], self.beyond[here])
+
     def cause(self) -> str:
         """The mistake that gives these bits, or lies nearest to them; empty where none does."""
         miscounted = self._miscounted()
@@ -101,7 +113,7 @@ class Mismatch:
             if (d := mutation(asked)) is not None:
                 yield name, asked.values(d)
         if len(asked.a) == len(asked.b):
-            yield "A and B swapped", asked.values(asked.computed()).T
+            yield "the result transposed", asked.values(asked.computed()).T
 
     def _around(self, sums: Floats) -> Tolerance:
         """The same bounds around other sums."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.evaluate.error_free import Floats
+from accprobe.evaluate.error_free import Floats, Integers
 from accprobe.evaluate.product import ScaleWords, SumWords, product, rounded_to
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain, Merged, ProductModel, addition
@@ -37,6 +37,14 @@ class Operation(NamedTuple):
 
     def computed(self) -> Bits:
         return product(self.model, self.a, self.b, scales=self.scales)
+
+    def of_lines(self, y: Integers, x: Integers) -> Operation:
+        """Of those rows and columns of the result alone."""
+        scales = self.scales
+        if scales is not None:
+            a, b = scales
+            scales = ScaleWords(a if len(a) == 1 else a[y], b if b.shape[1] == 1 else b[:, x])
+        return Operation(self.model, self.a[y], self.b[x], scales)
 
     def values(self, d: Bits) -> Floats:
         return self.model.result.values(d)

@@ -93,6 +93,16 @@ def test_the_message_says_where_and_how_much() -> None:
         assert_matmul_close(got, a, b, like=LIKE, promote_every=128)
 
 
+def test_of_a_large_result_the_cause_is_looked_for_where_it_is_wrong() -> None:
+    named = of_named(LIKE)
+    a, b = drawn_patterns("positive", named.a, named.b, 300, 200, 128, np.random.default_rng(0))
+    a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
+    got = matmul(a, b, like=LIKE)
+    got[250:, 150:] = matmul(a[250:, :96].copy(), b[:96, 150:].copy(), like=LIKE)
+    with pytest.raises(AssertionError, match=r"2,500 of 60,000 elements .*; likeliest: the last block of K dropped"):
+        assert_matmul_close(got, a, b, like=LIKE)
+
+
 def test_which_k_are_missing_or_counted_twice() -> None:
     a, b = operands("normal", 128)
     less = a.astype(np.float64)
