@@ -15,7 +15,7 @@ import numpy as np
 
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.closeness import Tolerance
-from accprobe.budget.data import DATA_KINDS, Data, DrawnPatterns, OwnData, drawn_patterns, nearest_patterns
+from accprobe.budget.data import DATA_KINDS, Data, DrawnPatterns, drawn_patterns, nearest_patterns
 from accprobe.budget.mutants import MUTATIONS, Operation
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
@@ -198,7 +198,3 @@ def _others(asked: Inquiry) -> Iterator[tuple[str, Tolerance]]:
             tolerance = Tolerance.of(asked.operation(kind, OTHER_SIDE, OTHER_SIDE))
             if np.isfinite(tolerance.bound).all():
                 yield kind, tolerance
-
-
-def data_name(data: Data) -> str:
-    return data.name if isinstance(data, OwnData) else data

@@ -11,17 +11,17 @@ from typing import Any
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
-from accprobe.budget.account import Account, AccountEntry
+from accprobe.budget.account import Account, AccountEntry, data_name, is_simulated
 from accprobe.budget.errors import Interval
 from accprobe.budget.speed import Speed
-from accprobe.budget.tolerance import Advised, data_name
+from accprobe.budget.tolerance import Advised
 from accprobe.compare.diff import Diff, Difference, Pair, generation
 from accprobe.compare.headline import headline
 from accprobe.compare.products import ProductPair
 from accprobe.operands.exchange import Counterexample
 from accprobe.render.content.budget import budget_notes
 from accprobe.render.content.changes import why_apart
-from accprobe.render.content.tolerance import is_simulated, tolerance_words
+from accprobe.render.content.tolerance import tolerance_words
 from accprobe.render.content.verification import CheckedUp, Verified
 from accprobe.report.columns import records
 from accprobe.report.report import Report, Tool
@@ -307,7 +307,7 @@ def tolerance_json(found: Advised) -> str:
         "kind": "tolerance",
         "tool": Tool.current().model_dump(exclude_none=True),
         "accumulation": asked.accumulation.name,
-        "simulated": is_simulated(found),
+        "simulated": is_simulated(asked.accumulation),
         "k": asked.k,
         "m": asked.m,
         "n": asked.n,

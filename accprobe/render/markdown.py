@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import Kernel, Reading
-from accprobe.budget.account import Account
+from accprobe.budget.account import Account, is_simulated
 from accprobe.budget.tolerance import Advised
 from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
@@ -84,7 +84,7 @@ def _budget(account: Account) -> Iterator[str]:
 
 def tolerance_markdown(found: Advised) -> str:
     """What a test may ask, and the kill table."""
-    simulated = ["**Simulated: nothing was measured.**"] if tolerance.is_simulated(found) else []
+    simulated = [f"**{budget.SIMULATED}**"] if is_simulated(found.asked.accumulation) else []
     heads = ("mistake", *map(on_one_line, tolerance.TEST_TITLES.values()), "shown by other inputs")
     rows = ((_plain(phrase.text) for phrase in row) for row in tolerance.kill_rows(found))
     facts = (f"{name}: {_plain(told)}" for name, told in tolerance.tolerance_facts(found))

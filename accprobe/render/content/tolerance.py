@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accprobe.budget.tolerance import ATOL, CALC_DIFF, Advised, data_name
+from accprobe.budget.account import data_name
+from accprobe.budget.tolerance import ATOL, CALC_DIFF, Advised
 from accprobe.render.content.phrases import Phrase
 
 TEST_TITLES = {"calc_diff": f"calc_diff\n< {CALC_DIFF:g}", "atol": f"\natol = {ATOL:g}", "bound": "bound of\neach element"}
@@ -19,10 +20,6 @@ def tolerance_title(found: Advised) -> str:
     split = f", split K {asked.split_k}" if asked.split_k > 1 else ""
     scaled = f", scales of {asked.scale}" if asked.scale else ""
     return f"{asked.accumulation.name}: K = {asked.k}, {promoted}{split}, result {asked.model.result}{scaled}"
-
-
-def is_simulated(found: Advised) -> bool:
-    return found.asked.accumulation.name.startswith("sim:")
 
 
 def tolerance_facts(found: Advised) -> Iterator[tuple[str, str]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from accprobe.budget.account import is_simulated
 from accprobe.budget.tolerance import Advised
+from accprobe.render.content.budget import SIMULATED
 from accprobe.render.content.tolerance import (
     TEST_TITLES,
-    is_simulated,
     kill_rows,
     tolerance_facts,
     tolerance_title,
@@ -19,8 +20,8 @@ from accprobe.render.terminal.console import Hanging, ruled, styled
 
 def tolerance_text(found: Advised) -> RenderableType:
     parts: list[RenderableType] = [Text(tolerance_title(found), "bold")]
-    if is_simulated(found):
-        parts.append(Text("Simulated: the published model of the chip is evaluated; nothing was measured.", "bold red"))
+    if is_simulated(found.asked.accumulation):
+        parts.append(Text(SIMULATED, "bold red"))
     parts += [Hanging([Text(f"{name:<9}{told}") for name, told in tolerance_facts(found)], 0), ""]
     table = ruled(gap=1, left=0)
     for header in ("\nmistake", *TEST_TITLES.values(), "shown by\nother inputs"):
