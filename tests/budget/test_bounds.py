@@ -232,6 +232,22 @@ def test_slices_in_any_order() -> None:
         assert max(exceeded(model, a, b, d, bound).max() for d in outcomes(unordered, a, b)) <= 1
 
 
+def test_what_cancels_in_one_order_is_in_the_way_in_another() -> None:
+    """2^16, -2^16, and four that are smaller than half a last place of it."""
+    model = product_model(6, slices=6, of=multiply_add())
+    assert isinstance(model.tree, Merged)
+    unordered = replace(model, tree=replace(model.tree, order="unordered"))
+    a, b = encoded_e4m3([256, -256] + [1.875 * 2.0**-3] * 4), encoded_e4m3([256, 256] + [2.0**-6] * 4)
+    results = outcomes(unordered, a, b)
+    forward, any_order = (tight(of, a, b) for of in (model, unordered))
+    assert max(exceeded(model, a, b, d, forward).max() for d in results) > 1
+    assert 0.3 < max(exceeded(model, a, b, d, any_order).max() for d in results) <= 1
+
+
+def encoded_e4m3(values: list[float]) -> Bits:
+    return np.array([values], FORMATS["e4m3"].ml_dtype).view(np.uint8)
+
+
 def test_no_bound_where_sums_can_be_too_large_or_are_no_numbers() -> None:
     model = product_model(64, "e5m2", "f16")
     a = np.full((2, 64), FORMATS["e5m2"].largest, np.uint8)
