@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.model.product import Chain, Merged, Node, ProductModel, addition, in_chunks
+from accprobe.model.product import Chain, Merged, Node, ProductModel, Scales, addition, in_chunks
 from accprobe.model.tree import DotModel
 from accprobe.report.models import EXAMPLE, named_model
 from accprobe.report.recorded import recorded
@@ -43,8 +43,11 @@ class Accumulation:
         """Slices of K alike, each a chain that is promoted into f32 every so many products (None: never); the slices' sums are
         added in f32, from the first to the last. out: what the result is rounded to, to nearest with ties to even.
 
-        Raises AccprobeError where a border would lie within a fused sum, or there are fewer sums than slices.
+        Raises AccprobeError where a border would lie within a fused sum, there are fewer sums than slices, or float32 would be
+        narrower than the chain.
         """
+        if self.result is FORMATS["f64"] and (promote_every is not None or split_k > 1):
+            raise AccprobeError(f"{self.name} sums in f64: such chains are neither promoted nor split here")
         sums = -(-k // len(self.pattern))
         if promote_every is not None and (promote_every <= 0 or promote_every % len(self.pattern)):
             raise AccprobeError(f"promoted every {promote_every}: not a multiple of the {len(self.pattern)} products of a sum")
@@ -55,6 +58,15 @@ class Accumulation:
         tree: Node = parts[0] if len(parts) == 1 else Merged(parts, "forward", addition())
         summed = self.result if isinstance(tree, Chain) else FORMATS["f32"]
         return ProductModel(self.a, self.b, k, self.step, tree, out or summed)
+
+    def model(self, k: int, promote_every: int | None, split_k: int, out: Format, scales: Scales | None = None) -> ProductModel:
+        """The plan that was measured, where a product is named, of its own K, promotion and split; else that which `product`
+        makes. An `out` that is wider than the sums leaves them as they are. scales: one a chain, where blocks have them.
+        """
+        narrow = out if out.mantissa_bits <= FORMATS["f32"].mantissa_bits or self.result is out else FORMATS["f32"]
+        if self.measured is not None and (self.measured.k, self.promote_every, self.split_k) == (k, promote_every, split_k):
+            return replace(self.measured, result=narrow, scales=scales)
+        return replace(self.product(k, promote_every, split_k, narrow), scales=scales)
 
     def as_measured(self, out: Format | None = None) -> ProductModel:
         """The plan that was measured, of the K that was asked. Raises AccprobeError where an instruction was named."""
@@ -70,6 +82,12 @@ class Accumulation:
             stop = min(k, start + (each + (i < longer)) * len(self.pattern))
             yield range(start, stop)
             start = stop
+
+
+def of_named(name: str) -> Accumulation:
+    """An instruction, an opcode, or where a report of products is named, one of them. Raises as those do."""
+    source, colon, _ = name.partition(":")
+    return of_product(name) if colon and _has_products(source) else of_instruction(name)
 
 
 def of_instruction(like: str) -> Accumulation:
@@ -109,6 +127,10 @@ def of_product(name: str) -> Accumulation:
     every, slices = (value if isinstance(value, int) else None for value in (found.get("promote_every"), found.get("split_k")))
     name = f"{source}:{row.title}"
     return Accumulation(name, model.a, model.b, step, pattern, of_chain, model, promote_every=every, split_k=slices or 1)
+
+
+def _has_products(source: str) -> bool:
+    return source != "sim" and source in recorded() and bool(Report.load(source).products)
 
 
 def _of_opcode(opcode: str) -> str:

@@ -27,6 +27,7 @@ from accprobe.cli.sass import sass_command
 from accprobe.cli.show import show_command
 from accprobe.cli.streams import OutputLost, end_as_a_closed_pipe_does
 from accprobe.cli.sweep import sweep_command
+from accprobe.cli.tolerance import tolerance_command
 from accprobe.cli.verify import verify_command
 from accprobe.errors import AccprobeError, nearest
 
@@ -90,6 +91,7 @@ _COMMANDS = (
     sweep_command,
     gemm_command,
     budget_command,
+    tolerance_command,
     verify_command,
     sass_command,
     show_command,

@@ -182,7 +182,7 @@ class ProductModel:
 
     @property
     def is_ordered(self) -> bool:
-        return all(node.order != "unordered" for node in _merged(self.tree))
+        return all(node.order != "unordered" for node in merged_in(self.tree))
 
 
 def chains_of(node: Node) -> Iterator[Chain]:
@@ -201,11 +201,11 @@ def of_chains(node: Node) -> tuple[Chain, ...]:
     return chains if len(chains) == len(parts) else ()
 
 
-def _merged(node: Node) -> Iterator[Merged]:
+def merged_in(node: Node) -> Iterator[Merged]:
     if isinstance(node, Merged):
         yield node
         for part in node.parts:
-            yield from _merged(part)
+            yield from merged_in(part)
 
 
 def addition(fmt: Format = FORMATS["f32"], rounding: Rounding = "RNE") -> Arithmetic:

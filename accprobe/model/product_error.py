@@ -1,31 +1,43 @@
 """How far a product's result can be from the exact sum: a bound relative to the sum of |a·b|, for all operands.
 
-Let S be the sum of |a·b| over the products below a node of the tree. Each node is given two numbers: its value v is at most
-`size` · S, and v differs from the exact sum by at most `error` · S. One fused sum of t terms loses
+Let S be the sum of |a·b| over the products below a node of the tree, subnormal operands counted as the smallest normal number.
+Each node is given numbers: its value v is at most `size` · S + `least`, and v differs from the exact sum by at most `error` · S
++ `least`. One fused sum of t terms loses
 
 - by aligning them: of each less than 2^-F of the largest term, which itself loses nothing where F has room for its bits;
 - by rounding its result: at most 2^-b of it, or half of that to nearest.
 
-S of a part is at most S of the whole, so the bounds of parts add up along a chain and up the tree. Results below the normal
-range, subnormal operands and overflow are left aside: what they lose has no bound relative to S.
+What it loses below the normal range, and where terms are aligned no lower than some exponent, is `least`: no part of S. S of a
+part is at most S of the whole, so the bounds of parts add up along a chain and up the tree. They hold while no sum is too large
+for its format. Where the data are known, `accprobe.budget.bounds` says less.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.model.product import Chain, Merged, Nested, Node, ProductModel
+from accprobe.model.product import Chain, Merged, Nested, Node, ProductModel, merged_in
 from accprobe.model.tree import Addend, Arithmetic, FloatArithmetic, FusedSum, Product, Rounding
 
 
 class ErrorBound(NamedTuple):
-    """|value| <= size · S and |value - exact| <= error · S; bits: fraction bits that the value has at most."""
+    """|value| <= size · S + least and |value - exact| <= error · S + least; bits: fraction bits that the value has at most."""
 
     size: float
     error: float
     bits: int
+    least: float = 0.0
+
+
+class ProductError(NamedTuple):
+    """|result - exact sum| <= relative · S + absolute, while no sum is larger than `most`."""
+
+    relative: float
+    absolute: float
+    most: float
 
 
 NO_SUM = ErrorBound(0.0, 0.0, 0)
@@ -33,13 +45,38 @@ NO_SUM = ErrorBound(0.0, 0.0, 0)
 
 
 def worst_error(model: ProductModel) -> float | None:
-    """The largest |result - exact sum| relative to the sum of |a·b|, None where no such bound follows from the model."""
-    if not all(_is_bounded(node.arithmetic) for node in model.step.root.nodes()) or model.step.addend_bits is not None:
+    """The largest |result - exact sum| relative to the sum of |a·b|, None where no such bound follows from the model.
+
+    Results below the normal range, subnormal operands and overflow are left aside.
+    """
+    found = product_error(model)
+    return None if found is None else found.relative
+
+
+def product_error(model: ProductModel) -> ProductError | None:
+    """None where no bound follows from the model."""
+    step, sums = model.step, [node.arithmetic for node in model.step.root.nodes()]
+    if not all(map(_is_bounded, sums)) or step.addend_bits is not None:
         return None
     bound = _Bounds(model).node(model.tree)
     if model.scales is not None and not model.scales.inside:
         bound = _scaled(bound)
-    return _rounded(bound, model.result.mantissa_bits, model.result_rounding).error
+    bound = _rounded(bound, model.result.mantissa_bits, model.result_rounding, model.result)
+    return ProductError(bound.error, bound.least, min(map(_largest, _formats(model))))
+
+
+def _formats(model: ProductModel) -> Iterator[tuple[Format, int]]:
+    """Every format, with the fraction bits kept in it, that a sum is in."""
+    merged = list(merged_in(model.tree))
+    arithmetics = [*(node.arithmetic for node in model.step.root.nodes()), *(node.arithmetic for node in merged)]
+    yield from ((x.result, x.result_bits) for x in arithmetics if isinstance(x, FloatArithmetic))
+    whole = [model.result, *(node.kept for node in merged if node.kept), *([FORMATS["f32"]] if model.scales else [])]
+    yield from ((fmt, fmt.mantissa_bits) for fmt in whole)
+
+
+def _largest(of: tuple[Format, int]) -> float:
+    fmt, bits = of
+    return (2.0 - 2.0**-bits) * 2.0**fmt.max_exponent
 
 
 def _is_bounded(arithmetic: Arithmetic) -> bool:
@@ -61,7 +98,7 @@ class _Bounds:
             return _scaled(bound) if self._model.scales is not None and self._model.scales.inside else bound
         parts = [self.node(part) for part in node.parts]
         if node.kept is not None:
-            parts = [_rounded(part, node.kept.mantissa_bits, "RNE") for part in parts]
+            parts = [_rounded(part, node.kept.mantissa_bits, "RNE", node.kept) for part in parts]
         return self._merged(node, node.nested, parts)
 
     def _merged(self, node: Merged, order: Nested, parts: list[ErrorBound]) -> ErrorBound:
@@ -84,15 +121,20 @@ class _Bounds:
             if isinstance(term, FusedSum):
                 terms.append(self._sum(term, before))
             elif isinstance(term, Addend):
-                terms.append(before)
+                terms.append(self._read(before))
             elif isinstance(term, Product):
                 terms.append(self._product(node.arithmetic))
         return _added(terms, node.arithmetic)
 
+    def _read(self, before: ErrorBound) -> ErrorBound:
+        if self._model.step.subnormal_addend == "kept" or before is NO_SUM:
+            return before
+        return before._replace(least=before.least + 2.0**self._model.instruction.c.min_exponent)
+
     def _product(self, arithmetic: Arithmetic) -> ErrorBound:
         exact = ErrorBound(1.0, 0.0, self._product_bits)
         if isinstance(arithmetic, FloatArithmetic) and arithmetic.product_bits is not None:
-            return _rounded(exact, arithmetic.product_bits, arithmetic.product_rounding)
+            return _rounded(exact, arithmetic.product_bits, arithmetic.product_rounding, arithmetic.result)
         return exact
 
 
@@ -100,28 +142,40 @@ def _added(terms: list[ErrorBound], arithmetic: Arithmetic) -> ErrorBound:
     """The terms aligned, added, and rounded to the result."""
     assert isinstance(arithmetic, FloatArithmetic)
     size, error = max(term.size for term in terms), max(term.error for term in terms)
+    least = sum(term.least for term in terms)
     cut = arithmetic.alignment_bits
     bits = max(term.bits for term in terms)
     if cut is not None:
-        losing = sum(term.size > 0 for term in terms) - (bits <= cut)
+        there = sum(term.size > 0 for term in terms)
+        losing = there - (bits <= cut)
         lost = losing * 2.0**-cut * size
+        floor = arithmetic.result.min_exponent
+        floor = floor if arithmetic.min_exponent is None else max(floor, arithmetic.min_exponent)
+        least += there * 2.0**-cut * (least + 2.0**floor)
         shrinks = arithmetic.alignment_rounding == "truncate"
         size, error = (size if shrinks else size + lost), error + lost
-    summed = ErrorBound(size, error, FORMATS["f64"].mantissa_bits + 1)
+    summed = ErrorBound(size, error, FORMATS["f64"].mantissa_bits + 1, least)
     if arithmetic.first_bits is not None:
-        summed = _rounded(summed, arithmetic.first_bits, arithmetic.first_rounding)
-    return _rounded(summed, arithmetic.result_bits, arithmetic.result_rounding)
+        summed = _rounded(summed, arithmetic.first_bits, arithmetic.first_rounding, arithmetic.result)
+    found = _rounded(summed, arithmetic.result_bits, arithmetic.result_rounding, arithmetic.result)
+    if arithmetic.subnormal_results == "flushed":
+        return found._replace(least=found.least + 2.0**arithmetic.result.min_exponent)
+    return found
 
 
-def _rounded(bound: ErrorBound, bits: int, rounding: Rounding) -> ErrorBound:
-    """Rounded to so many fraction bits; what has no more is left as it is."""
+def _rounded(bound: ErrorBound, bits: int, rounding: Rounding, fmt: Format) -> ErrorBound:
+    """Rounded to so many fraction bits, in a format; what has no more is left as it is, but below the normal range."""
+    subnormal = 2.0 ** (fmt.min_exponent - bits)
     if bound.bits <= bits:
-        return bound
-    lost = bound.size * 2.0 ** -(bits + (rounding in ("RNE", "RNA")))
-    return ErrorBound(bound.size if rounding == "RZ" else bound.size + lost, bound.error + lost, bits)
+        return bound._replace(least=bound.least + subnormal)
+    part = 2.0 ** -(bits + (rounding in ("RNE", "RNA")))
+    lost = bound.size * part
+    least = bound.least * (1 + part) + subnormal
+    return ErrorBound(bound.size if rounding == "RZ" else bound.size + lost, bound.error + lost, bits, least)
 
 
 def _scaled(bound: ErrorBound, fmt: Format = FORMATS["f32"]) -> ErrorBound:
     """Times two scales, relative to the sum of |sa·a·sb·b|: two roundings to f32, one perhaps of sa·sb."""
     factor = (1 + 2.0 ** -(fmt.mantissa_bits + 1)) ** 2
-    return ErrorBound(bound.size * factor, bound.error + bound.size * (factor - 1), fmt.mantissa_bits)
+    least = bound.least * factor + 4 * 2.0 ** (fmt.min_exponent - fmt.mantissa_bits)
+    return ErrorBound(bound.size * factor, bound.error + bound.size * (factor - 1), fmt.mantissa_bits, least)

@@ -11,15 +11,17 @@ from typing import Any
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
-from accprobe.budget.account import Account, AccountEntry
+from accprobe.budget.account import Account, AccountEntry, data_name, is_simulated
 from accprobe.budget.errors import Interval
 from accprobe.budget.speed import Speed
+from accprobe.budget.tolerance import Advised
 from accprobe.compare.diff import Diff, Difference, Pair, generation
 from accprobe.compare.headline import headline
 from accprobe.compare.products import ProductPair
 from accprobe.operands.exchange import Counterexample
 from accprobe.render.content.budget import budget_notes
 from accprobe.render.content.changes import why_apart
+from accprobe.render.content.tolerance import tolerance_words
 from accprobe.render.content.verification import CheckedUp, Verified
 from accprobe.report.columns import records
 from accprobe.report.report import Report, Tool
@@ -29,6 +31,7 @@ from accprobe.verify.vectors import Comparison
 
 KERNELS_SCHEMA = 1
 BUDGET_SCHEMA = 1
+TOLERANCE_SCHEMA = 1
 
 
 def comma_separated(report: Report) -> str:
@@ -294,3 +297,33 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         return
     for key, each in inner.items():
         yield from _flat(f"{name}_{key}" if name else key, each)
+
+
+def tolerance_json(found: Advised) -> str:
+    """One object. promote_every is null where sums are never promoted, or as they were measured."""
+    asked = found.asked
+    data = {
+        "schema": TOLERANCE_SCHEMA,
+        "kind": "tolerance",
+        "tool": Tool.current().model_dump(exclude_none=True),
+        "accumulation": asked.accumulation.name,
+        "simulated": is_simulated(asked.accumulation),
+        "k": asked.k,
+        "m": asked.m,
+        "n": asked.n,
+        "promote_every": asked.promote_every,
+        "split_k": asked.split_k,
+        "out": asked.model.result.name,
+        "data": data_name(asked.data),
+        "scale": asked.scale,
+        "seed": asked.seed,
+        "absolute_over_sum": found.over_sum,
+        "any_operands_over_sum": found.over_any_sum,
+        "absolute": found.largest,
+        "relative": found.relative,
+        "observed_over_bound": found.observed,
+        "false_alarms": list(found.false_alarms),
+        "kill_table": [{"mistake": row.mistake, **row.by, "noticed_with": list(row.noticed_with)} for row in found.kill_table],
+        "words": list(tolerance_words(found)),
+    }
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"

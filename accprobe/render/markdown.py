@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import Kernel, Reading
-from accprobe.budget.account import Account
+from accprobe.budget.account import Account, is_simulated
+from accprobe.budget.tolerance import Advised
 from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
-from accprobe.render.content import budget, changes, details, products, sass, series, sweeps
+from accprobe.render.content import budget, changes, details, products, sass, series, sweeps, tolerance
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
 from accprobe.render.content.overview import banner, legend, reasons, report_title, summary
 from accprobe.render.content.phrases import on_one_line, unglued, words
@@ -79,6 +80,17 @@ def _budget(account: Account) -> Iterator[str]:
     if account.words:
         yield "### In words"
         yield _list(map(_plain, account.words))
+
+
+def tolerance_markdown(found: Advised) -> str:
+    """What a test may ask, and the kill table."""
+    simulated = [f"**{budget.SIMULATED}**"] if is_simulated(found.asked.accumulation) else []
+    heads = ("mistake", *map(on_one_line, tolerance.TEST_TITLES.values()), "shown by other inputs")
+    rows = ((_plain(phrase.text) for phrase in row) for row in tolerance.kill_rows(found))
+    facts = (f"{name}: {_plain(told)}" for name, told in tolerance.tolerance_facts(found))
+    words = map(_plain, tolerance.tolerance_words(found))
+    title = f"### {_plain(tolerance.tolerance_title(found))}"
+    return _text([title, *simulated, _list(facts), _table(map(_plain, heads), rows), _list(words)])
 
 
 def _report(report: Report, expand: bool) -> Iterator[str]:

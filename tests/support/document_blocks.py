@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+import bound_blocks
 import printed_blocks
 import report_blocks
 import result_blocks
@@ -42,6 +43,9 @@ BLOCKS = {
     "coverage": report_blocks.coverage,
     "explained": report_blocks.explained,
     "plans": report_blocks.plans,
+    "bounds_held": bound_blocks.bounds_held,
+    "truncation": bound_blocks.truncation_drifts,
+    "kill_table": bound_blocks.kill_table,
 }
 
 

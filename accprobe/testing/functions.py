@@ -1,10 +1,4 @@
-"""Asserts for tests of matrix products: what a function's sums must be like, asked of the function itself.
-
-    from accprobe.testing import assert_accumulates, assert_every_k_once
-
-    def test_my_matmul():
-        assert_every_k_once(my_matmul, shape=(64, 64, 1000), dtype="bf16", arrays="torch")
-        assert_accumulates(my_matmul, bits=23, shape=(64, 64, 1000), dtype="bf16", arrays="torch")
+"""Asserts of functions that multiply matrices: what their sums must be like, asked of the function itself.
 
 f: any function of a [M, K] and b [K, N] that gives d [M, N]. Each assert says in its AssertionError what was found and where,
 and where the function stands in a file, the command that looks closer. A function that raises, or gives something else than an

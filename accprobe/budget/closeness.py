@@ -1,0 +1,147 @@
+"""Whether a result lies where the arithmetic that is named can put it, and if not, why most likely."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from accprobe.budget.bounds import from_sum, tight
+from accprobe.budget.exact import Exact, exact_product
+from accprobe.budget.mutants import MUTATIONS, Operation
+from accprobe.evaluate.decoding import values_of
+from accprobe.evaluate.error_free import Floats, Truths
+from accprobe.model.product_error import worst_error
+
+MOST_K = 2048
+"""Of products with more k it is not asked which are missing or counted twice."""
+
+MOST_LINES = 64
+"""Rows, and columns, of a result whose cause is looked for."""
+
+NEAR_ONE = 0.25
+"""A k is missing, or counted twice, where by least squares -1 or 1 of its products are in what is wrong, within this."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What a result may be off: bound [M, N], on both sides of exact sums. any_order: of any order of K."""
+
+    asked: Operation
+    exact: Exact
+    bound: Floats
+
+    @classmethod
+    def of(cls, asked: Operation, any_order: bool = False) -> Tolerance:
+        bound = (from_sum if any_order else tight)(asked.model, asked.a, asked.b, asked.scales)
+        return cls(asked, exact_product(asked.model, asked.a, asked.b, asked.scales), bound)
+
+    def beyond(self, got: Floats) -> Truths:
+        """Where it is no number, or off by more than its bound; the exact sum's own error is allowed for."""
+        with np.errstate(invalid="ignore"):
+            return ~(np.abs(got - self.exact.sums) <= self.bound + self.exact.off)
+
+    @property
+    def over_sum(self) -> float:
+        """The largest bound relative to its sum of |a·b|."""
+        sizes = self.exact.sizes
+        return float(np.divide(self.bound, sizes, out=np.zeros_like(sizes), where=sizes > 0).max(initial=0.0))
+
+    @property
+    def over_any_sum(self) -> float | None:
+        """The same of any operands; None where no bound follows."""
+        return worst_error(self.asked.model)
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A result [M, N] of which some elements are beyond their bounds."""
+
+    tolerance: Tolerance
+    got: Floats
+    beyond: Truths
+
+    @property
+    def worst(self) -> tuple[int, int]:
+        """The element that is the most times its bound off, one that is no number before any other."""
+        with np.errstate(all="ignore"):
+            times = np.abs(self.got - self.tolerance.exact.sums) / (self.tolerance.bound + self.tolerance.exact.off)
+        times = np.where(self.beyond, np.where(np.isnan(times), np.inf, times), -1.0)
+        row, column = np.unravel_index(np.argmax(times), times.shape)
+        return int(row), int(column)
+
+    def sentence(self) -> str:
+        """Which element, how far off, how many others, and the likeliest cause."""
+        at, bound = self.worst, self.tolerance.bound
+        got, exact = float(self.got[at]), float(self.tolerance.exact.sums[at])
+        off = abs(got - exact)
+        times = f", {off / bound[at]:.4g} times its bound of {bound[at]:.3g}" if bound[at] > 0 else ", where nothing is lost"
+        told = f"element [{at[0]}, {at[1]}] is {got:.9g}, the exact sum {exact:.9g}: off by {off:.3g}{times}"
+        count = f"{int(self.beyond.sum()):,} of {self.beyond.size:,} elements are beyond their bounds"
+        return f"{told}; {count}; {self.of_few().cause() or 'no known mistake explains them'}"
+
+    def of_few(self) -> Mismatch:
+        """Of a large result some rows and columns, first of those that have elements beyond their bounds."""
+        if max(self.got.shape) <= MOST_LINES:
+            return self
+        asked, tolerance = self.tolerance.asked, self.tolerance
+        y, x = (np.sort(np.argsort(-self.beyond.sum(axis=axis), kind="stable")[:MOST_LINES]) for axis in (1, 0))
+        here = np.ix_(y, x)
+        exact = Exact(*(part[here] for part in tolerance.exact))
+        some = Tolerance(asked.of_lines(y, x), exact, tolerance.bound[here])
+        return Mismatch(some, self.got[here], self.beyond[here])
+
+    def cause(self) -> str:
+        """The mistake that gives these bits, or lies nearest to them; empty where none does."""
+        miscounted = self._miscounted()
+        best, share, everywhere = "", 0.0, 0.0
+        for name, d in self._mutants():
+            same = float(np.mean((self.got == d)[self.beyond])), float(np.mean(self.got == d))
+            if same > (share, everywhere):
+                best, (share, everywhere) = name, same
+        if share > 0.5:
+            return f"likeliest: {best}, which gives {'these very bits' if share == 1 else f'{share:.0%} of them bit for bit'}"
+        if miscounted:
+            return f"likeliest: {miscounted}"
+        near = [name for name, d in self._mutants() if not Tolerance.beyond(self._around(d), self.got).any()]
+        return f"likeliest: {' or '.join(near)}, near which they all lie" if near else ""
+
+    def _mutants(self) -> Iterator[tuple[str, Floats]]:
+        asked = self.tolerance.asked
+        for name, mutation in MUTATIONS.items():
+            if (d := mutation(asked)) is not None:
+                yield name, asked.values(d)
+        if len(asked.a) == len(asked.b):
+            yield "the result transposed", asked.values(asked.computed()).T
+
+    def _around(self, sums: Floats) -> Tolerance:
+        """The same bounds around other sums."""
+        exact = self.tolerance.exact
+        return Tolerance(self.tolerance.asked, exact._replace(sums=sums), 2 * self.tolerance.bound)
+
+    def _miscounted(self) -> str:
+        """Which k are missing or counted twice, where that explains every element."""
+        asked, exact = self.tolerance.asked, self.tolerance.exact
+        model = asked.model
+        if model.k > MOST_K or model.scales is not None or not np.isfinite(self.got).all():
+            return ""
+        a, b = values_of(asked.a, model.a, "kept"), values_of(asked.b, model.b, "kept")
+        wrong = self.got - exact.sums
+        counts, *_ = np.linalg.lstsq((a.T @ a) * (b.T @ b), ((a.T @ wrong) * b.T).sum(axis=1), rcond=None)
+        more = np.where(np.abs(np.abs(counts) - 1) < NEAR_ONE, np.sign(counts), 0.0)
+        if not more.any() or Tolerance.beyond(self._around(exact.sums + (a * more) @ b.T), self.got).any():
+            return ""
+        told = (
+            (f"k = {_ranges(more == sign)} {what}")
+            for sign, what in ((-1, "missing"), (1, "counted twice"))
+            if (more == sign).any()
+        )
+        return " and ".join(told)
+
+
+def _ranges(there: Truths) -> str:
+    """ "3, 96-127" """
+    ks = np.flatnonzero(there)
+    runs = np.split(ks, np.flatnonzero(np.diff(ks) > 1) + 1)
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,0 +1,158 @@
+"""Where a computed sum can lie: between two numbers around the exact one, for many outputs at once.
+
+A sum that is aligned, cut and rounded is never known better than this without computing it, and enclosures of sums add up to
+that of the whole product.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from accprobe.evaluate.decoding import leading
+from accprobe.evaluate.error_free import Floats, Integers, power_of_two
+from accprobe.isa.formats import Format
+from accprobe.model.tree import FloatArithmetic, Rounding
+
+
+class Enclosure(NamedTuple):
+    """exact - below <= computed <= exact + above, all [M, N].
+
+    exact: the sum of the very operands as float64 has it, which is off by `slack` at most. grain: a power of two that what is
+    computed is a multiple of. bits: fraction bits that it has at most; lowest: the exponent below which it is subnormal.
+    """
+
+    exact: Floats
+    below: Floats
+    above: Floats
+    slack: Floats
+    grain: Floats
+    bits: int
+    lowest: int
+
+    @property
+    def low(self) -> Floats:
+        return self.exact - self.below - self.slack
+
+    @property
+    def high(self) -> Floats:
+        return self.exact + self.above + self.slack
+
+    def exponents(self) -> Integers:
+        """The largest exponent that it can have as a term; that of nothing, where it is zero."""
+        size = np.maximum(self.high, -self.low)
+        exponents = leading(size).astype(np.int64)
+        return np.where(size == 0, exponents, np.maximum(exponents, self.lowest))
+
+
+class Result(NamedTuple):
+    """What a sum is rounded to: so many fraction bits, how.
+
+    lowest: the exponent of the smallest normal number; most: the largest number; flushed: whether what is smaller than normal
+    becomes zero.
+    """
+
+    bits: int
+    how: Rounding
+    lowest: int
+    most: float
+    flushed: bool = False
+
+
+def result_of(arithmetic: FloatArithmetic) -> Result:
+    fmt, bits = arithmetic.result, arithmetic.result_bits
+    return Result(
+        bits, arithmetic.result_rounding, fmt.min_exponent, _most(fmt, bits), arithmetic.subnormal_results == "flushed"
+    )
+
+
+def result_in(fmt: Format, how: Rounding = "RNE") -> Result:
+    """An ordinary number of the format."""
+    return Result(fmt.mantissa_bits, how, fmt.min_exponent, _most(fmt, fmt.mantissa_bits))
+
+
+def _most(fmt: Format, bits: int) -> float:
+    return (2.0 - 2.0**-bits) * 2.0**fmt.max_exponent
+
+
+def clipped_power(exponents: Integers) -> Floats:
+    """2^exponent, raised to the smallest normal float64 and no larger than the largest power."""
+    return power_of_two(np.clip(exponents, -1022, 1023))
+
+
+def summed(parts: list[Enclosure]) -> Enclosure:
+    """The exact sum of what was computed."""
+    first, *others = parts
+    for x in others:
+        first = Enclosure(
+            first.exact + x.exact,
+            first.below + x.below,
+            first.above + x.above,
+            first.slack + x.slack,
+            np.minimum(first.grain, x.grain),
+            np.finfo(np.float64).nmant + 1,
+            min(first.lowest, x.lowest),
+        )
+    return first
+
+
+def rounded(x: Enclosure, to: Result, cut: tuple[Floats, Floats] | None = None) -> Enclosure:
+    """Rounded once.
+
+    cut: what a last term can have lost below and above, already aligned to whatever the sum is a multiple of. Where that and
+    the rounding go the same way, both together lose no more than the larger of them.
+    """
+    if cut is not None:
+        wide = x._replace(below=x.below + cut[0], above=x.above + cut[1])
+    elif x.bits <= to.bits and x.lowest >= to.lowest and not to.flushed:
+        return _overflowing(x, to)
+    else:
+        wide = x
+    low, high = wide.low, wide.high
+    quantum = clipped_power(np.maximum(leading(np.maximum(high, -low)).astype(np.int64), to.lowest) - to.bits)
+    loss = np.maximum(quantum - x.grain, 0.0)
+    below, above = _lost(to.how, loss, np.where(quantum > x.grain, quantum / 2, 0.0), low, high)
+    if cut is not None and to.how == "RZ":
+        below, above = np.maximum(below, cut[0]), np.maximum(above, cut[1])
+    elif cut is not None:
+        below, above = below + cut[0], above + cut[1]
+    if to.flushed:
+        normal = 2.0**to.lowest
+        below = np.where((high > 0) & (low < normal), normal, 0.0) + below
+        above = np.where((low < 0) & (high > -normal), normal, 0.0) + above
+    grain = np.maximum(x.grain, 2.0 ** (to.lowest - to.bits))
+    found = Enclosure(x.exact, x.below + below, x.above + above, x.slack, grain, to.bits, to.lowest)
+    return _overflowing(found, to, wide)
+
+
+def _lost(how: Rounding, loss: Floats, half: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """What one rounding takes off, and adds: by truncation less than a last place, of positive numbers and of negative ones."""
+    match how:
+        case "RZ":
+            return np.where(high > 0, loss, 0.0), np.where(low < 0, loss, 0.0)
+        case "RU":
+            return np.zeros_like(loss), loss
+        case "RD":
+            return loss, np.zeros_like(loss)
+        case "RNE" | "RNA":
+            return half, half
+
+
+def _overflowing(x: Enclosure, to: Result, before: Enclosure | None = None) -> Enclosure:
+    """Without bounds where the sum, before it is rounded, may be larger than the largest number."""
+    of = x if before is None else before
+    fits = np.maximum(of.high, -of.low) <= to.most
+    if fits.all():
+        return x
+    return x._replace(below=np.where(fits, x.below, np.inf), above=np.where(fits, x.above, np.inf))
+
+
+def scaled(x: Enclosure, factor: Floats, used: Floats) -> Enclosure:
+    """Times `used`, where the exact sum is scaled by `factor`."""
+    size, off = np.abs(used), np.abs(x.exact) * np.abs(used - factor) + x.slack * np.abs(used - factor)
+    turned = used < 0
+    below, above = (np.where(turned, y, z) * size + off for y, z in ((x.above, x.below), (x.below, x.above)))
+    slack = 2 * x.slack * np.maximum(size, np.abs(factor))
+    bits, none = np.finfo(np.float64).nmant + 1, np.zeros_like(x.grain)
+    return Enclosure(x.exact * factor, below, above, slack, none, bits, np.finfo(np.float64).minexp)

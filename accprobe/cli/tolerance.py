@@ -1,0 +1,161 @@
+"""`accprobe tolerance`: what a test of a product may ask, and which mistakes it would notice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from accprobe.cli.count import PositiveCount
+from accprobe.cli.output import STDOUT, OutputFile, check_writable, tell, write
+from accprobe.errors import AccprobeError, nearest
+from accprobe.render.plain import plain
+from accprobe.render.terminal.progress import progress_bar
+
+if TYPE_CHECKING:
+    from accprobe.budget.accumulation import Accumulation
+    from accprobe.budget.data import Data
+    from accprobe.budget.tolerance import Advised
+    from accprobe.model.product import ScaleOf
+
+MOST_OUTPUTS = 1 << 22
+"""M times N, and M or N times K, are no more than so many and eight times as many: each mistake is a product of its own."""
+
+
+@click.command("tolerance")
+@click.argument("name", metavar="[OPCODE]", required=False)
+@click.option("--like", metavar="REPORT:INSTRUCTION", help="A chain of it, instead of an opcode.")
+@click.option("--product", metavar="REPORT:PRODUCT", help="A measured product's plan.")
+@click.option("--k", type=PositiveCount(), help="Products of an output.  [default: that of PRODUCT or FILE]")
+@click.option("--m", type=PositiveCount(), default=64, show_default=True, help="Rows of the result.")
+@click.option("--n", type=PositiveCount(), default=64, show_default=True, help="Columns of the result.")
+@click.option("--promote-every", metavar="N|none", help="Products that a chain takes.  [default: none; as PRODUCT]")
+@click.option("--split-k", type=PositiveCount(), help="Slices of K.  [default: 1; as PRODUCT]")
+@click.option("--out", metavar="FORMAT", help="What D is rounded to.  [default: that of PRODUCT, else nothing]")
+@click.option("--data", default="normal", show_default=True, metavar="KIND|FILE", help="Operands.")
+@click.option("--scale", default="none", show_default=True, metavar="KIND", help="What has a scale of its own.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the operands.")
+@click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown"]), default="terminal", show_default=True)
+@click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Keep it: .md Markdown, others JSON; - is stdout.")
+def tolerance_command(
+    name: str | None,
+    like: str | None,
+    product: str | None,
+    k: int | None,
+    m: int,
+    n: int,
+    promote_every: str | None,
+    split_k: int | None,
+    out: str | None,
+    data: str,
+    scale: str,
+    seed: int,
+    form: str,
+    output: Path | None,
+) -> None:
+    """Tell what a test of a product may ask, and what it notices.
+
+    How far D may be from the exact sum, element by element, for this arithmetic and these inputs. The kill table says which
+    mistakes a test with them would notice: DeepGEMM's calc_diff < 1e-3, an absolute tolerance of 1e-2, and the bound of each
+    element (accprobe.testing.assert_matmul_close); and with which other inputs, where the last does not.
+
+    Data: normal, positive, attention, cancelling, outliers, integers (from -7 to 7); or FILE.npy, .pt or .safetensors as
+    `accprobe budget` takes them.
+    Scales, at random: none, tensor, row, 1x128, 128x128 (B; A 1x128).
+
+    Needs: nothing; extra fast to be fast, torch for .pt.
+
+    Exit status: 0; 2 trouble; 130 interrupted.
+
+    \b
+    Example:
+      accprobe tolerance QGMMA --k 7168 --promote-every 128 --out bf16
+    """
+    from accprobe.budget.data import OwnData
+    from accprobe.budget.tolerance import Inquiry, advised
+    from accprobe.isa import formats
+
+    accumulation = _accumulation(name, like, product)
+    operands = _data(data)
+    found_k = k or (accumulation.measured.k if accumulation.measured else operands.k if isinstance(operands, OwnData) else None)
+    if found_k is None:
+        raise click.UsageError("give the K of the product: --k N")
+    if m * n > MOST_OUTPUTS or max(m, n) * found_k > 8 * MOST_OUTPUTS:
+        raise AccprobeError(
+            f"{m} x {n} x {found_k} is too large: a few rows and columns tell as much; give smaller --m and --n"
+        )
+    rounded = formats.get(out) if out else accumulation.measured.result if accumulation.measured else accumulation.result
+    if rounded.kind != "float" or rounded.infinity is None:
+        raise AccprobeError(f"--out {out}: results are float numbers with infinities, such as f32, bf16 and f16")
+    if output:
+        check_writable(output)
+    if accumulation.remark:
+        tell(accumulation.remark)
+    every = accumulation.promote_every if promote_every is None else _interval(promote_every)
+    slices = split_k or accumulation.split_k
+    asked = Inquiry(accumulation, found_k, m, n, every, slices, rounded, operands, _scale(scale), seed)
+    with progress_bar("tolerance") as show:
+        found = advised(asked, lambda what: show(0, None, what))
+    _print(found, form, output)
+
+
+def _accumulation(name: str | None, like: str | None, product: str | None) -> Accumulation:
+    from accprobe.budget.accumulation import of_instruction, of_product
+
+    given = [each for each in (name, like, product) if each]
+    if len(given) != 1:
+        what = "nothing is named" if not given else "name one arithmetic"
+        raise click.UsageError(f"{what}: give an opcode, such as QGMMA, or --like h200:INSTRUCTION, or --product")
+    return of_product(product) if product else of_instruction(given[0])
+
+
+def _interval(word: str) -> int | None:
+    try:
+        return None if word == "none" else PositiveCount().convert(word, None, None)
+    except click.BadParameter as e:
+        raise click.UsageError(f"--promote-every: {e.message}, nor none") from None
+
+
+def _data(word: str) -> Data:
+    from accprobe.budget.tolerance import INPUTS
+    from accprobe.cli.arrays import own_data
+
+    if word in INPUTS:
+        return word
+    if "." in word or "/" in word:
+        return own_data(word)
+    raise AccprobeError(f"unknown data '{word}'; {nearest(word, INPUTS)}, or a FILE.npy, .pt or .safetensors")
+
+
+def _scale(word: str) -> ScaleOf | None:
+    from accprobe.model.product import ScaleOf
+
+    found: ScaleOf | None = next((each for each in get_args(ScaleOf) if each == word), None)
+    if found is None and word != "none":
+        raise AccprobeError(f"unknown scale '{word}'; {nearest(word, ['none', *get_args(ScaleOf)])}")
+    return found
+
+
+def _print(found: Advised, form: str, output: Path | None) -> None:
+    """What is told; into a file too, as its name ends where no form is asked for."""
+    from accprobe.build import atomic
+    from accprobe.render.data import tolerance_json
+    from accprobe.render.markdown import tolerance_markdown
+
+    if form == "terminal" and output != STDOUT:
+        from accprobe.render.terminal.console import console
+        from accprobe.render.terminal.tolerance import tolerance_text
+
+        console().print(tolerance_text(found))
+    if form == "terminal" and output is None:
+        return
+    in_markdown = form == "markdown" or (form == "terminal" and output is not None and output.suffix.lower() == ".md")
+    text = plain(tolerance_markdown(found) if in_markdown else tolerance_json(found))
+    if output is None or output == STDOUT:
+        write(text)
+        return
+    try:
+        atomic.save(output, text.encode())
+    except OSError as e:
+        raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None

@@ -1,0 +1,31 @@
+"""What a test of a product may ask, and the kill table."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from accprobe.budget.account import is_simulated
+from accprobe.budget.tolerance import Advised
+from accprobe.render.content.budget import SIMULATED
+from accprobe.render.content.tolerance import (
+    TEST_TITLES,
+    kill_rows,
+    tolerance_facts,
+    tolerance_title,
+    tolerance_words,
+)
+from accprobe.render.terminal.console import Hanging, ruled, styled
+
+
+def tolerance_text(found: Advised) -> RenderableType:
+    parts: list[RenderableType] = [Text(tolerance_title(found), "bold")]
+    if is_simulated(found.asked.accumulation):
+        parts.append(Text(SIMULATED, "bold red"))
+    parts += [Hanging([Text(f"{name:<9}{told}") for name, told in tolerance_facts(found)], 0), ""]
+    table = ruled(gap=1, left=0)
+    for header in ("\nmistake", *TEST_TITLES.values(), "shown by\nother inputs"):
+        table.add_column(header)
+    for row in kill_rows(found):
+        table.add_row(*map(styled, row))
+    return Group(*parts, table, Hanging([Text(f"- {sentence}") for sentence in tolerance_words(found)], 0))

@@ -1,0 +1,42 @@
+"""Asserts for tests of matrix products: what a function's sums must be like, and how far a result may be off.
+
+    from accprobe.testing import assert_accumulates, assert_every_k_once, assert_matmul_close
+
+    def test_my_matmul():
+        assert_every_k_once(my_matmul, shape=(64, 64, 1000), dtype="bf16", arrays="torch")
+        assert_accumulates(my_matmul, bits=23, shape=(64, 64, 1000), dtype="bf16", arrays="torch")
+        assert_matmul_close(my_matmul(a, b), a, b, like="h200:wgmma.m64n8k16.f32.bf16.bf16")
+
+What stands here is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from accprobe.testing.functions import (
+        assert_accumulates,
+        assert_batch_invariant,
+        assert_every_k_once,
+        assert_promotes,
+        assert_same_plan,
+    )
+    from accprobe.testing.results import assert_matmul_close
+
+__all__ = [
+    "assert_accumulates",
+    "assert_batch_invariant",
+    "assert_every_k_once",
+    "assert_matmul_close",
+    "assert_promotes",
+    "assert_same_plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'accprobe.testing' has no attribute '{name}'")
+    home = "results" if name == "assert_matmul_close" else "functions"
+    return getattr(import_module(f"accprobe.testing.{home}"), name)

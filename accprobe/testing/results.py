@@ -1,0 +1,121 @@
+"""An assert of a product's result: each element as near to the exact sum as the arithmetic that is named can put it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from accprobe.budget.accumulation import of_named
+from accprobe.budget.closeness import Mismatch, Tolerance
+from accprobe.budget.mutants import Operation
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.handover import OfNumpy, OfTorch
+from accprobe.gemm.spec import BLOCK
+from accprobe.isa import formats
+from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.model.product import ScaleOf, Scales
+
+
+def assert_matmul_close(
+    got: Any,
+    a: Any,
+    b: Any,
+    *,
+    like: str,
+    promote_every: int | None = None,
+    split_k: int | None = None,
+    out: str | None = None,
+    scales: tuple[Any, Any] | None = None,
+    any_order: bool = False,
+) -> None:
+    """Each element of got [M, N] is as near to the exact sum of a [M, K] times b [K, N] as this arithmetic can put it.
+
+    like: "h200:wgmma.m64n8k32.f32.e4m3.e4m3", an opcode such as "QGMMA", or "products-h200:" and words that tell a measured
+    product. promote_every, split_k: of its sums; of a product that is named, its own. out: what results are rounded to, the
+    format of `got` if not given. scales: of a and b, float32: one each; [M, 1] and [1, N]; or, with promote_every=128,
+    [M, K/128] and [K/128, N] or [K/128, N/128]. any_order: allow what such sums could lose in any order of K, not as K comes.
+    Arrays: numpy's, with ml_dtypes' small floats, or torch tensors on any device.
+
+    Raises AssertionError that says which element, how many times its bound it is off, and the likeliest cause; AccprobeError
+    where names, shapes or types do not fit, or no bound follows: operands that are no numbers, sums that can be too large.
+    """
+    __tracebackhide__ = True
+    accumulation = of_named(like)
+    of_a, of_b = _patterns(a, accumulation.a, "a"), np.ascontiguousarray(_patterns(b, accumulation.b, "b").T)
+    if of_a.shape[1] != of_b.shape[1] or not of_a.size or not of_b.size:
+        raise AccprobeError(f"a {list(of_a.shape)} and b {list(of_b.shape[::-1])} are no [M, K] and [K, N]")
+    result = _format(got, "got")
+    words = _patterns(got, result, "got")
+    if words.shape != (len(of_a), len(of_b)):
+        raise AccprobeError(f"got is {list(words.shape)}: this product has {[len(of_a), len(of_b)]}")
+    promote_every, split_k = promote_every or accumulation.promote_every, split_k or accumulation.split_k
+    scaling, scale_words = _scales(scales, len(of_a), len(of_b), of_a.shape[1], promote_every)
+    model = accumulation.model(of_a.shape[1], promote_every, split_k, formats.get(out) if out else result, scaling)
+    if scale_words is not None and model.scales_inside and len(model.block_of) != scale_words.a.shape[1]:
+        raise AccprobeError(f"split_k={split_k}: a border between slices lies within a block of {BLOCK} that has one scale")
+    tolerance = Tolerance.of(Operation(model, of_a, of_b, scale_words), any_order)
+    unbounded = int(np.count_nonzero(np.isinf(tolerance.bound)))
+    if unbounded:
+        raise AccprobeError(
+            f"{unbounded:,} of {words.size:,} elements have no bound: their operands are no numbers, or sums can be too large"
+            f" for {model.result}, or for what {accumulation.name} adds in"
+        )
+    values = result.values(words)
+    beyond = tolerance.beyond(values)
+    if beyond.any():
+        how = f"promoted every {promote_every}" if promote_every else "never promoted"
+        raise AssertionError(
+            f"not as {accumulation.name}, {how}, K = {model.k}, result {model.result}:"
+            f" {Mismatch(tolerance, values, beyond).sentence()}"
+        )
+
+
+def _scales(
+    scales: tuple[Any, Any] | None, m: int, n: int, k: int, promote_every: int | None
+) -> tuple[Scales | None, ScaleWords | None]:
+    """How they are applied, from their shapes."""
+    if scales is None:
+        return None, None
+    a, b = (_patterns(x, FORMATS["f32"], "a scale").view(np.float32) for x in map(_two_dimensional, scales))
+    blocks = -(-k // BLOCK)
+    if a.shape == b.shape == (1, 1):
+        of: ScaleOf = "tensor"
+    elif a.shape == (m, 1) and b.shape == (1, n):
+        of = "row"
+    elif a.shape == (m, blocks) and b.shape in ((blocks, n), (blocks, -(-n // BLOCK))):
+        of = "1x128" if b.shape[1] == n else "128x128"
+        b = b if of == "1x128" else np.repeat(b, BLOCK, axis=1)[:, :n]
+    else:
+        raise AccprobeError(f"scales of {list(a.shape)} and {list(b.shape)} are no scales of {m} rows, {n} columns and K = {k}")
+    if "x" in of and promote_every != BLOCK:
+        raise AccprobeError(f"scales of blocks of {BLOCK} are applied where sums are promoted: give promote_every={BLOCK}")
+    return Scales(of), ScaleWords(np.ascontiguousarray(a), np.ascontiguousarray(b))
+
+
+def _two_dimensional(x: Any) -> Any:
+    """A lone number as a matrix."""
+    if isinstance(x, float | int | np.floating):
+        return np.array([[x]], np.float32)
+    return x.reshape(1, 1) if x.ndim == 0 else x
+
+
+def _patterns(x: Any, fmt: Format, name: str) -> Bits:
+    """The bit patterns of a matrix of that format."""
+    found = _format(x, name)
+    if found is not fmt and not (found is FORMATS["f32"] and fmt is FORMATS["tf32"]):
+        raise AccprobeError(f"{name} is {found}, and that arithmetic takes {fmt}: convert it")
+    return (OfTorch("cpu") if _is_tensor(x) else OfNumpy()).patterns(x, fmt)
+
+
+def _format(x: Any, name: str) -> Format:
+    received = (OfTorch("cpu") if _is_tensor(x) else OfNumpy()).received(x)
+    if received is None or received.fmt is None or received.fmt.is_integer or len(received.shape) != 2:
+        told = f"{received.type} {list(received.shape)}" if received else type(x).__name__
+        raise AccprobeError(f"{name} is {told}: give a matrix of float numbers, of numpy or torch")
+    return received.fmt
+
+
+def _is_tensor(x: Any) -> bool:
+    return type(x).__module__.partition(".")[0] == "torch"

@@ -1,0 +1,154 @@
+"""`assert_matmul_close`: what the arithmetic can give passes, mistakes do not, and are told by their names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import house
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+from accprobe.budget.accumulation import of_named
+from accprobe.budget.data import drawn_patterns
+from accprobe.budget.mutants import MUTATIONS, Operation
+from accprobe.emulate import matmul
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.product import ScaleWords, product
+from accprobe.isa.formats import FORMATS
+from accprobe.model.product import Scales
+from accprobe.testing import assert_matmul_close
+
+LIKE = "h200:wgmma.m64n8k32.f32.e4m3.e4m3"
+M, N, K = 24, 16, 512
+
+
+def operands(kind: str = "positive", k: int = K, like: str = LIKE) -> tuple[Any, Any]:
+    named = of_named(like)
+    a, b = drawn_patterns(kind, named.a, named.b, M, N, k, np.random.default_rng(0))
+    return a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
+
+
+@pytest.mark.parametrize("kind", ["positive", "normal", "cancelling", "outliers"])
+@pytest.mark.parametrize("promote_every", [None, 128])
+def test_what_the_arithmetic_gives_passes(kind: str, promote_every: int | None) -> None:
+    a, b = operands(kind)
+    got = matmul(a, b, like=LIKE, promote_every=promote_every)
+    assert_matmul_close(got, a, b, like=LIKE, promote_every=promote_every)
+    assert_matmul_close(got.astype(ml_dtypes.bfloat16), a, b, like=LIKE, promote_every=promote_every)
+    assert_matmul_close(got.astype(np.float64), a, b, like=LIKE, promote_every=promote_every)
+
+
+def test_better_arithmetic_passes() -> None:
+    a, b = operands()
+    assert_matmul_close(a.astype(np.float32) @ b.astype(np.float32), a, b, like="QGMMA", promote_every=128)
+
+
+def test_tensors_and_another_order() -> None:
+    a, b = (torch.randn(M, K).to(torch.bfloat16), torch.randn(K, N).to(torch.bfloat16))
+    like = "h200:mma.sync.m16n8k16.f32.bf16.bf16.f32"
+    assert_matmul_close(a @ b, a, b, like=like)
+    backwards = (a.float().flip(1) @ b.float().flip(0)).to(torch.bfloat16)
+    assert_matmul_close(backwards, a, b, like=like, any_order=True)
+
+
+def test_pytest_has_it_as_a_fixture(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import numpy as np\n"
+        "def test_it(matmul_close):\n"
+        "    a = np.ones((2, 8), np.float16)\n"
+        "    matmul_close(np.full((2, 2), 8, np.float16), a, a.T, like='HGMMA')\n"
+    )
+    plugin = house.PROJECT["project"]["entry-points"]["pytest11"]["accprobe"]
+    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", plugin, "test_it.py"]
+    ran = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True)
+    assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("name", [name for name in MUTATIONS if name != "block scales swapped"])
+def test_mistakes_are_told_by_their_names(name: str) -> None:
+    a, b = operands()
+    model = of_named(LIKE).model(K, 64, 1, FORMATS["bf16"])
+    d = MUTATIONS[name](Operation(model, a.view(np.uint8), np.ascontiguousarray(b.T).view(np.uint8)))
+    assert d is not None
+    with pytest.raises(AssertionError, match=f"likeliest: {name}, which gives these very bits"):
+        assert_matmul_close(d.view(ml_dtypes.bfloat16), a, b, like=LIKE, promote_every=64)
+
+
+def test_the_message_says_where_and_how_much() -> None:
+    a, b = operands()
+    got = matmul(a, b, like=LIKE, promote_every=128)
+    got[3, 5] += 40
+    found = rf"element \[3, 5\] is {got[3, 5]:.9g}, .* times its bound .*; 1 of {M * N} elements .*; no known mistake"
+    with pytest.raises(AssertionError, match=found):
+        assert_matmul_close(got, a, b, like=LIKE, promote_every=128)
+    got[2, 2] = np.nan
+    with pytest.raises(AssertionError, match=r"element \[2, 2\] is nan"):
+        assert_matmul_close(got, a, b, like=LIKE, promote_every=128)
+
+
+def test_of_a_large_result_the_cause_is_looked_for_where_it_is_wrong() -> None:
+    named = of_named(LIKE)
+    a, b = drawn_patterns("positive", named.a, named.b, 300, 200, 128, np.random.default_rng(0))
+    a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
+    got = matmul(a, b, like=LIKE)
+    got[250:, 150:] = matmul(a[250:, :96].copy(), b[:96, 150:].copy(), like=LIKE)
+    with pytest.raises(AssertionError, match=r"2,500 of 60,000 elements .*; likeliest: the last block of K dropped"):
+        assert_matmul_close(got, a, b, like=LIKE)
+
+
+def test_which_k_are_missing_or_counted_twice() -> None:
+    a, b = operands("normal", 128)
+    less = a.astype(np.float64)
+    less[:, 40:44] = 0
+    less[:, 7] *= 2
+    with pytest.raises(AssertionError, match="likeliest: k = 40-43 missing and k = 7 counted twice"):
+        assert_matmul_close(less @ b.astype(np.float64), a, b, like=LIKE, promote_every=32)
+
+
+@pytest.mark.parametrize("of", ["tensor", "row", "1x128", "128x128"])
+def test_scales(of: str) -> None:
+    a, b = operands("normal")
+    rng = np.random.default_rng(1)
+    shapes = {"tensor": ((1, 1), (1, 1)), "row": ((M, 1), (1, N)), "1x128": ((M, 4), (4, N)), "128x128": ((M, 4), (4, 1))}
+    of_a, of_b = (rng.uniform(0.1, 3, shape).astype(np.float32) for shape in shapes[of])
+    model = of_named(LIKE).model(K, 128, 1, FORMATS["f32"], Scales(of))  # type: ignore[arg-type]
+    words = ScaleWords(of_a, np.repeat(of_b, N, axis=1) if of == "128x128" else of_b)
+    asked = Operation(model, a.view(np.uint8), np.ascontiguousarray(b.T).view(np.uint8), words)
+    got = product(model, asked.a, asked.b, scales=words).view(np.float32)
+    assert_matmul_close(got, a, b, like=LIKE, promote_every=128, scales=(of_a, of_b))
+    swapped = MUTATIONS["block scales swapped"](asked)
+    if swapped is None:
+        assert "x" not in of
+        return
+    with pytest.raises(AssertionError, match="likeliest: block scales swapped, which gives these very bits"):
+        assert_matmul_close(swapped.view(np.float32), a, b, like=LIKE, promote_every=128, scales=(of_a, of_b))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"like": "nothing"}, "no recorded report"),
+        ({"like": "products-h200:nothing"}, "0 products"),
+        ({"promote_every": 48}, "not a multiple"),
+        ({"got": np.zeros((3, 3), np.float32)}, r"got is \[3, 3\]"),
+        ({"got": np.zeros((M, N), np.int32)}, "got is int32"),
+        ({"a": np.zeros((M, K), np.float32)}, "a is f32, and that arithmetic takes e4m3"),
+        ({"a": np.zeros(K, ml_dtypes.float8_e4m3fn)}, "a is .*give a matrix"),
+        ({"scales": (np.ones((2, 2), np.float32), 1.0)}, "are no scales"),
+        ({"scales": (np.ones((M, 4), np.float32), np.ones((4, N), np.float32))}, "give promote_every=128"),
+        ({"a": np.full((M, K), np.nan, ml_dtypes.float8_e4m3fn)}, "have no bound"),
+        ({"out": "bf15"}, "unknown format"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(changes: dict[str, Any], told: str) -> None:
+    a, b = operands()
+    given = {"got": np.zeros((M, N), np.float32), "a": a, "b": b, "like": LIKE} | changes
+    with pytest.raises(AccprobeError, match=told):
+        assert_matmul_close(**given)

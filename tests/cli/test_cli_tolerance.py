@@ -1,0 +1,102 @@
+"""`accprobe tolerance`: what is told in each form, and what is refused in a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from accprobe.cli import main
+
+SMALL = ("QGMMA", "--k", "512", "--m", "24", "--n", "24", "--promote-every", "128", "--out", "bf16")
+
+
+def tolerance(*arguments: str, columns: int = 120) -> Result:
+    return CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["tolerance", *arguments])
+
+
+def test_json() -> None:
+    result = tolerance(*SMALL, "--format", "json", "--data", "positive")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert 0 < found["absolute_over_sum"] <= found["any_operands_over_sum"] < 0.05
+    assert found["relative"] > 0
+    assert found["promote_every"] == 128
+    (cut,) = (row for row in found["kill_table"] if row["mistake"] == "the result cut, not rounded")
+    assert set(cut) == {"mistake", "calc_diff", "atol", "bound", "noticed_with"}
+    assert not found["simulated"]
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_terminal_says_what_the_table_means(columns: int) -> None:
+    result = tolerance(*SMALL, columns=columns)
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) <= columns
+    lines = " ".join(result.stdout.split())
+    assert "K = 512, promoted every 128, result bf16" in lines
+    assert "positive data would show it" in lines
+    assert 'like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128' in lines
+
+
+def test_markdown_and_files(tmp_path: Path) -> None:
+    result = tolerance(*SMALL, "--format", "markdown")
+    assert "| the result cut, not rounded | lives | killed | killed |  |" in result.stdout
+    for name, begins in (("t.md", "### h200:"), ("t.json", "{")):
+        assert tolerance(*SMALL, "-o", str(tmp_path / name)).exit_code == 0
+        assert (tmp_path / name).read_text().startswith(begins)
+    assert json.loads(tolerance(*SMALL, "-o", "-").stdout)["k"] == 512
+
+
+def test_what_is_simulated_says_so() -> None:
+    of_b200 = ("--like", "sim:b200:tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3", "--k", "128", "--m", "4", "--n", "4")
+    assert "Simulated" in tolerance(*of_b200).stdout
+    assert json.loads(tolerance(*of_b200, "--format", "json").stdout)["simulated"]
+
+
+def test_operands_from_files(tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).standard_normal((16, 96)).astype(np.float32)
+    np.save(tmp_path / "w.npy", weights)
+    found = json.loads(tolerance("QGMMA", "--data", str(tmp_path / "w.npy"), "--format", "json").stdout)
+    assert (found["k"], found["data"]) == (96, str(tmp_path / "w.npy"))
+    weights[3, 4] = np.nan
+    np.save(tmp_path / "nan.npy", weights)
+    refused = tolerance("QGMMA", "--data", str(tmp_path / "nan.npy"))
+    assert refused.exit_code == 2
+    assert "NaN or infinite" in refused.stderr
+
+
+def test_a_measured_product_has_its_own_k_and_result() -> None:
+    name = "products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=tensor, use_fast_accum=False"
+    found = json.loads(tolerance("--product", name, "--m", "4", "--n", "4", "--format", "json").stdout)
+    assert (found["k"], found["promote_every"], found["out"]) == (512, 128, "bf16")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "nothing is named"),
+        (("QGMMA",), "give the K"),
+        (("QGMMA", "--like", "h200:x", "--k", "64"), "name one arithmetic"),
+        (("XGMMA", "--k", "64"), "no recorded report"),
+        (("--product", "products-h200:zzz"), "0 products"),
+        (("QGMMA", "--k", "100", "--promote-every", "48"), "not a multiple"),
+        (("QGMMA", "--k", "100", "--promote-every", "x"), "--promote-every: 'x'"),
+        (("QGMMA", "--k", "128", "--split-k", "9"), "in 9 slices"),
+        (("QGMMA", "--k", "128", "--data", "norml"), "did you mean normal"),
+        (("QGMMA", "--k", "128", "--data", "gone.npy"), "gone.npy cannot be read"),
+        (("QGMMA", "--k", "128", "--out", "e4m3"), "results are float numbers with infinities"),
+        (("QGMMA", "--k", "128", "--scale", "col"), "unknown scale 'col'"),
+        (("QGMMA", "--k", "128", "--scale", "1x128"), "promote every 128"),
+        (("QGMMA", "--k", "1e9"), "is too large"),
+        (("QGMMA", "--k", "128", "-o", "/nowhere/x.json"), "cannot be written"),
+        (("--like", "h200:mma.sync.m8n8k4.f64.f64.f64.f64", "--k", "64", "--split-k", "2"), "neither promoted nor split"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(arguments: tuple[str, ...], told: str) -> None:
+    result = tolerance(*arguments)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -1,0 +1,154 @@
+"""Operands made to err: what comes as near to a bound of a product's error as its arithmetic lets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from accprobe.evaluate.error_free import Floats
+from accprobe.isa.formats import Bits, Format
+from accprobe.model.product import ProductModel
+from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.report.models import named_models
+from accprobe.report.recorded import recorded
+from accprobe.report.report import Report
+
+ADVERSARIES = (
+    "full significands",
+    "below the cut",
+    "below the cut, signs in turn",
+    "near powers of two",
+    "carries",
+    "subnormals",
+    "integers",
+    "wide",
+    "patterns",
+)
+
+Exponents = NDArray[np.int64]
+
+
+def float_models() -> Iterator[tuple[str, DotModel, Format, Format]]:
+    """Every distinct arithmetic of float chains that a recorded report or a published chip has, and who has it."""
+    seen = set()
+    simulated = [f"sim:{name}" for name in ("v100", "a100", "a2", "l40s", "h100", "b200")]
+    for source in [*(name for name in recorded() if Report.load(name).instructions), *simulated]:
+        for inst, model in named_models(source).items():
+            key = model, inst.a, inst.b
+            if inst.is_integer or inst.sparse or inst.scale is not None or inst.c is not inst.d or key in seen:
+                continue
+            seen.add(key)
+            yield f"{source}:{inst.name}", model, inst.a, inst.b
+
+
+def crafted(kind: str, model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Bits, Bits]:
+    """a [m, K], b [n, K], bit patterns; of f64 wide ones instead of any, so that the errors of their products are normal."""
+    if kind == "patterns" and model.a.bits < 64:
+        a, b = (rng.integers(0, 1 << fmt.storage_bits, shape).astype(fmt.dtype) for fmt, shape in _shapes(model, m, n))
+        return _finite(model.a, a), _finite(model.b, b)
+    values = _VALUES[kind](model, m, n, rng)
+    return _encoded(model.a, values[0]), _encoded(model.b, values[1])
+
+
+def _encoded(fmt: Format, values: Floats) -> Bits:
+    largest = float(fmt.values(np.array([fmt.largest], fmt.dtype))[0])
+    clipped = np.clip(values, -largest, largest)
+    assert fmt.ml_dtype is not None
+    return np.ascontiguousarray(clipped.astype(fmt.ml_dtype)).view(fmt.dtype)
+
+
+def _finite(fmt: Format, patterns: Bits) -> Bits:
+    return np.where(np.isfinite(fmt.values(patterns)), patterns, fmt.dtype.type(0))
+
+
+def _full(fmt: Format) -> float:
+    """The largest significand."""
+    return 2.0 - 2.0**-fmt.mantissa_bits
+
+
+def _full_significands(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
+    """All of one sign, the last bits set."""
+    of_a, of_b = (_full(fmt) - 2.0**-fmt.mantissa_bits * 2 * rng.integers(0, 2, shape) for fmt, shape in _shapes(model, m, n))
+    return of_a * np.exp2(rng.integers(-1, 2, of_a.shape)), of_b
+
+
+def _below_the_cut(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
+    """At the head of each chain one product; the others of nearly one unit of the last bit that is kept below it."""
+    arithmetic = next(node.arithmetic for node in model.step.root.nodes() if node.products)
+    assert isinstance(arithmetic, FloatArithmetic)
+    kept = arithmetic.result_bits if arithmetic.alignment_bits is None else arithmetic.alignment_bits
+    head = min(model.a.max_exponent - 1, 60) + rng.integers(-2, 1, (m, 1))
+    other = min(model.b.max_exponent - 1, 60)
+    below = kept + 1 - rng.integers(0, 2)
+    share = min(below // 2 + 1, head.min() - model.a.min_exponent)
+    a, b = (
+        np.full((m, model.k), _full(model.a)) * np.exp2(head - share),
+        np.full((n, model.k), np.exp2(other - (below - share))),
+    )
+    heads = [chain.start for chain in model.chains()]
+    if rng.integers(0, 2):
+        heads = heads[:1]
+    a[:, heads], b[:, heads] = np.exp2(head), np.exp2(other)
+    return a, b
+
+
+def _in_turn(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
+    a, b = _below_the_cut(model, m, n, rng)
+    turns = np.where(np.arange(model.k) // int(rng.choice([1, 2, model.step.products])) % 2, -1.0, 1.0)
+    return a * turns, b
+
+
+def _near_powers(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
+    """Sums that come to lie on both sides of a power of two: up by many small products, down by one."""
+    a, b = np.full((m, model.k), _full(model.a)), np.full((n, model.k), 2.0 ** -rng.integers(0, 4))
+    a[:, 0] *= 2.0 ** np.ceil(np.log2(model.k))
+    down = rng.random((m, model.k)) < 0.1
+    return np.where(down, -a * 2, a) * np.exp2(rng.integers(-1, 1, (m, 1))), b
+
+
+def _carries(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
+    """Products whose sum doubles and halves again."""
+    of_a, of_b = (np.exp2(rng.integers(-2, 3, shape)) * _full(fmt) for fmt, shape in _shapes(model, m, n))
+    return of_a * np.where(rng.random(of_a.shape) < 0.5, -1, 1), of_b
+
+
+def _subnormals(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
+    of_a, of_b = (
+        rng.integers(1, 4 << fmt.mantissa_bits, shape) * 2.0 ** (fmt.min_exponent - fmt.mantissa_bits)
+        for fmt, shape in _shapes(model, m, n)
+    )
+    if rng.integers(0, 2):
+        of_b = of_b * np.exp2(rng.integers(0, model.b.max_exponent, of_b.shape))
+    return of_a * rng.choice([-1, 1], of_a.shape), of_b
+
+
+def _integers(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
+    """Ties at the output: sums of few bits."""
+    of_a, of_b = (rng.integers(-7, 8, shape).astype(np.float64) for _, shape in _shapes(model, m, n))
+    return of_a * np.exp2(rng.integers(-3, 4, of_a.shape)), of_b
+
+
+def _wide(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
+    """Exponents over much of the range, and any sign."""
+    reach = min(model.a.max_exponent, model.b.max_exponent, 15)
+    of_a, of_b = (
+        rng.uniform(1, 2, shape) * np.exp2(rng.integers(-reach, reach, shape)) * rng.choice([-1, 1], shape)
+        for _, shape in _shapes(model, m, n)
+    )
+    return of_a, of_b
+
+
+def _shapes(model: ProductModel, m: int, n: int) -> tuple[tuple[Format, tuple[int, int]], tuple[Format, tuple[int, int]]]:
+    return (model.a, (m, model.k)), (model.b, (n, model.k))
+
+
+_VALUES = dict(
+    zip(
+        ADVERSARIES,
+        (_full_significands, _below_the_cut, _in_turn, _near_powers, _carries, _subnormals, _integers, _wide, _wide),
+        strict=True,
+    )
+)
