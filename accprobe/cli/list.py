@@ -12,8 +12,9 @@ from accprobe.cli.output import tell
 @click.command("list")
 @click.option("--instructions", metavar="ARCH", help="Every matrix instruction of an architecture, e.g. sm_90a.")
 @click.option("--devices", is_flag=True, help="The devices that `run` takes.")
+@click.option("--coverage", is_flag=True, help="What of each architecture is measured, ready, or unknown.")
 @click.option("--reports", is_flag=True, help="The recorded reports that `show` knows by name.")
-def list_command(instructions: str | None, devices: bool, reports: bool) -> None:
+def list_command(instructions: str | None, devices: bool, coverage: bool, reports: bool) -> None:
     """List instructions, devices and recorded reports.
 
     One name a line; a tab and a remark may follow. Without an option: devices and reports.
@@ -28,9 +29,11 @@ def list_command(instructions: str | None, devices: bool, reports: bool) -> None
     """
     if instructions:
         _instructions(instructions)
-    if devices or not (instructions or reports):
+    if coverage:
+        _coverage()
+    if devices or not (instructions or reports or coverage):
         _devices()
-    if reports or not (instructions or devices):
+    if reports or not (instructions or devices or coverage):
         _reports()
 
 
@@ -46,6 +49,20 @@ def _reports() -> None:
         counts = ", ".join(f"{count} {status}" for status, count in Counter(statuses).items())
         driver = f", driver {report.environment['driver']}" if "driver" in report.environment else ""
         _lines([(name, f"recorded report of {report.device.name}, {report.device.architecture}{driver}: {counts}")])
+
+
+def _coverage() -> None:
+    from accprobe.report.standing import standings
+
+    for one in standings():
+        words = {
+            f"measured ({', '.join(one.devices)})": one.measured,
+            "probe never run on hardware": one.never_run,
+            "published model alone": one.published,
+            "nothing": one.nothing,
+        }
+        told = ", ".join(f"{count} {what}" for what, count in words.items() if count)
+        _lines([(one.target, f"{one.generation}, {one.instructions}: {told}")])
 
 
 def _instructions(architecture: str) -> None:

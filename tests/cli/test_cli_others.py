@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 import time
@@ -8,6 +9,7 @@ from click.testing import CliRunner
 import accprobe
 from accprobe.build import inventory
 from accprobe.cli import main
+from accprobe.isa.architectures import ARCHITECTURES
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import names
 from accprobe.report.recorded import recorded
@@ -37,6 +39,16 @@ def test_list_of_reports_says_what_is_in_each() -> None:
     assert [line.split("\t")[0] for line in listed.splitlines()] == recorded()
     assert "h200\trecorded report of NVIDIA H200, sm_90a, driver " in listed
     assert listed.splitlines()[0].endswith(" confirmed")
+
+
+def test_coverage_counts_each_instruction_once() -> None:
+    listed = CliRunner().invoke(main, ["list", "--coverage"]).stdout
+    lines = dict(line.split("\t") for line in listed.splitlines())
+    assert list(lines) == [known.target for known in ARCHITECTURES]
+    assert lines["sm_90a"] == "Hopper, 293: 132 measured (NVIDIA H200), 3 published model alone, 158 nothing"
+    for target, told in lines.items():
+        whole, parts = told.split(", ", 1)[1].split(": ", 1)
+        assert int(whole) == len(catalog(target)) == sum(map(int, re.findall(r"(?:^|, )(\d+) ", parts)))
 
 
 def test_list_of_an_unknown_architecture_is_told() -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import explained_words
 from block_forms import filled, tabled
 
-from accprobe.build.probes import why_no_probe
 from accprobe.isa.architectures import ARCHITECTURES, get
-from accprobe.isa.instructions import catalog, parse
+from accprobe.isa.instructions import parse
 from accprobe.model.published import chip
 from accprobe.render.content import sweeps
 from accprobe.render.content.cells import cells
@@ -21,6 +20,7 @@ from accprobe.report.products import ProductRow
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
+from accprobe.report.standing import standings
 
 
 def ran() -> str:
@@ -92,19 +92,14 @@ def _products(row: Row) -> str:
 
 
 def coverage() -> str:
-    """By architecture: instructions, those with a probe, and the devices of the recorded reports."""
-    measured: dict[str, list[str]] = {}
-    for report in map(Report.load, recorded()):
-        if report.device.kind == "cuda" and report.instructions:
-            measured.setdefault(report.device.architecture, []).append(report.device.name)
+    """By architecture, like ones together: what is known of its instructions."""
     alike: dict[tuple[object, ...], list[str]] = {}
-    for known in ARCHITECTURES:
-        every = catalog(known.target)
-        probed = sum(why_no_probe(inst) is None for inst in every)
-        ran = ", ".join(measured.get(known.target, [])) or "nothing"
-        alike.setdefault((known.generation, len(every), probed, ran), []).append(known.target)
+    for one in standings():
+        counts = (one.instructions, one.measured, one.never_run, one.published, one.nothing)
+        alike.setdefault((one.generation, *counts, ", ".join(one.devices)), []).append(one.target)
     table = [(f"{generation}: {', '.join(targets)}", *told) for (generation, *told), targets in alike.items()]
-    return tabled(("architecture", "instructions", "with a probe", "measured"), table)
+    columns = ("instructions", "measured", "probe never run", "published model alone", "nothing", "on")
+    return tabled(("architecture", *columns), table)
 
 
 def explained() -> str:
