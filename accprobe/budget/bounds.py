@@ -26,7 +26,7 @@ from accprobe.evaluate.decoding import NOTHING, leading, values_of
 from accprobe.evaluate.error_free import Floats, Integers
 from accprobe.evaluate.product import ScaleWords, rounded_words
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import NOBODY, Chain, Nested, Node, ProductModel, of_chains
+from accprobe.model.product import NOBODY, Chain, Node, ProductModel, folded, of_chains
 from accprobe.model.product_error import product_error
 from accprobe.model.tree import FloatArithmetic, FusedSum, ProductExponent
 
@@ -193,15 +193,8 @@ class _Walk:
         assert isinstance(node.arithmetic, FloatArithmetic)
         if node.order == "unordered":
             return _in_any_order(parts, node.arithmetic)
-        return self._added(parts, node.nested, node.arithmetic)
-
-    def _added(self, parts: Sequence[Enclosure], order: Nested, arithmetic: FloatArithmetic) -> Enclosure:
-        if isinstance(order, int):
-            return parts[order]
-        first, *others = (self._added(parts, inner, arithmetic) for inner in order)
-        for other in others:
-            first = rounded(summed([first, other]), result_of(arithmetic))
-        return first
+        result = result_of(node.arithmetic)
+        return folded(node.nested, parts, lambda x, y: rounded(summed([x, y]), result))
 
     def _scaled_inside(self, chains: Sequence[Chain]) -> Enclosure:
         assert self._scales is not None

@@ -29,6 +29,7 @@ from accprobe.model.product import (
     ProductModel,
     Scales,
     addition,
+    folded,
     multiply_add,
     of_chains,
 )
@@ -225,16 +226,7 @@ def merged(node: Merged, parts: Sequence[SumWords], order: Nested, start: Bits |
         for part in parts:
             total = added(total, part, node.arithmetic)
         return total
-    return _nested(node.arithmetic, parts, order)
-
-
-def _nested(arithmetic: Arithmetic, parts: Sequence[SumWords], order: Nested) -> SumWords:
-    if isinstance(order, int):
-        return parts[order]
-    total = _nested(arithmetic, parts, order[0])
-    for other in order[1:]:
-        total = added(total, _nested(arithmetic, parts, other), arithmetic)
-    return total
+    return folded(order, parts, lambda x, y: added(x, y, node.arithmetic))
 
 
 def _scaled(values: Singles, a: Singles, b: Singles, scales: Scales, total: Singles | None = None) -> Singles:

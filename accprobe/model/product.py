@@ -9,11 +9,11 @@ Promotion: DeepSeek-V3 (arXiv 2412.19437, section 3.3.2). Trees of whole product
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ from accprobe.model.tree import (
 Order = Literal["forward", "backward", "tree", "unordered"]
 Nested = int | tuple["Nested", ...]
 """Parts by their numbers: ((0, 1), 2) adds 0 and 1 first."""
+
+T = TypeVar("T")
 
 ScaleOf = Literal["tensor", "row", "1x128", "128x128"]
 Scaling = Literal["product of scales", "a then b", "b then a"]
@@ -117,6 +119,19 @@ def nested(order: Order, parts: int) -> Nested:
     for other in level[1:]:
         found = (found, other)
     return found
+
+
+def folded(order: Nested, parts: Sequence[T], add: Callable[[T, T], T]) -> T:
+    """The parts added in that order, however many nest within the first of others, as all do forward and backward."""
+    later: list[tuple[Nested, ...]] = []
+    while not isinstance(order, int):
+        order, *others = order
+        later.append(tuple(others))
+    total = parts[order]
+    for following in reversed(later):
+        for other in following:
+            total = add(total, folded(other, parts, add))
+    return total
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from functools import cache
 from typing import NamedTuple
 
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.model.product import Chain, Merged, Nested, Node, ProductModel, merged_in
+from accprobe.model.product import Chain, Node, ProductModel, folded, merged_in
 from accprobe.model.tree import Addend, Arithmetic, FloatArithmetic, FusedSum, Product, Rounding
 
 
@@ -99,15 +99,7 @@ class _Bounds:
         parts = [self.node(part) for part in node.parts]
         if node.kept is not None:
             parts = [_rounded(part, node.kept.mantissa_bits, "RNE", node.kept) for part in parts]
-        return self._merged(node, node.nested, parts)
-
-    def _merged(self, node: Merged, order: Nested, parts: list[ErrorBound]) -> ErrorBound:
-        if isinstance(order, int):
-            return parts[order]
-        first, *others = (self._merged(node, inner, parts) for inner in order)
-        for other in others:
-            first = _added([first, other], node.arithmetic)
-        return first
+        return folded(node.nested, parts, lambda x, y: _added([x, y], node.arithmetic))
 
     def _steps(self, steps: int) -> ErrorBound:
         bound = NO_SUM

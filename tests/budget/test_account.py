@@ -165,3 +165,10 @@ def test_in_words(found: list[AccountEntry], advised: dict[str, Advice]) -> None
 def test_numbers_in_words() -> None:
     assert [percent(x) for x in (0.2491, 0.999, 3.2, 0.00013, 1.5e-7)] == ["25 %", "100 %", "320 %", "0.013 %", "1.5e-05 %"]
     assert [ratio(x) for x in (503.2, 1.07, 24.7)] == ["503", "1.1", "25"]
+
+
+def test_a_long_k_may_be_promoted_after_every_sum() -> None:
+    """2048 chunks, more than calls may nest."""
+    (entry,) = entries(QGMMA, Question(ks=(65536,), intervals=(32,), data=("positive",), outputs=64))
+    assert entry.errors.relative_error is not None
+    assert entry.errors.relative_error < 1e-3

@@ -25,12 +25,12 @@ from accprobe.model.product import (
     NOBODY,
     Chain,
     Merged,
-    Nested,
     Node,
     ProductModel,
     Scales,
     Scaling,
     addition,
+    folded,
     multiply_add,
     of_chains,
 )
@@ -149,7 +149,8 @@ class _Work:
         parts = [self.node(part) for part in node.parts]
         if node.kept is not None:
             parts = [_rounded(self._cupy, part, node.kept, "RNE") for part in parts]
-        return self._added(parts, node.nested, node.arithmetic.result)
+        fmt = node.arithmetic.result
+        return folded(node.nested, parts, lambda x, y: _rounded(self._cupy, x + y, fmt, "RNE"))
 
     def _scaled_inside(self, chains: Sequence[Chain], scales: ScaleWords) -> Any:
         """Chains, one a block along K, each scaled before it is added, or as it is."""
@@ -171,14 +172,6 @@ class _Work:
         sizes = [len(chain.ks()) for chain in chains]
         plain = node.arithmetic.result.name == "f32" and set(sizes[:-1]) == {sizes[0]} and sizes[-1] <= sizes[0]
         return sizes[0] // self._model.step.products if plain else None
-
-    def _added(self, parts: Sequence[Any], order: Nested, fmt: Format) -> Any:
-        if isinstance(order, int):
-            return parts[order]
-        total = self._added(parts, order[0], fmt)
-        for other in order[1:]:
-            total = _rounded(self._cupy, total + self._added(parts, other, fmt), fmt, "RNE")
-        return total
 
     def _chain(self, ks: Any, promote: int) -> Any:
         m, n = self._shape
