@@ -11,7 +11,7 @@ multiply-adds, and what it is often taken for: 14 significant bits, rounded to n
 - scales: what operands lose, by how finely scales are shared; and if e4m3 numbers were 8-bit integers;
 - outliers: what all other numbers lose beside one large one;
 - failures: of FP8 as it comes, one number each;
-- attention: P·V along many keys.
+- attention: P·V along many keys, of values of either sign and of one sign.
 
 Prints each line; -o writes the same as JSON.
 """
@@ -30,7 +30,7 @@ import numpy as np
 
 from accprobe.budget.account import SEEDS, AccountEntry, Question, entries
 from accprobe.budget.accumulation import Accumulation, of_instruction
-from accprobe.budget.data import drawn_values
+from accprobe.budget.data import OwnData, drawn_values
 from accprobe.budget.quantise import SHARINGS, quantised_operand
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import Singles
@@ -80,9 +80,18 @@ def promotion() -> Iterator[Line]:
         yield summed(entry)
 
 
-def attention() -> Iterator[Line]:
-    for entry in entries(QGMMA, Question(ks=KEYS, data=("attention",), scales=("row",))):
-        yield {**summed(entry), "quantisation_error": entry.quantisation_error}
+def attention(keys: tuple[int, ...] = KEYS) -> Iterator[Line]:
+    for k in keys:
+        for data in ("attention", same_sign_values(k)):
+            for entry in entries(QGMMA, Question(ks=(k,), data=(data,), scales=("row",))):
+                yield {**summed(entry), "quantisation_error": entry.quantisation_error}
+
+
+def same_sign_values(k: int) -> OwnData:
+    """The same P, and V in [0, 1)."""
+    rng = np.random.default_rng(0)
+    p, v = (drawn_values(data, ROWS, ROWS, k, rng) for data in ("attention", "positive"))
+    return OwnData("attention, V in [0, 1)", p.a, v.b)
 
 
 def summed(entry: AccountEntry) -> Line:
@@ -175,7 +184,13 @@ def main() -> int:
     found = accuracy()
     if options.output:
         command = shlex.join(["python", "benchmarks/accuracy.py", *sys.argv[1:]])
-        asked = {"like": QGMMA.name, "seed": Question().seed, "draws": SEEDS, "outputs": Question().outputs}
+        asked = {
+            "like": QGMMA.name,
+            "seed": Question().seed,
+            "draws": SEEDS,
+            "outputs": Question().outputs,
+            "matrix": [ROWS, COLUMNS],
+        }
         options.output.parent.mkdir(parents=True, exist_ok=True)
         tables = ",\n".join(
             f' "{name}": [\n' + ",\n".join(f"  {json.dumps(line)}" for line in lines) + "\n ]" for name, lines in found.items()

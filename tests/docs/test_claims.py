@@ -27,7 +27,9 @@ from accprobe.compare.diff import Verdict
 from accprobe.compare.possible import OPERATORS
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa import families
-from accprobe.isa.instructions import catalog
+from accprobe.isa.instructions import catalog, parse
+from accprobe.model.published import known_models
+from accprobe.model.tree import FloatArithmetic
 from accprobe.operands.kinds import PAIRS, draw
 from accprobe.render.content.cells import HEADERS
 from accprobe.report.products import ProductRow
@@ -119,14 +121,14 @@ def test_what_is_said_of_other_floats_is_in_the_report() -> None:
             assert (row.findings["result_bits"].value, row.findings["result_rounding"].value) == expected
 
 
-def test_ways_of_counting_are_those_of_the_report() -> None:
-    counted = [
-        int(line.split("|")[1]) for line in section("numbers", "13, 14, 22, 25?").splitlines() if re.match(r"\| \d", line)
-    ]
-    kept, exponent = bits(WGMMA, "effective_bits"), WGMMA.instruction.d.exponent_bits
-    other = bits(ROWS["wgmma.m64n8k16.f32.f16.f16"], "alignment_bits")
-    assert counted == [kept, kept + 1, kept + 1 + exponent, other]
-    assert register(WGMMA.instruction.d, kept) in section("numbers", "13, 14, 22, 25?")
+def test_ways_of_counting_are_those_of_the_report_and_of_published_models() -> None:
+    told = section("accuracy", "13, 14, 22, 25, 34, 35")
+    assert [int(line.split("|")[1]) for line in told.splitlines() if re.match(r"\| \d", line)] == [13, 14, 22, 25, 25, 34, 35]
+    assert bits(WGMMA, "effective_bits") == bits(WGMMA, "alignment_bits") == 13
+    assert register(WGMMA.instruction.d, 13) in told
+    blackwell = known_models("b200")[parse("tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3")].model.root.arithmetic
+    assert isinstance(blackwell, FloatArithmetic)
+    assert (blackwell.alignment_bits, blackwell.result_bits) == (25, 23)
 
 
 @pytest.mark.parametrize(
@@ -244,8 +246,10 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
     (side,) = re.findall(
         r"^GEMM = (\d+)$", (ROOT / "tests" / "emulate" / "test_emulate_on_gpu.py").read_text(encoding="utf-8"), re.MULTILINE
     )
+    _, (_, promoted) = loaded("accuracy").ACCUMULATORS["QGMMA"]
     sources = {
         "README": {"3.11": PROJECT["requires-python"].removeprefix(">=")},
+        "accuracy": {"256": CHANNELS},
         "commands": {
             "2.11": REPORT.environment["torch"].removesuffix(".0"),
             "256": CHANNELS,
@@ -253,9 +257,9 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
         },
         "gemm": products_told(),
         "inference": {"1.5": 3 / 2},
-        "library": {"65791.9375": 256 * 256 + 4095 * 0.0625, "4096": side, "128": loaded("drift").PROMOTIONS[-1]},
+        "library": {"65791.9375": 256 * 256 + 4095 * 0.0625, "4096": side, "128": promoted},
         "limits": {"256": max(inst.n for inst in catalog("sm_90a"))},
-        "numbers": {"128": loaded("drift").PROMOTIONS[-1]},
+        "numbers": {"128": promoted},
         "speed": {"256": cpu.ROWS, "1024": cpu.PRODUCTS, "8192": gpu.SIDE, "4096": gpu.DEPTH, "16384": gpu.DOTS_SIDE},
         "sweep": {"2048": {side for sweep in REPORT.sweeps for side in (sweep.m, sweep.n, sweep.k)}.pop()},
         "verification": {"65,536": f"{PAIRS:,}", "132": REPORT.device.facts["sm_count"]},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+import accuracy_blocks
 import bound_blocks
 import printed_blocks
 import report_blocks
@@ -19,8 +20,19 @@ BLOCK = re.compile(r"(<!-- (\w+): from [^\n]+ -->\n)(.*?)(<!-- end -->\n)", re.D
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 BLOCKS = {
-    "drift": result_blocks.drift,
-    "drift_in_short": result_blocks.drift_in_short,
+    "drift_in_short": accuracy_blocks.drift_in_short,
+    "accuracy_made": accuracy_blocks.accuracy_made,
+    "ways_of_counting": accuracy_blocks.ways_of_counting,
+    "same_sign": accuracy_blocks.same_sign,
+    "zero_mean": accuracy_blocks.zero_mean,
+    "on_hardware": accuracy_blocks.on_hardware,
+    "between": accuracy_blocks.between,
+    "popular": accuracy_blocks.popular,
+    "intervals": accuracy_blocks.intervals,
+    "granularity": accuracy_blocks.granularity,
+    "one_outlier": accuracy_blocks.one_outlier,
+    "failures": accuracy_blocks.failures,
+    "attention_over_keys": accuracy_blocks.attention_over_keys,
     "ran": report_blocks.ran,
     "triton_cache": printed_blocks.triton_cache,
     "headline": printed_blocks.headline,

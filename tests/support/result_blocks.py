@@ -11,32 +11,6 @@ EVERY_MODEL = 1e12
 """Multiply-accumulates a second that the GPU evaluator is to reach whatever the model."""
 
 
-def drift() -> str:
-    """How far sums of one sign are from exact ones, by promotion."""
-    data = json.loads((RESULTS / "drift" / "h200.json").read_text(encoding="utf-8"))
-    rows = [
-        (f"every {each['promote_every']} products" if each["promote_every"] else "never", f"{-100 * each['mean']:.2g} %")
-        for each in data["relative_error"]
-    ]
-    told = (
-        f"`{data['command']}`: {data['outputs']} sums of K = {data['k']} products of e4m3 values between 0 and 1, computed by"
-        f" the H200's measured model (`{data['like']}`), held against the exact sums:"
-    )
-    return f"{filled(told)}\n\n{tabled(('promoted', 'low by, on average'), rows)}"
-
-
-def drift_in_short() -> str:
-    """Of the same only what promotion changes."""
-    data = json.loads((RESULTS / "drift" / "h200.json").read_text(encoding="utf-8"))
-    low = {each["promote_every"]: f"{-100 * each['mean']:.2g} %" for each in data["relative_error"]}
-    often = min(filter(None, low))
-    told = (
-        f"Sums of K = {data['k']} products of e4m3 values between 0 and 1 end {low[None]} low, promoted every {often} products"
-        f" {low[often]}, by the model that was measured on an H200 ([the numbers between](docs/numbers.md))."
-    )
-    return filled(told) + "\n"
-
-
 def library() -> str:
     """A library of many kernels: what is in it, time and memory."""
     data = json.loads((RESULTS / "sass.json").read_text(encoding="utf-8"))

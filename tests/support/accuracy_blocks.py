@@ -1,0 +1,275 @@
+"""The tables of docs/accuracy.md, of benchmarks/results/accuracy, and what of them other pages have."""
+
+from __future__ import annotations
+
+import json
+from math import log2
+from typing import Any
+
+import numpy as np
+from block_forms import RESULTS, filled, tabled
+
+from accprobe.report.report import Report
+
+FOLDER = RESULTS / "accuracy"
+FP8, FP16 = "wgmma.m64n8k32.f32.e4m3.e4m3", "wgmma.m64n8k16.f32.f16.f16"
+KINDS = {"normal": "zero-mean", "positive": "same-sign"}
+
+Line = dict[str, Any]
+
+
+def recorded() -> Any:
+    return json.loads((FOLDER / "h200.json").read_text(encoding="utf-8"))
+
+
+def hardware() -> Any:
+    """None where no hardware was asked."""
+    path = FOLDER / "h200-hardware.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def lines(table: str, **like: object) -> list[Line]:
+    """Those that have these values."""
+    return [line for line in recorded()[table] if all(line[name] == value for name, value in like.items())]
+
+
+def line(table: str, **like: object) -> Line:
+    (found,) = lines(table, **like)
+    return found
+
+
+def error(k: int, data: str, accumulator: str = "QGMMA", promote_every: int | None = None) -> float:
+    found = line("over_k", k=k, data=data, accumulator=accumulator, promote_every=promote_every)
+    return float(found["relative_error"])
+
+
+def percent(share: float) -> str:
+    """Two digits, without an exponent."""
+    value = 100 * share
+    return f"{np.format_float_positional(float(f'{value:.2g}'), trim='-')} %"
+
+
+def accuracy_made() -> str:
+    data = recorded()
+    told = (
+        f"`{data['command']}` computes every number of this page but those of the first table: {data['outputs']:,} outputs of"
+        f" each product, of {data['draws']} draws of operands, by the model measured on an H200 (`{data['like']}`),"
+        " confirmed bit for bit. The commands beside the tables give the same numbers, with intervals of confidence. An error"
+        " is relative: the root mean square of d - x over that of the exact sums x. Zero-mean data are normal, same-sign data"
+        " uniform in [0, 1), both rounded to e4m3."
+    )
+    return filled(told) + "\n"
+
+
+def ways_of_counting() -> str:
+    """What each number counts, whose it is, and who says so."""
+    rows = {row.name: row for row in Report.load("h200").instructions}
+    kept, other = (rows[name].findings[feature].value for name, feature in ((FP8, "effective_bits"), (FP16, "alignment_bits")))
+    assert isinstance(kept, int)
+    exponent = rows[FP8].instruction.d.exponent_bits
+    measured = "measured: `reports/h200.json`"
+    table = (
+        (kept, "fraction bits of the running sum of an FP8 `wgmma` (QGMMA), and those to which it aligns products", measured),
+        (kept + 1, "the same with the hidden leading one", f"{measured}; DeepSeek-V3's 14 bits"),
+        (kept + 1 + exponent, "the same with the sign and the exponent too: a float e8m13", "SageAttention2's FP22"),
+        (other, "bits to which HMMA and HGMMA align products, before the sum is cut to 23", measured),
+        (other, "the same of Blackwell's FP8, whose sums keep 23", "published alone: MMA-Sim; Khattak & Mikaitis"),
+        (34, "what 32 FP8 products would take for a precise f32 result; no unit is said to have it", "DeepSeek-V3's advice"),
+        (35, "bits to which Blackwell's block-scaled FP4 (mxf4, nvf4) aligns products", "published alone: MMA-Sim"),
+    )
+    return tabled(("number", "counts", "known from"), table)
+
+
+def same_sign() -> str:
+    return _over_k("positive")
+
+
+def zero_mean() -> str:
+    return _over_k("normal")
+
+
+def _over_k(data: str) -> str:
+    """slope: of the error of unpromoted sums, on two logarithmic scales."""
+    found = lines("over_k", data=data, accumulator="QGMMA", promote_every=None)
+    table, before = [], None
+    for each in found:
+        k, own = each["k"], float(each["relative_error"])
+        others = [error(k, data, promote_every=128), *(error(k, data, name) for name in ("14 bits to nearest", "f32"))]
+        slope = f"{log2(own / before):.2f}" if before else ""
+        table.append((f"{k:,}", percent(own), slope, *map(percent, others), _on_hardware(data, k)))
+        before = own
+    header = ("K", "never promoted", "slope", "every 128", "14 bits to nearest", "f32 chain", "differ on hardware")
+    ks = ",".join(str(each["k"]) for each in found)
+    return f"`accprobe budget QGMMA --k {ks} --data {data} --promote-every none,128`:\n\n{tabled(header, table)}"
+
+
+def _on_hardware(data: str, k: int) -> str:
+    """Of those never promoted, and of those promoted every 128."""
+    told = hardware()
+    if told is None:
+        return "never run"
+    return ", ".join(f"{each['differ']:,}" for each in told["lines"] if (each["data"], each["k"]) == (data, k))
+
+
+def on_hardware() -> str:
+    told = hardware()
+    asks = (
+        "`python benchmarks/accuracy_gpu.py` multiplies the same operands by `torch._scaled_mm`, with `use_fast_accum` (never"
+        " promoted) and without (every 128), and compares every word with the model's."
+    )
+    if told is None:
+        return filled(f"{asks} It was never run on hardware.") + "\n"
+    words, differ = (sum(each[name] for each in told["lines"]) for name in ("words", "differ"))
+    ends = (
+        "so the errors are the hardware's own: equal where the bits are."
+        if not differ
+        else "; where it is none, the error is the hardware's own."
+    )
+    return (
+        filled(
+            f"{asks} On an {told['device']} (torch {told['torch']}, CUDA {told['cuda']}): {len(told['lines'])} products,"
+            f" {words:,} words, of which {differ:,} differ{', ' if not differ else ''}{ends}"
+        )
+        + "\n"
+    )
+
+
+def between() -> str:
+    """What DeepSeek-V3 saw."""
+    at_4096 = {data: percent(error(4096, data)) for data in KINDS}
+    never, often = ({data: percent(error(16384, data, promote_every=every)) for data in KINDS} for every in (None, 128))
+    told = (
+        "DeepSeek-V3 reports a largest error of nearly 2 % at K = 4096, of random matrices that it does not describe: between"
+        f" zero-mean data, {at_4096['normal']}, and same-sign data, {at_4096['positive']}. At K = 16384 same-sign sums end"
+        f" {never['positive']} low, promoted every 128 products {often['positive']}; zero-mean sums err by {never['normal']}"
+        f" and {often['normal']}."
+    )
+    return filled(told) + "\n"
+
+
+def popular() -> str:
+    """What is often taken for the hardware, beside it."""
+    rows: list[tuple[str, str, str, str]] = []
+    for k in (4096, 16384):
+        for data, kind in KINDS.items():
+            nearest = percent(error(k, data, "14 bits to nearest"))
+            rows.append(("14 bits, to nearest after every product", f"{kind}, K = {k}", nearest, percent(error(k, data))))
+    for data, kind in KINDS.items():
+        times = error(16384, data) / error(4096, data)
+        rows.append(("errors grow with √K", f"{kind}, K from 4096 to 16384", "2 times", f"{times:.2g} times"))
+    (large,) = lines("outliers", largest=100.0, scale="tensor")
+    place = "one number of 100 among normal ones, one scale: the others lose"
+    rows.append(("e4m3 rounds as integers do", place, percent(large["s8"]), percent(large["e4m3"])))
+    won = [
+        line(table, data="normal", scale="1x128")["snr"] - line(table, data="normal", scale="tensor")["snr"]
+        for table in ("integers", "scales")
+    ]
+    place = "normal data, a scale each 128 numbers in place of one: SNR gains"
+    rows.append(("e4m3 rounds as integers do", place, *(f"{each:.1f} dB" for each in won)))
+    return tabled(("taken for it", "where", "that says", "the hardware"), rows)
+
+
+def intervals() -> str:
+    """By how many products are added before they are promoted."""
+    found = lines("promotion", data="normal")
+    k = found[0]["k"]
+    table = []
+    for each in sorted(found, key=lambda each: each["promote_every"] or k):
+        every = each["promote_every"]
+        shares = (line("promotion", data=data, promote_every=every)["relative_error"] for data in KINDS)
+        table.append((f"{every:,}" if every else "never", *map(percent, shares)))
+    asks = ",".join(str(each["promote_every"]).lower() for each in found)
+    command = f"`accprobe budget QGMMA --k {k} --promote-every {asks}`"
+    return f"{command}:\n\n{tabled(('promoted every', *KINDS.values()), table)}"
+
+
+def granularity() -> str:
+    """What operands lose by it, of one kind of data and of one with outliers."""
+    names = [each["scale"] for each in lines("scales", data="normal")]
+    told = f"`accprobe budget QGMMA --k 4096 --promote-every 128 --data normal,outliers --scale {','.join(names)}`:\n"
+    for data in ("normal", "outliers"):
+        table = []
+        for each in lines("scales", data=data):
+            (integers,) = lines("integers", data=data, scale=each["scale"]) or [None]
+            snr = (f"{each['snr']:.1f}", f"{integers['snr']:.1f}" if integers else "")
+            shares = (percent(each[name]) for name in ("quantisation_error", "flushed", "saturated"))
+            table.append((f"`{each['scale']}`", *snr, *shares, f"{each['scale_bytes']:.2g}"))
+        header = (f"{data} data", "SNR", "as integers", "product off by", "flushed", "saturated", "bytes of scales")
+        told += f"\n{tabled(header, table)}"
+    return told
+
+
+def one_outlier() -> str:
+    """What all other numbers lose."""
+    names = ("tensor", "row", "1x128")
+    table = []
+    for largest in dict.fromkeys(each["largest"] for each in recorded()["outliers"]):
+        of_names = [line("outliers", largest=largest, scale=name) for name in names]
+        table.append((f"{largest:,.0f}", *(percent(each[form]) for form in ("e4m3", "s8") for each in of_names)))
+    header = ("largest number", *(f"{form}, `{name}`" for form in ("e4m3", "8-bit integers") for name in names))
+    rows, columns = recorded()["matrix"]
+    return f"Of a normal matrix of {rows} x {columns} numbers:\n\n{tabled(header, table)}"
+
+
+def failures() -> str:
+    """One number each, and what helps."""
+    softmax = recorded()["softmax"][0]
+    largest = recorded()["outliers"][-1]["largest"]
+    plain, scaled = (line("scales", data="outliers", scale=name) for name in ("none", "tensor"))
+    one, fine = (line("outliers", largest=largest, scale=name)["e4m3"] for name in ("tensor", "1x128"))
+    rows = (
+        (
+            "saturation",
+            "outliers without a scale",
+            f"{percent(plain['saturated'])} of A's numbers; the product is off by {percent(plain['quantisation_error'])}",
+            f"a scale: {percent(scaled['quantisation_error'])}",
+        ),
+        (
+            "flush to zero",
+            f"softmax over {softmax['keys']:,} keys, divided by its sum, without a scale",
+            f"{percent(softmax['flushed'])} of P becomes 0",
+            f"exp(s - max) times a scale, divided afterwards: the product is off by"
+            f" {percent(line('attention', data='attention', k=softmax['keys'], promote_every=None)['quantisation_error'])}",
+        ),
+        (
+            "outliers, one scale",
+            f"one number of {largest:,.0f} among normal ones",
+            f"the others are off by {percent(one)}",
+            f"a scale each 128: {percent(fine)}",
+        ),
+        (
+            "accumulator drift",
+            "same-sign data, K = 16384",
+            f"{percent(error(16384, 'positive'))} low",
+            f"promotion every 128: {percent(error(16384, 'positive', promote_every=128))}",
+        ),
+    )
+    return tabled(("failure", "shown by", "FP8 as it comes", "what helps"), rows)
+
+
+def attention_over_keys() -> str:
+    """By the accumulator, and by rounding alone."""
+    of_sign = "attention, V in [0, 1)"
+    table, keys = [], [each["k"] for each in lines("attention", data="attention", promote_every=None)]
+    for k in keys:
+        cells = []
+        for data in ("attention", of_sign):
+            never, often = lines("attention", data=data, k=k)
+            cells += [never["relative_error"], often["relative_error"], never["quantisation_error"]]
+        table.append((f"{k:,}", *map(percent, cells)))
+    asks = ",".join(map(str, keys))
+    command = f"`accprobe budget QGMMA --data attention --scale row --promote-every none,128 --k {asks}`"
+    ways = ("never promoted", "every 128", "rounding P, V")
+    header = ("keys", *(f"{kind}: {way}" for kind in ("normal V", "V in [0, 1)") for way in ways))
+    return f"{command} has the first columns:\n\n{tabled(header, table)}"
+
+
+def drift_in_short() -> str:
+    """Of the same only what promotion changes."""
+    never, often = (line("promotion", data="positive", promote_every=every) for every in (None, 128))
+    told = (
+        f"Sums of K = {never['k']} products of e4m3 values between 0 and 1 end {percent(-never['bias'])} low, promoted every"
+        f" {often['promote_every']} products {percent(-often['bias'])}, by the model that was measured on an H200:"
+        " [what FP8 products lose](docs/accuracy.md)."
+    )
+    return filled(told) + "\n"
