@@ -22,8 +22,6 @@ from accprobe.cli import main
 
 PAGE = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^`(accprobe budget [^`]+)`", PAGE, re.MULTILINE)
-LARGEST_K = 4096
-"""Of what is computed again."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +76,9 @@ def test_every_k_and_every_kind_is_recorded(benchmark_of_models: ModuleType) -> 
     assert (asked.KS, asked.DATA) == (benchmark_of_models.KS, benchmark_of_models.DATA)
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "_".join(re.findall(r"--(?:data|scale) ([\w,]+)", command)))
+@pytest.mark.parametrize(
+    "command", COMMANDS, ids=lambda command: "_".join(re.findall(r"--(?:data|scale) ([\w,]+)", command)) or "intervals"
+)
 def test_commands_give_the_numbers(command: str) -> None:
     """With the smallest K alone; of scales and intervals the first two."""
     _, *arguments = shlex.split(command)
@@ -86,22 +86,29 @@ def test_commands_give_the_numbers(command: str) -> None:
         if option in arguments:
             place = arguments.index(option) + 1
             arguments[place] = ",".join(arguments[place].split(",")[:most])
-    k = int(arguments[arguments.index("--k") + 1])
     result = CliRunner().invoke(main, [*arguments, "--format", "json"])
     assert result.exit_code == 0
     rows = json.loads(result.stdout)["rows"]
     assert rows
     for row in rows:
-        if row["scale"] == "none" or row["data"] == "attention":
-            continue
-        recorded = line("scales", data=row["data"], scale=row["scale"])
-        assert row["operands_error"] == pytest.approx(recorded["quantisation_error"], rel=1e-9)
-        assert row["operands"]["a"]["snr"] == pytest.approx(recorded["snr"], rel=1e-9)
-    for row in rows:
-        table = "attention" if row["data"] == "attention" else "over_k" if row["scale"] == "none" else ""
-        of = {"accumulator": "QGMMA"} if table == "over_k" else {}
-        for each in lines(table, k=k, data=row["data"], promote_every=row["promote_every"], **of) if table else ():
-            assert row["relative_error"] == pytest.approx(each["relative_error"], rel=1e-9)
+        compared = [*sums_recorded(row), *operands_recorded(row)]
+        assert compared
+        for found, expected in compared:
+            assert found == pytest.approx(expected, rel=1e-9)
+
+
+def sums_recorded(row: dict[str, Any]) -> Iterator[tuple[float, float]]:
+    if (row["scale"] == "none") == (row["data"] == "attention"):
+        return
+    of = {name: row[name] for name in ("data", "k", "promote_every")}
+    for each in (*lines("over_k", accumulator="QGMMA", **of), *lines("promotion", **of), *lines("attention", **of)):
+        yield row["relative_error"], each["relative_error"]
+
+
+def operands_recorded(row: dict[str, Any]) -> Iterator[tuple[float, float]]:
+    for each in lines("scales", data=row["data"], scale=row["scale"]) if row["k"] == 4096 else ():
+        yield row["operands_error"], each["quantisation_error"]
+        yield row["operands"]["a"]["snr"], each["snr"]
 
 
 def test_a_drift_is_linear_and_the_square_root_promises_too_little() -> None:

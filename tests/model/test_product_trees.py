@@ -11,7 +11,7 @@ from product_rows import product_model, step
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import product
 from accprobe.isa.instructions import parse
-from accprobe.model.product import NOBODY, Chain, Merged, ProductModel, addition, chained, in_chunks, nested
+from accprobe.model.product import NOBODY, Chain, Merged, ProductModel, addition, chained, folded, in_chunks, nested
 from accprobe.model.restricted import restricted
 from accprobe.model.tree import IntegerArithmetic
 
@@ -39,6 +39,14 @@ def test_k_of_a_chain_in_turn() -> None:
 )
 def test_orders_spelled_out(order: str, parts: int, spelled_out: object) -> None:
     assert nested(order, parts) == spelled_out  # type: ignore[arg-type]
+
+
+def test_parts_are_added_in_their_order_however_many() -> None:
+    parts = [str(i) for i in range(5)]
+    assert folded(nested("tree", 5), parts, "({}+{})".format) == "(((0+1)+(2+3))+4)"
+    assert folded(nested("backward", 3), parts, "({}+{})".format) == "((2+1)+0)"
+    assert folded((0, (1, 2), 3), parts, "({}+{})".format) == "((0+(1+2))+3)"
+    assert folded(nested("forward", 10**5), range(10**5), max) == 10**5 - 1
 
 
 def test_chunks() -> None:

@@ -52,7 +52,7 @@ def percent(share: float) -> str:
 def accuracy_made() -> str:
     data = recorded()
     told = (
-        f"`{data['command']}` computes every number of this page but those of the first table: {data['outputs']:,} outputs of"
+        f"`{data['command']}` computes the tables down to attention, but for the first: {data['outputs']:,} outputs of"
         f" each product, of {data['draws']} draws of operands, by the model measured on an H200 (`{data['like']}`),"
         " confirmed bit for bit. The commands beside the tables give the same numbers, with intervals of confidence. An error"
         " is relative: the root mean square of d - x over that of the exact sums x. Zero-mean data are normal, same-sign data"
@@ -74,7 +74,7 @@ def ways_of_counting() -> str:
         (kept + 1 + exponent, "the same with the sign and the exponent too: a float e8m13", "SageAttention2's FP22"),
         (other, "bits to which HMMA and HGMMA align products, before the sum is cut to 23", measured),
         (other, "the same of Blackwell's FP8, whose sums keep 23", "published alone: MMA-Sim; Khattak & Mikaitis"),
-        (34, "what 32 FP8 products would take for a precise f32 result; no unit is said to have it", "DeepSeek-V3's advice"),
+        (34, "bits that the sum of 32 FP8 products would take for a precise f32 result", "DeepSeek-V3's advice to chip makers"),
         (35, "bits to which Blackwell's block-scaled FP4 (mxf4, nvf4) aligns products", "published alone: MMA-Sim"),
     )
     return tabled(("number", "counts", "known from"), table)
