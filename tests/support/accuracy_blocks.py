@@ -71,7 +71,11 @@ def ways_of_counting() -> str:
     table = (
         (kept, "fraction bits of the running sum of an FP8 `wgmma` (QGMMA), and those to which it aligns products", measured),
         (kept + 1, "the same with the hidden leading one", f"{measured}; DeepSeek-V3's 14 bits"),
-        (kept + 1 + exponent, "the same with the sign and the exponent too: a float e8m13", "SageAttention2's FP22"),
+        (
+            kept + 1 + exponent,
+            "the same with the sign and the exponent too: a float e8m13",
+            f"{measured}; SageAttention2's FP22",
+        ),
         (other, "bits to which HMMA and HGMMA align products, before the sum is cut to 23", measured),
         (other, "the same of Blackwell's FP8, whose sums keep 23", "published alone: MMA-Sim; Khattak & Mikaitis"),
         (34, "bits that the sum of 32 FP8 products would take for a precise f32 result", "DeepSeek-V3's advice to chip makers"),
@@ -115,7 +119,8 @@ def on_hardware() -> str:
     told = hardware()
     asks = (
         "`python benchmarks/accuracy_gpu.py` multiplies the same operands by `torch._scaled_mm`, with `use_fast_accum` (never"
-        " promoted) and without (every 128), and compares every word with the model's."
+        " promoted) and without (every 128), and compares every word with the model's: the last columns count those that"
+        " differ, of either."
     )
     if told is None:
         return filled(f"{asks} It was never run on hardware.") + "\n"
