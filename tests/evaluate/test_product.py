@@ -53,6 +53,13 @@ def _scale_words(plan: Planted, scales: list[Array]) -> ScaleWords | None:
     return ScaleWords(of_a, np.repeat(of_b, BLOCK, axis=1)[:, : plan.n])
 
 
+@pytest.mark.parametrize("promote_every", [64, 128])
+def test_slices_of_scattered_blocks_are_promoted_too(promote_every: int) -> None:
+    plan = replace(NAMED["4 interleaved slices"], interleave=32, promote_every=promote_every)
+    a, b, _, d = words(plan, 3)
+    np.testing.assert_array_equal(product(model_of(plan), a, b), d)
+
+
 @pytest.mark.parametrize("name", [name for name in OF_ONE_ELEMENT if NAMED[name].merge != "unordered"])
 def test_planted_product(name: str) -> None:
     plan = replace(NAMED[name], m=12, n=9, by_m=())

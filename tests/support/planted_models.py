@@ -41,6 +41,14 @@ def step_of(plan: Planted) -> DotModel:
     return DotModel(FusedSum((Addend(), *map(Product, range(plan.products_per_sum))), arithmetic))
 
 
+def _interleaved(plan: Planted, width: int, start: int, stop: int) -> Node:
+    """A slice of blocks `width` wide, of which it has each so many-th."""
+    run, period = tuple(range(width)), width * len(plan.slices)
+    reach = period * (plan.promote_every // width) if plan.promote_every else stop
+    chunks = tuple(Chain(low, min(low + reach, stop), run, period) for low in range(start, stop, reach))
+    return chunks[0] if len(chunks) == 1 else Merged(chunks, "forward", _addition(plan, "f32"))
+
+
 def _addition(plan: Planted, fmt: str) -> Arithmetic:
     return addition(FORMATS["s32" if plan.out == "s32" else fmt])
 
@@ -49,8 +57,7 @@ def _slices(plan: Planted, pattern: tuple[int, ...]) -> list[Node]:
     stop = plan.k - plan.dropped_tail
     sizes = plan.slices or (plan.k,)
     if plan.interleave is not None:
-        run, period = tuple(range(plan.interleave)), plan.interleave * len(sizes)
-        return [Chain(s * plan.interleave, stop, run, period) for s in range(len(sizes))]
+        return [_interleaved(plan, plan.interleave, s * plan.interleave, stop) for s in range(len(sizes))]
     borders = [sum(sizes[:s]) for s in range(len(sizes))]
     ranges = [
         range(low - (plan.doubled_k == low - 1), min(high, stop)) for low, high in pairwise([*borders, plan.k]) if low < stop
