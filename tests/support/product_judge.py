@@ -185,7 +185,7 @@ def _false(plan: Planted, outcome: ProductOutcome) -> Iterator[tuple[str, object
             "result_bits": kept,
             "effective_bits": kept if bits is None else min(bits, kept),
             "sum_rounding": plan.sum_rounding,
-            "result_rounding": plan.result_rounding,
+            "result_rounding": "RNE" if plan.merge == "serial" and plan.partial_format == plan.out else plan.result_rounding,
             "each_product_once": "no" if plan.dropped_tail or plan.doubled_k is not None else "yes",
         }
         if plan.partial_format != "f32":
