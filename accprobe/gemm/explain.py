@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.evaluate.product import product
+from accprobe.evaluate.product import product, rounded_words
 from accprobe.gemm.blackbox import one_nan
 from accprobe.gemm.characterise import Tell
 from accprobe.gemm.known_plans import KnownPlan, core, instruction_steps, other_steps, sizes
@@ -20,8 +20,8 @@ from accprobe.gemm.pairs import Ints
 from accprobe.gemm.sampled import Sampled
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
-from accprobe.model.product import ProductModel
-from accprobe.model.tree import DotModel
+from accprobe.model.product import OPERAND_ROUNDINGS, ProductModel
+from accprobe.model.tree import DotModel, Rounding
 
 SAMPLE = 64
 SAMPLE_PRODUCTS = 1 << 18
@@ -92,8 +92,13 @@ class Explanation:
         return bool(self.plans) and self.wrong <= (1 - NEARLY) * self.compared
 
 
-Step = tuple[Spec, str, DotModel]
-"""How operands are read, and an arithmetic with its name."""
+class Step(NamedTuple):
+    """How operands are read, their words rounded how where these are wider than their format, and an arithmetic by name."""
+
+    spec: Spec
+    operand_rounding: Rounding
+    name: str
+    model: DotModel
 
 
 class _Elements(NamedTuple):
@@ -129,10 +134,14 @@ class Tried(NamedTuple):
 
     spec: Spec
     plan: KnownPlan | Candidate
+    operand_rounding: Rounding = "RZ"
 
     def candidate(self) -> Candidate:
-        plan = self.plan
-        return plan if isinstance(plan, Candidate) else Candidate(plan.name, plan.told, plan.model(self.spec))
+        plan, how = self.plan, self.operand_rounding
+        if isinstance(plan, Candidate):
+            return plan
+        told = {**plan.told, "operand_rounding": how} if self.spec.rounds_operands else plan.told
+        return Candidate(plan.name, told, replace(plan.model(self.spec), operand_rounding=how))
 
 
 def explain(
@@ -165,9 +174,10 @@ class _Search:
         return _Elements(rows, columns, self._a[rows], self._b[columns])
 
     def explanations(self, recorded: Sequence[Candidate]) -> list[Explanation]:
-        every = [(spec, *step) for spec in self._specs for step in instruction_steps(spec)]
-        others = [(spec, *step) for spec in self._specs for step in other_steps(spec)]
-        usual = [step for step in others if step[2].root.arithmetic.result is step[0].a]
+        ways = [(spec, how) for spec in self._specs for how in (OPERAND_ROUNDINGS if spec.rounds_operands else ("RZ",))]
+        every = [Step(*way, *step) for way in ways for step in instruction_steps(way[0])]
+        others = [Step(*way, *step) for way in ways for step in other_steps(way[0])]
+        usual = [step for step in others if step.model.root.arithmetic.result is step.spec.a]
         first = [*usual, *_one_of_each(every)]
         whole = [self._specs[0].k]
         found = self._explained([Tried(self._specs[0], x) for x in recorded], [(step, whole) for step in first])
@@ -184,13 +194,13 @@ class _Search:
             d = sample.predicted(found.candidate().model)
             for each in best:
                 each.offer(found, d)
-        for number, ((spec, name, step), counted) in enumerate(steps):
+        for number, ((spec, how, name, step), counted) in enumerate(steps):
             self._tell("plans", number / len(steps))
-            sampled = Sampled(spec, sample.a, sample.b)
+            sampled = Sampled(spec, *(rounded_words(spec.a, lines, how) for lines in (sample.a, sample.b)))
             for last in counted:
                 for plan, d in sampled.of_step(name, step, [spec.k] if spec.a.is_integer else sizes(spec.k), last):
                     for each in best:
-                        each.offer(Tried(spec, plan), d)
+                        each.offer(Tried(spec, plan, how), d)
             if not any(each.wrong for each in best):
                 held = [self._held(each, d) for each, d in zip(best, self._results, strict=True)]
                 if all(each.wrong * HARDLY_ANY <= each.compared for each in held):
@@ -229,8 +239,9 @@ class _Search:
             return found
         plan = found.plans[0]
         best = found
-        for spec, name, step in steps:
-            if core(step) == core(plan.model.step) and step != plan.model.step and spec.a is plan.model.a:
+        for spec, how, name, step in steps:
+            like = (core(step), spec.a, how) == (core(plan.model.step), plan.model.a, plan.model.operand_rounding)
+            if like and step != plan.model.step:
                 other = Candidate(name, {**plan.told, "instruction": name}, replace(plan.model, step=step))
                 best = min(best, self._against_all(other, d), key=lambda x: x.wrong)
         return best
@@ -239,8 +250,8 @@ class _Search:
 def _one_of_each(steps: Iterable[Step]) -> list[Step]:
     """One of those that nearly always agree."""
     found: dict[object, Step] = {}
-    for spec, name, step in steps:
-        found.setdefault((spec.a, *core(step)), (spec, name, step))
+    for step in steps:
+        found.setdefault((step.spec.a, step.operand_rounding, *core(step.model)), step)
     return list(found.values())
 
 

@@ -17,6 +17,7 @@ from accprobe.gemm.known_plans import Merge, instruction_steps, merges, sizes
 from accprobe.gemm.sampled import Sampled
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
+from accprobe.model.tree import Rounding
 
 
 def spec_of(plan: Planted) -> Spec:
@@ -84,6 +85,19 @@ def test_the_planted_plan_is_named(name: str) -> None:
     found = explained(plan)
     assert (found.words, found.compared, found.wrong) == (256, 256, 0)
     assert expected.items() <= found.plans[0].told.items()
+
+
+@pytest.mark.parametrize("how", ["RZ", "RNE", "RNA"])
+def test_how_f32_words_become_tf32(how: Rounding) -> None:
+    plan = replace(SMALL_HOPPER, a="tf32", b="tf32", products_per_sum=8, k=64, operand_rounding=how)
+    rng = np.random.default_rng(4)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, 64), (64, 16)))
+    a.view(np.uint32)[:, ::4] = a.view(np.uint32)[:, ::4] & ~np.uint32(0x1FFF) | np.uint32(0x1000)  # ties
+    d = plan(a, b).view(np.uint32)
+    (found,) = explain([spec_of(plan)], a.view(np.uint32), np.ascontiguousarray(b.T).view(np.uint32), [d])
+    assert not found.wrong
+    assert found.plans[0].told["operand_rounding"] == how
+    assert found.plans[0].model.operand_rounding == how
 
 
 def test_a_tail_that_is_missing_is_looked_for() -> None:

@@ -21,6 +21,7 @@ TITLES = {
     "partial_format": "partial sums",
     "merge_order": "merged",
     "result_rounding": "result",
+    "operand_rounding": "operands to tf32",
 }
 
 
