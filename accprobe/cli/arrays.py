@@ -107,7 +107,8 @@ def _npy(path: Path) -> Tensors:
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as e:
-        raise AccprobeError(f"{path} is no .npy file: {e}") from None
+        why = "objects of Python, or no array at all" if "pickle" in str(e) else str(e)
+        raise AccprobeError(f"{path} is no .npy file of numbers: {why}") from None
     return {"": lambda: np.asarray(loaded)}
 
 

@@ -108,6 +108,10 @@ def gemm_command(
     questions = _questions([callable_, *([versus] if versus else [])], shapes, _asking(dtype, out, scale), options, arrays)
     ms = _sizes(sweep) if sweep else ()
     if output:
+        if output.suffix.lower() in (".html", ".htm", ".md", ".csv"):
+            raise click.UsageError(
+                f"-o keeps a report, as JSON: for {output.suffix}, --format html or markdown > {output.name}"
+            )
         check_writable(output)
     run = _Run(elements, seed, device, ncu, before=reported_before(output))
     stopped: KeyboardInterrupt | AccprobeError | None = None
@@ -123,7 +127,7 @@ def gemm_command(
     for sentence in run.unseen:
         tell(sentence)
     if isinstance(stopped, KeyboardInterrupt):
-        end_interrupted(f"{len(run.rows)} products" if run.rows else "", output)
+        end_interrupted(f"{len(run.rows)} product{'s' * (len(run.rows) != 1)}" if run.rows else "", output)
     if stopped is not None:
         raise stopped
     if run.wrong:
@@ -307,7 +311,8 @@ def _list() -> None:
 
 def _print(run: _Run, report: Report, form: str) -> None:
     if form != "terminal":
-        write(_text(report, form))
+        said = "".join(f"\n- {sentence}" for sentence in run.said) if form == "markdown" else ""
+        write(_text(report, form) + (f"{said}\n" if said else ""))
         return
     from accprobe.render.terminal.console import console
     from accprobe.render.terminal.products import product_table

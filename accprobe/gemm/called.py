@@ -72,7 +72,9 @@ class Called:
         found, spec = self._received(result), self.spec
         if found.shape != (spec.m, spec.n):
             shape = (spec.m, spec.n)
-            raise AccprobeError(f"{self.name} gives an array of shape {found.shape}: a product of {spec.shape} has {shape}")
+            turned = " (transposed?)" if found.shape == shape[::-1] else ""
+            told = f"{self.name} gives an array of shape {found.shape}{turned}"
+            raise AccprobeError(f"{told}: a product of {spec.shape} has {shape}")
         if found.fmt is not spec.out:
             told = f"{found.type} is {found.fmt}: give --out {found.fmt}" if found.fmt else "no format that is known here"
             raise AccprobeError(f"{self.name} gives an array of {found.type}, and {spec.out} was asked for; {told}")

@@ -14,6 +14,7 @@ import numpy as np
 
 from accprobe.evaluate.product import product, rounded_words
 from accprobe.gemm.blackbox import one_nan
+from accprobe.gemm.candidates import instructions_of
 from accprobe.gemm.characterise import Tell
 from accprobe.gemm.known_plans import KnownPlan, core, instruction_steps, other_steps, sizes
 from accprobe.gemm.pairs import Ints
@@ -71,7 +72,8 @@ class Unexplained:
 @dataclass(frozen=True)
 class Explanation:
     """What gives one result. plans: the first, and others that give the same bits; more: how many there are beyond these which
-    a sample did not tell apart. compared: words of `words` that were held against it; wrong: those that differ.
+    a sample did not tell apart. compared: words of `words` that were held against it; wrong: those that differ. instructions:
+    others with the arithmetic of the first plan.
     """
 
     words: int
@@ -80,6 +82,7 @@ class Explanation:
     plans: tuple[Candidate, ...]
     more: int = 0
     places: tuple[Unexplained, ...] = ()
+    instructions: tuple[str, ...] = ()
 
     @property
     def alike(self) -> int:
@@ -185,7 +188,8 @@ class _Search:
             cuts = _cuts(self._specs[0].k)
             more = [(step, cuts) for step in first] + [(step, [*whole, *cuts]) for step in others if step not in usual]
             found = [min(two, key=lambda x: x.wrong / x.compared) for two in zip(found, self._explained([], more), strict=True)]
-        return [self._with_variants(each, d, every) for each, d in zip(found, self._results, strict=True)]
+        told = [self._with_variants(each, d, every) for each, d in zip(found, self._results, strict=True)]
+        return [replace(each, instructions=_others(each)) for each in told]
 
     def _explained(self, recorded: Sequence[Tried], steps: Sequence[tuple[Step, Sequence[int]]]) -> list[Explanation]:
         sample = self._sample
@@ -245,6 +249,14 @@ class _Search:
                 other = Candidate(name, {**plan.told, "instruction": name}, replace(plan.model, step=step))
                 best = min(best, self._against_all(other, d), key=lambda x: x.wrong)
         return best
+
+
+def _others(found: Explanation) -> tuple[str, ...]:
+    """Instructions other than the one that is named whose arithmetic the first plan has."""
+    if not found.plans:
+        return ()
+    told, model = found.plans[0].told, found.plans[0].model
+    return tuple(name for name in instructions_of(model.a, model.b, model.step) if name != told.get("instruction"))
 
 
 def _one_of_each(steps: Iterable[Step]) -> list[Step]:

@@ -17,9 +17,14 @@ def counts(asked: Asked, rows: Ints, columns: Ints) -> Ints:
     whole = np.round(found)
     if not np.array_equal(found, whole) or (found < 0).any():
         wrong = int(np.flatnonzero(~(found == whole) | (found < 0))[0])
+        again = alone(asked, rows, columns, np.array([wrong]), *layout_of(asked.spec).one())[0]
+        why = (
+            "scales, an activation or another order of the operands?"
+            if again == found[wrong]
+            else f"and {again:g} when it is asked again"
+        )
         raise AccprobeError(
-            f"of ones at k = {wrong} alone the result is {found[wrong]:g}: this is no product of two matrices"
-            " (scales, an activation or another order of the operands?)"
+            f"of ones at k = {wrong} alone the result is {found[wrong]:g}: this is no product of two matrices ({why})"
         )
     if not whole.any():
         raise AccprobeError("the result is 0 whichever k has ones: this is no product of two matrices")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from accprobe.gemm.blackbox import BlackBox
 from accprobe.gemm.fresh import drawn
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
+from accprobe.model.product import ProductModel
+from accprobe.model.tree import FloatArithmetic
 from accprobe.report.product_words import PRODUCT_FINDINGS
 from accprobe.report.products import ProductRow
 
@@ -46,8 +48,22 @@ def versus(one: ProductRow, other: ProductRow) -> Versus:
             return Versus(False, f"{what} {verb} {'; '.join(told)}")
     models = [[region.model for region in row.regions] for row in (one, other)]
     if one.k == other.k and models[0] != models[1]:
-        return Versus(False, f"{what} changed the plan, in no finding that has a name")
+        inside = "; ".join(dict.fromkeys(_of_sums(*models)))
+        where = f"inside a sum: {inside}" if inside else "in no finding that has a name"
+        return Versus(False, f"{what} changed the plan, {where}")
     return Versus(True, f"{what} changed nothing")
+
+
+def _of_sums(one: Sequence[ProductModel | None], other: Sequence[ProductModel | None]) -> Iterator[str]:
+    """ "product bits none -> 23": fields of fused sums that differ."""
+    for x, y in zip(one, other, strict=False):
+        first, second = (None if each is None else each.step.root.arithmetic for each in (x, y))
+        if isinstance(first, FloatArithmetic) and isinstance(second, FloatArithmetic):
+            for field in fields(FloatArithmetic):
+                values = [getattr(each, field.name) for each in (first, second)]
+                if values[0] != values[1]:
+                    told = ("none" if value is None else str(value) for value in values)
+                    yield f"{field.name.replace('_', ' ')} {' -> '.join(told)}"
 
 
 def _what(one: ProductRow, other: ProductRow) -> str:

@@ -226,8 +226,25 @@ FORMATS: dict[str, Format] = {
 }
 
 
+CALLED = {
+    "fp8": "e4m3 or e5m2",
+    "float8": "e4m3 or e5m2",
+    "fp4": "e2m1",
+    "fp6": "e2m3 or e3m2",
+    "fp16": "f16",
+    "half": "f16",
+    "bfloat16": "bf16",
+    "fp32": "f32",
+    "float": "f32",
+    "double": "f64",
+    "i8": "s8",
+}
+"""What users of other tools call formats, where no name is near."""
+
+
 def get(name: str) -> Format:
     """The format of that name. Raises AccprobeError that names the nearest known ones."""
     if name not in FORMATS:
-        raise UnknownName(f"unknown format '{name}'; {nearest(name, FORMATS)}")
+        meant = CALLED.get(name.lower())
+        raise UnknownName(f"unknown format '{name}'; {f'did you mean {meant}?' if meant else nearest(name, FORMATS)}")
     return FORMATS[name]

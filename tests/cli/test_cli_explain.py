@@ -46,6 +46,7 @@ def test_one_result() -> None:
     assert result.exit_code == 0, result.output
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert lines[:2] == ["chain.npy", "explained: 128 words, each bit for bit, by"]
+    assert lines[-1].endswith("other instructions have the same arithmetic, such as h200:wgmma.m64n8k32.f32.e4m3.e4m3.rs")
     assert {"every k once yes", "inside h200:wgmma.m64n8k32.f32.e4m3.e4m3", "promotion every never", "split K 1"} <= set(lines)
 
 
@@ -148,7 +149,7 @@ def test_words_without_a_type_need_one(folder: Path) -> None:
         ({"a": "missing.npy"}, "missing.npy"),
         ({"a": "a.txt"}, "a.txt: give a matrix as .npy, .pt or .safetensors"),
         ({"a": "cube.npy"}, "cube.npy has 3 dimensions: a matrix has 2"),
-        ({"a": "bad.npy"}, "bad.npy is no .npy file"),
+        ({"a": "bad.npy"}, "bad.npy is no .npy file of numbers"),
         ({"a": "bad.pt"}, "bad.pt cannot be read by torch"),
         ({"a": "bad.safetensors"}, "bad.safetensors cannot be read as safetensors"),
         ({"a": "two.pt"}, "two.pt holds 2 tensors: save the one that is meant in a file of its own"),

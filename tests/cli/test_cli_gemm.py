@@ -35,6 +35,8 @@ def raises(a, b):
 
 def shape(a, b): return a
 
+def tall(a, b): return (a @ b).T
+
 def wide(a, b): return (a @ b).astype(np.complex64)
 
 def double(a, b): return a.astype(np.float64) @ b
@@ -52,6 +54,8 @@ def talks(a, b):
     return chain(a, b)
 
 def half(a, b): return chain(a, b) / 2
+
+def noisy(a, b): return chain(a, b) + np.random.default_rng().random((a.shape[0], b.shape[1]), np.float32)
 
 def three(a, b, c): return a
 
@@ -171,7 +175,7 @@ def test_an_interruption_keeps_the_rows_that_are_done(file: str, tmp_path: Path)
     path = tmp_path / "report.json"
     result = gemm(f"{file}:interrupted", *SMALL, "--option", "last=False,True", "-o", str(path))
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr == f"accprobe: interrupted: {path} has 1 products\n"
+    assert result.stderr == f"accprobe: interrupted: {path} has 1 product\n"
     assert len(Report.load(path).products) == 1
     without = gemm(f"{file}:interrupted", *SMALL, "--option", "last=True")
     assert (without.exit_code, without.stdout) == (130, "")
@@ -189,6 +193,12 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
     ("arguments", "sentence"),
     [
         (["own:raises"], "own:raises raises ValueError: no such kernel (own, line 18)"),
+        (
+            ["own:tall", "--shape", "16x8x64"],
+            "own:tall gives an array of shape (8, 16) (transposed?): a product of 16x8x64 has (16, 8)",
+        ),
+        (["own:chain", "--dtype", "fp8"], "unknown format 'fp8'; did you mean e4m3 or e5m2?"),
+        (["own:chain", "-o", "page.html"], "-o keeps a report, as JSON: for .html, --format html or markdown > page.html"),
         (["own:shape"], "own:shape gives an array of shape (16, 64): a product of 16x16x64 has (16, 16)"),
         (["own:wide"], "own:wide gives an array of complex64, which is no format that is known here"),
         (
@@ -228,6 +238,10 @@ def test_what_cannot_be_asked_is_one_sentence(file: str, arguments: list[str], s
 
 
 def test_what_is_no_product_is_told_by_what_it_makes_of_ones(file: str) -> None:
+    noisy = gemm(f"{file}:noisy", *SMALL)
+    assert re.search(
+        r"alone the result is \S+: this is no product of two matrices \(and \S+ when it is asked again\)", noisy.stderr
+    )
     result = gemm(f"{file}:half", *SMALL)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("accprobe: of ones at k = 0 alone the result is 0.5: this is no product of two matrices")

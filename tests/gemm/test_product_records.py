@@ -1,16 +1,20 @@
 """What is found of a planted product, as the report has it and every form tells it."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 from click.testing import CliRunner
 from planted_boxes import PlantedBox
 from planted_plans import NAMED
-from product_rows import product_report
+from product_rows import product_data, product_model, product_report
 
 from accprobe.cli import main
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.row import row
+from accprobe.gemm.versus import versus
+from accprobe.model.product import multiply_add
+from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
 
 
@@ -27,3 +31,13 @@ def test_dropped_tail_is_kept_shown_and_checked(tmp_path: Path) -> None:
     checked = CliRunner().invoke(main, ["check", str(path), "--require", "planted:tail fast=True: each_product_once == yes"])
     assert checked.exit_code == 1
     assert "found no (40 missing: k = 512-551)" in checked.stdout
+
+
+def test_what_differs_inside_a_sum_is_said_where_no_finding_does() -> None:
+    models = [product_model(of=multiply_add(product_bits=bits)) for bits in (None, 23)]
+    one, other = (ProductRow.model_validate_json(json.dumps(product_data(model))) for model in models)
+    found = versus(one, other.model_copy(update={"callable": "numpy:matmul"}))
+    assert not found.same
+    assert found.sentence == (
+        "torch:mm -> numpy:matmul changed the plan, inside a sum: product bits none -> 23; product rounding RZ -> RNE"
+    )

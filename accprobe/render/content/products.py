@@ -189,7 +189,8 @@ def _promoted(found: FindingsByName) -> str:
     if every.value is None:
         return found_words(found, "promote_every").replace("none", "no")
     into = ", ".join(filter(None, (found_words(found, "promotion_format"), found_words(found, "promotion_rounding"))))
-    return f"every {found_words(found, 'promote_every')} products{f' into {into}' if into else ''}"
+    note = f" ({every.note})" if every.note else ""
+    return f"every {found_words(found, 'promote_every')} products{f' into {into}' if into else ''}{note}"
 
 
 def _split(found: FindingsByName) -> str:
@@ -220,10 +221,12 @@ def _whole(label: str, yes: str, region: RegionRecord, name: str) -> Iterator[Pr
 
 def _proof(row: ProductRow) -> Iterator[str]:
     done = row.verification
-    if done is not None:
+    if done is not None and not done.elements:
+        yield "nothing: no fresh outputs were asked for"
+    elif done is not None:
         yield f"{done.elements:,} fresh outputs, {done.wrong:,} differ"
-        if done.contradicting:
-            yield f"{done.contradicting:,} of {done.answers:,} answers have no explanation"
+    if done is not None and done.contradicting:
+        yield f"{done.contradicting:,} of {done.answers:,} answers have no explanation"
     tried = [region.rivals for region in row.regions if region.rivals and region.rivals.tried]
     if tried:
         count, left = sum(each.tried for each in tried), [rival for each in tried for rival in each.survived]

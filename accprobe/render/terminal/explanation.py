@@ -46,8 +46,12 @@ def _of_one(name: str, found: Explanation, out: Format) -> Iterator[Text | str]:
         yield Text(f"  NOT explained; the nearest known plan has {found.compared - found.wrong:,} of {part} words", "bold red")
     for key, value in _told(plan.told):
         yield f"    {key:<16}{value}"
-    if found.alike:
-        which = ", ".join(_short(other, plan) for other in found.plans[1:])
+    if found.instructions:
+        yield f"  {len(found.instructions)} other instructions have the same arithmetic, such as {found.instructions[0]}"
+    if not found.nearly:
+        yield "  where the program is at hand, `accprobe gemm` asks it itself"
+    elif found.alike:
+        which = ", ".join(dict.fromkeys(_short(other, plan) for other in found.plans[1:]))
         further = f"; and {found.more} that a sample does not tell from it" if found.more else ""
         plans = "1 other plan gives" if found.alike == 1 else f"{found.alike} other plans give"
         yield f"  {plans} the same bits on these operands: {which}{further}"
