@@ -55,6 +55,7 @@ BLOCKS = {
     "coverage": report_blocks.coverage,
     "explained": report_blocks.explained,
     "plans": report_blocks.plans,
+    "drawn_plans": result_blocks.drawn_plans,
     "bounds_held": bound_blocks.bounds_held,
     "truncation": bound_blocks.truncation_drifts,
     "kill_table": bound_blocks.kill_table,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from block_forms import RESULTS, filled, tabled
@@ -95,3 +96,28 @@ def verified_rows() -> str:
         f"`accprobe verify {data['models']} --device cuda:0 --dots 1e9` on an {data['device']['name']}:"
         f" {len(rows)} instructions, {dots:,} dot products,\n{wrong:,} differ.\n"
     )
+
+
+def drawn_plans() -> str:
+    """The census of products whose plans are drawn by seed."""
+    path = RESULTS / "products" / "3000-3199.jsonl"
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    counts = Counter(line["verdict"] for line in lines)
+    false = sum(bool(line["false_exact"]) for line in lines)
+    others = ", ".join(f"{counts[name]} {told}" for name, told in UNPROVED.items() if counts[name])
+    return (
+        filled(
+            f"Of {len(lines)} products whose plans were drawn by seed, and made by an evaluator that shares no code with accprobe's"
+            f" (`python benchmarks/products.py --seeds {lines[0]['seed']}-{lines[-1]['seed']} --limit 120`), {counts['right']} were"
+            f" confirmed as planted, {others}; {counts['wrong']} were confirmed with another plan, and {false} had a finding that"
+            " was exact and false."
+        )
+        + "\n"
+    )
+
+
+UNPROVED = {
+    "not confirmed": "not confirmed, with the reason",
+    "too late": "not done in 120 s of one core",
+    "crashed": "crashed",
+}
