@@ -105,15 +105,13 @@ def drawn_plans() -> str:
     counts = Counter(line["verdict"] for line in lines)
     false = sum(bool(line["false_exact"]) for line in lines)
     others = ", ".join(f"{counts[name]} {told}" for name, told in UNPROVED.items() if counts[name])
-    return (
-        filled(
-            f"Of {len(lines)} products whose plans were drawn by seed, and made by an evaluator that shares no code with accprobe's"
-            f" (`python benchmarks/products.py --seeds {lines[0]['seed']}-{lines[-1]['seed']} --limit 120`), {counts['right']} were"
-            f" confirmed as planted, {others}; {counts['wrong']} were confirmed with another plan, and {false} had a finding that"
-            " was exact and false."
-        )
-        + "\n"
+    command = f"python benchmarks/products.py --seeds {lines[0]['seed']}-{lines[-1]['seed']} --limit 120"
+    told = (
+        f"Of {len(lines)} products whose plans were drawn by seed, and made by an evaluator that shares no code with accprobe's"
+        f" (`{command}`), {counts['right']} were confirmed as planted, {others}; {counts['wrong']} were confirmed with another"
+        f" plan, and {false} had a finding that was exact and false."
     )
+    return filled(told) + "\n"
 
 
 UNPROVED = {
