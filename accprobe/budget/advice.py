@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import log, sqrt
+from typing import Literal
 
 from accprobe.budget.account import AccountEntry, PlannedProduct, Question, data_name, error_of_plan
 from accprobe.budget.accumulation import Accumulation
+from accprobe.budget.allowance import Allowance, allowance
 from accprobe.budget.data import Data
 from accprobe.budget.errors import Errors
 from accprobe.budget.speed import Speed, measured_speeds
-from accprobe.isa.formats import FORMATS
+from accprobe.isa.formats import FORMATS, Format
 
 FEW_DRAWS = 4
 """Of operands, where an interval is looked for."""
@@ -21,15 +24,31 @@ USUAL_OUT = "bf16"
 DRIFTS = 0.5
 """A bias of at least so much of the error is told as one."""
 
+MARGIN = 1.25
+"""Errors within this factor of the output's own rounding are about as large: which is larger depends on the operands."""
+
+
+def own_rounding(out: Format) -> float:
+    """The root mean square of the relative error of rounding to nearest, of numbers whose logarithms are uniform: of a step u
+    over numbers x from 1 to 2, that of u / (√12 · x).
+    """
+    return 1 / (float(2**out.mantissa_bits) * sqrt(32 * log(2)))
+
+
+def compared(error: float, rounding: float) -> Literal["less", "about", "more"]:
+    if error * MARGIN <= rounding:
+        return "less"
+    return "about" if error < rounding * MARGIN else "more"
+
 
 @dataclass(frozen=True)
 class Advice:
-    """How often sums of one kind of data have to be promoted for their error to stay below the output's own rounding.
+    """How often sums of one kind of data have to be promoted for their error to stay clearly below the output's own rounding.
 
-    out: the output's format; rounding: the relative error of exact sums that are rounded to it. unpromoted, bias: of sums that
-    are never promoted, before the last rounding. longest: the longest interval whose error is below, None where none is needed
-    or none is short enough; is_enough: whether there is one, or none is needed; error: with it. speed: of the fastest swept
-    kernel that promotes at least so often.
+    out: the output's format; rounding: `own_rounding` of it. unpromoted, bias: of sums that are never promoted, before the last
+    rounding. longest: the longest interval whose error is below by MARGIN, None where sums that are never promoted are, or none
+    is short enough; error: with it, or with the shortest. speed: of the fastest swept kernel that promotes at least so often.
+    allowance: what a test of the plan with the tightest bound may ask; None where nothing is known of one.
     """
 
     accumulation: str
@@ -40,13 +59,18 @@ class Advice:
     unpromoted: float
     bias: float
     longest: int | None
-    is_enough: bool
     error: float
     speed: Speed | None
+    allowance: Allowance | None
 
     @property
     def must_promote(self) -> bool:
-        return self.longest is not None or not self.is_enough
+        return compared(self.unpromoted, self.rounding) == "more"
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether there is such an interval, or none is needed."""
+        return self.longest is not None or not self.must_promote
 
 
 def advice(
@@ -66,16 +90,12 @@ def advice(
     def error_of(every: int) -> float:
         return (of_known.get(every) or errors(every)).error_of_sums or 0.0
 
-    few = errors(None)
-    never, rounding = of_known.get(None) or few, few.error_of_rounding
-    if never.error_of_sums is None or rounding is None or never.bias_of_sums is None:
+    never, rounding = of_known.get(None) or errors(None), own_rounding(out)
+    if never.error_of_sums is None or never.bias_of_sums is None:
         return None
     longest, error = None, never.error_of_sums
-    is_enough = error <= rounding
-    if not is_enough:
-        intervals = _intervals(accumulation, k)
-        longest, error = _longest(intervals, error_of, rounding)
-        is_enough = longest is not None
+    if compared(error, rounding) != "less":
+        longest, error = _longest(_intervals(accumulation, k), error_of, rounding / MARGIN)
     speeds = [speed for at, speed in measured_speeds(accumulation).items() if longest and at <= longest]
     return Advice(
         accumulation=accumulation.name,
@@ -86,9 +106,9 @@ def advice(
         unpromoted=never.error_of_sums,
         bias=never.bias_of_sums,
         longest=longest,
-        is_enough=is_enough,
         error=error,
         speed=max(speeds, key=lambda speed: speed.tflops, default=None),
+        allowance=allowance(accumulation, data, question.seed, those),
     )
 
 
@@ -114,14 +134,16 @@ def _longest(intervals: Sequence[int], error_of: Callable[[int], float], at_most
 
 
 def sentences(found: Sequence[AccountEntry], advised: Sequence[Advice]) -> Iterator[str]:
-    """What promotion buys, what has to be promoted, and what a test may ask, of the largest K; then of scales."""
+    """What promotion buys, what has to be promoted, and what a test may ask, of the largest K; then of other K and scales."""
     several = len({each.accumulation for each in found}) > 1
     yield from _together(advised)
     for each in advised:
         of = f"{each.accumulation}, " if several else ""
         those = [entry for entry in found if _is_of(entry, each)]
-        told = filter(None, (_promotion(each), _bought(those) if each.must_promote else "", _tolerance(those)))
+        allowed = each.allowance.sentence() if each.allowance else ""
+        told = filter(None, (_promotion(each), _bought(those) if each.must_promote else "", allowed))
         yield f"{of}K = {each.k}, {each.data} data: {' '.join(told)}"
+    yield from _of_other_k(found, advised, several)
     yield from _scales(found, several)
 
 
@@ -132,19 +154,25 @@ def _is_of(entry: AccountEntry, advice: Advice) -> bool:
 def _promotion(told: Advice) -> str:
     if not told.unpromoted:
         return "never promoted, sums are exact: promotion is not needed."
-    own = f"{told.out}'s own rounding, {percent(told.rounding)}"
+    own = f"{told.out}'s own rounding, about {percent(told.rounding)}"
     drift = abs(told.bias) >= DRIFTS * told.unpromoted
     how = f"a drift: {percent(abs(told.bias))} {'low' if told.bias < 0 else 'high'}" if drift else "a walk, of no sign"
-    never = f"never promoted, sums err by {percent(told.unpromoted)} ({how})"
-    if not told.must_promote:
-        return f"{never}, less than {own}: promotion is not needed."
-    times = f"{never}, {ratio(told.unpromoted / told.rounding)} times {own}"
-    if told.longest is None:
-        return f"{times}; promoted after every fused sum, still {percent(told.error)}."
-    return (
-        f"{times}: promote. The longest interval with less is {told.longest} products, {percent(told.error)}:"
-        f" a block-K of at most {told.longest} where each block begins at zero."
-    )
+    never = f"never promoted, sums, before D is rounded, err by {percent(told.unpromoted)} ({how})"
+    if told.longest is None and told.must_promote:
+        still = f"promoted after every fused sum, still {percent(told.error)}"
+        return f"{never}, {ratio(told.unpromoted / told.rounding)} times {own}; {still}."
+    least = f"{told.longest} products, {percent(told.error)}" if told.longest else ""
+    match compared(told.unpromoted, told.rounding):
+        case "less":
+            return f"{never}, less than {own}: promotion is not needed."
+        case "about":
+            clearly = f" The longest interval with clearly less is {least}." if least else ""
+            return f"{never}, about as large as {own}: promotion is hardly needed.{clearly}"
+        case "more":
+            return (
+                f"{never}, {ratio(told.unpromoted / told.rounding)} times {own}: promote. The longest interval with clearly"
+                f" less is {least}: a block-K of at most {told.longest} where each block begins at zero."
+            )
 
 
 def _bought(entries: Sequence[AccountEntry]) -> str:
@@ -163,39 +191,43 @@ def _bought(entries: Sequence[AccountEntry]) -> str:
 
 
 def _together(advised: Sequence[Advice]) -> Iterator[str]:
-    """Of all kinds of data, where there are several."""
+    """Of all kinds of data, where there are several, of one K, and an interval is enough for all."""
     for name in dict.fromkeys(each.accumulation for each in advised):
-        those = [each for each in advised if each.accumulation == name and each.is_enough]
-        k, needed = max((each.k for each in those), default=0), [each.longest for each in those if each.longest]
-        of_k = [each for each in those if each.k == k]
-        if len(of_k) < 2:
+        those = [each for each in advised if each.accumulation == name]
+        if len(those) < 2 or len({each.k for each in those}) > 1 or not all(each.is_enough for each in those):
             continue
         of = f"{name}, " if len({each.accumulation for each in advised}) > 1 else ""
-        if not needed:
-            yield f"{of}K = {k}, all of these data: promotion is not needed."
+        all_of = f"{of}K = {those[0].k}, all of these data"
+        needed = [each.longest for each in those if each.longest]
+        if not any(each.must_promote for each in those):
+            hardly = any(compared(each.unpromoted, each.rounding) == "about" for each in those)
+            yield f"{all_of}: promotion is {'hardly' if hardly else 'not'} needed."
             continue
         least = min(needed)
-        speeds = [each.speed for each in of_k if each.speed and each.longest == least]
+        speeds = [each.speed for each in those if each.speed and each.longest == least]
         ran = f"; block-K {speeds[0].block_k} {ran_at(speeds[0])}" if speeds else ""
-        yield f"{of}K = {k}, all of these data: promote at least every {least} products{ran}."
+        yield f"{all_of}: promote at least every {least} products{ran}."
 
 
-def _tolerance(entries: Sequence[AccountEntry]) -> str:
-    """Of the plan with the tightest bound."""
-    bounded = [entry for entry in entries if entry.errors.bound_over_sum is not None and entry.errors.max_error is not None]
-    if not bounded:
-        return ""
-    best = min(bounded, key=lambda entry: entry.errors.bound_over_sum or 0.0)
-    errors = best.errors
-    assert errors.bound_over_sum is not None
-    assert errors.max_error is not None
-    plan = f"promoted every {best.promote_every}" if best.promote_every else "never promoted"
-    scaled = "" if best.scale == "none" or best.is_scaled else " of the scaled operands"
-    most = errors.bound_over_sum * errors.largest_sum
-    return (
-        f"As atol, {plan}, {best.out} out: the largest error{scaled} of {errors.outputs:,} outputs was {errors.max_error:.3g};"
-        f" no operands make one above {errors.bound_over_sum:.3g} of an output's sum of |a·b|, here {most:.3g}."
-    )
+def _of_other_k(found: Sequence[AccountEntry], advised: Sequence[Advice], several: bool) -> Iterator[str]:
+    """Of each K that is not told of otherwise, by how much sums err that are never promoted."""
+    for name in dict.fromkeys(each.accumulation for each in advised):
+        of_name = {each.data: each for each in advised if each.accumulation == name}
+        others = [entry for entry in found if entry.accumulation == name and entry.data in of_name]
+        others = [entry for entry in others if entry.k != of_name[entry.data].k and entry.promote_every is None]
+        for k in dict.fromkeys(entry.k for entry in others):
+            first: dict[str, AccountEntry] = {}
+            for entry in others:
+                if entry.k == k:
+                    first.setdefault(entry.data, entry)
+            told = [f"{data} data {_beside(entry, of_name[data])}" for data, entry in first.items()]
+            yield f"{f'{name}, ' if several else ''}K = {k}, never promoted: {', '.join(told)}."
+
+
+def _beside(entry: AccountEntry, advice: Advice) -> str:
+    error = entry.errors.error_of_sums or 0.0
+    words = {"less": "less than", "about": "about as large as", "more": "more than"}
+    return f"{percent(error)}, {words[compared(error, advice.rounding)]} {advice.out}'s own rounding"
 
 
 def _scales(found: Sequence[AccountEntry], several: bool) -> Iterator[str]:

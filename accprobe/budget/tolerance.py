@@ -32,6 +32,9 @@ INPUTS = (INTEGERS, *DATA_KINDS)
 
 BLOCK_OF_SCALE = 128
 
+SIDE = 64
+"""Rows, and columns, of a result that is asked about."""
+
 OTHER_SIDE = 32
 """Rows and columns of other inputs on which a mistake is looked for."""
 
