@@ -50,7 +50,10 @@ class Accumulation:
             raise AccprobeError(f"{self.name} sums in f64: such chains are neither promoted nor split here")
         sums = -(-k // len(self.pattern))
         if promote_every is not None and (promote_every <= 0 or promote_every % len(self.pattern)):
-            raise AccprobeError(f"promoted every {promote_every}: not a multiple of the {len(self.pattern)} products of a sum")
+            of_sum = len(self.pattern)
+            below = promote_every // of_sum * of_sum
+            near = f"the nearest are {below} and {below + of_sum}" if below > 0 else f"the nearest is {of_sum}"
+            raise AccprobeError(f"promoted every {promote_every}: not a multiple of the {of_sum} products of a sum; {near}")
         if not 1 <= split_k <= sums:
             raise AccprobeError(f"K = {k} in {split_k} slices: there are {sums} sums of {len(self.pattern)} products to share")
         slices = self._slices(k, sums, split_k)

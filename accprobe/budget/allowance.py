@@ -22,7 +22,7 @@ MOST_K = 1 << 16
 
 @dataclass(frozen=True)
 class Allowance:
-    """Of the plan of one entry. atol: None where it is not computed here; command: what tells it then, empty where nothing does."""
+    """Of the plan of one entry. atol: None where it is not computed here; command: what tells it then, if anything does."""
 
     entry: AccountEntry
     atol: float | None
@@ -35,8 +35,8 @@ class Allowance:
         seen = f"the largest error{scaled} of {errors.outputs:,} outputs was {errors.max_error:.3g}"
         if self.atol is not None:
             return (
-                f"A test may have atol = {self.atol:.3g} ({plan}, {entry.out} out; the largest bound of {SIDE} x {SIDE} outputs,"
-                f" as `accprobe tolerance` tells it); {seen}."
+                f"A test may have atol = {self.atol:.3g} ({plan}, {entry.out} out; the largest bound of {SIDE} x {SIDE}"
+                f" outputs, as `accprobe tolerance` tells it); {seen}."
             )
         return f"atol ({plan}, {entry.out} out): see `{self.command}`; {seen}." if self.command else ""
 

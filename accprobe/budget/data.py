@@ -161,11 +161,17 @@ def _outliers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
     return DrawnValues(a, b)
 
 
+def _integers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
+    """Whole numbers from -7 to 7: of their sums often the last rounding alone loses anything, and bounds are as narrow."""
+    return DrawnValues(*(rng.integers(-7, 8, (lines, k)).astype(np.float32) for lines in (m, n)))
+
+
 DATA_KINDS: dict[str, Callable[[int, int, int, np.random.Generator], DrawnValues]] = {
     "normal": _normals,
     "positive": _positive,
     "attention": _attention,
     "cancelling": _cancelling,
     "outliers": _outliers,
+    "integers": _integers,
 }
 """M, N, K and random numbers -> values."""

@@ -15,8 +15,8 @@ import numpy as np
 
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.closeness import Tolerance
-from accprobe.budget.data import DATA_KINDS, Data, DrawnPatterns, drawn_patterns, nearest_patterns
-from accprobe.budget.mutants import MUTATIONS, Operation
+from accprobe.budget.data import DATA_KINDS, Data, drawn_patterns
+from accprobe.budget.mutants import MUTATIONS, Operation, never_promoted
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import ScaleWords, SumWords, rounded_to
@@ -24,11 +24,6 @@ from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ProductModel, ScaleOf, Scales
 
 CALC_DIFF, ATOL = 1e-3, 1e-2
-
-INTEGERS = "integers"
-"""Whole numbers from -7 to 7: whatever is lost of their sums is lost by the last rounding, and bounds are as narrow as that."""
-
-INPUTS = (INTEGERS, *DATA_KINDS)
 
 BLOCK_OF_SCALE = 128
 
@@ -102,7 +97,7 @@ class Inquiry:
 
     def operation(self, data: Data, m: int, n: int) -> Operation:
         rng = np.random.default_rng(self.seed)
-        a, b = _drawn(data, self.model, m, n, rng)
+        a, b = drawn_patterns(data, self.model.a, self.model.b, m, n, self.k, rng)
         if self.scale is None:
             return Operation(self.model, a, b)
         blocks = -(-self.k // BLOCK_OF_SCALE)
@@ -111,13 +106,6 @@ class Inquiry:
         if self.scale == "128x128":
             of_b = of_b[:, np.arange(n) // BLOCK_OF_SCALE * BLOCK_OF_SCALE]
         return Operation(self.model, a, b, ScaleWords(of_a, of_b))
-
-
-def _drawn(data: Data, model: ProductModel, m: int, n: int, rng: np.random.Generator) -> DrawnPatterns:
-    if data != INTEGERS:
-        return drawn_patterns(data, model.a, model.b, m, n, model.k, rng)
-    values = (rng.integers(-7, 8, (lines, model.k)).astype(np.float32) for lines in (m, n))
-    return DrawnPatterns(*map(nearest_patterns, (model.a, model.b), values))
 
 
 @dataclass(frozen=True)
@@ -178,6 +166,8 @@ def _kill_table(asked: Inquiry, tolerance: Tolerance, show: Callable[[str], obje
     others: dict[str, Tolerance] = {}
     for mistake, mutation in MUTATIONS.items():
         show(mistake)
+        if mutation is never_promoted and asked.promote_every is None:
+            continue
         d = mutation(tolerance.asked)
         if d is None:
             continue
@@ -196,7 +186,7 @@ def _kill_table(asked: Inquiry, tolerance: Tolerance, show: Callable[[str], obje
 
 def _others(asked: Inquiry) -> Iterator[tuple[str, Tolerance]]:
     """Inputs of other kinds, few rows and columns of each."""
-    for kind in INPUTS:
+    for kind in DATA_KINDS:
         if kind != asked.data:
             tolerance = Tolerance.of(asked.operation(kind, OTHER_SIDE, OTHER_SIDE))
             if np.isfinite(tolerance.bound).all():

@@ -67,9 +67,9 @@ def budget_command(
     promotion buys, the longest interval that keeps the error below the output's own rounding, which block-K that allows, and
     which atol a test may have.
 
-    Data: normal, positive (uniform in [0, 1)), attention, cancelling, outliers; or FILE.npy, .pt or .safetensors with tensors
-    a [M, K] and b [K, N], or a layer's weights [N, K], FILE:NAME where there are several. Scales: none, tensor, row, 1x128,
-    128x128 (B; A 1x128), mx32, nv16.
+    Data: normal, positive (uniform in [0, 1)), attention, cancelling, outliers, integers (-7 to 7); or FILE.npy, .pt or
+    .safetensors with tensors a [M, K] and b [K, N], or a layer's weights [N, K], FILE:NAME where there are several. Scales:
+    none, tensor, row, 1x128, 128x128 (B; A 1x128), mx32, nv16.
 
     Needs: nothing; extra fast to be fast, torch for .pt.
 

@@ -118,14 +118,16 @@ def _interval(word: str) -> int | None:
 
 
 def _data(word: str) -> Data:
-    from accprobe.budget.tolerance import INPUTS
+    from accprobe.budget.data import DATA_KINDS
     from accprobe.cli.arrays import own_data
 
-    if word in INPUTS:
+    if word in DATA_KINDS:
         return word
     if "." in word or "/" in word:
         return own_data(word)
-    raise AccprobeError(f"unknown data '{word}'; {nearest(word, INPUTS)}, or a FILE.npy, .pt or .safetensors")
+    if set(word.split(",")) <= set(DATA_KINDS):
+        raise AccprobeError(f"'{word}' is several kinds of data: give one")
+    raise AccprobeError(f"'{word}' is no FILE.npy, .pt or .safetensors, and no kind of data; {nearest(word, DATA_KINDS)}")
 
 
 def _scale(word: str) -> ScaleOf | None:

@@ -32,6 +32,7 @@ def test_what_kinds_are_like() -> None:
     assert (p.max(axis=1) == 1).all()
     assert p.min() > 0
     assert v.min() < 0
+    assert set(np.unique(drawn_values("integers", 4, 4, 4096, rng()).b)) == set(range(-7, 8))
 
 
 def test_outliers_are_a_few_k_of_a_normal_a() -> None:

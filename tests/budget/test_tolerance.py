@@ -66,6 +66,13 @@ def test_a_measured_product_is_asked_about_its_own_plan() -> None:
     assert advised(asked).observed <= 1
 
 
+def test_a_product_in_slices_that_is_never_promoted_has_no_promotion_to_lose() -> None:
+    product = of_product("products-h200:torch:mm 256x256x4096 bf16 -> bf16")
+    asked = Inquiry(product, 4096, 4, 4, product.promote_every, product.split_k, FORMATS["bf16"], "integers", None, 0)
+    assert (asked.promote_every, asked.split_k) == (None, 3)
+    assert "no promotion" not in {row.mistake for row in advised(asked).kill_table}
+
+
 def test_no_bound_no_advice() -> None:
     narrow = of_named("h200:wgmma.m64n8k32.f16.e4m3.e4m3")
     with pytest.raises(AccprobeError, match="sums can be too large for bf16"):

@@ -38,7 +38,11 @@ def test_terminal_says_what_the_table_means(columns: int) -> None:
     lines = " ".join(result.stdout.split())
     assert "K = 512, promoted every 128, result bf16" in lines
     assert "positive data would show it" in lines
-    assert 'like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128' in lines
+    assert 'like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128, out="bf16"), of' in lines
+    assert "scales=(scales_of_a, scales_of_b)), of" in tolerance(*SMALL, "--scale", "row", columns=columns).stdout.replace(
+        "\n    ", " "
+    )
+    assert "out=" not in tolerance(*SMALL, "--out", "f32", columns=columns).stdout
 
 
 def test_markdown_and_files(tmp_path: Path) -> None:
@@ -82,10 +86,18 @@ def test_a_measured_product_has_its_own_k_and_result() -> None:
         (("QGMMA", "--like", "h200:x", "--k", "64"), "name one arithmetic"),
         (("XGMMA", "--k", "64"), "no recorded report"),
         (("--product", "products-h200:zzz"), "0 products"),
-        (("QGMMA", "--k", "100", "--promote-every", "48"), "not a multiple"),
+        (
+            ("QGMMA", "--k", "100", "--promote-every", "100"),
+            "not a multiple of the 32 products of a sum; the nearest are 96 and 128",
+        ),
+        (("QGMMA", "--k", "100", "--promote-every", "1"), "the nearest is 32"),
         (("QGMMA", "--k", "100", "--promote-every", "x"), "--promote-every: 'x'"),
         (("QGMMA", "--k", "128", "--split-k", "9"), "in 9 slices"),
-        (("QGMMA", "--k", "128", "--data", "norml"), "did you mean normal"),
+        (
+            ("QGMMA", "--k", "128", "--data", "norml"),
+            "no FILE.npy, .pt or .safetensors, and no kind of data; did you mean normal?",
+        ),
+        (("QGMMA", "--k", "128", "--data", "normal,positive"), "'normal,positive' is several kinds of data: give one"),
         (("QGMMA", "--k", "128", "--data", "gone.npy"), "gone.npy cannot be read"),
         (("QGMMA", "--k", "128", "--out", "e4m3"), "results are float numbers with infinities"),
         (("QGMMA", "--k", "128", "--scale", "col"), "unknown scale 'col'"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from accprobe.budget.account import data_name
 from accprobe.budget.tolerance import ATOL, CALC_DIFF, Advised
+from accprobe.isa.formats import FORMATS
 from accprobe.render.content.phrases import Phrase
 
 TEST_TITLES = {"calc_diff": f"calc_diff\n< {CALC_DIFF:g}", "atol": f"\natol = {ATOL:g}", "bound": "bound of\neach element"}
@@ -55,4 +56,7 @@ def tolerance_words(found: Advised) -> Iterator[str]:
     like = found.asked.accumulation.name
     every = f", promote_every={found.asked.promote_every}" if found.asked.promote_every else ""
     split = f", split_k={found.asked.split_k}" if found.asked.split_k > 1 else ""
-    yield f'In a test: assert_matmul_close(got, a, b, like="{like}"{every}{split}), of accprobe.testing.'
+    out = found.asked.model.result
+    rounded = f', out="{out}"' if out is not FORMATS["f32"] else ""
+    scales = ", scales=(scales_of_a, scales_of_b)" if found.asked.scale else ""
+    yield f'In a test: assert_matmul_close(got, a, b, like="{like}"{every}{split}{rounded}{scales}), of accprobe.testing.'
