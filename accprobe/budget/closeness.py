@@ -9,7 +9,7 @@ import numpy as np
 
 from accprobe.budget.bounds import from_sum, tight
 from accprobe.budget.exact import Exact, exact_product
-from accprobe.budget.mutants import MUTATIONS, Operation
+from accprobe.budget.mutants import KEPT_IN_BF16, MUTATIONS, Operation
 from accprobe.evaluate.decoding import values_of
 from accprobe.evaluate.error_free import Floats, Truths
 from accprobe.model.product_error import worst_error
@@ -77,7 +77,8 @@ class Mismatch:
         got, exact = float(self.got[at]), float(self.tolerance.exact.sums[at])
         off = abs(got - exact)
         times = f", {off / bound[at]:.4g} times its bound of {bound[at]:.3g}" if bound[at] > 0 else ", where nothing is lost"
-        told = f"element [{at[0]}, {at[1]}] is {got:.9g}, the exact sum {exact:.9g}: off by {off:.3g}{times}"
+        told = f"element [{at[0]}, {at[1]}] is {got:.9g}, the exact sum {exact:.9g}"
+        told += f": off by {off:.3g}{times}" if np.isfinite(got) else ": that is no finite number"
         count = f"{int(self.beyond.sum()):,} of {self.beyond.size:,} elements are beyond their bounds"
         return f"{told}; {count}; {self.of_few().cause() or 'no known mistake explains them'}"
 
@@ -96,7 +97,8 @@ class Mismatch:
         """The mistake that gives these bits, or lies nearest to them; empty where none does."""
         miscounted = self._miscounted()
         best, share, everywhere = "", 0.0, 0.0
-        for name, d in self._mutants():
+        mutants = list(self._mutants())
+        for name, d in mutants:
             same = float(np.mean((self.got == d)[self.beyond])), float(np.mean(self.got == d))
             if same > (share, everywhere):
                 best, (share, everywhere) = name, same
@@ -104,21 +106,32 @@ class Mismatch:
             return f"likeliest: {best}, which gives {'these very bits' if share == 1 else f'{share:.0%} of them bit for bit'}"
         if miscounted:
             return f"likeliest: {miscounted}"
-        near = [name for name, d in self._mutants() if not Tolerance.beyond(self._around(d), self.got).any()]
-        return f"likeliest: {' or '.join(near)}, near which they all lie" if near else ""
+        near = [name for name, d in mutants if not Tolerance.beyond(self._around(d), self.got).any()]
+        if near:
+            return f"likeliest: {' or '.join(near)}, near which they all lie"
+        return f"likeliest: {times}" if (times := self._times()) else ""
 
     def _mutants(self) -> Iterator[tuple[str, Floats]]:
         asked = self.tolerance.asked
-        for name, mutation in MUTATIONS.items():
+        for name, mutation in (MUTATIONS | KEPT_IN_BF16).items():
             if (d := mutation(asked)) is not None:
                 yield name, asked.values(d)
         if len(asked.a) == len(asked.b):
             yield "the result transposed", asked.values(asked.computed()).T
 
-    def _around(self, sums: Floats) -> Tolerance:
-        """The same bounds around other sums."""
+    def _around(self, sums: Floats, times: float = 1.0) -> Tolerance:
+        """The same bounds around other sums, and that of what was computed times so much."""
         exact = self.tolerance.exact
-        return Tolerance(self.tolerance.asked, exact._replace(sums=sums), 2 * self.tolerance.bound)
+        return Tolerance(self.tolerance.asked, exact._replace(sums=sums), (1 + abs(times)) * self.tolerance.bound)
+
+    def _times(self) -> str:
+        """The constant that every element is multiplied by, by least squares."""
+        asked, sums = self.tolerance.asked, self.tolerance.exact.sums
+        computed = asked.values(asked.computed())
+        if not np.isfinite(self.got).all() or not computed.any():
+            return ""
+        times = float((self.got * computed).sum() / np.square(computed).sum())
+        return f"the result times {times:.4g}" if not self._around(times * sums, times).beyond(self.got).any() else ""
 
     def _miscounted(self) -> str:
         """Which k are missing or counted twice, where that explains every element."""
@@ -130,7 +143,7 @@ class Mismatch:
         wrong = self.got - exact.sums
         counts, *_ = np.linalg.lstsq((a.T @ a) * (b.T @ b), ((a.T @ wrong) * b.T).sum(axis=1), rcond=None)
         more = np.where(np.abs(np.abs(counts) - 1) < NEAR_ONE, np.sign(counts), 0.0)
-        if not more.any() or Tolerance.beyond(self._around(exact.sums + (a * more) @ b.T), self.got).any():
+        if not more.any() or more.all() or Tolerance.beyond(self._around(exact.sums + (a * more) @ b.T), self.got).any():
             return ""
         told = (
             (f"k = {_ranges(more == sign)} {what}")

@@ -15,7 +15,7 @@ import numpy as np
 from accprobe.evaluate.error_free import Floats, Integers
 from accprobe.evaluate.product import ScaleWords, SumWords, product, rounded_to
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import Chain, Merged, ProductModel, addition
+from accprobe.model.product import Chain, Merged, ProductModel, addition, in_chunks
 from accprobe.model.tree import Arithmetic, FloatArithmetic
 
 TILE_SIDE = 16
@@ -101,6 +101,24 @@ def partials_in_bf16(asked: Operation) -> Bits | None:
     return asked._replace(model=replace(model, tree=Merged(halves, "forward", addition(), BF16))).computed()
 
 
+def kept_in_bf16(products: int, parts: bool, running: bool) -> Mutation:
+    """Sums of so many products, each a chain: rounded to bf16 before they are added, or the sum of those so far, or both."""
+
+    def mutation(asked: Operation) -> Bits | None:
+        model = asked.model
+        first = next(model.chains())
+        fits = products < model.k and products % len(first.pattern) == 0 and model.step.root.arithmetic.result.bits <= 32
+        if not fits or model.scales_inside or first.period or first.shift:
+            return None
+        chunks = in_chunks(range(model.k), products, first.pattern, addition(BF16) if running else addition())
+        assert isinstance(chunks, Merged)
+        begun = Merged(chunks.parts[:1], "forward", addition(), BF16)
+        tree = replace(chunks, kept=BF16) if parts else replace(chunks, parts=(begun, *chunks.parts[1:]))
+        return asked._replace(model=replace(model, tree=tree)).computed()
+
+    return mutation
+
+
 def block_scales_swapped(asked: Operation) -> Bits | None:
     """The first two of A."""
     if asked.scales is None or not asked.model.scales_inside or asked.scales.a.shape[1] < 2:
@@ -155,3 +173,16 @@ MUTATIONS: dict[str, Mutation] = {
     "a narrower accumulator": narrower_accumulator,
 }
 """By name."""
+
+_CHUNKS = (64, 128, 256)
+
+KEPT_IN_BF16: dict[str, Mutation] = {
+    f"{what} bf16 every {products} products": kept_in_bf16(products, parts, running)
+    for what, parts, running in (
+        ("the running sum kept in", False, True),
+        ("partial sums and the running sum kept in", True, True),
+        ("partial sums kept in", True, False),
+    )
+    for products in _CHUNKS
+}
+"""By name: mistakes of kernels, and of loops over products, that are looked for where a result is wrong."""

@@ -89,8 +89,34 @@ def test_the_message_says_where_and_how_much() -> None:
     with pytest.raises(AssertionError, match=found):
         assert_matmul_close(got, a, b, like=LIKE, promote_every=128)
     got[2, 2] = np.nan
-    with pytest.raises(AssertionError, match=r"element \[2, 2\] is nan"):
+    with pytest.raises(AssertionError, match=r"element \[2, 2\] is nan, the exact sum [\d.]+: that is no finite number; 2 of"):
         assert_matmul_close(got, a, b, like=LIKE, promote_every=128)
+
+
+@pytest.mark.parametrize("times", [2, -1, 0.5])
+@pytest.mark.parametrize("kind", ["normal", "positive"])
+def test_a_result_times_a_constant_is_told_as_that(times: float, kind: str) -> None:
+    a, b = operands(kind)
+    got = matmul(a, b, like=LIKE, promote_every=128) * np.float32(times)
+    with pytest.raises(AssertionError, match=rf"; likeliest: the result times {times:g}$"):
+        assert_matmul_close(got, a, b, like=LIKE, promote_every=128)
+
+
+@pytest.mark.parametrize("products", [64, 128, 256])
+@pytest.mark.parametrize(("parts", "running"), [(False, True), (True, True), (True, False)])
+def test_sums_that_a_loop_keeps_in_bf16_are_told_by_their_name(products: int, parts: bool, running: bool) -> None:
+    like = "h200:mma.sync.m16n8k16.f32.bf16.bf16.f32"
+    a, b = operands("positive", 768, like)
+    got = np.zeros((M, N), np.float32)
+    for k in range(0, 768, products):
+        part = matmul(a[:, k : k + products], b[k : k + products], like=like)
+        got += part.astype(ml_dtypes.bfloat16).astype(np.float32) if parts else part
+        if running:
+            got = got.astype(ml_dtypes.bfloat16).astype(np.float32)
+    what = " and ".join(["partial sums"] * parts + ["the running sum"] * running)
+    told = f"likeliest: {what} kept in bf16 every {products} products, which gives these very bits"
+    with pytest.raises(AssertionError, match=told):
+        assert_matmul_close(got, a, b, like=like)
 
 
 def test_of_a_large_result_the_cause_is_looked_for_where_it_is_wrong() -> None:
