@@ -85,6 +85,12 @@ def test_what_has_to_be_known_is_noted(account: Account) -> None:
     notes = list(budget_notes(account))
     assert notes[0].startswith("Of D in f32 against exact sums x; 256 outputs a row, of 16 draws of operands, seed 0.")
     assert any("2048x2048x2048, NVIDIA H200" in note for note in notes)
+    assert not any("Left out" in note for note in notes)
+    few = list(budget_notes(account, ["data", "k", "error"]))
+    assert "seed 0. Relative error: " in few[0]
+    assert "bias" not in few[0]
+    assert few[1].startswith("Left out at this width: promoted every, 95 %, worst, bias, error over sum |a·b|, bound of any, ")
+    assert len(few) == 2
     over = replace(account.entries[0], scale="nv16", errors=replace(account.entries[0].errors, outputs=250, overflowed=6))
     told = list(budget_notes(replace(account, entries=(over,))))
     assert any(note.startswith("Up to 6 outputs") for note in told)

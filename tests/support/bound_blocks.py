@@ -65,7 +65,9 @@ def truncation_drifts() -> str:
         bound = float((tight(cut, a, b) / sums).max())
         law = (steps * (cut.step.products + 1)) ** 0.5 * 2.0**-14
         rows.append((f"{k:,}", steps, *(f"{100 * x:.2g} %" for x in (law, off[1], off[0], bound))))
-    return tabled(("K", "sums n", "√(33 n) · 2^-14", "rounded to nearest", "cut, as an H200 does", "bound"), rows)
+    return tabled(
+        ("K", "sums n", "√(33 n) · 2^-14", "rounded to nearest", "cut, as an H200 does", "bound of these operands"), rows
+    )
 
 
 def _to_nearest(arithmetic: Arithmetic) -> Arithmetic:

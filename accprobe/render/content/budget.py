@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.advice import percent
 from accprobe.budget.data import OwnData
 from accprobe.budget.errors import CONFIDENCE, Interval
-from accprobe.render.content.phrases import Phrase
+from accprobe.render.content.phrases import Phrase, on_one_line
 
 SIMULATED = "Simulated: the published model of the chip is evaluated; nothing was measured."
 
@@ -20,11 +20,12 @@ LOUD = 0.01
 
 
 class BudgetColumn(NamedTuple):
-    """cell: of an entry, empty where nothing is known. wide: left out where there is little room."""
+    """cell: of an entry, empty where nothing is known. wide: left out where there is little room. means: what numbers are."""
 
     header: str
     cell: Callable[[AccountEntry], Phrase]
     wide: bool = False
+    means: str = ""
 
 
 BUDGET_COLUMNS = {
@@ -33,14 +34,37 @@ BUDGET_COLUMNS = {
     "k": BudgetColumn("\nK", lambda entry: Phrase(f"{entry.k:,}")),
     "split_k": BudgetColumn("split\nK", lambda entry: Phrase(str(entry.split_k) if entry.split_k > 1 else "")),
     "promote_every": BudgetColumn("promoted\nevery", lambda entry: Phrase(str(entry.promote_every or "never"))),
-    "error": BudgetColumn("relative\nerror", lambda entry: _share(entry.errors.relative_error)),
-    "interval": BudgetColumn("\n95 %", lambda entry: _interval(entry.errors.relative_error_interval), wide=True),
-    "worst": BudgetColumn("\nworst", lambda entry: _share(entry.errors.relative_error_worst, loud=False), wide=True),
-    "bias": BudgetColumn("\nbias", lambda entry: _bias(entry)),
+    "error": BudgetColumn(
+        "relative\nerror",
+        lambda entry: _share(entry.errors.relative_error),
+        means="relative error: |d - x| / |x|, Euclidean norms",
+    ),
+    "interval": BudgetColumn(
+        "\n95 %",
+        lambda entry: _interval(entry.errors.relative_error_interval),
+        True,
+        f"{CONFIDENCE:.0%}: where it lies, by bootstrap over the draws",
+    ),
+    "worst": BudgetColumn(
+        "\nworst",
+        lambda entry: _share(entry.errors.relative_error_worst, loud=False),
+        True,
+        "worst: the largest |d - x| over the root mean square of x",
+    ),
+    "bias": BudgetColumn("\nbias", lambda entry: _bias(entry), means="bias: the mean of d - x over that of |x|"),
     "over_sum": BudgetColumn("error over\nsum |a·b|", lambda entry: _number(entry.errors.max_error_over_sum)),
-    "bound": BudgetColumn("\nbound", lambda entry: _number(entry.errors.bound_over_sum)),
+    "bound": BudgetColumn(
+        "bound\nof any",
+        lambda entry: _number(entry.errors.bound_over_sum),
+        means="bound of any: what no operands exceed of |d - x| over sum |a·b|",
+    ),
     "below": BudgetColumn("bound is\nlarger by", lambda entry: _below(entry), wide=True),
-    "operands": BudgetColumn("operands\nalone", lambda entry: _share(entry.quantisation_error, loud=False), wide=True),
+    "operands": BudgetColumn(
+        "operands\nalone",
+        lambda entry: _share(entry.quantisation_error, loud=False),
+        True,
+        "operands alone: what rounding them makes of the exact product",
+    ),
     "snr": BudgetColumn("SNR of A, B\ndB", lambda entry: _snr(entry), wide=True),
     "lost": BudgetColumn("saturated,\nflushed", lambda entry: _lost(entry), wide=True),
     "scales": BudgetColumn("bytes of\nscales", lambda entry: _bytes(entry), wide=True),
@@ -87,18 +111,21 @@ def columns_of(account: Account, wide: bool = True) -> list[str]:
     ]
 
 
-def budget_notes(account: Account) -> Iterator[str]:
-    """What has to be known to read the table."""
+def budget_notes(account: Account, columns: Sequence[str] | None = None) -> Iterator[str]:
+    """What has to be known to read the table of these columns; None: of all."""
     if not account.entries:
         return
+    every = columns_of(account)
+    shown = every if columns is None else columns
+    means = "; ".join(filter(None, (BUDGET_COLUMNS[name].means for name in shown)))
     first = account.entries[0].errors
     out = " and ".join(dict.fromkeys(entry.out for entry in account.entries))
     yield (
         f"Of D in {out} against exact sums x; {first.outputs + first.overflowed:,} outputs a row, of {first.seeds} draws of"
-        f" operands, seed {account.question.seed}. Relative error: |d - x| / |x|, Euclidean norms; {CONFIDENCE:.0%}: where it"
-        " lies, by bootstrap over the draws; worst: the largest |d - x| over the root mean square of x; bias: the mean of d - x"
-        " over that of |x|. Bound: of all operands. Operands alone: what rounding them makes of the exact product."
+        f" operands, seed {account.question.seed}. {means[:1].upper()}{means[1:]}."
     )
+    if left_out := [on_one_line(BUDGET_COLUMNS[name].header) for name in every if name not in shown]:
+        yield f"Left out at this width: {', '.join(left_out)}."
     if any(entry.errors.overflowed for entry in account.entries):
         most = max(entry.errors.overflowed for entry in account.entries)
         yield f"Up to {most:,} outputs of a row are not finite, and no error counts them."
@@ -109,7 +136,8 @@ def budget_notes(account: Account) -> Iterator[str]:
         )
     if any(entry.scale == "nv16" for entry in account.entries):
         yield "nv16: e2m1 numbers, which the format of the operands holds, are summed as the named instruction sums them."
-    if fastest := next((entry.speed for entry in account.entries if entry.speed), None):
+    fastest = next((entry.speed for entry in account.entries if entry.speed), None)
+    if fastest and "tflops" in shown:
         yield (
             f"TFLOP/s: of the fastest Triton kernel that promotes at this interval, {fastest.shape}, {fastest.device}, as its"
             " sweep measured."

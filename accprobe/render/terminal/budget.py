@@ -40,7 +40,7 @@ def budget_text(account: Account, width: int) -> RenderableType:
         if accumulation.name in account.simulated:
             parts.append(Text(SIMULATED, "bold red"))
         parts.append(_table(entries, columns, width))
-    parts.append(Hanging([Text(note, "dim") for note in budget_notes(account)], 0))
+    parts.append(Hanging([Text(note, "dim") for note in budget_notes(account, columns)], 0))
     if account.words:
         parts += ["", Text("In words", "bold"), Hanging([Text(f"- {sentence}") for sentence in account.words], 0)]
     return Group(*parts)
