@@ -35,7 +35,7 @@ def own_rounding(out: Format) -> float:
     return 1 / (float(2**out.mantissa_bits) * sqrt(32 * log(2)))
 
 
-def compared(error: float, rounding: float) -> Literal["less", "about", "more"]:
+def weighed(error: float, rounding: float) -> Literal["less", "about", "more"]:
     if error * MARGIN <= rounding:
         return "less"
     return "about" if error < rounding * MARGIN else "more"
@@ -65,7 +65,7 @@ class Advice:
 
     @property
     def must_promote(self) -> bool:
-        return compared(self.unpromoted, self.rounding) == "more"
+        return weighed(self.unpromoted, self.rounding) == "more"
 
     @property
     def is_enough(self) -> bool:
@@ -94,7 +94,7 @@ def advice(
     if never.error_of_sums is None or never.bias_of_sums is None:
         return None
     longest, error = None, never.error_of_sums
-    if compared(error, rounding) != "less":
+    if weighed(error, rounding) != "less":
         longest, error = _longest(_intervals(accumulation, k), error_of, rounding / MARGIN)
     speeds = [speed for at, speed in measured_speeds(accumulation).items() if longest and at <= longest]
     return Advice(
@@ -154,7 +154,7 @@ def _is_of(entry: AccountEntry, advice: Advice) -> bool:
 def _promotion(told: Advice) -> str:
     if not told.unpromoted:
         return "never promoted, sums are exact: promotion is not needed."
-    own = f"{told.out}'s own rounding, about {percent(told.rounding)}"
+    own = f"{told.out}'s own rounding, {percent(told.rounding)}"
     drift = abs(told.bias) >= DRIFTS * told.unpromoted
     how = f"a drift: {percent(abs(told.bias))} {'low' if told.bias < 0 else 'high'}" if drift else "a walk, of no sign"
     never = f"never promoted, sums, before D is rounded, err by {percent(told.unpromoted)} ({how})"
@@ -162,7 +162,7 @@ def _promotion(told: Advice) -> str:
         still = f"promoted after every fused sum, still {percent(told.error)}"
         return f"{never}, {ratio(told.unpromoted / told.rounding)} times {own}; {still}."
     least = f"{told.longest} products, {percent(told.error)}" if told.longest else ""
-    match compared(told.unpromoted, told.rounding):
+    match weighed(told.unpromoted, told.rounding):
         case "less":
             return f"{never}, less than {own}: promotion is not needed."
         case "about":
@@ -200,7 +200,7 @@ def _together(advised: Sequence[Advice]) -> Iterator[str]:
         all_of = f"{of}K = {those[0].k}, all of these data"
         needed = [each.longest for each in those if each.longest]
         if not any(each.must_promote for each in those):
-            hardly = any(compared(each.unpromoted, each.rounding) == "about" for each in those)
+            hardly = any(weighed(each.unpromoted, each.rounding) == "about" for each in those)
             yield f"{all_of}: promotion is {'hardly' if hardly else 'not'} needed."
             continue
         least = min(needed)
@@ -227,7 +227,7 @@ def _of_other_k(found: Sequence[AccountEntry], advised: Sequence[Advice], severa
 def _beside(entry: AccountEntry, advice: Advice) -> str:
     error = entry.errors.error_of_sums or 0.0
     words = {"less": "less than", "about": "about as large as", "more": "more than"}
-    return f"{percent(error)}, {words[compared(error, advice.rounding)]} {advice.out}'s own rounding"
+    return f"{percent(error)}, {words[weighed(error, advice.rounding)]} {advice.out}'s own rounding"
 
 
 def _scales(found: Sequence[AccountEntry], several: bool) -> Iterator[str]:

@@ -12,7 +12,7 @@ from accprobe.budget.account import AccountEntry
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.closeness import Tolerance
 from accprobe.budget.data import Data
-from accprobe.budget.tolerance import BLOCK_OF_SCALE, SIDE, Inquiry
+from accprobe.budget.tolerance import BLOCK_OF_SCALE, USUAL_SIDE, Inquiry
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ScaleOf
 
@@ -35,8 +35,8 @@ class Allowance:
         seen = f"the largest error{scaled} of {errors.outputs:,} outputs was {errors.max_error:.3g}"
         if self.atol is not None:
             return (
-                f"A test may have atol = {self.atol:.3g} ({plan}, {entry.out} out; the largest bound of {SIDE} x {SIDE}"
-                f" outputs, as `accprobe tolerance` tells it); {seen}."
+                f"A test may have atol = {self.atol:.3g} ({plan}, {entry.out} out; the largest bound of"
+                f" {USUAL_SIDE} x {USUAL_SIDE} outputs, as `accprobe tolerance` tells it); {seen}."
             )
         return f"atol ({plan}, {entry.out} out): see `{self.command}`; {seen}." if self.command else ""
 
@@ -50,8 +50,8 @@ def allowance(accumulation: Accumulation, data: Data, seed: int, entries: Sequen
     if best.scale != "none" or best.k > MOST_K:
         return Allowance(best, None, _command(accumulation, best, seed))
     out = FORMATS[best.out]
-    asked = Inquiry(accumulation, best.k, SIDE, SIDE, best.promote_every, best.split_k, out, data, None, seed)
-    atol = float(Tolerance.of(asked.operation(data, SIDE, SIDE)).bound.max())
+    asked = Inquiry(accumulation, best.k, USUAL_SIDE, USUAL_SIDE, best.promote_every, best.split_k, out, data, None, seed)
+    atol = float(Tolerance.of(asked.operation(data, USUAL_SIDE, USUAL_SIDE)).bound.max())
     return Allowance(best, atol, "") if isfinite(atol) else None
 
 

@@ -27,7 +27,7 @@ CALC_DIFF, ATOL = 1e-3, 1e-2
 
 BLOCK_OF_SCALE = 128
 
-SIDE = 64
+USUAL_SIDE = 64
 """Rows, and columns, of a result that is asked about."""
 
 OTHER_SIDE = 32

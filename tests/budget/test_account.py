@@ -11,7 +11,7 @@ import pytest
 
 from accprobe.budget.account import SEEDS, AccountEntry, Question, entries, is_simulated, plans_of
 from accprobe.budget.accumulation import of_instruction, of_product
-from accprobe.budget.advice import MARGIN, Advice, advice, compared, own_rounding, percent, ratio, sentences
+from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, percent, ratio, sentences, weighed
 from accprobe.budget.allowance import allowance
 from accprobe.budget.data import OwnData, drawn_values
 from accprobe.budget.quantise import quantised
@@ -146,13 +146,13 @@ def test_the_own_rounding_of_a_format_is_that_of_numbers_of_any_size() -> None:
     x = np.exp(np.random.default_rng(0).uniform(0, np.log(2), 1 << 18)).astype(np.float32)
     errors = x.astype(ml_dtypes.bfloat16).astype(np.float32) / x - 1
     assert own_rounding(FORMATS["bf16"]) == pytest.approx(np.sqrt(np.square(errors).mean()), rel=0.01)
-    assert [compared(error, 1.0) for error in (0.8, 0.81, 1.24, 1.25)] == ["less", "about", "about", "more"]
+    assert [weighed(error, 1.0) for error in (0.8, 0.81, 1.24, 1.25)] == ["less", "about", "about", "more"]
 
 
 def test_what_is_about_as_large_is_neither_a_yes_nor_a_no(found: list[AccountEntry], advised: dict[str, Advice]) -> None:
     near = replace(advised["normal"], unpromoted=advised["normal"].rounding, longest=512, error=0.001)
     said = next(sentences([], [near]))
-    assert "about as large as bf16's own rounding, about 0.17 %: promotion is hardly needed." in said
+    assert "about as large as bf16's own rounding, 0.17 %: promotion is hardly needed." in said
     assert "The longest interval with clearly less is 512 products, 0.1 %." in said
     assert next(sentences(found, [near, replace(near, data="positive")])).endswith("these data: promotion is hardly needed.")
     assert "promote at least every 128" in next(sentences(found, [near, advised["positive"]]))
