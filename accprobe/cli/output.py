@@ -26,8 +26,9 @@ INTERRUPTED = 130
 
 
 def tell(sentence: str) -> None:
-    """A sentence for the user, on standard error."""
-    click.echo(f"accprobe: {plain(sentence)}", err=True)
+    """A sentence for the user, on standard error; on a terminal it takes the line on which a progress bar may stand."""
+    cleared = "\r\x1b[K" if sys.stderr.isatty() else ""
+    click.echo(f"{cleared}accprobe: {plain(sentence)}", err=True)
 
 
 def write(text: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from accprobe.cli import streams
+from accprobe.cli.output import tell
 
 ACCPROBE = [sys.executable, "-m", "accprobe"]
 BUFFERED = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
@@ -87,3 +88,12 @@ def test_standard_input_that_is_closed_is_empty() -> None:
     done = in_shell("accprobe show - <&-")
     assert done.returncode == 2
     assert done.stderr.startswith(b"accprobe: standard input: it is not JSON, or cut short")
+
+
+@pytest.mark.parametrize(("terminal", "before"), [(True, "\r\x1b[K"), (False, "")])
+def test_a_sentence_takes_the_line_of_a_progress_bar(
+    terminal: bool, before: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    tell("no GPU found")
+    assert capsys.readouterr().err == f"{before}accprobe: no GPU found\n"
