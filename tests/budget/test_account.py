@@ -225,6 +225,7 @@ def test_numbers_in_words() -> None:
     assert [ratio(x) for x in (503.2, 1.07, 24.7)] == ["503", "1.1", "25"]
 
 
+@pytest.mark.slow
 def test_a_long_k_may_be_promoted_after_every_sum() -> None:
     """2048 chunks, more than calls may nest."""
     (entry,) = entries(QGMMA, Question(ks=(65536,), intervals=(32,), data=("positive",), outputs=64))

@@ -12,6 +12,7 @@ from typing import Any
 
 import accuracy_blocks
 import pytest
+from _pytest.mark import ParameterSet
 from accuracy_blocks import error, hardware, line, lines, percent
 from benchmark import loaded
 from block_forms import ROOT
@@ -76,9 +77,13 @@ def test_every_k_and_every_kind_is_recorded(benchmark_of_models: ModuleType) -> 
     assert (asked.KS, asked.DATA) == (benchmark_of_models.KS, benchmark_of_models.DATA)
 
 
-@pytest.mark.parametrize(
-    "command", COMMANDS, ids=lambda command: "_".join(re.findall(r"--(?:data|scale) ([\w,]+)", command)) or "intervals"
-)
+def named(command: str) -> ParameterSet:
+    """By its data and scales. That of many intervals is of a long K, and in the long tail."""
+    name = "_".join(re.findall(r"--(?:data|scale) ([\w,]+)", command))
+    return pytest.param(command, id=name or "intervals", marks=() if name else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("command", [named(command) for command in COMMANDS])
 def test_commands_give_the_numbers(command: str) -> None:
     """With the smallest K alone; of scales and intervals the first two."""
     _, *arguments = shlex.split(command)

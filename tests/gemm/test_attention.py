@@ -37,6 +37,7 @@ PLANS = {
 
 
 LONG = {("block after block of 128 keys", operands) for operands in ("bf16", "f16")} | {
+    ("8 products a sum", "f16"),
     ("4 splits of 256 keys", "f16"),
     ("2 splits of 512 keys, partial sums in bf16", "f16"),
 }
