@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, tell, write
+from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, deliver, tell
 from accprobe.errors import AccprobeError, nearest
 from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import Show, progress_bar
@@ -145,8 +145,6 @@ def _largest_k(found: Sequence[AccountEntry], accumulation: Accumulation, data: 
 
 def _print(account: Account, form: str, output: Path | None) -> None:
     """The table, or another form; into a file too, as its name ends where no form is asked for."""
-    from accprobe.build import atomic
-
     if form == "terminal" and output != STDOUT:
         from accprobe.render.terminal.budget import budget_text
         from accprobe.render.terminal.console import console
@@ -157,13 +155,7 @@ def _print(account: Account, form: str, output: Path | None) -> None:
         return
     by_name = _FORMS.get(output.suffix.lower(), "json") if output else form
     text = plain(_text(account, by_name if form == "terminal" else form))
-    if output is None or output == STDOUT:
-        write(text)
-        return
-    try:
-        atomic.save(output, text.encode())
-    except OSError as e:
-        raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None
+    deliver(text, output)
 
 
 def _text(account: Account, form: str) -> str:

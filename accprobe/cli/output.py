@@ -36,6 +36,19 @@ def write(text: str) -> None:
     click.echo(text.encode(), nl=False)
 
 
+def deliver(text: str, output: Path | None) -> None:
+    """A text to its file, or to standard output. Raises AccprobeError where it cannot be written."""
+    from accprobe.build import atomic
+
+    if output is None or output == STDOUT:
+        write(text)
+        return
+    try:
+        atomic.save(output, text.encode())
+    except OSError as e:
+        raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None
+
+
 class OutputFile(ParamType[Path]):
     """A file to write; - is standard output, and a file of that name is ./-."""
 

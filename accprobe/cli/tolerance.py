@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import STDOUT, OutputFile, check_writable, tell, write
+from accprobe.cli.output import STDOUT, OutputFile, check_writable, deliver, tell
 from accprobe.errors import AccprobeError, nearest
 from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import progress_bar
@@ -141,7 +141,6 @@ def _scale(word: str) -> ScaleOf | None:
 
 def _print(found: Advised, form: str, output: Path | None) -> None:
     """What is told; into a file too, as its name ends where no form is asked for."""
-    from accprobe.build import atomic
     from accprobe.render.data import tolerance_json
     from accprobe.render.markdown import tolerance_markdown
 
@@ -154,10 +153,4 @@ def _print(found: Advised, form: str, output: Path | None) -> None:
         return
     in_markdown = form == "markdown" or (form == "terminal" and output is not None and output.suffix.lower() == ".md")
     text = plain(tolerance_markdown(found) if in_markdown else tolerance_json(found))
-    if output is None or output == STDOUT:
-        write(text)
-        return
-    try:
-        atomic.save(output, text.encode())
-    except OSError as e:
-        raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None
+    deliver(text, output)
