@@ -63,7 +63,7 @@ def with_gpu(device: str, repeat: int) -> Iterator[dict[str, object]]:
     yield result(f"accprobe {arguments}", "warm cache", warm, WARM)
     for product in ON_GPU:
         arguments = f"gemm {product} --shape 4096x4096x4096 --elements {4096**2} --device {device}"
-        yield result(f"accprobe {arguments}", "", [seconds(arguments) for _ in range(repeat)], GEMM_ON_GPU)
+        yield result(f"accprobe {arguments}", "every output", [seconds(arguments) for _ in range(repeat)], GEMM_ON_GPU)
 
 
 def result(command: str, state: str, times: list[float], limit: float) -> dict[str, object]:
