@@ -51,7 +51,7 @@ def test_a_gpu_is_measured_with_an_empty_cache_and_again_with_that_cache(
     assert [(r["state"], r["seconds"], r["limit"]) for r in data["results"]] == [
         ("empty cache", 20.0, 30.0),
         ("warm cache", 5.0, 8.0),
-        *[("", 6.0, 15.0)] * 2,
+        *[("every output", 6.0, 15.0)] * 2,
     ]
     assert "limit  30.0 s  ratio 0.67" in capsys.readouterr().out
 
