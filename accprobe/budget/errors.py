@@ -58,12 +58,6 @@ def check_formats(a: Format, b: Format) -> None:
         raise AccprobeError("errors of f64 products are not told: their exact sums take more than float64")
 
 
-def exact_sums_of(model: ProductModel, operands: DrawnPatterns) -> ExactSums:
-    """Of bit patterns, as the model reads them. Raises AccprobeError where float64 holds no products of theirs."""
-    check_formats(model.a, model.b)
-    return exact_sums(model.a.values(operands.a), model.b.values(operands.b))
-
-
 @dataclass(frozen=True)
 class Tally:
     """What one draw of operands adds to the errors.

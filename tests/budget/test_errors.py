@@ -10,7 +10,7 @@ import pytest
 
 from accprobe.budget.accumulation import of_instruction
 from accprobe.budget.data import DrawnPatterns, drawn_patterns
-from accprobe.budget.errors import Errors, Tally, exact_sums_of, tally
+from accprobe.budget.errors import Errors, ExactSums, Tally, check_formats, exact_sums, tally
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS
@@ -18,6 +18,10 @@ from accprobe.model.product import ProductModel
 
 E4M3 = of_instruction("h200:wgmma.m64n8k32.f32.e4m3.e4m3")
 BF16 = of_instruction("h200:wgmma.m64n8k16.f32.bf16.bf16")
+
+
+def exact_sums_of(model: ProductModel, operands: DrawnPatterns) -> ExactSums:
+    return exact_sums(model.a.values(operands.a), model.b.values(operands.b))
 
 
 def errors(model: ProductModel, kind: str, draws: int = 4, m: int = 4, n: int = 64) -> Errors:
@@ -122,6 +126,5 @@ def test_the_interval_holds_what_many_draws_come_to() -> None:
 
 
 def test_double_precision_is_refused() -> None:
-    model = of_instruction("h200:mma.sync.m8n8k4.f64.f64.f64.f64").product(8)
     with pytest.raises(AccprobeError, match="more than float64"):
-        exact_sums_of(model, drawn_patterns("normal", model.a, model.b, 1, 1, 8, np.random.default_rng(0)))
+        check_formats(FORMATS["f64"], FORMATS["f64"])
