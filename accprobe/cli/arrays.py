@@ -142,6 +142,7 @@ def _safetensors(path: Path) -> Tensors:
     try:
         data = np.memmap(path, np.uint8, "r")
         start = 8 + int.from_bytes(data[:8].tobytes(), "little")
+        _check_whole(path, len(data), start)
         header = json.loads(data[8:start].tobytes())
         entries = {str(name): value for name, value in header.items() if name != "__metadata__"}
     except (ValueError, AttributeError) as e:
@@ -150,6 +151,7 @@ def _safetensors(path: Path) -> Tensors:
     def array(entry: Any) -> NDArray[Any]:
         try:
             low, high = entry["data_offsets"]
+            _check_whole(path, len(data), start + high)
             fmt = FORMATS[_SAFETENSORS[entry["dtype"]]]
             words = np.frombuffer(data[start + low : start + high].tobytes(), fmt.dtype)
             return words.reshape(entry["shape"]).view(np.dtype(fmt.ml_dtype))
@@ -157,3 +159,8 @@ def _safetensors(path: Path) -> Tensors:
             raise AccprobeError(f"{path} cannot be read as safetensors: {type(e).__name__}, {e}") from None
 
     return {name: partial(array, entry) for name, entry in entries.items()}
+
+
+def _check_whole(path: Path, size: int, needed: int) -> None:
+    if size < needed:
+        raise AccprobeError(f"{path} is no safetensors file, or cut short: it has {size} bytes, and by its header {needed}")

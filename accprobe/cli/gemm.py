@@ -117,6 +117,7 @@ def gemm_command(
     stopped: KeyboardInterrupt | AccprobeError | None = None
     with saving(output) as save, progress_bar("opening") as show:
         try:
+            run.open_each(questions)
             for question in questions:
                 for row in run.swept(question, ms, show) if ms else [run.asked(question, show)]:
                     save(run.add(row))
@@ -201,6 +202,13 @@ class _Run:
             )
         self.report = self.report or empty
         return opened
+
+    def open_each(self, questions: Sequence[_Question]) -> None:
+        """Each callable once, before the first is measured where there are several. Raises as `opened`."""
+        firsts = {question.callable: question for question in reversed(questions)}
+        if len(firsts) > 1:
+            for question in reversed(firsts.values()):
+                self.opened(question)
 
     def asked(self, question: _Question, show: Show) -> ProductRow:
         """A row: what was found, and what ran."""

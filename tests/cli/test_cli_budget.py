@@ -219,7 +219,7 @@ def test_what_of_a_file_is_taken_is_told() -> None:
         (("QGMMA", "--data", "nothing.pt"), "cannot be read by torch"),
         (("QGMMA", "--data", "nothing.safetensors"), "cannot be read as safetensors"),
         (("QGMMA", "--data", "list.safetensors"), "cannot be read as safetensors"),
-        (("QGMMA", "--data", "short.safetensors"), "cannot be read as safetensors"),
+        (("QGMMA", "--data", "short.safetensors"), "cut short: it has"),
         (("QGMMA", "--data", "turned.pt"), "a has a K of 96 and b of 12"),
         (("QGMMA", "--data", "three.pt"), "holds 3 tensors, and not a and b alone: give three.pt:NAME"),
         (("QGMMA", "--data", "three.pt:n"), "holds a int, and no tensor"),
