@@ -125,26 +125,32 @@ template <class Rules, class Real> FN u64 encode_real(Real value, bool negative)
 // in PARTS, so that all threads have as much to do.
 template <class Model> struct Shape {
     using Real = typename Model::Real;
-    static constexpr int THREADS = sizeof(Real) == 4 ? 128 : 256, ROWS_OF_THREAD = 8, COLUMNS_OF_THREAD = sizeof(Real) == 4 ? 8 : 4;
+    static constexpr int THREADS = sizeof(Real) == 4 ? 128 : 256, ROWS_OF_THREAD = 8, COLUMNS_OF_THREAD = sizeof(Real) == 4 ? 16 : 4;
     static constexpr int ROWS = THREADS / 64 * 4 * ROWS_OF_THREAD, COLUMNS = 2 * 8 * COLUMNS_OF_THREAD;
     static constexpr int LEAST_BITS = Model::K * (Model::A::STORAGE < Model::B::STORAGE ? Model::A::STORAGE : Model::B::STORAGE);
     static constexpr int MOST_PARTS = sizeof(Real) == 4 ? 2 : 4, PARTS = LEAST_BITS / MOST_PARTS >= 32 ? MOST_PARTS : 1;
     static constexpr int OF_PART = Model::K / PARTS;
     static constexpr int ROUNDS_OF_A = (ROWS * PARTS + THREADS - 1) / THREADS, ROUNDS_OF_B = (COLUMNS * PARTS + THREADS - 1) / THREADS;
-    static constexpr int CHUNK = 16 / sizeof(Real), CHUNKS = COLUMNS_OF_THREAD / CHUNK;
+    static constexpr int CHUNK = 16 / sizeof(Real), CHUNK_OF_POWERS = COLUMNS_OF_THREAD < 8 ? COLUMNS_OF_THREAD : 8;
     static constexpr int WORDS = (Model::K + 31) / 32;
+    static constexpr bool ONE_WORD = WORDS == 1 && Model::IN_ORDER;  // product k is bit k
 
     static FN int row(int thread) { return (thread / 64 * 4 + thread % 32 / 8) * ROWS_OF_THREAD; }
     static FN int column(int thread) { return (thread / 32 % 2 * 8 + thread % 8) * COLUMNS_OF_THREAD; }
 
-    // Where a column's values lie in a row of them: chunks of 16 bytes, those that eight lanes read together side by side.
-    static FN int place(int column) {
+    // Where a column lies in a row of them: in chunks, those that eight lanes read together side by side.
+    static FN int place(int column, int chunk) {
         int of_warp = column % (8 * COLUMNS_OF_THREAD), x = of_warp % COLUMNS_OF_THREAD;
-        return column - of_warp + x / CHUNK * 8 * CHUNK + of_warp / COLUMNS_OF_THREAD * CHUNK + x % CHUNK;
+        return column - of_warp + x / chunk * 8 * chunk + of_warp / COLUMNS_OF_THREAD * chunk + x % chunk;
     }
 };
 
 constexpr u32 HAS_NAN = 1, HAS_INF = 2;
+
+// From the power of the largest term to that of the constant onto which terms are added, as B's powers have it in single precision,
+// where all sums are cut alike.
+template <class Model> constexpr int LIFT =
+    sizeof(typename Model::Real) == 4 ? (2 * (Layout<float>::DIGITS - Model::ADDEND_BITS) + 1) << (Layout<float>::EXPONENT_PLACE - 17) : 0;
 
 // One operand taken apart. `power`: the exponent as it stands in the upper half of a real number's high word; B's has the bias.
 template <class Real> struct Element {
@@ -169,7 +175,7 @@ template <class Model, class Format, bool LEFT> FN Element<typename Model::Real>
         int exponent = Model::product_exponent == ProductExponent::normalised_operands ? x.leading() : x.exponent;
         constexpr bool aligned = Model::zero_terms == ZeroTerms::aligned;
         bool ignored = !x.significand && !(aligned && Model::product_exponent == ProductExponent::unnormalised);
-        e.power = (u16)(ignored ? none : (exponent + bias) * (1 << shift));
+        e.power = (u16)((ignored ? none : (exponent + bias) * (1 << shift)) + (LEFT ? 0 : LIFT<Model>));
         Real magnitude;
         if constexpr (Format::MANTISSA > 24) {
             magnitude = bits_as<Real>((Word)(x.significand ? pattern & (Format::SIGN - 1) : 0));
@@ -213,13 +219,16 @@ template <class Model> struct Staged {
     alignas(16) Real b[Model::K][S::COLUMNS];
     alignas(16) u32 a_power[POWERS][S::ROWS];  // in both halves
     alignas(16) u16 b_power[POWERS][S::COLUMNS];
-    u32 a_negative[S::PARTS][S::WORDS][S::ROWS];
-    u32 b_negative[S::PARTS][S::WORDS][S::COLUMNS];
+    alignas(16) u32 a_negative[S::PARTS][S::WORDS][S::ROWS];
+    alignas(16) u32 b_negative[S::PARTS][S::WORDS][S::COLUMNS];
     u32 a_special[S::PARTS][S::ROWS];
     u32 b_special[S::PARTS][S::COLUMNS];
     static constexpr int CODES = Model::A::STORAGE == 8 || Model::B::STORAGE == 8 ? 256 : 1;
-    Real value_of_code[2][CODES];
-    u32 rest_of_code[2][CODES];  // power, special << 16
+    struct alignas(2 * sizeof(Real)) Code {
+        Real value;
+        u32 rest;  // power, special << 16
+    };
+    Code codes[2][CODES];
 
     FN void fill_tables(int thread) {
 #pragma unroll 1
@@ -229,36 +238,53 @@ template <class Model> struct Staged {
         }
     }
     FN void enter(int side, int code, const Element<Real>& e) {
-        value_of_code[side][code] = e.value;
-        rest_of_code[side][code] = e.power | (u32)e.special << 16;
+        codes[side][code] = {e.value, e.power | (u32)e.special << 16};
     }
 
     // Takes apart a part of one row (LEFT) or column. Specials add up over the blocks of a chain.
     template <class Format, bool LEFT> FN void stage(int at, int part, const Packed<Format::STORAGE, S::OF_PART>& operands, bool first) {
-        u32 negative[S::WORDS] = {}, special = 0;
-        int place = LEFT ? at : S::place(at);
+        u32 negative[S::WORDS] = {}, rests = 0;
+        int place = LEFT ? at : S::place(at, S::CHUNK), place_of_power = LEFT ? at : S::place(at, S::CHUNK_OF_POWERS);
 #pragma unroll
         for (int k = 0; k < S::OF_PART; k++) {
             u64 pattern = operands.pattern(k);
-            Element<Real> e;
+            Code code;
+            bool is_negative;
             if constexpr (Format::STORAGE == 8) {
-                u32 rest = rest_of_code[!LEFT][pattern];
-                e = {value_of_code[!LEFT][pattern], (u16)rest, (u16)(rest >> 16), (bool)(pattern >> 7)};
+                code = codes[!LEFT][pattern];
+                is_negative = pattern >> 7;
+                if (S::ONE_WORD && k % 4 == 0) negative[0] |= signs(operands.word[k / 4]) << k;
             } else {
-                e = take_apart<Model, Format, LEFT>(pattern);
+                Element<Real> e = take_apart<Model, Format, LEFT>(pattern);
+                code = {e.value, e.power | (u32)e.special << 16};
+                is_negative = e.negative;
+                if (S::ONE_WORD) negative[0] |= (u32)is_negative << k;
             }
             int i = Model::position(part * S::OF_PART + k);
-            (LEFT ? a[i][place] : b[i][place]) = e.value;
-            if (Model::POWERS && LEFT) a_power[i % POWERS][at] = e.power * 0x10001u;
-            if (Model::POWERS && !LEFT) b_power[i % POWERS][at] = e.power;
+            (LEFT ? a[i][place] : b[i][place]) = code.value;
+            if (Model::POWERS && LEFT) a_power[i % POWERS][place_of_power] = twice(code.rest);
+            if (Model::POWERS && !LEFT) b_power[i % POWERS][place_of_power] = (u16)code.rest;
+            rests |= code.rest;
 #pragma unroll
-            for (int w = 0; w < S::WORDS; w++) negative[w] |= i / 32 == w ? (u32)e.negative << (i % 32) : 0;
-            special |= e.special;
+            for (int w = 0; w < S::WORDS && !S::ONE_WORD; w++) negative[w] |= i / 32 == w ? (u32)is_negative << (i % 32) : 0;
         }
+        if constexpr (S::ONE_WORD) negative[0] <<= part * S::OF_PART;
 #pragma unroll
         for (int w = 0; w < S::WORDS; w++) (LEFT ? a_negative[part][w][at] : b_negative[part][w][at]) = negative[w];
         u32& flags = LEFT ? a_special[part][at] : b_special[part][at];
-        flags = (first ? 0 : flags) | special;
+        flags = (first ? 0 : flags) | rests >> 16;
+    }
+
+    // The highest bits of four bytes, side by side.
+    static FN u32 signs(u32 bytes) { return (bytes & 0x80808080) * 0x204081u >> 28; }
+
+    // The lower half of a word in both.
+    static FN u32 twice(u32 word) {
+#ifdef __CUDA_ARCH__
+        return __byte_perm(word, 0, 0x1010);
+#else
+        return (word & 0xffff) * 0x10001u;
+#endif
     }
 
     template <int LINES> static FN u32 all(const u32 (&parts)[S::PARTS][LINES], int at) {
@@ -295,7 +321,7 @@ template <class Model> struct Share {
 
     struct alignas(16) Chunk { Real x[S::CHUNK]; };
     struct alignas(16) Powers { u32 x[4]; };
-    struct alignas(N * 2) Halves { u32 x[N / 2]; };
+    struct alignas(2 * S::CHUNK_OF_POWERS) Halves { u32 x[S::CHUNK_OF_POWERS / 2]; };
 
     FN void values(int k, Real (&a)[M], Real (&b)[N]) const {
 #pragma unroll
@@ -304,12 +330,12 @@ template <class Model> struct Share {
 #pragma unroll
             for (int x = 0; x < S::CHUNK; x++) a[i + x] = chunk.x[x];
         }
-        int place = S::place(column);
+        int place = S::place(column, S::CHUNK);
 #pragma unroll
-        for (int h = 0; h < S::CHUNKS; h++) {
-            Chunk chunk = *(const Chunk*)&staged.b[k][place + h * 8 * S::CHUNK];
+        for (int j = 0; j < N; j += S::CHUNK) {
+            Chunk chunk = *(const Chunk*)&staged.b[k][place + 8 * j];
 #pragma unroll
-            for (int x = 0; x < S::CHUNK; x++) b[h * S::CHUNK + x] = chunk.x[x];
+            for (int x = 0; x < S::CHUNK; x++) b[j + x] = chunk.x[x];
         }
     }
 
@@ -329,6 +355,15 @@ template <class Model> struct Share {
             else if constexpr (Format::MANTISSA == 23 && !FLUSH) return (Real)bits_as<float>((u32)pattern(i, j));
             else return real<Real>(Format::number(pattern(i, j), FLUSH));
         }
+        // Upper halves of two columns' power(), without fractions.
+        FN u32 powers(int i, int j) const {
+            u32 low = Layout<Real>::high(value(i, j)), high = Layout<Real>::high(value(i, j + 1));
+#ifdef __CUDA_ARCH__
+            return __byte_perm(low, high, 0x7632) & 0x7f807f80;
+#else
+            return (low >> 16 | high >> 16 << 16) & 0x7f807f80;
+#endif
+        }
         // The high word of 2^exponent as encoded, 0 of a zero; its fraction is to be ignored.
         FN u32 power(Real value) const {
             u32 leading = Layout<Real>::high(value) & ~0u >> 1;
@@ -340,7 +375,7 @@ template <class Model> struct Share {
     using Addend = Other<typename Model::C, Model::subnormal_addend == SubnormalAddend::flushed>;
     template <class Child> using Inner = Other<typename Child::Arithmetic::Result, false>;
 
-    // d may be where the results of one child are: each is read before it is written.
+    // d may be where C or the results of one child are: each is read before it is written.
     template <class Rules, int FIRST, int COUNT, bool ADDEND>
     FN void sum(Sum<Rules, FIRST, COUNT, ADDEND>, Results<Model>& d) {
         if constexpr (ADDEND) add<Rules, FIRST, COUNT>(d, Addend{c});
@@ -396,28 +431,59 @@ template <class Model> struct Share {
             }
     }
 
-    // How many products from FIRST on are negative, zeros of either sign among them.
-    template <int FIRST, int COUNT> FN int negative_products(int i, int j) const {
-        int n = 0;
-#pragma unroll
-        for (int w = FIRST / 32; w <= (FIRST + COUNT - 1) / 32 && COUNT; w++) {
-            int from = larger(FIRST - 32 * w, 0), to = 32 - larger(32 * (w + 1) - FIRST - COUNT, 0);
-            u32 mask = (~0u >> (32 - (to - from))) << from;
-            n += bits_set((staged.all(staged.a_negative, w, row + i) ^ staged.all(staged.b_negative, w, column + j)) & mask);
-        }
-        return n;
-    }
+    // Of each line, which products from FIRST on have a negative operand, zeros among them.
+    template <int FIRST, int COUNT> struct Negatives {
+        static constexpr int FROM = FIRST / 32, WORDS = COUNT ? (FIRST + COUNT - 1) / 32 - FROM + 1 : 0;
+        u32 a[WORDS + 1][M], b[WORDS + 1][N];
 
-    // The high words of 2^largest exponent of the products, a pair of columns in a word, upper halves only.
-    template <class Rules, int FIRST, int COUNT> FN void largest_powers(u32 (&power)[M][N / 2]) const {
+        FN Negatives(const Share& of) {
+#pragma unroll
+            for (int w = 0; w < WORDS; w++) {
+                read(of.staged.a_negative, FROM + w, of.row, a[w]);
+                read(of.staged.b_negative, FROM + w, of.column, b[w]);
+            }
+        }
+        template <int LINES, int COUNTED> static FN void read(const u32 (&parts)[S::PARTS][S::WORDS][LINES], int w, int first, u32 (&lines)[COUNTED]) {
+#pragma unroll
+            for (int at = 0; at < COUNTED; at += 4) {
+                Powers word = {};
+#pragma unroll
+                for (int p = 0; p < S::PARTS; p++) {
+                    Powers part = *(const Powers*)&parts[p][w][first + at];
+#pragma unroll
+                    for (int x = 0; x < 4; x++) word.x[x] |= part.x[x];
+                }
+#pragma unroll
+                for (int x = 0; x < 4; x++) lines[at + x] = word.x[x];
+            }
+        }
+        // How many products are negative.
+        FN int count(int i, int j) const {
+            int n = 0;
+#pragma unroll
+            for (int w = 0; w < WORDS; w++) {
+                int from = larger(FIRST - 32 * (FROM + w), 0), to = 32 - larger(32 * (FROM + w + 1) - FIRST - COUNT, 0);
+                u32 mask = (~0u >> (32 - (to - from))) << from;
+                n += bits_set((a[w][i] ^ b[w][j]) & mask);
+            }
+            return n;
+        }
+    };
+
+    // The high words of 2^largest exponent of the products, a pair of columns in a word, upper halves only. In single precision
+    // the others' exponents are among them, for they have no bits below, and each is lifted.
+    template <class Rules, int FIRST, int COUNT, class... Others> FN void largest_powers(u32 (&power)[M][N / 2], Others... others) const {
         constexpr int shift = Layout<Real>::EXPONENT_PLACE - 16, bias = Layout<Real>::BIAS;
         // Below every term, yet so high that the tilted zeros stay below the last bit kept.
         constexpr int lowest = sizeof(Real) == 4 ? -100 : -300;
-        constexpr u32 least = (larger(Rules::min_exponent, lowest) + bias) << shift;
+        constexpr u32 least = ((larger(Rules::min_exponent, lowest) + bias) << shift) + LIFT<Model>, lift_both = LIFT<Model> * 0x10001u;
 #pragma unroll
         for (int i = 0; i < M; i++)
 #pragma unroll
-            for (int j = 0; j < N / 2; j++) power[i][j] = least * 0x10001u;
+            for (int j = 0; j < N / 2; j++) {
+                power[i][j] = least * 0x10001u;
+                if constexpr (sizeof(Real) == 4) ((power[i][j] = add_max(others.powers(i, 2 * j), lift_both, power[i][j])), ...);
+            }
         if constexpr (Rules::product_exponent == ProductExponent::normalised_product) {
 #pragma unroll 2
             for (int k = FIRST; k < FIRST + COUNT; k++) {
@@ -428,7 +494,7 @@ template <class Model> struct Share {
 #pragma unroll
                     for (int j = 0; j < N; j++) {
                         u32 high = Layout<Real>::high(a[i] * b[j]) >> 16 & (0x7fff >> shift << shift);
-                        power[i][j / 2] = add_max(high << (16 * (j % 2)), 0, power[i][j / 2]);
+                        power[i][j / 2] = add_max(high << (16 * (j % 2)), lift_both, power[i][j / 2]);
                     }
             }
         } else {
@@ -437,27 +503,32 @@ template <class Model> struct Share {
                 Powers a[M / 4];
 #pragma unroll
                 for (int i = 0; i < M / 4; i++) a[i] = *(const Powers*)&staged.a_power[k][row + 4 * i];
-                Halves b = *(const Halves*)&staged.b_power[k][column];
+                constexpr int chunk = S::CHUNK_OF_POWERS;
+                int place = S::place(column, chunk);
 #pragma unroll
-                for (int i = 0; i < M; i++)
+                for (int h = 0; h < N / chunk; h++) {
+                    Halves b = *(const Halves*)&staged.b_power[k][place + 8 * chunk * h];
 #pragma unroll
-                    for (int j = 0; j < N / 2; j++) power[i][j] = add_max(a[i / 4].x[i % 4], b.x[j], power[i][j]);
+                    for (int i = 0; i < M; i++)
+#pragma unroll
+                        for (int j = 0; j < chunk / 2; j++) {
+                            u32& largest = power[i][h * chunk / 2 + j];
+                            largest = add_max(a[i / 4].x[i % 4], b.x[j], largest);
+                        }
+                }
             }
         }
     }
 
-    // The constant onto which terms are added, of a sum that is within its binade.
-    template <class Rules> static FN Real constant(Real s) {
-        constexpr int place = Layout<Real>::EXPONENT_PLACE;
-        return Layout<Real>::make((Layout<Real>::high(s) & (~0u << place)) | 1u << (place - 1), 0);
-    }
+    // 2^x of the constant 1.5 * 2^x onto which terms are added, of a sum that is within its binade.
+    static FN Real binade(Real s) { return Layout<Real>::make(Layout<Real>::high(s) & (~0u << Layout<Real>::EXPONENT_PLACE), 0); }
 
     template <class Rules> static FN Real with_term(Real a, Real b, Real s) {
         using Word = typename Layout<Real>::Word;
         if (Rules::alignment_rounding == AlignmentRounding::truncate) return fma_down(a, b, s);
         if (Model::TILTED) a = untilted(a), b = untilted(b);
         if (Rules::alignment_rounding == AlignmentRounding::floor) return fma_down(a, b, s);
-        Real m = constant<Rules>(s);
+        Real m = (Real)1.5 * binade(s);
         if (Rules::alignment_rounding == AlignmentRounding::nearest) return s + (fma_near(a, b, m) - m);
         Real down = fma_down(a, b, m), up = fma_up(a, b, m);
         return s + ((bits_as<Word>(down) & 1 ? down : up) - m);
@@ -474,18 +545,21 @@ template <class Model> struct Share {
         constexpr int place = Layout<Real>::EXPONENT_PLACE, digits = Layout<Real>::DIGITS;
         constexpr bool truncate = Rules::alignment_rounding == AlignmentRounding::truncate;
         u32 power[M][N / 2];
-        largest_powers<Rules, FIRST, COUNT>(power);
+        largest_powers<Rules, FIRST, COUNT>(power, others...);
+        Negatives<FIRST, COUNT> negatives(*this);
         Real s[M][N];
 #pragma unroll
         for (int i = 0; i < M; i++)
 #pragma unroll
             for (int j = 0; j < N; j++) {
                 u32 largest = j % 2 ? power[i][j / 2] & 0xffff0000u : power[i][j / 2] << 16;
-                int n = truncate ? negative_products<FIRST, COUNT>(i, j) : 0;
-                ((largest = max_of(largest, others.power(others.value(i, j)))), ...);
-                largest &= ~0u << place;
+                int n = truncate ? negatives.count(i, j) : 0;
+                if (sizeof(Real) == 8) {
+                    ((largest = max_of(largest, others.power(others.value(i, j)))), ...);
+                    largest = (largest & ~0u << place) + ((u32)(digits - Rules::alignment_bits) << place) + (1u << (place - 1));
+                }
                 if (truncate) ((n += others.below_zero(others.value(i, j))), ...);
-                s[i][j] = Layout<Real>::make(largest + ((u32)(digits - Rules::alignment_bits) << place) + (1u << (place - 1)), n);
+                s[i][j] = Layout<Real>::make(largest, n);
                 ((s[i][j] = with_other<Rules>(others.value(i, j), s[i][j])), ...);
             }
 #pragma unroll 4
@@ -501,10 +575,10 @@ template <class Model> struct Share {
         for (int i = 0; i < M; i++)
 #pragma unroll
             for (int j = 0; j < N; j++) {
-                Real total = s[i][j] - constant<Rules>(s[i][j]);
+                Real total = fma_near(binade(s[i][j]), (Real)-1.5, s[i][j]);
                 bool negative = total < 0;
                 if (Rules::zero_sign == ZeroSign::ieee) {
-                    bool all = negative_products<FIRST, COUNT>(i, j) == COUNT && (others.negative(i, j) && ... && true);
+                    bool all = negatives.count(i, j) == COUNT && (others.negative(i, j) && ... && true);
                     negative |= total == 0 && all;
                 }
                 d.at[i][j] = (Pattern<Model>)encode_real<Rules>(total, negative);

@@ -78,7 +78,8 @@ def plan(model: DotModel, inst: Instruction, single: bool = False) -> Plan:
     """How `model` is evaluated; `single`: in float32 if that can be."""
     nodes = list(model.root.nodes())
     tiled = inst.k <= MOST_PRODUCTS and all(_tiles(node, inst) for node in nodes) and len(_alignment_rules(nodes)) <= 1
-    return Plan(tiled, inst.is_integer or (single and tiled and all(_fits_single(node, inst) for node in nodes)))
+    alike = len({node.arithmetic.alignment_bits for node in nodes if isinstance(node.arithmetic, FloatArithmetic)}) == 1
+    return Plan(tiled, inst.is_integer or (single and tiled and alike and all(_fits_single(node, inst) for node in nodes)))
 
 
 def _decoding_fields() -> dict[str, Field]:
@@ -206,6 +207,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
     others = [fmt for fmt in (inst.c, *(a.result for a in model.arithmetics)) if fmt.is_float]
     constants = _constants(
         K=("int", inst.k),
+        IN_ORDER=("bool", in_order),
         OTHERS_LOW=("int", min((fmt.min_exponent - fmt.mantissa_bits for fmt in others), default=0)),
         OTHERS_HIGH=("int", max((fmt.max_exponent for fmt in others), default=0)),
         TILTED=("bool", any(a.alignment_rounding == "truncate" for a in aligned)),
@@ -230,7 +232,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         f"    static constexpr FN int position(int k) {{ {_position(position, in_order)} }}",
         "};",
         f"#define TILED {int(how.tiled)}",
-        f"#define BLOCKS_AT_ONCE {3 if how.single else 2 if how.tiled else 1}",
+        f"#define BLOCKS_AT_ONCE {2 if how.tiled else 1}",
     ]
     return "\n".join(lines) + "\n"
 
