@@ -125,6 +125,9 @@ template <class Model> struct Worker {
     static FN int line(int thread, int round, int lines) { return (thread + round * S::THREADS) % lines; }
     static FN int part(int thread, int round, int lines) { return (thread + round * S::THREADS) / lines; }
 
+    // Of neighbouring threads, columns whose values lie side by side.
+    static FN int column(int thread, int round) { return S::column_at(line(thread, round, S::COLUMNS), S::CHUNK); }
+
     template <class Format> FN void load(Packed<Format::STORAGE, S::OF_PART>& operands, const void* matrix, u64 line, int part, bool exists,
                                          u32 block) {
         u64 bits = ((line * job.blocks + block) * S::PARTS + part) * (S::OF_PART * Format::STORAGE);
@@ -139,7 +142,7 @@ template <class Model> struct Worker {
         }
 #pragma unroll
         for (int r = 0; r < S::ROUNDS_OF_B; r++) {
-            int at = line(thread, r, S::COLUMNS), p = part(thread, r, S::COLUMNS);
+            int at = column(thread, r), p = part(thread, r, S::COLUMNS);
             load<B>(next_b[r], job.b, left + at, p, p < S::PARTS && left + at < job.columns, block);
         }
     }
@@ -148,12 +151,14 @@ template <class Model> struct Worker {
 #pragma unroll
         for (int r = 0; r < S::ROUNDS_OF_A; r++) {
             int p = part(thread, r, S::ROWS);
-            if (p < S::PARTS) staged.template stage<A, true>(line(thread, r, S::ROWS), p, next_a[r], block == 0);
+            int at = line(thread, r, S::ROWS);
+            if (p < S::PARTS) staged.template stage<A, true>(at, at, p, next_a[r], block == 0);
         }
 #pragma unroll
         for (int r = 0; r < S::ROUNDS_OF_B; r++) {
             int p = part(thread, r, S::COLUMNS);
-            if (p < S::PARTS) staged.template stage<B, false>(line(thread, r, S::COLUMNS), p, next_b[r], block == 0);
+            int place = line(thread, r, S::COLUMNS);
+            if (p < S::PARTS) staged.template stage<B, false>(column(thread, r), place, p, next_b[r], block == 0);
         }
     }
 

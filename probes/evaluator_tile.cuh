@@ -5,8 +5,8 @@
 //
 // The sum of cut terms is a chain of fused multiply-adds that round down, onto a constant M = 1.5 * 2^x whose last bit is the last
 // bit kept: while the sum stays within M's binade, each step adds one product's floor, exactly. To cut toward zero, every product
-// is made larger in magnitude by less than the distance to any multiple of the last bit kept ("tilted": one operand has its lowest
-// bit set, a zero becomes the smallest subnormal). Then the floor of a positive product is still its truncation, and that of a
+// is made larger in magnitude by less than the distance to any multiple of the last bit kept ("tilted": one operand, or both, have
+// their lowest bit set, a zero becomes the smallest subnormal). Then the floor of a positive product is still its truncation, and that of a
 // negative one is always its truncation less one: so the number of negative products, two instructions for 32 of them, is added.
 
 template <class To, class From> FN To bits_as(From x) {
@@ -143,6 +143,11 @@ template <class Model> struct Shape {
         int of_warp = column % (8 * COLUMNS_OF_THREAD), x = of_warp % COLUMNS_OF_THREAD;
         return column - of_warp + x / chunk * 8 * chunk + of_warp / COLUMNS_OF_THREAD * chunk + x % chunk;
     }
+    // The column that lies there.
+    static FN int column_at(int place, int chunk) {
+        int of_warp = place % (8 * COLUMNS_OF_THREAD), x = of_warp / (8 * chunk) * chunk + of_warp % chunk;
+        return place - of_warp + of_warp / chunk % 8 * COLUMNS_OF_THREAD + x;
+    }
 };
 
 constexpr u32 HAS_NAN = 1, HAS_INF = 2;
@@ -152,30 +157,48 @@ constexpr u32 HAS_NAN = 1, HAS_INF = 2;
 template <class Model> constexpr int LIFT =
     sizeof(typename Model::Real) == 4 ? (2 * (Layout<float>::DIGITS - Model::ADDEND_BITS) + 1) << (Layout<float>::EXPONENT_PLACE - 17) : 0;
 
-// One operand taken apart. `power`: the exponent as it stands in the upper half of a real number's high word; B's has the bias.
+// One operand taken apart. `rest`: in its lower half the power, the exponent as it stands in the upper half of a real number's high
+// word, B's with the bias; above it whether it is special, and perhaps more.
 template <class Real> struct Element {
     Real value;
-    u16 power;
-    u16 special;
+    u32 rest;
     bool negative;
+};
+
+// An element of 8 bits as a table has it. In single precision it is one word: the value's upper half has all of its bits, the last
+// two of which are free in a float.
+template <class Real> struct alignas(16) Code {
+    Real value;
+    u32 rest;
+
+    FN void set(const Element<Real>& e) { value = e.value, rest = e.rest; }
+    template <class Model> FN Element<Real> element() const { return {value, rest, false}; }
+};
+template <> struct Code<float> {
+    u32 word;
+
+    FN void set(const Element<float>& e) { word = (bits_as<u32>(e.value) & 0xffff0000) | e.rest; }
+    template <class Model> FN Element<float> element() const {
+        return {bits_as<float>((word & 0xffff0000) | (Model::TILTED ? 1 : 0)), word, false};
+    }
 };
 
 template <class Model, class Format, bool LEFT> FN Element<typename Model::Real> take_apart(u64 pattern) {
     using Real = typename Model::Real;
     using Word = typename Layout<Real>::Word;
     constexpr int shift = Layout<Real>::EXPONENT_PLACE - 16, bias = LEFT ? 0 : Layout<Real>::BIAS;
-    Element<Real> e = {0, 0, 0, false};
+    Element<Real> e = {0, 0, false};
     if constexpr (Format::INTEGER) {
         e.value = (Real)Format::value(pattern);
     } else {
         Number x = Format::number(pattern, Model::subnormal_operands == SubnormalOperands::flushed);
         e.negative = x.negative;
-        e.special = x.nan ? HAS_NAN : x.inf ? HAS_INF : 0;
         constexpr int none = LEFT ? -(1 << 14) : 0;  // below `lowest` of largest_powers(), whatever it is added to
         int exponent = Model::product_exponent == ProductExponent::normalised_operands ? x.leading() : x.exponent;
         constexpr bool aligned = Model::zero_terms == ZeroTerms::aligned;
         bool ignored = !x.significand && !(aligned && Model::product_exponent == ProductExponent::unnormalised);
-        e.power = (u16)((ignored ? none : (exponent + bias) * (1 << shift)) + (LEFT ? 0 : LIFT<Model>));
+        u16 power = (u16)((ignored ? none : (exponent + bias) * (1 << shift)) + (LEFT ? 0 : LIFT<Model>));
+        e.rest = power | (x.nan ? HAS_NAN : x.inf ? HAS_INF : 0) << 16;
         Real magnitude;
         if constexpr (Format::MANTISSA > 24) {
             magnitude = bits_as<Real>((Word)(x.significand ? pattern & (Format::SIGN - 1) : 0));
@@ -224,11 +247,7 @@ template <class Model> struct Staged {
     u32 a_special[S::PARTS][S::ROWS];
     u32 b_special[S::PARTS][S::COLUMNS];
     static constexpr int CODES = Model::A::STORAGE == 8 || Model::B::STORAGE == 8 ? 256 : 1;
-    struct alignas(2 * sizeof(Real)) Code {
-        Real value;
-        u32 rest;  // power, special << 16
-    };
-    Code codes[2][CODES];
+    Code<Real> codes[2][CODES];
 
     FN void fill_tables(int thread) {
 #pragma unroll 1
@@ -238,41 +257,38 @@ template <class Model> struct Staged {
         }
     }
     FN void enter(int side, int code, const Element<Real>& e) {
-        codes[side][code] = {e.value, e.power | (u32)e.special << 16};
+        codes[side][code].set(e);
     }
 
-    // Takes apart a part of one row (LEFT) or column. Specials add up over the blocks of a chain.
-    template <class Format, bool LEFT> FN void stage(int at, int part, const Packed<Format::STORAGE, S::OF_PART>& operands, bool first) {
-        u32 negative[S::WORDS] = {}, rests = 0;
-        int place = LEFT ? at : S::place(at, S::CHUNK), place_of_power = LEFT ? at : S::place(at, S::CHUNK_OF_POWERS);
+    // Takes apart a part of one row (LEFT) or column, whose values lie at that place. Specials add up over the blocks of a chain.
+    template <class Format, bool LEFT> FN void stage(int at, int place, int part, const Packed<Format::STORAGE, S::OF_PART>& operands, bool first) {
+        u32 negative[S::WORDS] = {}, special = 0;
+        int place_of_power = LEFT ? place : S::place(at, S::CHUNK_OF_POWERS);
 #pragma unroll
         for (int k = 0; k < S::OF_PART; k++) {
             u64 pattern = operands.pattern(k);
-            Code code;
-            bool is_negative;
+            Element<Real> e;
             if constexpr (Format::STORAGE == 8) {
-                code = codes[!LEFT][pattern];
-                is_negative = pattern >> 7;
+                e = codes[!LEFT][pattern].template element<Model>();
+                e.negative = pattern >> 7;
                 if (S::ONE_WORD && k % 4 == 0) negative[0] |= signs(operands.word[k / 4]) << k;
             } else {
-                Element<Real> e = take_apart<Model, Format, LEFT>(pattern);
-                code = {e.value, e.power | (u32)e.special << 16};
-                is_negative = e.negative;
-                if (S::ONE_WORD) negative[0] |= (u32)is_negative << k;
+                e = take_apart<Model, Format, LEFT>(pattern);
+                if (S::ONE_WORD) negative[0] |= (u32)e.negative << k;
             }
             int i = Model::position(part * S::OF_PART + k);
-            (LEFT ? a[i][place] : b[i][place]) = code.value;
-            if (Model::POWERS && LEFT) a_power[i % POWERS][place_of_power] = twice(code.rest);
-            if (Model::POWERS && !LEFT) b_power[i % POWERS][place_of_power] = (u16)code.rest;
-            rests |= code.rest;
+            (LEFT ? a[i][place] : b[i][place]) = e.value;
+            if (Model::POWERS && LEFT) a_power[i % POWERS][place_of_power] = twice(e.rest);
+            if (Model::POWERS && !LEFT) b_power[i % POWERS][place_of_power] = (u16)e.rest;
+            special |= e.rest;
 #pragma unroll
-            for (int w = 0; w < S::WORDS && !S::ONE_WORD; w++) negative[w] |= i / 32 == w ? (u32)is_negative << (i % 32) : 0;
+            for (int w = 0; w < S::WORDS && !S::ONE_WORD; w++) negative[w] |= i / 32 == w ? (u32)e.negative << (i % 32) : 0;
         }
         if constexpr (S::ONE_WORD) negative[0] <<= part * S::OF_PART;
 #pragma unroll
         for (int w = 0; w < S::WORDS; w++) (LEFT ? a_negative[part][w][at] : b_negative[part][w][at]) = negative[w];
         u32& flags = LEFT ? a_special[part][at] : b_special[part][at];
-        flags = (first ? 0 : flags) | rests >> 16;
+        flags = (first ? 0 : flags) | (Format::INTEGER ? 0 : special >> 16 & (HAS_NAN | HAS_INF));
     }
 
     // The highest bits of four bytes, side by side.

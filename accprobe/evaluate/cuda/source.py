@@ -122,6 +122,7 @@ def _fits_single(node: FusedSum, inst: Instruction) -> bool:
         and inst.a.storage_bits == 8
         and a.result.name == inst.c.name == "f32"
         and a.result_bits <= 21
+        and a.result_rounding == "RZ"
         and a.zero_sign == "positive"
     )
 
