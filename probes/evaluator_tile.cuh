@@ -125,7 +125,7 @@ template <class Rules, class Real> FN u64 encode_real(Real value, bool negative)
 // in PARTS, so that all threads have as much to do.
 template <class Model> struct Shape {
     using Real = typename Model::Real;
-    static constexpr int THREADS = sizeof(Real) == 4 ? 128 : 256, ROWS_OF_THREAD = 8, COLUMNS_OF_THREAD = sizeof(Real) == 4 ? 16 : 4;
+    static constexpr int THREADS = sizeof(Real) == 4 ? 128 : 256, ROWS_OF_THREAD = 8, COLUMNS_OF_THREAD = sizeof(Real) == 4 ? 8 : 4;
     static constexpr int ROWS = THREADS / 64 * 4 * ROWS_OF_THREAD, COLUMNS = 2 * 8 * COLUMNS_OF_THREAD;
     static constexpr int LEAST_BITS = Model::K * (Model::A::STORAGE < Model::B::STORAGE ? Model::A::STORAGE : Model::B::STORAGE);
     static constexpr int MOST_PARTS = sizeof(Real) == 4 ? 2 : 4, PARTS = LEAST_BITS / MOST_PARTS >= 32 ? MOST_PARTS : 1;
@@ -578,7 +578,7 @@ template <class Model> struct Share {
                 s[i][j] = Layout<Real>::make(largest, n);
                 ((s[i][j] = with_other<Rules>(others.value(i, j), s[i][j])), ...);
             }
-#pragma unroll 4
+#pragma unroll 8
         for (int k = FIRST; k < FIRST + COUNT; k++) {
             Real a[M], b[N];
             values(k, a, b);
