@@ -125,6 +125,9 @@ template <class Model> struct Worker {
     static FN int line(int thread, int round, int lines) { return (thread + round * S::THREADS) % lines; }
     static FN int part(int thread, int round, int lines) { return (thread + round * S::THREADS) / lines; }
 
+    // Of neighbouring threads, columns whose values lie side by side.
+    static FN int column(int thread, int round) { return S::column_at(line(thread, round, S::COLUMNS), S::CHUNK); }
+
     template <class Format> FN void load(Packed<Format::STORAGE, S::OF_PART>& operands, const void* matrix, u64 line, int part, bool exists,
                                          u32 block) {
         u64 bits = ((line * job.blocks + block) * S::PARTS + part) * (S::OF_PART * Format::STORAGE);
@@ -139,7 +142,7 @@ template <class Model> struct Worker {
         }
 #pragma unroll
         for (int r = 0; r < S::ROUNDS_OF_B; r++) {
-            int at = line(thread, r, S::COLUMNS), p = part(thread, r, S::COLUMNS);
+            int at = column(thread, r), p = part(thread, r, S::COLUMNS);
             load<B>(next_b[r], job.b, left + at, p, p < S::PARTS && left + at < job.columns, block);
         }
     }
@@ -148,12 +151,14 @@ template <class Model> struct Worker {
 #pragma unroll
         for (int r = 0; r < S::ROUNDS_OF_A; r++) {
             int p = part(thread, r, S::ROWS);
-            if (p < S::PARTS) staged.template stage<A, true>(line(thread, r, S::ROWS), p, next_a[r], block == 0);
+            int at = line(thread, r, S::ROWS);
+            if (p < S::PARTS) staged.template stage<A, true>(at, at, p, next_a[r], block == 0);
         }
 #pragma unroll
         for (int r = 0; r < S::ROUNDS_OF_B; r++) {
             int p = part(thread, r, S::COLUMNS);
-            if (p < S::PARTS) staged.template stage<B, false>(line(thread, r, S::COLUMNS), p, next_b[r], block == 0);
+            int place = line(thread, r, S::COLUMNS);
+            if (p < S::PARTS) staged.template stage<B, false>(column(thread, r), place, p, next_b[r], block == 0);
         }
     }
 
@@ -181,9 +186,14 @@ template <class Model> struct Worker {
 
     FN void compute(u32 block) {
         if (block + 1 < job.blocks) load(block + 1);
-        Results<Model> d;
-        Share<Model>{staged, S::row(thread), S::column(thread), sum, careful}.sum(typename Model::Root(), d);
-        sum = d;
+        Share<Model> share{staged, S::row(thread), S::column(thread), sum, careful};
+        if constexpr (Model::Root::ALONE) {
+            share.sum(typename Model::Root(), sum);
+        } else {
+            Results<Model> d;
+            share.sum(typename Model::Root(), d);
+            sum = d;
+        }
         if (job.promote && ((block + 1) % job.promote == 0 || block + 1 == job.blocks)) promote(block);
     }
 
@@ -203,7 +213,7 @@ template <class Model> struct Worker {
     }
 
     FN void finish(const Differences& differences) {
-        u64 again = 0, not_a_number = job.promote ? F32_NAN : Model::NOT_A_NUMBER;
+        u64 again[(S::ROWS_OF_THREAD * S::COLUMNS_OF_THREAD + 63) / 64] = {}, not_a_number = job.promote ? F32_NAN : Model::NOT_A_NUMBER;
 #pragma unroll
         for (int i = 0; i < S::ROWS_OF_THREAD; i++)
 #pragma unroll
@@ -211,15 +221,17 @@ template <class Model> struct Worker {
                 u32 special = staged.all(staged.a_special, S::row(thread) + i) | staged.all(staged.b_special, S::column(thread) + j);
                 bool nan = Model::NAN_WINS && special & HAS_NAN;
                 if (!exists(i, j)) continue;
-                if (!nan && (special || careful[i] >> j & 1)) again |= 1ull << (i * S::COLUMNS_OF_THREAD + j);
+                if (!nan && (special || careful[i] >> j & 1)) again[(i * S::COLUMNS_OF_THREAD + j) / 64] |= 1ull << (i * S::COLUMNS_OF_THREAD + j) % 64;
                 else hand_over<Model>(job, differences, row(i), column(j), nan ? not_a_number : sum.at[i][j]);
             }
+#pragma unroll
+        for (int w = 0; w < (int)(sizeof again / sizeof *again); w++)
 #pragma unroll 1
-        for (; again; again &= again - 1) {
-            int place = bit_length(again & (~again + 1)) - 1;
-            u64 r = row(place / S::COLUMNS_OF_THREAD), c = column(place % S::COLUMNS_OF_THREAD);
-            hand_over<Model>(job, differences, r, c, one_by_one<Model>(job, r, c));
-        }
+            for (; again[w]; again[w] &= again[w] - 1) {
+                int place = 64 * w + bit_length(again[w] & (~again[w] + 1)) - 1;
+                u64 r = row(place / S::COLUMNS_OF_THREAD), c = column(place % S::COLUMNS_OF_THREAD);
+                hand_over<Model>(job, differences, r, c, one_by_one<Model>(job, r, c));
+            }
     }
 };
 
@@ -243,7 +255,7 @@ evaluate(const void* a, const void* b, const void* c, void* d, u64 rows, u64 col
     Differences differences{expected, count, found, most};
 #if TILED
     extern __shared__ __align__(16) unsigned char shared[];
-    Worker<TheModel> worker{job, *reinterpret_cast<Staged<TheModel>*>(shared), (int)threadIdx.x, blockIdx.y * (u64)ROWS,
+    Worker<TheModel> worker{job, *reinterpret_cast<Staged<TheModel>*>(shared), (int)threadIdx.x % THREADS, blockIdx.y * (u64)ROWS,
                             blockIdx.x * (u64)COLUMNS};
     worker.begin();
 #pragma unroll 1

@@ -220,6 +220,7 @@ struct Term {
 template <class Rules, int FIRST, int COUNT, bool ADDEND, class... Children> struct Sum {
     using Arithmetic = Rules;
     static constexpr int OTHERS = sizeof...(Children) + ADDEND, TERMS = COUNT + OTHERS;
+    static constexpr bool ALONE = !sizeof...(Children);
 
     // Formats: A, B and C of the model.
     template <class Model> static FN u64 evaluate(const Dot& dot) {

@@ -22,10 +22,10 @@ from accprobe.build import compiler
 from accprobe.build.cache import Cubin
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.evaluate import evaluator
-from accprobe.evaluate.cuda.source import can_promote, plan, source
+from accprobe.evaluate.cuda.source import Plan, can_promote, plan, source
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
 from accprobe.report.models import named_models
@@ -201,6 +201,16 @@ def test_what_is_held_in_float32_and_what_is_tiled() -> None:
         assert plan(model, inst).single == inst.is_integer
         assert plan(model, inst, single=True).single == (name in SINGLE)
         assert plan(model, inst).tiled == (name != "one by one")
+
+
+def test_float32_cuts_results_and_cuts_all_sums_alike() -> None:
+    inst, model = recorded(QGMMA, result_rounding="RNE")
+    assert not plan(model, inst, single=True).single
+    inst, model = CASES["QGMMA"]
+    assert isinstance(model.root.arithmetic, FloatArithmetic)
+    wider = replace(model.root.arithmetic, alignment_bits=14)
+    outer = FusedSum((FusedSum(model.root.terms[:9], wider), *model.root.terms[9:]), model.root.arithmetic)
+    assert plan(DotModel(outer), inst, single=True) == Plan(tiled=True, single=False)
 
 
 def test_what_has_no_evaluator_says_so() -> None:

@@ -78,7 +78,8 @@ def plan(model: DotModel, inst: Instruction, single: bool = False) -> Plan:
     """How `model` is evaluated; `single`: in float32 if that can be."""
     nodes = list(model.root.nodes())
     tiled = inst.k <= MOST_PRODUCTS and all(_tiles(node, inst) for node in nodes) and len(_alignment_rules(nodes)) <= 1
-    return Plan(tiled, inst.is_integer or (single and tiled and all(_fits_single(node, inst) for node in nodes)))
+    alike = len({node.arithmetic.alignment_bits for node in nodes if isinstance(node.arithmetic, FloatArithmetic)}) == 1
+    return Plan(tiled, inst.is_integer or (single and tiled and alike and all(_fits_single(node, inst) for node in nodes)))
 
 
 def _decoding_fields() -> dict[str, Field]:
@@ -121,6 +122,7 @@ def _fits_single(node: FusedSum, inst: Instruction) -> bool:
         and inst.a.storage_bits == 8
         and a.result.name == inst.c.name == "f32"
         and a.result_bits <= 21
+        and a.result_rounding == "RZ"
         and a.zero_sign == "positive"
     )
 
@@ -206,6 +208,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
     others = [fmt for fmt in (inst.c, *(a.result for a in model.arithmetics)) if fmt.is_float]
     constants = _constants(
         K=("int", inst.k),
+        IN_ORDER=("bool", in_order),
         OTHERS_LOW=("int", min((fmt.min_exponent - fmt.mantissa_bits for fmt in others), default=0)),
         OTHERS_HIGH=("int", max((fmt.max_exponent for fmt in others), default=0)),
         TILTED=("bool", any(a.alignment_rounding == "truncate" for a in aligned)),

@@ -1,0 +1,113 @@
+// Real numbers, float or double, in which sums are held: rounding of either kind, on the GPU and on the host, and results from them.
+
+template <class To, class From> FN To bits_as(From x) {
+    static_assert(sizeof(To) == sizeof(From), "");
+    To y;
+#ifdef __CUDACC__
+    y = *reinterpret_cast<To*>(&x);
+#else
+    std::memcpy(&y, &x, sizeof y);
+#endif
+    return y;
+}
+
+// Two exponents in one word: max(a + b, c) in each half. One instruction on Hopper (DPX).
+FN u32 add_max(u32 a, u32 b, u32 c) {
+#ifdef __CUDA_ARCH__
+    return __viaddmax_s16x2(a, b, c);
+#else
+    auto half = [](u32 x, u32 y, u32 z) { return (u32)(u16)larger((short)(x + y), (short)z); };
+    return half(a, b, c) | half(a >> 16, b >> 16, c >> 16) << 16;
+#endif
+}
+
+#ifndef __CUDA_ARCH__
+template <class Real> inline Real fma_on_host(int rounding, Real a, Real b, Real c) {
+    volatile Real x = a, y = b, z = c;
+    std::fesetround(rounding);
+    volatile Real sum = std::fma(x, y, z);
+    std::fesetround(FE_TONEAREST);
+    return sum;
+}
+FN float fma_down(float a, float b, float c) { return fma_on_host(FE_DOWNWARD, a, b, c); }
+FN float fma_up(float a, float b, float c) { return fma_on_host(FE_UPWARD, a, b, c); }
+FN float fma_near(float a, float b, float c) { return fma_on_host(FE_TONEAREST, a, b, c); }
+FN double fma_down(double a, double b, double c) { return fma_on_host(FE_DOWNWARD, a, b, c); }
+FN double fma_up(double a, double b, double c) { return fma_on_host(FE_UPWARD, a, b, c); }
+FN double fma_near(double a, double b, double c) { return fma_on_host(FE_TONEAREST, a, b, c); }
+#else
+FN float fma_down(float a, float b, float c) { return __fmaf_rd(a, b, c); }
+FN float fma_up(float a, float b, float c) { return __fmaf_ru(a, b, c); }
+FN float fma_near(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+FN double fma_down(double a, double b, double c) { return __fma_rd(a, b, c); }
+FN double fma_up(double a, double b, double c) { return __fma_ru(a, b, c); }
+FN double fma_near(double a, double b, double c) { return __fma_rn(a, b, c); }
+#endif
+
+// A real number's word, and the word of 32 bits that has its exponent. EXPONENT_PLACE: where the exponent begins in that word.
+template <class Real> struct Layout;
+template <> struct Layout<float> {
+    using Word = u32;
+    static constexpr int DIGITS = 23, BIAS = 127, EXPONENT_PLACE = 23;
+    static FN u32 high(float x) { return bits_as<u32>(x); }
+    static FN float make(u32 high, u32 add) { return bits_as<float>(high + add); }
+};
+template <> struct Layout<double> {
+    using Word = u64;
+    static constexpr int DIGITS = 52, BIAS = 1023, EXPONENT_PLACE = 20;
+    static FN u32 high(double x) { return (u32)(bits_as<u64>(x) >> 32); }
+    static FN double make(u32 high, u32 add) { return bits_as<double>((u64)high << 32 | add); }
+};
+
+template <class Real> FN Real two_to(int exponent) {
+    return Layout<Real>::make((u32)(exponent + Layout<Real>::BIAS) << Layout<Real>::EXPONENT_PLACE, 0);
+}
+
+// A finite number of at most 24 bits as a real one, exactly.
+template <class Real> FN Real real(const Number& x) {
+    Real magnitude = (Real)(i64)x.significand * two_to<Real>(x.low);
+    return x.negative ? -magnitude : magnitude;
+}
+
+FN u32 max_of(u32 x, u32 y) { return x > y ? x : y; }
+
+template <class Real> FN Real absolute(Real x) {
+    using Word = typename Layout<Real>::Word;
+    return bits_as<Real>((Word)(bits_as<Word>(x) & ~(Word)0 >> 1));
+}
+
+template <class Real> FN Real untilted(Real x) {
+    using Word = typename Layout<Real>::Word;
+    return bits_as<Real>((Word)(bits_as<Word>(x) & ~(Word)1));
+}
+
+// Rounds to odd: a sum that is not exact has its last bit set, so that rounding it again rounds the exact sum.
+template <class Real> FN Real odd_fma(Real a, Real b, Real c) {
+    using Word = typename Layout<Real>::Word;
+    Real down = fma_down(a, b, c), up = fma_up(a, b, c);
+    return bits_as<Word>(down) & 1 ? down : up;
+}
+
+// encode() of a real number, not NaN, not infinite. `negative`: the sign, also of a zero.
+template <class Rules, class Real> FN u64 encode_real(Real value, bool negative) {
+    using Result = typename Rules::Result;
+    using Word = typename Layout<Real>::Word;
+    constexpr int place = Layout<Real>::EXPONENT_PLACE, digits = Layout<Real>::DIGITS;
+    // In single precision every sum is of a usual size, and cut to fewer bits than a float has.
+    if constexpr (sizeof(Real) == 4) return bits_as<u32>(value) & ~0u << (digits - Rules::result_bits);
+    Real magnitude = absolute(value);
+    int base = larger((int)(Layout<Real>::high(magnitude) >> place) - Layout<Real>::BIAS, Result::MIN_EXPONENT);
+    Real unit = two_to<Real>(base - Rules::result_bits + digits);
+    constexpr ResultRounding r = Rules::result_rounding;
+    Real sum = r == ResultRounding::RNE ? fma_near(magnitude, (Real)1, unit)
+               : (r == ResultRounding::RU && !negative) || (r == ResultRounding::RD && negative) ? fma_up(magnitude, (Real)1, unit)
+                                                                              : fma_down(magnitude, (Real)1, unit);
+    u32 kept = (u32)bits_as<Word>(sum) & ((2u << Rules::result_bits << 1) - 1);
+    if (Rules::subnormal_results == SubnormalResults::flushed && kept < 1u << Rules::result_bits) kept = 0;
+    constexpr int step = Result::MANTISSA - Rules::result_bits;
+    u32 pattern = ((u32)(base - Result::MIN_EXPONENT) << Result::MANTISSA) + (kept << step);
+    constexpr u32 most = Rules::overflow == Overflow::largest ? (u32)(Result::INF - 1) >> step << step : (u32)Result::INF;
+    if (base > Result::MAX_EXPONENT || pattern >= (u32)Result::INF) pattern = most;
+    if (Rules::underflow_sign == UnderflowSign::positive && !pattern && value != 0) negative = false;
+    return negative ? pattern | (u32)Result::SIGN : pattern;
+}
