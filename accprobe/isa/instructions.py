@@ -28,6 +28,9 @@ from functools import cache
 from itertools import product
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
 from accprobe.isa.families import MMA_SYNC, TCGEN05, WGMMA, Family
@@ -47,6 +50,8 @@ class Instruction:
     k: products a dot product, of the logical (uncompressed) operands.
     kind: the `.kind::` qualifier, where PTX has one.
     scale, scale_block: the format of the block scales, and how many of the k products share one.
+    bit_op: of single bits, what a product is; the sum counts those that are 1.
+    quad_pairs: eight threads of a warp hold a tile, which thus has four (Volta's).
     """
 
     name: str
@@ -65,6 +70,7 @@ class Instruction:
     scale_block: int | None = None
     bit_op: BitOp | None = None
     kind: Kind | None = None
+    quad_pairs: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -77,6 +83,21 @@ class Instruction:
     def register_bits(self) -> int:
         """Bits of a register that holds elements of A and B: PTX has f64 in registers of 64."""
         return max(32, self.a.storage_bits)
+
+    @property
+    def held_bits(self) -> int:
+        """Bits that an element of A or B takes where the instruction finds it: there integers and FP4 alone are packed."""
+        packed = self.is_integer or self.kind in ("mxf4", "mxf4nvf4")
+        return self.a.bits if packed else self.a.storage_bits
+
+    @property
+    def threads(self) -> int:
+        """Those that hold a tile together."""
+        return 8 if self.quad_pairs else self.family.threads
+
+    def multiplied(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Products of integers; of single bits, what `bit_op` makes of them."""
+        return a ^ b if self.bit_op == "xor" else a * b
 
 
 @dataclass(frozen=True)
@@ -97,6 +118,7 @@ class _Table:
     scale_vec: int | None = None
     scale: str | None = None
     bit_op: BitOp | None = None
+    quad_pairs: bool = False
 
     def __iter__(self) -> Iterator[Instruction]:
         for shape, types, saturate, registers in product(self.shapes.split(), self.types, self.satfinite, self.a_registers):
@@ -126,6 +148,7 @@ class _Table:
             scale_block=k // self.scale_vec if self.scale_vec else None,
             bit_op=self.bit_op,
             kind=self.kind,
+            quad_pairs=self.quad_pairs,
         )
 
 
@@ -160,7 +183,7 @@ def _mma_sync() -> Iterator[_Table]:
     """PTX ISA, "Warp Level Matrix Instructions", "Multiply-and-Accumulate Instruction: mma"."""
     both = ("f32", "f16")
     sm70, sm75, sm80, sm89, sm90 = map(_since, ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90"))
-    yield _Table(MMA_SYNC, "m8n8k4", ("f16 f16 f16 f16", "f32 f16 f16 f16", "f32 f16 f16 f32"), sm70)
+    yield _Table(MMA_SYNC, "m8n8k4", ("f16 f16 f16 f16", "f32 f16 f16 f16", "f32 f16 f16 f32"), sm70, quad_pairs=True)
     yield _Table(MMA_SYNC, "m16n8k8", _types(both, ("f16",)), sm75)
     yield _Table(MMA_SYNC, "m16n8k16", _types(both, ("f16",)), sm80)
     yield _Table(MMA_SYNC, "m16n8k8 m16n8k16", _types(("f32",), ("bf16",)), sm80)
