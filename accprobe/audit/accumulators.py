@@ -94,7 +94,8 @@ def _published(architecture: str) -> dict[Kind, Accumulator]:
         if architectures.get(chip.architecture).name != architecture:
             continue
         for inst, known in known_models.known_models(name).items():
-            if all(opcodes.relation(inst, opcode) == "native" for opcode in known.lowering.matrix) and not inst.is_integer:
+            native = {opcodes.relation(inst, opcode) for opcode in known.lowering.matrix} == {"native"}
+            if native and not inst.is_integer:
                 source = known.source.removesuffix(f"; {known_models.MEASURED}")
                 _keep_fewest(found, opcodes.kind_of(inst), _of_model(known.model, inst.d, source))
     return found

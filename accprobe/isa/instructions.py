@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,8 @@ from accprobe.isa.formats import FORMATS, Format
 
 Kind = Literal["f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"]
 BitOp = Literal["xor", "and"]
+Whole = TypeVar("Whole", int, NDArray[np.int64])
+"""Integers."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Instruction:
         """Those that hold a tile together."""
         return 8 if self.quad_pairs else self.family.threads
 
-    def multiplied(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+    def multiplied(self, a: Whole, b: Whole) -> Whole:
         """Products of integers; of single bits, what `bit_op` makes of them."""
         return a ^ b if self.bit_op == "xor" else a * b
 

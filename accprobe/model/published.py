@@ -51,6 +51,8 @@ class Chip(NamedTuple):
     units: operand format -> unit, of instructions that one warp executes (or several, where `group_units` has the format).
     converts_fp8: what converts (`Family.converts`) fp8 operands is lowered to two sums of the f16 unit, of the k whose k % 4 is
     0 or 1 and of the others, and a separate add of C.
+    has_steps: m8n8k4 of f16 runs on the matrix unit, as on Volta; otherwise ordinary multiply-adds compute it.
+    counts_bits: single bits have a unit; otherwise they are widened for that of 8-bit integers.
     """
 
     title: str
@@ -58,6 +60,8 @@ class Chip(NamedTuple):
     units: dict[str, Unit]
     group_units: dict[str, Unit]
     converts_fp8: bool = False
+    has_steps: bool = False
+    counts_bits: bool = True
 
 
 class KnownModel(NamedTuple):
@@ -82,12 +86,19 @@ _HOPPER = {"f16": _F16_HOPPER, "bf16": _F16_HOPPER, "tf32": _TF32_HOPPER}
 _FP8 = ("e4m3", "e5m2")
 
 CHIPS: dict[str, Chip] = {
-    "v100": Chip("V100", "sm_70", {"f16": _F16_VOLTA}, {}),
+    "v100": Chip("V100", "sm_70", {"f16": _F16_VOLTA}, {}, has_steps=True),
     "a100": Chip("A100", "sm_80", _AMPERE, {}),
     "a2": Chip("A2", "sm_86", _AMPERE, {}),
     "l40s": Chip("L40S", "sm_89", {**_AMPERE, **dict.fromkeys(_FP8, _FP8_ADA)}, {}),
     "h100": Chip("H100", "sm_90a", _HOPPER, {**_HOPPER, **dict.fromkeys(_FP8, _FP8_HOPPER)}, converts_fp8=True),
-    "b200": Chip("B200", "sm_100a", _HOPPER, {**_HOPPER, **dict.fromkeys(_FP8, _FP8_BLACKWELL)}, converts_fp8=True),
+    "b200": Chip(
+        "B200",
+        "sm_100a",
+        _HOPPER,
+        {**_HOPPER, **dict.fromkeys(_FP8, _FP8_BLACKWELL)},
+        converts_fp8=True,
+        counts_bits=False,
+    ),
 }
 ALIASES = {"ada": "l40s", "h200": "h100"}
 
@@ -119,10 +130,12 @@ def known_models(name: str) -> dict[Instruction, KnownModel]:
 
 
 def _model(known: Chip, inst: Instruction) -> KnownModel | None:
-    if inst.sparse or inst.scale or inst.bit_op or inst.kind not in (None, "f16", "tf32", "f8f6f4"):
+    if inst.sparse or inst.scale or inst.kind not in (None, "f16", "tf32", "f8f6f4"):
         return None
     if inst.is_integer:
-        return _integer(inst) if {inst.a.bits, inst.b.bits} == {8} else None
+        return _integer(known, inst)
+    if inst.quad_pairs and not known.has_steps:
+        return _multiply_adds(inst)
     if inst.a.name == "f64":
         arithmetic = FloatArithmetic(
             FORMATS["f64"], 52, "RNE", None, zero_sign="ieee", nan=_nan(FORMATS["f64"]), nan_payload="b c a"
@@ -177,9 +190,21 @@ def _converted(known: Chip, inst: Instruction) -> KnownModel:
     return KnownModel(DotModel(chain(halves, arithmetic, "own add", add)), lowering, source)
 
 
-def _integer(inst: Instruction) -> KnownModel:
+def _integer(known: Chip, inst: Instruction) -> KnownModel:
     root = chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate" if inst.satfinite else "wrap"))
-    return KnownModel(DotModel(root), _lowering(inst), PTX)
+    widened = Lowering(("IMMA",), (("IMMA", inst.k // 32),), "known model")
+    return KnownModel(DotModel(root), _lowering(inst) if known.counts_bits or not inst.bit_op else widened, PTX)
+
+
+def _multiply_adds(inst: Instruction) -> KnownModel | None:
+    """Products one after another, each joining by a multiply-add in f32, C last."""
+    if inst.d.name != "f32":
+        return None
+    arithmetic = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, nan=_nan(inst.d))
+    sequence = (("HADD2.F32", 3 * inst.k * inst.n // 4), ("FFMA", inst.k * inst.n), ("FADD", inst.n))
+    lowering = Lowering((), sequence, "known model")
+    root = chain([[0, 1], [2], [3]], arithmetic, "own add")
+    return KnownModel(DotModel(root), lowering, "IEEE 754 of fused multiply-adds; the lowering as ptxas 13 emits it")
 
 
 def _lowering(inst: Instruction) -> Lowering:

@@ -19,8 +19,8 @@ from typing import Literal
 from accprobe.build import atomic
 from accprobe.build.cache import Cubin
 from accprobe.errors import ToolMissing
-from accprobe.sass.opcodes import MATRIX
-from accprobe.sass.reading import functions
+from accprobe.sass.opcodes import MATRIX, stem
+from accprobe.sass.reading import MULTIPLIES, functions
 
 OpcodeSource = Literal["nvdisasm", "ncu", "known model"]
 
@@ -40,6 +40,11 @@ class Lowering:
     sequence: tuple[tuple[str, int], ...]
     source: OpcodeSource
     cubin_sha256: str | None = None
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether no matrix unit but ordinary instructions multiply and add."""
+        return not self.matrix and any(stem(opcode) in MULTIPLIES for opcode, _ in self.sequence)
 
 
 def lowering(cubin: Cubin) -> Lowering:

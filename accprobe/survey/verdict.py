@@ -17,7 +17,8 @@ def verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Sta
     """The status of a row that has a model, and the reason where it is not confirmed."""
     if lowering is None:
         return "unverified", "which opcode ran is not known: see `accprobe doctor`"
-    if not lowering.matrix or any(opcodes.relation(inst, opcode) == "foreign" for opcode in lowering.matrix):
+    known = lowering.matrix or (inst.family.converts and lowering.is_ordinary)
+    if not known or any(opcodes.relation(inst, opcode) == "foreign" for opcode in lowering.matrix):
         ran = ", ".join(lowering.matrix) or "no matrix opcode"
         return "unverified", f"{ran} ran, not an opcode of {inst.family}'s unit"
     if row.unstable:
