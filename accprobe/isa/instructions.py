@@ -304,6 +304,19 @@ def alike_but_n(inst: Instruction, among: Iterable[Instruction]) -> list[Instruc
     return sorted(alike, key=lambda other: abs(other.n - inst.n))
 
 
+def every_n(inst: Instruction) -> tuple[int, ...]:
+    """Each n that PTX has of an instruction which is otherwise as `inst`: of wgmma many, steps of 8; for integers 16 above 24."""
+    if inst.family is not WGMMA:
+        return (inst.n,)
+    return tuple(n for n in range(8, 257, 8) if not inst.is_integer or n <= 24 or n % 16 == 0)
+
+
+def at_n(inst: Instruction, n: int) -> Instruction:
+    """The instruction that differs from `inst` in n alone."""
+    shape = "m{0.m}n{1}k{0.k}".format
+    return replace(inst, name=inst.name.replace(shape(inst, inst.n), shape(inst, n)), n=n)
+
+
 def parse(name: str) -> Instruction:
     """The instruction of that name: accprobe's own, or the full PTX opcode. Raises UnknownName that names the nearest.
 
@@ -315,7 +328,7 @@ def parse(name: str) -> Instruction:
     listed = _listed(canonical)
     if listed is None:
         raise UnknownName(f"unknown instruction '{name}'; {nearest(canonical, _by_name())}")
-    return replace(listed, name=canonical, n=_shape(canonical)[1])
+    return at_n(listed, _shape(canonical)[1])
 
 
 def _canonical(name: str) -> str:
@@ -336,13 +349,12 @@ def _canonical(name: str) -> str:
 
 
 def _listed(name: str) -> Instruction | None:
-    """The listed wgmma that differs from `name` in n alone, where PTX has that n: steps of 8; for integers 16 above 24."""
+    """The listed wgmma that differs from `name` in n alone, where PTX has that n."""
     if not name.startswith("wgmma.") or not _SHAPE.search(name):
         return None
     m, n, k = _shape(name)
     listed = _by_name().get(name.replace(f"m{m}n{n}k{k}", f"m{m}n8k{k}"))
-    step = 16 if listed and listed.is_integer and n > 24 else 8
-    return listed if n in range(step, 257, step) else None
+    return listed if listed and n in every_n(listed) else None
 
 
 # What `.scale_vec_size` is where it is left out (PTX ISA, "Block Scaling for mma.sync").

@@ -17,7 +17,8 @@ def mma_sync(inst: Instruction, registers: Mapping[str, int]) -> str:
     """PTX ISA, "Multiply-and-Accumulate Instruction: mma". Registers are bit-size typed, which PTX accepts for every type."""
     letter = "l" if inst.register_bits == 64 else "r"
     kind = f".kind::{inst.kind}" if inst.kind else ""
-    opcode = f"mma.sync.aligned.{_shape(inst)}.row.col{kind}{_saturate(inst)}.{inst.d}.{inst.a}.{inst.b}.{inst.c}{_bit_op(inst)}"
+    types = f"{inst.d}.{inst.a}.{inst.b}.{inst.c}{_bit_op(inst)}"
+    opcode = f"mma.sync.aligned.{_shape(inst)}.row.col{kind}{_saturate(inst)}.{types}"
     number = count()
     groups = ", ".join(_braces(number, registers[operand]) for operand in "dabc")
     outputs = _bind("d", registers["d"], f"={letter}")

@@ -41,10 +41,11 @@ class Lowering:
     source: OpcodeSource
     cubin_sha256: str | None = None
 
-    @property
-    def is_ordinary(self) -> bool:
-        """Whether no matrix unit but ordinary instructions multiply and add."""
-        return not self.matrix and any(stem(opcode) in MULTIPLIES for opcode, _ in self.sequence)
+
+def is_ordinary(sequence: Iterable[tuple[str, int]]) -> bool:
+    """Whether no matrix unit multiplies, but ordinary instructions do."""
+    stems = {stem(opcode) for opcode, _ in sequence}
+    return bool(stems & MULTIPLIES) and not any(map(MATRIX.match, stems))
 
 
 def lowering(cubin: Cubin) -> Lowering:

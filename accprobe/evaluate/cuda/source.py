@@ -77,7 +77,12 @@ def can_promote(inst: Instruction) -> bool:
 def plan(model: DotModel, inst: Instruction, single: bool = False) -> Plan:
     """How `model` is evaluated; `single`: in float32 if that can be."""
     nodes = list(model.root.nodes())
-    tiled = inst.k <= MOST_PRODUCTS and inst.bit_op is None and all(_tiles(node, inst) for node in nodes) and len(_alignment_rules(nodes)) <= 1
+    tiled = (
+        inst.k <= MOST_PRODUCTS
+        and inst.bit_op is None
+        and all(_tiles(node, inst) for node in nodes)
+        and len(_alignment_rules(nodes)) <= 1
+    )
     return Plan(tiled, inst.is_integer or (single and tiled and all(_fits_single(node, inst) for node in nodes)))
 
 

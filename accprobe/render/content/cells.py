@@ -11,6 +11,7 @@ from accprobe.report.report import Report
 from accprobe.report.rows import Row, Status
 from accprobe.report.words import detour, effective_bits, found, is_narrow, ran_as
 from accprobe.sass import opcodes
+from accprobe.sass.lowering import is_ordinary
 
 
 class RowCells(NamedTuple):
@@ -146,7 +147,7 @@ def meanings(report: Report) -> list[str]:
             narrow.setdefault(_sentence(how + kept), []).append(row.name)
         if detour(row):
             ran = f"computed by {_stems(row.opcodes)} on converted operands, not by a unit of their own format"
-            if not row.opcodes:
+            if is_ordinary(row.lowering):
                 ran = f"computed by no matrix unit, but by {_stems(opcode for opcode, _ in row.lowering)}"
             converted.setdefault(_sentence(how + ran), []).append(row.name)
     return [f"{sentence}: {', '.join(brace_patterns(names))}." for sentence, names in (narrow | converted).items()]
