@@ -305,7 +305,7 @@ def alike_but_n(inst: Instruction, among: Iterable[Instruction]) -> list[Instruc
 
 
 def every_n(inst: Instruction) -> tuple[int, ...]:
-    """Each n that PTX has of an instruction which is otherwise as `inst`: of wgmma many, steps of 8; for integers 16 above 24."""
+    """Each n that PTX has of an instruction which is otherwise as `inst`: of wgmma steps of 8, above 24 of 16 for integers."""
     if inst.family is not WGMMA:
         return (inst.n,)
     return tuple(n for n in range(8, 257, 8) if not inst.is_integer or n <= 24 or n % 16 == 0)

@@ -17,13 +17,13 @@ def with_every_n(insts: Iterable[Instruction]) -> list[Instruction]:
 
 
 def folded(report: Report) -> Report:
-    """The report without the rows of unlisted n that are alike a listed one's, which says that they were measured."""
+    """The report without the rows of unlisted n that are like a listed one's: that of the smallest n then has theirs too."""
     listed = catalog(report.device.architecture)
     rows = {row.instruction: row for row in report.instructions}
     for inst, row in list(rows.items()):
         if inst in listed or not row.holds:
             continue
-        alike = (rows[other] for other in alike_but_n(inst, rows) if other in listed)
+        alike = (rows[other] for other in sorted(alike_but_n(inst, rows), key=lambda other: other.n) if other in listed)
         if leader := next((other for other in alike if _alike(row, other)), None):
             rows[leader.instruction] = leader.model_copy(update={"also_at": tuple(sorted((*leader.also_at, inst.n)))})
             del rows[inst]
