@@ -51,7 +51,9 @@ class Architecture:
 def _architecture(name: str, generation: str, *products: str) -> Architecture:
     number = int(name.removeprefix("sm_"))
     target = name + "a" * (number >= 90)
-    return Architecture(name, generation, products, target, divmod(number, 10), _SHARED_KIB[number] << 10, _LAST_CUDA.get(number))
+    return Architecture(
+        name, generation, products, target, divmod(number, 10), _SHARED_KIB[number] << 10, _LAST_CUDA.get(number)
+    )
 
 
 _SHARED_KIB = {70: 96, 72: 96, 75: 64, 80: 163, 87: 163, **dict.fromkeys((86, 88, 89, 120, 121), 99)}

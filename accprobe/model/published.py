@@ -29,6 +29,8 @@ FASI = "Fasi et al., Numerical Behavior of the NVIDIA Tensor Cores (PeerJ CS 202
 DEEPSEEK = "DeepSeek-V3 (arXiv 2412.19437), SageAttention2 (arXiv 2411.10958)"
 PTX = "PTX ISA, mma and wgmma: .satfinite clamps, otherwise the accumulator wraps"
 
+IEEE = "IEEE 754: multiply-adds and adds of f32, each rounded once; the lowering as ptxas 13 emits it"
+
 MEASURED = "underflow_sign, min_exponent of f16 results and NaNs of f64 measured on an H200 (report h200)"
 
 
@@ -204,7 +206,7 @@ def _multiply_adds(inst: Instruction) -> KnownModel | None:
     sequence = (("HADD2.F32", 3 * inst.k * inst.n // 4), ("FFMA", inst.k * inst.n), ("FADD", inst.n))
     lowering = Lowering((), sequence, "known model")
     root = chain([[0, 1], [2], [3]], arithmetic, "own add")
-    return KnownModel(DotModel(root), lowering, "IEEE 754 of fused multiply-adds; the lowering as ptxas 13 emits it")
+    return KnownModel(DotModel(root), lowering, IEEE)
 
 
 def _lowering(inst: Instruction) -> Lowering:
