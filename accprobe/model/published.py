@@ -19,7 +19,7 @@ from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction, catalog
-from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Rounding, chain
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, Rounding, chain
 from accprobe.sass.lowering import Lowering
 from accprobe.sass.opcodes import kind_of
 
@@ -198,15 +198,24 @@ def _integer(known: Chip, inst: Instruction) -> KnownModel:
     return KnownModel(DotModel(root), _lowering(inst) if known.counts_bits or not inst.bit_op else widened, PTX)
 
 
-def _multiply_adds(inst: Instruction) -> KnownModel | None:
-    """Products one after another, each joining by a multiply-add in f32, C last."""
-    if inst.d.name != "f32":
-        return None
-    arithmetic = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, nan=_nan(inst.d))
-    sequence = (("HADD2.F32", 3 * inst.k * inst.n // 4), ("FFMA", inst.k * inst.n), ("FADD", inst.n))
-    lowering = Lowering((), sequence, "known model")
-    root = chain([[0, 1], [2], [3]], arithmetic, "own add")
-    return KnownModel(DotModel(root), lowering, IEEE)
+def _multiply_adds(inst: Instruction) -> KnownModel:
+    """In f32: of f32 results, products one after another and C last; of f16 ones, C and pairs of products, then a conversion."""
+    f32 = FORMATS["f32"]
+    arithmetic = FloatArithmetic(f32, f32.mantissa_bits, "RNE", None, nan=_nan(f32))
+    widened = ("HADD2.F32", inst.k * 6 + 8 * (inst.c.name == "f16"))
+    if inst.d.name == "f32":
+        root = chain([[0, 1], [2], [3]], arithmetic, "own add")
+        return _ordinary(root, (widened, ("FFMA", 32), ("FADD", 8)))
+    arithmetic = replace(arithmetic, zero_sign="ieee")
+    pairs = [FusedSum((Product(k), Product(k + 1)), arithmetic) for k in range(0, inst.k, 2)]
+    total = FusedSum((FusedSum((pairs[0], Addend()), arithmetic), pairs[1]), arithmetic)
+    converted = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, zero_sign="ieee", nan=_nan(inst.d))
+    sequence = (("HADD2.F32", 44), ("FMUL", 16), ("FFMA", 16), ("FADD", 16), ("F2FP.F16.F32.PACK_AB", 4))
+    return _ordinary(FusedSum((total,), converted), sequence)
+
+
+def _ordinary(root: FusedSum, sequence: tuple[tuple[str, int], ...]) -> KnownModel:
+    return KnownModel(DotModel(root), Lowering((), sequence, "known model"), IEEE)
 
 
 def _lowering(inst: Instruction) -> Lowering:

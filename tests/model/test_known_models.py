@@ -147,6 +147,18 @@ def test_volta_s_instruction_is_multiply_adds_elsewhere(name: str) -> None:
     np.testing.assert_array_equal(evaluate(known.model, inst, request), (total + c).view(np.uint32))
 
 
+def test_volta_s_instruction_of_f16_results_is_converted_in_the_end() -> None:
+    inst = parse("mma.sync.m8n8k4.f16.f16.f16.f16")
+    known = known_models("h100")[inst]
+    assert known.model.order == "[[[[0-1]@0 c]@0 [2-3]@0]@0]@1"
+    a, b = np.random.default_rng(0).standard_normal((2, 2000, 4)).astype(np.float16).astype(np.float64)
+    c = np.random.default_rng(1).standard_normal(2000).astype(np.float16)
+    first, second = ((a[:, k] * b[:, k] + a[:, k + 1] * b[:, k + 1]).astype(np.float32) for k in (0, 2))
+    expected = (c.astype(np.float32) + first + second).astype(np.float16)
+    request = Request(a.astype(np.float16).view(np.uint16), b.astype(np.float16).view(np.uint16), c.view(np.uint16))
+    np.testing.assert_array_equal(evaluate(known.model, inst, request), expected.view(np.uint16))
+
+
 @pytest.mark.parametrize(("op", "count"), [("and", np.bitwise_and), ("xor", np.bitwise_xor)])
 def test_bits_that_two_lines_have_in_common_or_not_are_counted(op: str, count: np.ufunc) -> None:
     inst = parse(f"mma.sync.m16n8k256.s32.b1.b1.s32.{op}.popc")
