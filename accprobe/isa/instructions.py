@@ -38,7 +38,7 @@ from accprobe.isa.formats import FORMATS, Format
 
 Kind = Literal["f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"]
 BitOp = Literal["xor", "and"]
-Whole = TypeVar("Whole", int, NDArray[np.int64])
+Factor = TypeVar("Factor", int, NDArray[np.int64])
 """Integers."""
 
 
@@ -97,7 +97,7 @@ class Instruction:
         """Those that hold a tile together."""
         return 8 if self.quad_pairs else self.family.threads
 
-    def multiplied(self, a: Whole, b: Whole) -> Whole:
+    def multiplied(self, a: Factor, b: Factor) -> Factor:
         """Products of integers; of single bits, what `bit_op` makes of them."""
         return a ^ b if self.bit_op == "xor" else a * b
 

@@ -199,7 +199,7 @@ def _integer(known: Chip, inst: Instruction) -> KnownModel:
 
 
 def _multiply_adds(inst: Instruction) -> KnownModel:
-    """In f32: of f32 results, products one after another and C last; of f16 ones, C and pairs of products, then a conversion."""
+    """In f32: of f32 results, products in turn and C last; of f16 ones, C and pairs of products, and then a conversion."""
     f32 = FORMATS["f32"]
     arithmetic = FloatArithmetic(f32, f32.mantissa_bits, "RNE", None, nan=_nan(f32))
     widened = ("HADD2.F32", inst.k * 6 + 8 * (inst.c.name == "f16"))

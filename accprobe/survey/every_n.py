@@ -16,7 +16,7 @@ def with_every_n(insts: Iterable[Instruction]) -> list[Instruction]:
     return list(dict.fromkeys([*listed, *(at_n(inst, n) for inst in listed for n in every_n(inst))]))
 
 
-def folded(report: Report) -> Report:
+def as_one_row(report: Report) -> Report:
     """The report without the rows of unlisted n that are like a listed one's: that of the smallest n then has theirs too."""
     listed = catalog(report.device.architecture)
     rows = {row.instruction: row for row in report.instructions}

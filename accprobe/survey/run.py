@@ -15,7 +15,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.report.report import Report, Run
 from accprobe.report.rows import Row
 from accprobe.sass.lowering import Lowering
-from accprobe.survey.every_n import folded, with_every_n
+from accprobe.survey.every_n import as_one_row, with_every_n
 from accprobe.survey.selection import selected
 from accprobe.survey.surveyor import copied, counted, witnessed
 from accprobe.survey.verdict import labelled
@@ -93,8 +93,8 @@ def survey(
             keep(alike, exchanges)
             on_row(so_far())
     if all_n:
-        on_row(folded(so_far()))
-    return folded(so_far()) if all_n else so_far()
+        on_row(as_one_row(so_far()))
+    return as_one_row(so_far()) if all_n else so_far()
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
 
 SEED = 20_25
-DRAWN = 60
+TRIED = 60
 """Random dot products of each kind that the roundings have to explain."""
 
 F32 = FORMATS["f32"]
@@ -50,7 +50,7 @@ def wider_inner_sums(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     wide = replace(draft, tree=(draft.tree,), sum=summing, add=last, inner=F32)
     roundings = {word: wide.change("add", result_rounding=word).model() for word in get_args(Rounding)}
     finite = [kind for kind in kinds(inst) if kind in ("normal", "close", "staggered", "cancelling", "near")]
-    random = joined([draw(kind, inst, np.random.default_rng(SEED), DRAWN) for kind in finite])
+    random = joined([draw(kind, inst, np.random.default_rng(SEED), TRIED) for kind in finite])
     rounding = eliminate(bench, roundings, joined([fitting(bench, _ties(bench)), random]))
     if rounding.bound != "exact":
         return draft, {}

@@ -27,7 +27,7 @@ def number_ranges(numbers: list[int]) -> Iterator[str]:
         yield str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
 
 
-def steps(numbers: Sequence[int]) -> Iterator[str]:
+def evenly_spaced(numbers: Sequence[int]) -> Iterator[str]:
     """Ascending numbers as "8", "16 to 256 in steps of 16"."""
     while numbers:
         step = numbers[1] - numbers[0] if len(numbers) > 1 else 0
