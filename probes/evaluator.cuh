@@ -227,8 +227,8 @@ template <class Rules, int FIRST, int COUNT, bool ADDEND, class... Children> str
         if constexpr (Rules::INTEGER) {
             i64 total = 0;
             for (int i = FIRST; i < FIRST + COUNT; i++)
-                total += Model::A::value(Dot::pattern<typename Model::A>(dot.a, dot.k[i])) *
-                         Model::B::value(Dot::pattern<typename Model::B>(dot.b, dot.k[i]));
+                total += multiplied<Model>(Model::A::value(Dot::pattern<typename Model::A>(dot.a, dot.k[i])),
+                                           Model::B::value(Dot::pattern<typename Model::B>(dot.b, dot.k[i])));
             if (ADDEND) total += Model::C::value(dot.c);
             ((total += Children::Arithmetic::Result::value(Children::template evaluate<Model>(dot))), ...);
             return wrap(total);
@@ -247,6 +247,8 @@ template <class Rules, int FIRST, int COUNT, bool ADDEND, class... Children> str
             return Rules::Result::INF | (outcome.negative ? Rules::Result::SIGN : 0);
         }
     }
+
+    template <class Model> static FN i64 multiplied(i64 x, i64 y) { return Model::XOR ? x ^ y : x * y; }
 
     static FN u64 wrap(i64 total) {
         using Result = typename Rules::Result;

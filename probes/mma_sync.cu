@@ -1,4 +1,4 @@
-// One mma.sync on many independent dot products: a warp takes a tile at a time.
+// One mma.sync on many independent dot products: a warp takes a tile at a time, or four.
 #include "tile.cuh"
 
 // a, b: [count, K] and c: [count], the operands' bit patterns; d: [count], written once each. `stored` grows by the number of
@@ -13,12 +13,12 @@ probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands
 #endif
     unsigned lane = threadIdx.x % 32;
     unsigned long long warp = (block * (unsigned long long)blockDim.x + threadIdx.x) / 32;
-    unsigned long long stride = blocks * (unsigned long long)blockDim.x / 32 * PROBLEMS;
+    unsigned long long stride = blocks * (unsigned long long)blockDim.x / 32 * TILES_OF_WARP * PROBLEMS;
     unsigned long long mine = 0;
 
 #pragma unroll 1
-    for (unsigned long long first = warp * PROBLEMS; first < count; first += stride) {
-        Tile tile{a_operands, b_operands, c_operands, results, count, first, placement};
+    for (unsigned long long first = warp * TILES_OF_WARP * PROBLEMS; first < count; first += stride) {
+        Tile tile{a_operands, b_operands, c_operands, results, count, first + tile_of_lane(lane) * PROBLEMS, placement};
         Word a[A_REGISTERS], b[B_REGISTERS], c[C_REGISTERS], d[D_REGISTERS];
 #pragma unroll
         for (unsigned r = 0; r < A_REGISTERS; r++) a[r] = tile.a_word(a_row(lane, r), a_word(lane, r));

@@ -1,4 +1,4 @@
-// One mma.sync on a matrix product: a warp computes tiles of M rows, side by side.
+// One mma.sync on a matrix product: a warp computes tiles of M rows, side by side; where it has four tiles at once, they are one below the other.
 #include "tile.cuh"
 #include "product.cuh"
 
@@ -7,7 +7,7 @@
 extern "C" __global__ void __launch_bounds__(128)
 product(const Word* a_operands, const Word* b_operands, const CElement* c_operands, DElement* results, unsigned rows, unsigned columns) {
     unsigned lane = threadIdx.x % 32;
-    unsigned top = (blockIdx.y * 4 + threadIdx.x / 32) * M, left = blockIdx.x * TILES * N;
+    unsigned top = ((blockIdx.y * 4 + threadIdx.x / 32) * TILES_OF_WARP + tile_of_lane(lane)) * M, left = blockIdx.x * TILES * N;
     Word a[A_REGISTERS], b[B_REGISTERS], c[C_REGISTERS], d[D_REGISTERS];
 #pragma unroll
     for (unsigned r = 0; r < A_REGISTERS; r++) a[r] = operand(a_operands, top + a_row(lane, r), rows, a_word(lane, r));

@@ -5,7 +5,9 @@
 //   CElement, DElement              storage of one element of C and of D
 //   M, N, PROBLEMS                  the tile, and how many dot products it holds: the greatest common divisor of M and N
 //   PLACEMENTS                      ways to lay them out
-//   K_WORDS                         words of one row of A, or of one column of B
+//   K_WORDS                         words of one row of A, or of one column of B, as the instruction has them
+//   PACKED                          words in memory that one of these is packed from: there every element has a byte or more
+//   QUAD_PAIRS                      1 where eight lanes hold a tile, four tiles a warp; otherwise 0
 //   A_REGISTERS … D_REGISTERS       registers that a lane holds of each operand
 //   C_PACKED, D_PACKED              elements of C and of D in one register: 2 for f16, otherwise 1
 //   TILES                           of a matrix product: tiles that the threads of one compute, side by side
@@ -15,6 +17,19 @@
 // its B in every column that is p + column_shift, and its C in every cell where the two meet; C is zero in the other cells.
 // The result of one of those cells is reported. Each tile is laid out one placement further than the one before: over all of them
 // every cell of the tile is reported from once. Only bit patterns move: no register here is ever a floating-point value.
+
+__device__ Word packed(const Word* operands, unsigned long long line, unsigned word) {
+    const Word* from = operands + (line * K_WORDS + word) * PACKED;
+#if PACKED == 1
+    return *from;
+#else
+    constexpr unsigned BITS = 8 / PACKED;
+    Word elements = 0;
+#pragma unroll
+    for (unsigned i = 0; i < 4 * PACKED; i++) elements |= (from[i / 4] >> (i % 4 * 8) & ((1u << BITS) - 1)) << (i * BITS);
+    return elements;
+#endif
+}
 
 struct Tile {
     const Word* a;
@@ -40,12 +55,12 @@ struct Tile {
 
     __device__ Word a_word(unsigned row, unsigned word) const {
         unsigned p = problem_in_row(row);
-        return exists(p) ? a[(first + p) * K_WORDS + word] : 0;
+        return exists(p) ? packed(a, first + p, word) : 0;
     }
 
     __device__ Word b_word(unsigned column, unsigned word) const {
         unsigned p = problem_in_column(column);
-        return exists(p) ? b[(first + p) * K_WORDS + word] : 0;
+        return exists(p) ? packed(b, first + p, word) : 0;
     }
 
     // The C of a row: its problem's, in every cell that the problem has in this row.
@@ -61,49 +76,76 @@ struct Tile {
     }
 };
 
-// Which cell a register holds. PTX ISA, "Matrix Fragments for mma.m8n8k4" … "mma.m16n8k32" and, for wgmma, "Register Fragments":
-// one rule covers all of them. A group of four lanes holds one row of A (one column of B), a lane every fourth word of it;
-// the second of two registers is eight rows below. Of D, a lane holds two neighbours in a row.
+// Which cell a register holds. `packed`: of C and of D, elements in a register. Element i lies in a row of its own for each value
+// of i / 2 % rows_of_lane.
 
-constexpr unsigned ROWS_OF_LANE = M < 16 ? M / 8 : 2;
+#if QUAD_PAIRS
+// PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16 floating point type": four lanes and the four that are sixteen on hold a
+// tile, each a row of A and a column of B.
+constexpr unsigned TILES_OF_WARP = 4;
 
+__device__ unsigned tile_of_lane(unsigned lane) { return lane % 16 / 4; }
+__device__ unsigned a_row(unsigned lane, unsigned) { return lane % 4 + lane / 16 * 4; }
+__device__ unsigned a_word(unsigned, unsigned r) { return r; }
+__device__ unsigned b_column(unsigned lane, unsigned) { return lane % 4 + lane / 16 * 4; }
+__device__ unsigned b_word(unsigned, unsigned r) { return r; }
+__device__ constexpr unsigned rows_of_lane(unsigned packed) { return packed == 2 ? 1 : 2; }
+__device__ unsigned cell_row(unsigned packed, unsigned lane, unsigned i) {
+    return lane / 16 * 4 + (packed == 2 ? lane % 4 : lane % 2 + i / 2 % 2 * 2);
+}
+__device__ unsigned cell_column(unsigned packed, unsigned lane, unsigned i) {
+    return packed == 2 ? i : i / 4 * 4 + lane / 2 % 2 * 2 + i % 2;
+}
+#else
+// PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f64" … "mma.m16n8k256" and, for wgmma, "Register Fragments": one rule covers all
+// of them. A group of four lanes holds one row of A (one column of B), a lane every fourth word of it; the second of two
+// registers is eight rows below. Of C and D, a lane holds two neighbours in a row.
+constexpr unsigned TILES_OF_WARP = 1, ROWS_OF_LANE = M < 16 ? M / 8 : 2;
+
+__device__ unsigned tile_of_lane(unsigned) { return 0; }
 __device__ unsigned a_row(unsigned lane, unsigned r) { return lane / 4 + 8 * (r % ROWS_OF_LANE); }
 __device__ unsigned a_word(unsigned lane, unsigned r) { return lane % 4 + 4 * (r / ROWS_OF_LANE); }
 __device__ unsigned b_column(unsigned lane, unsigned) { return lane / 4; }
 __device__ unsigned b_word(unsigned lane, unsigned r) { return lane % 4 + 4 * r; }
-__device__ unsigned d_row(unsigned lane, unsigned i) { return lane / 4 + 8 * (i / 2 % ROWS_OF_LANE); }
-__device__ unsigned d_column(unsigned lane, unsigned i) { return lane % 4 * 2 + i % 2 + 8 * (i / (2 * ROWS_OF_LANE)); }
+__device__ constexpr unsigned rows_of_lane(unsigned) { return ROWS_OF_LANE; }
+__device__ unsigned cell_row(unsigned, unsigned lane, unsigned i) { return lane / 4 + 8 * (i / 2 % ROWS_OF_LANE); }
+__device__ unsigned cell_column(unsigned, unsigned lane, unsigned i) {
+    return lane % 4 * 2 + i % 2 + 8 * (i / (2 * ROWS_OF_LANE));
+}
+#endif
 
 __device__ void load_c(Word (&c)[C_REGISTERS], const Tile& tile, unsigned top_row, unsigned lane) {
-    unsigned problem[ROWS_OF_LANE];
-    Word element[ROWS_OF_LANE];
+    constexpr unsigned ROWS = rows_of_lane(C_PACKED);
+    unsigned problem[ROWS];
+    Word element[ROWS];
 #pragma unroll
-    for (unsigned h = 0; h < ROWS_OF_LANE; h++) {
-        problem[h] = tile.problem_in_row(top_row + d_row(lane, 2 * h));
-        element[h] = tile.c_element(top_row + d_row(lane, 2 * h));
+    for (unsigned h = 0; h < ROWS; h++) {
+        problem[h] = tile.problem_in_row(top_row + cell_row(C_PACKED, lane, 2 * h));
+        element[h] = tile.c_element(top_row + cell_row(C_PACKED, lane, 2 * h));
     }
 #pragma unroll
     for (unsigned r = 0; r < C_REGISTERS; r++) {
         c[r] = 0;
 #pragma unroll
         for (unsigned part = 0; part < C_PACKED; part++) {
-            unsigned i = r * C_PACKED + part, h = i / 2 % ROWS_OF_LANE;
-            if (tile.problem_in_column(d_column(lane, i)) == problem[h]) c[r] |= element[h] << (16 * part);
+            unsigned i = r * C_PACKED + part, h = i / 2 % ROWS;
+            if (tile.problem_in_column(cell_column(C_PACKED, lane, i)) == problem[h]) c[r] |= element[h] << (16 * part);
         }
     }
 }
 
 // Stores the results that this lane holds and that are reported. Returns how many.
 __device__ unsigned report_d(const Word (&d)[D_REGISTERS], const Tile& tile, unsigned top_row, unsigned lane) {
+    constexpr unsigned ROWS = rows_of_lane(D_PACKED);
     unsigned stored = 0;
 #pragma unroll
-    for (unsigned h = 0; h < ROWS_OF_LANE; h++) {
-        unsigned row = top_row + d_row(lane, 2 * h), column = tile.reported_column(row);
+    for (unsigned h = 0; h < ROWS; h++) {
+        unsigned row = top_row + cell_row(D_PACKED, lane, 2 * h), column = tile.reported_column(row);
         bool here = false;
         Word result = 0;
 #pragma unroll
         for (unsigned i = 0; i < D_REGISTERS * D_PACKED; i++) {
-            if (i / 2 % ROWS_OF_LANE == h && d_column(lane, i) == column) {
+            if (i / 2 % ROWS == h && cell_column(D_PACKED, lane, i) == column) {
                 here = true;
                 result = d[i / D_PACKED] >> (16 * (i % D_PACKED));
             }

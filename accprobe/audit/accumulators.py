@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -59,13 +60,30 @@ def accumulator(opcode: str, architecture: str) -> Accumulator | None:
         name = architectures.get(architecture).name
     except UnknownName:
         return None
-    return _measured(name).get(matrix.kind) or _published(name).get(matrix.kind)
+    if measured := _measured(name).get(matrix.kind):
+        return replace(measured, source=measured.source + _elsewhere(matrix.n, _measured_n(name)[matrix.kind]))
+    return _published(name).get(matrix.kind)
 
 
 @cache
 def _measured(architecture: str) -> dict[Kind, Accumulator]:
     """From the recorded reports of GPUs of this architecture: rows whose own unit ran; of a kind, the one of fewest bits."""
     found: dict[Kind, Accumulator] = {}
+    for row, known in _native_rows(architecture):
+        _keep_fewest(found, opcodes.parse(row.opcodes[0]).kind, known)
+    return found
+
+
+@cache
+def _measured_n(architecture: str) -> dict[Kind, set[int]]:
+    """The n of the rows that those are from."""
+    found: dict[Kind, set[int]] = {}
+    for row, _ in _native_rows(architecture):
+        found.setdefault(opcodes.parse(row.opcodes[0]).kind, set()).update(inst.n for inst in row.instructions)
+    return found
+
+
+def _native_rows(architecture: str) -> Iterator[tuple[Row, Accumulator]]:
     for name in recorded():
         report = Report.load(name)
         if report.device.kind != "cuda" or architectures.get(report.device.architecture).name != architecture:
@@ -73,8 +91,12 @@ def _measured(architecture: str) -> dict[Kind, Accumulator]:
         source = f"measured on {_article(report.device.name)} (report {name})"
         for row in report.measured:
             if (known := _of_row(row, source)) is not None:
-                _keep_fewest(found, opcodes.parse(row.opcodes[0]).kind, known)
-    return found
+                yield row, known
+
+
+def _elsewhere(n: int, measured: set[int]) -> str:
+    known = " and ".join(map(str, sorted(measured)))
+    return f", at n = {known}, not at {n}" if n and n not in measured else ""
 
 
 def _of_row(row: Row, source: str) -> Accumulator | None:
@@ -94,7 +116,8 @@ def _published(architecture: str) -> dict[Kind, Accumulator]:
         if architectures.get(chip.architecture).name != architecture:
             continue
         for inst, known in known_models.known_models(name).items():
-            if all(opcodes.relation(inst, opcode) == "native" for opcode in known.lowering.matrix) and not inst.is_integer:
+            native = {opcodes.relation(inst, opcode) for opcode in known.lowering.matrix} == {"native"}
+            if native and not inst.is_integer:
                 source = known.source.removesuffix(f"; {known_models.MEASURED}")
                 _keep_fewest(found, opcodes.kind_of(inst), _of_model(known.model, inst.d, source))
     return found

@@ -23,8 +23,8 @@ BLOCK_THREADS = 128
 def why_no_probe(inst: Instruction) -> str | None:
     """Why there is no kernel for `inst`, as a short clause, or None where there is one."""
     probe = inst.family.probe
-    plain = not inst.sparse and inst.scale is None and inst.bit_op is None
-    padded = any(f.bits + f.ignored_low_bits < f.storage_bits for f in (inst.a, inst.b))
+    plain = not inst.sparse and inst.scale is None
+    padded = any(f.is_float and f.bits + f.ignored_low_bits < f.storage_bits for f in (inst.a, inst.b))
     return None if probe and plain and not padded and probe.takes(inst) else "no probe yet"
 
 
@@ -57,7 +57,7 @@ def source(inst: Instruction, part: Part = Part.SHARE) -> str:
 
 def product_block(inst: Instruction) -> tuple[int, int]:
     """(columns, rows) of a matrix product that one block of BLOCK_THREADS computes. Raises as `source`."""
-    return inst.n * _probe(inst).product_tiles, inst.m * BLOCK_THREADS // inst.family.threads
+    return inst.n * _probe(inst).product_tiles, inst.m * BLOCK_THREADS // inst.threads
 
 
 @cache
@@ -72,7 +72,8 @@ def _parameters(inst: Instruction, probe: Probe) -> str:
     word = inst.register_bits
     held = registers(inst)
     values = {"M": inst.m, "N": inst.n, "PROBLEMS": problems(inst), "PLACEMENTS": placements(inst)}
-    values |= {"K_WORDS": inst.k * inst.a.storage_bits // word}
+    values |= {"K_WORDS": inst.k * inst.held_bits // word, "PACKED": inst.a.storage_bits // inst.held_bits}
+    values |= {"QUAD_PAIRS": int(inst.quad_pairs)}
     values |= {f"{operand.upper()}_REGISTERS": count for operand, count in held.items()}
     values |= {"C_PACKED": word // inst.c.storage_bits, "D_PACKED": word // inst.d.storage_bits}
     return "".join(

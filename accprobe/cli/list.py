@@ -70,8 +70,8 @@ def _instructions(architecture: str) -> None:
     from accprobe.isa import architectures
     from accprobe.isa.instructions import catalog
 
-    _lines((inst.name, probes.why_no_probe(inst) or "") for inst in catalog(architecture))
     known = architectures.get(architecture)
+    _lines((inst.name, probes.why_no_probe(inst) or known.caveat) for inst in catalog(architecture))
     if known.target != architecture:
         tell(f"{architecture} is listed; {known.target} has more")
 

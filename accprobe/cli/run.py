@@ -39,6 +39,7 @@ COULD_NOT = 2
     "--device", default="auto", show_default=True, metavar="auto|gpu|cuda:N|sim:NAME|replay:FILE", help="What to measure."
 )
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
+@click.option("--all-n", is_flag=True, help="Every N that a wgmma has; those that are alike are one row.")
 @click.option("--dots", type=PositiveCount(), default=16384, show_default=True, help="Random dot products to verify each on.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
 @click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 8]")
@@ -62,6 +63,7 @@ COULD_NOT = 2
 def run_command(
     device: str,
     select: tuple[str, ...],
+    all_n: bool,
     dots: int,
     seed: int,
     jobs: int | None,
@@ -113,7 +115,7 @@ def run_command(
 
         interrupted = False
         try:
-            survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid, record)
+            survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid, record, all_n)
         except KeyboardInterrupt:
             interrupted = True
     if not interrupted or output is None:

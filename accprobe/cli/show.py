@@ -85,6 +85,9 @@ def _nearest(name: str, report: Report, instruction: str) -> set[str]:
         asked = parse(instruction)
     except UnknownName:
         return set()
+    if row := next((row for row in report.instructions if asked in row.instructions), None):
+        tell(f"{asked} was measured too, and is alike: {row.name}, whose row it shares, answers")
+        return {row.name}
     other = stand_in(asked, [row.instruction for row in report.instructions])
     if other is None:
         return set()

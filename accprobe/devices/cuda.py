@@ -149,7 +149,7 @@ class CudaDevice:
     ) -> None:
         """Poisons `results` (the count of stored results, then d from _ALIGNMENT on) and launches."""
         self._cupy.cuda.runtime.memsetAsync(results, _POISON, size, self._cupy.cuda.get_current_stream().ptr)
-        blocks = -(-tile.tiles(inst, count) * inst.family.threads // probes.BLOCK_THREADS)
+        blocks = -(-tile.tiles(inst, count) * inst.threads // probes.BLOCK_THREADS)
         grid = min(blocks, 16 * self._properties["multiProcessorCount"])
         pointers = [np.uint64(pointer) for pointer in (*operands, results + _ALIGNMENT, results)]
         first = np.uint32(placement % tile.placements(inst))

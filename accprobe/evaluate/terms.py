@@ -122,7 +122,7 @@ class KeptTerms:
 
         def make() -> tuple[Integers]:
             a, b = self.operands(ks)
-            return ((self._inst.a.integers(a) * self._inst.b.integers(b)).sum(axis=0),)
+            return (self._inst.multiplied(self._inst.a.integers(a), self._inst.b.integers(b)).sum(axis=0),)
 
         return self.memory.get(ks, make)[0]
 

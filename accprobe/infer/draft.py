@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 from accprobe.infer.workbench import NORMAL, Reach
+from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import fields_of, with_values
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Product, Role, Subnormals, Term
@@ -43,6 +44,8 @@ class Draft:
     subnormal_operands: Subnormals = "kept"
     subnormal_addend: Subnormals = "kept"
     addend_bits: int | None = None
+    inner: Format | None = None
+    """The format of the results of all sums but the last, where it is not D's; they keep all of its bits."""
     reach: Reach = NORMAL
     """What rows may be made of, as far as that is known."""
 
@@ -78,7 +81,17 @@ class Draft:
         if isinstance(tree, int):
             return Addend() if tree == self.inst.k else Product(tree)
         children = sorted(tree, key=self._rank)
-        return FusedSum(tuple(self._build(t) for t in children), self.sum if role(tree, self.inst.k) == "sum" else self.add)
+        arithmetic = self.sum if role(tree, self.inst.k) == "sum" else self.add
+        if tree is not self.tree and isinstance(arithmetic, FloatArithmetic):
+            arithmetic = self._within(arithmetic)
+        return FusedSum(tuple(self._build(t) for t in children), arithmetic)
+
+    def _within(self, arithmetic: FloatArithmetic) -> FloatArithmetic:
+        """That of a sum below the last one."""
+        if self.inner is None:
+            return arithmetic
+        bits = arithmetic.result_bits if arithmetic.result is self.inner else self.inner.mantissa_bits
+        return replace(arithmetic, result=self.inner, result_bits=bits, nan=self.inner.sign_bit - 1)
 
     def _rank(self, tree: Tree) -> tuple[int, int]:
         """Inner sums first, then C, then products: the order in which `model.chain` has them."""

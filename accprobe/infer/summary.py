@@ -35,10 +35,11 @@ def _addend(root: FusedSum) -> str:
 
 
 def effective(findings: Mapping[str, Finding]) -> Finding:
-    """Fraction bits that a running sum keeps: the fewer of alignment bits and result bits."""
+    """Fraction bits that a running sum keeps: the fewest of alignment bits and result bits, those of separate adds too."""
     alignment, result = findings["alignment_bits"], findings["result_bits"]
-    (least, most), (fewest, many) = _range(alignment), _range(result)
-    value, exact = min(least, fewest), min(least, fewest) == min(most, many)
+    links = [_range(alignment), _range(result), *(_range(findings[add]) for add in ("add_result_bits",) if add in findings)]
+    value, most = (min(ends) for ends in zip(*links, strict=True))
+    exact = value == most
     evidence = alignment.evidence[:2] + result.evidence[:2]
     return Finding(int(value), "exact" if exact else "at_least", evidence=evidence)
 

@@ -22,6 +22,7 @@ class Architecture:
     target: what to compile for to have every instruction, with the architecture-specific suffix where there is one ("sm_90a").
     compute_capability: (major, minor), as the driver reports it.
     shared_bytes: shared memory that a block of threads may have.
+    last_cuda: the last major version of CUDA that compiles for it, None where that has not come.
     """
 
     name: str
@@ -30,9 +31,16 @@ class Architecture:
     target: str
     compute_capability: tuple[int, int]
     shared_bytes: int
+    last_cuda: int | None
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def caveat(self) -> str:
+        """Which compilers make no code for it; "" where the newest does."""
+        last = self.last_cuda
+        return f"CUDA {last + 1} no longer compiles for {self.name}, CUDA {last} does" if last else ""
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -43,12 +51,18 @@ class Architecture:
 def _architecture(name: str, generation: str, *products: str) -> Architecture:
     number = int(name.removeprefix("sm_"))
     target = name + "a" * (number >= 90)
-    return Architecture(name, generation, products, target, divmod(number, 10), _SHARED_KIB[number] << 10)
+    return Architecture(
+        name, generation, products, target, divmod(number, 10), _SHARED_KIB[number] << 10, _LAST_CUDA.get(number)
+    )
 
 
 _SHARED_KIB = {70: 96, 72: 96, 75: 64, 80: 163, 87: 163, **dict.fromkeys((86, 88, 89, 120, 121), 99)}
 _SHARED_KIB |= dict.fromkeys((90, 100, 101, 103, 110), 227)
 """Maximum of a thread block (CUDA C++ Programming Guide, "Compute Capabilities": technical specifications)."""
+
+
+_LAST_CUDA = dict.fromkeys((70, 72, 101), 12)
+"""CUDA Toolkit 13.0 Release Notes, "Deprecated Architectures"; sm_101 has been sm_110 since."""
 
 
 ARCHITECTURES: tuple[Architecture, ...] = (

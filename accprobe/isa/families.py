@@ -79,28 +79,25 @@ class Family:
 def registers(inst: Instruction) -> dict[str, int]:
     """How many registers, of `inst.register_bits` each, a lane holds of A, B, C and D; 0 of what is in memory."""
     held = inst.family.in_registers + "a" * inst.a_registers
-    operands = {
-        "a": (inst.m * inst.k, inst.a),
-        "b": (inst.n * inst.k, inst.b),
-        "c": (inst.m * inst.n, inst.c),
-        "d": (inst.m * inst.n, inst.d),
+    bits = {
+        "a": inst.m * inst.k * inst.held_bits,
+        "b": inst.n * inst.k * inst.held_bits,
+        "c": inst.m * inst.n * inst.c.storage_bits,
+        "d": inst.m * inst.n * inst.d.storage_bits,
     }
-    lanes_bits = inst.family.threads * inst.register_bits
-    return {
-        operand: elements * min(fmt.storage_bits, inst.register_bits) // lanes_bits if operand in held else 0
-        for operand, (elements, fmt) in operands.items()
-    }
+    lanes_bits = inst.threads * inst.register_bits
+    return {operand: of_tile // lanes_bits if operand in held else 0 for operand, of_tile in bits.items()}
 
 
 def _fragments_of_a_warp(inst: Instruction) -> bool:
-    """All but Volta's m8n8k4 of f16, which lays out four tiles a warp."""
-    words = inst.k * inst.a.storage_bits // inst.register_bits
-    return inst.m in (8, 16) and inst.n == 8 and words % 4 == 0
+    """Those of one tile, and those of four."""
+    words = inst.k * inst.held_bits // inst.register_bits
+    return inst.m in (8, 16) and inst.n == 8 and (inst.quad_pairs or words % 4 == 0)
 
 
 def _core_matrices(inst: Instruction) -> bool:
     """Rows of 32 bytes of K, without swizzle."""
-    return inst.m == 64 and inst.n % 8 == 0 and inst.k * inst.a.storage_bits == 256
+    return inst.m == 64 and inst.n % 8 == 0 and inst.k * inst.held_bits == 256
 
 
 MMA_SYNC = Family(

@@ -26,7 +26,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import Literal
+from typing import Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
@@ -35,6 +38,8 @@ from accprobe.isa.formats import FORMATS, Format
 
 Kind = Literal["f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"]
 BitOp = Literal["xor", "and"]
+Factor = TypeVar("Factor", int, NDArray[np.int64])
+"""Integers."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class Instruction:
     k: products a dot product, of the logical (uncompressed) operands.
     kind: the `.kind::` qualifier, where PTX has one.
     scale, scale_block: the format of the block scales, and how many of the k products share one.
+    bit_op: of single bits, what a product is; the sum counts those that are 1.
+    quad_pairs: eight threads of a warp hold a tile, which thus has four (Volta's).
     """
 
     name: str
@@ -65,6 +72,7 @@ class Instruction:
     scale_block: int | None = None
     bit_op: BitOp | None = None
     kind: Kind | None = None
+    quad_pairs: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -77,6 +85,21 @@ class Instruction:
     def register_bits(self) -> int:
         """Bits of a register that holds elements of A and B: PTX has f64 in registers of 64."""
         return max(32, self.a.storage_bits)
+
+    @property
+    def held_bits(self) -> int:
+        """Bits that an element of A or B takes where the instruction finds it: there integers and FP4 alone are packed."""
+        packed = self.is_integer or self.kind in ("mxf4", "mxf4nvf4")
+        return self.a.bits if packed else self.a.storage_bits
+
+    @property
+    def threads(self) -> int:
+        """Those that hold a tile together."""
+        return 8 if self.quad_pairs else self.family.threads
+
+    def multiplied(self, a: Factor, b: Factor) -> Factor:
+        """Products of integers; of single bits, what `bit_op` makes of them."""
+        return a ^ b if self.bit_op == "xor" else a * b
 
 
 @dataclass(frozen=True)
@@ -97,6 +120,7 @@ class _Table:
     scale_vec: int | None = None
     scale: str | None = None
     bit_op: BitOp | None = None
+    quad_pairs: bool = False
 
     def __iter__(self) -> Iterator[Instruction]:
         for shape, types, saturate, registers in product(self.shapes.split(), self.types, self.satfinite, self.a_registers):
@@ -126,6 +150,7 @@ class _Table:
             scale_block=k // self.scale_vec if self.scale_vec else None,
             bit_op=self.bit_op,
             kind=self.kind,
+            quad_pairs=self.quad_pairs,
         )
 
 
@@ -160,7 +185,7 @@ def _mma_sync() -> Iterator[_Table]:
     """PTX ISA, "Warp Level Matrix Instructions", "Multiply-and-Accumulate Instruction: mma"."""
     both = ("f32", "f16")
     sm70, sm75, sm80, sm89, sm90 = map(_since, ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90"))
-    yield _Table(MMA_SYNC, "m8n8k4", ("f16 f16 f16 f16", "f32 f16 f16 f16", "f32 f16 f16 f32"), sm70)
+    yield _Table(MMA_SYNC, "m8n8k4", ("f16 f16 f16 f16", "f32 f16 f16 f16", "f32 f16 f16 f32"), sm70, quad_pairs=True)
     yield _Table(MMA_SYNC, "m16n8k8", _types(both, ("f16",)), sm75)
     yield _Table(MMA_SYNC, "m16n8k16", _types(both, ("f16",)), sm80)
     yield _Table(MMA_SYNC, "m16n8k8 m16n8k16", _types(("f32",), ("bf16",)), sm80)
@@ -279,6 +304,19 @@ def alike_but_n(inst: Instruction, among: Iterable[Instruction]) -> list[Instruc
     return sorted(alike, key=lambda other: abs(other.n - inst.n))
 
 
+def every_n(inst: Instruction) -> tuple[int, ...]:
+    """Each n that PTX has of an instruction which is otherwise as `inst`: of wgmma steps of 8, above 24 of 16 for integers."""
+    if inst.family is not WGMMA:
+        return (inst.n,)
+    return tuple(n for n in range(8, 257, 8) if not inst.is_integer or n <= 24 or n % 16 == 0)
+
+
+def at_n(inst: Instruction, n: int) -> Instruction:
+    """The instruction that differs from `inst` in n alone."""
+    shape = "m{0.m}n{1}k{0.k}".format
+    return replace(inst, name=inst.name.replace(shape(inst, inst.n), shape(inst, n)), n=n)
+
+
 def parse(name: str) -> Instruction:
     """The instruction of that name: accprobe's own, or the full PTX opcode. Raises UnknownName that names the nearest.
 
@@ -290,7 +328,7 @@ def parse(name: str) -> Instruction:
     listed = _listed(canonical)
     if listed is None:
         raise UnknownName(f"unknown instruction '{name}'; {nearest(canonical, _by_name())}")
-    return replace(listed, name=canonical, n=_shape(canonical)[1])
+    return at_n(listed, _shape(canonical)[1])
 
 
 def _canonical(name: str) -> str:
@@ -311,13 +349,12 @@ def _canonical(name: str) -> str:
 
 
 def _listed(name: str) -> Instruction | None:
-    """The listed wgmma that differs from `name` in n alone, where PTX has that n: steps of 8; for integers 16 above 24."""
+    """The listed wgmma that differs from `name` in n alone, where PTX has that n."""
     if not name.startswith("wgmma.") or not _SHAPE.search(name):
         return None
     m, n, k = _shape(name)
     listed = _by_name().get(name.replace(f"m{m}n{n}k{k}", f"m{m}n8k{k}"))
-    step = 16 if listed and listed.is_integer and n > 24 else 8
-    return listed if n in range(step, 257, step) else None
+    return listed if listed and n in every_n(listed) else None
 
 
 # What `.scale_vec_size` is where it is left out (PTX ISA, "Block Scaling for mma.sync").

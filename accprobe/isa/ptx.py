@@ -17,7 +17,8 @@ def mma_sync(inst: Instruction, registers: Mapping[str, int]) -> str:
     """PTX ISA, "Multiply-and-Accumulate Instruction: mma". Registers are bit-size typed, which PTX accepts for every type."""
     letter = "l" if inst.register_bits == 64 else "r"
     kind = f".kind::{inst.kind}" if inst.kind else ""
-    opcode = f"mma.sync.aligned.{_shape(inst)}.row.col{kind}{_saturate(inst)}.{inst.d}.{inst.a}.{inst.b}.{inst.c}"
+    types = f"{inst.d}.{inst.a}.{inst.b}.{inst.c}{_bit_op(inst)}"
+    opcode = f"mma.sync.aligned.{_shape(inst)}.row.col{kind}{_saturate(inst)}.{types}"
     number = count()
     groups = ", ".join(_braces(number, registers[operand]) for operand in "dabc")
     outputs = _bind("d", registers["d"], f"={letter}")
@@ -27,7 +28,7 @@ def mma_sync(inst: Instruction, registers: Mapping[str, int]) -> str:
 
 def wgmma(inst: Instruction, registers: Mapping[str, int]) -> str:
     """PTX ISA, "wgmma.mma_async": D is also the addend (scale-d is true); operands are neither negated nor transposed."""
-    opcode = f"wgmma.mma_async.sync.aligned.{_shape(inst)}{_saturate(inst)}.{inst.d}.{inst.a}.{inst.b}"
+    opcode = f"wgmma.mma_async.sync.aligned.{_shape(inst)}{_saturate(inst)}.{inst.d}.{inst.a}.{inst.b}{_bit_op(inst)}"
     number = count()
     d = _braces(number, registers["d"])
     a = _braces(number, registers["a"]) if inst.a_registers else f"%{next(number)}"
@@ -52,6 +53,10 @@ def _shape(inst: Instruction) -> str:
 
 def _saturate(inst: Instruction) -> str:
     return ".satfinite" if inst.satfinite else ""
+
+
+def _bit_op(inst: Instruction) -> str:
+    return f".{inst.bit_op}.popc" if inst.bit_op else ""
 
 
 def _braces(number: Iterator[int], operands: int) -> str:

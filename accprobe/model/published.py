@@ -19,7 +19,7 @@ from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction, catalog
-from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Rounding, chain
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, Rounding, chain
 from accprobe.sass.lowering import Lowering
 from accprobe.sass.opcodes import kind_of
 
@@ -28,6 +28,8 @@ MMA_SIM = "Xie et al., MMA-Sim (arXiv 2511.10909)"
 FASI = "Fasi et al., Numerical Behavior of the NVIDIA Tensor Cores (PeerJ CS 2021)"
 DEEPSEEK = "DeepSeek-V3 (arXiv 2412.19437), SageAttention2 (arXiv 2411.10958)"
 PTX = "PTX ISA, mma and wgmma: .satfinite clamps, otherwise the accumulator wraps"
+
+IEEE = "IEEE 754: multiply-adds and adds of f32, each rounded once; the lowering as ptxas 13 emits it"
 
 MEASURED = "underflow_sign, min_exponent of f16 results and NaNs of f64 measured on an H200 (report h200)"
 
@@ -51,6 +53,8 @@ class Chip(NamedTuple):
     units: operand format -> unit, of instructions that one warp executes (or several, where `group_units` has the format).
     converts_fp8: what converts (`Family.converts`) fp8 operands is lowered to two sums of the f16 unit, of the k whose k % 4 is
     0 or 1 and of the others, and a separate add of C.
+    has_steps: m8n8k4 of f16 runs on the matrix unit, as on Volta; otherwise ordinary multiply-adds compute it.
+    counts_bits: single bits have a unit; otherwise they are widened for that of 8-bit integers.
     """
 
     title: str
@@ -58,6 +62,8 @@ class Chip(NamedTuple):
     units: dict[str, Unit]
     group_units: dict[str, Unit]
     converts_fp8: bool = False
+    has_steps: bool = False
+    counts_bits: bool = True
 
 
 class KnownModel(NamedTuple):
@@ -82,12 +88,19 @@ _HOPPER = {"f16": _F16_HOPPER, "bf16": _F16_HOPPER, "tf32": _TF32_HOPPER}
 _FP8 = ("e4m3", "e5m2")
 
 CHIPS: dict[str, Chip] = {
-    "v100": Chip("V100", "sm_70", {"f16": _F16_VOLTA}, {}),
+    "v100": Chip("V100", "sm_70", {"f16": _F16_VOLTA}, {}, has_steps=True),
     "a100": Chip("A100", "sm_80", _AMPERE, {}),
     "a2": Chip("A2", "sm_86", _AMPERE, {}),
     "l40s": Chip("L40S", "sm_89", {**_AMPERE, **dict.fromkeys(_FP8, _FP8_ADA)}, {}),
     "h100": Chip("H100", "sm_90a", _HOPPER, {**_HOPPER, **dict.fromkeys(_FP8, _FP8_HOPPER)}, converts_fp8=True),
-    "b200": Chip("B200", "sm_100a", _HOPPER, {**_HOPPER, **dict.fromkeys(_FP8, _FP8_BLACKWELL)}, converts_fp8=True),
+    "b200": Chip(
+        "B200",
+        "sm_100a",
+        _HOPPER,
+        {**_HOPPER, **dict.fromkeys(_FP8, _FP8_BLACKWELL)},
+        converts_fp8=True,
+        counts_bits=False,
+    ),
 }
 ALIASES = {"ada": "l40s", "h200": "h100"}
 
@@ -119,10 +132,12 @@ def known_models(name: str) -> dict[Instruction, KnownModel]:
 
 
 def _model(known: Chip, inst: Instruction) -> KnownModel | None:
-    if inst.sparse or inst.scale or inst.bit_op or inst.kind not in (None, "f16", "tf32", "f8f6f4"):
+    if inst.sparse or inst.scale or inst.kind not in (None, "f16", "tf32", "f8f6f4"):
         return None
     if inst.is_integer:
-        return _integer(inst) if {inst.a.bits, inst.b.bits} == {8} else None
+        return _integer(known, inst)
+    if inst.quad_pairs and not known.has_steps:
+        return _multiply_adds(inst)
     if inst.a.name == "f64":
         arithmetic = FloatArithmetic(
             FORMATS["f64"], 52, "RNE", None, zero_sign="ieee", nan=_nan(FORMATS["f64"]), nan_payload="b c a"
@@ -177,9 +192,30 @@ def _converted(known: Chip, inst: Instruction) -> KnownModel:
     return KnownModel(DotModel(chain(halves, arithmetic, "own add", add)), lowering, source)
 
 
-def _integer(inst: Instruction) -> KnownModel:
+def _integer(known: Chip, inst: Instruction) -> KnownModel:
     root = chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate" if inst.satfinite else "wrap"))
-    return KnownModel(DotModel(root), _lowering(inst), PTX)
+    widened = Lowering(("IMMA",), (("IMMA", inst.k // 32),), "known model")
+    return KnownModel(DotModel(root), _lowering(inst) if known.counts_bits or not inst.bit_op else widened, PTX)
+
+
+def _multiply_adds(inst: Instruction) -> KnownModel:
+    """In f32: of f32 results, products in turn and C last; of f16 ones, C and pairs of products, and then a conversion."""
+    f32 = FORMATS["f32"]
+    arithmetic = FloatArithmetic(f32, f32.mantissa_bits, "RNE", None, nan=_nan(f32))
+    widened = ("HADD2.F32", inst.k * 6 + 8 * (inst.c.name == "f16"))
+    if inst.d.name == "f32":
+        root = chain([[0, 1], [2], [3]], arithmetic, "own add")
+        return _ordinary(root, (widened, ("FFMA", 32), ("FADD", 8)))
+    arithmetic = replace(arithmetic, zero_sign="ieee")
+    pairs = [FusedSum((Product(k), Product(k + 1)), arithmetic) for k in range(0, inst.k, 2)]
+    total = FusedSum((FusedSum((pairs[0], Addend()), arithmetic), pairs[1]), arithmetic)
+    converted = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, zero_sign="ieee", nan=_nan(inst.d))
+    sequence = (("HADD2.F32", 44), ("FMUL", 16), ("FFMA", 16), ("FADD", 16), ("F2FP.F16.F32.PACK_AB", 4))
+    return _ordinary(FusedSum((total,), converted), sequence)
+
+
+def _ordinary(root: FusedSum, sequence: tuple[tuple[str, int], ...]) -> KnownModel:
+    return KnownModel(DotModel(root), Lowering((), sequence, "known model"), IEEE)
 
 
 def _lowering(inst: Instruction) -> Lowering:

@@ -29,7 +29,7 @@ from accprobe.render.pictures.products import product_picture
 from accprobe.render.pictures.sweeps import Charts, charts
 from accprobe.render.pictures.tree import tree_picture
 from accprobe.report.report import Report
-from accprobe.report.words import effective_bits, is_converted, ran_as
+from accprobe.report.words import detour, effective_bits, ran_as
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -139,7 +139,7 @@ def _environment() -> Environment:
         tree_picture=tree_picture,
         pictures=_pictures,
     )
-    made.globals.update(ran_as=ran_as, effective_bits=effective_bits, is_converted=is_converted)
+    made.globals.update(ran_as=ran_as, effective_bits=effective_bits, detour=detour)
     made.globals.update(style=_inline(made, "page.css", "chart.css"), script=_inline(made, "page.js"))
     return made
 

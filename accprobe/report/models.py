@@ -64,7 +64,7 @@ def named_models(name: str) -> dict[Instruction, DotModel]:
 
 def models_of(report: Report, name: str) -> dict[Instruction, DotModel]:
     """The models of a report that the user calls `name`. Raises AccprobeError where it has none."""
-    models = {row.instruction: row.model for row in report.instructions if row.model is not None}
+    models = {inst: row.model for row in report.instructions if row.model is not None for inst in row.instructions}
     if not models:
         raise AccprobeError(f"{name} has no model of any instruction")
     return models

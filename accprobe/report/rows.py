@@ -16,7 +16,7 @@ from accprobe.model import notation
 from accprobe.model.explained import Explained
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Exchange, digits
-from accprobe.sass.lowering import OpcodeSource
+from accprobe.sass.lowering import OpcodeSource, is_ordinary
 from accprobe.sass.opcodes import MATRIX
 from accprobe.verify.outcome import Count, Verification
 
@@ -72,6 +72,7 @@ class Row(BaseModel):
     opcodes: the matrix opcodes that ran; lowering: (opcode, count) of all arithmetic that it became.
     unstable: dot products that gave other bits when asked a second time. evidence: by feature, what decided it.
     explains: of a simulated device, words that others recorded on the real chip and that its published model has.
+    also_at: other n at which the instruction was measured too, and is alike in its status, its model and its findings.
     """
 
     model_config = STRICT
@@ -90,11 +91,17 @@ class Row(BaseModel):
     unstable: int = 0
     seconds: float | None = None
     explains: tuple[Explained, ...] = ()
+    also_at: tuple[int, ...] = ()
     evidence: dict[str, tuple[Exchange, ...]] = {}
 
     @property
     def instruction(self) -> Instruction:
         return instructions.parse(self.name)
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """All that the row is about: its own, and those that differ in n alone."""
+        return self.instruction, *(instructions.at_n(self.instruction, n) for n in self.also_at)
 
     @property
     def holds(self) -> bool:
@@ -108,7 +115,7 @@ class Row(BaseModel):
         if not self.holds:
             return
         done = self.verification
-        if done is None or not done.dots or done.mismatches or not self.opcodes:
+        if done is None or not done.dots or done.mismatches or not (self.opcodes or is_ordinary(self.lowering)):
             yield "no opcode is named or random dot products are missing or differ"
         if self.reason:
             yield f"there is a reason against it: {self.reason}"
@@ -133,6 +140,8 @@ class Row(BaseModel):
         if set(self.opcodes) != set(matrix):
             told, became = (", ".join(names) or "none" for names in (self.opcodes, matrix))
             raise ValueError(f"opcodes: {told}, yet the matrix opcodes of the lowering are {became}")
+        if wrong_n := next((n for n in self.also_at if n not in instructions.every_n(inst) or n == inst.n), None):
+            raise ValueError(f"also_at: there is no other {self.name} of n = {wrong_n}")
         if misplaced := next((name for name, finding in self.findings.items() if finding.evidence), None):
             raise ValueError(f"findings.{misplaced}.evidence: evidence stands beside the findings")
         shown = {f"evidence.{name}.{i}": each for name, every in self.evidence.items() for i, each in enumerate(every)}

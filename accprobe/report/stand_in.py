@@ -1,7 +1,7 @@
 """What answers for an instruction that was not measured: one that was and differs in n alone.
 
-Of the n that a wgmma may have two are measured. No part of the arithmetic is known to depend on n; that it does not is not
-measured either, so who is answered is told.
+Of the n that a wgmma may have two are measured, unless one asks for all. No part of the arithmetic is known to depend on n;
+that it does not is not measured either, so who is answered is told.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from accprobe.infer.findings import Finding
 from accprobe.isa.formats import Format
 from accprobe.report.rows import Row
 from accprobe.sass import opcodes
+from accprobe.sass.lowering import is_ordinary
 
 
 def ran_as(row: Row) -> str:
@@ -72,6 +73,10 @@ def is_narrow(row: Row) -> bool:
     return bits.bound == "exact" and isinstance(bits.value, int) and bits.value < d.mantissa_bits
 
 
-def is_converted(row: Row) -> bool:
-    """Whether a unit of other formats did the work."""
-    return any(opcodes.relation(row.instruction, opcode) == "converted" for opcode in row.opcodes)
+def detour(row: Row) -> str:
+    """What did the work where no unit of the operands' own format did; "" where one did."""
+    if is_ordinary(row.lowering):
+        return "no matrix unit: ordinary instructions multiplied and added"
+    if any(opcodes.relation(row.instruction, opcode) == "converted" for opcode in row.opcodes):
+        return "a unit of other formats: the operands were converted for it"
+    return ""

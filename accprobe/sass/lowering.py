@@ -19,8 +19,8 @@ from typing import Literal
 from accprobe.build import atomic
 from accprobe.build.cache import Cubin
 from accprobe.errors import ToolMissing
-from accprobe.sass.opcodes import MATRIX
-from accprobe.sass.reading import functions
+from accprobe.sass.opcodes import MATRIX, stem
+from accprobe.sass.reading import MULTIPLIES, functions
 
 OpcodeSource = Literal["nvdisasm", "ncu", "known model"]
 
@@ -40,6 +40,12 @@ class Lowering:
     sequence: tuple[tuple[str, int], ...]
     source: OpcodeSource
     cubin_sha256: str | None = None
+
+
+def is_ordinary(sequence: Iterable[tuple[str, int]]) -> bool:
+    """Whether no matrix unit multiplies, but ordinary instructions do."""
+    stems = {stem(opcode) for opcode, _ in sequence}
+    return bool(stems & MULTIPLIES) and not any(map(MATRIX.match, stems))
 
 
 def lowering(cubin: Cubin) -> Lowering:

@@ -6,6 +6,8 @@ hold it against the disassembly of every probe.
     HMMA.16816.F32.BF16           m16n8k16, D f32, A and B bf16 (f16 where no format is named)
     HMMA.SP.16832.F32             2:4 sparse, k counts logical products
     IMMA.16832.S8.U8.SAT          D s32, saturating
+    HMMA.884.F32.F16.STEP2        Volta's m8n8k4 in steps: D f32, C f16
+    BMMA.168256.XOR.POPC          single bits
     QGMMA.64x128x32.F32.E4M3.E5M2 a warpgroup's
     DMMA.8x8x4, DMMA.884          D, A and B f64
     QMMA.SF.16832.F32.E4M3.E2M1.E8, OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X   block-scaled
@@ -98,7 +100,7 @@ def parse(text: str) -> MatrixOpcode:
     shape = next(filter(None, map(_SHAPE.fullmatch, words)), None)
     m, n, k = _shape(shape) if shape else (0, 0, 0)
     named = [word.lower() for word in words if word.lower() in FORMATS]
-    d, a, b = _formats(stem, named) if shape else ("", "", "")
+    d, a, b = _formats(stem, shape[0], named) if shape else ("", "", "")
     return MatrixOpcode(text, stem, m, n, k, d, a, b, "SP" in words, "SF" in words, "SAT" in words)
 
 
@@ -115,11 +117,13 @@ def _shape(found: re.Match[str]) -> tuple[int, int, int]:
     return int(found[4]), 8, int(found[5])
 
 
-def _formats(stem: str, named: list[str]) -> tuple[str, str, str]:
-    """D, A and B. The name of a unit's only format, or of its usual one, is left out."""
+def _formats(stem: str, shape: str, named: list[str]) -> tuple[str, str, str]:
+    """D, A and B. The name of a unit's only format, or of its usual one, is left out; Volta's steps name D and C."""
     _, letter = _UNITS[stem]
     if letter == "D":
         return "f64", "f64", "f64"
+    if letter == "H" and shape == "884":
+        return named[0], "f16", "f16"
     if letter in "BI":
         a, b = (*named, "b1", "b1")[:2] if letter == "B" else (*named, "s8", "s8")[:2]
         return "s32", a, b
@@ -156,10 +160,12 @@ def family(opcode: str) -> Family | None:
 def relation(inst: Instruction, opcode: str) -> Literal["native", "converted", "foreign"]:
     """How the unit of a matrix opcode relates to the instruction that became it.
 
-    "native": the unit takes the operand formats; "converted": a unit of the instruction's family, but of other formats;
-    "foreign": a unit of another family, or no matrix unit.
+    "native": the unit takes the operand formats; "converted": a unit of the instruction's family, but of other formats, or
+    operands that were widened for it; "foreign": a unit of another family, or no matrix unit.
     """
     found, unit = _UNITS.get(stem(opcode), (None, ""))
     if found is not inst.family:
         return "foreign"
-    return "native" if {inst.a.name, inst.b.name} <= _NATIVE[unit] else "converted"
+    named = FORMATS.get(parse(opcode).a)
+    same = named is None or named.bits == inst.a.bits
+    return "native" if same and {inst.a.name, inst.b.name} <= _NATIVE[unit] else "converted"

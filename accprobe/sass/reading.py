@@ -15,11 +15,13 @@ from accprobe.build import toolchain
 from accprobe.sass.opcodes import MATRIX
 
 _CONVERSIONS = "F2F F2FP F2I F2IP I2F I2FP I2I I2IP FRND"
-_FLOATING = "FADD FADD2 FFMA FFMA2 FMUL FMUL2 HADD2 HFMA2 HMUL2 DADD DFMA DMUL"
-ARITHMETIC = frozenset(f"{_CONVERSIONS} {_FLOATING}".split())
+_MULTIPLIES = "FFMA FFMA2 FMUL FMUL2 HFMA2 HMUL2 DFMA DMUL"
+_ADDS = "FADD FADD2 HADD2 DADD"
+ARITHMETIC = frozenset(f"{_CONVERSIONS} {_MULTIPLIES} {_ADDS}".split())
 """Opcodes, without modifiers, that convert or that add and multiply floating-point numbers."""
 
 CONVERSIONS = frozenset(_CONVERSIONS.split())
+MULTIPLIES = frozenset(_MULTIPLIES.split())
 
 _TARGET = re.compile(r"\s*\.target\s+(sm_\w+)")
 _FLAGS = re.compile(r"\s*\.headerflags\s.*?(EF_CUDA_ACCELERATORS )?EF_CUDA_SM(\d+)")

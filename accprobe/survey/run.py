@@ -15,6 +15,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.report.report import Report, Run
 from accprobe.report.rows import Row
 from accprobe.sass.lowering import Lowering
+from accprobe.survey.every_n import as_one_row, with_every_n
 from accprobe.survey.selection import selected
 from accprobe.survey.surveyor import copied, counted, witnessed
 from accprobe.survey.verdict import labelled
@@ -38,19 +39,21 @@ def survey(
     profiler: Profiler | None = None,
     with_uuid: bool = False,
     record: Path | None = None,
+    all_n: bool = False,
 ) -> Report:
     """The report of a device, by name ("cuda:0") or already open (then in this process, whatever `jobs` says).
 
     select: globs or names of instructions; none of them: all. on_row: called with the report so far, first with the skipped
     rows alone, then after each row. profiler: is asked what was executed, and must agree with the disassembly. with_uuid:
     whether the report says which board it is of. record: the file that gets every exchange with the device,
-    at the end or where the run is cut short.
+    at the end or where the run is cut short. all_n: of each wgmma that is selected, every n; those that are alike become
+    one row in the end.
     Raises UnknownName where a glob selects nothing, DeviceError where the device stops working.
     """
     started = time.perf_counter()
     name = device if isinstance(device, str) else None
     opened = open_device(device) if isinstance(device, str) else device
-    wanted = selected(opened, select)
+    wanted = with_every_n(selected(opened, select)) if all_n else selected(opened, select)
     skipped = {inst.name: reason for inst in wanted if (reason := opened.why_not(inst))}
     groups = _same_function(opened, [inst for inst in wanted if inst.name not in skipped])
     leaders = [group[0] for group in groups]
@@ -89,7 +92,9 @@ def survey(
             rows |= {each.name: labelled(each, opened) for each in alike}
             keep(alike, exchanges)
             on_row(so_far())
-    return so_far()
+    if all_n:
+        on_row(as_one_row(so_far()))
+    return as_one_row(so_far()) if all_n else so_far()
 
 
 @contextmanager

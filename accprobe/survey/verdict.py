@@ -9,7 +9,7 @@ from accprobe.infer.findings import Finding
 from accprobe.isa.instructions import Instruction
 from accprobe.report.rows import Row, Status
 from accprobe.sass import opcodes
-from accprobe.sass.lowering import Lowering
+from accprobe.sass.lowering import Lowering, is_ordinary
 from accprobe.verify.outcome import Verification
 
 
@@ -17,7 +17,8 @@ def verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Sta
     """The status of a row that has a model, and the reason where it is not confirmed."""
     if lowering is None:
         return "unverified", "which opcode ran is not known: see `accprobe doctor`"
-    if not lowering.matrix or any(opcodes.relation(inst, opcode) == "foreign" for opcode in lowering.matrix):
+    known = lowering.matrix or (inst.family.converts and is_ordinary(lowering.sequence))
+    if not known or any(opcodes.relation(inst, opcode) == "foreign" for opcode in lowering.matrix):
         ran = ", ".join(lowering.matrix) or "no matrix opcode"
         return "unverified", f"{ran} ran, not an opcode of {inst.family}'s unit"
     if row.unstable:

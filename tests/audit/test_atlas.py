@@ -37,20 +37,21 @@ def test_it_is_no_report() -> None:
 
 def test_it_has_every_probe_of_every_architecture_that_the_compiler_knows() -> None:
     without = {a.target for a in architectures.ARCHITECTURES} - set(TARGETS)
-    assert without == {"sm_70", "sm_72", "sm_101a"}  # no probes; and sm_101 became sm_110 in CUDA 13
+    assert without == {"sm_70", "sm_72", "sm_101a"}  # CUDA 13 compiles for none of them
     for target in TARGETS:
         probed = {inst.name for inst in catalog(target) if probes.why_no_probe(inst) is None}
         listed = {name for name, entries in ATLAS["lowerings"].items() if any(target in entry["on"] for entry in entries)}
         assert listed == probed, target
 
 
-def test_every_lowering_has_a_matrix_opcode_of_the_instructions_family() -> None:
+def test_every_lowering_has_a_matrix_opcode_of_the_instructions_family_or_none() -> None:
     for name, entries in ATLAS["lowerings"].items():
         targets = [target for entry in entries for target in entry["on"]]
         assert len(targets) == len(set(targets))
         for entry in entries:
             families = {opcodes.family(opcode) for opcode, _ in entry["lowering"]} - {None}
-            assert families == {parse(name).family}, name
+            ordinary = parse(name).quad_pairs and entry["on"] != ["sm_75"]
+            assert families == (set() if ordinary else {parse(name).family}), name
 
 
 @pytest.mark.parametrize(
@@ -62,8 +63,8 @@ def test_what_fp8_mma_sync_becomes(target: str, stems: list[str]) -> None:
 
 
 REBUILT = {
-    "sm_75": ["mma.sync.m16n8k8.f32.f16.f16.f32", "mma.sync.m8n8k16.s32.s8.s8.s32"],
-    "sm_80": ["mma.sync.m16n8k16.f32.bf16.bf16.f32", "mma.sync.m8n8k4.f64.f64.f64.f64"],
+    "sm_75": ["mma.sync.m16n8k8.f32.f16.f16.f32", "mma.sync.m8n8k16.s32.s8.s8.s32", "mma.sync.m8n8k4.f32.f16.f16.f32"],
+    "sm_80": ["mma.sync.m16n8k16.f32.bf16.bf16.f32", "mma.sync.m8n8k4.f64.f64.f64.f64", "mma.sync.m8n8k4.f16.f16.f16.f16"],
     "sm_86": ["mma.sync.m16n8k4.f32.tf32.tf32.f32"],
     "sm_89": ["mma.sync.m16n8k32.f32.e4m3.e4m3.f32"],
     "sm_90a": ["mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "wgmma.m64n8k32.f32.e4m3.e4m3", "wgmma.m64n8k16.f32.f16.f16.rs"],

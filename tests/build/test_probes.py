@@ -17,6 +17,7 @@ from accprobe.build import probes
 from accprobe.errors import AccprobeError
 from accprobe.isa import tile
 from accprobe.isa.families import WGMMA
+from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction, catalog, parse
 
 
@@ -52,8 +53,18 @@ def fragment_a(inst: Instruction) -> tuple[int, Rule]:
         (8, 16, 8): (4, lambda g, t, i: (g, t * 4 + i)),
         (16, 16, 8): (8, lambda g, t, i: (g if i < 4 else g + 8, t * 4 + (i & 3))),
         (16, 32, 8): (16, lambda g, t, i: (g if i < 4 or 8 <= i < 12 else g + 8, t * 4 + (i & 3) + (0 if i < 8 else 16))),
+        (8, 32, 4): (8, lambda g, t, i: (g, t * 8 + i)),
+        (16, 32, 4): (16, lambda g, t, i: (g if i < 8 else g + 8, t * 8 + (i & 7))),
+        (16, 64, 4): (32, lambda g, t, i: (g if i < 8 or 16 <= i < 24 else g + 8, t * 8 + (i & 7) + (0 if i < 16 else 32))),
+        (8, 128, 1): (32, lambda g, t, i: (g, t * 32 + i)),
+        (16, 128, 1): (64, lambda g, t, i: (g if i < 32 else g + 8, t * 32 + (i & 31))),
+        (16, 256, 1): (
+            128,
+            lambda g, t, i: (g if i < 32 or 64 <= i < 96 else g + 8, t * 32 + (i & 31) + (0 if i < 64 else 128)),
+        ),
+        (8, 4, 16): (4, lambda g, t, i: (t if g < 4 else t + 4, i)),
     }
-    return rules[min(inst.m, 16), inst.k, inst.a.storage_bits]
+    return rules[min(inst.m, 16), inst.k, inst.held_bits]
 
 
 def fragment_b(inst: Instruction) -> tuple[int, Rule]:
@@ -70,12 +81,21 @@ def fragment_b(inst: Instruction) -> tuple[int, Rule]:
         (16, 16): (4, lambda g, t, i: (t * 2 + (i & 1) + (0 if i < 2 else 8), g)),
         (16, 8): (4, lambda g, t, i: (t * 4 + i, g)),
         (32, 8): (8, lambda g, t, i: (t * 4 + (i & 3) + (0 if i < 4 else 16), g)),
+        (32, 4): (8, lambda g, t, i: (t * 8 + i, g)),
+        (64, 4): (16, lambda g, t, i: (t * 8 + (i & 7) + (0 if i < 8 else 32), g)),
+        (128, 1): (32, lambda g, t, i: (t * 32 + i, g)),
+        (256, 1): (64, lambda g, t, i: (t * 32 + (i & 31) + (0 if i < 32 else 128), g)),
+        (4, 16): (4, lambda g, t, i: (i, t if g < 4 else t + 4)),
     }
-    return rules[inst.k, inst.b.storage_bits]
+    return rules[inst.k, inst.held_bits]
 
 
-def fragment_d(inst: Instruction) -> tuple[int, Rule]:
-    """(elements a lane, rule of (g, t, i) to (row, column))."""
+def fragment_d(inst: Instruction, fmt: Format) -> tuple[int, Rule]:
+    """(elements a lane, rule of (g, t, i) to (row, column)), of C or of D."""
+    if inst.quad_pairs and fmt.bits == 16:
+        return 8, lambda g, t, i: (t if g < 4 else t + 4, i)
+    if inst.quad_pairs:
+        return 8, lambda g, t, i: ((t & 1) + (i & 2) + (0 if g < 4 else 4), (i & 4) + (t & 2) + (i & 1))
     if inst.family is WGMMA:
         return inst.n // 2, lambda g, t, i: (g + 8 * (i // 2 % 2), 8 * (i // 4) + t * 2 + i % 2)
     if inst.m == 8:
@@ -94,10 +114,10 @@ class Operand(ctypes.Structure):
 def table(inst: Instruction, bits: int, fragment: tuple[int, Rule], *, transposed: bool = False) -> tuple[Operand, np.ndarray]:
     """The operand's place in its matrix, and the memory that holds it."""
     elements, rule = fragment
-    threads = inst.family.threads
+    threads = inst.threads
     places = np.zeros((2, threads, elements), np.int32)
     for thread in range(threads):
-        warp, lane = divmod(thread, 32)
+        warp, lane = (0, thread % 4 + thread // 4 * 16) if inst.quad_pairs else divmod(thread, 32)
         for i in range(elements):
             row, column = rule(lane // 4, lane % 4, i)
             places[:, thread, i] = (row, column) if transposed else (row + 16 * warp, column)
@@ -161,12 +181,12 @@ extern "C" void run(Shape s, const Operand* o, const void* a, const void* b, con
 def layout(inst: Instruction) -> tuple[Shape, ctypes.Array[Operand], list[np.ndarray]]:
     """The tile, where the operands lie in it, and the memory that says so."""
     tables = [
-        table(inst, inst.a.storage_bits, fragment_a(inst)),
-        table(inst, inst.b.storage_bits, fragment_b(inst), transposed=True),
-        table(inst, inst.c.storage_bits, fragment_d(inst)),
-        table(inst, inst.d.storage_bits, fragment_d(inst)),
+        table(inst, inst.held_bits, fragment_a(inst)),
+        table(inst, inst.held_bits, fragment_b(inst), transposed=True),
+        table(inst, inst.c.storage_bits, fragment_d(inst, inst.c)),
+        table(inst, inst.d.storage_bits, fragment_d(inst, inst.d)),
     ]
-    shape = Shape(inst.m, inst.n, inst.k, inst.family.threads)
+    shape = Shape(inst.m, inst.n, inst.k, inst.threads)
     return shape, (Operand * 4)(*(operand for operand, _ in tables)), [memory for _, memory in tables]
 
 
@@ -182,9 +202,8 @@ def test_products_reach_every_row_and_column(name: str, headers: Path, tmp_path:
     random = np.random.default_rng(1)
     shape, operands, _tables = layout(inst)
     rows, columns = inst.m + 5, inst.n + 3
-    a, b = (
-        random.integers(0, 1 << min(f.storage_bits, 63), (n, inst.k), f.dtype) for f, n in ((inst.a, rows), (inst.b, columns))
-    )
+    below = 1 << min(inst.held_bits, 63)
+    a, b = (random.integers(0, below, (n, inst.k), f.dtype) for f, n in ((inst.a, rows), (inst.b, columns)))
     c = random.integers(0, 1 << min(inst.c.storage_bits, 63), (rows, columns), inst.c.dtype)
     d = np.zeros((rows + 1, columns), inst.d.dtype)
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in (a, b, c, d)]
@@ -203,7 +222,7 @@ def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_
     shape, operands, _tables = layout(inst)
     few = tile.problems(inst)
     for count, placement in [(5 * few + 3, 0), (1, 1), (few, 3), (11 * few, tile.placements(inst) - 1)]:
-        a, b = (random.integers(0, 1 << min(f.storage_bits, 63), (count, inst.k), f.dtype) for f in (inst.a, inst.b))
+        a, b = (random.integers(0, 1 << min(inst.held_bits, 63), (count, inst.k), f.dtype) for f in (inst.a, inst.b))
         c = random.integers(0, 1 << min(inst.c.storage_bits, 63), count, inst.c.dtype)
         d, stored = np.zeros(count, inst.d.dtype), ctypes.c_ulonglong(7)
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (a, b, c, d)]

@@ -18,6 +18,7 @@ from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
 from accprobe.report.report import Report
+from accprobe.sass.lowering import is_ordinary
 from accprobe.verify.vectors import Recorded, compare, find_vectors, published_models
 
 SETS = find_vectors(VECTORS) if (VECTORS / "H100").is_dir() else []
@@ -83,9 +84,10 @@ def test_every_model_evaluates(name: str) -> None:
 def test_every_model_has_a_source_and_an_opcode(name: str) -> None:
     for inst, known in known_models(name).items():
         assert inst in catalog(chip(name).architecture)
-        assert any(word in known.source for word in ("Khattak", "PTX ISA"))
+        assert any(word in known.source for word in ("Khattak", "PTX ISA", "IEEE 754"))
         assert known.lowering.source == "known model"
-        assert known.lowering.matrix
+        assert known.lowering.matrix or is_ordinary(known.lowering.sequence)
+        assert bool(known.lowering.matrix) != ("IEEE 754" in known.source)
         assert set(known.lowering.matrix) <= {opcode for opcode, _ in known.lowering.sequence}
         assert known.lowering.cubin_sha256 is None
 
@@ -95,8 +97,7 @@ def test_no_model_of_what_is_not_published(name: str) -> None:
     for inst in known_models(name):
         assert not inst.sparse
         assert not inst.scale
-        assert not inst.bit_op
-        assert {inst.a.bits, inst.b.bits} <= {8, 16, 19, 64}
+        assert inst.is_integer or {inst.a.bits, inst.b.bits} <= {8, 16, 19, 64}
         assert inst.kind in (None, "f16", "tf32", "f8f6f4")
 
 
@@ -105,8 +106,7 @@ def test_what_is_not_published_exists() -> None:
     missing = [inst for name in CHIPS for inst in catalog(chip(name).architecture) if inst not in known_models(name)]
     assert any(inst.sparse for inst in missing)
     assert any(inst.scale for inst in missing)
-    assert any(inst.bit_op for inst in missing)
-    assert any(inst.a.bits == 4 and inst.is_integer for inst in missing)
+    assert any(inst.a.bits == 4 for inst in missing)
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,52 @@ def test_what_is_not_published_exists() -> None:
         ("h100", "mma.sync.m8n8k4.f64.f64.f64.f64", "DMMA", "[[[[c 0] 1] 2] 3]"),
         ("h100", "wgmma.m64n8k32.s32.s8.s8", "IGMMA", "[c 0-31]"),
         ("h100", "mma.sync.m16n8k32.s32.s8.u8.s32", "IMMA", "[c 0-31]"),
+        ("a100", "mma.sync.m16n8k64.s32.s4.u4.s32", "IMMA", "[c 0-63]"),
+        ("h100", "mma.sync.m8n8k128.s32.b1.b1.s32.xor.popc", "BMMA", "[c 0-127]"),
+        ("h100", "wgmma.m64n8k256.s32.b1.b1.and.popc", "BGMMA", "[c 0-255]"),
     ],
 )
 def test_orders_and_opcodes(chip_name: str, inst: str, opcode: str, order: str) -> None:
     known = known_models(chip_name)[parse(inst)]
     assert known.lowering.sequence == ((opcode, 1),)
     assert known.model.order == order
+
+
+@pytest.mark.parametrize("name", ["a100", "h100", "b200"])
+def test_volta_s_instruction_is_multiply_adds_elsewhere(name: str) -> None:
+    """Products join one after another in f32, C by an add of its own, each rounded to nearest: as numpy's float64 has it."""
+    inst = parse("mma.sync.m8n8k4.f32.f16.f16.f32")
+    known = known_models(name)[inst]
+    assert known.lowering.matrix == ()
+    assert known.model.order == "[[[[0-1] 2] 3] c]"
+    a, b = np.random.default_rng(0).standard_normal((2, 200, 4)).astype(np.float16)
+    c = np.random.default_rng(1).standard_normal(200).astype(np.float32)
+    total = (a[:, 0].astype(np.float64) * b[:, 0]).astype(np.float32)
+    for k in (1, 2, 3):
+        total = (a[:, k].astype(np.float64) * b[:, k] + total).astype(np.float32)
+    request = Request(a.view(np.uint16), b.view(np.uint16), c.view(np.uint32))
+    np.testing.assert_array_equal(evaluate(known.model, inst, request), (total + c).view(np.uint32))
+
+
+def test_volta_s_instruction_of_f16_results_is_converted_in_the_end() -> None:
+    inst = parse("mma.sync.m8n8k4.f16.f16.f16.f16")
+    known = known_models("h100")[inst]
+    assert known.model.order == "[[[[0-1]@0 c]@0 [2-3]@0]@0]@1"
+    a, b = np.random.default_rng(0).standard_normal((2, 2000, 4)).astype(np.float16).astype(np.float64)
+    c = np.random.default_rng(1).standard_normal(2000).astype(np.float16)
+    first, second = ((a[:, k] * b[:, k] + a[:, k + 1] * b[:, k + 1]).astype(np.float32) for k in (0, 2))
+    expected = (c.astype(np.float32) + first + second).astype(np.float16)
+    request = Request(a.astype(np.float16).view(np.uint16), b.astype(np.float16).view(np.uint16), c.view(np.uint16))
+    np.testing.assert_array_equal(evaluate(known.model, inst, request), expected.view(np.uint16))
+
+
+@pytest.mark.parametrize(("op", "count"), [("and", np.bitwise_and), ("xor", np.bitwise_xor)])
+def test_bits_that_two_lines_have_in_common_or_not_are_counted(op: str, count: np.ufunc) -> None:
+    inst = parse(f"mma.sync.m16n8k256.s32.b1.b1.s32.{op}.popc")
+    a, b = np.random.default_rng(0).integers(0, 2, (2, 50, 256), np.uint8)
+    c = np.arange(50, dtype=np.uint32) + 0xFFFFFFF0
+    expected = (count(a, b).sum(axis=1) + c).astype(np.uint32)
+    np.testing.assert_array_equal(evaluate(known_models("h100")[inst].model, inst, Request(a, b, c)), expected)
 
 
 @pytest.mark.parametrize(("result", "add"), [("f32", "FADD"), ("f16", "HADD2")])

@@ -24,8 +24,13 @@ static Index blockIdx, blockDim, gridDim;
 static Shape shape;
 static Value cell_counts;  // how often the number of its cell is added to an element of D
 static Operand operand_a, operand_b, operand_c, operand_d;
-static std::vector<Value> matrix_a[4], matrix_b[4], matrix_c[4];  // a set a group of the block
-static std::unique_ptr<std::barrier<>> block_barrier, group_barrier[4];
+static std::vector<Value> matrix_a[16], matrix_b[16], matrix_c[16];  // a set a group of the block
+static std::unique_ptr<std::barrier<>> block_barrier, group_barrier[16];
+
+// The group that a thread holds a tile with, and its number there. PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16": a group
+// of eight is four threads of a warp and the four that are sixteen on.
+static int group_of(unsigned thread) { return shape.group == 8 ? thread / 32 * 4 + thread % 16 / 4 : thread / shape.group; }
+static int thread_of_group(unsigned thread) { return shape.group == 8 ? thread % 4 + thread % 32 / 16 * 4 : thread % shape.group; }
 
 static void __syncthreads() { block_barrier->arrive_and_wait(); }
 static void atomicAdd(Value* target, Value value) { __atomic_fetch_add(target, value, __ATOMIC_RELAXED); }
@@ -47,7 +52,7 @@ template <class Word> static Value element(const Word* registers, int i, int bit
 }
 
 template <class Word> static void scatter(std::vector<Value>& matrix, int width, const Operand& o, const Word* registers) {
-    int lane = threadIdx.x % shape.group;
+    int lane = thread_of_group(threadIdx.x);
     for (int i = 0; i < o.elements; i++) {
         int at = lane * o.elements + i;
         matrix[o.row[at] * width + o.column[at]] = element(registers, i, o.bits);
@@ -63,14 +68,14 @@ static void gather(std::vector<Value>& matrix, bool transposed, int rows, const 
             unsigned byte = k * o.bits / 8;
             auto at = base + row / 8 * stride + byte / 16 * leading + row % 8 * 16 + byte % 16;
             Value value = 0;
-            for (int i = 0; i < o.bits / 8; i++) value |= (Value)at[i] << (8 * i);
-            matrix[transposed ? k * shape.n + row : row * shape.k + k] = value;
+            for (int i = 0; i < (o.bits + 7) / 8; i++) value |= (Value)at[i] << (8 * i);
+            matrix[transposed ? k * shape.n + row : row * shape.k + k] = value >> (k * o.bits % 8) & mask(o.bits);
         }
 }
 
 template <class Word> static void product(Word* d, int group) {
     group_barrier[group]->arrive_and_wait();
-    int lane = threadIdx.x % shape.group, packed = sizeof(Word) * 8 / operand_d.bits;
+    int lane = thread_of_group(threadIdx.x), packed = sizeof(Word) * 8 / operand_d.bits;
     for (int i = 0; i < operand_d.elements; i++) {
         int at = lane * operand_d.elements + i, row = operand_d.row[at], column = operand_d.column[at];
         Value sum = matrix_c[group][row * shape.n + column] + cell_counts * (row * shape.n + column);
@@ -82,7 +87,7 @@ template <class Word> static void product(Word* d, int group) {
 }
 
 template <class Word> static void multiply(Word* d, const Word* a, const Word* b, const Word* c) {
-    int group = threadIdx.x / shape.group;
+    int group = group_of(threadIdx.x);
     scatter(matrix_a[group], shape.k, operand_a, a);
     scatter(matrix_b[group], shape.n, operand_b, b);
     scatter(matrix_c[group], shape.n, operand_c, c);
@@ -105,7 +110,7 @@ template <class Word> static void multiply(Word* d, Value a, Value b) {
 static void launch(Index grid, const std::function<void()>& kernel) {
     blockDim.x = 128, gridDim = grid;
     block_barrier = std::make_unique<std::barrier<>>(128);
-    for (int g = 0; g < 4; g++) {
+    for (int g = 0; g < 128 / shape.group; g++) {
         group_barrier[g] = std::make_unique<std::barrier<>>(shape.group);
         matrix_a[g].assign(shape.m * shape.k, 0), matrix_b[g].assign(shape.k * shape.n, 0), matrix_c[g].assign(shape.m * shape.n, 0);
     }

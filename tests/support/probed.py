@@ -4,6 +4,7 @@ from __future__ import annotations
 
 FP8 = ("e4m3", "e5m2")
 INT8 = ("s8", "u8")
+INT4 = ("s4", "u4")
 
 
 def required_on_hopper() -> list[str]:
@@ -15,12 +16,18 @@ def required_on_hopper() -> list[str]:
     names += [f"mma.sync.m16n8k{k}.{d}.{a}.{b}.{d}" for k in (16, 32) for d in ("f32", "f16") for a in FP8 for b in FP8]
     for shape in ("m8n8k16", "m16n8k16", "m16n8k32"):
         names += [f"mma.sync.{shape}{sat}.s32.{a}.{b}.s32" for sat in ("", ".satfinite") for a in INT8 for b in INT8]
+    names += [f"mma.sync.m8n8k4.{types}" for types in ("f16.f16.f16.f16", "f32.f16.f16.f16", "f32.f16.f16.f32")]
+    for shape in ("m8n8k32", "m16n8k32", "m16n8k64"):
+        names += [f"mma.sync.{shape}{sat}.s32.{a}.{b}.s32" for sat in ("", ".satfinite") for a in INT4 for b in INT4]
+    for shape in ("m8n8k128", "m16n8k128", "m16n8k256"):
+        names += [f"mma.sync.{shape}.s32.b1.b1.s32.{op}.popc" for op in ("and", "xor")]
     for n in (8, 256):
         for rs in ("", ".rs"):
             names += [f"wgmma.m64n{n}k16.{d}.f16.f16{rs}" for d in ("f32", "f16")]
             names += [f"wgmma.m64n{n}k16.f32.bf16.bf16{rs}", f"wgmma.m64n{n}k8.f32.tf32.tf32{rs}"]
             names += [f"wgmma.m64n{n}k32.{d}.{a}.{b}{rs}" for d in ("f32", "f16") for a in FP8 for b in FP8]
             names += [f"wgmma.m64n{n}k32{sat}.s32.{a}.{b}{rs}" for sat in ("", ".satfinite") for a in INT8 for b in INT8]
+            names += [f"wgmma.m64n{n}k256.s32.b1.b1.and.popc{rs}"]
     return names
 
 
@@ -37,6 +44,17 @@ ONE_OF_EACH_LAYOUT = [
     "mma.sync.m8n8k16.s32.s8.u8.s32",
     "mma.sync.m16n8k16.f16.e4m3.e5m2.f16",
     "mma.sync.m16n8k32.f32.e4m3.e5m2.f32",
+    "mma.sync.m8n8k32.s32.s4.u4.s32",
+    "mma.sync.m16n8k32.s32.u4.s4.s32",
+    "mma.sync.m16n8k64.satfinite.s32.s4.s4.s32",
+    "mma.sync.m8n8k128.s32.b1.b1.s32.xor.popc",
+    "mma.sync.m16n8k128.s32.b1.b1.s32.and.popc",
+    "mma.sync.m16n8k256.s32.b1.b1.s32.xor.popc",
+    "mma.sync.m8n8k4.f16.f16.f16.f16",
+    "mma.sync.m8n8k4.f32.f16.f16.f16",
+    "mma.sync.m8n8k4.f32.f16.f16.f32",
+    "wgmma.m64n8k256.s32.b1.b1.and.popc",
+    "wgmma.m64n8k256.s32.b1.b1.and.popc.rs",
     "wgmma.m64n8k16.f32.f16.f16",
     "wgmma.m64n8k16.f16.f16.f16.rs",
     "wgmma.m64n8k8.f32.tf32.tf32.rs",

@@ -48,8 +48,8 @@ def check(model: DotModel, inst: Instruction) -> None:
         raise AccprobeError(f"{inst.name} has {inst.k} products, the model {model.products}")
     if field := not_compiled(model):
         raise AccprobeError(f"{inst.name}: {field} has no GPU evaluator; numpy evaluates it, on the CPU")
-    if inst.scale is not None or inst.bit_op is not None:
-        raise AccprobeError(f"{inst.name}: block scales and single bits have no GPU evaluator")
+    if inst.scale is not None:
+        raise AccprobeError(f"{inst.name}: block scales have no GPU evaluator")
 
 
 def not_compiled(model: DotModel) -> str:
@@ -77,7 +77,12 @@ def can_promote(inst: Instruction) -> bool:
 def plan(model: DotModel, inst: Instruction, single: bool = False) -> Plan:
     """How `model` is evaluated; `single`: in float32 if that can be."""
     nodes = list(model.root.nodes())
-    tiled = inst.k <= MOST_PRODUCTS and all(_tiles(node, inst) for node in nodes) and len(_alignment_rules(nodes)) <= 1
+    tiled = (
+        inst.k <= MOST_PRODUCTS
+        and inst.bit_op is None
+        and all(_tiles(node, inst) for node in nodes)
+        and len(_alignment_rules(nodes)) <= 1
+    )
     alike = len({node.arithmetic.alignment_bits for node in nodes if isinstance(node.arithmetic, FloatArithmetic)}) == 1
     return Plan(tiled, inst.is_integer or (single and tiled and alike and all(_fits_single(node, inst) for node in nodes)))
 
@@ -209,6 +214,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
     constants = _constants(
         K=("int", inst.k),
         IN_ORDER=("bool", in_order),
+        XOR=("bool", inst.bit_op == "xor"),
         OTHERS_LOW=("int", min((fmt.min_exponent - fmt.mantissa_bits for fmt in others), default=0)),
         OTHERS_HIGH=("int", max((fmt.max_exponent for fmt in others), default=0)),
         TILTED=("bool", any(a.alignment_rounding == "truncate" for a in aligned)),

@@ -16,6 +16,7 @@ from accprobe.infer.experiments.precision import precision
 from accprobe.infer.experiments.specials import nan, overflow, zero_signs
 from accprobe.infer.experiments.subnormals import subnormals
 from accprobe.infer.experiments.unusual import detection, room, unusual
+from accprobe.infer.experiments.wider import wider_inner_sums
 from accprobe.infer.findings import Findings
 from accprobe.infer.workbench import Workbench
 
@@ -27,7 +28,7 @@ integers all at once."""
 Experiment = Callable[[Workbench, Draft], tuple[Draft, Findings]]
 
 EXPERIMENTS: dict[When, tuple[Experiment, ...]] = {
-    "structure": (order, lone_products, subnormals, room, precision),
+    "structure": (order, lone_products, wider_inner_sums, subnormals, room, precision),
     "rules": (unusual, largest_exponent, floor, nan, overflow, detection, zero_signs),
     "integers": (integers,),
 }

@@ -100,11 +100,11 @@ def _negative(bench: Workbench) -> bool:
 
 def _put(bench: Workbench, operands: Request, row: int, leaf: int, sign: int) -> None:
     """The product +1 or -1 on a leaf."""
-    a, b = bench.inst.a, bench.inst.b
+    inst, a, b = bench.inst, bench.inst.a, bench.inst.b
     minus_a, minus_b = (1 << a.bits) - 1, (1 << b.bits) - 1
     negative_a = sign < 0 and a.kind == "signed"
     operands.a[row, leaf] = minus_a if negative_a else 1
-    operands.b[row, leaf] = minus_b if sign < 0 and not negative_a else 1
+    operands.b[row, leaf] = minus_b if sign < 0 and not negative_a else inst.bit_op != "xor"
 
 
 def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:

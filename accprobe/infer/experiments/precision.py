@@ -34,7 +34,7 @@ LONE = 100
 def precision(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """Alignment bits, result bits and both roundings of the sums of each role."""
     findings: Findings = {}
-    for role in roles(draft):
+    for role in roles(draft) if draft.inner is None else ():
         draft, found = _of_role(bench, draft, role)
         draft, found = dense_roundings(bench, draft, role, found)
         findings |= {str(Name(feature, role)): finding for feature, finding in found.items()}

@@ -50,12 +50,13 @@ def further(model: DotModel, rival: Rival) -> Iterator[Rival]:
 
 
 def widest(model: DotModel) -> dict[str, int]:
-    """The most bits that each feature can have that counts them."""
+    """The most bits that each feature can have that counts them, in all sums of a role."""
     most: dict[str, int] = {}
     for arithmetic, role in floats(model):
-        most[str(Name("result_bits", role))] = arithmetic.result.mantissa_bits
         fitting = (f for f in range(SUM_BITS, -1, -1) if with_fields(model, arithmetic, {"alignment_bits": f}))
-        most[str(Name("alignment_bits", role))] = next(fitting)
+        for feature, bits in (("result_bits", arithmetic.result.mantissa_bits), ("alignment_bits", next(fitting))):
+            name = str(Name(feature, role))
+            most[name] = min(bits, most.get(name, bits))
     return most
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.phrases import Phrase, Tone
 from accprobe.report.report import Report
 from accprobe.report.rows import Row, Status
-from accprobe.report.words import effective_bits, found, is_converted, is_narrow, ran_as
+from accprobe.report.words import detour, effective_bits, found, is_narrow, ran_as
 from accprobe.sass import opcodes
+from accprobe.sass.lowering import is_ordinary
 
 
 class RowCells(NamedTuple):
@@ -63,7 +64,7 @@ class TableLine(NamedTuple):
     def _tone(self, column: str) -> Tone:
         if column == "effective_bits" and is_narrow(self.row):
             return "narrow"
-        if column == "ran_as" and is_converted(self.row):
+        if column == "ran_as" and detour(self.row):
             return "converted"
         return self.row.status if column == "status" else ""
 
@@ -144,11 +145,16 @@ def meanings(report: Report) -> list[str]:
         if is_narrow(row):
             kept = f"the running sum keeps {effective_bits(row)} of the {inst.d.mantissa_bits} fraction bits of {inst.d}"
             narrow.setdefault(_sentence(how + kept), []).append(row.name)
-        if is_converted(row):
-            matrix = " and ".join(dict.fromkeys(map(opcodes.stem, row.opcodes)))
-            ran = f"computed by {matrix} on converted operands, not by a unit of their own format"
+        if detour(row):
+            ran = f"computed by {_stems(row.opcodes)} on converted operands, not by a unit of their own format"
+            if is_ordinary(row.lowering):
+                ran = f"computed by no matrix unit, but by {_stems(opcode for opcode, _ in row.lowering)}"
             converted.setdefault(_sentence(how + ran), []).append(row.name)
     return [f"{sentence}: {', '.join(brace_patterns(names))}." for sentence, names in (narrow | converted).items()]
+
+
+def _stems(names: Iterable[str]) -> str:
+    return " and ".join(dict.fromkeys(map(opcodes.stem, names)))
 
 
 def _sentence(words: str) -> str:

@@ -12,7 +12,7 @@ from accprobe.model.fields import FEATURES, told_of
 from accprobe.model.record import Patterns
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Role
 from accprobe.operands.exchange import Exchange
-from accprobe.render.content.patterns import number_ranges
+from accprobe.render.content.patterns import evenly_spaced, number_ranges
 from accprobe.render.content.verification import exchange_text, outcome, pattern_text
 from accprobe.report.rows import NOT_MEASURED, Row, Status
 from accprobe.report.words import word
@@ -147,6 +147,8 @@ def verification(row: Row) -> Iterator[str]:
     if done is None:
         return
     yield from outcome(done)
+    if row.also_at:
+        yield f"measured at n = {', '.join(evenly_spaced(row.also_at))} too, each on as many dot products, and alike"
     if first := done.counterexample:
         inst = row.instruction
         yield f"the first that differs, {first.kind}: {exchange_text(inst, first.exchange)}"

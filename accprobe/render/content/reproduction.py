@@ -42,9 +42,10 @@ def _device(report: Report) -> str | None:
 
 
 def _selection(report: Report) -> list[str]:
+    every = ["--all-n"] if any(row.also_at for row in report.instructions) else []
     if report.run.selected == len(catalog(report.device.architecture)):
-        return []
+        return every
     names = [row.name for row in report.instructions]
     if len(names) > MOST_SELECTED:
-        return [f"--select …  # {len(names)} instructions, those above"]
-    return [word for name in names for word in ("--select", shlex.quote(name))]
+        return [*every, f"--select …  # {len(names)} instructions, those above"]
+    return every + [word for name in names for word in ("--select", shlex.quote(name))]

@@ -11,7 +11,7 @@ from rich.text import Text
 from accprobe.render.content import details
 from accprobe.render.terminal.console import STYLES, Hanging, ruled
 from accprobe.report.rows import Row
-from accprobe.report.words import effective_bits, is_converted, is_narrow
+from accprobe.report.words import detour, effective_bits, is_narrow
 
 
 def row_details(row: Row) -> RenderableType:
@@ -50,9 +50,9 @@ def _hanging(lines: Iterable[str]) -> Hanging:
 
 
 def _lowering(row: Row) -> Iterator[Text]:
-    yield Text(", ".join(f"{count}×{opcode}" for opcode, count in row.lowering), "bold magenta" if is_converted(row) else "")
-    if is_converted(row):
-        yield Text("a unit of other formats: the operands were converted for it", "magenta")
+    yield Text(", ".join(f"{count}×{opcode}" for opcode, count in row.lowering), "bold magenta" if detour(row) else "")
+    if told := detour(row):
+        yield Text(told, "magenta")
     digest = f", cubin sha256 {row.cubin_sha256}" if row.cubin_sha256 else ""
     yield Text(f"{details.opcode_witness(row)}{digest}", "dim")
 

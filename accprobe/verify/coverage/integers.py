@@ -65,7 +65,7 @@ def fours(node: FusedSum) -> list[tuple[int, ...]]:
 
 def integer_families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
     """All events of an integer model."""
-    products = [a * b for a, b in extremes(inst)]
+    products = [inst.multiplied(a, b) for a, b in extremes(inst)]
     reached: dict[int, tuple[int, int]] = {}
     low, high = ends(inst.c)
     found: dict[Key, EventFamily] = {(-1, "C"): tuple(Event(f"operands: C {value}") for value in _addends(inst.c))}
@@ -118,7 +118,7 @@ class IntegerTrace:
             if only not in (None, i):
                 continue
             below = list(node.nodes())
-            outside = np.delete(a * b, [k for inner in below for k in inner.products], axis=1)
+            outside = np.delete(inst.multiplied(a, b), [k for inner in below for k in inner.products], axis=1)
             alone = (outside == 0).all(axis=1)
             if not any(inner.has_addend for inner in below):
                 alone &= c == 0
@@ -136,7 +136,7 @@ class IntegerTrace:
                 for j, (x, y) in enumerate(self._extremes):
                     rows = np.flatnonzero((a[:, ks] == x).all(axis=1) & (b[:, ks] == y).all(axis=1))
                     yield "groups", rows, np.full(len(rows), i * len(self._extremes) + j)
-            products = a[:, node.products] * b[:, node.products]
+            products = self._inst.multiplied(a[:, node.products], b[:, node.products])
             yield ODD_PRODUCTS, np.arange(len(c)), (products & 1).sum(axis=1)
             total = products.sum(axis=1)
             size = np.floor(np.log2(np.maximum(np.abs(total), 1))).astype(np.int64) - FEWEST_BITS
@@ -170,8 +170,11 @@ def odd_operands(inst: Instruction, node: FusedSum, rng: np.random.Generator) ->
     asked = Request.zeros(inst, len(counts))
     odd = rng.permuted(np.arange(len(ks)) < counts[:, None], axis=1)
     even = rng.integers(0, 3, odd.shape)
-    for column, fmt, way in ((asked.a, inst.a, 0), (asked.b, inst.b, 1)):
-        last = odd | (even == way)
+    first, second = odd | (even == 0), odd | (even == 1)
+    if inst.bit_op == "xor":
+        first = even == 0
+        second = first ^ odd
+    for column, fmt, last in ((asked.a, inst.a, first), (asked.b, inst.b, second)):
         column[:, ks] = rng.integers(0, 1 << (fmt.bits - 1), odd.shape) << 1 | last
     return asked
 
@@ -186,7 +189,7 @@ def integer_operands(inst: Instruction, node: FusedSum) -> Request:
         rows += [(ks[:count], x, y, 0) for count in range(1, len(ks) + 1) for x, y in ((a, b), (a // 2, b))]
         rows += [(ks[:1], a >> i, b >> j, 0) for i in range(inst.a.bits) for j in (0, 3)]
         for end, step in product((first, last), (-3, -2, -1, 0, 1, 2, 3)):
-            rows += [(some, a, b, end + step - len(some) * a * b) for some in (ks[:1], ks, ())]
+            rows += [(some, a, b, end + step - len(some) * inst.multiplied(a, b)) for some in (ks[:1], ks, ())]
     for sign, c in product((-1, 1), (first, first + 1, last - 1, last)):
         rows += [(ks[:count], x, y, c) for count in (1, 2, 3) for x, y in ((1, sign), (sign, 1))]
     low, high = ends(inst.c)
