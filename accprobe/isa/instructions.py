@@ -108,7 +108,9 @@ class Instruction:
     @property
     def stored(self) -> Instruction:
         """A dense instruction of the products that are stored alone, under the same name: itself where A is dense."""
-        return replace(self, k=self.k // 2, sparse=False) if self.sparse else self
+        if not self.sparse:
+            return self
+        return replace(self, k=self.k // 2, sparse=False, scale_block=self.scale_block and self.scale_block // 2)
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def wgmma(inst: Instruction, registers: Mapping[str, int]) -> str:
 
 
 def _metadata(inst: Instruction, number: Iterator[int]) -> tuple[str, str, str]:
-    """The parameter, the operands and the input that a sparse A has besides: metadata, and 0, the first lanes that may give it."""
+    """The parameter, the operands and the input that a sparse A has besides: metadata, and which lanes give it, the first."""
     return (", e", f", %{next(number)}, 0", ', "r"(e)') if inst.sparse else ("", "", "")
 
 

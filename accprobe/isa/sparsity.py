@@ -1,8 +1,8 @@
 """Which elements of a sparse A are stored: half of each group along K, told by a code of 4 bits a group.
 
-A code is two numbers of 2 bits, the lower one first: which two quarters of the group are stored. PTX ISA, "Sparse matrix storage"
-of `mma.sp` and of `wgmma.mma_async.sp`: 2:4 of elements of 16 and 8 bits; 4:8 in pairs of those of 4 bits, a quarter being two
-elements; 1:2 of tf32, each element being two quarters.
+A code is two numbers of 2 bits, the lower one first: which two quarters of the group are stored. PTX ISA, "Sparse matrix
+storage" of `mma.sp` and of `wgmma.mma_async.sp`: 2:4 of elements of 16 and 8 bits; 4:8 in pairs of those of 4 bits, a quarter
+being two elements; 1:2 of tf32, each element being two quarters.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Sparsity:
         """Codes [N, K / group] -> which of the K elements are stored, [N, K / 2]. Codes without a meaning store as 0b0100."""
         table = np.array([self.places.get(code, self.places[self.codes[0]]) for code in range(1 << CODE_BITS)], np.intp)
         first = np.arange(metadata.shape[1])[:, None] * self.group
-        return (table[metadata & (1 << CODE_BITS) - 1] + first).reshape(len(metadata), -1)
+        places: Places = (table[metadata & (1 << CODE_BITS) - 1] + first).reshape(len(metadata), -1)
+        return places
 
     def lanes(self, k: int) -> int:
         """Lanes of four neighbours that give metadata, for a K of so many elements; a selector says which."""

@@ -21,7 +21,7 @@ class Request:
     """N dot products d = a · b + c, unsigned bit patterns of the instruction's formats.
 
     a, b: [N, K]; c: [N]. Of a sparse A, the products that it leaves out are not stored: a is [N, K / 2] then.
-    metadata: which of each group of A are stored, [N, K / group], a code of 4 bits in a byte (`Sparsity`); None where A is dense.
+    metadata: which of each group of A are stored, [N, K / group], a code of 4 bits in a byte (see `sparsity`); None: all are.
     scales_a, scales_b: the block scales, [N, K / scale_block] each; None where there are none.
     """
 
