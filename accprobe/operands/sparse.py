@@ -81,19 +81,19 @@ def _layouts(sparsity: Sparsity, k: int, b: Format) -> Layouts:
     codes = np.array(sparsity.codes, np.uint8)
     metadata = codes[rng.integers(0, len(codes), (LAYOUTS, k // sparsity.group))]
     stored = sparsity.stored(metadata)
-    members = _members(b)
-    every = np.concatenate([np.array(patterns, b.dtype) for patterns in members.values()])
-    classes = np.concatenate([np.full(len(patterns), i, np.int8) for i, patterns in enumerate(members.values())])
+    patterns = members(b)
+    every = np.concatenate([np.array(each, b.dtype) for each in patterns.values()])
+    classes = np.concatenate([np.full(len(each), i, np.int8) for i, each in enumerate(patterns.values())])
     any_class = rng.integers(0, len(every), (LAYOUTS, k))
-    normal = rng.choice(np.flatnonzero(classes == list(members).index("normal")), (LAYOUTS, k))
+    normal = rng.choice(np.flatnonzero(classes == list(patterns).index("normal")), (LAYOUTS, k))
     share = rng.choice([0.0, 0.1, 0.5, 1.0], (LAYOUTS, 1))
     drawn = np.where(rng.random((LAYOUTS, k)) < share, any_class, normal)
     left_out = classes[drawn]
     np.put_along_axis(left_out, stored, np.int8(-1), 1)
-    return Layouts(metadata, stored, every[drawn], left_out, tuple(members))
+    return Layouts(metadata, stored, every[drawn], left_out, tuple(patterns))
 
 
-def _members(fmt: Format) -> dict[str, list[int]]:
+def members(fmt: Format) -> dict[str, list[int]]:
     """Patterns of each class that is left out, of both signs."""
     rng = np.random.default_rng(fmt.bits)
     if fmt.is_integer:
@@ -105,15 +105,15 @@ def _members(fmt: Format) -> dict[str, list[int]]:
         return ends | {"normal": rng.integers(0, 1 << fmt.bits, 64).tolist()}
     low = fmt.ignored_low_bits
     one = 1 << (fmt.mantissa_bits + low)
-    members = {
+    found = {
         "zero": [0] * 8,
         "subnormal": (rng.integers(1, 1 << fmt.mantissa_bits, 8) << low).tolist(),
         "normal": rng.integers(one, fmt.largest, 96).tolist(),
         "largest": [fmt.largest] * 8,
     }
     if fmt.infinity is not None:
-        members["infinity"] = [fmt.infinity] * 8
-        members["NaN"] = [fmt.infinity | 1 << low, fmt.infinity | one >> 1, fmt.infinity | (one - 1)] * 3
+        found["infinity"] = [fmt.infinity] * 8
+        found["NaN"] = [fmt.infinity | 1 << low, fmt.infinity | one >> 1, fmt.infinity | (one - 1)] * 3
     elif fmt.specials == "nan only":
-        members["NaN"] = [fmt.largest + 1] * 8
-    return {name: [x | sign for x in patterns for sign in (0, fmt.sign_bit)] for name, patterns in members.items()}
+        found["NaN"] = [fmt.largest + 1] * 8
+    return {name: [x | sign for x in patterns for sign in (0, fmt.sign_bit)] for name, patterns in found.items()}
