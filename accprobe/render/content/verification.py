@@ -15,7 +15,6 @@ from accprobe.render.content.patterns import number_ranges
 from accprobe.render.content.phrases import GLUE, unglued
 from accprobe.verify.outcome import Events, Verification
 
-
 LEFT_OUT_SHOWN = 3
 """Different numbers that are shown of those that a sparse A leaves out."""
 
