@@ -11,15 +11,19 @@ ONE_OF_TWO = {0b0100: (0,), 0b1110: (1,)}
 PAIRS_OF_EIGHT = {code: (2 * i, 2 * i + 1, 2 * j, 2 * j + 1) for code, (i, j) in TWO_OF_FOUR.items()}
 
 
+PACKED = ("mxf4", "mxf4nvf4")
+"""Kinds whose elements of four bits are packed, as integers are."""
+
+
 def patterns_of(inst: Instruction) -> dict[int, tuple[int, ...]]:
     """Which elements of a group each code stores."""
     if inst.a.name == "tf32":
         return ONE_OF_TWO
-    return PAIRS_OF_EIGHT if inst.a.name in ("s4", "u4") else TWO_OF_FOUR
+    return PAIRS_OF_EIGHT if group_of(inst) == 8 else TWO_OF_FOUR
 
 
 def group_of(inst: Instruction) -> int:
-    return {"tf32": 2, "s4": 8, "u4": 8}.get(inst.a.name, 4)
+    return 8 if inst.kind in PACKED else {"tf32": 2, "s4": 8, "u4": 8}.get(inst.a.name, 4)
 
 
 def codes_drawn(inst: Instruction, rng: np.random.Generator, rows: int) -> np.ndarray:
