@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-
 from sparse_semantics import group_of
 
 from accprobe.isa.instructions import Instruction, parse
