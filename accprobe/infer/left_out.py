@@ -36,7 +36,7 @@ def left_out(device: Device, inst: Instruction) -> Finding:
     others = {name: np.flatnonzero(answer != answers["zero"]) for name, answer in answers.items() if name != "zero"}
     part = [name for name, rows in others.items() if len(rows)]
     shown = part[-1] if part else list(others)[-1]
-    row = int(others[shown][0]) if part else 0
+    row = int(others[shown][0]) if part else int(np.isfinite(inst.d.values(answers["zero"])).argmax())
     evidence = tuple(Exchange.of(every[name], row, answers[name]) for name in ("zero", shown))
     return Finding(f"{', '.join(part)} take part" if part else ABSENT, evidence=evidence)
 
