@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accprobe.devices.protocol import Device
 from accprobe.devices.stored import StoredProducts
-from accprobe.infer.findings import Characterisation
-from accprobe.infer.left_out import left_out
+from accprobe.infer.findings import Characterisation, Finding
+from accprobe.infer.left_out import LEFT_OUT
 from accprobe.verify.coverage.left_out import with_layouts
 from accprobe.verify.outcome import Verification
 
 Told = tuple[Characterisation, Verification | None]
 
 
-def as_asked(device: Device, asked: StoredProducts, result: Characterisation, done: Verification | None) -> Told:
-    """Findings, with what positions that are left out do, and the verification, with what the layouts did."""
+def as_asked(asked: StoredProducts, beside: Finding, result: Characterisation, done: Verification | None) -> Told:
+    """Findings, with that of what is left out, and the verification, with what the layouts did."""
     findings = {
         name: replace(finding, evidence=tuple(map(asked.asked, finding.evidence))) for name, finding in result.findings.items()
     }
-    findings["left_out"] = left_out(device, asked.inst)
+    findings[LEFT_OUT] = beside
     if done is not None:
         wrong = done.counterexample
         shown = replace(wrong, exchange=asked.asked(wrong.exchange)) if wrong else None

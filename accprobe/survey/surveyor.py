@@ -15,6 +15,7 @@ from accprobe.devices.stored import StoredProducts, dense
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
 from accprobe.infer.findings import Characterisation
 from accprobe.infer.journal import Journal
+from accprobe.infer.left_out import ABSENT, LEFT_OUT, left_out
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
 from accprobe.report.rows import Rivals, Row
@@ -64,11 +65,15 @@ class Surveyor:
     def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
         if wrong := misplaced(self._device, inst):
             return Row(name=inst.name, status="unverified", reason=wrong)
+        beside = left_out(self._device, inst) if inst.sparse else None
+        if beside and beside.value != ABSENT:
+            reason = f"what a sparse A leaves out of B takes part: {beside.value}"
+            return Row(name=inst.name, status="unverified", reason=reason, **_known(Characterisation(inst, {LEFT_OUT: beside})))
         asked = dense(self._device, inst)
         journal = Journal(asked, inst.stored)
         result, contest, verification = measured(journal, dots, seed)
-        if isinstance(asked, StoredProducts):
-            result, verification = as_asked(self._device, asked, result, verification)
+        if beside and isinstance(asked, StoredProducts):
+            result, verification = as_asked(asked, beside, result, verification)
         if verification is None:
             reason = "no model explains what the device answered"
             return Row(name=inst.name, status="unverified", reason=reason, unstable=journal.unstable, **_known(result))

@@ -128,17 +128,35 @@ def sign_of_zero(inst: Instruction, d: Bits, others: Bits, a: Bits) -> Bits:
 
 @pytest.mark.parametrize(
     ("taken", "named"),
-    [(nan_counts, "NaN"), (infinity_times_zero, "infinity"), (low_bit_beside_large, "largest")],
+    [
+        (nan_counts, "NaN"),
+        (infinity_times_zero, "infinity"),
+        (low_bit_beside_large, "largest"),
+        (sign_of_zero, "zero"),
+    ],
 )
 def test_left_out_numbers_that_take_part_are_found(taken: Taken, named: str) -> None:
-    row = row_of(planted("mma.sp.m16n8k32.f32.f16.f16.f32", taken))
-    assert row.status not in ("confirmed", "simulated")
-    assert f"{named} take part" in str(row.findings["left_out"].value)
-    assert row.findings["left_out"].bound == "suggested"
+    device = planted("mma.sp.m16n8k32.f32.f16.f16.f32", taken)
+    row = row_of(device)
+    assert (row.status, row.reason) == ("unverified", f"what a sparse A leaves out of B takes part: {named}")
+    assert (row.findings["left_out"].value, row.findings["left_out"].bound) == (named, "suggested")
+    without, with_it = row.evidence["left_out"]
+    assert not np.any(without.request(device.inst).b[0, others_of(without.request(device.inst), device.inst)])
+    assert without.d != with_it.d
 
 
-def test_a_sign_that_is_left_out_and_takes_part_is_found() -> None:
-    row = row_of(planted("mma.sp.m16n8k32.f32.f16.f16.f32", sign_of_zero))
+def others_of(request: Request, inst: Instruction) -> list[int]:
+    """The positions that are left out of one dot product."""
+    assert request.metadata is not None
+    return sorted(set(range(inst.k)) - set(kept(inst, request.metadata[0])))
+
+
+def rarely(inst: Instruction, d: Bits, others: Bits, a: Bits) -> Bits:
+    return np.where((others == 0xFC01).any(axis=1) & (a[:, 0] >> 13 == 5), d ^ d.dtype.type(1), d)
+
+
+def test_what_takes_part_rarely_is_a_contradiction() -> None:
+    row = row_of(planted("mma.sp.m16n8k32.f32.f16.f16.f32", rarely))
     assert row.status not in ("confirmed", "simulated")
 
 
