@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accprobe.devices.protocol import Device
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
+from accprobe.isa.sparsity import CODE_BITS
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
@@ -45,7 +47,29 @@ def left_out(device: Device, inst: Instruction) -> Finding:
     shown = part[-1] if part else list(others)[-1]
     row = int(others[shown][0]) if part else int(np.isfinite(inst.d.values(answers[NOTHING])).argmax())
     evidence = tuple(Exchange.of(every[name], row, answers[name]) for name in (NOTHING, shown))
-    return Finding(", ".join(part) or ABSENT, evidence=evidence)
+    return Finding(", ".join(part) or ABSENT, note="" if device.pure else _other_codes(device, inst), evidence=evidence)
+
+
+def _other_codes(device: Device, inst: Instruction) -> str:
+    """Which elements of B those of a group meet under codes of metadata that PTX gives no meaning to, in words.
+
+    The device answers as it pleases: no model has it.
+    """
+    assert inst.sparsity is not None
+    group, half = inst.sparsity.group, inst.sparsity.group // 2
+    codes = [code for code in range(1 << CODE_BITS) if code not in inst.sparsity.codes]
+    code, element, place = (x.ravel() for x in np.meshgrid(codes, range(half), range(group), indexing="ij"))
+    request, rows = Request.zeros(inst, len(code)), np.arange(len(code))
+    metadata = np.full((len(code), inst.k // group), inst.sparsity.codes[0], np.uint8)
+    metadata[:, 0] = code
+    request.a[rows, element], request.b[rows, place] = inst.a.whole(1), inst.b.whole(1)
+    meets = (device.dot(inst, replace(request, metadata=metadata)) != 0).reshape(len(codes), half, group)
+    told = [f"0b{code:04b}: {' '.join(map(_places, of_code))}" for code, of_code in zip(codes, meets, strict=True)]
+    return f"metadata without a meaning, the elements of a group that it takes: {', '.join(told)}"
+
+
+def _places(met: NDArray[np.bool_]) -> str:
+    return "+".join(map(str, np.flatnonzero(met).tolist())) or "none"
 
 
 def _with(inst: Instruction, laid: Request, dense: Request, patterns: Bits) -> Request:

@@ -67,23 +67,16 @@ def one_hot(inst: Instruction) -> Asked:
     hot = (step + 2 * problem) % stored
     request, rows = Request.zeros(inst, count + cells), np.arange(count)
     request = _without_scales(inst, _with_codes(inst, request, hot, step // stored))
-    request.a[rows, hot] = number(inst.a, 1)
+    request.a[rows, hot] = inst.a.whole(1)
     where = hot if inst.sparsity is None or request.metadata is None else inst.sparsity.stored(request.metadata)[rows, hot]
-    request.b[:count] = number(inst.b, 2)
-    request.b[rows, where] = number(inst.b, 1)
+    request.b[:count] = inst.b.whole(2)
+    request.b[rows, where] = inst.b.whole(1)
     numbers = 1 + np.arange(cells) % DISTINCT
-    request.c[count:] = [number(inst.c, x) for x in numbers.tolist()]
+    request.c[count:] = [inst.c.whole(x) for x in numbers.tolist()]
     one = int(inst.multiplied(np.ones(1, np.int64), np.ones(1, np.int64))[0])
-    expected = [number(inst.d, one)] * count + [number(inst.d, x) for x in numbers.tolist()]
+    expected = [inst.d.whole(one)] * count + [inst.d.whole(x) for x in numbers.tolist()]
     places = np.concatenate([where, np.full(cells, -1)])
     return Asked(request, np.array(expected, inst.d.dtype), np.concatenate([hot, np.full(cells, -1)]), places)
-
-
-def number(fmt: Format, value: int) -> int:
-    """The pattern of a small integer; 0 where the format has none so large."""
-    if fmt.is_integer:
-        return value if value <= fmt.largest else 0
-    return fmt.try_encode(value, 0) or 0
 
 
 def _with_codes(inst: Instruction, request: Request, hot: Places, step: Places) -> Request:
@@ -102,7 +95,7 @@ def _without_scales(inst: Instruction, request: Request) -> Request:
     """Block scales are one."""
     if inst.scale is None or request.scales_a is None or request.scales_b is None:
         return request
-    one = inst.scale.dtype.type(number(inst.scale, 1))
+    one = inst.scale.dtype.type(inst.scale.whole(1))
     return replace(request, scales_a=np.full_like(request.scales_a, one), scales_b=np.full_like(request.scales_b, one))
 
 
@@ -136,7 +129,7 @@ def _met(device: Device, inst: Instruction, asked: Asked, wrong: int) -> list[in
         request = asked.request[first : first + tile.problems(inst)]
         alone = request.b.copy()
         alone[problem] = 0
-        alone[problem, k] = number(inst.b, 1)
+        alone[problem, k] = inst.b.whole(1)
         d = device.dot(inst, replace(request, b=alone), turn % tile.placements(inst))
         if d[problem] == asked.expected[wrong]:
             found.append(k)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from faulty import PlantedDevice
 from outside import Unit
-from sparse_semantics import kept
+from sparse_semantics import kept, patterns_of
 
 from accprobe.devices.replay import ReplayDevice
 from accprobe.isa.formats import Bits
@@ -46,6 +46,7 @@ class PlantedSparse(PlantedDevice):
         assert request.metadata is not None
         one, other = self.exchanged
         codes = np.where(request.metadata == one, other, np.where(request.metadata == other, one, request.metadata))
+        codes = np.where(np.isin(codes, list(patterns_of(inst))), codes, 0b0100)
         stored = np.array([kept(inst, row) for row in codes])
         left = np.array([sorted(set(range(inst.k)) - set(row)) for row in stored.tolist()])
         b, others = (np.take_along_axis(request.b, places, 1) for places in (stored, left))
@@ -175,3 +176,12 @@ def test_a_recorded_row_is_played_back_and_shown(tmp_path: Path) -> None:
     read = Report.model_validate_json(report.model_dump_json(by_alias=True))
     assert read.instructions == report.instructions
     assert "left out of B" in report_page(read)
+
+
+def test_metadata_without_a_meaning_is_a_note() -> None:
+    """The planted device takes such a code as 0b0100."""
+    device = planted("mma.sp.m16n8k8.f32.tf32.tf32.f32")
+    note = row_of(device).findings["left_out"].note
+    assert note.startswith("metadata without a meaning, the elements of a group that it takes: 0b0000: 0, 0b0001: 0, ")
+    assert note.count("0b") == 14
+    assert "0b0100" not in note
