@@ -18,7 +18,7 @@ from accprobe.devices.protocol import Device, dot_expecting
 from accprobe.errors import NotRecorded
 from accprobe.isa import tile
 from accprobe.isa.families import FAMILIES
-from accprobe.isa.formats import Bits, Format
+from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.isa.sparsity import Places
 from accprobe.operands.request import Request
