@@ -21,16 +21,16 @@ ROWS = 64
 """Dot products of each kind that are asked beside each class of what is left out."""
 
 LEFT_OUT = "left_out"
-ABSENT = "absent"
+PLAYS_NO_PART = "absent"
 """The feature, and its value where nothing takes part."""
 
-NOTHING = ""
+NAUGHT = ""
 """The class of 0 alone."""
 
 
 def left_out(device: Device, inst: Instruction) -> Finding:
     """Dot products whose left-out positions are 0, and the same with numbers of each class there: "absent" where no answer
-    changes; else the classes with which one does.
+    changes; else the classes with which one does, each time that it is asked, in the same cell of the tile.
 
     Raises DeviceError where the device fails.
     """
@@ -38,16 +38,18 @@ def left_out(device: Device, inst: Instruction) -> Finding:
     drawn = [draw(kind, inst.stored, rng, ROWS) for kind in kinds(inst.stored)]
     dense = joined([*drawn, Request.zeros(inst.stored, ROWS)])
     laid = laid_out(inst, dense)
-    patterns = {NOTHING: [0], **members(inst.b)}
+    patterns = {NAUGHT: [0], **members(inst.b)}
     every = {name: _with(inst, laid, dense, np.array(some, inst.b.dtype)) for name, some in patterns.items()}
-    d = device.dot(inst, joined(list(every.values()))).reshape(len(every), -1)
-    answers = dict(zip(every, d, strict=True))
-    others = {name: np.flatnonzero(answer != answers[NOTHING]) for name, answer in answers.items()}
+    answers, again = ({name: device.dot(inst, request) for name, request in every.items()} for _ in range(2))
+    others = {
+        name: np.flatnonzero((d != answers[NAUGHT]) & (again[name] == d) & (again[NAUGHT] == answers[NAUGHT]))
+        for name, d in answers.items()
+    }
     part = [name for name, rows in others.items() if len(rows)]
     shown = part[-1] if part else list(others)[-1]
-    row = int(others[shown][0]) if part else int(np.isfinite(inst.d.values(answers[NOTHING])).argmax())
-    evidence = tuple(Exchange.of(every[name], row, answers[name]) for name in (NOTHING, shown))
-    return Finding(", ".join(part) or ABSENT, note="" if device.pure else _other_codes(device, inst), evidence=evidence)
+    row = int(others[shown][0]) if part else int(np.isfinite(inst.d.values(answers[NAUGHT])).argmax())
+    evidence = tuple(Exchange.of(every[name], row, answers[name]) for name in (NAUGHT, shown))
+    return Finding(", ".join(part) or PLAYS_NO_PART, note="" if device.pure else _other_codes(device, inst), evidence=evidence)
 
 
 def _other_codes(device: Device, inst: Instruction) -> str:

@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-QUARTERS = 4
+QUARTERS_OF_GROUP = 4
 CODE_BITS = 4
 GROUPS_OF_LANE = 4
 """Four neighbouring lanes hold two rows of A; one of them gives 8 codes of metadata."""
@@ -33,7 +33,7 @@ class Sparsity:
     @cached_property
     def places(self) -> dict[int, tuple[int, ...]]:
         """By code that PTX gives a meaning to, the elements of the group that are stored, ascending."""
-        quarters = {low | high << 2: (low, high) for low, high in combinations(range(QUARTERS), 2)}
+        quarters = {low | high << 2: (low, high) for low, high in combinations(range(QUARTERS_OF_GROUP), 2)}
         elements = {code: self._whole(stored) for code, stored in quarters.items()}
         return {code: places for code, places in elements.items() if len(places) == self.group // 2}
 
@@ -56,10 +56,13 @@ class Sparsity:
     def _whole(self, quarters: tuple[int, ...]) -> tuple[int, ...]:
         """Elements that lie in these quarters with all of their bits."""
         every = range(self.group)
-        return tuple(e for e in every if {q for q in range(QUARTERS) if self._meet(e, q)} <= set(quarters))
+        return tuple(e for e in every if {q for q in range(QUARTERS_OF_GROUP) if self._meet(e, q)} <= set(quarters))
 
     def _meet(self, element: int, quarter: int) -> bool:
-        return element * QUARTERS < (quarter + 1) * self.group and quarter * self.group < (element + 1) * QUARTERS
+        return (
+            element * QUARTERS_OF_GROUP < (quarter + 1) * self.group
+            and quarter * self.group < (element + 1) * QUARTERS_OF_GROUP
+        )
 
 
 BY_BITS = {4: Sparsity(8, 1), 8: Sparsity(4, 1), 16: Sparsity(4, 2), 32: Sparsity(2, 2)}

@@ -10,10 +10,10 @@ from accprobe.infer.left_out import LEFT_OUT
 from accprobe.verify.coverage.left_out import with_layouts
 from accprobe.verify.outcome import Verification
 
-Told = tuple[Characterisation, Verification | None]
+AsAsked = tuple[Characterisation, Verification | None]
 
 
-def as_asked(asked: StoredProducts, beside: Finding, result: Characterisation, done: Verification | None) -> Told:
+def as_asked(asked: StoredProducts, beside: Finding, result: Characterisation, done: Verification | None) -> AsAsked:
     """Findings, with that of what is left out, and the verification, with what the layouts did."""
     findings = {
         name: replace(finding, evidence=tuple(map(asked.asked, finding.evidence))) for name, finding in result.findings.items()

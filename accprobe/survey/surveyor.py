@@ -15,7 +15,7 @@ from accprobe.devices.stored import StoredProducts, dense
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
 from accprobe.infer.findings import Characterisation
 from accprobe.infer.journal import Journal
-from accprobe.infer.left_out import ABSENT, LEFT_OUT, left_out
+from accprobe.infer.left_out import LEFT_OUT, PLAYS_NO_PART, left_out
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
 from accprobe.report.rows import Rivals, Row
@@ -66,7 +66,7 @@ class Surveyor:
         if wrong := misplaced(self._device, inst):
             return Row(name=inst.name, status="unverified", reason=wrong)
         beside = left_out(self._device, inst) if inst.sparse else None
-        if beside and beside.value != ABSENT:
+        if beside and beside.value != PLAYS_NO_PART:
             reason = f"what a sparse A leaves out of B takes part: {beside.value}"
             return Row(name=inst.name, status="unverified", reason=reason, **_known(Characterisation(inst, {LEFT_OUT: beside})))
         asked = dense(self._device, inst)

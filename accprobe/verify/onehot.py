@@ -2,8 +2,9 @@
 
 Before anything is inferred, each element of A that is stored is asked in each row of the tile, and with each code of metadata
 that its group may have: A is one at that place alone, B one where it must meet it and two elsewhere, so that the answer is one.
-Then C alone is asked in each cell. Whatever the arithmetic is, such sums are exact; another answer says that the layout of the
-operands, as the probe has it, is not the hardware's.
+Then C alone is asked in each cell. Whatever the arithmetic is, such sums are exact. Where an answer is another one, B is asked
+element by element: does the element of A meet another one, or none, the layout of the operands, as the probe has it, is not the
+hardware's.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from accprobe.isa.instructions import Instruction
 from accprobe.isa.sparsity import Places
 from accprobe.operands.request import Request
 
+LOOKED_AT = 8
+"""Wrong answers that are asked about, at most."""
+
 DISTINCT = 1000
 """Different numbers that C has at most: every format of C has so many integers, and every sum so many bits."""
 
 
-class Asked(NamedTuple):
+class OneHot(NamedTuple):
     """A self-test: the question, its answers, and of each row which stored element of A is one, and which of B it must meet.
 
     -1: where C is asked.
@@ -42,7 +46,8 @@ class Asked(NamedTuple):
 def misplaced(device: Device, inst: Instruction) -> str:
     """The first operand that is not where it belongs, in words; "" where all are, and of pure functions, which have no layout.
 
-    Of recordings from before there was this test, "" too.
+    Where an answer is wrong and the operands are where they belong, it is for others to find why. Of recordings from before
+    there was this test, "" too.
     """
     if device.pure:
         return ""
@@ -51,12 +56,12 @@ def misplaced(device: Device, inst: Instruction) -> str:
         d = dot_expecting(device, inst, asked.request, lambda: asked.expected)
     except NotRecorded:
         return ""
-    wrong = np.flatnonzero(d != asked.expected)
-    return _told(device, inst, asked, int(wrong[0]), d) if len(wrong) else ""
+    wrong = np.flatnonzero(d != asked.expected)[:LOOKED_AT].tolist()
+    return next(filter(None, (_told(device, inst, asked, row) for row in wrong)), "")
 
 
 @lru_cache(maxsize=16)
-def one_hot(inst: Instruction) -> Asked:
+def one_hot(inst: Instruction) -> OneHot:
     """Every stored element of A with every code, in every row of the tile, laid out from placement 0 on; C in every cell."""
     stored, cells = inst.stored.k, inst.m * inst.n
     codes = inst.sparsity.codes if inst.sparsity else (0,)
@@ -76,7 +81,7 @@ def one_hot(inst: Instruction) -> Asked:
     one = int(inst.multiplied(np.ones(1, np.int64), np.ones(1, np.int64))[0])
     expected = [inst.d.whole(one)] * count + [inst.d.whole(x) for x in numbers.tolist()]
     places = np.concatenate([where, np.full(cells, -1)])
-    return Asked(request, np.array(expected, inst.d.dtype), np.concatenate([hot, np.full(cells, -1)]), places)
+    return OneHot(request, np.array(expected, inst.d.dtype), np.concatenate([hot, np.full(cells, -1)]), places)
 
 
 def _with_codes(inst: Instruction, request: Request, hot: Places, step: Places) -> Request:
@@ -104,33 +109,37 @@ def _alike(inst: Instruction) -> Instruction:
     return replace(inst, name="one hot", family=FAMILIES[0], satfinite=False, a_registers=False)
 
 
-def _told(device: Device, inst: Instruction, asked: Asked, wrong: int, d: Bits) -> str:
+def _told(device: Device, inst: Instruction, asked: OneHot, wrong: int) -> str:
+    """What is in the wrong place where the answer to that row is wrong; "" where nothing is, or it is not always so."""
     rows, columns = tile.cells_of(inst, wrong + 1)
     row, column, hot, place = int(rows[-1]), int(columns[-1]), int(asked.hot[wrong]), int(asked.places[wrong])
-    digits = inst.d.storage_bits // 4
+    alone = np.zeros((inst.k, inst.k), inst.b.dtype)
+    np.fill_diagonal(alone, inst.b.whole(1))
+    changes = {"b": alone} if hot >= 0 else {"c": np.array([inst.c.whole(1), inst.c.whole(2)], inst.c.dtype)}
+    d, again = (_answers(device, inst, asked, wrong, **changes) for _ in range(2))
+    if d != again:
+        return ""
     if hot < 0:
-        due = f"0x{d[wrong]:0{digits}x}, not 0x{asked.expected[wrong]:0{digits}x}"
-        return f"the self-test: C of row {row}, column {column} comes back as {due}"
+        return f"the self-test: C of row {row}, column {column} does not reach D there" if d[0] == d[1] else ""
+    met = [k for k, answer in enumerate(d) if answer != max(d, key=d.count)]
+    if met == [place]:
+        return ""
     code = ""
     if inst.sparsity is not None and asked.request.metadata is not None:
-        group = hot // (inst.sparsity.group // 2)
-        code = f" with metadata 0b{asked.request.metadata[wrong, group]:04b}"
-    met = ", ".join(map(str, _met(device, inst, asked, wrong))) or "nothing"
-    of = "stored element" if inst.sparse else "element"
-    return f"the self-test: {of} {hot} of row {row} of A{code} meets {met} of column {column} of B, not {place}"
+        code = f" with metadata 0b{asked.request.metadata[wrong, hot // (inst.sparsity.group // 2)]:04b}"
+    of, others = "stored element" if inst.sparse else "element", ", ".join(map(str, met)) or "nothing"
+    return f"the self-test: {of} {hot} of row {row} of A{code} meets {others} of column {column} of B, not {place}"
 
 
-def _met(device: Device, inst: Instruction, asked: Asked, wrong: int) -> list[int]:
-    """Which elements of B the element of A meets: asked one by one, in the same tile."""
-    turn, problem = divmod(wrong, tile.problems(inst))
+def _answers(device: Device, inst: Instruction, asked: OneHot, row: int, **changes: Bits) -> list[int]:
+    """The answers to one row in its tile, whatever else is there, with each value in turn of an operand [N, …]."""
+    turn, problem = divmod(row, tile.problems(inst))
     first = turn * tile.problems(inst)
+    around = asked.request[first : first + tile.problems(inst)]
     found = []
-    for k in range(inst.k):
-        request = asked.request[first : first + tile.problems(inst)]
-        alone = request.b.copy()
-        alone[problem] = 0
-        alone[problem, k] = inst.b.whole(1)
-        d = device.dot(inst, replace(request, b=alone), turn % tile.placements(inst))
-        if d[problem] == asked.expected[wrong]:
-            found.append(k)
+    for name, values in changes.items():
+        for value in values:
+            column = getattr(around, name).copy()
+            column[problem] = value
+            found.append(int(device.dot(inst, replace(around, **{name: column}), turn % tile.placements(inst))[problem]))
     return found

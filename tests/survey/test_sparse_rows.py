@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faulty import PlantedDevice
+from faulty import Fault, Place, PlantedDevice
 from outside import Unit
 from sparse_semantics import kept, patterns_of
 
@@ -185,3 +185,14 @@ def test_metadata_without_a_meaning_is_a_note() -> None:
     assert note.startswith("metadata without a meaning, the elements of a group that it takes: 0b0000: 0, 0b0001: 0, ")
     assert note.count("0b") == 14
     assert "0b0100" not in note
+
+
+@pytest.mark.parametrize("fault", [Fault("always", place=Place("cell", 3, 2)), Fault("random", 200)], ids=["a cell", "at random"])
+def test_other_faults_are_not_laid_to_what_is_left_out(fault: Fault) -> None:
+    device = planted("mma.sp.m16n8k8.f32.tf32.tf32.f32")
+    device._fault = fault
+    row = row_of(device)
+    assert row.status == "unstable"
+    assert row.findings["left_out"].value == "absent"
+    if fault.place:
+        assert "cell" in row.reason or "row 3" in row.reason

@@ -101,8 +101,8 @@ def lose_in_column(a: np.ndarray, b: np.ndarray, c: np.ndarray, where: np.ndarra
     b[where[1] == 6, 2] = 0
 
 
-def swap_addends(a: np.ndarray, b: np.ndarray, c: np.ndarray, where: np.ndarray) -> None:
-    c[(where[0] == 1) & (where[1] == 4) & (c != 0)] += 1
+def lose_addend(a: np.ndarray, b: np.ndarray, c: np.ndarray, where: np.ndarray) -> None:
+    c[(where[0] == 1) & (where[1] == 4)] = 0
 
 
 def swap_positions(a: np.ndarray, b: np.ndarray, c: np.ndarray, where: np.ndarray) -> None:
@@ -114,7 +114,7 @@ def swap_positions(a: np.ndarray, b: np.ndarray, c: np.ndarray, where: np.ndarra
     [
         ("mma.sync.m16n8k16.f32.f16.f16.f32", swap_in_row, "element 7 of row 3 of A meets 5 of column 4 of B, not 7"),
         ("mma.sync.m16n8k32.s32.s8.s8.s32", lose_in_column, "element 2 of row 4 of A meets nothing of column 6 of B, not 2"),
-        ("wgmma.m64n8k16.f32.f16.f16", swap_addends, "C of row 1, column 4 comes back as 0x"),
+        ("wgmma.m64n8k16.f32.f16.f16", lose_addend, "C of row 1, column 4 does not reach D there"),
         (
             "mma.sp.m16n8k32.f32.f16.f16.f32",
             swap_positions,
@@ -129,6 +129,21 @@ def test_the_first_wrong_position_is_told(name: str, moved: Moved, told: str) ->
     assert row.status == "unverified"
     assert told in row.reason
     assert row.model is None
+
+
+class Faulty(Tiles):
+    """Answers are wrong, and operands where they belong."""
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        d = super().dot(inst, request, placement)
+        rows, _ = tile.cells_of(inst, len(d), placement)
+        return np.where(rows == 5, d ^ d.dtype.type(1), d)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_other_faults_are_left_to_others(name: str) -> None:
+    inst = parse(name)
+    assert misplaced(Faulty(inst), inst) == ""
 
 
 def test_a_pure_function_has_no_layout() -> None:
