@@ -4,7 +4,7 @@
 // a, b: [count, K] and c: [count], the operands' bit patterns; d: [count], written once each. `stored` grows by the number of
 // results written, which tells the host that there are none left over. placement: of the first tile, below PLACEMENTS.
 extern "C" __global__ void __launch_bounds__(128)
-probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands, DElement* results,
+probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands METADATA, DElement* results,
       unsigned long long* stored, unsigned long long count, unsigned placement CLAIMS) {
     unsigned block = blockIdx.x, blocks = gridDim.x;
 #ifdef ON_EVERY_SM
@@ -25,7 +25,10 @@ probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands
 #pragma unroll
         for (unsigned r = 0; r < B_REGISTERS; r++) b[r] = tile.b_word(b_column(lane, r), b_word(lane, r));
         load_c(c, tile, 0, lane);
-        MULTIPLY(d, a, b, c);
+#ifdef GROUPS
+        unsigned e = metadata_register(metadata, lane, [&](unsigned row) { return tile.line(row); });
+#endif
+        EXECUTE(d, a, b, c AND_METADATA(e));
         mine += report_d(d, tile, 0, lane);
     }
     if (mine) atomicAdd(stored, mine);

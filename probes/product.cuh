@@ -1,14 +1,16 @@
 // Matrices in memory, row after row, and the fragments of tile.cuh.
 
 // A word of a line of A or B; zero below the last one.
-__device__ Word operand(const Word* operands, unsigned line, unsigned lines, unsigned word) {
-    return line < lines ? packed(operands, line, word) : 0;
+template <unsigned WORDS> __device__ Word operand(const Word* operands, unsigned line, unsigned lines, unsigned word) {
+    return line < lines ? packed<WORDS>(operands, line, word) : 0;
 }
 
 // The cells of C and D that a lane holds.
 struct Cells {
     unsigned rows, columns, top, left, lane;
 
+    // The line of A of a row of the tile; NO_LINE below the last one.
+    __device__ unsigned long long line(unsigned row) const { return top + row < rows ? top + row : NO_LINE; }
     __device__ bool exists(unsigned packed, unsigned i) const {
         return top + cell_row(packed, lane, i) < rows && left + cell_column(packed, lane, i) < columns;
     }

@@ -5,27 +5,30 @@
 
 // Arguments: see product_mma_sync.cu. Blocks: (tiles of columns, tiles of rows).
 extern "C" __global__ void __launch_bounds__(128)
-product(const Word* a_operands, const Word* b_operands, const CElement* c_operands, DElement* results, unsigned rows, unsigned columns) {
-    alignas(1024) __shared__ Word a_shared[M * K_WORDS];
+product(const Word* a_operands, const Word* b_operands, const CElement* c_operands METADATA, DElement* results, unsigned rows, unsigned columns) {
+    alignas(1024) __shared__ Word a_shared[M * A_WORDS];
     alignas(1024) __shared__ Word b_shared[N * K_WORDS];
     unsigned lane = threadIdx.x % 32, top_row = threadIdx.x / 32 * 16, top = blockIdx.y * M, left = blockIdx.x * N;
 #if A_REGISTERS
     Word a[A_REGISTERS];
 #pragma unroll
-    for (unsigned r = 0; r < A_REGISTERS; r++) a[r] = operand(a_operands, top + top_row + a_row(lane, r), rows, a_word(lane, r));
+    for (unsigned r = 0; r < A_REGISTERS; r++) a[r] = operand<A_WORDS>(a_operands, top + top_row + a_row(lane, r), rows, a_word(lane, r));
 #else
-    for (unsigned i = threadIdx.x; i < M * K_WORDS; i += 128)
-        a_shared[place(i / K_WORDS, i % K_WORDS)] = operand(a_operands, top + i / K_WORDS, rows, i % K_WORDS);
-    unsigned long long a = descriptor(a_shared);
+    for (unsigned i = threadIdx.x; i < M * A_WORDS; i += 128)
+        a_shared[place<A_WORDS>(i / A_WORDS, i % A_WORDS)] = operand<A_WORDS>(a_operands, top + i / A_WORDS, rows, i % A_WORDS);
+    unsigned long long a = descriptor<A_WORDS>(a_shared);
 #endif
     for (unsigned i = threadIdx.x; i < N * K_WORDS; i += 128)
-        b_shared[place(i / K_WORDS, i % K_WORDS)] = operand(b_operands, left + i / K_WORDS, columns, i % K_WORDS);
-    unsigned long long b = descriptor(b_shared);
+        b_shared[place<K_WORDS>(i / K_WORDS, i % K_WORDS)] = operand<K_WORDS>(b_operands, left + i / K_WORDS, columns, i % K_WORDS);
+    unsigned long long b = descriptor<K_WORDS>(b_shared);
     Word d[D_REGISTERS];
     Cells cells{rows, columns, top + top_row, left, lane};
     cells.load(d, c_operands);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncthreads();
-    MULTIPLY(d, a, b);
+#ifdef GROUPS
+    unsigned e = metadata_register(metadata, lane, [&](unsigned row) { return cells.line(row); });
+#endif
+    EXECUTE(d, a, b AND_METADATA(e));
     cells.store(results, d);
 }

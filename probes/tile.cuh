@@ -5,21 +5,22 @@
 //   CElement, DElement              storage of one element of C and of D
 //   M, N, PROBLEMS                  the tile, and how many dot products it holds: the greatest common divisor of M and N
 //   PLACEMENTS                      ways to lay them out
-//   K_WORDS                         words of one row of A, or of one column of B, as the instruction has them
+//   K_WORDS, A_WORDS                words of one column of B, and of what is stored of one row of A, as the instruction has them
 //   PACKED                          words in memory that one of these is packed from: there every element has a byte or more
+//   GROUPS                          of a sparse A: codes of metadata of one row; METADATA_LANES, METADATA_ROWS: see metadata.cuh
 //   QUAD_PAIRS                      1 where eight lanes hold a tile, four tiles a warp; otherwise 0
 //   A_REGISTERS … D_REGISTERS       registers that a lane holds of each operand
 //   C_PACKED, D_PACKED              elements of C and of D in one register: 2 for f16, otherwise 1
 //   TILES                           of a matrix product: tiles that the threads of one compute, side by side
-//   MULTIPLY(d, a, b[, c])          the instruction
+//   MULTIPLY(d, a, b[, c][, e])     the instruction; e: metadata
 //
 // A tile of M x N cells holds PROBLEMS dot products: the A of problem p in every row that is p + row_shift (modulo PROBLEMS),
 // its B in every column that is p + column_shift, and its C in every cell where the two meet; C is zero in the other cells.
 // The result of one of those cells is reported. Each tile is laid out one placement further than the one before: over all of them
 // every cell of the tile is reported from once. Only bit patterns move: no register here is ever a floating-point value.
 
-__device__ Word packed(const Word* operands, unsigned long long line, unsigned word) {
-    const Word* from = operands + (line * K_WORDS + word) * PACKED;
+template <unsigned WORDS> __device__ Word packed(const Word* operands, unsigned long long line, unsigned word) {
+    const Word* from = operands + (line * WORDS + word) * PACKED;
 #if PACKED == 1
     return *from;
 #else
@@ -30,6 +31,8 @@ __device__ Word packed(const Word* operands, unsigned long long line, unsigned w
     return elements;
 #endif
 }
+
+constexpr unsigned long long NO_LINE = ~0ull;
 
 struct Tile {
     const Word* a;
@@ -55,12 +58,18 @@ struct Tile {
 
     __device__ Word a_word(unsigned row, unsigned word) const {
         unsigned p = problem_in_row(row);
-        return exists(p) ? packed(a, first + p, word) : 0;
+        return exists(p) ? packed<A_WORDS>(a, first + p, word) : 0;
     }
 
     __device__ Word b_word(unsigned column, unsigned word) const {
         unsigned p = problem_in_column(column);
-        return exists(p) ? packed(b, first + p, word) : 0;
+        return exists(p) ? packed<K_WORDS>(b, first + p, word) : 0;
+    }
+
+    // Where the problem of a row stands among all; NO_LINE where there is none.
+    __device__ unsigned long long line(unsigned row) const {
+        unsigned p = problem_in_row(row);
+        return exists(p) ? first + p : NO_LINE;
     }
 
     // The C of a row: its problem's, in every cell that the problem has in this row.
@@ -113,6 +122,8 @@ __device__ unsigned cell_column(unsigned, unsigned lane, unsigned i) {
     return lane % 4 * 2 + i % 2 + 8 * (i / (2 * ROWS_OF_LANE));
 }
 #endif
+
+#include "metadata.cuh"
 
 __device__ void load_c(Word (&c)[C_REGISTERS], const Tile& tile, unsigned top_row, unsigned lane) {
     constexpr unsigned ROWS = rows_of_lane(C_PACKED);

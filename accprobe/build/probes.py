@@ -23,7 +23,7 @@ BLOCK_THREADS = 128
 def why_no_probe(inst: Instruction) -> str | None:
     """Why there is no kernel for `inst`, as a short clause, or None where there is one."""
     probe = inst.family.probe
-    plain = not inst.sparse and inst.scale is None
+    plain = inst.scale is None
     padded = any(f.is_float and f.bits + f.ignored_low_bits < f.storage_bits for f in (inst.a, inst.b))
     return None if probe and plain and not padded and probe.takes(inst) else "no probe yet"
 
@@ -72,8 +72,11 @@ def _parameters(inst: Instruction, probe: Probe) -> str:
     word = inst.register_bits
     held = registers(inst)
     values = {"M": inst.m, "N": inst.n, "PROBLEMS": problems(inst), "PLACEMENTS": placements(inst)}
-    values |= {"K_WORDS": inst.k * inst.held_bits // word, "PACKED": inst.a.storage_bits // inst.held_bits}
-    values |= {"QUAD_PAIRS": int(inst.quad_pairs)}
+    values |= {"K_WORDS": inst.k * inst.held_bits // word, "A_WORDS": inst.stored.k * inst.held_bits // word}
+    values |= {"PACKED": inst.a.storage_bits // inst.held_bits, "QUAD_PAIRS": int(inst.quad_pairs)}
+    if inst.sparsity is not None:
+        values |= {"GROUPS": inst.k // inst.sparsity.group, "METADATA_LANES": inst.sparsity.lanes(inst.k)}
+        values |= {"METADATA_ROWS": inst.sparsity.rows}
     values |= {f"{operand.upper()}_REGISTERS": count for operand, count in held.items()}
     values |= {"C_PACKED": word // inst.c.storage_bits, "D_PACKED": word // inst.d.storage_bits}
     return "".join(

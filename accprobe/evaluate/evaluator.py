@@ -17,17 +17,19 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request
+from accprobe.operands.sparse import stored_products
 
 KEPT = 1 << 18
 """Products of which what was computed last is kept: who asks a device asks a model about the same."""
 
 
 def evaluate(model: DotModel, inst: Instruction, request: Request) -> Bits:
-    """N dot products as the model has them -> [N], bit patterns of D's format.
+    """N dot products as the model has them -> [N], bit patterns of D's format. Of a sparse A, the model is of what is stored.
 
     Raises AccprobeError where the shapes, types or the number of products do not fit the instruction.
     """
     request.check(inst)
+    inst, request = inst.stored, stored_products(inst, request)
     _check_model(model, inst)
     if request.a.size <= KEPT:
         return _latest.evaluation(inst, request).of(model)
@@ -49,7 +51,7 @@ class Trial:
 
     def __init__(self, inst: Instruction, request: Request) -> None:
         request.check(inst)
-        self._inst, self._request = inst, request
+        self._inst, self._request = inst.stored, stored_products(inst, request)
 
     @cached_property
     def _evaluation(self) -> Evaluation:

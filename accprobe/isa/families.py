@@ -80,7 +80,7 @@ def registers(inst: Instruction) -> dict[str, int]:
     """How many registers, of `inst.register_bits` each, a lane holds of A, B, C and D; 0 of what is in memory."""
     held = inst.family.in_registers + "a" * inst.a_registers
     bits = {
-        "a": inst.m * inst.k * inst.held_bits,
+        "a": inst.m * inst.stored.k * inst.held_bits,
         "b": inst.n * inst.k * inst.held_bits,
         "c": inst.m * inst.n * inst.c.storage_bits,
         "d": inst.m * inst.n * inst.d.storage_bits,
@@ -91,13 +91,13 @@ def registers(inst: Instruction) -> dict[str, int]:
 
 def _fragments_of_a_warp(inst: Instruction) -> bool:
     """Those of one tile, and those of four."""
-    words = inst.k * inst.held_bits // inst.register_bits
+    words = inst.stored.k * inst.held_bits // inst.register_bits
     return inst.m in (8, 16) and inst.n == 8 and (inst.quad_pairs or words % 4 == 0)
 
 
 def _core_matrices(inst: Instruction) -> bool:
     """Rows of 32 bytes of K, without swizzle."""
-    return inst.m == 64 and inst.n % 8 == 0 and inst.k * inst.held_bits == 256
+    return inst.m == 64 and inst.n % 8 == 0 and inst.stored.k * inst.held_bits == 256
 
 
 MMA_SYNC = Family(

@@ -137,6 +137,12 @@ class Format:
         pattern = ((biased << self.mantissa_bits) | (whole & ((1 << self.mantissa_bits) - 1))) << self.ignored_low_bits
         return pattern if pattern <= self.largest else None
 
+    def whole(self, value: int) -> int:
+        """Bit pattern of a whole number from 0 on; 0 where the format does not hold it."""
+        if self.is_integer:
+            return value if value <= self.largest else 0
+        return self.try_encode(value, 0) or 0
+
     def fields(self, patterns: Bits) -> Fields:
         """Take float bit patterns apart; any shape. Bits above `bits`, and a tf32's low 13 bits, are ignored."""
         if self.storage_bits <= 16:

@@ -35,6 +35,7 @@ from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
 from accprobe.isa.families import MMA_SYNC, TCGEN05, WGMMA, Family
 from accprobe.isa.formats import FORMATS, Format
+from accprobe.isa.sparsity import BY_BITS, Sparsity
 
 Kind = Literal["f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"]
 BitOp = Literal["xor", "and"]
@@ -100,6 +101,18 @@ class Instruction:
     def multiplied(self, a: Factor, b: Factor) -> Factor:
         """Products of integers; of single bits, what `bit_op` makes of them."""
         return a ^ b if self.bit_op == "xor" else a * b
+
+    @property
+    def sparsity(self) -> Sparsity | None:
+        """Which elements of A are stored; None where all are."""
+        return BY_BITS[self.held_bits] if self.sparse else None
+
+    @property
+    def stored(self) -> Instruction:
+        """A dense instruction of the products that are stored alone, under the same name: itself where A is dense."""
+        if not self.sparse:
+            return self
+        return replace(self, k=self.k // 2, sparse=False, scale_block=self.scale_block and self.scale_block // 2)
 
 
 @dataclass(frozen=True)

@@ -14,37 +14,53 @@ if TYPE_CHECKING:
 
 
 def mma_sync(inst: Instruction, registers: Mapping[str, int]) -> str:
-    """PTX ISA, "Multiply-and-Accumulate Instruction: mma". Registers are bit-size typed, which PTX accepts for every type."""
+    """PTX ISA, "Multiply-and-Accumulate Instruction: mma". Registers are bit-size typed, which PTX accepts for every type.
+
+    Of a sparse A: "mma.sp / mma.sp::ordered_metadata".
+    """
     letter = "l" if inst.register_bits == 64 else "r"
     kind = f".kind::{inst.kind}" if inst.kind else ""
+    sparse = ".sp::ordered_metadata" if inst.sparse else ""
     types = f"{inst.d}.{inst.a}.{inst.b}.{inst.c}{_bit_op(inst)}"
-    opcode = f"mma.sync.aligned.{_shape(inst)}.row.col{kind}{_saturate(inst)}.{types}"
+    opcode = f"mma{sparse}.sync.aligned.{_shape(inst)}.row.col{kind}{_saturate(inst)}.{types}"
     number = count()
     groups = ", ".join(_braces(number, registers[operand]) for operand in "dabc")
     outputs = _bind("d", registers["d"], f"={letter}")
     inputs = ", ".join(_bind(operand, registers[operand], letter) for operand in "abc")
-    return f'd, a, b, c) asm volatile("{opcode} {groups};" : {outputs} : {inputs})'
+    more, groups_of, inputs_of = _metadata(inst, number)
+    return f'd, a, b, c{more}) asm volatile("{opcode} {groups}{groups_of};" : {outputs} : {inputs}{inputs_of})'
 
 
 def wgmma(inst: Instruction, registers: Mapping[str, int]) -> str:
-    """PTX ISA, "wgmma.mma_async": D is also the addend (scale-d is true); operands are neither negated nor transposed."""
-    opcode = f"wgmma.mma_async.sync.aligned.{_shape(inst)}{_saturate(inst)}.{inst.d}.{inst.a}.{inst.b}{_bit_op(inst)}"
+    """PTX ISA, "wgmma.mma_async": D is also the addend (scale-d is true); operands are neither negated nor transposed.
+
+    Of a sparse A: "wgmma.mma_async.sp".
+    """
+    sparse = ".sp" if inst.sparse else ""
+    types = f"{inst.d}.{inst.a}.{inst.b}{_bit_op(inst)}"
+    opcode = f"wgmma.mma_async{sparse}.sync.aligned.{_shape(inst)}{_saturate(inst)}.{types}"
     number = count()
     d = _braces(number, registers["d"])
     a = _braces(number, registers["a"]) if inst.a_registers else f"%{next(number)}"
     b = f"%{next(number)}"
+    more, metadata, inputs_of = _metadata(inst, number)
     modifiers = "" if inst.is_integer else ", 1, 1"
     if inst.a.storage_bits == 16:
         modifiers += ", 0" if inst.a_registers else ", 0, 0"
     lines = [
         "{ .reg .pred accumulate; setp.eq.u32 accumulate, 0, 0;",
         "wgmma.fence.sync.aligned;",
-        f"{opcode} {d}, {a}, {b}, accumulate{modifiers};",
+        f"{opcode} {d}, {a}, {b}{metadata}, accumulate{modifiers};",
         "wgmma.commit_group.sync.aligned;",
         "wgmma.wait_group.sync.aligned 0; }",
     ]
-    inputs = (_bind("a", registers["a"], "r") if inst.a_registers else '"l"(a)') + ', "l"(b)'
-    return f'd, a, b) asm volatile("{" ".join(lines)}" : {_bind("d", registers["d"], "+r")} : {inputs} : "memory")'
+    inputs = (_bind("a", registers["a"], "r") if inst.a_registers else '"l"(a)') + f', "l"(b){inputs_of}'
+    return f'd, a, b{more}) asm volatile("{" ".join(lines)}" : {_bind("d", registers["d"], "+r")} : {inputs} : "memory")'
+
+
+def _metadata(inst: Instruction, number: Iterator[int]) -> tuple[str, str, str]:
+    """The parameter, the operands and the input that a sparse A has besides: metadata, and which lanes give it, the first."""
+    return (", e", f", %{next(number)}, 0", ', "r"(e)') if inst.sparse else ("", "", "")
 
 
 def _shape(inst: Instruction) -> str:

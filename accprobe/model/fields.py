@@ -298,6 +298,12 @@ FEATURES: dict[str, Feature] = {
         "Sums of many terms of one sign can be wrong on one side.",
         evidence="many terms of one sign",
     ),
+    "left_out": Feature(
+        "left out",
+        "what the positions of B do that a sparse A leaves out: absent, nothing at all",
+        "What stands beside a sparse operand where it has no element changes the result on one side.",
+        evidence="zeros where A has nothing stored, then other numbers there",
+    ),
     "sums_alike": Feature(
         "sums alike",
         "whether all sums of the chain have the one arithmetic",

@@ -15,16 +15,13 @@ from accprobe.isa.instructions import Instruction
 Rows = slice | list[int] | NDArray[np.intp] | NDArray[np.bool_]
 """Some of the dot products: where they stand, or of each whether it is meant."""
 
-GROUP = 4
-"""Products of a sparse A of which two are stored (PTX ISA, "Sparse matrix storage": 2:4)."""
-
 
 @dataclass(frozen=True, eq=False)
 class Request:
     """N dot products d = a · b + c, unsigned bit patterns of the instruction's formats.
 
     a, b: [N, K]; c: [N]. Of a sparse A, the products that it leaves out are not stored: a is [N, K / 2] then.
-    metadata: which of each group of A are stored, [N, K / GROUP], a code of 4 bits in a byte; None where A is dense.
+    metadata: which of each group of A are stored, [N, K / group], a code of 4 bits in a byte (see `sparsity`); None: all are.
     scales_a, scales_b: the block scales, [N, K / scale_block] each; None where there are none.
     """
 
@@ -78,8 +75,8 @@ def shapes(inst: Instruction) -> dict[str, tuple[np.dtype[np.unsignedinteger], t
     """The arrays that a request has: their types, and what one dot product has of them."""
     stored = inst.k // 2 if inst.sparse else inst.k
     wanted = {"a": (inst.a.dtype, (stored,)), "b": (inst.b.dtype, (inst.k,)), "c": (inst.c.dtype, tuple[int, ...]())}
-    if inst.sparse:
-        wanted["metadata"] = np.dtype(np.uint8), (inst.k // GROUP,)
+    if inst.sparsity is not None:
+        wanted["metadata"] = np.dtype(np.uint8), (inst.k // inst.sparsity.group,)
     if inst.scale is not None and inst.scale_block is not None:
         wanted |= dict.fromkeys(("scales_a", "scales_b"), (inst.scale.dtype, (inst.k // inst.scale_block,)))
     return wanted

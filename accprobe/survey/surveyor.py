@@ -11,15 +11,19 @@ from typing import Any
 from accprobe.devices.protocol import Device
 from accprobe.devices.recorder import RecordedDevice
 from accprobe.devices.recording import Exchanges
+from accprobe.devices.stored import StoredProducts, dense
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
 from accprobe.infer.findings import Characterisation
 from accprobe.infer.journal import Journal
+from accprobe.infer.left_out import LEFT_OUT, PLAYS_NO_PART, left_out
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
 from accprobe.report.rows import Rivals, Row
 from accprobe.sass.lowering import Lowering
 from accprobe.survey.settling import instability, measured
+from accprobe.survey.sparse import as_asked
 from accprobe.survey.verdict import told, verdict
+from accprobe.verify.onehot import misplaced
 
 RowAndExchanges = tuple[Row, Exchanges]
 """A row, and where the run is recorded every exchange that led to it."""
@@ -59,8 +63,17 @@ class Surveyor:
         return copied(row, inst, lowering).model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
 
     def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
-        journal = Journal(self._device, inst)
+        if wrong := misplaced(self._device, inst):
+            return Row(name=inst.name, status="unverified", reason=wrong)
+        beside = left_out(self._device, inst) if inst.sparse else None
+        if beside and beside.value != PLAYS_NO_PART:
+            reason = f"what a sparse A leaves out of B takes part: {beside.value}"
+            return Row(name=inst.name, status="unverified", reason=reason, **_known(Characterisation(inst, {LEFT_OUT: beside})))
+        asked = dense(self._device, inst)
+        journal = Journal(asked, inst.stored)
         result, contest, verification = measured(journal, dots, seed)
+        if beside and isinstance(asked, StoredProducts):
+            result, verification = as_asked(asked, beside, result, verification)
         if verification is None:
             reason = "no model explains what the device answered"
             return Row(name=inst.name, status="unverified", reason=reason, unstable=journal.unstable, **_known(result))

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from probed import ONE_OF_EACH_LAYOUT, required_on_hopper
+from sparse_semantics import codes_drawn, group_of, written_out
 
 from accprobe.build import probes
 from accprobe.errors import AccprobeError
 from accprobe.isa import tile
-from accprobe.isa.families import WGMMA
+from accprobe.isa.families import TCGEN05, WGMMA
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction, catalog, parse
 
@@ -27,10 +28,10 @@ def test_hopper_has_a_probe_for_everything_required() -> None:
 
 
 def test_no_probe_has_a_reason_and_no_source() -> None:
-    sparse = next(inst for inst in catalog("sm_90a") if inst.sparse)
-    assert probes.why_no_probe(sparse) == "no probe yet"
+    tensor_memory = next(inst for inst in catalog("sm_100a") if inst.family is TCGEN05)
+    assert probes.why_no_probe(tensor_memory) == "no probe yet"
     with pytest.raises(AccprobeError, match="no probe yet"):
-        probes.source(sparse)
+        probes.source(tensor_memory)
 
 
 # Where an element of a fragment lies. PTX ISA, "Matrix Fragments for mma.…", transcribed shape by shape: element i of a lane,
@@ -40,7 +41,9 @@ Rule = Callable[[int, int, int], tuple[int, int]]
 
 
 def fragment_a(inst: Instruction) -> tuple[int, Rule]:
-    """(elements a lane, rule of (g, t, i) to (row, k))."""
+    """(elements a lane, rule of (g, t, i) to (row, k)). Of a sparse A, "Matrix Fragments for sparse mma.…": what is stored lies
+    as in a dense one of half the K.
+    """
     rules: dict[tuple[int, int, int], tuple[int, Rule]] = {
         (8, 4, 64): (1, lambda g, t, i: (g, t)),
         (16, 4, 64): (2, lambda g, t, i: (g if i == 0 else g + 8, t)),
@@ -64,7 +67,7 @@ def fragment_a(inst: Instruction) -> tuple[int, Rule]:
         ),
         (8, 4, 16): (4, lambda g, t, i: (t if g < 4 else t + 4, i)),
     }
-    return rules[min(inst.m, 16), inst.k, inst.held_bits]
+    return rules[min(inst.m, 16), inst.stored.k, inst.held_bits]
 
 
 def fragment_b(inst: Instruction) -> tuple[int, Rule]:
@@ -86,6 +89,10 @@ def fragment_b(inst: Instruction) -> tuple[int, Rule]:
         (128, 1): (32, lambda g, t, i: (t * 32 + i, g)),
         (256, 1): (64, lambda g, t, i: (t * 32 + (i & 31) + (0 if i < 32 else 128), g)),
         (4, 16): (4, lambda g, t, i: (i, t if g < 4 else t + 4)),
+        (16, 32): (4, lambda g, t, i: (t + 4 * i, g)),
+        (32, 16): (8, lambda g, t, i: (t * 2 + (i & 1) + i // 2 * 8, g)),
+        (64, 8): (16, lambda g, t, i: (t * 4 + (i & 3) + i // 4 * 16, g)),
+        (128, 4): (32, lambda g, t, i: (t * 8 + (i & 7) + i // 8 * 32, g)),
     }
     return rules[inst.k, inst.held_bits]
 
@@ -103,8 +110,30 @@ def fragment_d(inst: Instruction, fmt: Format) -> tuple[int, Rule]:
     return 4, lambda g, t, i: (g if i < 2 else g + 8, t * 2 + (i & 1))
 
 
+NOTHING = (-1, -1)
+
+
+def fragment_e(inst: Instruction) -> tuple[int, Rule]:
+    """(codes a lane, rule of (g, t, i) to (row, group)) of metadata with selector 0; NOTHING: the lane gives none.
+
+    The figures of "Matrix Fragments for sparse mma.…", and of "wgmma.mma_async.sp": its warp's 16 rows are those of mma.sp. By
+    K and bits of an element.
+    """
+    rules: dict[tuple[int, int], tuple[int, Rule]] = {
+        (16, 16): (8, lambda g, t, i: (g if i < 4 else g + 8, i & 3) if t == 0 else NOTHING),
+        (8, 32): (8, lambda g, t, i: (g if i < 4 else g + 8, i & 3) if t == 0 else NOTHING),
+        (32, 16): (8, lambda g, t, i: (g if i < 4 else g + 8, t * 4 + (i & 3)) if t < 2 else NOTHING),
+        (16, 32): (8, lambda g, t, i: (g if i < 4 else g + 8, t * 4 + (i & 3)) if t < 2 else NOTHING),
+        (32, 8): (8, lambda g, t, i: (g if t == 0 else g + 8, i) if t < 2 else NOTHING),
+        (64, 4): (8, lambda g, t, i: (g if t == 0 else g + 8, i) if t < 2 else NOTHING),
+        (64, 8): (8, lambda g, t, i: (g if t in (0, 2) else g + 8, i if t < 2 else i + 8)),
+        (128, 4): (8, lambda g, t, i: (g if t in (0, 2) else g + 8, i if t < 2 else i + 8)),
+    }
+    return rules[inst.k, inst.held_bits] if inst.sparse else (0, lambda g, t, i: NOTHING)
+
+
 class Shape(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_int) for name in ("m", "n", "k", "group"))
+    _fields_ = tuple((name, ctypes.c_int) for name in ("m", "n", "k", "group", "stored", "codes"))
 
 
 class Operand(ctypes.Structure):
@@ -120,19 +149,19 @@ def table(inst: Instruction, bits: int, fragment: tuple[int, Rule], *, transpose
         warp, lane = (0, thread % 4 + thread // 4 * 16) if inst.quad_pairs else divmod(thread, 32)
         for i in range(elements):
             row, column = rule(lane // 4, lane % 4, i)
-            places[:, thread, i] = (row, column) if transposed else (row + 16 * warp, column)
+            below = 16 * warp if (row, column) != NOTHING else 0
+            places[:, thread, i] = (row, column) if transposed else (row + below, column)
     return Operand(bits, elements, places[0].ctypes.data, places[1].ctypes.data), places
 
 
-MATRICES = "(const Word*)a, (const Word*)b, (const CElement*)c, (DElement*)d"
 RUN = {
     probes.Part.SHARE: (
         "Value* stored, Value count, unsigned placement, unsigned blocks",
-        f"launch({{blocks, 1}}, [=] {{ probe({MATRICES}, stored, count, placement); }});",
+        "launch({blocks, 1}, [=] { probe(MATRICES, stored, count, placement); });",
     ),
     probes.Part.PRODUCT: (
         "unsigned rows, unsigned columns, Index grid",
-        f"launch(grid, [=] {{ product({MATRICES}, rows, columns); }});",
+        "launch(grid, [=] { product(MATRICES, rows, columns); });",
     ),
 }
 """By part, the arguments besides the matrices, and the launch."""
@@ -161,11 +190,13 @@ def emulator(inst: Instruction, headers: Path, folder: Path, part: probes.Part =
     assert "asm" not in text.replace('extern "C"', "")
     text = f"""#include "emulated_gpu.h"
 {text}
+#define MATRICES (const Word*)a, (const Word*)b, (const CElement*)c AND_METADATA((const unsigned char*)e), (DElement*)d
 static void prepare(Shape s, const Operand* o) {{
-    shape = s, operand_a = o[0], operand_b = o[1], operand_c = o[2], operand_d = o[3];
+    shape = s, operand_a = o[0], operand_b = o[1], operand_c = o[2], operand_d = o[3], operand_e = o[4];
 }}
 extern "C" void count_cells(unsigned times) {{ cell_counts = times; }}
-extern "C" void run(Shape s, const Operand* o, const void* a, const void* b, const void* c, void* d, {signature}) {{
+extern "C" void run(Shape s, const Operand* o, const void* a, const void* b, const void* c,
+                    const void* e, void* d, {signature}) {{
     prepare(s, o);
     {call}
 }}
@@ -185,9 +216,19 @@ def layout(inst: Instruction) -> tuple[Shape, ctypes.Array[Operand], list[np.nda
         table(inst, inst.held_bits, fragment_b(inst), transposed=True),
         table(inst, inst.c.storage_bits, fragment_d(inst, inst.c)),
         table(inst, inst.d.storage_bits, fragment_d(inst, inst.d)),
+        table(inst, 4, fragment_e(inst)),
     ]
-    shape = Shape(inst.m, inst.n, inst.k, inst.threads)
-    return shape, (Operand * 4)(*(operand for operand, _ in tables)), [memory for _, memory in tables]
+    codes = inst.k // group_of(inst) if inst.sparse else 0
+    shape = Shape(inst.m, inst.n, inst.k, inst.threads, inst.stored.k, codes)
+    return shape, (Operand * 5)(*(operand for operand, _ in tables)), [memory for _, memory in tables]
+
+
+def metadata_of(inst: Instruction, random: np.random.Generator, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes of rows of A, none of a dense one, and the rows with zeros where nothing is stored."""
+    if not inst.sparse:
+        return np.zeros(0, np.uint8), a
+    codes = codes_drawn(inst, random, len(a))
+    return codes, written_out(inst, a, codes)
 
 
 class Grid(ctypes.Structure):
@@ -203,12 +244,15 @@ def test_products_reach_every_row_and_column(name: str, headers: Path, tmp_path:
     shape, operands, _tables = layout(inst)
     rows, columns = inst.m + 5, inst.n + 3
     below = 1 << min(inst.held_bits, 63)
-    a, b = (random.integers(0, below, (n, inst.k), f.dtype) for f, n in ((inst.a, rows), (inst.b, columns)))
+    a, b = (
+        random.integers(0, below, size, f.dtype) for f, size in ((inst.a, (rows, inst.stored.k)), (inst.b, (columns, inst.k)))
+    )
+    e, whole = metadata_of(inst, random, a)
     c = random.integers(0, 1 << min(inst.c.storage_bits, 63), (rows, columns), inst.c.dtype)
     d = np.zeros((rows + 1, columns), inst.d.dtype)
-    pointers = [ctypes.c_void_p(array.ctypes.data) for array in (a, b, c, d)]
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in (a, b, c, e, d)]
     library.run(shape, operands, *pointers, rows, columns, Grid(2, 2))
-    wide = a.astype(np.uint64) @ b.astype(np.uint64).T + c.astype(np.uint64)
+    wide = whole.astype(np.uint64) @ b.astype(np.uint64).T + c.astype(np.uint64)
     np.testing.assert_array_equal(d[:rows], wide.astype(inst.d.dtype))
     assert not d[rows:].any()
 
@@ -222,12 +266,14 @@ def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_
     shape, operands, _tables = layout(inst)
     few = tile.problems(inst)
     for count, placement in [(5 * few + 3, 0), (1, 1), (few, 3), (11 * few, tile.placements(inst) - 1)]:
-        a, b = (random.integers(0, 1 << min(inst.held_bits, 63), (count, inst.k), f.dtype) for f in (inst.a, inst.b))
+        sizes = (inst.a, inst.stored.k), (inst.b, inst.k)
+        a, b = (random.integers(0, 1 << min(inst.held_bits, 63), (count, k), f.dtype) for f, k in sizes)
+        e, whole = metadata_of(inst, random, a)
         c = random.integers(0, 1 << min(inst.c.storage_bits, 63), count, inst.c.dtype)
         d, stored = np.zeros(count, inst.d.dtype), ctypes.c_ulonglong(7)
-        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (a, b, c, d)]
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (a, b, c, e, d)]
         library.run(shape, operands, *pointers, ctypes.byref(stored), ctypes.c_ulonglong(count), placement, 2)
-        wide = (a.astype(np.uint64) * b.astype(np.uint64)).sum(1, dtype=np.uint64) + c.astype(np.uint64)
+        wide = (whole.astype(np.uint64) * b.astype(np.uint64)).sum(1, dtype=np.uint64) + c.astype(np.uint64)
         np.testing.assert_array_equal(d, wide.astype(inst.d.dtype))
         assert stored.value == 7 + count
         library.count_cells(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from sparse_semantics import group_of
 
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.request import Request
@@ -22,7 +23,7 @@ def request(inst: Instruction, n: int = 5) -> Request:
 
     made = Request(some(inst.k // (1 + inst.sparse), inst.a.dtype), some(inst.k, inst.b.dtype), some(1, inst.c.dtype)[:, 0])
     if inst.sparse:
-        made = replace(made, metadata=some(inst.k // 4, np.dtype(np.uint8)))
+        made = replace(made, metadata=some(inst.k // group_of(inst), np.dtype(np.uint8)))
     if inst.scale and inst.scale_block:
         scales = some(inst.k // inst.scale_block, inst.scale.dtype)
         made = replace(made, scales_a=scales, scales_b=scales + 1)

@@ -9,9 +9,14 @@ from accprobe.health.sms import Checkup
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.exchange import Counterexample, Exchange
+from accprobe.operands.request import Request
+from accprobe.operands.sparse import stored_products
 from accprobe.render.content.patterns import number_ranges
 from accprobe.render.content.phrases import GLUE, unglued
 from accprobe.verify.outcome import Events, Verification
+
+LEFT_OUT_SHOWN = 3
+"""Different numbers that are shown of those that a sparse A leaves out."""
 
 
 class Verified(NamedTuple):
@@ -82,16 +87,33 @@ def coverage(done: Sequence[Verification]) -> str:
 
 
 def exchange_text(inst: Instruction, shown: Exchange) -> str:
-    """ "k 0: 0x38 (1) × 0x38 (1); k 1-31: …; C 0x0 (0) → 0x3f800000 (1)"; products of two zeros are left out."""
-    asked = shown.request(inst)
+    """ "k 0: 0x38 (1) × 0x38 (1); k 1-31: …; C 0x0 (0) → 0x3f800000 (1)"; products of two zeros are left out.
+
+    Of a sparse A, k counts the products that are stored, as the model has them; what B has elsewhere is told by itself.
+    """
+    whole = shown.request(inst)
+    asked = stored_products(inst, whole)
     pairs = list(zip(asked.a[0].tolist(), asked.b[0].tolist(), strict=True))
     terms = []
     for pair in dict.fromkeys(pairs):
         if pair != (0, 0):
-            at = ", ".join(number_ranges([k for k in range(inst.k) if pairs[k] == pair]))
+            at = ", ".join(number_ranges([k for k in range(len(pairs)) if pairs[k] == pair]))
             terms.append(f"k {at}: {pattern_text(inst.a, pair[0])}{GLUE}×{GLUE}{pattern_text(inst.b, pair[1])}")
     terms.append(f"C{GLUE}{pattern_text(inst.c, int(asked.c[0]))}")
+    terms += _left_out(inst, whole)
     return f"{'; '.join(terms)} →{GLUE}{pattern_text(inst.d, int(shown.d, 16))}"
+
+
+def _left_out(inst: Instruction, asked: Request) -> Iterator[str]:
+    """Where a sparse A has elements, and which numbers B has elsewhere, the first few of them."""
+    if inst.sparsity is None or asked.metadata is None:
+        return
+    stored = inst.sparsity.stored(asked.metadata)[0].tolist()
+    yield f"stored at {', '.join(number_ranges(stored))}"
+    others = dict.fromkeys(int(x) for k, x in enumerate(asked.b[0]) if k not in stored)
+    told = [pattern_text(inst.b, x) for x in others][:LEFT_OUT_SHOWN]
+    more = f" and {len(others) - len(told)} more" if len(others) > len(told) else ""
+    yield f"left out of B {', '.join(told)}{more}"
 
 
 def mismatch(inst: Instruction, found: Counterexample) -> str:

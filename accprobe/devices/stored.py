@@ -1,0 +1,63 @@
+"""An instruction with a sparse A, asked as the dense one of the products that are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from accprobe.devices.protocol import Device, OnEverySm, Passing, dot_expecting
+from accprobe.errors import DeviceError
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction
+from accprobe.operands.exchange import Exchange
+from accprobe.operands.request import Request
+from accprobe.operands.sparse import LAYOUTS, laid_out, own_layouts
+from accprobe.sass.lowering import Lowering
+
+
+class StoredProducts(Passing):
+    """A device that takes dense questions of `inst.stored` and asks them of `inst` (`accprobe.operands.sparse`).
+
+    What is inferred of it is a model over the stored products. used: which layouts were asked.
+    """
+
+    def __init__(self, device: Device, inst: Instruction) -> None:
+        super().__init__(device)
+        self.inst, self.used = inst, np.zeros(LAYOUTS, bool)
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        return self._device.dot(self.inst, self._laid_out(request), placement)
+
+    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
+        return dot_expecting(self._device, self.inst, self._laid_out(request), expected, placement)
+
+    def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int, Bits]:
+        """As `OnEverySm.dot_on_every_sm`. Raises DeviceError where the device cannot."""
+        if not isinstance(self._device, OnEverySm):
+            raise DeviceError(f"{self.name} cannot say on which SM a dot product was computed")
+        return self._device.dot_on_every_sm(self.inst, self._laid_out(request))
+
+    def placements(self, inst: Instruction) -> int:
+        return self._device.placements(self.inst)
+
+    def why_not(self, inst: Instruction) -> str | None:
+        return self._device.why_not(self.inst)
+
+    def lowering(self, inst: Instruction) -> Lowering | None:
+        return self._device.lowering(self.inst)
+
+    def asked(self, exchange: Exchange) -> Exchange:
+        """A dense exchange as it was with the device."""
+        request = laid_out(self.inst, exchange.request(self.inst.stored))
+        return Exchange.of(request, 0, exchange.answer(self.inst))
+
+    def _laid_out(self, request: Request) -> Request:
+        which = own_layouts(request)
+        self.used[which] = True
+        return laid_out(self.inst, request, which)
+
+
+def dense(device: Device, inst: Instruction) -> Device:
+    """The device for questions of `inst.stored`: itself where A is dense."""
+    return StoredProducts(device, inst) if inst.sparse else device

@@ -1,0 +1,44 @@
+"""A sparse A written out, apart from accprobe's own code: PTX ISA, "Sparse matrix storage", read line by line."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from accprobe.isa.instructions import Instruction
+
+TWO_OF_FOUR = {0b0100: (0, 1), 0b1000: (0, 2), 0b1001: (1, 2), 0b1100: (0, 3), 0b1101: (1, 3), 0b1110: (2, 3)}
+ONE_OF_TWO = {0b0100: (0,), 0b1110: (1,)}
+PAIRS_OF_EIGHT = {code: (2 * i, 2 * i + 1, 2 * j, 2 * j + 1) for code, (i, j) in TWO_OF_FOUR.items()}
+
+
+PACKED = ("mxf4", "mxf4nvf4")
+"""Kinds whose elements of four bits are packed, as integers are."""
+
+
+def patterns_of(inst: Instruction) -> dict[int, tuple[int, ...]]:
+    """Which elements of a group each code stores."""
+    if inst.a.name == "tf32":
+        return ONE_OF_TWO
+    return PAIRS_OF_EIGHT if group_of(inst) == 8 else TWO_OF_FOUR
+
+
+def group_of(inst: Instruction) -> int:
+    return 8 if inst.kind in PACKED else {"tf32": 2, "s4": 8, "u4": 8}.get(inst.a.name, 4)
+
+
+def codes_drawn(inst: Instruction, rng: np.random.Generator, rows: int) -> np.ndarray:
+    """Metadata of rows of A, [rows, K / group]."""
+    return rng.choice(np.array(list(patterns_of(inst)), np.uint8), (rows, inst.k // group_of(inst)))
+
+
+def kept(inst: Instruction, codes: np.ndarray) -> list[int]:
+    """Where the stored elements of one row lie."""
+    return [group * group_of(inst) + i for group, code in enumerate(codes.tolist()) for i in patterns_of(inst)[code]]
+
+
+def written_out(inst: Instruction, stored: np.ndarray, metadata: np.ndarray) -> np.ndarray:
+    """Rows of A with zeros where nothing is stored, [rows, K]."""
+    whole = np.zeros((len(stored), inst.k), stored.dtype)
+    for row, elements, codes in zip(whole, stored, metadata, strict=True):
+        row[kept(inst, codes)] = elements
+    return whole

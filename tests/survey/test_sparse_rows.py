@@ -1,0 +1,198 @@
+"""Planted devices of sparse instructions: what they compute is found again, and what is left out and takes part is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from faulty import Fault, Place, PlantedDevice
+from outside import Unit
+from sparse_semantics import kept, patterns_of
+
+from accprobe.devices.replay import ReplayDevice
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
+from accprobe.operands.request import Request
+from accprobe.render.html import report_page
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
+from accprobe.survey.run import survey
+
+Taken = Callable[[Instruction, Bits, Bits, Bits], Bits]
+"""What becomes of answers [N]: of what B holds where A stores nothing [N, K / 2], and the rows of A [N, K / 2]."""
+
+
+class PlantedSparse(PlantedDevice):
+    """One instruction with a sparse A: the unit computes what is stored."""
+
+    def __init__(
+        self, inst: Instruction, model: DotModel, opcode: str, taken: Taken | None = None, exchanged: tuple[int, int] = (0, 0)
+    ) -> None:
+        self.dense = replace(inst, k=inst.k // 2, sparse=False)
+        super().__init__(Unit(self.dense, model), opcode)
+        self.inst, self.taken, self.exchanged = inst, taken, exchanged
+
+    def instructions(self) -> Sequence[Instruction]:
+        return [self.inst]
+
+    def why_not(self, inst: Instruction) -> str | None:
+        return None
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        assert request.metadata is not None
+        one, other = self.exchanged
+        codes = np.where(request.metadata == one, other, np.where(request.metadata == other, one, request.metadata))
+        codes = np.where(np.isin(codes, list(patterns_of(inst))), codes, 0b0100)
+        stored = np.array([kept(inst, row) for row in codes])
+        left = np.array([sorted(set(range(inst.k)) - set(row)) for row in stored.tolist()])
+        b, others = (np.take_along_axis(request.b, places, 1) for places in (stored, left))
+        d = super().dot(self.dense, Request(request.a, b, request.c), placement)
+        return d if self.taken is None else self.taken(inst, d, others, request.a)
+
+
+def floats(inst: Instruction, bits: int, groups: int) -> DotModel:
+    k = inst.k // 2
+    sums = FloatArithmetic(inst.d, min(bits, inst.d.mantissa_bits), "RZ", bits, nan=0x7FFF if inst.d.bits == 16 else 0x7FFFFFFF)
+    return DotModel(chain([range(i, i + k // groups) for i in range(0, k, k // groups)], sums))
+
+
+PLANTED = {
+    "mma.sp.m16n8k32.f32.f16.f16.f32": (lambda inst: floats(inst, 25, 2), "HMMA.SP.16832.F32"),
+    "mma.sp.m16n8k8.f32.tf32.tf32.f32": (lambda inst: floats(inst, 24, 1), "HMMA.SP.1688.F32.TF32"),
+    "wgmma.sp.m64n8k64.f32.e4m3.e5m2": (lambda inst: floats(inst, 13, 1), "QGMMA.SP.64x8x64.F32.E4M3.E5M2"),
+    "mma.sp.m16n8k64.satfinite.s32.s4.u4.s32": (
+        lambda inst: DotModel(chain([range(32)], IntegerArithmetic(inst.d, "saturate"))),
+        "IMMA.SP.16832.S8.U8.SAT",
+    ),
+}
+
+
+def planted(name: str, taken: Taken | None = None, exchanged: tuple[int, int] = (0, 0)) -> PlantedSparse:
+    inst = parse(name)
+    model, opcode = PLANTED[name]
+    return PlantedSparse(inst, model(inst), opcode, taken, exchanged)
+
+
+def row_of(device: PlantedSparse) -> Row:
+    (row,) = survey(device).instructions
+    return row
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_planted_is_found_over_the_stored_products(name: str) -> None:
+    device = planted(name)
+    row = row_of(device)
+    assert (row.status, row.reason) == ("confirmed", "")
+    assert row.model is not None
+    assert row.model.order == device._unit.model.order
+    assert (row.findings["left_out"].value, row.findings["left_out"].bound) == ("absent", "exact")
+    assert row.verification is not None
+    assert row.verification.events is not None
+    assert not row.verification.events.missing
+    codes = device.inst.k // (2 if device.inst.a.name == "tf32" else 4) * (2 if device.inst.a.name == "tf32" else 6)
+    assert row.verification.events.hit > codes
+
+
+@pytest.mark.parametrize("name", list(PLANTED)[:2])
+def test_evidence_is_what_was_asked(name: str) -> None:
+    device = planted(name)
+    row = row_of(device)
+    shown = [exchange for every in row.evidence.values() for exchange in every]
+    assert len(shown) > 20
+    for exchange in shown:
+        request = exchange.request(device.inst)
+        assert request.metadata is not None
+        assert device.dot(device.inst, request).tolist() == exchange.answer(device.inst).tolist()
+
+
+def nan_counts(inst: Instruction, d: Bits, others: Bits, a: Bits) -> Bits:
+    return np.where(np.isnan(inst.b.values(others)).any(axis=1), d.dtype.type(0x7FFFFFFF), d)
+
+
+def infinity_times_zero(inst: Instruction, d: Bits, others: Bits, a: Bits) -> Bits:
+    return np.where(np.isinf(inst.b.values(others)).any(axis=1), d.dtype.type(0x7FFFFFFF), d)
+
+
+def low_bit_beside_large(inst: Instruction, d: Bits, others: Bits, a: Bits) -> Bits:
+    large = (abs(inst.b.values(others)) == inst.b.values(np.array([inst.b.largest], inst.b.dtype))).any(axis=1)
+    return np.where(large & (d & 0x7FFFFFFF < 0x7F800000), d & d.dtype.type(0xFFFFFFFE), d)
+
+
+def sign_of_zero(inst: Instruction, d: Bits, others: Bits, a: Bits) -> Bits:
+    negative = (others == inst.b.sign_bit).any(axis=1)
+    return np.where(negative & (d == 0), d.dtype.type(0x80000000), d)
+
+
+@pytest.mark.parametrize(
+    ("taken", "named"),
+    [
+        (nan_counts, "NaN"),
+        (infinity_times_zero, "infinity"),
+        (low_bit_beside_large, "largest"),
+        (sign_of_zero, "zero"),
+    ],
+)
+def test_left_out_numbers_that_take_part_are_found(taken: Taken, named: str) -> None:
+    device = planted("mma.sp.m16n8k32.f32.f16.f16.f32", taken)
+    row = row_of(device)
+    assert (row.status, row.reason) == ("unverified", f"what a sparse A leaves out of B takes part: {named}")
+    assert (row.findings["left_out"].value, row.findings["left_out"].bound) == (named, "suggested")
+    without, with_it = row.evidence["left_out"]
+    assert not np.any(without.request(device.inst).b[0, others_of(without.request(device.inst), device.inst)])
+    assert without.d != with_it.d
+
+
+def others_of(request: Request, inst: Instruction) -> list[int]:
+    """The positions that are left out of one dot product."""
+    assert request.metadata is not None
+    return sorted(set(range(inst.k)) - set(kept(inst, request.metadata[0])))
+
+
+def rarely(inst: Instruction, d: Bits, others: Bits, a: Bits) -> Bits:
+    return np.where((others == 0xFC01).any(axis=1) & (a[:, 0] >> 13 == 5), d ^ d.dtype.type(1), d)
+
+
+def test_what_takes_part_rarely_is_a_contradiction() -> None:
+    row = row_of(planted("mma.sp.m16n8k32.f32.f16.f16.f32", rarely))
+    assert row.status not in ("confirmed", "simulated")
+
+
+def test_codes_that_mean_something_else_are_found_before_anything_is_inferred() -> None:
+    row = row_of(planted("mma.sp.m16n8k32.f32.f16.f16.f32", exchanged=(0b1001, 0b1100)))
+    assert (row.status, row.model) == ("unverified", None)
+    assert "with metadata 0b1001 meets 0 of column" in row.reason or "with metadata 0b1100 meets 1 of column" in row.reason
+
+
+def test_a_recorded_row_is_played_back_and_shown(tmp_path: Path) -> None:
+    name = "mma.sp.m16n8k8.f32.tf32.tf32.f32"
+    report = survey(planted(name), record=tmp_path / "run.npz")
+    again = survey(ReplayDevice(tmp_path / "run.npz"))
+    (row,), (replayed,) = report.instructions, again.instructions
+    assert replayed.model_copy(update={"seconds": row.seconds}) == row
+    read = Report.model_validate_json(report.model_dump_json(by_alias=True))
+    assert read.instructions == report.instructions
+    assert "left out of B" in report_page(read)
+
+
+def test_metadata_without_a_meaning_is_a_note() -> None:
+    """The planted device takes such a code as 0b0100."""
+    device = planted("mma.sp.m16n8k8.f32.tf32.tf32.f32")
+    note = row_of(device).findings["left_out"].note
+    assert note.startswith("metadata without a meaning, the elements of a group that it takes: 0b0000: 0, 0b0001: 0, ")
+    assert note.count("0b") == 14
+    assert "0b0100" not in note
+
+
+@pytest.mark.parametrize("fault", [Fault(place=Place("cell", 3, 2)), Fault("random", 200)], ids=["a cell", "at random"])
+def test_other_faults_are_not_laid_to_what_is_left_out(fault: Fault) -> None:
+    device = planted("mma.sp.m16n8k8.f32.tf32.tf32.f32")
+    device._fault = fault
+    row = row_of(device)
+    assert row.status == "unstable"
+    assert row.findings["left_out"].value == "absent"
+    if fault.place:
+        assert "cell" in row.reason or "row 3" in row.reason
