@@ -18,6 +18,8 @@ from accprobe.gemm.attention import ASKS, attention, weight
 from accprobe.gemm.called import Multiply
 from accprobe.gemm.handover import Handover, OfTorch
 from accprobe.gemm.options import FLAGS, OptionValue, under_flags
+from accprobe.gemm.semi_structured import ASKS as STORED_ALONE
+from accprobe.gemm.semi_structured import semi_structured
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ScaleOf
@@ -160,6 +162,11 @@ def _int_mm(spec: Spec, options: Options, handover: Handover) -> Ready:
     return Ready(under_flags(torch._int_mm, {}))
 
 
+def _sparse_mm(spec: Spec, options: Options, handover: Handover) -> Ready:
+    out = None if spec.out == spec.a else _type(handover, spec.out)
+    return Ready(under_flags(semi_structured(spec, out, _whole(options["alg_id"]), _whole(options["split_k"])), {}))
+
+
 def _sdpa(spec: Spec, options: Options, handover: Handover) -> Ready:
     function = attention(spec, options["backend"], _whole(options["head_dim"]), handover.device)
     return Ready(under_flags(function, _flags(spec, options)))
@@ -251,6 +258,17 @@ LISTED: dict[str, Listed] = {
             by_columns=True,
         ),
         Listed("torch:_int_mm", "torch._int_mm(a, b)", _TORCH, ("s8",), _int_mm, _f32_or_s32),
+        Listed(
+            "torch:_cslt_sparse_mm",
+            "torch._cslt_sparse_mm(compressed a, b), of cuSPARSELt; K counts stored products",
+            _TORCH,
+            ("f16", "bf16", "e4m3", "s8"),
+            _sparse_mm,
+            lambda a: FORMATS["s32"] if a.is_integer else a if a.storage_bits == 16 else FORMATS["f32"],
+            options={"alg_id": 0, "split_k": 1},
+            gpu_only=True,
+            asks=STORED_ALONE,
+        ),
         Listed(
             "torch:sdpa",
             "attention, P·V along K keys: M queries, N / head_dim heads; option backend: flash, efficient, cudnn or math",

@@ -263,6 +263,7 @@ def test_names_are_listed_with_what_they_lack() -> None:
     assert {
         "torch:mm",
         "torch:_scaled_mm",
+        "torch:_cslt_sparse_mm",
         "torch:sdpa",
         "numpy:matmul",
         "triton:dot",
