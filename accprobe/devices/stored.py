@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
-from accprobe.devices.protocol import Device, OnEverySm, Passing, dot_expecting
-from accprobe.errors import DeviceError
+from accprobe.devices.protocol import Device, Passing, dot_expecting
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.exchange import Exchange
@@ -31,12 +30,6 @@ class StoredProducts(Passing):
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
         return dot_expecting(self._device, self.inst, self._laid_out(request), expected, placement)
-
-    def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int, Bits]:
-        """As `OnEverySm.dot_on_every_sm`. Raises DeviceError where the device cannot."""
-        if not isinstance(self._device, OnEverySm):
-            raise DeviceError(f"{self.name} cannot say on which SM a dot product was computed")
-        return self._device.dot_on_every_sm(self.inst, self._laid_out(request))
 
     def placements(self, inst: Instruction) -> int:
         return self._device.placements(self.inst)

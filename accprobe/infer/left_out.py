@@ -17,7 +17,7 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import laid_out, members
 
-ROWS = 64
+ROWS = 32
 """Dot products of each kind that are asked beside each class of what is left out."""
 
 LEFT_OUT = "left_out"

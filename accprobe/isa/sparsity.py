@@ -46,7 +46,9 @@ class Sparsity:
         """Codes [N, K / group] -> which of the K elements are stored, [N, K / 2]. Codes without a meaning store as 0b0100."""
         table = np.array([self.places.get(code, self.places[self.codes[0]]) for code in range(1 << CODE_BITS)], np.intp)
         first = np.arange(metadata.shape[1])[:, None] * self.group
-        places: Places = (table[metadata & (1 << CODE_BITS) - 1] + first).reshape(len(metadata), -1)
+        places: Places = (table[metadata & (1 << CODE_BITS) - 1] + first).reshape(
+            len(metadata), metadata.shape[1] * self.group // 2
+        )
         return places
 
     def lanes(self, k: int) -> int:

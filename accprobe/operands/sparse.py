@@ -43,12 +43,27 @@ def stored_products(inst: Instruction, request: Request) -> Request:
 
 
 def laid_out(inst: Instruction, dense: Request, which: NDArray[np.intp] | None = None) -> Request:
-    """A question of `inst`, sparse, that comes to that dense one. which: of the layouts, [N]; else each row's own."""
+    """A question of `inst` that comes to that dense one; itself where A is dense.
+
+    which: of the layouts, [N]; otherwise each row's own.
+    """
+    if not inst.sparse:
+        return dense
     every = layouts(inst)
     chosen = own_layouts(dense) if which is None else which
     b = every.b[chosen]
     np.put_along_axis(b, every.stored[chosen], dense.b, 1)
     return replace(dense, b=b, metadata=every.metadata[chosen])
+
+
+def laid_out_like(inst: Instruction, one: Request, dense: Request) -> Request:
+    """Dense questions with the metadata of one sparse question, and with what B has there where nothing is stored."""
+    if inst.sparsity is None or one.metadata is None:
+        return dense
+    rows = [0] * len(dense)
+    b, metadata = one.b[rows].copy(), one.metadata[rows]
+    np.put_along_axis(b, inst.sparsity.stored(metadata), dense.b, 1)
+    return replace(dense, b=b, metadata=metadata)
 
 
 def own_layouts(dense: Request) -> NDArray[np.intp]:

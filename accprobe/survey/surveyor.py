@@ -13,7 +13,7 @@ from accprobe.devices.recorder import RecordedDevice
 from accprobe.devices.recording import Exchanges
 from accprobe.devices.stored import StoredProducts, dense
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
-from accprobe.infer.findings import Characterisation
+from accprobe.infer.findings import Characterisation, Finding
 from accprobe.infer.journal import Journal
 from accprobe.infer.left_out import LEFT_OUT, PLAYS_NO_PART, left_out
 from accprobe.isa.instructions import Instruction
@@ -21,8 +21,8 @@ from accprobe.operands.request import Request
 from accprobe.report.rows import Rivals, Row
 from accprobe.sass.lowering import Lowering
 from accprobe.survey.settling import instability, measured
-from accprobe.survey.sparse import as_asked
 from accprobe.survey.verdict import told, verdict
+from accprobe.verify.coverage.left_out import as_asked
 from accprobe.verify.onehot import misplaced
 
 RowAndExchanges = tuple[Row, Exchanges]
@@ -73,7 +73,8 @@ class Surveyor:
         journal = Journal(asked, inst.stored)
         result, contest, verification = measured(journal, dots, seed)
         if beside and isinstance(asked, StoredProducts):
-            result, verification = as_asked(asked, beside, result, verification)
+            result = _as_asked(asked, beside, result)
+            verification = verification and as_asked(asked, verification)
         if verification is None:
             reason = "no model explains what the device answered"
             return Row(name=inst.name, status="unverified", reason=reason, unstable=journal.unstable, **_known(result))
@@ -93,6 +94,14 @@ class Surveyor:
             self._device.dot(worked, Request.zeros(worked, 1))
         except DeviceError:
             raise DeviceError(f"{self._device.name} stopped working: {error}") from error
+
+
+def _as_asked(asked: StoredProducts, beside: Finding, result: Characterisation) -> Characterisation:
+    """Findings of the stored products with the evidence as it was asked, and that of what is left out."""
+    findings = {
+        name: replace(finding, evidence=tuple(map(asked.asked, finding.evidence))) for name, finding in result.findings.items()
+    }
+    return replace(result, findings=findings | {LEFT_OUT: beside})
 
 
 def _defect(error: Exception) -> str:

@@ -84,11 +84,11 @@ def _tasks(insts: Iterable[Instruction]) -> list[list[Instruction]]:
     """
     alike: dict[Hashable, list[Instruction]] = {}
     for inst in insts:
-        alike.setdefault((inst.family, inst.a, inst.b, inst.c, inst.d, inst.k, inst.satfinite), []).append(inst)
+        alike.setdefault((inst.family, inst.a, inst.b, inst.c, inst.d, inst.stored.k, inst.satfinite), []).append(inst)
 
     def order(task: list[Instruction]) -> tuple[bool, bool, int]:
         first = task[0]
-        return first.is_integer, not first.family.converts, -first.a.bits * first.k
+        return first.is_integer, not first.family.converts, -first.a.bits * first.stored.k
 
     return sorted(alike.values(), key=order)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import isqrt
 from typing import Any
@@ -19,6 +19,7 @@ from accprobe.operands.drawing import CODES, PAIRS_KIND, Recipe, pairs, recipes
 from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import PAIRS, has_pairs, kinds
 from accprobe.operands.request import Request
+from accprobe.operands.sparse import LAYOUTS, layouts
 from accprobe.verify.outcome import Advance, Verification
 
 SIDE = 4096
@@ -68,14 +69,15 @@ class Verifier:
 
     def __init__(self, cupy: Any, inst: Instruction, model: DotModel, target: str, seed: int) -> None:
         self._cupy, self.inst = cupy, inst
-        self._drawing = Drawing(cupy, inst, target, seed)
+        self._drawing = Drawing(cupy, inst.stored, target, seed)
         self.hardware = Hardware(cupy, inst, target)
-        self.evaluator = Evaluator(cupy, inst, model, target)
+        self.evaluator = Evaluator(cupy, inst.stored, model, target)
+        self._laid_out = LaidOut(cupy, inst) if inst.sparse else None
         self._memory: tuple[Any, ...] = ()
 
     def arrays(self, batch: MatrixProduct) -> tuple[Any, Any, Any, Any]:
-        """A, B, C and D of a batch, in memory that all batches share."""
-        inst, n = self.inst, batch.dots
+        """A, B, C and D of a batch, in memory that all batches share; of a sparse A, what is stored."""
+        inst, n = self.inst.stored, batch.dots
         sizes = (batch.rows * inst.k, batch.columns * inst.k, n, n)
         formats = (inst.a, inst.b, inst.c, inst.d)
         if not self._memory or any(len(memory) < size for memory, size in zip(self._memory, sizes, strict=True)):
@@ -91,7 +93,10 @@ class Verifier:
         """Adds what differs to count [1] and found [n, 4], on the GPU; does not wait."""
         a, b, c, d = self.arrays(batch)
         self.draw(batch)
-        self.hardware.product(a, b, c, d)
+        if self._laid_out is None:
+            self.hardware.product(a, b, c, d)
+        else:
+            self.hardware.product(a, self._laid_out.b(batch, b), c, d, self._laid_out.metadata(batch))
         self.evaluator.compare(a, b, c, d, count, found)
 
     def counterexample(self, batch: MatrixProduct, found: tuple[int, int, int, int]) -> Counterexample:
@@ -100,8 +105,32 @@ class Verifier:
         self.draw(batch)
         a, b, c, d = self.arrays(batch)
         request = Request(a[row].get()[None], b[column].get()[None], c[row, column].get().reshape(1))
+        if self._laid_out is not None:
+            whole, metadata = self._laid_out.b(batch, b)[column], self._laid_out.metadata(batch)[row]
+            request = replace(request, b=whole.get()[None], metadata=metadata.get()[None])
         answers, wanted = (np.array([x], d.dtype) for x in (got, expected))
         return Counterexample.of(request, 0, answers, wanted, batch.kind)
+
+
+class LaidOut:
+    """What makes matrix products of what is stored those of a sparse A: all rows of a batch have the metadata of one layout,
+    the columns of B what several layouts leave out.
+    """
+
+    def __init__(self, cupy: Any, inst: Instruction) -> None:
+        every = layouts(inst)
+        self._cupy = cupy
+        self._metadata, self._stored, self._b = (cupy.asarray(x) for x in (every.metadata, every.stored, every.b))
+
+    def metadata(self, batch: MatrixProduct) -> Any:
+        """[rows, K / group]."""
+        return self._cupy.tile(self._metadata[batch.number % LAYOUTS], (batch.rows, 1))
+
+    def b(self, batch: MatrixProduct, stored: Any) -> Any:
+        """[columns, K], of [columns, K / 2]."""
+        whole = self._b[(batch.number + self._cupy.arange(batch.columns)) % LAYOUTS]
+        whole[:, self._stored[batch.number % LAYOUTS]] = stored
+        return whole
 
 
 def prepare_to_verify(device: OnGpu, models: Mapping[Instruction, DotModel]) -> None:
@@ -116,7 +145,9 @@ def verify(device: OnGpu, inst: Instruction, model: DotModel, dots: int, seed: i
     Raises DeviceError where the GPU fails.
     """
     with device.lend(f"failed to verify {inst.name}") as cupy:
-        return _verified(cupy, Verifier(cupy, inst, model, device.architecture, seed), batches(inst, dots, seed), seed, advance)
+        return _verified(
+            cupy, Verifier(cupy, inst, model, device.architecture, seed), batches(inst.stored, dots, seed), seed, advance
+        )
 
 
 def _verified(cupy: Any, bench: Verifier, remaining: Iterator[MatrixProduct], seed: int, advance: Advance) -> Verification:

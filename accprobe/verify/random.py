@@ -18,6 +18,7 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import PAIRS, draw, kinds, pairs
 from accprobe.operands.request import Request
+from accprobe.operands.sparse import laid_out
 from accprobe.verify.outcome import Advance, Verification, silent
 
 BATCH = 1 << 16
@@ -82,11 +83,11 @@ def batches(inst: Instruction, dots: int, seed: int, with_pairs: bool = False) -
     """`dots` dot products, a few at a time, with the name of their kind."""
     names = list(kinds(inst))
     if with_pairs:
-        yield "pairs", pairs(inst, np.random.default_rng([seed, len(names), 0]))
+        yield "pairs", laid_out(inst, pairs(inst.stored, np.random.default_rng([seed, len(names), 0])))
         dots -= PAIRS
     counts = dict.fromkeys(names, dots // len(names))
     counts[names[0]] += dots - sum(counts.values())
     for index, (kind, count) in enumerate(counts.items()):
         for start in range(0, count, BATCH):
             rng = np.random.default_rng([seed, index, start])
-            yield kind, draw(kind, inst, rng, min(BATCH, count - start))
+            yield kind, laid_out(inst, draw(kind, inst.stored, rng, min(BATCH, count - start)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations
 from math import comb
 
@@ -12,8 +13,9 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.operands.exchange import Counterexample
+from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.operands.request import Request
+from accprobe.operands.sparse import laid_out_like, stored_products
 
 MOST_TRIED = 1 << 14
 """Choices of so many products are all tried, smallest first."""
@@ -28,8 +30,11 @@ Choice = tuple[tuple[int, ...], bool]
 def shrink(ask: Ask, inst: Instruction, model: DotModel, found: Counterexample) -> Counterexample | None:
     """The same mismatch with the fewest products that are not 0 × 0, and C zero where it may be.
 
+    Of a sparse A, the same elements are stored, and B has the same where none is.
     None where the device, asked again, does not differ from the model at all: the mismatch does not come back.
     """
+    if inst.sparse:
+        return _shrunk_sparse(ask, inst, model, found)
     asked = found.exchange.request(inst)
     a, b, c = asked.a[0], asked.b[0], int(asked.c[0])
     whole = tuple(int(k) for k in np.flatnonzero((a != 0) | (b != 0)))
@@ -54,6 +59,20 @@ def shrink(ask: Ask, inst: Instruction, model: DotModel, found: Counterexample) 
         if smaller := tried([choice for choice in choices if _size(choice) < _size(left)]):
             return smaller[0][1]
     return best[0][1]
+
+
+def _shrunk_sparse(ask: Ask, inst: Instruction, model: DotModel, found: Counterexample) -> Counterexample | None:
+    known = found.exchange.request(inst)
+
+    def again(dense: Request) -> Request:
+        return laid_out_like(inst, known, dense)
+
+    dense = Exchange.of(stored_products(inst, known), 0, found.exchange.answer(inst))
+    small = shrink(lambda asked: ask(again(asked)), inst.stored, model, replace(found, exchange=dense))
+    if small is None:
+        return None
+    request = again(small.exchange.request(inst.stored))
+    return replace(small, exchange=Exchange.of(request, 0, small.exchange.answer(inst)))
 
 
 def _size(choice: Choice) -> tuple[int, bool]:

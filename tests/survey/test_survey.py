@@ -260,7 +260,7 @@ def test_the_longest_tasks_come_first() -> None:
     converting = [inst for inst in floats if inst.family.converts]
     assert floats[: len(converting)] == converting
     for alike in (converting, floats[len(converting) :]):
-        bits = [inst.a.bits * inst.k for inst in alike]
+        bits = [inst.a.bits * inst.stored.k for inst in alike]
         assert bits == sorted(bits, reverse=True)
 
 
@@ -268,4 +268,4 @@ def test_a_task_has_the_instructions_that_one_search_serves() -> None:
     tasks = _tasks(catalog("sm_90a"))
     assert sum(map(len, tasks)) == len(catalog("sm_90a")) > 2 * len(tasks)
     for task in tasks:
-        assert len({(inst.a, inst.b, inst.c, inst.d, inst.k) for inst in task}) == 1
+        assert len({(inst.a, inst.b, inst.c, inst.d, inst.stored.k) for inst in task}) == 1

@@ -31,9 +31,9 @@ def _pointer(array: Any) -> np.uint64:
 def sources(inst: Instruction, model: DotModel) -> list[tuple[str, str]]:
     """(source, name) of the kernels by which a model is verified, the slowest to compile first."""
     return [
-        (source.source(model, inst), evaluator_name(inst)),
+        (source.source(model, inst.stored), evaluator_name(inst)),
         (probes.source(inst, probes.Part.PRODUCT), inst.name),
-        (drawing.source(inst), f"the operands of {inst.name}"),
+        (drawing.source(inst.stored), f"the operands of {inst.name}"),
     ]
 
 
@@ -84,11 +84,12 @@ class Hardware:
         self._function = cupy.RawModule(path=str(cubin.path)).get_function("product")
         self._columns, self._rows = probes.product_block(inst)
 
-    def product(self, a: Any, b: Any, c: Any, d: Any) -> None:
-        """d = a · b + c, each element by one instruction."""
+    def product(self, a: Any, b: Any, c: Any, d: Any, metadata: Any = None) -> None:
+        """d = a · b + c, each element by one instruction. metadata: of each row of a sparse A."""
         rows, columns = len(a), len(b)
         grid = (-(-columns // self._columns), -(-rows // self._rows))
-        self._function(grid, (probes.BLOCK_THREADS,), (*map(_pointer, (a, b, c, d)), np.uint32(rows), np.uint32(columns)))
+        arrays = (a, b, c, d) if metadata is None else (a, b, c, metadata, d)
+        self._function(grid, (probes.BLOCK_THREADS,), (*map(_pointer, arrays), np.uint32(rows), np.uint32(columns)))
 
 
 class Drawing:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.devices.protocol import Device
+from accprobe.devices.stored import StoredProducts
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.families import FAMILIES
 from accprobe.isa.instructions import Instruction
@@ -31,6 +32,7 @@ from accprobe.verify.coverage.integers import (
     integer_operands,
     odd_operands,
 )
+from accprobe.verify.coverage.left_out import as_asked
 from accprobe.verify.coverage.placing import TermNumbers
 from accprobe.verify.coverage.spans import bounds
 from accprobe.verify.coverage.trace import Trace
@@ -142,6 +144,9 @@ def cover(
     device: Device, inst: Instruction, model: DotModel, dots: int = 1 << 14, seed: int = 0, advance: Advance = silent
 ) -> Verification:
     """As `random.verify`, then on every pair of codes, and on operands made for every event that none of these met."""
+    if inst.sparse:
+        asked = StoredProducts(device, inst)
+        return as_asked(asked, cover(asked, inst.stored, model, dots, seed, advance))
     coverage = Coverage(inst, model, seed)
 
     def known() -> Iterator[Known]:

@@ -7,16 +7,19 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.devices.stored import StoredProducts
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.sparse import layouts
 from accprobe.verify.outcome import Events, Verification
 
 
-def with_layouts(done: Verification, inst: Instruction, used: NDArray[np.bool_]) -> Verification:
-    """The verification with the events of those layouts too, where events were looked for."""
+def as_asked(asked: StoredProducts, done: Verification) -> Verification:
+    """A verification of the stored products as the device was asked: its counterexample, and events of what was laid out."""
+    if wrong := done.counterexample:
+        done = replace(done, counterexample=replace(wrong, exchange=asked.asked(wrong.exchange)))
     if done.events is None:
         return done
-    events, more = done.events, layout_events(inst, used)
+    events, more = done.events, layout_events(asked.inst, asked.used)
     missing = tuple(sorted((*events.missing, *more.missing)))
     return replace(done, events=Events(events.hit + more.hit, events.possible + more.possible, events.impossible, missing))
 

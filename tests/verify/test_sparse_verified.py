@@ -1,0 +1,112 @@
+"""Models of sparse instructions against devices: on random operands, covered, shrunk, and laid out as matrix products."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from sparse_semantics import kept
+
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.evaluate.evaluator import Trial, evaluate
+from accprobe.health.sms import check_every_sm
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.operands.kinds import draw
+from accprobe.operands.request import Request
+from accprobe.operands.sparse import laid_out
+from accprobe.verify.coverage import cover
+from accprobe.verify.on_gpu import LaidOut, MatrixProduct, recipes
+from accprobe.verify.outcome import Events
+from accprobe.verify.random import verify
+from accprobe.verify.shrink import shrink
+
+INST = parse("mma.sp.m16n8k16.f32.f16.f16.f32")
+
+
+def model(bits: int) -> DotModel:
+    return DotModel(chain([range(8)], FloatArithmetic(INST.d, 23, "RZ", bits)))
+
+
+DEVICE = SimulatedDevice({INST: model(25)})
+
+
+def test_a_sparse_question_is_evaluated_as_what_is_stored() -> None:
+    dense = draw("normal", INST.stored, np.random.default_rng(0), 300)
+    asked = laid_out(INST, dense)
+    expected = evaluate(model(25), INST.stored, dense)
+    np.testing.assert_array_equal(evaluate(model(25), INST, asked), expected)
+    np.testing.assert_array_equal(Trial(INST, asked).of(model(25)), expected)
+
+
+def test_the_right_model_differs_nowhere_and_is_covered() -> None:
+    done = cover(DEVICE, INST, model(25), 4000)
+    assert (done.mismatches, done.counterexample) == (0, None)
+    assert done.events is not None
+    assert done.events.missing == ()
+    assert done.events.possible - cover_of_stored().possible == 4 * 6 + 16 * 6
+
+
+def cover_of_stored() -> Events:
+    events = cover(SimulatedDevice({INST.stored: model(25)}), INST.stored, model(25), 4000).events
+    assert events is not None
+    return events
+
+
+def test_a_few_dot_products_do_not_meet_every_layout() -> None:
+    done = verify(DEVICE, INST, model(25), 64)
+    assert done.mismatches == 0
+    assert done.events is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_wrong_model_is_shown_a_sparse_question_that_shrinks(seed: int) -> None:
+    done = verify(DEVICE, INST, model(22), 2000, seed)
+    found = done.counterexample
+    assert found is not None
+    request = found.exchange.request(INST)
+    request.check(INST)
+    smallest = shrink(partial(DEVICE.dot, INST), INST, model(22), found)
+    assert smallest is not None
+    small = smallest.exchange.request(INST)
+    assert request.metadata is not None
+    assert small.metadata is not None
+    assert small.metadata.tolist() == request.metadata.tolist()
+    assert (small.a != 0).sum() <= (request.a != 0).sum()
+    assert DEVICE.dot(INST, small).tolist() == smallest.exchange.answer(INST).tolist()
+    assert evaluate(model(22), INST, small).tolist() == [int(smallest.expected, 16)]
+    stored = kept(INST, request.metadata[0])
+    left = [k for k in range(INST.k) if k not in stored]
+    assert small.b[0, left].tolist() == request.b[0, left].tolist()
+
+
+class EverySm(SimulatedDevice):
+    def dot_on_every_sm(self, inst: Instruction, request: Request) -> dict[int, Bits]:
+        request.check(INST)
+        d = self.dot(inst, request)
+        return {0: d, 1: d ^ d.dtype.type(1)}
+
+
+def test_every_sm_is_asked_sparse_questions() -> None:
+    done = check_every_sm(EverySm({INST: model(25)}), INST, model(25), 500)
+    assert list(done.faults) == [1]
+    assert done.faults[1].mismatches == 500
+    done.faults[1].first.exchange.request(INST).check(INST)
+
+
+def test_matrix_products_are_laid_out_alike_in_every_row() -> None:
+    on_gpu = LaidOut(np, INST)
+    stored = draw("normal", INST.stored, np.random.default_rng(1), 128).b
+    seen = set()
+    for number in range(3):
+        batch = MatrixProduct(number, "normal", recipes(INST.stored)["normal"], 96, 128)
+        metadata, b = on_gpu.metadata(batch), on_gpu.b(batch, stored)
+        assert metadata.shape == (96, INST.k // 4)
+        assert (metadata == metadata[0]).all()
+        np.testing.assert_array_equal(b[:, kept(INST, metadata[0])], stored)
+        left = [k for k in range(INST.k) if k not in kept(INST, metadata[0])]
+        assert len(np.unique(b[:, left], axis=0)) > 100
+        seen.add(metadata.tobytes())
+    assert len(seen) == 3
