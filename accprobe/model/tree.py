@@ -7,7 +7,7 @@ here. Where the fields come from: Khattak & Mikaitis, "Accurate Models of NVIDIA
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -222,6 +222,15 @@ def fits(arithmetic: FloatArithmetic, terms: int) -> bool:
     return bits is None or 0 <= bits <= most_alignment_bits(arithmetic, terms)
 
 
+def are_whole(products: Sequence[int], arithmetic: Arithmetic) -> bool:
+    """Whether these products are all of what that arithmetic scales at once: from a multiple of the number to the next."""
+    some = getattr(arithmetic, "scaled_products", None)
+    if some is None:
+        return True
+    groups = [products[i : i + some] for i in range(0, len(products), some)]
+    return all(list(group) == list(range(group[0], group[0] + some)) and group[0] % some == 0 for group in groups)
+
+
 def most_alignment_bits(arithmetic: FloatArithmetic, terms: int) -> int:
     """What a sum of that many terms has room for.
 
@@ -247,6 +256,10 @@ def _check(node: FusedSum) -> None:
         raise AccprobeError(
             f"alignment_bits is {arithmetic.alignment_bits}; "
             f"a fused sum of {len(node.terms)} terms takes 0 to {most}, or None for exact"
+        )
+    if not are_whole(node.products, arithmetic):
+        raise AccprobeError(
+            f"a fused sum scales {arithmetic.scaled_products} products at once, and has others than whole groups"
         )
 
 

@@ -160,13 +160,18 @@ def test_a_model_says_how_many_products_are_scaled_at_once() -> None:
         (parse("mma.sync.m16n8k32.kind::f8f6f4.f32.e2m1.e2m1.f32"), 16, "only products of e2m1 with block scales"),
         (parse(MIXED.format("e4m3", "e2m1")), 16, "only products of e2m1 with block scales"),
         (NVFP4, 32, "do not fill blocks of 16"),
-        (NVFP4, 3, "do not fill blocks of 16"),
     ],
 )
 def test_what_cannot_be_scaled_at_once(inst: Instruction, size: int, reason: str) -> None:
     model = fused(inst, replace(SIXTEEN_AT_ONCE, scaled_products=size))
     with pytest.raises(AccprobeError, match=reason):
         evaluator.evaluate(model, inst, Request.zeros(inst, 1))
+
+
+@pytest.mark.parametrize("groups", [[range(3), range(3, 64)], [range(0, 64, 2), range(1, 64, 2)], [range(8, 24)]])
+def test_what_is_scaled_at_once_is_not_torn_apart(groups: list[range]) -> None:
+    with pytest.raises(AccprobeError, match="scales 16 products at once"):
+        DotModel(chain(groups, SIXTEEN_AT_ONCE))
 
 
 def test_alignment_bits_that_leave_no_room_for_what_is_scaled_at_once() -> None:
