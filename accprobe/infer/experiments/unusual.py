@@ -11,7 +11,6 @@ import numpy as np
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, DraftNode, roles
 from accprobe.infer.elimination import EVIDENCE, fitting
-from accprobe.infer.experiments.blocks import blocks_apart
 from accprobe.infer.experiments.series import span
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.neighbours import unusual as neighbours
@@ -211,7 +210,6 @@ def _about_smallest(bench: Workbench, draft: Draft, role: Role) -> Request:
 
 
 OF_TERMS: Experiments = (
-    (neighbours.scaled_at_once, blocks_apart),
     (neighbours.products, _wide_products),
     (neighbours.addends, _wide_addends),
     (neighbours.accumulators, _dense),
