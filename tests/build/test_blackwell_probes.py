@@ -109,7 +109,8 @@ def emulator(inst: Instruction, headers: Path, folder: Path, change: Callable[[s
 {text}
 extern "C" void count_cells(unsigned times) {{ cell_counts = times; }}
 extern "C" void run(Shape s, const Operand* o, const int* bits, int dense, int of_row, const void* a, const void* b,
-                    const void* c, const void** scales, void* d, Value* stored, Value count, unsigned placement, unsigned grid) {{
+                    const void* c, const void** scales, void* d, Value* stored, Value count, unsigned placement,
+                    unsigned grid) {{
     shape = s, operand_a = o[0], operand_b = o[1], operand_c = o[2], operand_d = o[3];
     for (int i = 0; i < 8; i++) kind_bits[i] = bits[i];
     densely = dense, blocks = of_row, descriptor_has_scales = of_row;
