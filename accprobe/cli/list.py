@@ -69,8 +69,10 @@ def _instructions(architecture: str) -> None:
     from accprobe.build import probes
     from accprobe.isa import architectures
     from accprobe.isa.instructions import catalog
+    from accprobe.report.standing import NEVER_RUN, never_run
 
-    _lines((inst.name, probes.why_no_probe(inst) or "") for inst in catalog(architecture))
+    not_yet = never_run(architecture)
+    _lines((inst.name, probes.why_no_probe(inst) or NEVER_RUN * (inst in not_yet)) for inst in catalog(architecture))
     known = architectures.get(architecture)
     if known.target != architecture:
         tell(f"{architecture} is listed; {known.target} has more")

@@ -143,7 +143,7 @@ def _told(device: Device, inst: Instruction, asked: OneHot, wrong: int) -> str:
     met = [k for k, answer in enumerate(d) if answer != max(d, key=d.count)]
     if met == [place]:
         other = inst.scale is not None and d[place] != asked.expected[wrong] and d[place] in _powers(inst)
-        return f"element {hot} of row {row} of A meets its like of column {column} of B with other block scales" if other else ""
+        return f"element {hot} of row {row} of A meets that of column {column} of B with other block scales" if other else ""
     code = ""
     if inst.sparsity is not None and asked.request.metadata is not None:
         code = f" with metadata 0b{asked.request.metadata[wrong, hot // (inst.sparsity.group // 2)]:04b}"

@@ -67,7 +67,7 @@ def fragments(inst: Instruction) -> list[tuple[int, int, Rule]]:
 
 
 class Shape(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_int) for name in ("m", "n", "k", "group"))
+    _fields_ = tuple((name, ctypes.c_int) for name in ("m", "n", "k", "group", "stored", "codes"))
 
 
 class Operand(ctypes.Structure):
@@ -135,7 +135,10 @@ def run(library: ctypes.CDLL, inst: Instruction, asked: Request, placement: int)
     scales = [x for x in (asked.scales_a, asked.scales_b) if x is not None]
     of_scales = (ctypes.c_void_p * 2)(*(x.ctypes.data for x in scales))
     d, stored = np.zeros(len(asked), inst.d.dtype), ctypes.c_ulonglong(7)
-    shape, blocks = Shape(inst.m, inst.n, inst.k, inst.family.threads), inst.k // inst.scale_block if inst.scale_block else 0
+    shape, blocks = (
+        Shape(inst.m, inst.n, inst.k, inst.family.threads, inst.k, 0),
+        inst.k // inst.scale_block if inst.scale_block else 0,
+    )
     matrices = [ctypes.c_void_p(x.ctypes.data) for x in (asked.a, asked.b, asked.c)]
     result = [ctypes.c_void_p(d.ctypes.data), ctypes.byref(stored), ctypes.c_ulonglong(len(asked)), placement, 2]
     library.run(shape, operands, bits, int(inst.k == 64), blocks, *matrices, of_scales, *result)
