@@ -4,7 +4,7 @@
 // a, b: [count, K] and c: [count], the operands' bit patterns; d: [count], written once each. `stored` grows by the number of
 // results written, which tells the host that there are none left over. placement: of the first tile, below PLACEMENTS.
 extern "C" __global__ void __launch_bounds__(128)
-probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands METADATA, DElement* results,
+probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands METADATA BLOCK_SCALES, DElement* results,
       unsigned long long* stored, unsigned long long count, unsigned placement CLAIMS) {
     unsigned block = blockIdx.x, blocks = gridDim.x;
 #ifdef ON_EVERY_SM
@@ -28,7 +28,11 @@ probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands
 #ifdef GROUPS
         unsigned e = metadata_register(metadata, lane, [&](unsigned row) { return tile.line(row); });
 #endif
-        EXECUTE(d, a, b, c AND_METADATA(e));
+#ifdef SCALES
+        unsigned s[2] = {scale_register(scales_of_a, tile.line(scale_row(lane))),
+                         scale_register(scales_of_b, tile.line_of_column(scale_column(lane)))};
+#endif
+        EXECUTE(d, a, b, c AND_METADATA(e) AND_SCALES(s));
         mine += report_d(d, tile, 0, lane);
     }
     if (mine) atomicAdd(stored, mine);

@@ -8,11 +8,13 @@
 //   K_WORDS, A_WORDS                words of one column of B, and of what is stored of one row of A, as the instruction has them
 //   PACKED                          words in memory that one of these is packed from: there every element has a byte or more
 //   GROUPS                          of a sparse A: codes of metadata of one row; METADATA_LANES, METADATA_ROWS: see metadata.cuh
+//   A_SHIFT, B_SHIFT                bits by which an element is moved up in what holds it: e2m1 lies in bits 2 to 5 of a byte
+//   SCALES                          block scales of one row of A, and of one column of B; only where there are some
 //   QUAD_PAIRS                      1 where eight lanes hold a tile, four tiles a warp; otherwise 0
 //   A_REGISTERS … D_REGISTERS       registers that a lane holds of each operand
 //   C_PACKED, D_PACKED              elements of C and of D in one register: 2 for f16, otherwise 1
 //   TILES                           of a matrix product: tiles that the threads of one compute, side by side
-//   MULTIPLY(d, a, b[, c][, e])     the instruction; e: metadata
+//   MULTIPLY(d, a, b[, c][, e][, s]) the instruction; e: metadata; s: block scales of A and of B
 //
 // A tile of M x N cells holds PROBLEMS dot products: the A of problem p in every row that is p + row_shift (modulo PROBLEMS),
 // its B in every column that is p + column_shift, and its C in every cell where the two meet; C is zero in the other cells.
@@ -58,17 +60,22 @@ struct Tile {
 
     __device__ Word a_word(unsigned row, unsigned word) const {
         unsigned p = problem_in_row(row);
-        return exists(p) ? packed<A_WORDS>(a, first + p, word) : 0;
+        return exists(p) ? packed<A_WORDS>(a, first + p, word) << A_SHIFT : 0;
     }
 
     __device__ Word b_word(unsigned column, unsigned word) const {
         unsigned p = problem_in_column(column);
-        return exists(p) ? packed<K_WORDS>(b, first + p, word) : 0;
+        return exists(p) ? packed<K_WORDS>(b, first + p, word) << B_SHIFT : 0;
     }
 
     // Where the problem of a row stands among all; NO_LINE where there is none.
     __device__ unsigned long long line(unsigned row) const {
         unsigned p = problem_in_row(row);
+        return exists(p) ? first + p : NO_LINE;
+    }
+
+    __device__ unsigned long long line_of_column(unsigned column) const {
+        unsigned p = problem_in_column(column);
         return exists(p) ? first + p : NO_LINE;
     }
 
@@ -124,7 +131,9 @@ __device__ unsigned cell_column(unsigned, unsigned lane, unsigned i) {
 #endif
 
 #include "metadata.cuh"
+#include "block_scales.cuh"
 
+#if C_REGISTERS
 __device__ void load_c(Word (&c)[C_REGISTERS], const Tile& tile, unsigned top_row, unsigned lane) {
     constexpr unsigned ROWS = rows_of_lane(C_PACKED);
     unsigned problem[ROWS];
@@ -166,6 +175,7 @@ __device__ unsigned report_d(const Word (&d)[D_REGISTERS], const Tile& tile, uns
     }
     return stored;
 }
+#endif
 
 #ifdef ON_EVERY_SM
 // All of the work is done once on each SM, by the first block there; results: [sms, count]. claims: [sms] how the SMs are numbered

@@ -23,9 +23,14 @@ BLOCK_THREADS = 128
 def why_no_probe(inst: Instruction) -> str | None:
     """Why there is no kernel for `inst`, as a short clause, or None where there is one."""
     probe = inst.family.probe
-    plain = inst.scale is None
-    padded = any(f.is_float and f.bits + f.ignored_low_bits < f.storage_bits for f in (inst.a, inst.b))
-    return None if probe and plain and not padded and probe.takes(inst) else "no probe yet"
+    if probe and probe.takes(inst):
+        return None
+    return "two thread blocks share its tile: no probe yet" if inst.m == 256 else "no probe yet"
+
+
+def multiplies_matrices(inst: Instruction) -> bool:
+    """Whether there is a kernel of matrix products too."""
+    return not why_no_probe(inst) and inst.family.probe is not None and bool(inst.family.probe.product_tiles) and not inst.scale
 
 
 def _probe(inst: Instruction) -> Probe:
@@ -50,6 +55,8 @@ class Part(Enum):
 def source(inst: Instruction, part: Part = Part.SHARE) -> str:
     """The complete CUDA C++ of the probe of `inst`. Raises AccprobeError where there is none."""
     probe = _probe(inst)
+    if part is Part.PRODUCT and not multiplies_matrices(inst):
+        raise AccprobeError(f"{inst.name} has no probe of matrix products")
     switch = {Part.EVERY_SM: "#define ON_EVERY_SM\n", Part.PRODUCT: f"#define TILES {probe.product_tiles}\n"}.get(part, "")
     file = f"product_{probe.file}" if part is Part.PRODUCT else probe.file
     return _parameters(inst, probe) + switch + device_code(file)
@@ -77,7 +84,9 @@ def _parameters(inst: Instruction, probe: Probe) -> str:
     if inst.sparsity is not None:
         values |= {"GROUPS": inst.k // inst.sparsity.group, "METADATA_LANES": inst.sparsity.lanes(inst.k)}
         values |= {"METADATA_ROWS": inst.sparsity.rows}
-    values |= {f"{operand.upper()}_REGISTERS": count for operand, count in held.items()}
+    if inst.scale_block is not None:
+        values["SCALES"] = inst.k // inst.scale_block
+    values |= {f"{operand.upper()}_REGISTERS": count for operand, count in held.items()} | dict(probe.constants(inst))
     values |= {"C_PACKED": word // inst.c.storage_bits, "D_PACKED": word // inst.d.storage_bits}
     return "".join(
         [

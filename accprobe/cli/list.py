@@ -69,9 +69,14 @@ def _instructions(architecture: str) -> None:
     from accprobe.build import probes
     from accprobe.isa import architectures
     from accprobe.isa.instructions import catalog
+    from accprobe.report.standing import NEVER_RUN, never_run
 
+    not_yet = never_run(architecture)
     known = architectures.get(architecture)
-    _lines((inst.name, probes.why_no_probe(inst) or known.caveat) for inst in catalog(architecture))
+    _lines(
+        (inst.name, probes.why_no_probe(inst) or known.caveat or NEVER_RUN * (inst in not_yet))
+        for inst in catalog(architecture)
+    )
     if known.target != architecture:
         tell(f"{architecture} is listed; {known.target} has more")
 

@@ -58,7 +58,7 @@ def show_command(report: str, instruction: str | None, form: str, expand: bool, 
 
 def _chosen(name: str, report: Report, wanted: str) -> Report:
     """The report with the instructions that a name or glob means alone; or with the products, where it names a callable."""
-    if ":" in wanted:
+    if ":" in wanted.replace("::", ""):
         products = tuple(row for row in report.products if row.matches(wanted))
         if not products:
             titles = [row.callable for row in report.products]

@@ -54,7 +54,8 @@ def _chips() -> Iterable[tuple[str, str]]:
 
     for name in names():
         words = told_words(one for every in words_explained(name).values() for one in every)
-        yield name, f"published models of {chip(name).title}, {chip(name).architecture}; they explain {words}"
+        told = f"they explain {words}" if words else "nobody has published words of the real chip"
+        yield name, f"published models of {chip(name).title}, {chip(name).architecture}; {told}"
 
 
 def _replay(file: str) -> Device:

@@ -15,7 +15,7 @@ from accprobe.errors import AccprobeError
 from accprobe.evaluate.reference import CHUNK, Evaluation
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
 
@@ -85,7 +85,20 @@ def _check_model(model: DotModel, inst: Instruction) -> None:
         raise AccprobeError(f"{inst.name}: sums of f64 products are evaluated with exact alignment only")
     if any(x.nan_payload != "dropped" for x in floats) and (aligned or len({inst.a, inst.b, inst.c, inst.d}) > 1):
         raise AccprobeError(f"{inst.name}: NaN operands pass through exact sums of one format only")
+    for node in model.root.nodes():
+        _check_scales(node, inst)
     if model.ks != tuple(range(inst.k)):
         if model.products != inst.k:
             raise AccprobeError(f"{inst.name} has {inst.k} products, the model {model.products}")
         raise AccprobeError(f"{inst.name} has the products 0 to {inst.k - 1}, each once; the model has others, or some twice")
+
+
+def _check_scales(node: FusedSum, inst: Instruction) -> None:
+    """What is scaled at once: products of e2m1, which are exact in float64 however many are added, of one block each."""
+    some = getattr(node.arithmetic, "scaled_products", None)
+    if some is None:
+        return
+    if inst.scale_block is None or {inst.a.name, inst.b.name} != {"e2m1"}:
+        raise AccprobeError(f"{inst.name}: only products of e2m1 with block scales are evaluated as scaled at once")
+    if inst.scale_block % some:
+        raise AccprobeError(f"{inst.name}: {some} products that are scaled at once do not fill blocks of {inst.scale_block}")

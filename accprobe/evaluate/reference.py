@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate import limbs, rounding
-from accprobe.evaluate.decoding import NOTHING, Significands, exponents_of, leading, significands, values_of
+from accprobe.evaluate.decoding import NOTHING, Significands, leading, significands, values_of
 from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two, rounded_to_odd, top_bits
 from accprobe.evaluate.terms import ExactProduct, KeptTerms, Other
 from accprobe.isa.formats import Bits, Format
@@ -127,6 +127,7 @@ class _Chunk:
                 arithmetic.zero_terms,
                 arithmetic.product_bits,
                 arithmetic.product_rounding,
+                arithmetic.scaled_products,
                 arithmetic.accumulator_bits,
                 arithmetic.accumulator_overflow,
             )
@@ -167,11 +168,12 @@ class _Chunk:
         terms, exponents = [term.values for term in decoded], [term.exponents for term in decoded]
         sums = [*terms]
         if ks:
-            products, of_products = self.terms.products(ks, reading[0])
+            size = arithmetic.scaled_products
+            products, of_products = self._products(ks, reading[0], size)
             if arithmetic.product_bits is not None:
                 products = rounding.significands_rounded(arithmetic.product_rounding, arithmetic.product_bits, products)
             sums.append(of_products)
-            exponents.append(self._largest(ks, reading[0], arithmetic.product_exponent, arithmetic.zero_terms))
+            exponents.append(self._largest(ks, reading[0], arithmetic.product_exponent, arithmetic.zero_terms, size))
             terms.append(products)
         largest = reduce(np.maximum, exponents).astype(np.int64)
         if arithmetic.min_exponent is not None:
@@ -193,22 +195,21 @@ class _Chunk:
         return _Exact(total, exponent, specials)
 
     def _largest(
-        self, ks: tuple[int, ...], subnormals: Subnormals, rule: ProductExponent, zeros: ZeroTerms
+        self, ks: tuple[int, ...], subnormals: Subnormals, rule: ProductExponent, zeros: ZeroTerms, size: int | None
     ) -> NDArray[np.int16]:
-        """The largest exponent that takes part in the alignment, [n]."""
+        """The largest exponent that takes part in the alignment, [n]; size: of products that are scaled at once."""
 
         def make() -> tuple[NDArray[np.int16]]:
             if rule == "normalised product":
-                exponents = leading(self.terms.products(ks, subnormals)[0])
+                exponents = leading(self._products(ks, subnormals, size)[0])
             else:
-                a, b = (
-                    exponents_of(x, fmt, subnormals, rule == "normalised operands", zeros == "aligned")
-                    for x, fmt in zip(self.terms.operands(ks), (self._inst.a, self._inst.b), strict=True)
-                )
-                exponents = a + b
+                exponents = self.terms.exponents(ks, subnormals, rule == "normalised operands", zeros == "aligned", size)
             return (exponents.max(axis=0),)
 
-        return self._memory.get(("largest", ks, subnormals, rule, zeros), make)[0]
+        return self._memory.get(("largest", ks, subnormals, rule, zeros, size), make)[0]
+
+    def _products(self, ks: tuple[int, ...], subnormals: Subnormals, size: int | None) -> tuple[Floats, Floats]:
+        return self.terms.products(ks, subnormals) if size is None else self.terms.groups(ks, subnormals, size)
 
     def _exact_sum(self, node: FusedSum, others: list[Other], reading: Reading) -> _Exact:
         narrow = "f64" not in (self._inst.a.name, *(other.fmt.name for other in others))

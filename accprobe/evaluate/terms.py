@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import reduce
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.decoding import NOTHING, leading, significands, values_of
+from accprobe.evaluate.decoding import NOTHING, exponents_of, leading, significands, values_of
 from accprobe.evaluate.error_free import Floats, Integers, Truths, two_product
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
@@ -76,13 +77,16 @@ class KeptTerms:
     def __init__(self, inst: Instruction, request: Request) -> None:
         self._inst, self._c = inst, request.c.copy()
         self._a, self._b = (np.array(x.T, order="C") for x in (request.a, request.b))
+        given = (request.scales_a, request.scales_b)
+        self._scales = tuple(np.array(x.T, order="C") for x in given if x is not None)
         self.memory = Memory(ROOM * 8 * (request.a.size + 8 * len(request)))
 
     def __len__(self) -> int:
         return len(self._c)
 
     def is_of(self, request: Request) -> bool:
-        same = zip((request.c, request.a.T, request.b.T), (self._c, self._a, self._b), strict=True)
+        given = tuple(x.T for x in (request.scales_a, request.scales_b) if x is not None)
+        same = zip((request.c, request.a.T, request.b.T, *given), (self._c, self._a, self._b, *self._scales), strict=True)
         return all(np.array_equal(x, y) for x, y in same)
 
     def addend(self, subnormals: Subnormals, bits: int | None) -> Other:
@@ -111,11 +115,48 @@ class KeptTerms:
         """Values of the products [k, n], and their plain sum [n]."""
 
         def make() -> tuple[Floats, Floats]:
-            a, b = self.operands(ks)
-            values = values_of(a, self._inst.a, subnormals) * values_of(b, self._inst.b, subnormals)
+            values = self._unscaled(ks, subnormals)
+            for scales, fmt in self._scales_of(ks):
+                values *= values_of(scales, fmt, "kept")
             return values, values.sum(axis=0)
 
         return self.memory.get(("products", ks, subnormals), make)
+
+    def groups(self, ks: tuple[int, ...], subnormals: Subnormals, size: int) -> tuple[Floats, Floats]:
+        """As `products`, [k / size, n], of so many products at a time that are added before they are scaled."""
+
+        def make() -> tuple[Floats, Floats]:
+            values = self._unscaled(ks, subnormals).reshape(-1, size, len(self)).sum(axis=1)
+            for scales, fmt in self._scales_of(ks[::size]):
+                values *= values_of(scales, fmt, "kept")
+            return values, values.sum(axis=0)
+
+        return self.memory.get(("groups", ks, subnormals, size), make)
+
+    def exponents(
+        self, ks: tuple[int, ...], subnormals: Subnormals, normalised: bool, counted: bool, size: int | None
+    ) -> NDArray[np.int16]:
+        """Those of the products, [k, n], or of as many as are scaled at once, in the alignment (see `exponents_of`)."""
+        factors = [*zip(self.operands(ks), (self._inst.a, self._inst.b), strict=True)] if size is None else []
+        parts = [exponents_of(x, fmt, subnormals, normalised, counted) for x, fmt in factors]
+        parts += [exponents_of(x, fmt, "kept", normalised, counted) for x, fmt in self._scales_of(ks[:: size or 1])]
+        exponents = reduce(np.add, parts)
+        if size is not None and not counted:
+            empty = self._unscaled(ks, subnormals).reshape(-1, size, len(self)) == 0
+            exponents[empty.all(axis=1)] = NOTHING
+        return exponents
+
+    def _unscaled(self, ks: tuple[int, ...], subnormals: Subnormals) -> Floats:
+        a, b = self.operands(ks)
+        return np.asarray(values_of(a, self._inst.a, subnormals) * values_of(b, self._inst.b, subnormals))
+
+    def _scales_of(self, ks: tuple[int, ...]) -> list[tuple[Bits, Format]]:
+        """The scales of A and of B that belong to these products, each [k, n]; none where the instruction has none."""
+        inst = self._inst
+        if inst.scale is None or inst.scale_block is None:
+            return []
+        blocks = [k // inst.scale_block for k in ks]
+        return [(scales[blocks], inst.scale) for scales in self._scales]
 
     def integer_products(self, ks: tuple[int, ...]) -> Integers:
         """The plain sum of these products of integers, [n]."""
@@ -146,12 +187,20 @@ class KeptTerms:
 
         def make() -> ExactProduct:
             a, b = (
-                significands(values_of(x[k], fmt, subnormals)) for x, fmt in ((self._a, self._inst.a), (self._b, self._inst.b))
+                significands(self._scaled(x[k], fmt, subnormals, k, i))
+                for i, (x, fmt) in enumerate(((self._a, self._inst.a), (self._b, self._inst.b)))
             )
             high, low = two_product(a.signed, b.signed)
             return ExactProduct(a.signed, b.signed, high, low, a.lowest + b.lowest, a.stand_in * b.stand_in)
 
         return self.memory.get(("exact product", k, subnormals), make)
+
+    def _scaled(self, patterns: Bits, fmt: Format, subnormals: Subnormals, k: int, operand: int) -> Floats:
+        """Values of one operand of product k times its scale, [n]."""
+        values = values_of(patterns, fmt, subnormals)
+        for scales, of_scale in self._scales_of((k,))[operand : operand + 1]:
+            values = values * values_of(scales[0], of_scale, "kept")
+        return values
 
 
 def _with_fraction_bits(patterns: Bits, fmt: Format, bits: int) -> Bits:

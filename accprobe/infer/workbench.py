@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-
 from accprobe.infer.journal import Journal
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.tree import DotModel
@@ -76,22 +74,21 @@ class Workbench:
         """Operands of rows whose values all fit (see `fits`)."""
         inst, factor, addend = self.inst, self._factor, _encoder(self.inst.c)
         at: list[tuple[int, int, int, int]] = []
-        c = np.zeros(len(rows), inst.c.dtype)
+        asked = Request.zeros(inst, len(rows))
         for i, row in enumerate(rows):
             for leaf, value in row.items():
                 if leaf == self.addend:
                     pattern = addend(value)
                     assert pattern is not None, f"{value} is no value of {inst.c}"
-                    c[i] = pattern
+                    asked.c[i] = pattern
                 else:
                     factors = factor(value)
                     assert factors is not None, f"{value} is no product of {inst.a} and {inst.b}"
                     at.append((i, leaf, *factors))
-        a, b = (np.zeros((len(rows), inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
         if at:
             row_of, leaf_of, a_of, b_of = zip(*at, strict=True)
-            a[row_of, leaf_of], b[row_of, leaf_of] = a_of, b_of
-        return Request(a, b, c)
+            asked.a[row_of, leaf_of], asked.b[row_of, leaf_of] = a_of, b_of
+        return asked
 
     def fits(self, row: Row) -> bool:
         """Whether every value of the row is a value of its leaf, made of normal numbers where it is a product."""

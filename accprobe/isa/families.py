@@ -21,15 +21,17 @@ class Probe:
     """How a family's instructions are run by `accprobe.probes`.
 
     file: its device code for independent dot products; that for matrix products is "product_" and this name.
-    product_tiles: tiles that the threads of one tile compute of a matrix product, side by side.
+    product_tiles: tiles that the threads of one tile compute of a matrix product, side by side; 0 where there is no such code.
     takes: whether the device code lays out the operands of that instruction.
     multiply: the macro MULTIPLY, from its parameters on, given the registers that a lane holds of each operand.
+    constants: what only this device code is told besides.
     """
 
     file: str
     product_tiles: int
     takes: Callable[[Instruction], bool]
     multiply: Callable[[Instruction, Mapping[str, int]], str]
+    constants: Callable[[Instruction], Mapping[str, int]] = lambda _: {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +94,8 @@ def registers(inst: Instruction) -> dict[str, int]:
 def _fragments_of_a_warp(inst: Instruction) -> bool:
     """Those of one tile, and those of four."""
     words = inst.stored.k * inst.held_bits // inst.register_bits
+    if inst.sparse and inst.kind is not None:
+        return False
     return inst.m in (8, 16) and inst.n == 8 and (inst.quad_pairs or words % 4 == 0)
 
 
@@ -99,6 +103,33 @@ def _core_matrices(inst: Instruction) -> bool:
     """Rows of 32 bytes of K, without swizzle."""
     return inst.m == 64 and inst.n % 8 == 0 and inst.stored.k * inst.held_bits == 256
 
+
+FP4_IN_A_BYTE = 2
+"""PTX ISA, "Alternate floating point data formats": e2m1 with `.kind::f8f6f4` lies in the middle of a byte, so many bits up."""
+
+
+def _containers(inst: Instruction) -> dict[str, int]:
+    """How elements lie in the bytes of a register."""
+    shifts = (FP4_IN_A_BYTE if fmt.is_float and fmt.bits == 4 and inst.held_bits == 8 else 0 for fmt in (inst.a, inst.b))
+    return dict(zip(("A_SHIFT", "B_SHIFT"), shifts, strict=True))
+
+
+def _one_block(inst: Instruction) -> bool:
+    """Dense, and no pair of thread blocks shares the tile; rows of 32 bytes of K in shared memory, without swizzle."""
+    return not inst.sparse and inst.m == 128 and inst.n % 16 == 0 and inst.k * inst.held_bits == 256
+
+
+def _tensor_memory(inst: Instruction) -> dict[str, int]:
+    from accprobe.isa.tensor_memory import columns, instruction_descriptor
+
+    return (
+        _UNMOVED
+        | {"DESCRIPTOR": instruction_descriptor(inst), "COLUMNS": columns(inst), "A_BITS": inst.a.bits}
+        | {"B_BITS": inst.b.bits}
+    )
+
+
+_UNMOVED = {"A_SHIFT": 0, "B_SHIFT": 0}
 
 MMA_SYNC = Family(
     name="mma.sync",
@@ -112,7 +143,7 @@ MMA_SYNC = Family(
     opcode="{}MMA",
     units="BDHIOQ",
     typed_opcode=True,
-    probe=Probe("mma_sync.cu", 8, _fragments_of_a_warp, ptx.mma_sync),
+    probe=Probe("mma_sync.cu", 8, _fragments_of_a_warp, ptx.mma_sync, _containers),
 )
 WGMMA = Family(
     name="wgmma",
@@ -126,7 +157,7 @@ WGMMA = Family(
     opcode="{}GMMA",
     units="BHIQ",
     typed_opcode=True,
-    probe=Probe("wgmma.cu", 1, _core_matrices, ptx.wgmma),
+    probe=Probe("wgmma.cu", 1, _core_matrices, ptx.wgmma, _containers),
 )
 TCGEN05 = Family(
     name="tcgen05",
@@ -140,6 +171,6 @@ TCGEN05 = Family(
     opcode="UTC{}MMA",
     units="HIOQ",
     typed_opcode=False,
-    probe=None,
+    probe=Probe("tcgen05.cu", 0, _one_block, ptx.tcgen05, _tensor_memory),
 )
 FAMILIES = (MMA_SYNC, WGMMA, TCGEN05)

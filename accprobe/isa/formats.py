@@ -154,7 +154,7 @@ class Format:
         return _split(self, patterns)
 
     def values(self, patterns: Bits) -> NDArray[np.float64]:
-        """The values as float64 (exact for every format here; integers too)."""
+        """The values as float64 (exact for every format here; integers too). Bits of a float above `bits` are ignored."""
         if self.kind == "bit":
             return patterns.astype(np.float64)
         if self.ml_dtype is None:
@@ -162,6 +162,8 @@ class Format:
         usable = patterns
         if self.ignored_low_bits:
             usable = patterns & self.dtype.type(~((1 << self.ignored_low_bits) - 1) & 0xFFFFFFFF)
+        elif self.is_float and self.bits < self.storage_bits:
+            usable = patterns & self.dtype.type((1 << self.bits) - 1)
         with np.errstate(invalid="ignore"):
             return usable.view(self.ml_dtype).astype(np.float64)
 

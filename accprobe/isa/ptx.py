@@ -16,18 +16,21 @@ if TYPE_CHECKING:
 def mma_sync(inst: Instruction, registers: Mapping[str, int]) -> str:
     """PTX ISA, "Multiply-and-Accumulate Instruction: mma". Registers are bit-size typed, which PTX accepts for every type.
 
-    Of a sparse A: "mma.sp / mma.sp::ordered_metadata".
+    Of a sparse A: "mma.sp / mma.sp::ordered_metadata"; of block scales: "Block Scaling for mma.sync", byte 0 of lane 0 on.
     """
     letter = "l" if inst.register_bits == 64 else "r"
-    kind = f".kind::{inst.kind}" if inst.kind else ""
+    kind = _kind(inst)
     sparse = ".sp::ordered_metadata" if inst.sparse else ""
-    types = f"{inst.d}.{inst.a}.{inst.b}.{inst.c}{_bit_op(inst)}"
+    types = f"{inst.d}.{inst.a}.{inst.b}.{inst.c}{_bit_op(inst)}" + (f".{inst.scale}" if inst.scale else "")
     opcode = f"mma{sparse}.sync.aligned.{_shape(inst)}.row.col{kind}{_saturate(inst)}.{types}"
     number = count()
     groups = ", ".join(_braces(number, registers[operand]) for operand in "dabc")
     outputs = _bind("d", registers["d"], f"={letter}")
     inputs = ", ".join(_bind(operand, registers[operand], letter) for operand in "abc")
     more, groups_of, inputs_of = _metadata(inst, number)
+    if inst.scale is not None:
+        more, inputs_of = f"{more}, s", f'{inputs_of}, "r"(s[0]), "r"(s[1])'
+        groups_of += "".join(f", {{%{next(number)}}}, {{0, 0}}" for _ in "ab")
     return f'd, a, b, c{more}) asm volatile("{opcode} {groups}{groups_of};" : {outputs} : {inputs}{inputs_of})'
 
 
@@ -56,6 +59,21 @@ def wgmma(inst: Instruction, registers: Mapping[str, int]) -> str:
     ]
     inputs = (_bind("a", registers["a"], "r") if inst.a_registers else '"l"(a)') + f', "l"(b){inputs_of}'
     return f'd, a, b{more}) asm volatile("{" ".join(lines)}" : {_bind("d", registers["d"], "+r")} : {inputs} : "memory")'
+
+
+def tcgen05(inst: Instruction, registers: Mapping[str, int]) -> str:
+    """PTX ISA, "tcgen05.mma": D, in tensor memory, is also the addend. One thread of a block executes it."""
+    opcode = f"tcgen05.mma.cta_group::1{_kind(inst)}"
+    scales = ", [%4], [%5]" if inst.scale else ""
+    lines = ["{ .reg .pred accumulate; setp.eq.u32 accumulate, 0, 0;", f"{opcode} [%0], %1, %2, %3{scales}, accumulate; }}"]
+    inputs = '"r"(d), "l"(a), "l"(b), "r"(shape)' + (', "r"(s[0]), "r"(s[1])' if inst.scale else "")
+    return f'd, a, b, shape{", s" if inst.scale else ""}) asm volatile("{" ".join(lines)}" :: {inputs} : "memory")'
+
+
+def _kind(inst: Instruction) -> str:
+    """The `.kind::` qualifier, and those of block scales."""
+    scaled = f".block_scale.scale_vec::{inst.k // inst.scale_block}X" if inst.scale_block else ""
+    return f".kind::{inst.kind}{scaled}" if inst.kind else ""
 
 
 def _metadata(inst: Instruction, number: Iterator[int]) -> tuple[str, str, str]:

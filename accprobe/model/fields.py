@@ -262,6 +262,15 @@ FEATURES: dict[str, Feature] = {
         only_with="first_bits",
         compiled=("RZ",),
     ),
+    "scaled_products": Field(
+        "products scaled at once",
+        "products that are added exactly before their block scales are applied; none: each is scaled for itself",
+        "Small products beside others of their block are cut elsewhere, and so are blocks of small scales.",
+        number=True,
+        of_alignment=True,
+        values=Numbers(2, 1024, none=1),
+        compiled=(None,),
+    ),
     "addend_bits": Field(
         "bits of C",
         "fraction bits of C that are read; none: all",

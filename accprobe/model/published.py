@@ -11,14 +11,17 @@ sums make of NaNs, taken over for every chip.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.isa.instructions import Instruction, catalog
+from accprobe.isa.instructions import Instruction, Kind, catalog
+from accprobe.model.record import Value
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, Rounding, chain
 from accprobe.sass.lowering import Lowering
 from accprobe.sass.opcodes import kind_of
@@ -27,6 +30,7 @@ KHATTAK = "Khattak & Mikaitis, Accurate Models of NVIDIA Tensor Cores (TACO; MAT
 MMA_SIM = "Xie et al., MMA-Sim (arXiv 2511.10909)"
 FASI = "Fasi et al., Numerical Behavior of the NVIDIA Tensor Cores (PeerJ CS 2021)"
 DEEPSEEK = "DeepSeek-V3 (arXiv 2412.19437), SageAttention2 (arXiv 2411.10958)"
+TCGEN05 = "tcgen05-model (github.com/sf-tensor/tcgen05 6f19f22)"
 PTX = "PTX ISA, mma and wgmma: .satfinite clamps, otherwise the accumulator wraps"
 
 IEEE = "IEEE 754: multiply-adds and adds of f32, each rounded once; the lowering as ptxas 13 emits it"
@@ -45,12 +49,14 @@ class Unit:
     f32_bits: int = 23
     f16_min_exponent: int | None = None
     """The smallest alignment exponent where the result is f16, if it is another."""
+    scaled_products: int | None = None
 
 
 class Chip(NamedTuple):
     """What is published of one chip.
 
     units: operand format -> unit, of instructions that one warp executes (or several, where `group_units` has the format).
+    scaled_units: kind -> unit, of operands with block scales.
     converts_fp8: what converts (`Family.converts`) fp8 operands is lowered to two sums of the f16 unit, of the k whose k % 4 is
     0 or 1 and of the others, and a separate add of C.
     has_steps: m8n8k4 of f16 runs on the matrix unit, as on Volta; otherwise ordinary multiply-adds compute it.
@@ -64,14 +70,20 @@ class Chip(NamedTuple):
     converts_fp8: bool = False
     has_steps: bool = False
     counts_bits: bool = True
+    scaled_units: Mapping[Kind, Unit] = MappingProxyType({})
+
+
+Left = Mapping[str, tuple[Value, ...]]
+"""By feature, the values that no public result of the chip tells apart."""
 
 
 class KnownModel(NamedTuple):
-    """A published model, the opcodes that it is a model of, and where it is published."""
+    """A published model, the opcodes that it is a model of, and where it is published; `left`: what of it is open."""
 
     model: DotModel
     lowering: Lowering
     source: str
+    left: Left = MappingProxyType({})
 
 
 _F16_VOLTA = Unit(4, 23, None, f"{KHATTAK}; {FASI}")
@@ -81,11 +93,14 @@ _FP8_ADA = Unit(16, 13, -132, f"{KHATTAK}; {MMA_SIM}; {DEEPSEEK}", f32_bits=13)
 _F16_HOPPER = Unit(16, 25, -133, f"{KHATTAK}; {MMA_SIM}", f16_min_exponent=-21)
 _TF32_HOPPER = Unit(8, 25, -133, f"{KHATTAK}; {MMA_SIM}")
 _FP8_HOPPER = Unit(32, 13, -133, f"{KHATTAK}; {MMA_SIM}; {DEEPSEEK}", f32_bits=13)
-_FP8_BLACKWELL = Unit(32, 25, -133, f"{KHATTAK}; {MMA_SIM}")
+_FP8_BLACKWELL = Unit(32, 25, -133, f"{KHATTAK}; {MMA_SIM}; {TCGEN05}", f16_min_exponent=-21)
+_FP4_BLACKWELL = Unit(64, 35, -139, f"{MMA_SIM}; {TCGEN05}", scaled_products=16)
 
 _AMPERE = {"f16": _F16_AMPERE, "bf16": _F16_AMPERE, "tf32": _TF32_AMPERE}
 _HOPPER = {"f16": _F16_HOPPER, "bf16": _F16_HOPPER, "tf32": _TF32_HOPPER}
 _FP8 = ("e4m3", "e5m2")
+_FP8_6_4 = dict.fromkeys((*_FP8, "e3m2", "e2m3", "e2m1"), _FP8_BLACKWELL)
+_SCALED: dict[Kind, Unit] = {"mxf8f6f4": _FP8_BLACKWELL, "mxf4": _FP4_BLACKWELL, "mxf4nvf4": _FP4_BLACKWELL}
 
 CHIPS: dict[str, Chip] = {
     "v100": Chip("V100", "sm_70", {"f16": _F16_VOLTA}, {}, has_steps=True),
@@ -97,10 +112,12 @@ CHIPS: dict[str, Chip] = {
         "B200",
         "sm_100a",
         _HOPPER,
-        {**_HOPPER, **dict.fromkeys(_FP8, _FP8_BLACKWELL)},
+        {**_HOPPER, **_FP8_6_4},
         converts_fp8=True,
         counts_bits=False,
+        scaled_units=_SCALED,
     ),
+    "rtx5090": Chip("RTX 5090", "sm_120a", {**_HOPPER, **_FP8_6_4}, {}, counts_bits=False, scaled_units=_SCALED),
 }
 ALIASES = {"ada": "l40s", "h200": "h100"}
 
@@ -132,7 +149,7 @@ def known_models(name: str) -> dict[Instruction, KnownModel]:
 
 
 def _model(known: Chip, inst: Instruction) -> KnownModel | None:
-    if inst.sparse or inst.scale or inst.kind not in (None, "f16", "tf32", "f8f6f4"):
+    if inst.sparse:
         return None
     if inst.is_integer:
         return _integer(known, inst)
@@ -146,11 +163,17 @@ def _model(known: Chip, inst: Instruction) -> KnownModel | None:
         return KnownModel(DotModel(root), _lowering(inst), f"{KHATTAK}; {FASI}; {MEASURED}")
     if inst.family.converts and known.converts_fp8 and {inst.a.name, inst.b.name} <= set(_FP8):
         return _converted(known, inst)
-    unit = (known.units if inst.family.warps == 1 else known.group_units).get(inst.a.name)
+    unit = _unit(known, inst)
     if unit is None or inst.b.name not in known.units | known.group_units or inst.k > 16 * unit.products:
         return None
     root = _chained(unit, inst.d, [range(inst.k)[i : i + unit.products] for i in range(0, inst.k, unit.products)])
-    return KnownModel(DotModel(root), _lowering(inst), f"{unit.source}; {MEASURED}")
+    return KnownModel(DotModel(root), _lowering(inst), f"{unit.source}; {MEASURED}", _left(known, inst))
+
+
+def _unit(known: Chip, inst: Instruction) -> Unit | None:
+    if inst.scale is not None and inst.kind is not None:
+        return known.scaled_units.get(inst.kind)
+    return (known.units if inst.family.warps == 1 else known.group_units).get(inst.a.name)
 
 
 def _chained(unit: Unit, d: Format, groups: list[range]) -> FusedSum:
@@ -169,6 +192,7 @@ def _arithmetic(unit: Unit, d: Format) -> FloatArithmetic:
         min_exponent=floor,
         underflow_sign="positive",
         nan=_nan(d),
+        scaled_products=unit.scaled_products,
     )
 
 
@@ -216,6 +240,31 @@ def _multiply_adds(inst: Instruction) -> KnownModel:
 
 def _ordinary(root: FusedSum, sequence: tuple[tuple[str, int], ...]) -> KnownModel:
     return KnownModel(DotModel(root), Lowering((), sequence, "known model"), IEEE)
+
+
+def _left(known: Chip, inst: Instruction) -> Left:
+    """Of kinds that nobody has measured with this tool: what the words that others recorded on a B200 leave of them."""
+    if inst.kind is None or not known.scaled_units:
+        return {}
+    words = _WORDS_LEAVE if known is CHIPS["b200"] and inst.d.name == "f32" else {}
+    operands = f"{inst.a}.{inst.b}" + (f".{inst.scale}.{inst.k}" if inst.scale else "")
+    left: dict[str, tuple[Value, ...]] = {"alignment_bits": words.get(operands, ("any",))}
+    if inst.scale is not None and _SCALED[inst.kind].scaled_products is not None:
+        left["scaled_products"] = (4, 8, 16) if operands in words else ("any",)
+    return left
+
+
+_WORDS_LEAVE: dict[str, tuple[Value, ...]] = {
+    "tf32.tf32": (21, 22, "at least 25"),
+    "f16.f16": ("at least 24",),
+    "e4m3.e4m3": ("at least 24",),
+    "e5m2.e5m2": (23, 24, 25),
+    "e2m3.e2m3": ("at least 23",),
+    "e3m2.e3m2": tuple(range(23, 31)),
+    "e2m1.e2m1": ("at least 23",),
+    "e2m1.e2m1.ue4m3.64": ("at least 21",),
+}
+"""Alignment bits of f32 results that explain all words which others recorded of a B200's tcgen05 (TCGEN05), by A, B, scales."""
 
 
 def _lowering(inst: Instruction) -> Lowering:

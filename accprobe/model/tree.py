@@ -7,7 +7,7 @@ here. Where the fields come from: Khattak & Mikaitis, "Accurate Models of NVIDIA
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -58,6 +58,9 @@ class FloatArithmetic:
     product_bits: fraction bits that each product is rounded to below its leading bit, before it is aligned (None: all);
         product_rounding: how.
     first_bits: fraction bits that a sum is rounded to before it is rounded to its result (None: all); first_rounding: how.
+    scaled_products: of operands with block scales, so many products one after the other are added exactly, and their sum times
+        its two scales is one term, which has the exponent of the scales where product_exponent says that of the operands (None:
+        each product times its scales is a term, and its exponent has theirs added).
     accumulator_bits: bits of the two's-complement accumulator above the F below the largest exponent, the sign one of them
         (None: as many as it takes); accumulator_overflow: what becomes of sums beyond them.
     nan: bit pattern of a NaN result.
@@ -86,6 +89,7 @@ class FloatArithmetic:
     product_rounding: Rounding = "RZ"
     first_bits: int | None = None
     first_rounding: Rounding = "RZ"
+    scaled_products: int | None = None
     accumulator_bits: int | None = None
     accumulator_overflow: IntegerOverflow = "wrap"
 
@@ -215,7 +219,26 @@ class DotModel:
 def fits(arithmetic: FloatArithmetic, terms: int) -> bool:
     """Whether a sum of that many terms, aligned so, is exact in SUM_BITS bits."""
     bits = arithmetic.alignment_bits
-    return bits is None or 0 <= bits <= SUM_BITS - 2 - terms.bit_length()
+    return bits is None or 0 <= bits <= most_alignment_bits(arithmetic, terms)
+
+
+def are_whole(products: Sequence[int], arithmetic: Arithmetic) -> bool:
+    """Whether these products are all of what that arithmetic scales at once: from a multiple of the number to the next."""
+    some = getattr(arithmetic, "scaled_products", None)
+    if some is None:
+        return True
+    groups = [products[i : i + some] for i in range(0, len(products), some)]
+    return all(list(group) == list(range(group[0], group[0] + some)) and group[0] % some == 0 for group in groups)
+
+
+def most_alignment_bits(arithmetic: FloatArithmetic, terms: int) -> int:
+    """What a sum of that many terms has room for.
+
+    A product lies below 4 times the power of two of its exponent. A product of e2m1 that is scaled with others is 36 at most,
+    and times its scales less than 128 times the power of two of theirs.
+    """
+    above = 2 if arithmetic.scaled_products is None else 6
+    return SUM_BITS - above - terms.bit_length()
 
 
 def _check(node: FusedSum) -> None:
@@ -229,10 +252,14 @@ def _check(node: FusedSum) -> None:
             f"result_bits is {arithmetic.result_bits}; {arithmetic.result} holds 0 to {arithmetic.result.mantissa_bits}"
         )
     if not fits(arithmetic, len(node.terms)):
-        most = SUM_BITS - 2 - len(node.terms).bit_length()
+        most = most_alignment_bits(arithmetic, len(node.terms))
         raise AccprobeError(
             f"alignment_bits is {arithmetic.alignment_bits}; "
             f"a fused sum of {len(node.terms)} terms takes 0 to {most}, or None for exact"
+        )
+    if not are_whole(node.products, arithmetic):
+        raise AccprobeError(
+            f"a fused sum scales {arithmetic.scaled_products} products at once, and has others than whole groups"
         )
 
 

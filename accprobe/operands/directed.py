@@ -9,6 +9,8 @@ The leading exponent is drawn from where a difference in the field shows. After 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -85,7 +87,7 @@ def directed(inst: Instruction, model: DotModel, target: Target, rng: np.random.
     if target.place == "floor":
         few = slice(n - n // OF_LOST_TERMS, n)
         _lose(inst, Request(a[few], b[few], c[few]), leaves[few], aligned[few] - reach[few], rng)
-    return Request(a, b, c)
+    return replace(Request.zeros(inst, n), a=a, b=b, c=c)
 
 
 def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rng: np.random.Generator) -> Request:

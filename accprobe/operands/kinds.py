@@ -7,6 +7,7 @@ DESIGN's list, after Berkeley TestFloat's: boundary exponents crossed with rando
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,30 @@ Exponents = NDArray[np.int64]
 
 
 def draw(kind: str, inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """n dot products of one kind (see `kinds`)."""
-    return kinds(inst)[kind](inst, rng, n)
+    """n dot products of one kind (see `kinds`), with any block scales where the instruction has some."""
+    return _scaled(inst, rng, kinds(inst)[kind](inst, rng, n))
+
+
+APART = 24
+"""Powers of two that the two scales of a block may lie from those of others, most often."""
+
+
+def _scaled(inst: Instruction, rng: np.random.Generator, operands: Request) -> Request:
+    """The operands with block scales: one, or close together, or far apart, or any patterns, each in a quarter of the cases."""
+    if inst.scale is None or inst.scale_block is None:
+        return operands
+    fmt, shape = inst.scale, (len(operands), inst.k // inst.scale_block)
+    way = rng.integers(0, 4, (shape[0], 1))
+    spread = np.choose(way, (0, 1, APART // 2, 0))
+    centre = np.where(way == 0, 0, rng.integers(-APART, APART + 1, (shape[0], 1)))
+
+    def drawn(sign: int) -> Bits:
+        apart = (rng.random(shape) * (2 * spread + 1)).astype(np.int64) - spread
+        some = floats(fmt, rng, sign * centre // 2 + apart)
+        ones = np.full(shape, fmt.encode(False, 1, 0), fmt.dtype)
+        return np.asarray(np.choose(way, (ones, some, some, _patterns(fmt, rng, shape))))
+
+    return replace(operands, scales_a=drawn(1), scales_b=drawn(rng.choice((-1, 1))))
 
 
 PAIRS = 1 << 16
@@ -40,7 +63,7 @@ def pairs(inst: Instruction, rng: np.random.Generator) -> Request:
     a[rows, k], b[rows, k] = (codes >> 8).astype(np.uint8), (codes & 0xFF).astype(np.uint8)
     c = _uniform(inst, rng, PAIRS).c
     c[rng.random(PAIRS) < 0.5] = 0
-    return Request(a, b, c)
+    return _scaled(inst, rng, Request(a, b, c))
 
 
 def kinds(inst: Instruction) -> dict[str, Callable[[Instruction, np.random.Generator, int], Request]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from accprobe.infer.findings import Findings
 from accprobe.infer.from_model import findings_of
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.explained import Explained, words_explained
-from accprobe.model.published import KnownModel, chip, known_models
+from accprobe.model.published import KnownModel, Left, chip, known_models
 from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
 from accprobe.report.rows import NOT_MEASURED, Row
 
@@ -39,7 +42,14 @@ def _row(inst: Instruction, known: KnownModel | None, explains: tuple[Explained,
         opcodes=known.lowering.matrix,
         lowering=known.lowering.sequence,
         opcode_source=known.lowering.source,
-        findings=findings_of(inst, known.model),
+        findings=_with_open(findings_of(inst, known.model), known.left),
         model=known.model,
         explains=explains,
     )
+
+
+def _with_open(findings: Findings, left: Left) -> Findings:
+    """The findings, those undetermined that no recorded word settles."""
+    note = "no result of the real chip that is public tells these apart"
+    opened = {name: replace(findings[name], bound="undetermined", left=values, note=note) for name, values in left.items()}
+    return findings | opened

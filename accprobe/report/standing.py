@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from accprobe.build.probes import why_no_probe
+from accprobe.isa import architectures
 from accprobe.isa.architectures import ARCHITECTURES
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.published import CHIPS, known_models
@@ -33,18 +35,44 @@ class Standing:
         return self.measured + self.never_run + self.published + self.nothing
 
 
+NEVER_RUN = "its probe has never run on hardware"
+"""As lists of instructions say it."""
+
+
 def standings() -> Iterator[Standing]:
     """Of every architecture, in order."""
-    reports = [report for report in map(Report.load, recorded()) if report.device.kind == "cuda" and report.instructions]
+    reports = _reports()
     for known in ARCHITECTURES:
         here = [report for report in reports if report.device.architecture == known.target]
-        measured = {row.instruction for report in here for row in report.measured}
+        measured = _measured(here)
         chips = [name for name, chip in CHIPS.items() if chip.architecture == known.target]
         published = {inst for name in chips for inst in known_models(name)}
         counts = Counter(_standing(inst, measured, published) for inst in catalog(known.target))
         devices = tuple(dict.fromkeys(report.device.name for report in here))
         measured_here, ready, modelled, nothing = (counts[i] for i in range(4))
         yield Standing(known.target, known.generation, measured_here, ready, modelled, nothing, devices)
+
+
+def never_run(architecture: str) -> frozenset[Instruction]:
+    """What of an architecture has a probe, and was measured by no recorded report. Raises UnknownName."""
+    target = architectures.get(architecture).target
+    measured = _measured(report for report in _reports() if report.device.architecture == target)
+    return frozenset(inst for inst in catalog(architecture) if inst not in measured and why_no_probe(inst) is None)
+
+
+@cache
+def was_measured(architecture: str) -> bool:
+    """Whether a recorded report is of that architecture. Raises UnknownName."""
+    target = architectures.get(architecture).target
+    return any(report.device.architecture == target for report in _reports())
+
+
+def _reports() -> list[Report]:
+    return [report for report in map(Report.load, recorded()) if report.device.kind == "cuda" and report.instructions]
+
+
+def _measured(reports: Iterable[Report]) -> set[Instruction]:
+    return {row.instruction for report in reports for row in report.measured}
 
 
 def _standing(inst: Instruction, measured: set[Instruction], published: set[Instruction]) -> int:

@@ -106,7 +106,7 @@ def parse(text: str) -> MatrixOpcode:
 
 def kind_of(inst: Instruction) -> Kind:
     """The kind of the opcode that the unit of the instruction's own operand formats has."""
-    unit = letter({inst.a.name, inst.b.name})
+    unit = "Q" if inst.kind in ("f8f6f4", "mxf8f6f4") else letter({inst.a.name, inst.b.name})
     types = (inst.d.name, inst.a.name, inst.b.name) if inst.family.typed_opcode else ("", "", "")
     return (inst.family.stem(unit), *types, inst.sparse)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from accprobe.build.probes import multiplies_matrices
 from accprobe.devices.protocol import Device, OnGpu
 from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.isa.instructions import Instruction
@@ -18,15 +19,20 @@ def prepare_to_verify(device: Device, models: Mapping[Instruction, DotModel]) ->
     if isinstance(device, OnGpu):
         from accprobe.verify import on_gpu
 
-        on_gpu.prepare_to_verify(device, {inst: model for inst, model in models.items() if not not_compiled(model)})
+        on_gpu.prepare_to_verify(device, {inst: model for inst, model in models.items() if _all_there(inst, model)})
 
 
 def verify_in_bulk(
     device: Device, inst: Instruction, model: DotModel, dots: int, seed: int = 0, advance: Advance = silent
 ) -> Verification:
     """As `random.verify`, with all pairs of codes where the formats have 8 bits; `dots` may be rounded up."""
-    if isinstance(device, OnGpu) and not not_compiled(model):
+    if isinstance(device, OnGpu) and _all_there(inst, model):
         from accprobe.verify import on_gpu
 
         return on_gpu.verify(device, inst, model, dots, seed, advance)
     return random.verify(device, inst, model, dots, seed, has_pairs(inst) and dots >= 2 * PAIRS, advance)
+
+
+def _all_there(inst: Instruction, model: DotModel) -> bool:
+    """Whether a GPU can do all of it: matrix products by the instruction, and by the model."""
+    return multiplies_matrices(inst) and not not_compiled(model)

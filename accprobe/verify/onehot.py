@@ -2,6 +2,7 @@
 
 Before anything is inferred, each element of A that is stored is asked in each row of the tile, and with each code of metadata
 that its group may have: A is one at that place alone, B one where it must meet it and two elsewhere, so that the answer is one.
+Block scales of the two are powers of two, which the answer is multiplied by, and ones beside them.
 Then C alone is asked in each cell. Whatever the arithmetic is, such sums are exact. Where an answer is another one, B is asked
 element by element: does the element of A meet another one, or none, the layout of the operands, as the probe has it, is not the
 hardware's.
@@ -31,6 +32,10 @@ DISTINCT = 1000
 """Different numbers that C has at most: every format of C has so many integers, and every sum so many bits."""
 
 
+POWERS = 5
+"""Block scales that are asked: 2, 4, 8, …, as many as no shape of a tile is a multiple of."""
+
+
 class OneHot(NamedTuple):
     """A self-test: the question, its answers, and of each row which stored element of A is one, and which of B it must meet.
 
@@ -57,7 +62,8 @@ def misplaced(device: Device, inst: Instruction) -> str:
     except NotRecorded:
         return ""
     wrong = np.flatnonzero(d != asked.expected)[:LOOKED_AT].tolist()
-    return next(filter(None, (_told(device, inst, asked, row) for row in wrong)), "")
+    told = next(filter(None, (_told(device, inst, asked, row) for row in wrong)), "")
+    return f"the self-test: {told}; please report it" if told else ""
 
 
 @lru_cache(maxsize=16)
@@ -71,7 +77,7 @@ def one_hot(inst: Instruction) -> OneHot:
     step = rounds * inst.n + within % inst.n
     hot = (step + 2 * problem) % stored
     request, rows = Request.zeros(inst, count + cells), np.arange(count)
-    request = _without_scales(inst, _with_codes(inst, request, hot, step // stored))
+    request = _with_codes(inst, request, hot, step // stored)
     request.a[rows, hot] = inst.a.whole(1)
     where = hot if inst.sparsity is None or request.metadata is None else inst.sparsity.stored(request.metadata)[rows, hot]
     request.b[:count] = inst.b.whole(2)
@@ -79,7 +85,8 @@ def one_hot(inst: Instruction) -> OneHot:
     numbers = 1 + np.arange(cells) % DISTINCT
     request.c[count:] = [inst.c.whole(x) for x in numbers.tolist()]
     one = int(inst.multiplied(np.ones(1, np.int64), np.ones(1, np.int64))[0])
-    expected = [inst.d.whole(one)] * count + [inst.d.whole(x) for x in numbers.tolist()]
+    met = one << _put_scales(inst, request, where)
+    expected = [inst.d.whole(x) for x in (*met.tolist(), *numbers.tolist())]
     places = np.concatenate([where, np.full(cells, -1)])
     return OneHot(request, np.array(expected, inst.d.dtype), np.concatenate([hot, np.full(cells, -1)]), places)
 
@@ -96,12 +103,24 @@ def _with_codes(inst: Instruction, request: Request, hot: Places, step: Places) 
     return replace(request, metadata=metadata)
 
 
-def _without_scales(inst: Instruction, request: Request) -> Request:
-    """Block scales are one."""
-    if inst.scale is None or request.scales_a is None or request.scales_b is None:
-        return request
-    one = inst.scale.dtype.type(inst.scale.whole(1))
-    return replace(request, scales_a=np.full_like(request.scales_a, one), scales_b=np.full_like(request.scales_b, one))
+def _put_scales(inst: Instruction, request: Request, where: Places) -> Places:
+    """Powers of two as the block scales of the elements that meet, not the same from row to row, ones as all others (in place).
+
+    Returns the exponents of their products.
+    """
+    exponents: Places = np.zeros(len(where), np.intp)
+    if inst.scale is None or inst.scale_block is None or request.scales_a is None or request.scales_b is None:
+        return exponents
+    rows, powers = np.arange(len(where)), np.array([inst.scale.whole(2 << e) for e in range(POWERS)], inst.scale.dtype)
+    for scales, which in ((request.scales_a, rows % POWERS), (request.scales_b, rows // POWERS % POWERS)):
+        scales[rows, where // inst.scale_block] = powers[which]
+        exponents += which + 1
+    return exponents
+
+
+def _powers(inst: Instruction) -> set[int]:
+    """What products of block scales may be, each of its own block or not, as results."""
+    return {inst.d.whole(1 << e) for e in range(2 * POWERS + 1)}
 
 
 def _alike(inst: Instruction) -> Instruction:
@@ -120,15 +139,16 @@ def _told(device: Device, inst: Instruction, asked: OneHot, wrong: int) -> str:
     if d != again:
         return ""
     if hot < 0:
-        return f"the self-test: C of row {row}, column {column} does not reach D there" if d[0] == d[1] else ""
+        return f"C of row {row}, column {column} does not reach D there" if d[0] == d[1] else ""
     met = [k for k, answer in enumerate(d) if answer != max(d, key=d.count)]
     if met == [place]:
-        return ""
+        other = inst.scale is not None and d[place] != asked.expected[wrong] and d[place] in _powers(inst)
+        return f"element {hot} of row {row} of A meets that of column {column} of B with other block scales" if other else ""
     code = ""
     if inst.sparsity is not None and asked.request.metadata is not None:
         code = f" with metadata 0b{asked.request.metadata[wrong, hot // (inst.sparsity.group // 2)]:04b}"
     of, others = "stored element" if inst.sparse else "element", ", ".join(map(str, met)) or "nothing"
-    return f"the self-test: {of} {hot} of row {row} of A{code} meets {others} of column {column} of B, not {place}"
+    return f"{of} {hot} of row {row} of A{code} meets {others} of column {column} of B, not {place}"
 
 
 def _answers(device: Device, inst: Instruction, asked: OneHot, row: int, **changes: Bits) -> list[int]:

@@ -36,12 +36,11 @@ def shrink(ask: Ask, inst: Instruction, model: DotModel, found: Counterexample) 
     if inst.sparse:
         return _shrunk_sparse(ask, inst, model, found)
     asked = found.exchange.request(inst)
-    a, b, c = asked.a[0], asked.b[0], int(asked.c[0])
-    whole = tuple(int(k) for k in np.flatnonzero((a != 0) | (b != 0)))
+    whole = tuple(int(k) for k in np.flatnonzero((asked.a[0] != 0) | (asked.b[0] != 0)))
 
     def tried(choices: Sequence[Choice]) -> list[tuple[Choice, Counterexample]]:
         """Those of the choices on which the model is still wrong."""
-        operands = _rows(inst, a, b, c, choices)
+        operands = _rows(inst, asked, choices)
         got, expected = ask(operands), evaluate(model, inst, operands)
         still = np.flatnonzero(got != expected).tolist()
         return [(choices[row], Counterexample.of(operands, row, got, expected, found.kind)) for row in still]
@@ -86,9 +85,11 @@ def _without_one(choice: Choice) -> Iterable[Choice]:
         yield ks, False
 
 
-def _rows(inst: Instruction, a: Bits, b: Bits, c: int, choices: Sequence[Choice]) -> Request:
+def _rows(inst: Instruction, asked: Request, choices: Sequence[Choice]) -> Request:
     keep = np.zeros((len(choices), inst.k), bool)
     for row, (ks, _) in enumerate(choices):
         keep[row, list(ks)] = True
-    addends = np.array([c if with_c else 0 for _, with_c in choices], inst.c.dtype)
-    return Request(np.where(keep, a, a.dtype.type(0)), np.where(keep, b, b.dtype.type(0)), addends)
+    with_c = np.array([with_c for _, with_c in choices])
+    alike = asked[[0] * len(choices)]
+    a, b = (np.where(keep, x, x.dtype.type(0)) for x in (alike.a, alike.b))
+    return replace(alike, a=a, b=b, c=np.where(with_c, alike.c, inst.c.dtype.type(0)))

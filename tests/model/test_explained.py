@@ -67,7 +67,7 @@ def test_counts_of_one_chip_are_added() -> None:
 @pytest.mark.parametrize("chip", CHIPS)
 def test_devices_and_reports_of_published_models_carry_it(chip: str) -> None:
     explained = words_explained(chip)
-    assert explained
+    assert bool(explained) == (chip != "rtx5090")
     report, device = published(chip), open_device(f"sim:{chip}")
     assert {row.name: row.explains for row in report.instructions if row.explains} == explained
     assert {inst.name: told for inst in device.instructions() if (told := device.explains(inst))} == explained  # type: ignore[attr-defined]

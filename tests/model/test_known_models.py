@@ -84,7 +84,7 @@ def test_every_model_evaluates(name: str) -> None:
 def test_every_model_has_a_source_and_an_opcode(name: str) -> None:
     for inst, known in known_models(name).items():
         assert inst in catalog(chip(name).architecture)
-        assert any(word in known.source for word in ("Khattak", "PTX ISA", "IEEE 754"))
+        assert any(word in known.source for word in ("Khattak", "MMA-Sim", "PTX ISA", "IEEE 754"))
         assert known.lowering.source == "known model"
         assert known.lowering.matrix or is_ordinary(known.lowering.sequence)
         assert bool(known.lowering.matrix) != ("IEEE 754" in known.source)
@@ -96,17 +96,12 @@ def test_every_model_has_a_source_and_an_opcode(name: str) -> None:
 def test_no_model_of_what_is_not_published(name: str) -> None:
     for inst in known_models(name):
         assert not inst.sparse
-        assert not inst.scale
-        assert inst.is_integer or {inst.a.bits, inst.b.bits} <= {8, 16, 19, 64}
-        assert inst.kind in (None, "f16", "tf32", "f8f6f4")
 
 
 def test_what_is_not_published_exists() -> None:
     """The catalogs have what the test above looks for."""
     missing = [inst for name in CHIPS for inst in catalog(chip(name).architecture) if inst not in known_models(name)]
     assert any(inst.sparse for inst in missing)
-    assert any(inst.scale for inst in missing)
-    assert any(inst.a.bits == 4 for inst in missing)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +112,10 @@ def test_what_is_not_published_exists() -> None:
         ("l40s", "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "QMMA", "[[c 0-15] 16-31]"),
         ("h100", "wgmma.m64n8k32.f32.e4m3.e5m2", "QGMMA", "[c 0-31]"),
         ("h100", "wgmma.m64n8k8.f32.tf32.tf32", "HGMMA", "[c 0-7]"),
+        ("b200", "tcgen05.m128n16k32.kind::f8f6f4.f32.e2m1.e2m1", "UTCQMMA", "[c 0-31]"),
+        ("b200", "tcgen05.m128n16k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0", "UTCOMMA", "[c 0-63]"),
+        ("rtx5090", "mma.sync.m16n8k32.f32.e4m3.e5m2.f32", "QMMA", "[c 0-31]"),
+        ("rtx5090", "mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.e2m1.e2m1.f32.ue8m0", "QMMA", "[c 0-31]"),
         ("h100", "mma.sync.m8n8k4.f64.f64.f64.f64", "DMMA", "[[[[c 0] 1] 2] 3]"),
         ("h100", "wgmma.m64n8k32.s32.s8.s8", "IGMMA", "[c 0-31]"),
         ("h100", "mma.sync.m16n8k32.s32.s8.u8.s32", "IMMA", "[c 0-31]"),

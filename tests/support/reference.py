@@ -109,22 +109,86 @@ def product_term(x: Number, y: Number, arithmetic: FloatArithmetic) -> Term:
     return Term("finite", negative, cut, exponent)
 
 
-def evaluate_one(model: DotModel, inst: Instruction, a: list[int], b: list[int], c: int) -> int:
-    return _node(model, inst, model.root, a, b, c)
+def decode_scale(fmt: Format, pattern: int) -> Number:
+    if fmt.name == "ue8m0":
+        if pattern == 255:
+            return Number("nan", False, Fraction(0), 0)
+        return Number("finite", False, Fraction(2) ** (pattern - 127), pattern - 127)
+    assert fmt.name == "ue4m3"
+    exponent, fraction = pattern % 128 // 8, pattern % 8
+    if pattern % 128 == 127:
+        return Number("nan", False, Fraction(0), 0)
+    if exponent == 0:
+        return Number("finite", False, Fraction(fraction, 512), -6)
+    return Number("finite", False, Fraction(8 + fraction, 8) * Fraction(2) ** (exponent - 7), exponent - 7)
 
 
-def _node(model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b: list[int], c: int) -> int:
+Scales = tuple[list[int], list[int]]
+"""Of A and of B: a pattern a block."""
+
+
+def scaled_term(term: Term, scales: list[Number], arithmetic: FloatArithmetic) -> Term:
+    """A product times its scales, its exponent found anew."""
+    if term.kind == "nan" or any(scale.kind == "nan" for scale in scales):
+        return Term("nan", term.negative, Fraction(0), None)
+    value, exponent = term.value, term.exponent
+    for scale in scales:
+        value *= scale.value
+        if exponent is not None:
+            normalised = arithmetic.product_exponent != "unnormalised" and scale.value
+            exponent += log2_floor(scale.value) if normalised else scale.exponent
+    counted = arithmetic.zero_terms == "aligned" and arithmetic.product_exponent == "unnormalised"
+    if value == 0 and not counted:
+        exponent = None
+    elif arithmetic.product_exponent == "normalised product":
+        exponent = log2_floor(value)
+    return Term(term.kind, term.negative, value, exponent)
+
+
+def group_terms(
+    numbers: list[tuple[int, Number, Number]], scales: list[list[Number]], arithmetic: FloatArithmetic
+) -> list[Term]:
+    """Products of e2m1 added in groups, each group times its scales; numbers: k, a, b; scales: of each k."""
+    terms, size = [], arithmetic.scaled_products
+    for group in sorted({k // size for k, _, _ in numbers}):
+        members = [(a, b) for k, a, b in numbers if k // size == group]
+        total = sum((a.value * b.value for a, b in members), Fraction(0))
+        empty = all(a.value * b.value == 0 for a, b in members)
+        counted = arithmetic.zero_terms == "aligned" and arithmetic.product_exponent == "unnormalised"
+        start = Term("finite", total < 0, total, None if empty and not counted else 0)
+        terms.append(scaled_group(start, scales[group * size], arithmetic))
+    return terms
+
+
+def scaled_group(start: Term, scales: list[Number], arithmetic: FloatArithmetic) -> Term:
+    if arithmetic.product_exponent == "normalised product" and start.value == 0:
+        return scaled_term(start._replace(exponent=None), scales, arithmetic)
+    return scaled_term(start, scales, arithmetic)
+
+
+def evaluate_one(model: DotModel, inst: Instruction, a: list[int], b: list[int], c: int, scales: Scales | None = None) -> int:
+    return _node(model, inst, model.root, a, b, c, scales)
+
+
+def _node(model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b: list[int], c: int, scales: Scales | None) -> int:
     arithmetic = node.arithmetic
     if isinstance(arithmetic, IntegerArithmetic):
         return _integer(model, inst, node, a, b, c)
-    terms, others = [], []
+    terms, others, grouped = [], [], []
+    of_block = [[decode_scale(inst.scale, s) for s in pair] for pair in zip(*scales, strict=True)] if scales else []
+    of_k = [of_block[k // inst.scale_block] for k in range(inst.k)] if scales else []
     for term in node.terms:
         if isinstance(term, Product):
             x = flushed(decode(inst.a, a[term.k]), inst.a, model.subnormal_operands)
             y = flushed(decode(inst.b, b[term.k]), inst.b, model.subnormal_operands)
-            terms.append(product_term(x, y, arithmetic))
+            if arithmetic.scaled_products is not None and arithmetic.alignment_bits is not None:
+                grouped.append((term.k, x, y))
+            elif scales:
+                terms.append(scaled_term(product_term(x, y, arithmetic), of_k[term.k], arithmetic))
+            else:
+                terms.append(product_term(x, y, arithmetic))
             continue
-        pattern = c if isinstance(term, Addend) else _node(model, inst, term, a, b, c)
+        pattern = c if isinstance(term, Addend) else _node(model, inst, term, a, b, c, scales)
         if isinstance(term, Addend):
             number = flushed(cut_addend(decode(inst.c, pattern), inst.c, model.addend_bits), inst.c, model.subnormal_addend)
         else:
@@ -132,6 +196,7 @@ def _node(model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b: l
         exponent = number.exponent if number.value else None
         others.append(pattern)
         terms.append(Term(number.kind, number.negative, number.value, exponent))
+    terms += group_terms(grouped, of_k, arithmetic)
     if arithmetic.nan_payload != "dropped":
         ks = [term.k for term in node.terms if isinstance(term, Product)]
         operands = {"a": [a[k] for k in ks], "b": [b[k] for k in ks], "c": others}
@@ -225,7 +290,7 @@ def _integer(model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b
         elif isinstance(term, Addend):
             total += signed(inst.c, c)
         else:
-            total += signed(term.arithmetic.result, _node(model, inst, term, a, b, c))
+            total += signed(term.arithmetic.result, _node(model, inst, term, a, b, c, None))
     fmt = node.arithmetic.result
     if node.arithmetic.accumulator_bits is not None:
         total = in_twos_complement(total, node.arithmetic.accumulator_bits, node.arithmetic.overflow)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from accprobe.infer.draft import Draft
+from accprobe.infer.experiments.blocks import scaled_blocks
 from accprobe.infer.experiments.exponents import floor, largest_exponent
 from accprobe.infer.experiments.integers import integers
 from accprobe.infer.experiments.order import lone_products, order
@@ -28,7 +29,7 @@ integers all at once."""
 Experiment = Callable[[Workbench, Draft], tuple[Draft, Findings]]
 
 EXPERIMENTS: dict[When, tuple[Experiment, ...]] = {
-    "structure": (order, lone_products, wider_inner_sums, subnormals, room, precision),
+    "structure": (order, lone_products, wider_inner_sums, subnormals, room, precision, scaled_blocks),
     "rules": (unusual, largest_exponent, floor, nan, overflow, detection, zero_signs),
     "integers": (integers,),
 }

@@ -166,10 +166,8 @@ def _underflowing(bench: Workbench, draft: Draft) -> Request:
     for e in range(max(bench.product_exponents()[0], lowest - 40), lowest):
         rows.append({leaf: Dyadic(-1, e) for leaf in range(bench.inst.k)})
     operands = fitting(bench, rows)
-    negative = Request(
-        operands.a, operands.b, np.where(operands.c == 0, bench.inst.c.sign_bit, operands.c).astype(bench.inst.c.dtype)
-    )
-    return joined([operands, negative])
+    c = np.where(operands.c == 0, bench.inst.c.sign_bit, operands.c).astype(bench.inst.c.dtype)
+    return joined([operands, replace(operands, c=c)])
 
 
 def _subnormal_addends(bench: Workbench) -> Request:

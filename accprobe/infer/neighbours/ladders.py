@@ -119,5 +119,6 @@ def floors(inst: Instruction, model: DotModel) -> Iterator[Floors]:
 
 def _lowest_bit(inst: Instruction, arithmetic: FloatArithmetic) -> int:
     """Exponent of the last bit of the smallest term that there is."""
-    products = inst.a.min_exponent - inst.a.mantissa_bits + inst.b.min_exponent - inst.b.mantissa_bits
+    factors = (inst.a, inst.b, *(() if inst.scale is None else (inst.scale, inst.scale)))
+    products: int = sum(fmt.min_exponent - fmt.mantissa_bits for fmt in factors)
     return min(products, *(fmt.min_exponent - fmt.mantissa_bits for fmt in (inst.c, arithmetic.result)))

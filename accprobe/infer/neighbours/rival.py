@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from accprobe.model.features import parsed
 from accprobe.model.fields import fields_of, with_values
 from accprobe.model.record import Numbers, Value
-from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, Role, fits
+from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, Role, are_whole, fits
 
 Changes = tuple[tuple[str, Value], ...]
 """Features, by their names in the findings, and values."""
@@ -72,7 +72,8 @@ def _takes(node: FusedSum, arithmetic: Arithmetic) -> bool:
     numbers = ((field.values, getattr(arithmetic, name)) for name, field in fields_of(FloatArithmetic).items())
     if any(isinstance(x, Numbers) and value is not None and not x.low <= value <= x.high for x, value in numbers):
         return False
-    return arithmetic.result_bits <= arithmetic.result.mantissa_bits and fits(arithmetic, len(node.terms))
+    kept = arithmetic.result_bits <= arithmetic.result.mantissa_bits
+    return kept and fits(arithmetic, len(node.terms)) and are_whole(node.products, arithmetic)
 
 
 def with_features(model: DotModel, features: Mapping[str, Value]) -> DotModel:

@@ -15,7 +15,17 @@ from accprobe.infer.neighbours.rival import Rival, in_one, name_of, with_fields
 from accprobe.model.features import Name
 from accprobe.model.fields import fields_of, with_values
 from accprobe.model.record import Field, Numbers, Patterns, Value, Words
-from accprobe.model.tree import AddendPlace, Arithmetic, DotModel, FloatArithmetic, IntegerArithmetic, Role, chain, fits
+from accprobe.model.tree import (
+    AddendPlace,
+    Arithmetic,
+    DotModel,
+    FloatArithmetic,
+    IntegerArithmetic,
+    Role,
+    are_whole,
+    chain,
+    fits,
+)
 
 
 def rivals(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[Rival]:
@@ -134,8 +144,13 @@ def _order_rivals(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[
 def _rebuilt(
     model: DotModel, groups: list[list[int]], place: AddendPlace, summing: Arithmetic, add: Arithmetic | None
 ) -> DotModel | None:
-    """A chain of sums with these groups and C in that place; None where the alignment bits do not fit the longer sums."""
+    """A chain of sums with these groups and C in that place.
+
+    None where the alignment bits do not fit the longer sums, or what is scaled at once is torn apart.
+    """
     if isinstance(summing, FloatArithmetic) and not fits(summing, max(map(len, groups)) + 2):
+        return None
+    if not all(are_whole(group, summing) for group in groups):
         return None
     return replace(model, root=chain(groups, summing, place, add or _plain_add(summing)))
 

@@ -27,6 +27,7 @@ from accprobe.model.tree import (
     IntegerOverflow,
     Product,
     Rounding,
+    fits,
 )
 
 Together = Mapping[str, Value]
@@ -38,6 +39,12 @@ Ways = Callable[[Instruction, DotModel, FloatArithmetic, bool], Iterable[Togethe
 
 TOO_NARROW = 10
 """Integer accumulators are wider."""
+
+BLOCKS = (32, 16, 8, 4, 2)
+"""Products that may be scaled at once: a block of scales has 32 or 16."""
+
+CUT_TO = range(40, 12, -1)
+"""Alignment bits that are tried of sums of such."""
 
 EXACT = 20
 """Bits beyond those of the result to which an exact sum may be rounded first."""
@@ -103,6 +110,22 @@ def products(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, le
     words = ("RZ", "RNE") if least else get_args(Rounding)
     for some, word in product(_downwards(bits, arithmetic.product_bits, least), words):
         yield {"product_bits": some, "product_rounding": word}
+
+
+def scaled_at_once(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, least: bool) -> Iterator[Together]:
+    """Products of e2m1 that are added before their block scales are applied, and where their sums are cut."""
+    if inst.scale_block is None or {inst.a.name, inst.b.name} != {"e2m1"} or arithmetic.alignment_bits is None:
+        return
+    sums = [node for node in model.root.nodes() if node.arithmetic == arithmetic and node.products]
+    if not sums:
+        return
+    sizes = [None, *(some for some in BLOCKS if inst.scale_block % some == 0)]
+    cuts = (arithmetic.alignment_bits,) if least else CUT_TO
+    for some, bits in product(sizes, cuts):
+        fields: Together = {"scaled_products": some} | ({} if least else {"alignment_bits": bits})
+        changed = replace(arithmetic, scaled_products=some, alignment_bits=bits)
+        if changed != arithmetic and all(fits(changed, len(node.terms)) for node in sums):
+            yield fields
 
 
 def first_roundings(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, least: bool) -> Iterator[Together]:
@@ -177,4 +200,4 @@ def _largest(inst: Instruction, arithmetic: FloatArithmetic, term: FusedSum | Pr
     return rounded(significand * 2.0 ** (arithmetic.alignment_bits or 0))
 
 
-WAYS: tuple[Ways, ...] = (accumulators, addends, products, first_roundings, overflows, underflows)
+WAYS: tuple[Ways, ...] = (scaled_at_once, accumulators, addends, products, first_roundings, overflows, underflows)

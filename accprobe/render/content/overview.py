@@ -13,6 +13,7 @@ from accprobe.render.content.phrases import Phrase, Phrases
 from accprobe.render.content.verification import coverage
 from accprobe.report.report import Report
 from accprobe.report.rows import NOT_MEASURED, Row, Status
+from accprobe.report.standing import was_measured
 
 FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz at most"}
 """Facts about a device in words; others are written after their names."""
@@ -38,10 +39,16 @@ def banner(report: Report) -> Phrase | None:
     """What has to be known before anything else is read: that no hardware answered, or not now."""
     if report.device.kind == "simulated":
         because = f"no GPU found ({report.device.reason}); " if report.device.reason else ""
-        return Phrase(f"SIMULATED: {because}these are published models, nothing was measured", "bad")
+        never = "; no probe has run on hardware of this architecture" if _is_published(report) else ""
+        return Phrase(f"SIMULATED: {because}these are published models, nothing was measured{never}", "bad")
     if report.device.kind == "replay":
         return Phrase("REPLAYED from a recording: nothing was measured now", "replayed")
     return None
+
+
+def _is_published(report: Report) -> bool:
+    """Whether nothing was even evaluated, and no recorded report is of the architecture."""
+    return any(row.reason == NOT_MEASURED for row in report.instructions) and not was_measured(report.device.architecture)
 
 
 def report_title(report: Report) -> Iterator[Phrases]:

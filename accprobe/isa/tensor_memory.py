@@ -1,0 +1,55 @@
+"""Tensor memory of the fifth generation: the instruction descriptor, and how many of its columns a tile takes.
+
+PTX ISA, "TensorCore 5th Generation Family Instructions", "Instruction descriptor". Nothing here has run on hardware: every
+probe first asks itself (`accprobe.verify.onehot`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from accprobe.errors import AccprobeError
+
+if TYPE_CHECKING:
+    from accprobe.isa.instructions import Instruction
+
+OPERAND_CODES: dict[str, dict[str, int]] = {
+    "f16": {"f16": 0, "bf16": 1},
+    "tf32": {"tf32": 2},
+    "i8": {"u8": 0, "s8": 1},
+    "f8f6f4": {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5},
+    "mxf8f6f4": {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5},
+    "mxf4": {"e2m1": 1},
+    "mxf4nvf4": {"e2m1": 1},
+}
+"""By kind: the number of each format of A and B."""
+
+RESULT_CODES = {"f16": 0, "f32": 1, "s32": 2}
+SCALE_CODES = {"ue4m3": 0, "ue8m0": 1}
+
+SCALE_COLUMNS = 4
+"""What the scales of 128 rows take, or of 128 columns of B: 32 lanes have those of 32."""
+
+LEAST_COLUMNS = 32
+"""Tensor memory is allocated in powers of two from here on."""
+
+
+def instruction_descriptor(inst: Instruction) -> int:
+    """The 32 bits that tell tcgen05.mma shape and types; neither operand is negated or transposed.
+
+    Raises AccprobeError where there is no such instruction.
+    """
+    codes = OPERAND_CODES.get(inst.kind or "", {})
+    if inst.sparse or inst.a.name not in codes or inst.b.name not in codes:
+        raise AccprobeError(f"{inst.name} has no instruction descriptor")
+    shape = inst.n // 8 << 17
+    operands = codes[inst.a.name] << 7 | codes[inst.b.name] << 10
+    if inst.scale is not None:
+        return shape | operands | SCALE_CODES[inst.scale.name] << 23 | inst.m // 128 << 27
+    return shape | operands | RESULT_CODES[inst.d.name] << 4 | inst.satfinite << 3 | inst.m // 16 << 24
+
+
+def columns(inst: Instruction) -> int:
+    """Columns of tensor memory for D, and for the scales of A and of B behind it."""
+    needed = inst.n + (SCALE_COLUMNS + SCALE_COLUMNS * -(-inst.n // 128) if inst.scale else 0)
+    return max(LEAST_COLUMNS, 1 << (needed - 1).bit_length())

@@ -1,0 +1,186 @@
+"""Block scales in the numpy evaluator, against the slow reference and worked examples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted import Planted, arithmetics
+from reference import evaluate_one
+
+from accprobe.errors import AccprobeError
+from accprobe.evaluate import evaluator
+from accprobe.evaluate.cuda.source import check
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.notation import from_json, to_json
+from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request
+
+MIXED = "mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.{}.{}.f32.ue8m0"
+FP4 = "mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::{}X.f32.e2m1.e2m1.f32.{}"
+NVFP4 = parse(FP4.format(4, "ue4m3"))
+TWO_A_DOT = parse(FP4.format(2, "ue8m0"))
+
+ONE_TERM_A_PRODUCT = FloatArithmetic(FORMATS["f32"], 23, "RZ", 25, min_exponent=-133)
+SIXTEEN_AT_ONCE = FloatArithmetic(FORMATS["f32"], 23, "RZ", 35, min_exponent=-139, scaled_products=16)
+
+
+def fused(inst: Instruction, arithmetic: FloatArithmetic) -> DotModel:
+    return DotModel(chain([range(inst.k)], arithmetic))
+
+
+def assert_agrees(planted: Planted, operands: Request) -> None:
+    inst, model = planted.instruction, planted.model
+    d = evaluator.with_numpy(model, inst, operands)
+    for i in range(len(operands)):
+        a, b, scales_a, scales_b = (
+            x[i].tolist() for x in (operands.a, operands.b, operands.scales_a, operands.scales_b) if x is not None
+        )
+        slow = evaluate_one(model, inst, a, b, int(operands.c[i]), (scales_a, scales_b))
+        assert slow == d[i], f"{model} {a=} {b=} {scales_a=} {scales_b=} {operands.c[i]:#x}: {int(d[i]):#x}, not {slow:#x}"
+
+
+@st.composite
+def scaled_models(draw: st.DrawFn) -> Planted:
+    """Each product scaled for itself, in one sum or in two; of e2m1 also so many at once."""
+    a, b = (draw(st.sampled_from(("e4m3", "e5m2", "e3m2", "e2m3", "e2m1"))) for _ in range(2))
+    name = draw(st.sampled_from((MIXED.format(a, b), FP4.format(2, "ue8m0"), FP4.format(4, "ue8m0"), FP4.format(4, "ue4m3"))))
+    inst = parse(name)
+    arithmetic = replace(draw(arithmetics("f32", inst.k, False, False)), product_bits=None, product_rounding="RZ")
+    arithmetic = replace(arithmetic, accumulator_bits=None, accumulator_overflow="wrap")
+    arithmetic = replace(arithmetic, alignment_bits=min(arithmetic.alignment_bits or 0, 38))
+    size = draw(st.sampled_from((inst.k, inst.k // 2)))
+    if inst.k == 64:
+        some = draw(st.sampled_from([None, *(g for g in (2, 4, 8, 16, 32) if (inst.scale_block or 0) % g == 0)]))
+        arithmetic = replace(arithmetic, scaled_products=some)
+    model = DotModel(chain([range(inst.k)[i : i + size] for i in range(0, inst.k, size)], arithmetic))
+    return Planted(inst, replace(model, subnormal_operands=draw(st.sampled_from(("kept", "flushed")))))
+
+
+@settings(max_examples=60, deadline=None)
+@given(scaled_models(), st.integers(0, 2**32 - 1))
+def test_any_scaled_model_on_every_kind_of_operands(planted: Planted, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for kind in kinds(planted.instruction):
+        assert_agrees(planted, draw(kind, planted.instruction, rng, 2))
+
+
+@pytest.mark.parametrize("inst", [parse(MIXED.format("e5m2", "e2m1")), NVFP4], ids=str)
+def test_exact_sums_of_scaled_products(inst: Instruction) -> None:
+    exact = FloatArithmetic(FORMATS["f32"], 23, "RNE", None)
+    rng = np.random.default_rng(4)
+    for kind in kinds(inst):
+        assert_agrees(Planted(inst, fused(inst, exact)), draw(kind, inst, rng, 10))
+
+
+def one(
+    inst: Instruction, a: dict[int, int], b: dict[int, int], scales_a: list[int], scales_b: list[int], c: int = 0
+) -> Request:
+    asked = Request.zeros(inst, 1)
+    for patterns, codes in ((asked.a, a), (asked.b, b)):
+        for k, code in codes.items():
+            patterns[0, k] = code
+    asked.c[0] = c
+    return replace(asked, scales_a=np.array([scales_a], np.uint8), scales_b=np.array([scales_b], np.uint8))
+
+
+LEAD = [0x78, 0x01, 0x38, 0x38]
+"""ue4m3: 2^8, 2^-9, 1, 1."""
+
+
+@pytest.mark.parametrize(("bits", "expected"), [(34, 0), (35, 0), (36, 0x35800000)])
+def test_a_small_block_beside_a_large_one_that_cancels(bits: int, expected: int) -> None:
+    """16 - 16 times 2^16, and 2^-2 times 2^-18 beside it: 36 bits below the scales of the first."""
+    asked = one(NVFP4, {0: 6, 1: 6, 16: 1}, {0: 6, 1: 0xE, 16: 1}, LEAD, LEAD)
+    model = fused(NVFP4, replace(SIXTEEN_AT_ONCE, alignment_bits=bits))
+    assert evaluator.evaluate(model, NVFP4, asked).tolist() == [expected]
+
+
+@pytest.mark.parametrize(("size", "expected"), [(16, 0x36000000), (8, 0), (4, 0)])
+def test_small_products_are_added_before_they_are_cut(size: int, expected: int) -> None:
+    asked = one(NVFP4, {0: 6, 1: 6, 16: 1, 24: 1}, {0: 6, 1: 0xE, 16: 1, 24: 1}, LEAD, LEAD)
+    model = fused(NVFP4, replace(SIXTEEN_AT_ONCE, scaled_products=size))
+    assert evaluator.evaluate(model, NVFP4, asked).tolist() == [expected]
+
+
+def test_a_group_of_zeros_does_not_lead_and_one_that_cancels_does() -> None:
+    scales = [0x78, 0x01, 0x38, 0x38]
+    small = {16: 1}
+    model = fused(NVFP4, SIXTEEN_AT_ONCE)
+    empty = one(NVFP4, small, small, scales, scales)
+    cancelling = one(NVFP4, {0: 6, 1: 6} | small, {0: 6, 1: 0xE} | small, scales, scales)
+    assert [int(evaluator.evaluate(model, NVFP4, asked)[0]) for asked in (empty, cancelling)] == [0x35800000, 0]
+
+
+@pytest.mark.parametrize(
+    ("inst", "code", "nan"),
+    [(TWO_A_DOT, 0xFF, True), (TWO_A_DOT, 0xFE, False), (NVFP4, 0x7F, True), (NVFP4, 0xFF, True), (NVFP4, 0x7E, False)],
+)
+@pytest.mark.parametrize("size", [None, 16])
+def test_a_scale_that_is_no_number_makes_the_sum_none(inst: Instruction, code: int, nan: bool, size: int | None) -> None:
+    """Beside products that are zero too."""
+    ones = Request.zeros(inst, 1)
+    assert ones.scales_a is not None
+    ones.scales_a[0, -1] = code
+    model = fused(inst, replace(SIXTEEN_AT_ONCE, scaled_products=size))
+    assert evaluator.evaluate(model, inst, ones).tolist() == [0x7FFFFFFF if nan else 0]
+
+
+def test_the_unused_bit_of_ue4m3_is_ignored() -> None:
+    asked = draw("normal", NVFP4, np.random.default_rng(0), 200)
+    assert asked.scales_a is not None
+    other = replace(asked, scales_a=asked.scales_a ^ np.uint8(0x80))
+    model = fused(NVFP4, SIXTEEN_AT_ONCE)
+    assert np.array_equal(*(evaluator.with_numpy(model, NVFP4, x) for x in (asked, other)))
+
+
+def test_scales_are_kept_apart_from_one_question_to_the_next() -> None:
+    inst = parse(MIXED.format("e4m3", "e4m3"))
+    model = fused(inst, ONE_TERM_A_PRODUCT)
+    asked = one(inst, {0: 0x38}, {0: 0x38}, [127], [127])
+    twice = one(inst, {0: 0x38}, {0: 0x38}, [128], [127])
+    assert [evaluator.evaluate(model, inst, x).view(np.float32)[0] for x in (asked, twice, asked)] == [1.0, 2.0, 1.0]
+
+
+def test_a_model_says_how_many_products_are_scaled_at_once() -> None:
+    scaled, plain = (fused(NVFP4, x) for x in (SIXTEEN_AT_ONCE, ONE_TERM_A_PRODUCT))
+    assert from_json(to_json(scaled)) == scaled
+    assert "scaled_products" in str(to_json(scaled))
+    assert "scaled_products" not in str(to_json(plain))
+
+
+@pytest.mark.parametrize(
+    ("inst", "size", "reason"),
+    [
+        (parse("mma.sync.m16n8k32.kind::f8f6f4.f32.e2m1.e2m1.f32"), 16, "only products of e2m1 with block scales"),
+        (parse(MIXED.format("e4m3", "e2m1")), 16, "only products of e2m1 with block scales"),
+        (NVFP4, 32, "do not fill blocks of 16"),
+    ],
+)
+def test_what_cannot_be_scaled_at_once(inst: Instruction, size: int, reason: str) -> None:
+    model = fused(inst, replace(SIXTEEN_AT_ONCE, scaled_products=size))
+    with pytest.raises(AccprobeError, match=reason):
+        evaluator.evaluate(model, inst, Request.zeros(inst, 1))
+
+
+@pytest.mark.parametrize("groups", [[range(3), range(3, 64)], [range(0, 64, 2), range(1, 64, 2)], [range(8, 24)]])
+def test_what_is_scaled_at_once_is_not_torn_apart(groups: list[range]) -> None:
+    with pytest.raises(AccprobeError, match="scales 16 products at once"):
+        DotModel(chain(groups, SIXTEEN_AT_ONCE))
+
+
+def test_alignment_bits_that_leave_no_room_for_what_is_scaled_at_once() -> None:
+    assert fused(NVFP4, replace(SIXTEEN_AT_ONCE, alignment_bits=40))
+    with pytest.raises(AccprobeError, match="takes 0 to 40"):
+        fused(NVFP4, replace(SIXTEEN_AT_ONCE, alignment_bits=41))
+
+
+@pytest.mark.parametrize("arithmetic", [ONE_TERM_A_PRODUCT, SIXTEEN_AT_ONCE])
+def test_compiled_code_has_no_block_scales(arithmetic: FloatArithmetic) -> None:
+    with pytest.raises(AccprobeError, match=r"no GPU evaluator"):
+        check(fused(NVFP4, arithmetic), NVFP4)

@@ -1,0 +1,89 @@
+"""Words that others recorded on a B200, of tcgen05: the published models have all of them, and what they leave open is said."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.published import known_models
+from accprobe.model.record import Value
+from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.operands.exchange import Exchange
+from accprobe.report.published import published
+
+RECORDED = json.loads((Path(__file__).parents[1] / "recordings" / "b200-words.json").read_text(encoding="utf-8"))
+WORDS: dict[Instruction, list[Exchange]] = defaultdict(list)
+for name, *columns in RECORDED["words"]:
+    WORDS[parse(name)].append(Exchange(*columns))
+MODELS = {inst: known_models("b200")[inst].model for inst in WORDS}
+FLOATS = [inst for inst in WORDS if inst.is_integer is False and inst.d.name == "f32"]
+MOST = 40
+"""Alignment bits that are tried, at most."""
+
+
+def explains(inst: Instruction, model: DotModel) -> bool:
+    asked = [(word.request(inst), word.answer(inst)) for word in WORDS[inst]]
+    return all((evaluate(model, inst, request) == answer).all() for request, answer in asked)
+
+
+def changed(model: DotModel, **fields: object) -> DotModel:
+    return model.with_arithmetic(lambda x: replace(x, **fields) if isinstance(x, FloatArithmetic) else x)
+
+
+@pytest.mark.parametrize("inst", WORDS, ids=str)
+def test_the_models_have_every_word(inst: Instruction) -> None:
+    assert explains(inst, MODELS[inst])
+
+
+def test_there_are_words_of_every_kind() -> None:
+    assert sum(map(len, WORDS.values())) == 59
+    assert {inst.kind for inst in WORDS} == {"f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"}
+
+
+@pytest.mark.parametrize("inst", FLOATS, ids=str)
+def test_the_alignment_bits_left_are_those_that_explain_them(inst: Instruction) -> None:
+    left = known_models("b200")[inst].left["alignment_bits"]
+    explaining = [bits for bits in range(20, MOST + 1) if explains(inst, changed(MODELS[inst], alignment_bits=bits))]
+    if left == ("any",):
+        assert len(WORDS[inst]) < 3 or inst.a.name == "bf16"
+        assert {24, 25, 26, MOST} <= set(explaining)
+    else:
+        assert explaining == expanded(left)
+
+
+def expanded(left: tuple[Value, ...]) -> list[int]:
+    """ "at least 25" as the numbers from there to the most that are tried."""
+    found: list[int] = []
+    for value in left:
+        found += [value] if isinstance(value, int) else range(int(str(value).removeprefix("at least ")), MOST + 1)
+    return found
+
+
+@pytest.mark.parametrize("inst", [inst for inst in FLOATS if inst.k == 64], ids=str)
+def test_how_many_products_are_scaled_at_once_is_open(inst: Instruction) -> None:
+    left = known_models("b200")[inst].left["scaled_products"]
+    explaining = []
+    for some in (None, 2, 4, 8, 16):
+        try:
+            if explains(inst, changed(MODELS[inst], scaled_products=some)):
+                explaining.append(some)
+        except AccprobeError:
+            continue
+    assert explaining == ([4, 8, 16] if left == (4, 8, 16) else [None, 2, 4, 8, 16])
+
+
+def test_the_report_says_what_is_open() -> None:
+    rows = {row.name: row.findings for row in published("b200").instructions}
+    of_e5m2 = rows["tcgen05.m128n16k32.kind::f8f6f4.f32.e5m2.e5m2"]["alignment_bits"]
+    assert (of_e5m2.value, of_e5m2.bound, of_e5m2.left) == (25, "undetermined", (23, 24, 25))
+    of_nvfp4 = rows["tcgen05.m128n16k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.ue4m3"]
+    assert (of_nvfp4["scaled_products"].bound, of_nvfp4["scaled_products"].left) == ("undetermined", (4, 8, 16))
+    assert of_nvfp4["alignment_bits"].left == ("at least 21",)
+    assert rows["mma.sync.m16n8k16.f32.bf16.bf16.f32"]["alignment_bits"].bound == "exact"

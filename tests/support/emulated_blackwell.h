@@ -1,0 +1,99 @@
+// What emulated_gpu.h lacks for the probes of Blackwell: block scales in registers, tensor memory, and an instruction that is told by
+// descriptors what to multiply. Their fields are read here as the PTX ISA has them, apart from the code that writes them.
+#include "emulated_gpu.h"
+#include <cstdlib>
+
+static int blocks;          // scales of a row of A
+static int kind_bits[8];    // bits of an element of A or B, by its number in the instruction descriptor
+static bool densely;        // whether elements of less than a byte fill 16 bytes, or 16 of them have as many
+static bool descriptor_has_scales;
+
+static void require(bool holds) { if (!holds) std::abort(); }
+
+static Value scaled(Value product, int k, Value scales_a, Value scales_b) {
+    if (!blocks) return product;
+    int shift = k / (shape.k / blocks) * 8;
+    return product * (scales_a >> shift & 255) * (scales_b >> shift & 255);
+}
+
+// PTX ISA, "Block Scaling for mma.sync", selectors {0, 0}: of each four lanes the first two give the scales of rows g and g + 8, the
+// first those of column g.
+static unsigned scale_of_row[4][16], scale_of_column[4][8];
+
+template <class Word> static void multiply(Word* d, const Word* a, const Word* b, const Word* c, const unsigned* s) {
+    int group = threadIdx.x / 32, lane = threadIdx.x % 32;
+    scatter(matrix_a[group], shape.k, operand_a, a);
+    scatter(matrix_b[group], shape.n, operand_b, b);
+    scatter(matrix_c[group], shape.n, operand_c, c);
+    if (lane % 4 < 2) scale_of_row[group][lane / 4 + lane % 4 * 8] = s[0];
+    if (lane % 4 == 0) scale_of_column[group][lane / 4] = s[1];
+    group_barrier[group]->arrive_and_wait();
+    for (int i = 0; i < operand_d.elements; i++) {
+        int at = lane * operand_d.elements + i, row = operand_d.row[at], column = operand_d.column[at];
+        Value sum = matrix_c[group][row * shape.n + column] + cell_counts * (row * shape.n + column);
+        for (int k = 0; k < shape.k; k++)
+            sum += scaled(matrix_a[group][row * shape.k + k] * matrix_b[group][k * shape.n + column], k,
+                          scale_of_row[group][row], scale_of_column[group][column]);
+        d[i] = (Word)sum;
+    }
+    group_barrier[group]->arrive_and_wait();
+}
+
+// Tensor memory: 128 lanes of 512 columns.
+static unsigned cells_of_tensor[128][512];
+static constexpr unsigned FIRST_COLUMN = 64;
+
+static void allocate(unsigned* address) { if (threadIdx.x == 0) *address = FIRST_COLUMN; }
+static void deallocate(unsigned address) { require(address == FIRST_COLUMN); }
+static unsigned* columns_of_thread(unsigned address) {
+    require(address >> 16 == threadIdx.x / 32 * 32);
+    return cells_of_tensor[threadIdx.x] + (address & 0xFFFF);
+}
+static void store_columns(unsigned address, const unsigned (&words)[4]) {
+    for (int i = 0; i < 4; i++) columns_of_thread(address)[i] = words[i];
+}
+static void load_columns(unsigned address, unsigned (&words)[4]) {
+    for (int i = 0; i < 4; i++) words[i] = columns_of_thread(address)[i];
+}
+static void written() { __syncthreads(); }
+static void prepare(unsigned long long*) {}
+static void commit(unsigned long long*) {}
+static void wait(unsigned long long*, unsigned) { __syncthreads(); }
+static void read_through() { __syncthreads(); }
+
+// PTX ISA, "Shared memory descriptor": a K-major matrix without swizzle; "Packing formats of elements in shared memory".
+static Value element_of(Value descriptor, int row, int k, int bits) {
+    require((descriptor >> 46 & 7) == 1 && descriptor >> 61 == 0);
+    unsigned start = (descriptor & 0x3FFF) << 4, leading = (descriptor >> 16 & 0x3FFF) << 4, stride = (descriptor >> 32 & 0x3FFF) << 4;
+    auto base = (const std::uint8_t*)shared_array[start == 0x8000];
+    int together = bits >= 8 || densely ? 128 / bits : 16, bit = k % together * bits;
+    auto core = base + row / 8 * stride + k / together * leading + row % 8 * 16;
+    Value found = 0;
+    for (int i = 0; i < bits; i++) found |= (Value)(core[(bit + i) / 8] >> (bit + i) % 8 & 1) << i;
+    return found;
+}
+
+// The scales of a row of A or a column of B: the same in all four quarters of the lanes, or none that any test expects.
+static Value scales_at(unsigned address, int row) {
+    unsigned column = (address & 0xFFFF) + row / 32, found = cells_of_tensor[row % 32][column];
+    for (int quarter = 1; quarter < 4; quarter++)
+        if (cells_of_tensor[quarter * 32 + row % 32][column] != found) return 0;
+    return found;
+}
+
+// PTX ISA, "Instruction descriptor" of tcgen05.mma.
+static void multiply(unsigned d, Value a, Value b, unsigned description, const unsigned* s = nullptr) {
+    require(threadIdx.x == 0 && descriptor_has_scales == (s != nullptr));
+    int n = (description >> 17 & 63) * 8, m = s ? (description >> 27 & 3) * 128 : (description >> 24 & 31) * 16;
+    require(n == shape.n && m == shape.m);
+    int a_bits = kind_bits[description >> 7 & 7], b_bits = kind_bits[description >> 10 & 7];
+    for (int row = 0; row < m; row++)
+        for (int column = 0; column < n; column++) {
+            unsigned& cell = cells_of_tensor[row][(d & 0xFFFF) + column];
+            Value sum = cell + cell_counts * (row * n + column);
+            for (int k = 0; k < shape.k; k++)
+                sum += scaled(element_of(a, row, k, a_bits) * element_of(b, column, k, b_bits), k,
+                              s ? scales_at(s[0], row) : 0, s ? scales_at(s[1], column) : 0);
+            cell = (unsigned)sum;
+        }
+}

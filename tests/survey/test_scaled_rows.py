@@ -1,0 +1,159 @@
+"""Rows of instructions with block scales, of devices with arithmetics and layouts of our own choosing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tiled import Tiled
+
+from accprobe.infer.experiments.blocks import settling_words
+from accprobe.isa.formats import FORMATS, Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.operands.request import Request
+from accprobe.report.rows import Row
+from accprobe.sass.lowering import Lowering
+from accprobe.survey.surveyor import Surveyor
+
+MIXED = parse("mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.e4m3.e3m2.f32.ue8m0")
+NVFP4 = parse("mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3")
+FOUR = parse("mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue8m0")
+TWO = parse("tcgen05.m128n16k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0")
+PLAIN = parse("mma.sync.m16n8k32.kind::f8f6f4.f32.e2m1.e5m2.f32")
+UNLISTED = "no events were looked for: what sums of block-scaled products can do is not listed yet"
+
+Ask = Callable[[Request], Request]
+
+
+class Scaled(Tiled):
+    """A device of one instruction. laid: what its layout makes of a question; words: answers of its own to some of them."""
+
+    def __init__(self, inst: Instruction, model: DotModel, laid: Ask = lambda asked: asked, own: Bits | None = None) -> None:
+        super().__init__(inst, model)
+        self._laid, self._own, self._inst = laid, own, inst
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        d = super().dot(inst, self._laid(request), placement)
+        if self._own is not None:
+            words = settling_words(inst)
+            for i, answer in enumerate(self._own):
+                d[[np.array_equal(a, words.a[i]) and c == words.c[i] for a, c in zip(request.a, request.c, strict=True)]] = (
+                    answer
+                )
+        return d
+
+    def lowering(self, inst: Instruction) -> Lowering:
+        opcode = "UTCOMMA" if inst is TWO else "QMMA" if inst.k == 32 else "OMMA"
+        return Lowering((opcode,), ((opcode, 1),), "nvdisasm", "ab" * 32)
+
+
+def fused(inst: Instruction, bits: int, at_once: int | None, floor: int = -139) -> DotModel:
+    arithmetic = FloatArithmetic(
+        FORMATS["f32"], 23, "RZ", bits, min_exponent=floor, underflow_sign="positive", scaled_products=at_once
+    )
+    return DotModel(chain([range(inst.k)], arithmetic))
+
+
+def row_of(device: Scaled, inst: Instruction) -> Row:
+    return Surveyor(device).row(inst, 2000, 0)
+
+
+@pytest.mark.parametrize(
+    ("inst", "bits", "at_once"),
+    [
+        pytest.param(NVFP4, 35, 16, id="as MMA-Sim has it"),
+        pytest.param(NVFP4, 36, 16, id="a bit more"),
+        pytest.param(NVFP4, 34, 8, id="a bit fewer of eight"),
+        pytest.param(NVFP4, 30, None, id="each for itself"),
+        pytest.param(FOUR, 34, 16, id="ue8m0"),
+        pytest.param(FOUR, 35, 4, id="ue8m0 of four"),
+        pytest.param(TWO, 35, 32, id="blocks of 32"),
+        pytest.param(MIXED, 25, None, id="fp8 and fp6"),
+    ],
+)
+def test_what_was_planted_is_found(inst: Instruction, bits: int, at_once: int | None) -> None:
+    """And the row is not confirmed, for a reason that says what was not asked."""
+    row = row_of(Scaled(inst, fused(inst, bits, at_once)), inst)
+    assert row.model is not None
+    arithmetic = row.model.root.arithmetic
+    assert isinstance(arithmetic, FloatArithmetic)
+    assert (arithmetic.alignment_bits, arithmetic.scaled_products) == (bits, at_once)
+    assert (row.status, row.reason) == ("inferred", UNLISTED)
+    assert row.verification is not None
+    assert row.verification.contradicting == 0
+    assert row.findings["min_exponent"].bound == "undetermined"
+
+
+def test_the_words_that_settle_nvfp4_are_in_the_evidence() -> None:
+    words = settling_words(NVFP4)
+    row = row_of(Scaled(NVFP4, fused(NVFP4, 36, 8)), NVFP4)
+    first = row.evidence["scaled_products"][: len(words)]
+    assert [x.request(NVFP4).scales_a[0].tolist() for x in first] == words.scales_a.tolist()  # type: ignore[union-attr]
+    assert [x.d for x in first] == ["35800000", "36000000", "37000000"]
+    assert row.findings["scaled_products"].value == 8
+
+
+@pytest.mark.parametrize(
+    ("bits", "at_once", "answers"),
+    [(35, 16, ["00000000", "36000000", "00000000"]), (35, 8, ["00000000"] * 3), (36, 4, ["35800000", "36000000", "37000000"])],
+)
+def test_what_the_words_answer(bits: int, at_once: int, answers: list[str]) -> None:
+    d = Scaled(NVFP4, fused(NVFP4, bits, at_once)).dot(NVFP4, settling_words(NVFP4))
+    assert [f"{word:08x}" for word in d.tolist()] == answers
+
+
+@pytest.mark.parametrize(("bits", "answer"), [(34, "00000000"), (35, "2e000000")])
+def test_what_the_word_of_ue8m0_answers(bits: int, answer: str) -> None:
+    d = Scaled(FOUR, fused(FOUR, bits, 16)).dot(FOUR, settling_words(FOUR))
+    assert [f"{word:08x}" for word in d.tolist()] == [answer]
+
+
+def test_other_kinds_have_no_such_words() -> None:
+    assert [len(settling_words(inst)) for inst in (TWO, MIXED, PLAIN)] == [0, 0, 0]
+
+
+def test_a_window_that_no_model_has_is_never_confirmed() -> None:
+    """A small scale's window that hangs on the scales alone: the last word answers 2^-17."""
+    own = np.array([0, 0x36000000, 0x37000000], np.uint32)
+    row = row_of(Scaled(NVFP4, fused(NVFP4, 35, 16), own=own), NVFP4)
+    assert row.status == "inferred"
+    assert row.verification is not None
+    assert row.verification.contradicting > 0
+    assert row.verification.counterexample is not None
+    assert {finding.bound for finding in row.findings.values()} <= {"suggested", "undetermined"}
+    assert [x.d for x in row.evidence["scaled_products"][:3]] == ["00000000", "36000000", "37000000"]
+
+
+def swapped_scales(asked: Request) -> Request:
+    assert asked.scales_b is not None
+    return replace(asked, scales_b=asked.scales_b[:, ::-1].copy())
+
+
+def swapped_nibbles(asked: Request) -> Request:
+    b = asked.b.reshape(len(asked), -1, 2)[..., ::-1].reshape(asked.b.shape)
+    return replace(asked, b=b.copy())
+
+
+def low_in_its_byte(asked: Request) -> Request:
+    """As if e2m1 lay in the lowest bits of a byte: the hardware reads code >> 2."""
+    return replace(asked, a=asked.a >> np.uint8(2))
+
+
+@pytest.mark.parametrize(
+    ("inst", "laid", "reason"),
+    [
+        (NVFP4, swapped_scales, "element 0 of row 0 of A meets that of column 0 of B with other block scales"),
+        (TWO, swapped_nibbles, "element 0 of row 0 of A meets 1 of column 0 of B, not 0"),
+        (PLAIN, low_in_its_byte, "element 0 of row 0 of A meets nothing of column 0 of B, not 0"),
+    ],
+)
+def test_a_wrong_layout_ends_unverified_with_the_place(inst: Instruction, laid: Ask, reason: str) -> None:
+    at_once = 16 if inst.k == 64 else None
+    row = row_of(Scaled(inst, fused(inst, 35, at_once), laid), inst)
+    assert row.status == "unverified"
+    assert reason in row.reason
+    assert "please report it" in row.reason
+    assert not row.findings
