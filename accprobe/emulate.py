@@ -91,6 +91,8 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     start = np.zeros(shape, result.dtype) if c is None else _patterns(c, result, "c")
     if start.shape != shape:
         raise AccprobeError(f"c is {list(start.shape)}, not {list(shape)}")
+    if inst.bit_op == "xor":  # bits differ where one has what the other lacks
+        patterns_a, patterns_b = np.hstack((patterns_a, patterns_a ^ 1)), np.vstack((patterns_b ^ 1, patterns_b))
     whole = chained(inst, model, patterns_a.shape[1], promote_every)
     d = product(whole, patterns_a, np.ascontiguousarray(patterns_b.T), start)
     values: NDArray[Any] = d.view(_type(result))
@@ -109,10 +111,8 @@ def _patterns(x: Any, fmt: Format, name: str) -> Bits:
 
 
 def _type(fmt: Format) -> np.dtype[Any]:
-    """The type of the format's values."""
-    if fmt.ml_dtype is None:
-        raise AccprobeError(f"there is no array type of {fmt}")
-    return np.dtype(fmt.ml_dtype)
+    """The type of the format's values; single bits are bytes that are 0 or 1."""
+    return fmt.dtype if fmt.ml_dtype is None else np.dtype(fmt.ml_dtype)
 
 
 def _from_torch(x: Any, name: str) -> NDArray[Any]:

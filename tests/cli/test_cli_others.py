@@ -22,6 +22,27 @@ def test_list_of_instructions_has_them_all() -> None:
     assert "mma.sp.m16n8k16.f32.f16.f16.f32\tno probe yet" in result.stdout.splitlines()
 
 
+@pytest.mark.parametrize("architecture", ["sm_70", "sm_72"])
+def test_list_of_what_the_newest_compiler_leaves_out(architecture: str) -> None:
+    lines = CliRunner().invoke(main, ["list", "--instructions", architecture]).stdout.splitlines()
+    assert len(lines) == 3
+    assert all(line.endswith(f"\tCUDA 13 no longer compiles for {architecture}, CUDA 12 does") for line in lines)
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
+def test_dense_instructions_of_narrow_integers_have_a_probe(architecture: str) -> None:
+    lines = dict(line.partition("\t")[::2] for line in list_of(architecture))
+    narrow = [
+        name for name in lines if name.startswith(("mma.sync.", "wgmma.")) and any(f in name for f in (".s4.", ".u4.", ".b1."))
+    ]
+    assert len(narrow) == {"sm_75": 9, "sm_90a": 34}.get(architecture, 30)
+    assert {lines[name] for name in narrow} == {lines["mma.sync.m8n8k4.f16.f16.f16.f16"]} == {""}
+
+
+def list_of(architecture: str) -> list[str]:
+    return CliRunner().invoke(main, ["list", "--instructions", architecture]).stdout.splitlines()
+
+
 def test_list_of_a_target_without_its_suffix_says_so() -> None:
     result = CliRunner().invoke(main, ["list", "--instructions", "sm_90"])
     assert result.stderr == "accprobe: sm_90 is listed; sm_90a has more\n"
@@ -45,7 +66,7 @@ def test_coverage_counts_each_instruction_once() -> None:
     listed = CliRunner().invoke(main, ["list", "--coverage"]).stdout
     lines = dict(line.split("\t") for line in listed.splitlines())
     assert list(lines) == [known.target for known in ARCHITECTURES]
-    assert lines["sm_90a"] == "Hopper, 293: 132 measured (NVIDIA H200), 3 published model alone, 158 nothing"
+    assert lines["sm_90a"] == "Hopper, 293: 132 measured (NVIDIA H200), 37 probe never run on hardware, 124 nothing"
     for target, told in lines.items():
         whole, parts = told.split(", ", 1)[1].split(": ", 1)
         assert int(whole) == len(catalog(target)) == sum(map(int, re.findall(r"(?:^|, )(\d+) ", parts)))

@@ -123,5 +123,5 @@ def test_a_field_is_described_once() -> None:
         "accprobe/report/report.schema.json",
         "accprobe/verify/coverage/terms.py",
         "probes/evaluator.cuh",
-        "probes/evaluator_tile.cuh",
+        "probes/evaluator_operands.cuh",
     ]

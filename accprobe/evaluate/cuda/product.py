@@ -60,6 +60,8 @@ def product(inst: Instruction, model: DotModel, a: Any, b: Any, c: Any, promote_
 def _check(name: str, x: Any, fmt: Format, device: Any, torch: Any) -> None:
     if x is None:
         return
+    if fmt.name not in TYPES:
+        raise AccprobeError(f"{name}: torch has no type of {fmt}: give numpy arrays, on the CPU")
     wanted = getattr(torch, TYPES[fmt.name])
     if x.dtype != wanted:
         raise AccprobeError(f"{name} is {x.dtype}, and the instruction takes {fmt}: convert it to {wanted}")

@@ -28,6 +28,9 @@ SEED = 20_25
 TRIED = 60
 """Random dot products of each kind that the roundings have to explain."""
 
+ORDINARY = 2
+"""Terms of an ordinary add; of a multiply-add too."""
+
 F32 = FORMATS["f32"]
 
 
@@ -72,8 +75,8 @@ def _ties(bench: Workbench) -> Iterator[Row]:
 
 
 def _beyond(bench: Workbench, tree: Tree) -> Iterator[Row]:
-    """Products above D's largest number that cancel one sum later, beside 1."""
-    if isinstance(tree, int):
+    """Products above D's largest number that cancel one sum later, beside 1; only of sums that ordinary adds could be."""
+    if isinstance(tree, int) or len(tree) > ORDINARY:
         return
     for child in tree:
         if isinstance(child, int):

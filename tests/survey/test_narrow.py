@@ -1,0 +1,95 @@
+"""Devices that compute the narrow instructions, and m8n8k4, as ptxas lowers them: what is put in is found, and confirmed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.isa import tile
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.published import known_models
+from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.operands.request import Request
+from accprobe.report.rows import Row
+from accprobe.report.words import detour
+from accprobe.sass.lowering import Lowering
+from accprobe.survey.surveyor import Surveyor
+
+KNOWN = known_models("h100")
+NAMES = [
+    "mma.sync.m16n8k64.s32.s4.u4.s32",
+    "mma.sync.m8n8k32.satfinite.s32.s4.s4.s32",
+    "mma.sync.m8n8k128.s32.b1.b1.s32.xor.popc",
+    "mma.sync.m8n8k128.s32.b1.b1.s32.and.popc",
+    "wgmma.m64n8k256.s32.b1.b1.and.popc",
+    "mma.sync.m8n8k4.f32.f16.f16.f32",
+    "mma.sync.m8n8k4.f32.f16.f16.f16",
+    "mma.sync.m8n8k4.f16.f16.f16.f16",
+]
+
+
+class Gpu(SimulatedDevice):
+    """Said to be a GPU, so that every cell and event has to be met."""
+
+    kind = "cuda"
+    pure = False
+
+    def placements(self, inst: Instruction) -> int:
+        return tile.placements(inst)
+
+
+class AndForXor(Gpu):
+    """Counts what two lines have in common where what differs is asked for."""
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        return super().dot(replace(inst, bit_op="and"), request, placement)
+
+    def model(self, inst: Instruction) -> DotModel:
+        return next(iter(self._models.values()))
+
+
+def row_of(name: str, model: DotModel | None = None, device: type[Gpu] = Gpu, lowering: Lowering | None = None) -> Row:
+    inst = parse(name)
+    known = KNOWN[inst]
+    gpu = device({inst: model or known.model}, lowerings={inst: lowering or known.lowering})
+    return Surveyor(gpu).row(inst, 1 << 14, 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_planted_is_found(name: str) -> None:
+    row = row_of(name)
+    assert (row.status, row.reason) == ("confirmed", "")
+    assert row.model == KNOWN[parse(name)].model
+    assert bool(detour(row)) == ("m8n8k4" in name)
+    assert Row.model_validate_json(row.model_dump_json(exclude_defaults=True)).status == "confirmed"
+
+
+def test_another_operation_of_bits_is_no_model() -> None:
+    row = row_of("mma.sync.m8n8k128.s32.b1.b1.s32.xor.popc", device=AndForXor)
+    assert row.status == "inferred"
+    assert row.verification is not None
+    assert row.verification.mismatches > 1000
+
+
+def test_another_rounding_of_the_conversion_is_found() -> None:
+    name = "mma.sync.m8n8k4.f16.f16.f16.f16"
+    root = KNOWN[parse(name)].model.root
+    assert isinstance(root.arithmetic, FloatArithmetic)
+    planted = DotModel(replace(root, arithmetic=replace(root.arithmetic, result_rounding="RNA")))
+    row = row_of(name, planted)
+    assert (row.status, row.model) == ("confirmed", planted)
+    assert row.findings["add_result_rounding"].value == "RNA"
+
+
+def test_no_multiplication_at_all_is_not_what_ran() -> None:
+    row = row_of("mma.sync.m8n8k4.f32.f16.f16.f32", lowering=Lowering((), (("FADD", 8),), "nvdisasm", "ab" * 32))
+    assert (row.status, row.reason) == ("unverified", "no matrix opcode ran, not an opcode of mma.sync's unit")
+
+
+def test_multiply_adds_are_not_what_a_warpgroup_s_instruction_becomes() -> None:
+    row = row_of("wgmma.m64n8k256.s32.b1.b1.and.popc", lowering=Lowering((), (("FFMA", 8),), "nvdisasm", "ab" * 32))
+    assert row.status == "unverified"
+    assert all(finding.bound != "exact" for finding in row.findings.values())
