@@ -24,7 +24,7 @@ from accprobe.sass.reading import MULTIPLIES, functions
 
 OpcodeSource = Literal["nvdisasm", "ncu", "known model"]
 
-_SCHEMA = 1
+_SCHEMA = 2
 """Of what is kept beside a cubin."""
 
 

@@ -30,6 +30,7 @@ _SECTION = re.compile(r"\.text\.([^\s:]+):")
 _LABEL = re.compile(r"([.$\w]+):")
 _LINE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*)")
 _INSTRUCTION = re.compile(r"(?:\{\s*)?(?:(@!?U?P\w+)\s+)?([A-Z][A-Za-z0-9_.]*)\s*([^;]*)")
+_PLACE = re.compile(r"\.L\w+")
 _CONSTANT_MOVE = re.compile(r"-RZ, RZ,")
 
 
@@ -61,7 +62,7 @@ class Function:
     @cached_property
     def opcodes(self) -> tuple[str, ...]:
         """Every opcode, but for constants that are loaded by HFMA2, as the compiler does where other units are busy."""
-        return tuple(line.opcode for line in self.lines if not _moves_constant(line))
+        return _opcodes(self.lines)
 
     @property
     def matrix(self) -> tuple[str, ...]:
@@ -77,9 +78,26 @@ class Function:
 
     @property
     def arithmetic(self) -> tuple[tuple[str, int], ...]:
-        """(opcode, count) of matrix opcodes, conversions and floating-point arithmetic, in order of first appearance."""
-        kept = (o for o in self.opcodes if MATRIX.match(o) or o.split(".")[0] in ARITHMETIC)
+        """(opcode, count) of matrix opcodes, conversions and floating-point arithmetic, in order of first appearance.
+
+        Of a part that is there twice, once for warps whose threads have parted, the other counts.
+        """
+        kept = (o for o in _opcodes(self._together()) if MATRIX.match(o) or o.split(".")[0] in ARITHMETIC)
         return tuple(Counter(kept).items())
+
+    def _together(self) -> list[Line]:
+        """What a warp runs whose threads have not parted: no line from where a BRA.DIV leads to the jump back."""
+        apart: set[int] = set()
+        for line in self.lines:
+            if line.opcode.startswith("BRA.DIV") and (found := _PLACE.search(line.operands)) and found[0] in self.labels:
+                start = self.labels[found[0]]
+                back = (i for i, after in enumerate(self.lines[start:], start) if after.opcode == "BRA" and not after.guard)
+                apart |= set(range(start, next(back, len(self.lines)) + 1))
+        return [line for i, line in enumerate(self.lines) if i not in apart]
+
+
+def _opcodes(lines: Iterable[Line]) -> tuple[str, ...]:
+    return tuple(line.opcode for line in lines if not _moves_constant(line))
 
 
 def functions(path: Path) -> Iterator[Function]:

@@ -75,7 +75,7 @@ LOWERINGS: list[tuple[str, str, list[tuple[str, int]]]] = [
     ("sm_90a", "mma.sp.m16n8k8.f32.tf32.tf32.f32", [("HMMA.SP.1688.F32.TF32", 1)]),
     ("sm_90a", "mma.sp.m16n8k64.s32.s8.u8.s32", [("IMMA.SP.16864.S8.U8", 1)]),
     ("sm_90a", "mma.sp.m16n8k64.s32.s4.s4.s32", [("IMMA.SP.16832.S8.S8", 2)]),
-    ("sm_90a", "mma.sp.m16n8k64.f32.e4m3.e5m2.f32", [*unpack(8, 14), ("HMMA.SP.16832.F32", 2), ("FADD", 4)]),
+    ("sm_90a", "mma.sp.m16n8k64.f32.e4m3.e5m2.f32", [*unpack(8, 8), ("HMMA.SP.16832.F32", 2), ("FADD", 4)]),
     ("sm_90a", "wgmma.sp.m64n8k32.f32.bf16.bf16", [("HGMMA.SP.64x8x32.F32.BF16", 1)]),
     ("sm_90a", "wgmma.sp.m64n8k16.f32.tf32.tf32.rs", [("HGMMA.SP.64x8x16.F32.TF32", 1)]),
     ("sm_90a", "wgmma.sp.m64n256k64.f16.e4m3.e5m2", [("QGMMA.SP.64x256x64.F16.E4M3.E5M2", 1)]),
