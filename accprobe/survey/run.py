@@ -92,9 +92,11 @@ def survey(
             rows |= {each.name: labelled(each, opened) for each in alike}
             keep(alike, exchanges)
             on_row(so_far())
-    if all_n:
-        on_row(as_one_row(so_far()))
-    return as_one_row(so_far()) if all_n else so_far()
+    if not all_n:
+        return so_far()
+    report = as_one_row(so_far())
+    on_row(report)
+    return report
 
 
 @contextmanager

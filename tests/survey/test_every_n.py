@@ -45,7 +45,7 @@ def test_alike_ones_are_one_row_and_another_stands_alone(tmp_path: Path) -> None
     report = survey(Odd(), [FLOAT], 2048, all_n=True, on_row=seen.append)
     first, odd = report.measured
     assert (first.name, odd.instruction.n, odd.also_at) == (FLOAT, 40, ())
-    assert first.also_at == tuple(n for n in range(16, 257, 8) if n != 40)
+    assert first.also_at == tuple(n for n in range(16, 256, 8) if n != 40)
     assert seen[-1] == report
     assert len(seen[-2].instructions) == 32
     assert report.run.selected == len(report.instructions) == 3
