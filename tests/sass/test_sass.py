@@ -191,6 +191,29 @@ def test_reads_nvdisasm() -> None:
     assert one.labels == {}
 
 
+PARTED = """\
+.text.probe:
+        /*0000*/                   F2FP.F16.E4M3.UNPACK_B R12, R22 ;
+        /*0010*/                   BRA.DIV UR4, `(.L_x_1) ;
+        /*0020*/                   F2FP.F16.E4M3.UNPACK_B R21, R27 ;
+.L_x_2:
+        /*0030*/                   HMMA.SP.16832.F32 R12, R12, R20, RZ, R48, 0x0 ;
+        /*0040*/                   EXIT ;
+.L_x_1:
+        /*0050*/                   WARPSYNC.COLLECTIVE R47, `(.L_x_3) ;
+        /*0060*/                   F2FP.F16.E4M3.UNPACK_B R21, R27 ;
+.L_x_3:
+        /*0070*/                   BRA `(.L_x_2) ;
+        /*0080*/                   FADD R1, R2, R3 ;
+"""
+
+
+def test_what_is_there_twice_for_parted_warps_counts_once() -> None:
+    (function,) = reading.parse(PARTED.splitlines(keepends=True))
+    assert function.arithmetic == (("F2FP.F16.E4M3.UNPACK_B", 2), ("HMMA.SP.16832.F32", 1), ("FADD", 1))
+    assert function.opcodes.count("F2FP.F16.E4M3.UNPACK_B") == 3
+
+
 WARP_OPCODES = ["HMMA.1", "IMMA.1", "BMMA.1", "DMMA.1", "QMMA.1", "OMMA.1"]
 GROUP_OPCODES = ["HGMMA.1", "QGMMA.1", "IGMMA.1", "BGMMA.1", "UTCHMMA", "UTCQMMA", "UTCOMMA.2CTA", "UTCIMMA"]
 
