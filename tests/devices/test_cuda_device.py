@@ -82,8 +82,8 @@ def test_driver_that_tells_no_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def small_integers(random: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> tuple[Bits, np.ndarray]:
-    """(bit patterns, values) of integers from -2 to 2, or from 0 to 2."""
-    values = random.integers(-2 if fmt.signed else 0, 3, shape)
+    """(bit patterns, values) of integers from -2 to 2, from 0 to 2, or of bits."""
+    values = random.integers(-2 if fmt.signed else 0, 2 if fmt.kind == "bit" else 3, shape)
     return encode(fmt, values), values
 
 
