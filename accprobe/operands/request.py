@@ -34,11 +34,13 @@ class Request:
 
     @classmethod
     def zeros(cls, inst: Instruction, n: int) -> Request:
-        """n dot products whose patterns are all 0, but for block scales, which are one."""
+        """n dot products whose patterns are all 0, but for block scales, which are one, and metadata, which have a meaning."""
         asked = cls(**{name: np.zeros((n, *width), dtype) for name, (dtype, width) in shapes(inst).items()})
         for scales in (asked.scales_a, asked.scales_b):
             if scales is not None and inst.scale is not None:
                 scales[:] = inst.scale.encode(False, 1, 0)
+        if asked.metadata is not None and inst.sparsity is not None:
+            asked.metadata[:] = inst.sparsity.codes[0]
         return asked
 
     def __len__(self) -> int:

@@ -19,6 +19,7 @@ from accprobe.isa import tile
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.request import Request
+from accprobe.operands.sparse import laid_out
 
 
 @pytest.fixture
@@ -81,8 +82,8 @@ def test_driver_that_tells_no_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def small_integers(random: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> tuple[Bits, np.ndarray]:
-    """(bit patterns, values) of integers from -2 to 2, or from 0 to 2."""
-    values = random.integers(-2 if fmt.signed else 0, 3, shape)
+    """(bit patterns, values) of integers from -2 to 2, from 0 to 2, or of bits."""
+    values = random.integers(-2 if fmt.signed else 0, 2 if fmt.kind == "bit" else 3, shape)
     return encode(fmt, values), values
 
 
@@ -111,13 +112,14 @@ class TestGpu:
         random = np.random.default_rng(1)
         wrong = []
         for inst in runnable(gpu):
-            count = 3 * tile.problems(inst) + 1
-            a, a_values = small_integers(random, inst.a, (count, inst.k))
-            b, b_values = small_integers(random, inst.b, (count, inst.k))
+            count, k = 3 * tile.problems(inst) + 1, inst.stored.k
+            a, a_values = small_integers(random, inst.a, (count, k))
+            b, b_values = small_integers(random, inst.b, (count, k))
             c, c_values = small_integers(random, inst.c, (count,))
-            expected = encode(inst.d, (a_values * b_values).sum(1) + c_values)
+            products = inst.multiplied(a_values, b_values)
+            expected, request = encode(inst.d, products.sum(1) + c_values), laid_out(inst, Request(a, b, c))
             places = range(gpu.placements(inst))
-            wrong += [(inst.name, p) for p in places if not np.array_equal(gpu.dot(inst, Request(a, b, c), p), expected)]
+            wrong += [(inst.name, p) for p in places if not np.array_equal(gpu.dot(inst, request, p), expected)]
         assert wrong == []
 
     def test_random_bits_do_not_depend_on_the_placement(self, gpu: cuda.CudaDevice) -> None:
@@ -126,9 +128,9 @@ class TestGpu:
         for inst in runnable(gpu):
             columns = [
                 random.integers(0, np.iinfo(fmt.dtype).max, shape, fmt.dtype, endpoint=True)
-                for fmt, shape in ((inst.a, (200, inst.k)), (inst.b, (200, inst.k)), (inst.c, (200,)))
+                for fmt, shape in ((inst.a, (200, inst.stored.k)), (inst.b, (200, inst.stored.k)), (inst.c, (200,)))
             ]
-            request = Request(*columns)
+            request = laid_out(inst, Request(*columns))
             first, last = gpu.dot(inst, request), gpu.dot(inst, request, gpu.placements(inst) - 1)
             if not np.array_equal(first, last):
                 moved.append(inst.name)

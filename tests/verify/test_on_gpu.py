@@ -13,7 +13,9 @@ from gpus import only_on_a_gpu
 
 from accprobe.cli import main
 from accprobe.devices.cuda import CudaDevice
+from accprobe.devices.stored import dense
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.characterise import characterise
 from accprobe.isa.instructions import parse
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic
 from accprobe.operands.request import Request
@@ -97,6 +99,32 @@ def test_planted_faults_are_found_and_shrunk(gpu: CudaDevice, name: str) -> None
     asked = smallest.exchange.request(inst)
     terms = sum(x != 0 or y != 0 for x, y in zip(asked.a[0], asked.b[0], strict=True)) + (asked.c[0] != 0)
     assert terms <= 3
+
+
+SPARSE = (
+    "mma.sp.m16n8k32.f32.f16.f16.f32",
+    "mma.sp.m16n8k64.satfinite.s32.s4.u4.s32",
+    "mma.sp.m16n8k8.f32.tf32.tf32.f32",
+    "wgmma.sp.m64n8k64.f32.e4m3.e5m2",
+    "wgmma.sp.m64n256k32.f16.f16.f16.rs",
+)
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_products_of_what_is_stored_are_the_model_s(h200: CudaDevice, name: str) -> None:
+    inst = parse(name)
+    model = characterise(dense(h200, inst), inst.stored).model
+    assert model is not None
+    done = verify_in_bulk(h200, inst, model, 10**7, 3)
+    assert (done.mismatches, done.counterexample) == (0, None)
+    assert all(done.kinds.values())
+    if inst.is_integer:
+        return
+    found = verify_in_bulk(h200, inst, wrong(model), 10**6).counterexample
+    assert found is not None
+    smallest = shrink(lambda operands: h200.dot(inst, operands), inst, wrong(model), found)
+    assert smallest is not None
+    assert np.count_nonzero(smallest.exchange.request(inst).a) <= 3
 
 
 def test_planted_fault_at_the_command_line(gpu: CudaDevice, tmp_path: Path) -> None:
