@@ -26,7 +26,16 @@ def why_no_probe(inst: Instruction) -> str | None:
     probe = inst.family.probe
     if probe and probe.takes(inst):
         return None
-    return "two thread blocks share its tile: no probe yet" if inst.m == 256 else "no probe yet"
+    return f"{_lacking(inst)}no probe yet"
+
+
+def _lacking(inst: Instruction) -> str:
+    """What a probe would need that there is no device code for."""
+    if inst.m == 256:
+        return "two thread blocks share its tile: "
+    if inst.sparse:
+        return "metadata beside block scales: " if inst.scale else "metadata in tensor memory: "
+    return "48 bytes of K: " if inst.k == 96 else ""
 
 
 def multiplies_matrices(inst: Instruction) -> bool:
