@@ -13,6 +13,7 @@ from importlib.resources import files
 
 from accprobe.errors import AccprobeError
 from accprobe.isa.families import Probe, registers
+from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.isa.tile import placements, problems
 
@@ -25,7 +26,16 @@ def why_no_probe(inst: Instruction) -> str | None:
     probe = inst.family.probe
     if probe and probe.takes(inst):
         return None
-    return "two thread blocks share its tile: no probe yet" if inst.m == 256 else "no probe yet"
+    return f"{_lacking(inst)}no probe yet"
+
+
+def _lacking(inst: Instruction) -> str:
+    """What a probe would need that there is no device code for."""
+    if inst.m == 256:
+        return "two thread blocks share its tile: "
+    if inst.sparse:
+        return "metadata beside block scales: " if inst.scale else "metadata in tensor memory: "
+    return "48 bytes of K: " if inst.k == 96 else ""
 
 
 def multiplies_matrices(inst: Instruction) -> bool:
@@ -84,6 +94,7 @@ def _parameters(inst: Instruction, probe: Probe) -> str:
     if inst.sparsity is not None:
         values |= {"GROUPS": inst.k // inst.sparsity.group, "METADATA_LANES": inst.sparsity.lanes(inst.k)}
         values |= {"METADATA_ROWS": inst.sparsity.rows}
+    values |= {"A_SHIFT": _shift(inst, inst.a), "B_SHIFT": _shift(inst, inst.b)}
     if inst.scale_block is not None:
         values["SCALES"] = inst.k // inst.scale_block
     values |= {f"{operand.upper()}_REGISTERS": count for operand, count in held.items()} | dict(probe.constants(inst))
@@ -98,3 +109,11 @@ def _parameters(inst: Instruction, probe: Probe) -> str:
             f"#define MULTIPLY({probe.multiply(inst, held)}\n",
         ]
     )
+
+
+FP4_IN_A_BYTE = 2
+"""PTX ISA, "Alternate floating point data formats": e2m1 of `.kind::f8f6f4` lies in the middle of a byte, so many bits up."""
+
+
+def _shift(inst: Instruction, fmt: Format) -> int:
+    return FP4_IN_A_BYTE if fmt.is_float and fmt.bits == 4 < inst.held_bits else 0

@@ -20,6 +20,9 @@ WORDS = {"effective_bits": "accumulator", "alignment_bits": "alignment"}
 MOST_GROUPS = 2
 """Groups of operands that are named."""
 
+MOST_NEW = 4
+"""Roles that only one side has and that are named; of more, the counts below a headline tell."""
+
 
 def headline(diff: Diff) -> str:
     """ "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
@@ -85,13 +88,13 @@ def _plain(row: Row, field: str) -> str:
 
 
 def _new(diff: Diff) -> list[str]:
-    """Roles that the one has and the other's architecture has not."""
+    """Roles that the one has and the other's architecture has not, where they are few."""
     told = []
     for verdict, report, other in (("only in A", diff.a, diff.b), ("only in B", diff.b, diff.a)):
         alone = [pair for pair in diff.pairs if pair.verdict == verdict and pair.offered]
         known = {role_of(inst) for inst in catalog(other.device.architecture)} if alone else set()
         alone = [pair for pair in alone if pair.role not in known]
-        if alone:
+        if 0 < len({pair.role for pair in alone}) <= MOST_NEW:
             told.append(f"only {generation(report)} has {', '.join(_briefly(alone))}")
     return told
 

@@ -52,7 +52,8 @@ class SimulatedDevice:
 
     def identity(self, inst: Instruction) -> Hashable:
         """Two instructions with the same identity are computed by the same function."""
-        return self.model(inst), inst.a, inst.b, inst.c, inst.d, inst.k, inst.bit_op
+        of_operands = inst.a, inst.b, inst.c, inst.d, inst.k, inst.bit_op, inst.sparse, inst.scale, inst.scale_block
+        return self.model(inst), *of_operands
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         """As `Device.dot`; there is no tile, so every placement is the same."""

@@ -52,7 +52,7 @@ class Evaluation:
 
     def is_of(self, inst: Instruction, request: Request) -> bool:
         """Whether these are the very dot products."""
-        of, formats = ((x.a, x.b, x.c, x.d, x.k, x.bit_op) for x in (self._inst, inst))
+        of, formats = ((x.a, x.b, x.c, x.d, x.k, x.bit_op, x.scale, x.scale_block) for x in (self._inst, inst))
         return (
             of == formats
             and len(request) == self._n

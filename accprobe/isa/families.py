@@ -94,7 +94,7 @@ def registers(inst: Instruction) -> dict[str, int]:
 def _fragments_of_a_warp(inst: Instruction) -> bool:
     """Those of one tile, and those of four."""
     words = inst.stored.k * inst.held_bits // inst.register_bits
-    if inst.sparse and inst.kind is not None:
+    if inst.sparse and inst.scale is not None:
         return False
     return inst.m in (8, 16) and inst.n == 8 and (inst.quad_pairs or words % 4 == 0)
 
@@ -102,16 +102,6 @@ def _fragments_of_a_warp(inst: Instruction) -> bool:
 def _core_matrices(inst: Instruction) -> bool:
     """Rows of 32 bytes of K, without swizzle."""
     return inst.m == 64 and inst.n % 8 == 0 and inst.stored.k * inst.held_bits == 256
-
-
-FP4_IN_A_BYTE = 2
-"""PTX ISA, "Alternate floating point data formats": e2m1 with `.kind::f8f6f4` lies in the middle of a byte, so many bits up."""
-
-
-def _containers(inst: Instruction) -> dict[str, int]:
-    """How elements lie in the bytes of a register."""
-    shifts = (FP4_IN_A_BYTE if fmt.is_float and fmt.bits == 4 and inst.held_bits == 8 else 0 for fmt in (inst.a, inst.b))
-    return dict(zip(("A_SHIFT", "B_SHIFT"), shifts, strict=True))
 
 
 def _one_block(inst: Instruction) -> bool:
@@ -122,14 +112,9 @@ def _one_block(inst: Instruction) -> bool:
 def _tensor_memory(inst: Instruction) -> dict[str, int]:
     from accprobe.isa.tensor_memory import columns, instruction_descriptor
 
-    return (
-        _UNMOVED
-        | {"DESCRIPTOR": instruction_descriptor(inst), "COLUMNS": columns(inst), "A_BITS": inst.a.bits}
-        | {"B_BITS": inst.b.bits}
-    )
+    bits = {"A_BITS": inst.a.bits, "B_BITS": inst.b.bits}
+    return bits | {"DESCRIPTOR": instruction_descriptor(inst), "COLUMNS": columns(inst)}
 
-
-_UNMOVED = {"A_SHIFT": 0, "B_SHIFT": 0}
 
 MMA_SYNC = Family(
     name="mma.sync",
@@ -143,7 +128,7 @@ MMA_SYNC = Family(
     opcode="{}MMA",
     units="BDHIOQ",
     typed_opcode=True,
-    probe=Probe("mma_sync.cu", 8, _fragments_of_a_warp, ptx.mma_sync, _containers),
+    probe=Probe("mma_sync.cu", 8, _fragments_of_a_warp, ptx.mma_sync),
 )
 WGMMA = Family(
     name="wgmma",
@@ -157,7 +142,7 @@ WGMMA = Family(
     opcode="{}GMMA",
     units="BHIQ",
     typed_opcode=True,
-    probe=Probe("wgmma.cu", 1, _core_matrices, ptx.wgmma, _containers),
+    probe=Probe("wgmma.cu", 1, _core_matrices, ptx.wgmma),
 )
 TCGEN05 = Family(
     name="tcgen05",

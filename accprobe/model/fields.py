@@ -268,6 +268,7 @@ FEATURES: dict[str, Feature] = {
         "Small products beside others of their block are cut elsewhere, and so are blocks of small scales.",
         number=True,
         of_alignment=True,
+        evidence="small products beside those of a larger scale that cancel: what is left of them",
         values=Numbers(2, 1024, none=1),
         compiled=(None,),
     ),

@@ -30,7 +30,7 @@ KHATTAK = "Khattak & Mikaitis, Accurate Models of NVIDIA Tensor Cores (TACO; MAT
 MMA_SIM = "Xie et al., MMA-Sim (arXiv 2511.10909)"
 FASI = "Fasi et al., Numerical Behavior of the NVIDIA Tensor Cores (PeerJ CS 2021)"
 DEEPSEEK = "DeepSeek-V3 (arXiv 2412.19437), SageAttention2 (arXiv 2411.10958)"
-TCGEN05 = "tcgen05-model (github.com/sf-tensor/tcgen05 6f19f22)"
+SF_TENSOR = "tcgen05-model (github.com/sf-tensor/tcgen05 6f19f22)"
 PTX = "PTX ISA, mma and wgmma: .satfinite clamps, otherwise the accumulator wraps"
 
 IEEE = "IEEE 754: multiply-adds and adds of f32, each rounded once; the lowering as ptxas 13 emits it"
@@ -93,8 +93,8 @@ _FP8_ADA = Unit(16, 13, -132, f"{KHATTAK}; {MMA_SIM}; {DEEPSEEK}", f32_bits=13)
 _F16_HOPPER = Unit(16, 25, -133, f"{KHATTAK}; {MMA_SIM}", f16_min_exponent=-21)
 _TF32_HOPPER = Unit(8, 25, -133, f"{KHATTAK}; {MMA_SIM}")
 _FP8_HOPPER = Unit(32, 13, -133, f"{KHATTAK}; {MMA_SIM}; {DEEPSEEK}", f32_bits=13)
-_FP8_BLACKWELL = Unit(32, 25, -133, f"{KHATTAK}; {MMA_SIM}; {TCGEN05}", f16_min_exponent=-21)
-_FP4_BLACKWELL = Unit(64, 35, -139, f"{MMA_SIM}; {TCGEN05}", scaled_products=16)
+_FP8_BLACKWELL = Unit(32, 25, -133, f"{KHATTAK}; {MMA_SIM}; {SF_TENSOR}", f16_min_exponent=-21)
+_FP4_BLACKWELL = Unit(64, 35, -139, f"{MMA_SIM}; {SF_TENSOR}", scaled_products=16)
 
 _AMPERE = {"f16": _F16_AMPERE, "bf16": _F16_AMPERE, "tf32": _TF32_AMPERE}
 _HOPPER = {"f16": _F16_HOPPER, "bf16": _F16_HOPPER, "tf32": _TF32_HOPPER}
@@ -264,7 +264,7 @@ _WORDS_LEAVE: dict[str, tuple[Value, ...]] = {
     "e2m1.e2m1": ("at least 23",),
     "e2m1.e2m1.ue4m3.64": ("at least 21",),
 }
-"""Alignment bits of f32 results that explain all words which others recorded of a B200's tcgen05 (TCGEN05), by A, B, scales."""
+"""Alignment bits of f32 results that explain all words which others recorded of a B200's tcgen05 (SF_TENSOR)."""
 
 
 def _lowering(inst: Instruction) -> Lowering:

@@ -15,7 +15,7 @@ import pytest
 from accprobe.build import compiler, probes
 from accprobe.errors import AccprobeError
 from accprobe.isa import tensor_memory, tile
-from accprobe.isa.families import MMA_SYNC
+from accprobe.isa.families import MMA_SYNC, TCGEN05
 from accprobe.isa.instructions import Instruction, catalog, parse
 from accprobe.operands.request import Request
 
@@ -249,12 +249,16 @@ def test_columns_of_tensor_memory(name: str, columns: int) -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a"])
-def test_every_dense_kind_has_a_probe(target: str) -> None:
-    without = {inst: probes.why_no_probe(inst) for inst in catalog(target) if probes.why_no_probe(inst)}
-    for inst, reason in without.items():
-        assert inst.sparse or inst.k == 96 or (inst.m == 256 and reason == "two thread blocks share its tile: no probe yet")
-    if target.startswith("sm_12"):
-        assert all(inst.sparse for inst in without)
+def test_what_has_no_probe_has_a_reason(target: str) -> None:
+    for inst in catalog(target):
+        lacking = [
+            "two thread blocks share its tile" * (inst.m == 256),
+            "metadata beside block scales" * (inst.sparse and inst.scale is not None),
+            "metadata in tensor memory" * (inst.sparse and inst.family is TCGEN05),
+            "48 bytes of K" * (inst.k == 96),
+        ]
+        reason = next(filter(None, lacking), None)
+        assert probes.why_no_probe(inst) == (reason and f"{reason}: no probe yet")
 
 
 @pytest.mark.parametrize("name", [IN_REGISTERS[1], IN_TENSOR_MEMORY[0]])
@@ -268,6 +272,7 @@ OPCODES = [
     ("sm_120a", IN_REGISTERS[0], "QMMA.16832.F32.E4M3.E2M1"),
     ("sm_121a", IN_REGISTERS[1], "QMMA.SF.16832.F32.E2M1.E3M2.E8"),
     ("sm_120a", "mma.sync.m16n8k32.kind::f8f6f4.f16.e2m1.e2m1.f16", "QMMA.16832.F16.E2M1.E2M1"),
+    ("sm_120a", "mma.sp.m16n8k64.kind::f8f6f4.f32.e2m1.e4m3.f32", "QMMA.SP.16864.F32.E2M1.E4M3"),
     ("sm_120a", IN_REGISTERS[2], "OMMA.SF.16864.F32.E2M1.E2M1.E8"),
     ("sm_121a", IN_REGISTERS[3], "OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X"),
     ("sm_100a", IN_TENSOR_MEMORY[0], "UTCHMMA"),

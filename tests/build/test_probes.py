@@ -28,10 +28,10 @@ def test_hopper_has_a_probe_for_everything_required() -> None:
 
 
 def test_no_probe_has_a_reason_and_no_source() -> None:
-    tensor_memory = next(inst for inst in catalog("sm_100a") if inst.family is TCGEN05)
-    assert probes.why_no_probe(tensor_memory) == "no probe yet"
+    sparse = next(inst for inst in catalog("sm_100a") if inst.family is TCGEN05 and inst.sparse)
+    assert probes.why_no_probe(sparse) == "metadata in tensor memory: no probe yet"
     with pytest.raises(AccprobeError, match="no probe yet"):
-        probes.source(tensor_memory)
+        probes.source(sparse)
 
 
 # Where an element of a fragment lies. PTX ISA, "Matrix Fragments for mma.…", transcribed shape by shape: element i of a lane,

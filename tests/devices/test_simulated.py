@@ -106,3 +106,10 @@ def test_unknown_device_gives_the_names_as_they_are_typed(wrong: str) -> None:
         open_device(wrong)
     assert str(error.value) == f"no published model of '{wrong}'; did you mean {', '.join(known[:-1])} or {known[-1]}?"
     assert all(open_device(name).kind == "simulated" for name in known)
+
+
+def test_instructions_with_other_block_scales_are_not_asked_for_one_another() -> None:
+    device = open_device("sim:rtx5090")
+    fp4 = [inst for inst in device.instructions() if inst.k == 64 and not device.why_not(inst)]
+    assert len(fp4) == 4
+    assert len({device.identity(inst) for inst in fp4}) == 3  # type: ignore[attr-defined]

@@ -147,6 +147,13 @@ def test_scales_are_kept_apart_from_one_question_to_the_next() -> None:
     assert [evaluator.evaluate(model, inst, x).view(np.float32)[0] for x in (asked, twice, asked)] == [1.0, 2.0, 1.0]
 
 
+def test_the_same_patterns_are_other_scales_in_another_format() -> None:
+    four = parse(FP4.format(4, "ue8m0"))
+    asked = one(NVFP4, {0: 2}, {0: 2}, [0x40] * 4, [0x38] * 4)
+    d = [evaluator.evaluate(fused(inst, SIXTEEN_AT_ONCE), inst, asked).view(np.float32)[0] for inst in (NVFP4, four, NVFP4)]
+    assert d == [2.0, 2.0**-134, 2.0]
+
+
 def test_a_model_says_how_many_products_are_scaled_at_once() -> None:
     scaled, plain = (fused(NVFP4, x) for x in (SIXTEEN_AT_ONCE, ONE_TERM_A_PRODUCT))
     assert from_json(to_json(scaled)) == scaled

@@ -81,6 +81,7 @@ ONE_OF_EACH_LAYOUT = [
     "wgmma.m64n256k32.f32.e4m3.e5m2",
     "wgmma.m64n256k32.f16.e4m3.e5m2.rs",
     "mma.sp.m16n8k16.f32.f16.f16.f32",
+    "mma.sp.m16n8k64.kind::f8f6f4.f32.e4m3.e5m2.f32",
     "mma.sp.m16n8k32.f16.f16.f16.f16",
     "mma.sp.m16n8k8.f32.tf32.tf32.f32",
     "mma.sp.m16n8k16.f32.tf32.tf32.f32",

@@ -13,7 +13,9 @@ from accprobe.infer.experiments.blocks import settling_words
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
+from accprobe.render.content.verification import exchange_text, unglued
 from accprobe.report.rows import Row
 from accprobe.sass.lowering import Lowering
 from accprobe.survey.surveyor import Surveyor
@@ -94,6 +96,14 @@ def test_the_words_that_settle_nvfp4_are_in_the_evidence() -> None:
     assert [x.request(NVFP4).scales_a[0].tolist() for x in first] == words.scales_a.tolist()  # type: ignore[union-attr]
     assert [x.d for x in first] == ["35800000", "36000000", "37000000"]
     assert row.findings["scaled_products"].value == 8
+
+
+def test_evidence_is_told_with_its_scales() -> None:
+    words = settling_words(NVFP4)
+    told = exchange_text(NVFP4, Exchange.of(words, 0, np.array([0x35800000, 0, 0], np.uint32)))
+    scales = "0x78 (2^8), 0x01 (2^-9), 0x38 (1), 0x38 (1)"
+    assert f"; scales of A {scales}; scales of B {scales} → 0x35800000 (2^-20)" in unglued(told)
+    assert "scales" not in exchange_text(NVFP4, Exchange.of(Request.zeros(NVFP4, 1), 0, np.zeros(1, np.uint32)))
 
 
 @pytest.mark.parametrize(

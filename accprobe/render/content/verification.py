@@ -100,8 +100,15 @@ def exchange_text(inst: Instruction, shown: Exchange) -> str:
             at = ", ".join(number_ranges([k for k in range(len(pairs)) if pairs[k] == pair]))
             terms.append(f"k {at}: {pattern_text(inst.a, pair[0])}{GLUE}×{GLUE}{pattern_text(inst.b, pair[1])}")
     terms.append(f"C{GLUE}{pattern_text(inst.c, int(asked.c[0]))}")
-    terms += _left_out(inst, whole)
+    terms += [*_scales(inst, whole), *_left_out(inst, whole)]
     return f"{'; '.join(terms)} →{GLUE}{pattern_text(inst.d, int(shown.d, 16))}"
+
+
+def _scales(inst: Instruction, asked: Request) -> Iterator[str]:
+    """The block scales of A and of B, block after block, where they are not all one."""
+    for operand, scales in (("A", asked.scales_a), ("B", asked.scales_b)):
+        if inst.scale is not None and scales is not None and (scales != inst.scale.encode(False, 1, 0)).any():
+            yield f"scales of {operand} " + ", ".join(pattern_text(inst.scale, code) for code in scales[0].tolist())
 
 
 def _left_out(inst: Instruction, asked: Request) -> Iterator[str]:
