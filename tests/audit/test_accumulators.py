@@ -59,7 +59,6 @@ def test_published(opcode: str, architecture: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("opcode", "architecture"),
     [
-        ("QMMA.16832.F32.E4M3.E4M3", "sm_120a"),
         ("HMMA.1688.F32", "sm_75"),
         ("HMMA.SP.16832.F32", "sm_90a"),
         ("OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X", "sm_120a"),
