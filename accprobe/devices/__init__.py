@@ -36,6 +36,12 @@ def _cuda(index: str) -> Device:
     return CudaDevice(int(index))
 
 
+def _processor() -> Device:
+    from accprobe.devices.cpu import CpuDevice
+
+    return CpuDevice()
+
+
 def _gpus() -> Iterable[tuple[str, str]]:
     from accprobe.build.driver import gpu_count
 
@@ -74,6 +80,7 @@ SCHEMES = {
 """By the word."""
 
 FIRST_GPU = "cuda:0"
+CPU = "cpu"
 STAND_IN = "sim:h100"
 
 WORDS_ALONE = {
@@ -89,6 +96,8 @@ def open_device(name: str) -> Device:
     Raises UnknownName for another form, DeviceError where the device cannot be opened, RecordingError where the file cannot
     be read.
     """
+    if name == CPU:
+        return _processor()
     if name in WORDS_ALONE:
         name = _first_gpu(name)
     word, colon, rest = name.partition(":")

@@ -25,6 +25,7 @@ from accprobe.model.tree import (
     ProductExponent,
     Rounding,
     Subnormals,
+    Tininess,
     UnderflowSign,
     ZeroSign,
     ZeroTerms,
@@ -218,10 +219,11 @@ FEATURES: dict[str, Feature] = {
     ),
     "tininess_detected": Field(
         "tininess detected",
-        "whether a sum is too small when it is below the smallest normal number before, or after, it is rounded",
+        "whether a sum is too small when it is below the smallest normal number before, or after, it is rounded; to full"
+        " precision: as if exponents had no end",
         "Sums just below the smallest normal number become zero on the one.",
         of_adds=True,
-        values=Words(get_args(Detected)),
+        values=Words(get_args(Tininess)),
         only_where=("subnormal_results", "flushed"),
         compiled=("after rounding",),
         place="underflow",

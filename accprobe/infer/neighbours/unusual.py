@@ -28,6 +28,7 @@ from accprobe.model.tree import (
     Product,
     Rounding,
     fits,
+    Tininess,
 )
 
 Together = Mapping[str, Value]
@@ -151,11 +152,11 @@ def overflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, l
 
 
 def underflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, least: bool) -> Iterator[Together]:
-    """Tininess detected before rounding, where tiny results are zero and sums with C are finer than they."""
+    """Tininess detected otherwise than after rounding, where tiny results are zero and sums with C are finer than they."""
     cut = arithmetic.alignment_bits
     finer = cut is None or cut > arithmetic.result_bits
     if _adds_c(model, arithmetic) and inst.c == arithmetic.result and finer and arithmetic.subnormal_results == "flushed":
-        yield {"tininess_detected": "before rounding"}
+        yield from ({"tininess_detected": word} for word in get_args(Tininess)[1:])
 
 
 def _adds_c(model: DotModel, arithmetic: FloatArithmetic) -> bool:
