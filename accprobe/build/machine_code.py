@@ -1,8 +1,8 @@
 """A processor's instruction in a loop over tiles, as machine code: written as assembly, made and loaded by LLVM (llvmlite).
 
 The loop loads a tile of A, B and C, runs the instruction once, and stores D. Around it the register that controls rounding and
-subnormals (x86 MXCSR, A64 FPCR) is set, read again, and put back as it was: whoever called never sees it changed. Opcodes are
-read back from the code that was loaded, by their encodings.
+subnormals (x86 MXCSR, A64 FPCR) is set, and put back as it was: whoever called never sees it changed. Opcodes are read back
+from the code that was loaded, by their encodings.
 """
 
 from __future__ import annotations
@@ -17,18 +17,15 @@ from accprobe.build import install
 from accprobe.errors import ToolMissing
 from accprobe.isa.processors import BY_MNEMONIC, MNEMONICS, Mnemonic
 
-CONTROL_WORDS = 3
-"""Of 64 bits: the control register as it is to be, as it was before, and as it was after the loop."""
-
-_SAVED, _AFTER = 8, 16
-"""Bytes from the first of them."""
+CONTROL_WORDS = 2
+"""Of 64 bits: the control register as it is to be, and as it was before."""
 
 _TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 _FEATURES = {"x86_64": "", "aarch64": "+bf16"}
 
 # Operands: 0 A, 1 B, 2 C, 3 D, 4 tiles left, 5 control words, 6 AMX's tile configuration, 7 bytes from a row to the next.
 _X86 = """
-stmxcsr {saved}($5)
+stmxcsr 8($5)
 ldmxcsr ($5)
 {first}
 1:
@@ -36,8 +33,7 @@ ldmxcsr ($5)
 dec $4
 jnz 1b
 {last}
-stmxcsr {after}($5)
-ldmxcsr {saved}($5)
+ldmxcsr 8($5)
 """
 _LANES_OF_X86 = """
 vmovdqu32 ($2), %zmm0
@@ -69,7 +65,6 @@ define void @probe({parameters}) {{
 entry:
   %wanted = inttoptr i64 %x5 to {pointer_to_word}
   %saved = getelementptr i64, {pointer_to_word} %wanted, i64 1
-  %after = getelementptr i64, {pointer_to_word} %wanted, i64 2
   %before = call i64 @llvm.aarch64.get.fpcr()
   store i64 %before, {pointer_to_word} %saved
   %setting = load i64, {pointer_to_word} %wanted
@@ -95,8 +90,6 @@ step:
   %more = icmp ult i64 %next, %x4
   br i1 %more, label %step, label %done
 done:
-  %now = call i64 @llvm.aarch64.get.fpcr()
-  store i64 %now, {pointer_to_word} %after
   call void @llvm.aarch64.set.fpcr(i64 %before)
   ret void
 }}
@@ -117,17 +110,16 @@ class Loop:
     words, of AMX's configuration, and the bytes of a row of its tiles.
     """
 
-    run: Callable[[int, int, int, int, int, int, int, int], None]
+    run: Callable[..., None]
     code: bytes
 
 
 def assembly(mnemonic: Mnemonic) -> str:
     """The loop of an x86 instruction, in the syntax of LLVM's inline assembly."""
-    words = {"mnemonic": mnemonic.mnemonic.lower(), "saved": _SAVED, "after": _AFTER}
     tiles = mnemonic.family == "amx"
-    step = (_TILES_OF_X86 if tiles else _LANES_OF_X86).format(**words).strip()
+    step = (_TILES_OF_X86 if tiles else _LANES_OF_X86).format(mnemonic=mnemonic.mnemonic.lower()).strip()
     first, last = ("ldtilecfg ($6)", "tilerelease") if tiles else ("", "vzeroupper")
-    text = _X86.format(**words, first=first, step=step, last=last)
+    text = _X86.format(first=first, step=step, last=last)
     return "\n".join(line for line in text.splitlines() if line)
 
 

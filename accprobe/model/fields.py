@@ -315,6 +315,11 @@ FEATURES: dict[str, Feature] = {
         "What stands beside a sparse operand where it has no element changes the result on one side.",
         evidence="zeros where A has nothing stored, then other numbers there",
     ),
+    "control": Feature(
+        "control register",
+        "settings of the processor's control register (MXCSR, FPCR) that change results: of rounding, of subnormals",
+        "The same operands give other bits in a thread that has set the register otherwise.",
+    ),
     "sums_alike": Feature(
         "sums alike",
         "whether all sums of the chain have the one arithmetic",
