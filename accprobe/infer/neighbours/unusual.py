@@ -78,17 +78,22 @@ def _with(model: DotModel, arithmetic: FloatArithmetic, fields: Together) -> Dot
 
 
 def narrow_groups(inst: Instruction, model: DotModel, sizes: Sequence[int]) -> Iterator[DotModel]:
-    """Integer models that add groups of so many products in too few bits, then those and C; the widest first."""
+    """Integer models that add groups of so many products in too few bits, then those and C; the widest first.
+
+    Left out are those that wrap twice in turn to as many bits at least as the result has: it is as if they wrapped once.
+    """
     outer = model.root.arithmetic
     assert isinstance(outer, IntegerArithmetic)
     largest = max(inst.a.largest, inst.a.largest + 1 if inst.a.signed else 0) * (inst.b.largest + inst.b.signed)
-    for size in sizes:
+    for size in (min(size, inst.k) for size in sizes):
         needed, parts = (size * largest).bit_length() + 1, -(-inst.k // size)
         in_turn = [range(i, min(i + size, inst.k)) for i in range(0, inst.k, size)]
         for bits, groups in product(
             range(needed - 1, TOO_NARROW, -1), (in_turn, [range(i, inst.k, parts) for i in range(parts)])
         ):
             for word in reversed(get_args(IntegerOverflow)):
+                if word == outer.overflow == "wrap" and bits >= outer.result.bits:
+                    continue
                 inner = replace(outer, overflow=word, accumulator_bits=bits)
                 sums = (FusedSum(tuple(map(Product, group)), inner) for group in groups)
                 yield replace(model, root=FusedSum((*sums, Addend()), outer))
