@@ -151,9 +151,7 @@ def opcodes(code: bytes, architecture: str) -> tuple[tuple[str, int], ...]:
     """The dot products in machine code, and how often each is there."""
     step = 4 if architecture == "aarch64" else 1
     known = [each for each in MNEMONICS if each.architecture == architecture]
-    counts = {
-        each.mnemonic: sum(_is_at(each, code, at) for at in range(0, len(code), step)) for each in known
-    }
+    counts = {each.mnemonic: sum(_is_at(each, code, at) for at in range(0, len(code), step)) for each in known}
     return tuple((mnemonic, count) for mnemonic, count in counts.items() if count)
 
 

@@ -143,9 +143,7 @@ def encode_wide(negative: Truths, magnitude: Integers, exponent: Integers, arith
     return _signed(patterns, negative, arithmetic)
 
 
-def _is_tiny_integer(
-    negative: Truths, magnitude: Integers, exponent: Integers, arithmetic: FloatArithmetic
-) -> Truths | None:
+def _is_tiny_integer(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic: FloatArithmetic) -> Truths | None:
     """As `_is_tiny`, of (-1)^negative * magnitude * 2^exponent."""
     if arithmetic.tininess_detected == "after rounding":
         return None

@@ -38,12 +38,8 @@ class Mnemonic:
     llvm: int = 14
 
 
-def _avx512(
-    mnemonic: str, k: int, types: str, flag: str, prefix: Prefix, opcode: int, saturates: bool = False
-) -> Mnemonic:
-    return Mnemonic(
-        mnemonic, "avx512", f"m1n16k{k}", types, "x86_64", ("avx512f", flag), prefix, opcode, saturates=saturates
-    )
+def _avx512(mnemonic: str, k: int, types: str, flag: str, prefix: Prefix, opcode: int, saturates: bool = False) -> Mnemonic:
+    return Mnemonic(mnemonic, "avx512", f"m1n16k{k}", types, "x86_64", ("avx512f", flag), prefix, opcode, saturates=saturates)
 
 
 def _amx(mnemonic: str, k: int, types: str, flag: str, prefix: Prefix, opcode: int, llvm: int = 14) -> Mnemonic:
