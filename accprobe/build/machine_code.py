@@ -116,7 +116,7 @@ class Loop:
 
 def assembly(mnemonic: Mnemonic) -> str:
     """The loop of an x86 instruction, in the syntax of LLVM's inline assembly."""
-    tiles = mnemonic.family == "amx"
+    tiles = mnemonic.tiles
     step = (_TILES_OF_X86 if tiles else _LANES_OF_X86).format(mnemonic=mnemonic.mnemonic.lower()).strip()
     first, last = ("ldtilecfg ($6)", "tilerelease") if tiles else ("", "vzeroupper")
     text = _X86.format(first=first, step=step, last=last)
@@ -226,7 +226,7 @@ def _is_at(mnemonic: Mnemonic, code: bytes, at: int) -> bool:
     if mnemonic.architecture == "aarch64":
         return int.from_bytes(code[at : at + 4], "little") & mnemonic.mask == mnemonic.word
     prefix = _MANDATORY[mnemonic.prefix]
-    if mnemonic.family == "amx":
+    if mnemonic.tiles:
         first, second, third, opcode = (*code[at : at + 4], 0, 0, 0, 0)[:4]
         return (first, second & 0x1F, third & 0x87, opcode) == (0xC4, 2, prefix, mnemonic.opcode)
     first, second, third, fourth, opcode = (*code[at : at + 5], 0, 0, 0, 0, 0)[:5]

@@ -77,7 +77,7 @@ class CpuDevice:
         mnemonic = _mnemonic(inst)
         if lacking := processor.lacking(mnemonic):
             return f"this processor has no {lacking[-1]}"
-        if mnemonic.family == "amx" and self._refused:
+        if mnemonic.tiles and self._refused:
             return self._refused
         return machine_code.why_not(mnemonic.mnemonic)
 
@@ -142,7 +142,7 @@ class Laid:
         self.a = _filled(tiles, inst.m * inst.n if lanes else inst.m, request.a, of, lane if lanes else rows)
         b = _filled(tiles, inst.m * inst.n if lanes else inst.n, request.b, of, lane if lanes else columns)
         packed = 4 // inst.b.dtype.itemsize
-        swizzled = b.reshape(tiles, inst.n, -1, packed).swapaxes(1, 2) if inst.family.name == "amx" else b
+        swizzled = b.reshape(tiles, inst.n, -1, packed).swapaxes(1, 2) if _mnemonic(inst).tiles else b
         self.b = np.ascontiguousarray(swizzled)
 
     def results(self) -> Bits:

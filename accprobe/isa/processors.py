@@ -37,6 +37,11 @@ class Mnemonic:
     saturates: bool = False
     llvm: int = 14
 
+    @property
+    def tiles(self) -> bool:
+        """Whether it takes tiles, each a register of 16 rows of 64 bytes, rather than vectors."""
+        return "amx_tile" in self.flags
+
 
 def _avx512(mnemonic: str, k: int, types: str, flag: str, prefix: Prefix, opcode: int, saturates: bool = False) -> Mnemonic:
     return Mnemonic(mnemonic, "avx512", f"m1n16k{k}", types, "x86_64", ("avx512f", flag), prefix, opcode, saturates=saturates)

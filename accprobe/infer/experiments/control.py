@@ -1,4 +1,4 @@
-"""Control: whether an instruction obeys the settings of the register that says how results are rounded, and what of subnormals."""
+"""Control: whether an instruction obeys the register that says how results are rounded and what becomes of subnormals."""
 
 from __future__ import annotations
 

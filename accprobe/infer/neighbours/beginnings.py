@@ -7,7 +7,8 @@ tells them apart is a product too small or too large for that, and whose NaN pas
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import product, starmap
 from typing import get_args
 
 from accprobe.infer.findings import Findings
@@ -16,36 +17,46 @@ from accprobe.model.fields import with_values
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, NanPayload, Product, ZeroSign
 
 PARTS = ((), (0,), (1,), (0, 1))
-"""Which products of a first sum are rounded on their own."""
+
+
+@dataclass(frozen=True)
+class _Way:
+    """parts: which products of a first sum are rounded on their own. first, others: the sign of zeros that a product alone, and
+    that other sums become. payload: what becomes of NaNs; turned: of two chains, the other one's count first.
+    """
+
+    parts: tuple[int, ...]
+    first: ZeroSign
+    others: ZeroSign
+    payload: NanPayload
+    turned: bool
+
+    def begun(self, node: FusedSum) -> FusedSum:
+        arithmetic = with_values(node.arithmetic, {"zero_sign": self.others, "nan_payload": self.payload})
+        lone = with_values(arithmetic, {"zero_sign": self.first})
+        if not _begins(node):
+            turned = self.turned and len(node.terms) == 2 == len(node.children)
+            return FusedSum(node.terms[::-1] if turned else node.terms, arithmetic)
+        if len(node.terms) == 1:
+            return FusedSum(node.terms, lone)
+        split = [FusedSum((leaf,), lone) if i in self.parts else leaf for i, leaf in enumerate(node.terms)]
+        return FusedSum(tuple(sorted(split, key=lambda term: isinstance(term, Product))), arithmetic)
 
 
 def in_beginnings(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Of models that have a sum of two products and no more, or products on their own: ways to begin, and what NaNs and signs of
-    zero are then.
+    """Of models that have a sum of two products and no more, or products on their own: every way to begin.
 
     A chain that adds its first product to +0 never begins with -0, whatever sign its other sums of zeros have.
     """
     nodes = list(model.root.nodes())
     if not any(_begins(node) for node in nodes) or not all(_is_exact(node.arithmetic) for node in nodes):
         return
-    payloads = get_args(NanPayload) if all(fmt.widens_to(inst.d) for fmt in (inst.a, inst.b, inst.c)) else ("dropped",)
-    for parts, first, others, payload, turned in product(
-        PARTS, get_args(ZeroSign), get_args(ZeroSign), payloads, (False, True)
-    ):
-
-        def begun(node: FusedSum) -> FusedSum:
-            arithmetic = with_values(node.arithmetic, {"zero_sign": others, "nan_payload": payload})
-            lone = with_values(arithmetic, {"zero_sign": first})
-            if _begins(node):
-                leaves = node.terms
-                if len(leaves) == 1:
-                    return FusedSum(leaves, lone)
-                split = [FusedSum((leaf,), lone) if i in parts else leaf for i, leaf in enumerate(leaves)]
-                return FusedSum(tuple(sorted(split, key=lambda term: isinstance(term, Product))), arithmetic)
-            both = len(node.terms) == 2 == len(node.children)
-            return FusedSum(node.terms[::-1] if turned and both else node.terms, arithmetic)
-
-        yield DotModel(model.root.map(begun), model.subnormal_operands, model.subnormal_addend, model.addend_bits)
+    payloads: tuple[NanPayload, ...] = get_args(NanPayload)
+    if not all(fmt.widens_to(inst.d) for fmt in (inst.a, inst.b, inst.c)):
+        payloads = ("dropped",)
+    signs = get_args(ZeroSign)
+    for way in starmap(_Way, product(PARTS, signs, signs, payloads, (False, True))):
+        yield replace(model, root=model.root.map(way.begun))
 
 
 def _begins(node: FusedSum) -> bool:
