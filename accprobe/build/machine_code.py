@@ -8,6 +8,7 @@ from the code that was loaded, by their encodings.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +16,7 @@ from typing import Any
 
 from accprobe.build import install
 from accprobe.errors import ToolMissing
-from accprobe.isa.processors import BY_MNEMONIC, MNEMONICS, Mnemonic
+from accprobe.isa.processors import MNEMONICS, Mnemonic
 
 CONTROL_WORDS = 2
 """Of 64 bits: the control register as it is to be, and as it was before."""
@@ -155,15 +156,17 @@ def opcodes(code: bytes, architecture: str) -> tuple[tuple[str, int], ...]:
     return tuple((mnemonic, count) for mnemonic, count in counts.items() if count)
 
 
-def why_not(mnemonic: str) -> str | None:
-    """Why no code can be made of it, as a clause."""
-    try:
-        binding = _llvm()
-    except ToolMissing as e:
-        return str(e)
-    major = binding.llvm_version_info[0]
-    needed = BY_MNEMONIC[mnemonic].llvm
-    return f"llvmlite has LLVM {major}, and {needed} is the first that knows {mnemonic}" if major < needed else None
+def why_no_llvm() -> str | None:
+    """Why no code can be made here, as a clause, or None where it can."""
+    return None if importlib.util.find_spec("llvmlite") else f"llvmlite is not installed: {install.NUMBA}"
+
+
+def why_not(mnemonic: Mnemonic) -> str | None:
+    """Why no code can be made of it, as a clause, or None where it can. Raises ToolMissing without llvmlite."""
+    major, needed = _llvm().llvm_version_info[0], mnemonic.llvm
+    if major >= needed:
+        return None
+    return f"llvmlite has LLVM {major}, and {needed} is the first that knows {mnemonic.mnemonic}"
 
 
 def version() -> str:

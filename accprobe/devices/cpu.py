@@ -79,7 +79,7 @@ class CpuDevice:
             return f"this processor has no {lacking[-1]}"
         if mnemonic.tiles and self._refused:
             return self._refused
-        return machine_code.why_not(mnemonic.mnemonic)
+        return machine_code.why_not(mnemonic)
 
     def placements(self, inst: Instruction) -> int:
         return tile.placements(inst)
