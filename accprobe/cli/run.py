@@ -77,7 +77,7 @@ def run_command(
     expand: bool,
     with_uuid: bool,
 ) -> None:
-    """Measure, bit for bit, every matrix instruction of a GPU, or of this machine's processor.
+    """Measure, bit for bit, every matrix instruction of a GPU or CPU.
 
     Each is characterised, the model that was found is verified on fresh random dot products, and rivals try to refute it.
     Instructions that have no probe yet are skipped, and do not count. What was measured before an interruption is in the file

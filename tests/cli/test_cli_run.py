@@ -176,8 +176,8 @@ def test_disk_that_fills_up_is_told(device: FakeDevice) -> None:
 @pytest.mark.parametrize(
     ("device_name", "sentence"),
     [
-        ("cuda", "unknown device 'cuda'; devices are auto, gpu, cuda:N, sim:NAME and replay:FILE (see `accprobe list"),
-        ("gpu:0", "unknown device 'gpu:0'; devices are auto, gpu, cuda:N, sim:NAME and replay:FILE"),
+        ("cuda", "unknown device 'cuda'; devices are auto, gpu, cpu, cuda:N, sim:NAME and replay:FILE (see `accprobe list"),
+        ("gpu:0", "unknown device 'gpu:0'; devices are auto, gpu, cpu, cuda:N, sim:NAME and replay:FILE"),
         ("cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),
         ("sim:h1000", "no published model of 'sim:h1000'; did you mean sim:h100, sim:v100 or sim:h200?\n"),
     ],
@@ -191,6 +191,7 @@ def test_unknown_device_is_told(device_name: str, sentence: str) -> None:
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: "there is no NVIDIA driver")
+    monkeypatch.setattr("accprobe.build.processor.why_no_instruction", lambda: "Old has no avx512_vnni")
 
 
 SOME = ("--select", "mma.sync.m8n8k16.s32.s8.s8.s32")
@@ -200,7 +201,10 @@ SOME = ("--select", "mma.sync.m8n8k16.s32.s8.s8.s32")
 def test_without_a_gpu_the_simulation_is_loud_and_confirms_nothing(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     result = CliRunner().invoke(main, ["run", *SOME, "--format", "json", "-o", str(path)])
-    assert result.stderr == "accprobe: SIMULATED: no GPU found (there is no NVIDIA driver); this is simulated H100\n"
+    assert result.stderr == (
+        "accprobe: SIMULATED: no GPU found (there is no NVIDIA driver); this is simulated H100\n"
+        "accprobe: the processor is not measured: Old has no avx512_vnni\n"
+    )
     told = json.loads(result.stdout)
     assert (told["device"]["kind"], told["device"]["reason"]) == ("simulated", "there is no NVIDIA driver")
     assert [(row["status"], row.get("reason", "")) for row in told["instructions"]] == [("simulated", "")]
