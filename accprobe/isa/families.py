@@ -200,5 +200,5 @@ def _of_processor(name: str, lanes: bool) -> Family:
 AVX512 = _of_processor("avx512", lanes=True)
 AMX = _of_processor("amx", lanes=False)
 NEON = _of_processor("neon", lanes=True)
-NEON_MMLA = _of_processor("neon.mmla", lanes=False)
+NEON_MMLA = _of_processor("neon_mmla", lanes=False)
 FAMILIES = (MMA_SYNC, WGMMA, TCGEN05, AVX512, AMX, NEON, NEON_MMLA)

@@ -64,6 +64,6 @@ MNEMONICS = (
     _amx("TDPBUSD", 64, "s32 u8 s8", "amx_int8", "66", 0x5E),
     _amx("TDPBUUD", 64, "s32 u8 u8", "amx_int8", "", 0x5E),
     Mnemonic("BFDOT", "neon", "m1n4k2", "f32 bf16 bf16", "aarch64", ("bf16",), word=0x6E40FC00, mask=0xFFE0FC00),
-    Mnemonic("BFMMLA", "neon.mmla", "m2n2k4", "f32 bf16 bf16", "aarch64", ("bf16",), word=0x6E40EC00, mask=0xFFE0FC00),
+    Mnemonic("BFMMLA", "neon_mmla", "m2n2k4", "f32 bf16 bf16", "aarch64", ("bf16",), word=0x6E40EC00, mask=0xFFE0FC00),
 )
 BY_MNEMONIC = {each.mnemonic: each for each in MNEMONICS}
