@@ -16,7 +16,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import with_values
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, NanPayload, Product, ZeroSign
 
-ALONE = ((), (0,), (1,), (0, 1))
+_PARTS = ((), (0,), (1,), (0, 1))
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def in_beginnings(inst: Instruction, model: DotModel, findings: Findings) -> Ite
     if not all(fmt.widens_to(inst.d) for fmt in (inst.a, inst.b, inst.c)):
         payloads = ("dropped",)
     signs = get_args(ZeroSign)
-    for way in starmap(_Way, product(ALONE, signs, signs, payloads, (False, True))):
+    for way in starmap(_Way, product(_PARTS, signs, signs, payloads, (False, True))):
         yield replace(model, root=model.root.map(way.begun))
 
 
