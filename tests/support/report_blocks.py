@@ -43,7 +43,9 @@ def processor() -> str:
     heads = ("mnemonic", "order", "rounding, or overflow", "control", "dot products", "differ", "rivals", "not contradicted")
     rows = []
     for row in report.measured:
-        assert row.model and row.verification and row.rivals
+        assert row.model is not None
+        assert row.verification is not None
+        assert row.rivals is not None
         found = {name: str(finding.value) for name, finding in row.findings.items()}
         how = found.get("result_rounding", found["overflow"])
         counts = (row.verification.random, row.verification.mismatches, row.rivals.tried, len(row.rivals.survived))

@@ -27,8 +27,8 @@ from accprobe.model.tree import (
     IntegerOverflow,
     Product,
     Rounding,
-    fits,
     Tininess,
+    fits,
 )
 
 Together = Mapping[str, Value]
