@@ -362,8 +362,8 @@ def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_shown_beside
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     inst = parse("VPDPBUSDS")
-    planted(monkeypatch, {"VPDPBUSDS": DotModel(chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate")))})
     monkeypatch.setattr("accprobe.build.processor.why_no_instruction", lambda: None)
+    planted(monkeypatch, {"VPDPBUSDS": DotModel(chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate")))})
     path = tmp_path / "r.json"
     result = CliRunner().invoke(main, ["run", "--jobs", "1", "-o", str(path)])
     assert result.exit_code == 0
