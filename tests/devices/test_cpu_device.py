@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from planted_processor import planted
@@ -15,7 +18,7 @@ from accprobe.isa import tile
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.isa.processors import MNEMONICS
-from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.survey.surveyor import Surveyor
@@ -202,3 +205,14 @@ def test_a_processor_without_any_is_told_in_one_sentence(monkeypatch: pytest.Mon
 def test_what_is_about_gpus_takes_no_processor() -> None:
     with pytest.raises(DeviceError, match="this is about GPUs, and cpu is none"):
         open_device("cpu", of_gpus=True)
+
+
+def test_chains_that_begin_with_nothing_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even products and odd ones apart, each chain from 0, then C: what one of the manual's two pages says of AMX."""
+    inst, zero = parse("BFMMLA"), replace(FMA, zero_sign="positive")
+    even, odd = (FusedSum((FusedSum((Product(k),), zero), Product(k + 2)), FMA) for k in (0, 1))
+    model = DotModel(FusedSum((FusedSum((even, odd), FMA), Addend()), FMA), "flushed", "flushed")
+    row = Surveyor(planted(monkeypatch, {"BFMMLA": model})).row(inst, 1 << 12, 0)
+    assert (row.status, row.reason) == ("confirmed", "")
+    assert row.model
+    assert re.sub("@.", "", row.model.order) == re.sub("@.", "", model.order) == "[[[[0] 2] [[1] 3]] c]"
