@@ -7,9 +7,10 @@ import platform
 import sys
 from dataclasses import dataclass
 
-from accprobe.build import compiler, driver, install, toolchain
+from accprobe.build import compiler, driver, install, machine_code, processor, toolchain
 from accprobe.build.toolchain import ToolName
 from accprobe.errors import ToolMissing
+from accprobe.isa.processors import MNEMONICS
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ def inventory() -> list[Item]:
     return [
         Item("driver", "running anything on a GPU", driver.version(), install.DRIVER),
         Item("GPU", "--device gpu", str(gpus) if gpus else None, "`--device sim:NAME` needs none", driver.why_no_gpu() or ""),
+        _processor(),
         Item("cupy", "launching probes", packages["cupy"], install.EITHER_GPU_STACK),
         Item("cuda.core", "compiling probes", packages["cuda_core"], install.EITHER_GPU_STACK),
         Item("nvrtc", "compiling probes", _nvrtc_version(), install.EITHER_GPU_STACK),
@@ -72,6 +74,13 @@ def inventory() -> list[Item]:
         Item("torch", "sweeps on a GPU", packages["torch"], install.EITHER_GPU_STACK),
         Item("python", "everything", platform.python_version(), "", sys.implementation.name),
     ]
+
+
+def _processor() -> Item:
+    """The dot products that it has, by their mnemonics."""
+    has = ", ".join(each.mnemonic for each in MNEMONICS if not processor.lacking(each))
+    remark = processor.why_no_instruction() or machine_code.why_no_llvm() or processor.name()
+    return Item("processor", "--device cpu", has or None, "another machine", remark)
 
 
 def _tool(tool: ToolName, purpose: str, note: str = "") -> Item:

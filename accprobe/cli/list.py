@@ -72,6 +72,10 @@ def _instructions(architecture: str) -> None:
     from accprobe.report.standing import NEVER_RUN, never_run
 
     not_yet = never_run(architecture)
+    if architecture in architectures.PROCESSORS:
+        remarks = ((inst, f"; {NEVER_RUN}" if inst in not_yet else "") for inst in catalog(architecture))
+        _lines((inst.name, f"{inst.mnemonic}{remark}") for inst, remark in remarks)
+        return
     known = architectures.get(architecture)
     _lines(
         (inst.name, probes.why_no_probe(inst) or known.caveat or NEVER_RUN * (inst in not_yet))
@@ -83,12 +87,14 @@ def _instructions(architecture: str) -> None:
 
 def _devices() -> None:
     from accprobe.build.driver import why_no_gpu
-    from accprobe.devices import SCHEMES, WORDS_ALONE
+    from accprobe.devices import SCHEMES, WORDS_ALONE, why_no_processor
 
     _lines(WORDS_ALONE.items())
     _lines((f"{word}:{rest}", remark) for word, scheme in SCHEMES.items() for rest, remark in scheme.known())
     if reason := why_no_gpu():
         tell(f"no GPU found: {reason}")
+    if reason := why_no_processor():
+        tell(f"the processor cannot be measured: {reason}")
 
 
 def _lines(items: Iterable[tuple[str, str]]) -> None:

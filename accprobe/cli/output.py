@@ -72,7 +72,12 @@ def to_stdout(output: Path | None, form: str) -> tuple[Path | None, str]:
 
 
 def announce(report: Report) -> None:
-    tell(f"SIMULATED: no GPU found ({report.device.reason}); this is {report.device.name}")
+    """What stands in for a GPU, and why."""
+    missing = f"no GPU found ({report.device.reason})"
+    if report.device.kind == "cpu":
+        tell(f"{missing}; this is the processor, {report.device.name}, and its own dot products")
+    else:
+        tell(f"SIMULATED: {missing}; this is {report.device.name}")
 
 
 def check_writable(path: Path) -> None:

@@ -33,10 +33,13 @@ if TYPE_CHECKING:
 NOT_CONFIRMED = 1
 COULD_NOT = 2
 
+BESIDE = "h200"
+"""The recorded report that is shown where there is no GPU and a processor was measured."""
+
 
 @click.command("run")
 @click.option(
-    "--device", default="auto", show_default=True, metavar="auto|gpu|cuda:N|sim:NAME|replay:FILE", help="What to measure."
+    "--device", default="auto", show_default=True, metavar="auto|gpu|cuda:N|cpu|sim:NAME|replay:FILE", help="What to measure."
 )
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
 @click.option("--all-n", is_flag=True, help="Every N that a wgmma has; those that are alike are one row.")
@@ -74,16 +77,17 @@ def run_command(
     expand: bool,
     with_uuid: bool,
 ) -> None:
-    """Measure, bit for bit, every matrix instruction of a GPU.
+    """Measure, bit for bit, every matrix instruction of a GPU or CPU.
 
     Each is characterised, the model that was found is verified on fresh random dot products, and rivals try to refute it.
     Instructions that have no probe yet are skipped, and do not count. What was measured before an interruption is in the file
     that -o names.
 
-    Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices.
+    Needs: extra cuda13 or cuda12 on a GPU, fast for the processor; nothing for sim: and replay: devices.
 
-    Without a GPU, `--device auto` runs published models under a banner: their rows are simulated, never confirmed. In CI, ask
-    for `--device gpu`, which fails instead.
+    Without a GPU, `--device auto` measures the processor, where it has dot products of its own, and shows a recorded GPU beside
+    it; otherwise it runs published models under a banner: their rows are simulated, never confirmed. In CI, ask for
+    `--device gpu`, which fails instead.
 
     Exit status: 0 every instruction is confirmed, or simulated with nothing against it, 1 some is not, 2 nothing could be
     measured, 130 interrupted by Ctrl-C or SIGTERM.
@@ -109,6 +113,7 @@ def run_command(
         def on_row(report: Report) -> None:
             if not latest and report.device.reason:
                 announce(report)
+                _say_why_no_processor(report)
             latest[:] = [report]
             save(report)
             _advance(show, report)
@@ -128,10 +133,12 @@ def run_command(
 def _profiler(device: str) -> Profiler:
     """Asks ncu what runs on the device; where it cannot tell, says why: the disassembly stands. Raises AccprobeError."""
     from accprobe.build.driver import why_no_gpu
-    from accprobe.devices import FIRST_GPU, WORDS_ALONE
+    from accprobe.devices import CPU, FIRST_GPU, WORDS_ALONE
 
     if device.startswith("sim:"):
         raise AccprobeError("--ncu needs a GPU: a simulated device executes nothing")
+    if device == CPU:
+        raise AccprobeError("--ncu needs a GPU: what a processor executes is read from its machine code")
     if device in WORDS_ALONE and (reason := why_no_gpu()):
         raise AccprobeError(f"--ncu needs a GPU: {reason}")
 
@@ -147,12 +154,22 @@ def _profiler(device: str) -> Profiler:
     return ask
 
 
+def _say_why_no_processor(report: Report) -> None:
+    """A simulated GPU stands in only where the processor cannot."""
+    from accprobe.devices import why_no_processor
+
+    if report.device.kind == "simulated" and (reason := why_no_processor()):
+        tell(f"the processor is not measured: {reason}")
+
+
 def _advance(show: Show, report: Report) -> None:
     skipped = len(report.instructions) - len(report.measured)
     show(len(report.measured), report.run.selected - skipped, f"measuring {report.device.name}")
 
 
 def _print(latest: list[Report], form: str, expand: bool) -> None:
+    from accprobe.report.report import Report
+
     for report in latest:
         if form == "json":
             write(report.dumps())
@@ -162,6 +179,9 @@ def _print(latest: list[Report], form: str, expand: bool) -> None:
 
             out = console()
             out.print(report_table(report, out.width, expand))
+            if report.device.kind == "cpu" and report.device.reason:
+                out.print(f"\nBeside it, a GPU as it was recorded (`accprobe show {BESIDE}`):\n", markup=False)
+                out.print(report_table(Report.load(BESIDE), out.width, expand))
 
 
 def _count(report: Report) -> str:

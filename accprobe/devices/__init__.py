@@ -36,6 +36,14 @@ def _cuda(index: str) -> Device:
     return CudaDevice(int(index))
 
 
+def _processor(of_gpus: bool) -> Device:
+    if of_gpus:
+        raise DeviceError("this is about GPUs, and cpu is none; `accprobe run --device cpu` measures the processor")
+    from accprobe.devices.cpu import CpuDevice
+
+    return CpuDevice()
+
+
 def _gpus() -> Iterable[tuple[str, str]]:
     from accprobe.build.driver import gpu_count
 
@@ -74,23 +82,28 @@ SCHEMES = {
 """By the word."""
 
 FIRST_GPU = "cuda:0"
+CPU = "cpu"
 STAND_IN = "sim:h100"
 
 WORDS_ALONE = {
-    "auto": f"the first GPU; where there is none, {STAND_IN}",
+    "auto": f"the first GPU; where there is none, the processor; where it has no dot products of its own, {STAND_IN}",
     "gpu": "the first GPU; where there is none, an error that says why",
+    CPU: "this machine's processor: its own dot products of narrow formats",
 }
 """Names of devices that have no rest, each with a remark."""
 
 
-def open_device(name: str) -> Device:
-    """The device of that name: one of SCHEMES, as "cuda:0", or of WORDS_ALONE, "auto" and "gpu".
+def open_device(name: str, of_gpus: bool = False) -> Device:
+    """The device of that name: one of SCHEMES, as "cuda:0", or of WORDS_ALONE, "auto", "gpu" and "cpu".
 
+    of_gpus: what is to be asked is about GPUs alone, so that a processor stands in for none.
     Raises UnknownName for another form, DeviceError where the device cannot be opened, RecordingError where the file cannot
     be read.
     """
-    if name in WORDS_ALONE:
-        name = _first_gpu(name)
+    if name in ("auto", "gpu"):
+        name = _first_gpu(name, of_gpus)
+    if name == CPU:
+        return _processor(of_gpus)
     word, colon, rest = name.partition(":")
     if colon and word in SCHEMES:
         return SCHEMES[word].open(rest)
@@ -98,7 +111,14 @@ def open_device(name: str) -> Device:
     raise UnknownName(f"unknown device '{name}'; devices are {', '.join(forms)} and {last} (see `accprobe list --devices`)")
 
 
-def _first_gpu(name: str) -> str:
+def why_no_processor() -> str | None:
+    """Why this machine's processor cannot be measured, as a clause, or None where it can."""
+    from accprobe.build import machine_code, processor
+
+    return processor.why_no_instruction() or machine_code.why_no_llvm()
+
+
+def _first_gpu(name: str, of_gpus: bool) -> str:
     """What "auto" or "gpu" stands for on this machine. Raises DeviceError where "gpu" stands for nothing."""
     from accprobe.build.driver import why_no_gpu
 
@@ -106,6 +126,6 @@ def _first_gpu(name: str) -> str:
     if reason is None:
         return FIRST_GPU
     if name == "auto":
-        return STAND_IN
+        return STAND_IN if of_gpus or why_no_processor() else CPU
     hint = "`accprobe doctor` shows what is missing, and --device sim:NAME shows published models without a GPU"
     raise DeviceError(f"there is no GPU to measure: {reason}; {hint}")

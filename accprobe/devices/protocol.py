@@ -16,7 +16,7 @@ from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
 DeviceKind = Literal["cuda", "simulated", "replay", "cpu"]
-"""cpu: of reports alone, whose products a library computed there."""
+"""cpu: a processor, its own instructions, or products that a library computed there."""
 
 
 class Device(Protocol):
@@ -65,6 +65,17 @@ class Expecting(Protocol):
         """As `Device.dot`; `expected` gives what a model has."""
 
 
+@runtime_checkable
+class Controlled(Protocol):
+    """A device with a control register, whose settings of rounding and subnormals an instruction may obey."""
+
+    def settings(self, inst: Instruction) -> tuple[str, ...]:
+        """Names of settings other than the one that `dot` runs under."""
+
+    def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
+        """As `Device.dot`, under a setting, which is taken back whatever happens."""
+
+
 class Passing:
     """A device that passes everything on to another one but the asking, which is its own."""
 
@@ -89,6 +100,13 @@ class Passing:
 
     def lowering(self, inst: Instruction) -> Lowering | None:
         return self._device.lowering(inst)
+
+    def settings(self, inst: Instruction) -> tuple[str, ...]:
+        return self._device.settings(inst) if isinstance(self._device, Controlled) else ()
+
+    def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
+        assert isinstance(self._device, Controlled)
+        return self._device.dot_under(setting, inst, request)
 
 
 @runtime_checkable

@@ -33,6 +33,11 @@ class RecordedDevice(Passing):
         self._note(question(inst, request, placement), by_difference(d, expected()))
         return d
 
+    def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
+        d = super().dot_under(setting, inst, request)
+        self._note(question(inst, request, 0, setting), in_full(d))
+        return d
+
     def _note(self, key: bytes, kept: bytes) -> None:
         """Keep an answer, unless it is the one before again."""
         answers = self._exchanges.setdefault(key, [])

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from accprobe.build import atomic
-from accprobe.devices.protocol import Device, DeviceKind
+from accprobe.devices.protocol import Controlled, Device, DeviceKind
 from accprobe.errors import RecordingError
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
@@ -38,9 +38,9 @@ Exchanges = dict[bytes, list[bytes]]
 _IN_FULL, _BY_DIFFERENCE = b"\0", b"\1"
 
 
-def question(inst: Instruction, request: Request, placement: int) -> bytes:
-    """The digest by which a question is known."""
-    digest = blake2b(f"{inst.name} {placement} ".encode(), digest_size=8)
+def question(inst: Instruction, request: Request, placement: int, setting: str = "") -> bytes:
+    """The digest by which a question is known. setting: of the control register, where it is not the usual one."""
+    digest = blake2b(f"{inst.name} {placement} {setting}".encode(), digest_size=8)
     for column in request.columns:
         digest.update(np.ascontiguousarray(column).data)
     return digest.digest()
@@ -82,13 +82,17 @@ def _digest(expected: Bits) -> bytes:
 
 @dataclass
 class Facts:
-    """What a device says of one instruction. leader: the one that is computed by the same function and was asked instead."""
+    """What a device says of one instruction. leader: the one that is computed by the same function and was asked instead.
+
+    settings: those of `Controlled`.
+    """
 
     name: str
     why_not: str | None = None
     placements: int = 1
     leader: str | None = None
     lowering: Lowering | None = None
+    settings: tuple[str, ...] = ()
     asked: bool = False
     """Whether everything about it was asked; not so where the run was cut short."""
 
@@ -123,7 +127,9 @@ class Recording:
             if reason := device.why_not(inst):
                 self.instructions[inst.name] = Facts(inst.name, reason)
             else:
-                self.instructions[inst.name] = Facts(inst.name, None, device.placements(inst), leaders[inst.name])
+                settings = device.settings(inst) if isinstance(device, Controlled) else ()
+                facts = Facts(inst.name, None, device.placements(inst), leaders[inst.name], settings=settings)
+                self.instructions[inst.name] = facts
 
     def add(self, lowerings: Mapping[str, Lowering | None], exchanges: Exchanges) -> None:
         """Note that everything about some instructions was asked, and what they became."""
@@ -187,7 +193,7 @@ def _facts(row: dict[str, Any]) -> Facts:
     if told is not None:
         sequence = tuple((str(opcode), int(count)) for opcode, count in told["sequence"])
         told = Lowering(tuple(told["matrix"]), sequence, told["source"], told["cubin_sha256"])
-    return Facts(**row, lowering=told)
+    return Facts(**row | {"settings": tuple(row.get("settings", ()))}, lowering=told)
 
 
 def _exchanges(arrays: dict[str, np.ndarray]) -> Exchanges:

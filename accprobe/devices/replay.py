@@ -78,6 +78,13 @@ class ReplayDevice:
             raise NotRecorded(f"{self._path}: {inst.name}: {why}")
         return d
 
+    def settings(self, inst: Instruction) -> tuple[str, ...]:
+        return self._facts(inst).settings
+
+    def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
+        """As recorded. Raises NotRecorded where this was not asked then."""
+        return recording.read_in_full(self._kept(inst, recording.question(inst, request, 0, setting)), inst.d.dtype)
+
     def _kept(self, inst: Instruction, key: bytes) -> bytes:
         answers = self._recording.exchanges.get(key)
         if answers is None:

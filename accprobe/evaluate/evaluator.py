@@ -83,8 +83,9 @@ def _check_model(model: DotModel, inst: Instruction) -> None:
     aligned = any(x.alignment_bits is not None for x in floats)
     if inst.a.name == "f64" and aligned:
         raise AccprobeError(f"{inst.name}: sums of f64 products are evaluated with exact alignment only")
-    if any(x.nan_payload != "dropped" for x in floats) and (aligned or len({inst.a, inst.b, inst.c, inst.d}) > 1):
-        raise AccprobeError(f"{inst.name}: NaN operands pass through exact sums of one format only")
+    passed = any(x.nan_payload != "dropped" for x in floats)
+    if passed and not all(fmt.widens_to(inst.d) for fmt in (inst.a, inst.b, inst.c)):
+        raise AccprobeError(f"{inst.name}: NaN operands pass through sums of formats that widen to the result's only")
     for node in model.root.nodes():
         _check_scales(node, inst)
     if model.ks != tuple(range(inst.k)):

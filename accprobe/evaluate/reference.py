@@ -136,7 +136,7 @@ class _Chunk:
         if arithmetic.zero_sign == "ieee":
             negative = self.terms.all_negative(node.products, others)
             patterns[(exact.total == 0) & negative] = arithmetic.result.sign_bit
-        return _with_specials(patterns, exact.specials, arithmetic)
+        return self._special(patterns, exact.specials, node, others, arithmetic)
 
     def _others(self, node: FusedSum, reading: Reading) -> list[Other]:
         found = []
@@ -250,12 +250,22 @@ class _Chunk:
         patterns = rounding.encode_wide(negative, magnitude, exponent, arithmetic)
         if arithmetic.zero_sign == "ieee":
             patterns[(magnitude == 0) & self.terms.all_negative(node.products, others)] = arithmetic.result.sign_bit
+        return self._special(patterns, specials, node, others, arithmetic)
+
+    def _special(
+        self, patterns: Bits, specials: _Specials, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic
+    ) -> Bits:
+        """The patterns with infinities and NaNs, of operands where those pass through."""
         patterns = _with_specials(patterns, specials, arithmetic)
         rows = specials.rows[np.isnan(specials.naive)]
         if arithmetic.nan_payload != "dropped" and len(rows):
             a, b = self.terms.operands(node.products)
-            operands = {"a": list(a), "b": list(b), "c": [other.patterns for other in others]}
-            in_turn = [x[rows] for letter in arithmetic.nan_payload.split() for x in operands[letter]]
+            operands = {
+                "a": [(x, self._inst.a) for x in a],
+                "b": [(x, self._inst.b) for x in b],
+                "c": [(other.patterns, other.fmt) for other in others],
+            }
+            in_turn = [(x[rows], fmt) for letter in arithmetic.nan_payload.split() for x, fmt in operands[letter]]
             patterns[rows] = _with_payloads(patterns[rows], in_turn, arithmetic.result)
         return patterns
 
@@ -307,11 +317,14 @@ def _with_specials(patterns: Bits, specials: _Specials, arithmetic: FloatArithme
     return patterns
 
 
-def _with_payloads(patterns: Bits, operands: list[Bits], fmt: Format) -> Bits:
-    """The first NaN operand of each row put in, made quiet."""
-    quiet = fmt.dtype.type(1 << (fmt.mantissa_bits - 1))
-    for operand in reversed(operands):
-        patterns = np.where(fmt.fields(operand).is_nan, operand | quiet, patterns)
+def _with_payloads(patterns: Bits, operands: list[tuple[Bits, Format]], fmt: Format) -> Bits:
+    """The first NaN operand of each row put in, widened to the format and made quiet."""
+    quiet = (fmt.infinity or 0) | 1 << (fmt.mantissa_bits - 1)
+    for operand, of in reversed(operands):
+        wide = operand.astype(fmt.dtype)
+        payload = (wide & fmt.dtype.type((1 << of.mantissa_bits) - 1)) << fmt.dtype.type(fmt.mantissa_bits - of.mantissa_bits)
+        sign = (wide & fmt.dtype.type(of.sign_bit)) << fmt.dtype.type(fmt.bits - of.bits)
+        patterns = np.where(of.fields(operand).is_nan, sign | payload | fmt.dtype.type(quiet), patterns)
     return patterns
 
 

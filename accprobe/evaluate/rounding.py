@@ -35,7 +35,7 @@ def encode(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Bi
     """
     fmt, bits = arithmetic.result, arithmetic.result_bits
     top = _leading(total) + exponent
-    tiny, huge = top < fmt.min_exponent, _beyond_largest(total, exponent, arithmetic)
+    tiny, huge = _is_tiny(total, exponent, arithmetic), _beyond_largest(total, exponent, arithmetic)
     if arithmetic.first_bits is not None:
         total = significands_rounded(arithmetic.first_rounding, arithmetic.first_bits, total)
         top = _leading(total) + exponent
@@ -43,7 +43,7 @@ def encode(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Bi
     rounded = to_integer(arithmetic.result_rounding, total * power_of_two(exponent + bits - base))
     kept = np.abs(rounded).astype(np.int64)
     if arithmetic.subnormal_results == "flushed":
-        kept[tiny if arithmetic.tininess_detected == "before rounding" else kept < 1 << bits] = 0
+        kept[kept < 1 << bits if tiny is None else tiny] = 0
     patterns = ((base - fmt.min_exponent) << fmt.mantissa_bits) + (kept << (fmt.mantissa_bits - bits))
     if huge is not None:
         patterns[huge] = fmt.infinity or 0
@@ -58,6 +58,15 @@ def significands_rounded(rounding: Rounding, bits: int, values: Floats) -> Float
     """The values with so many bits after their leading ones."""
     leading = np.where(values == 0, 0, _leading(values))
     return to_integer(rounding, values * power_of_two(bits - leading)) * power_of_two(leading - bits)
+
+
+def _is_tiny(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Truths | None:
+    """Which sums are smaller than the smallest normal result, where that is not asked of what they are rounded to."""
+    if arithmetic.tininess_detected == "after rounding":
+        return None
+    if arithmetic.tininess_detected == "after rounding to full precision":
+        total = significands_rounded(arithmetic.result_rounding, arithmetic.result_bits, total)
+    return np.asarray(_leading(total) + exponent < arithmetic.result.min_exponent)
 
 
 def _beyond_largest(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Truths | None:
@@ -106,7 +115,7 @@ def encode_wide(negative: Truths, magnitude: Integers, exponent: Integers, arith
     """
     fmt, bits = arithmetic.result, arithmetic.result_bits
     top = exponent + bit_length(magnitude) - 1
-    tiny, exact = top < fmt.min_exponent, magnitude
+    tiny, exact = _is_tiny_integer(negative, magnitude, exponent, arithmetic), magnitude
     if arithmetic.first_bits is not None:
         drop = top - arithmetic.first_bits - exponent
         down = np.minimum(np.maximum(drop, 0), 62)
@@ -121,7 +130,7 @@ def encode_wide(negative: Truths, magnitude: Integers, exponent: Integers, arith
     kept += _increment(arithmetic.result_rounding, negative, kept, rest, drop)
     kept[magnitude == 0] = 0
     if arithmetic.subnormal_results == "flushed":
-        kept[tiny if arithmetic.tininess_detected == "before rounding" else kept < 1 << bits] = 0
+        kept[kept < 1 << bits if tiny is None else tiny] = 0
     patterns = ((base - fmt.min_exponent) << fmt.mantissa_bits) + (kept << (fmt.mantissa_bits - bits))
     patterns[base > fmt.max_exponent] = fmt.infinity or 0
     if arithmetic.overflow_detected == "before rounding":
@@ -132,6 +141,20 @@ def encode_wide(negative: Truths, magnitude: Integers, exponent: Integers, arith
         patterns[at_top & ((whole > largest) | ((whole == largest) & (rest > 0)))] = fmt.infinity or 0
     patterns[kept == 0] = 0
     return _signed(patterns, negative, arithmetic)
+
+
+def _is_tiny_integer(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic: FloatArithmetic) -> Truths | None:
+    """As `_is_tiny`, of (-1)^negative * magnitude * 2^exponent."""
+    if arithmetic.tininess_detected == "after rounding":
+        return None
+    length, bits = bit_length(magnitude), arithmetic.result_bits
+    if arithmetic.tininess_detected == "after rounding to full precision":
+        drop = length - 1 - bits
+        down = np.minimum(np.maximum(drop, 0), 62)
+        kept, rest = magnitude >> down, magnitude & ((np.int64(1) << down) - 1)
+        kept += _increment(arithmetic.result_rounding, negative, kept, rest, drop)
+        length = length + (kept >> np.minimum(length - down, 62) > 0)
+    return np.asarray(exponent + length - 1 < arithmetic.result.min_exponent)
 
 
 def _increment(rounding: Rounding, negative: Truths, kept: Integers, rest: Integers, drop: Integers) -> Truths:

@@ -6,14 +6,13 @@ import ctypes
 import importlib.metadata
 import importlib.util
 import os
-import platform
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from accprobe.build import inventory
+from accprobe.build import inventory, processor
 from accprobe.gemm.handover import Handover
 from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
 
@@ -23,7 +22,7 @@ _CUBLAS = re.compile(r"\S*/libcublasLt\.so\S*")
 def device_record(handover: Handover) -> DeviceRecord:
     """Raises AccprobeError where a GPU is none that accprobe knows."""
     if handover.device == "cpu":
-        return DeviceRecord(kind="cpu", name=cpu_name(), architecture=platform.machine())
+        return DeviceRecord(kind="cpu", name=processor.name(), architecture=processor.architecture())
     index = int(handover.device.partition(":")[2])
     if handover.arrays != "torch":
         from accprobe.devices.cuda import CudaDevice
@@ -41,16 +40,6 @@ def device_record(handover: Handover) -> DeviceRecord:
         "sm_count": found.multi_processor_count,
     }
     return DeviceRecord(kind="cuda", name=found.name, architecture=known.target, facts=facts)
-
-
-def cpu_name() -> str:
-    """As Linux has it, or what Python knows."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def library_versions(handover: Handover) -> dict[str, str]:

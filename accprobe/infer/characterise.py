@@ -11,6 +11,7 @@ from dataclasses import replace
 from accprobe.devices.protocol import Device
 from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.experiments import experiment
+from accprobe.infer.experiments.control import control
 from accprobe.infer.experiments.dense import tiny_results
 from accprobe.infer.experiments.specials import carries
 from accprobe.infer.findings import Characterisation, Findings
@@ -45,6 +46,7 @@ def characterise(device: Device, inst: Instruction, known: Sequence[Exchange] = 
         model, findings = tiny_results(bench, model, findings)
         findings["carries"] = carries(bench, model)
         findings["effective_bits"] = effective(findings)
+    findings |= control(bench)
     findings |= tree_in_words(model, findings["order"])
     return Characterisation(inst, findings, model, journal.unstable, journal.entries[before:], others)
 

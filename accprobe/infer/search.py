@@ -15,6 +15,7 @@ import numpy as np
 from accprobe.infer.answers import Answers, spread
 from accprobe.infer.budget import Budget
 from accprobe.infer.findings import Findings
+from accprobe.infer.neighbours.beginnings import in_beginnings
 from accprobe.infer.neighbours.far import (
     Neighbours,
     in_a_floor_of_exact_sums,
@@ -38,7 +39,7 @@ SCREEN = 60
 FINALISTS = 24
 """Neighbours that explain most of those, held against all answers."""
 
-NEAR: tuple[Neighbours, ...] = (in_one_respect, in_the_floor, in_cuts_or_results, in_unusual_ways)
+NEAR: tuple[Neighbours, ...] = (in_beginnings, in_one_respect, in_the_floor, in_cuts_or_results, in_unusual_ways)
 FAR: tuple[Neighbours, ...] = (
     in_a_floor_of_exact_sums,
     in_open_fields,

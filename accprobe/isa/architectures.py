@@ -1,4 +1,4 @@
-"""NVIDIA architectures with matrix units, sm_70 … sm_121: generation, products, compile target.
+"""NVIDIA architectures with matrix units, sm_70 … sm_121: generation, products, compile target; and those of processors.
 
 Nothing else in the package is keyed on a product's name: ask here.
 
@@ -82,6 +82,9 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _architecture("sm_120", "Blackwell", "RTX 5070", "RTX 5090", "RTX PRO 6000 Blackwell"),
     _architecture("sm_121", "Blackwell", "DGX Spark (GB10)"),
 )
+
+PROCESSORS = ("x86_64", "aarch64")
+"""Of processors, as `uname -m` has them; which of its instructions a processor has, its flags tell."""
 
 
 @cache

@@ -6,11 +6,11 @@ A family is added by a record here and by its tables in `accprobe.isa.instructio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from accprobe.isa import ptx
+from accprobe.isa import processors, ptx
 
 if TYPE_CHECKING:
     from accprobe.isa.instructions import Instruction
@@ -45,7 +45,9 @@ class Family:
     adds_to_d: D is the addend too, and a flag of the instruction leaves it out.
     converts: where an architecture has no unit for the operand formats, it becomes conversions and opcodes of another unit.
     promoted_by_triton: `max_num_imprecise_acc` of `tl.dot` has an effect on its 8-bit floats.
-    opcode: the stem of its SASS, where {} is the letter of the unit; units: the letters that there are.
+    opcode: the stem of its SASS, where {} is the letter of the unit; units: the letters that there are. Of a processor, whose
+        instructions have mnemonics of their own, these are the units.
+    lanes: each cell of the tile has operands of its own, as a lane of a vector register has.
     typed_opcode: the opcode's name says its shape and types; otherwise they are in a descriptor that is made at run time.
     """
 
@@ -58,9 +60,10 @@ class Family:
     converts: bool
     promoted_by_triton: bool
     opcode: str
-    units: str
+    units: Sequence[str]
     typed_opcode: bool
     probe: Probe | None
+    lanes: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -158,4 +161,29 @@ TCGEN05 = Family(
     typed_opcode=False,
     probe=Probe("tcgen05.cu", 0, _one_block, ptx.tcgen05, _tensor_memory),
 )
-FAMILIES = (MMA_SYNC, WGMMA, TCGEN05)
+
+
+def _of_processor(name: str, lanes: bool) -> Family:
+    """Instructions of one core: D is the addend too, and no compiler makes anything else of them."""
+    return Family(
+        name=name,
+        sparse_name="",
+        since=(0, 0),
+        threads=1,
+        in_registers="",
+        adds_to_d=True,
+        converts=False,
+        promoted_by_triton=False,
+        opcode="{}",
+        units=[each.mnemonic for each in processors.MNEMONICS if each.family == name],
+        typed_opcode=False,
+        probe=None,
+        lanes=lanes,
+    )
+
+
+AVX512 = _of_processor("avx512", lanes=True)
+AMX = _of_processor("amx", lanes=False)
+NEON = _of_processor("neon", lanes=True)
+NEON_MMLA = _of_processor("neon_mmla", lanes=False)
+FAMILIES = (MMA_SYNC, WGMMA, TCGEN05, AVX512, AMX, NEON, NEON_MMLA)

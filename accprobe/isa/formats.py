@@ -88,6 +88,11 @@ class Format:
         top = (1 << self.exponent_bits) - 1
         return top - self.bias - (1 if self.specials == "ieee" or not self.mantissa_bits else 0)
 
+    def widens_to(self, other: Format) -> bool:
+        """Whether a number, an infinity or a NaN becomes one of the other format by zeros behind its fraction."""
+        plain = self.specials == other.specials == "ieee" and not self.ignored_low_bits
+        return plain and self.exponent_bits <= other.exponent_bits and self.mantissa_bits <= other.mantissa_bits
+
     @cached_property
     def sign_bit(self) -> int:
         return 1 << (self.storage_bits - 1 if self.ignored_low_bits else self.bits - 1) if self.signed else 0
@@ -225,6 +230,7 @@ FORMATS: dict[str, Format] = {
         Format("ue8m0", "scale", 8, 8, 8, 0, 127, "nan only", 0, ml_dtypes.float8_e8m0fnu),
         Format("ue4m3", "scale", 7, 8, 4, 3, 7, "nan only", 0, ml_dtypes.float8_e4m3fn),
         Format("s32", "signed", 32, 32, ml_dtype=np.int32),
+        Format("s16", "signed", 16, 16, ml_dtype=np.int16),
         Format("s8", "signed", 8, 8, ml_dtype=np.int8),
         Format("u8", "unsigned", 8, 8, ml_dtype=np.uint8),
         Format("s4", "signed", 4, 8, ml_dtype=ml_dtypes.int4),

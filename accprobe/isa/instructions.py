@@ -14,9 +14,11 @@ A name is the PTX opcode without the qualifiers that do not change the arithmeti
     wgmma.m64n8k32.f32.e4m3.e4m3, wgmma.sp.m64n8k64.f32.e4m3.e4m3          D, A, B; C is D
     wgmma.m64n8k16.f32.f16.f16.rs                                          A from registers
     tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e5m2                          D, A, B; C is D
+    avx512.m1n16k2.f32.bf16.bf16, amx.m16n16k64.s32.u8.s8                  a processor's own; D, A, B; C is D
 
 tcgen05 takes shape and types from its instruction descriptor, not from qualifiers; accprobe writes them where the other
-families have them. m256 is `.cta_group::2`, a smaller m `.cta_group::1`.
+families have them. m256 is `.cta_group::2`, a smaller m `.cta_group::1`. A processor's instruction is known by its mnemonic
+too: `parse("vdpbf16ps")`. Its shape is that of a register: a row of A with 16 columns of B, of which each lane has its own.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import UnknownName, nearest
-from accprobe.isa import architectures
-from accprobe.isa.families import MMA_SYNC, TCGEN05, WGMMA, Family
+from accprobe.isa import architectures, processors
+from accprobe.isa.families import FAMILIES, MMA_SYNC, TCGEN05, WGMMA, Family
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.sparsity import BY_BITS, Sparsity
 
@@ -52,6 +54,7 @@ class Instruction:
     registers ends in ".rs" (PTX tells by the operand, not by a qualifier; the word is CUTLASS's).
     k: products a dot product, of the logical (uncompressed) operands.
     kind: the `.kind::` qualifier, where PTX has one.
+    mnemonic: of a processor's, what a disassembler calls it: "VDPBF16PS".
     scale, scale_block: the format of the block scales, and how many of the k products share one.
     bit_op: of single bits, what a product is; the sum counts those that are 1.
     quad_pairs: eight threads of a warp hold a tile, which thus has four (Volta's).
@@ -74,6 +77,7 @@ class Instruction:
     bit_op: BitOp | None = None
     kind: Kind | None = None
     quad_pairs: bool = False
+    mnemonic: str | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -134,6 +138,7 @@ class _Table:
     scale: str | None = None
     bit_op: BitOp | None = None
     quad_pairs: bool = False
+    mnemonic: str | None = None
 
     def __iter__(self) -> Iterator[Instruction]:
         for shape, types, saturate, registers in product(self.shapes.split(), self.types, self.satfinite, self.a_registers):
@@ -164,6 +169,7 @@ class _Table:
             bit_op=self.bit_op,
             kind=self.kind,
             quad_pairs=self.quad_pairs,
+            mnemonic=self.mnemonic,
         )
 
 
@@ -283,10 +289,18 @@ def _tcgen05() -> Iterator[_Table]:
         yield _Table(TCGEN05, k96, e2m1, frozenset({"sm_103a"}), kind=kind, scale_vec=scale_vec * 3 // 2, scale=scale)
 
 
+def _of_processors() -> Iterator[_Table]:
+    """One a mnemonic."""
+    families = {family.name: family for family in FAMILIES}
+    for each in processors.MNEMONICS:
+        on, saturates = frozenset({each.architecture}), (each.saturates,)
+        yield _Table(families[each.family], each.shape, (each.types,), on, saturates, mnemonic=each.mnemonic)
+
+
 @cache
 def _known() -> dict[Instruction, frozenset[str]]:
-    """Every listed instruction, and the compile targets that have it."""
-    tables = (*_mma_sync(), *_mma_sp(), *_mma_kinds(), *_wgmma(), *_tcgen05())
+    """Every listed instruction, and the compile targets, or the processors, that have it."""
+    tables = (*_mma_sync(), *_mma_sp(), *_mma_kinds(), *_wgmma(), *_tcgen05(), *_of_processors())
     return {instruction: table.on for table in tables for instruction in table}
 
 
@@ -295,20 +309,26 @@ def _by_name() -> dict[str, Instruction]:
     return {instruction.name: instruction for instruction in _known()}
 
 
+@cache
+def _by_mnemonic() -> dict[str, Instruction]:
+    return {instruction.mnemonic: instruction for instruction in _known() if instruction.mnemonic}
+
+
 def catalog(architecture: str) -> tuple[Instruction, ...]:
-    """Every matrix instruction of a compile target: "sm_90a" has wgmma, "sm_90" has not. Raises UnknownName.
+    """Every matrix instruction of a compile target, or of a processor's architecture: "sm_90a" has wgmma, "sm_90" has not.
+    Raises UnknownName.
 
     Of the n that wgmma (8 to 256) and tcgen05 take, two stand for all; `parse` takes the others too.
     """
-    if architecture not in architectures.targets():
+    if architecture not in (*architectures.targets(), *architectures.PROCESSORS):
         architectures.get(architecture)
     return tuple(instruction for instruction, on in _known().items() if architecture in on)
 
 
 def architectures_with(inst: Instruction) -> tuple[str, ...]:
-    """The compile targets that have `inst`, in order: ("sm_90a",)."""
+    """The compile targets, or the processors, that have `inst`, in order: ("sm_90a",)."""
     on = _known()[_listed(inst.name) or inst]
-    return tuple(target for target in architectures.targets() if target in on)
+    return tuple(target for target in (*architectures.targets(), *architectures.PROCESSORS) if target in on)
 
 
 def alike_but_n(inst: Instruction, among: Iterable[Instruction]) -> list[Instruction]:
@@ -331,10 +351,14 @@ def at_n(inst: Instruction, n: int) -> Instruction:
 
 
 def parse(name: str) -> Instruction:
-    """The instruction of that name: accprobe's own, or the full PTX opcode. Raises UnknownName that names the nearest.
+    """The instruction of that name: accprobe's own, the full PTX opcode or a processor's mnemonic.
+
+    Raises UnknownName that names the nearest.
 
     Every n that PTX has parses for wgmma, not only the two that are listed.
     """
+    if name.strip().upper() in _by_mnemonic():
+        return _by_mnemonic()[name.strip().upper()]
     canonical = _canonical(name)
     if canonical in _by_name():
         return _by_name()[canonical]

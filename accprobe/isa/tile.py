@@ -1,7 +1,8 @@
 """The tile of an instruction: where independent dot products lie in it, and which lane and register hold a cell of D.
 
-One instruction computes M x N dot products of M rows of A and N columns of B; gcd(M, N) of them can be independent. Those that
-are asked together fill tile after tile, each laid out one placement further: over all placements every cell is read once.
+One instruction computes M x N dot products of M rows of A and N columns of B; gcd(M, N) of them can be independent, or all
+where each lane of a register has its own. Those that are asked together fill tile after tile, each laid out one placement
+further: over all placements every cell is read once, or by each of a tile's dot products once where there are lanes.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Marks = NDArray[np.bool_]
 
 def problems(inst: Instruction) -> int:
     """Independent dot products in one tile."""
-    return gcd(inst.m, inst.n)
+    return inst.m * inst.n if inst.family.lanes else gcd(inst.m, inst.n)
 
 
 def placements(inst: Instruction) -> int:
     """How many ways there are to lay the problems out."""
-    return inst.m * inst.n // problems(inst)
+    return inst.m * inst.n // (1 if inst.family.lanes else problems(inst))
 
 
 def tiles(inst: Instruction, count: int) -> int:
@@ -43,6 +44,9 @@ def cells_of(inst: Instruction, count: int, placement: int = 0) -> tuple[Places,
     """
     at, few = np.arange(count), problems(inst)
     placed, problem = placement + at // few, at % few
+    if inst.family.lanes:
+        rows, columns = np.divmod((problem + placed) % few, inst.n)
+        return rows, columns
     return (problem + placed // inst.n % (inst.m // few) * few) % inst.m, (problem + placed) % inst.n
 
 
@@ -67,6 +71,9 @@ def smallest_part(inst: Instruction, wrong: Marks) -> str:
 def _parts(inst: Instruction) -> Iterator[dict[str, Places]]:
     """Ways to divide the tile: numbers of each cell, [M, N], by what they number."""
     row, column = np.indices((inst.m, inst.n))
+    if inst.family.lanes:
+        yield {"lane": row * inst.n + column}
+        return
     halves = 1 if inst.m < 16 else 2
     element = column // 8 * 2 * halves + row // 8 % halves * 2 + column % 2
     register = element * inst.d.storage_bits // inst.register_bits

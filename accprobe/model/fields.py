@@ -25,6 +25,7 @@ from accprobe.model.tree import (
     ProductExponent,
     Rounding,
     Subnormals,
+    Tininess,
     UnderflowSign,
     ZeroSign,
     ZeroTerms,
@@ -218,10 +219,11 @@ FEATURES: dict[str, Feature] = {
     ),
     "tininess_detected": Field(
         "tininess detected",
-        "whether a sum is too small when it is below the smallest normal number before, or after, it is rounded",
+        "whether a sum is too small when it is below the smallest normal number before, or after, it is rounded; to full"
+        " precision: as if exponents had no end",
         "Sums just below the smallest normal number become zero on the one.",
         of_adds=True,
-        values=Words(get_args(Detected)),
+        values=Words(get_args(Tininess)),
         only_where=("subnormal_results", "flushed"),
         compiled=("after rounding",),
         place="underflow",
@@ -313,6 +315,11 @@ FEATURES: dict[str, Feature] = {
         "what the positions of B do that a sparse A leaves out: absent, nothing at all",
         "What stands beside a sparse operand where it has no element changes the result on one side.",
         evidence="zeros where A has nothing stored, then other numbers there",
+    ),
+    "control": Feature(
+        "control register",
+        "settings of the processor's control register (MXCSR, FPCR) that change results: of rounding, of subnormals",
+        "The same operands give other bits in a thread that has set the register otherwise.",
     ),
     "sums_alike": Feature(
         "sums alike",

@@ -75,8 +75,9 @@ class Field(Feature):
 
     values: what it can be; of_integers: in integer sums, where those have it. of_alignment: it means nothing where every bit of
     the terms is kept; only_where: nor unless another field has that value; only_with: nor unless another one is not None.
-    of_f64: only sums whose results are f64 have another than the first. compiled: the values that compiled code knows, where
-    those are not all; where it is one, the usual one, models and reports leave the field out that have it.
+    of_f64: of sums whose results are f64 alone another than the first is tried, unless they have one. compiled: the values that
+    compiled code knows, where those are not all; where it is one, the usual one, models and reports leave the field out that
+    have it.
 
     What stands beside a model: in_one_sum: models that differ in it in one sum alone. decides: the bits of terms, or of
     results, that it decides about, with others that can stand in for it. shows_as: what the next sum may take it for.

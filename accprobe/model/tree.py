@@ -25,6 +25,7 @@ NanPayload = Literal["dropped", "a b c", "a c b", "b a c", "b c a", "c a b", "c 
 Overflow = Literal["infinity", "largest"]
 Subnormals = Literal["kept", "flushed"]
 Detected = Literal["after rounding", "before rounding"]
+Tininess = Literal["after rounding", "before rounding", "after rounding to full precision"]
 IntegerOverflow = Literal["wrap", "saturate"]
 AddendPlace = Literal["first", "last", "own add"]
 Role = Literal["sum", "add"]
@@ -54,7 +55,8 @@ class FloatArithmetic:
     underflow_sign: sign of a sum that is not zero and becomes it by rounding: the sum's own, or always positive.
     overflow: what a finite sum that is too large becomes. subnormal_results: whether results may be subnormal.
     overflow_detected: whether a sum is too large when it is larger than the largest result before, or after, it is rounded.
-    tininess_detected: the same of sums that are smaller than the smallest normal one, where results are not subnormal.
+    tininess_detected: the same of sums that are smaller than the smallest normal one, where results are not subnormal: rounded
+        to the last place of the smallest normal one, or to the result's bits as if exponents had no end (IEEE 754-2019, 7.5).
     product_bits: fraction bits that each product is rounded to below its leading bit, before it is aligned (None: all);
         product_rounding: how.
     first_bits: fraction bits that a sum is rounded to before it is rounded to its result (None: all); first_rounding: how.
@@ -84,7 +86,7 @@ class FloatArithmetic:
     nan: int = 0x7FFFFFFF
     nan_payload: NanPayload = "dropped"
     overflow_detected: Detected = "after rounding"
-    tininess_detected: Detected = "after rounding"
+    tininess_detected: Tininess = "after rounding"
     product_bits: int | None = None
     product_rounding: Rounding = "RZ"
     first_bits: int | None = None

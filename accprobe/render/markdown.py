@@ -157,7 +157,7 @@ def _row(row: Row) -> Iterator[str]:
         yield f"**{_plain(proviso)}**"
     if row.lowering:
         ran = ", ".join(f"{count}×{_code(opcode)}" for opcode, count in row.lowering)
-        digest = f", cubin sha256 {_code(row.cubin_sha256)}" if row.cubin_sha256 else ""
+        digest = f", {details.code_named(row)} sha256 {_code(row.cubin_sha256)}" if row.cubin_sha256 else ""
         yield f"Ran as {ran}; {details.opcode_witness(row)}{digest}."
     if bits := effective_bits(row):
         yield f"Effective bits: **{_plain(bits)}**."

@@ -45,7 +45,7 @@ class Tool(BaseModel):
 
 
 class DeviceRecord(BaseModel):
-    """What was measured. reason: why a simulated device stands in for a GPU; facts: compute_capability, sm_count, …"""
+    """What was measured. reason: why another device stands in for a GPU; facts: compute_capability, sm_count, …"""
 
     model_config = STRICT
 
@@ -191,8 +191,8 @@ _read_once = cache(_read)
 
 
 def _stand_in(name: str | None, device: Device) -> str:
-    """Why a simulated device stands in for a GPU, "" where it does not."""
-    if name != "auto" or device.kind != "simulated":
+    """Why another device stands in for a GPU, "" where none does."""
+    if name != "auto" or device.kind not in ("simulated", "cpu"):
         return ""
     from accprobe.build.driver import why_no_gpu
 

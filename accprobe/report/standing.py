@@ -9,7 +9,7 @@ from functools import cache
 
 from accprobe.build.probes import why_no_probe
 from accprobe.isa import architectures
-from accprobe.isa.architectures import ARCHITECTURES
+from accprobe.isa.architectures import ARCHITECTURES, PROCESSORS
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.published import CHIPS, known_models
 from accprobe.report.recorded import recorded
@@ -40,24 +40,30 @@ NEVER_RUN = "its probe has never run on hardware"
 
 
 def standings() -> Iterator[Standing]:
-    """Of every architecture, in order."""
+    """Of every architecture, in order; of processors last."""
     reports = _reports()
-    for known in ARCHITECTURES:
-        here = [report for report in reports if report.device.architecture == known.target]
+    every = [(known.target, known.generation) for known in ARCHITECTURES]
+    for target, generation in (*every, *((name, "processors") for name in PROCESSORS)):
+        here = [report for report in reports if report.device.architecture == target]
         measured = _measured(here)
-        chips = [name for name, chip in CHIPS.items() if chip.architecture == known.target]
+        chips = [name for name, chip in CHIPS.items() if chip.architecture == target]
         published = {inst for name in chips for inst in known_models(name)}
-        counts = Counter(_standing(inst, measured, published) for inst in catalog(known.target))
+        counts = Counter(_standing(inst, measured, published) for inst in catalog(target))
         devices = tuple(dict.fromkeys(report.device.name for report in here))
         measured_here, ready, modelled, nothing = (counts[i] for i in range(4))
-        yield Standing(known.target, known.generation, measured_here, ready, modelled, nothing, devices)
+        yield Standing(target, generation, measured_here, ready, modelled, nothing, devices)
 
 
 def never_run(architecture: str) -> frozenset[Instruction]:
     """What of an architecture has a probe, and was measured by no recorded report. Raises UnknownName."""
-    target = architectures.get(architecture).target
+    target = architecture if architecture in PROCESSORS else architectures.get(architecture).target
     measured = _measured(report for report in _reports() if report.device.architecture == target)
-    return frozenset(inst for inst in catalog(architecture) if inst not in measured and why_no_probe(inst) is None)
+    return frozenset(inst for inst in catalog(architecture) if inst not in measured and _is_ready(inst))
+
+
+def _is_ready(inst: Instruction) -> bool:
+    """Whether it could be measured on hardware that has it."""
+    return inst.mnemonic is not None or why_no_probe(inst) is None
 
 
 @cache
@@ -68,7 +74,7 @@ def was_measured(architecture: str) -> bool:
 
 
 def _reports() -> list[Report]:
-    return [report for report in map(Report.load, recorded()) if report.device.kind == "cuda" and report.instructions]
+    return [report for report in map(Report.load, recorded()) if report.device.kind in ("cuda", "cpu") and report.instructions]
 
 
 def _measured(reports: Iterable[Report]) -> set[Instruction]:
@@ -78,6 +84,6 @@ def _measured(reports: Iterable[Report]) -> set[Instruction]:
 def _standing(inst: Instruction, measured: set[Instruction], published: set[Instruction]) -> int:
     if inst in measured:
         return 0
-    if why_no_probe(inst) is None:
+    if _is_ready(inst):
         return 1
     return 2 if inst in published else 3

@@ -22,7 +22,7 @@ from accprobe.errors import ToolMissing
 from accprobe.sass.opcodes import MATRIX, stem
 from accprobe.sass.reading import MULTIPLIES, functions
 
-OpcodeSource = Literal["nvdisasm", "ncu", "known model"]
+OpcodeSource = Literal["nvdisasm", "ncu", "known model", "machine code"]
 
 _SCHEMA = 2
 """Of what is kept beside a cubin."""

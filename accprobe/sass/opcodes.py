@@ -106,6 +106,8 @@ def parse(text: str) -> MatrixOpcode:
 
 def kind_of(inst: Instruction) -> Kind:
     """The kind of the opcode that the unit of the instruction's own operand formats has."""
+    if inst.mnemonic:
+        return (inst.mnemonic, inst.d.name, inst.a.name, inst.b.name, False)
     unit = "Q" if inst.kind in ("f8f6f4", "mxf8f6f4") else letter({inst.a.name, inst.b.name})
     types = (inst.d.name, inst.a.name, inst.b.name) if inst.family.typed_opcode else ("", "", "")
     return (inst.family.stem(unit), *types, inst.sparse)
@@ -164,8 +166,10 @@ def relation(inst: Instruction, opcode: str) -> Literal["native", "converted", "
     operands that were widened for it; "foreign": a unit of another family, or no matrix unit.
     """
     found, unit = _UNITS.get(stem(opcode), (None, ""))
-    if found is not inst.family:
+    if found is not inst.family or (inst.mnemonic and unit != inst.mnemonic):
         return "foreign"
+    if inst.mnemonic:
+        return "native"
     named = FORMATS.get(parse(opcode).a)
     same = named is None or named.bits == inst.a.bits
     return "native" if same and {inst.a.name, inst.b.name} <= _NATIVE[unit] else "converted"

@@ -61,7 +61,7 @@ def sweep(
     """
     started = time.perf_counter()
     triton_version()
-    opened = open_device(device)
+    opened = open_device(device, of_gpus=True)
     sweeper = Sweeper(opened.architecture, _bench(opened, device), problem)
     check_problem(configurations, *sweeper.shape)
     report = Report.empty(opened, device, problem.seed)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import accprobe
 from accprobe.build import inventory
 from accprobe.cli import main
-from accprobe.isa.architectures import ARCHITECTURES
+from accprobe.isa.architectures import ARCHITECTURES, PROCESSORS
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import names
 from accprobe.report.recorded import recorded
@@ -54,7 +54,7 @@ def test_list_of_a_target_without_its_suffix_says_so() -> None:
 
 def test_list_of_devices_has_every_simulated_one() -> None:
     listed = CliRunner().invoke(main, ["list", "--devices"]).stdout
-    assert {line.split("\t")[0] for line in listed.splitlines()} >= {"auto", "gpu", *(f"sim:{name}" for name in names())}
+    assert {line.split("\t")[0] for line in listed.splitlines()} >= {"auto", "gpu", "cpu", *(f"sim:{name}" for name in names())}
     b200 = next(line for line in listed.splitlines() if line.startswith("sim:b200\t"))
     assert b200.endswith("; they explain 40,000 words recorded on a B200 (MATLAB-tensor-core b12b5a7)")
 
@@ -69,8 +69,8 @@ def test_list_of_reports_says_what_is_in_each() -> None:
 def test_coverage_counts_each_instruction_once() -> None:
     listed = CliRunner().invoke(main, ["list", "--coverage"]).stdout
     lines = dict(line.split("\t") for line in listed.splitlines())
-    assert list(lines) == [known.target for known in ARCHITECTURES]
-    assert lines["sm_90a"].startswith("Hopper, 293: 132 measured (NVIDIA H200), ")
+    assert list(lines) == [*(known.target for known in ARCHITECTURES), *PROCESSORS]
+    assert lines["sm_90a"].startswith("Hopper, 293: ")
     for target, told in lines.items():
         whole, parts = told.split(", ", 1)[1].split(": ", 1)
         assert int(whole) == len(catalog(target)) == sum(map(int, re.findall(r"(?:^|, )(\d+) ", parts)))

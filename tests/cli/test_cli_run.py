@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from fakes import DENSE, FakeDevice
+from planted_processor import planted
 
 from accprobe.cli import main
 from accprobe.devices import open_device
 from accprobe.devices.simulated import simulated_device
 from accprobe.errors import DeviceError
 from accprobe.infer.contest import Contest
+from accprobe.isa.instructions import parse
+from accprobe.model.tree import DotModel, IntegerArithmetic, chain
 from accprobe.report.report import Report
 from accprobe.survey import run as survey_run
 from accprobe.survey import settling, workers
@@ -176,8 +179,8 @@ def test_disk_that_fills_up_is_told(device: FakeDevice) -> None:
 @pytest.mark.parametrize(
     ("device_name", "sentence"),
     [
-        ("cuda", "unknown device 'cuda'; devices are auto, gpu, cuda:N, sim:NAME and replay:FILE (see `accprobe list"),
-        ("gpu:0", "unknown device 'gpu:0'; devices are auto, gpu, cuda:N, sim:NAME and replay:FILE"),
+        ("cuda", "unknown device 'cuda'; devices are auto, gpu, cpu, cuda:N, sim:NAME and replay:FILE (see `accprobe list"),
+        ("gpu:0", "unknown device 'gpu:0'; devices are auto, gpu, cpu, cuda:N, sim:NAME and replay:FILE"),
         ("cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),
         ("sim:h1000", "no published model of 'sim:h1000'; did you mean sim:h100, sim:v100 or sim:h200?\n"),
     ],
@@ -191,6 +194,7 @@ def test_unknown_device_is_told(device_name: str, sentence: str) -> None:
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: "there is no NVIDIA driver")
+    monkeypatch.setattr("accprobe.build.processor.why_no_instruction", lambda: "Old has no avx512_vnni")
 
 
 SOME = ("--select", "mma.sync.m8n8k16.s32.s8.s8.s32")
@@ -200,7 +204,10 @@ SOME = ("--select", "mma.sync.m8n8k16.s32.s8.s8.s32")
 def test_without_a_gpu_the_simulation_is_loud_and_confirms_nothing(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     result = CliRunner().invoke(main, ["run", *SOME, "--format", "json", "-o", str(path)])
-    assert result.stderr == "accprobe: SIMULATED: no GPU found (there is no NVIDIA driver); this is simulated H100\n"
+    assert result.stderr == (
+        "accprobe: SIMULATED: no GPU found (there is no NVIDIA driver); this is simulated H100\n"
+        "accprobe: the processor is not measured: Old has no avx512_vnni\n"
+    )
     told = json.loads(result.stdout)
     assert (told["device"]["kind"], told["device"]["reason"]) == ("simulated", "there is no NVIDIA driver")
     assert [(row["status"], row.get("reason", "")) for row in told["instructions"]] == [("simulated", "")]
@@ -348,3 +355,38 @@ def test_an_n_that_no_catalog_lists_is_simulated() -> None:
     result = run("--device", "sim:h100", "--select", name, "--format", "json")
     (row,) = Report.model_validate_json(result.stdout).instructions
     assert (row.name, row.opcodes, row.findings["effective_bits"].value) == (name, ("QGMMA",), 13)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_shown_beside_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    inst = parse("VPDPBUSDS")
+    monkeypatch.setattr("accprobe.build.processor.why_no_instruction", lambda: None)
+    planted(monkeypatch, {"VPDPBUSDS": DotModel(chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate")))})
+    path = tmp_path / "r.json"
+    result = CliRunner().invoke(main, ["run", "--jobs", "1", "-o", str(path)])
+    assert result.exit_code == 0
+    assert result.stderr.startswith("accprobe: no GPU found (there is no NVIDIA driver); this is the processor, ")
+    assert "no GPU found (there is no NVIDIA driver): the processor's own dot products were measured" in result.stdout
+    processor, _, beside = result.stdout.partition("Beside it, a GPU as it was recorded (`accprobe show h200`):")
+    assert "VPDPBUSDS" in processor
+    assert "NVIDIA H200, sm_90a" in beside
+    report = Report.load(path)
+    assert (report.device.kind, report.device.reason) == ("cpu", "there is no NVIDIA driver")
+    assert [row.status for row in report.measured] == ["confirmed"]
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_sweep_takes_no_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accprobe.build.processor.why_no_instruction", lambda: None)
+    assert open_device("auto", of_gpus=True).name == "simulated H100"
+    result = CliRunner().invoke(main, ["sweep", "--device", "cpu"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("accprobe: this is about GPUs, and cpu is none")
+
+
+def test_the_profiler_counts_nothing_on_a_processor() -> None:
+    result = CliRunner().invoke(main, ["run", "--device", "cpu", "--ncu"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("accprobe: --ncu needs a GPU: what a processor executes is read from its machine code")

@@ -34,6 +34,7 @@ BLOCKS = {
     "failures": accuracy_blocks.failures,
     "attention_over_keys": accuracy_blocks.attention_over_keys,
     "ran": report_blocks.ran,
+    "processor": report_blocks.processor,
     "triton_cache": printed_blocks.triton_cache,
     "headline": printed_blocks.headline,
     "rooms": source_blocks.rooms,

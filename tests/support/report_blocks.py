@@ -37,6 +37,22 @@ def ran() -> str:
     return filled(" ".join(told)) + "\n"
 
 
+def processor() -> str:
+    """The rows of the processor that was measured."""
+    report = Report.load("cpu-zen4")
+    heads = ("mnemonic", "order", "rounding, or overflow", "control", "dot products", "differ", "rivals", "not contradicted")
+    rows = []
+    for row in report.measured:
+        assert row.model is not None
+        assert row.verification is not None
+        assert row.rivals is not None
+        found = {name: str(finding.value) for name, finding in row.findings.items()}
+        how = found.get("result_rounding", found["overflow"])
+        counts = (row.verification.random, row.verification.mismatches, row.rivals.tried, len(row.rivals.survived))
+        rows.append((row.opcodes[0], f"`{row.model.order}`", how, found.get("control", ""), *(f"{n:,}" for n in counts)))
+    return tabled(heads, rows)
+
+
 def measured() -> str:
     """Where the table of findings comes from, and what says which opcodes ran."""
     rows = Report.load("h200").measured

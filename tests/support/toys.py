@@ -21,7 +21,7 @@ INSTRUCTION: Edits = {
 FAMILY: Edits = {
     "accprobe/isa/families.py": [
         (
-            "FAMILIES = (MMA_SYNC, WGMMA, TCGEN05)\n",
+            "FAMILIES = (MMA_SYNC, WGMMA, TCGEN05, AVX512, AMX, NEON, NEON_MMLA)\n",
             """TOY = Family(
     name="toy",
     sparse_name="toy.sp",
@@ -36,7 +36,7 @@ FAMILY: Edits = {
     typed_opcode=True,
     probe=Probe("toy.cu", 4, lambda inst: inst.m == 16, ptx.toy),
 )
-FAMILIES = (MMA_SYNC, WGMMA, TCGEN05, TOY)
+FAMILIES = (MMA_SYNC, WGMMA, TCGEN05, AVX512, AMX, NEON, NEON_MMLA, TOY)
 """,
         )
     ],
@@ -52,7 +52,7 @@ def _shape(inst''',
         )
     ],
     "accprobe/isa/instructions.py": [
-        ("import MMA_SYNC, TCGEN05, WGMMA, Family", "import MMA_SYNC, TCGEN05, TOY, WGMMA, Family"),
+        ("MMA_SYNC, TCGEN05, WGMMA, Family", "MMA_SYNC, TCGEN05, TOY, WGMMA, Family"),
         (
             "@cache\ndef _known()",
             '''def _toy() -> Iterator[_Table]:
@@ -63,7 +63,7 @@ def _shape(inst''',
 @cache
 def _known()''',
         ),
-        ("*_wgmma(), *_tcgen05())", "*_wgmma(), *_tcgen05(), *_toy())"),
+        ("*_tcgen05(), *_of_processors())", "*_tcgen05(), *_of_processors(), *_toy())"),
     ],
     "probes/toy.cu": [(NEW, '#include "tile.cuh"\n// The toy\'s dot products.\n')],
     "probes/product_toy.cu": [(NEW, '#include "product.cuh"\n// The toy\'s matrix product.\n')],
@@ -79,7 +79,7 @@ FIELD: Edits = {
         ("    nan: bit pattern of a NaN", "    toy_sign: of a sum that is too large.\n    nan: bit pattern of a NaN"),
     ],
     "accprobe/model/fields.py": [
-        ("    Subnormals,\n    UnderflowSign,", "    Subnormals,\n    ToySign,\n    UnderflowSign,"),
+        ("    Tininess,\n    UnderflowSign,", "    Tininess,\n    ToySign,\n    UnderflowSign,"),
         (
             '    "carries": Feature(',
             """    "toy_sign": Field(

@@ -59,6 +59,8 @@ def not_compiled(model: DotModel) -> str:
 
 @lru_cache(maxsize=4096)
 def _unknown_of_sums(arithmetic: Arithmetic) -> str:
+    if isinstance(arithmetic, FloatArithmetic) and arithmetic.nan_payload != "dropped" and arithmetic.result.name != "f64":
+        return f"nan_payload {arithmetic.nan_payload}"
     return _unknown(arithmetic)
 
 

@@ -125,7 +125,7 @@ def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:
     for level in sorted(set(rank)):
         tree = (tree, *(k for k in range(inst.k) if rank[k] == level))
     draft = replace(draft, tree=tree)
-    shown = bench.exchanges(operands, d, range(EVIDENCE))
+    shown = bench.exchanges(operands, d, range(min(EVIDENCE, len(pairs))))
     if np.array_equal(evaluate(draft.model(), inst, operands), d):
         return draft, Finding(None, evidence=shown)
     return draft, Finding(None, "undetermined", note="no order of additions explains where sums saturate", evidence=shown)

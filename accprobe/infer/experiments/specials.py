@@ -32,11 +32,12 @@ def nan(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     pattern = Finding(shown[0], evidence=bench.exchanges(operands, d, range(min(EVIDENCE, len(d)))))
     if len(seen) == 1:
         return draft, {"nan": pattern, "nan_payload": Finding("dropped", evidence=pattern.evidence)}
-    if len({inst.a, inst.b, inst.c, inst.d}) > 1:
+    if not all(fmt.widens_to(inst.d) for fmt in (inst.a, inst.b, inst.c)):
         return draft, {"nan": replace(pattern, bound="undetermined", left=shown, note="depends on the operands")}
-    candidates = {rule: draft.change("sum", nan_payload=rule).model() for rule in get_args(NanPayload)}
+    drafts = {rule: draft.change("sum", nan_payload=rule).change("add", nan_payload=rule) for rule in get_args(NanPayload)}
+    candidates = {rule: changed.model() for rule, changed in drafts.items()}
     payload = eliminate(bench, candidates, joined([operands, _rival_nans(bench)]))
-    return draft.change("sum", nan_payload=payload.value), {"nan": pattern, "nan_payload": payload}
+    return drafts[str(payload.value)], {"nan": pattern, "nan_payload": payload}
 
 
 def _invalid(bench: Workbench) -> Request:

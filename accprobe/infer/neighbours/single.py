@@ -78,7 +78,7 @@ def _mutations(arithmetic: Arithmetic, role: Role, is_root: bool) -> Iterator[tu
 
 
 def _values_beside(arithmetic: FloatArithmetic, role: Role, is_root: bool, name: str, field: Field) -> Sequence[Value]:
-    if not _means_something(field, arithmetic, role):
+    if not _means_something(name, field, arithmetic, role):
         return ()
     if field.tacit and not field.only_with and field.is_compiled(getattr(arithmetic, name)):
         return ()
@@ -94,13 +94,15 @@ def _values_beside(arithmetic: FloatArithmetic, role: Role, is_root: bool, name:
     return ()
 
 
-def _means_something(field: Field, arithmetic: FloatArithmetic, role: Role) -> bool:
+def _means_something(name: str, field: Field, arithmetic: FloatArithmetic, role: Role) -> bool:
     """Whether sums of that arithmetic may differ in the field."""
     if field.only_where and getattr(arithmetic, field.only_where[0]) != field.only_where[1]:
         return False
     if field.only_with and getattr(arithmetic, field.only_with) is None:
         return False
-    if (field.of_alignment and arithmetic.alignment_bits is None) or (field.of_f64 and arithmetic.result.name != "f64"):
+    if field.of_alignment and arithmetic.alignment_bits is None:
+        return False
+    if field.of_f64 and arithmetic.result.name != "f64" and getattr(arithmetic, name) == field.words[0]:
         return False
     return role == "sum" or field.place != "products"
 

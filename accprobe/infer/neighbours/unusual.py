@@ -27,6 +27,7 @@ from accprobe.model.tree import (
     IntegerOverflow,
     Product,
     Rounding,
+    Tininess,
     fits,
 )
 
@@ -77,17 +78,22 @@ def _with(model: DotModel, arithmetic: FloatArithmetic, fields: Together) -> Dot
 
 
 def narrow_groups(inst: Instruction, model: DotModel, sizes: Sequence[int]) -> Iterator[DotModel]:
-    """Integer models that add groups of so many products in too few bits, then those and C; the widest first."""
+    """Integer models that add groups of so many products in too few bits, then those and C; the widest first.
+
+    Left out are those that wrap twice in turn to as many bits at least as the result has: it is as if they wrapped once.
+    """
     outer = model.root.arithmetic
     assert isinstance(outer, IntegerArithmetic)
     largest = max(inst.a.largest, inst.a.largest + 1 if inst.a.signed else 0) * (inst.b.largest + inst.b.signed)
-    for size in sizes:
+    for size in (min(size, inst.k) for size in sizes):
         needed, parts = (size * largest).bit_length() + 1, -(-inst.k // size)
         in_turn = [range(i, min(i + size, inst.k)) for i in range(0, inst.k, size)]
         for bits, groups in product(
             range(needed - 1, TOO_NARROW, -1), (in_turn, [range(i, inst.k, parts) for i in range(parts)])
         ):
             for word in reversed(get_args(IntegerOverflow)):
+                if word == outer.overflow == "wrap" and bits >= outer.result.bits:
+                    continue
                 inner = replace(outer, overflow=word, accumulator_bits=bits)
                 sums = (FusedSum(tuple(map(Product, group)), inner) for group in groups)
                 yield replace(model, root=FusedSum((*sums, Addend()), outer))
@@ -151,11 +157,11 @@ def overflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, l
 
 
 def underflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, least: bool) -> Iterator[Together]:
-    """Tininess detected before rounding, where tiny results are zero and sums with C are finer than they."""
+    """Tininess detected otherwise than after rounding, where tiny results are zero and sums with C are finer than they."""
     cut = arithmetic.alignment_bits
     finer = cut is None or cut > arithmetic.result_bits
     if _adds_c(model, arithmetic) and inst.c == arithmetic.result and finer and arithmetic.subnormal_results == "flushed":
-        yield {"tininess_detected": "before rounding"}
+        yield from ({"tininess_detected": word} for word in get_args(Tininess)[1:])
 
 
 def _adds_c(model: DotModel, arithmetic: FloatArithmetic) -> bool:

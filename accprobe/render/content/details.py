@@ -124,7 +124,13 @@ _WITNESS = {
     "nvdisasm": "read with nvdisasm",
     "ncu": "executed for one tile, as ncu counted; nvdisasm reads the same",
     "known model": "as the known model has it",
+    "machine code": "read from the machine code that ran, by its encoding",
 }
+
+
+def code_named(row: Row) -> str:
+    """What a row's digest is of."""
+    return "code" if row.opcode_source == "machine code" else "cubin"
 
 
 def opcode_witness(row: Row) -> str:

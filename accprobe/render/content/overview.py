@@ -41,6 +41,8 @@ def banner(report: Report) -> Phrase | None:
         because = f"no GPU found ({report.device.reason}); " if report.device.reason else ""
         never = "; no probe has run on hardware of this architecture" if _is_published(report) else ""
         return Phrase(f"SIMULATED: {because}these are published models, nothing was measured{never}", "bad")
+    if report.device.kind == "cpu" and report.device.reason:
+        return Phrase(f"no GPU found ({report.device.reason}): the processor's own dot products were measured", "warning")
     if report.device.kind == "replay":
         return Phrase("REPLAYED from a recording: nothing was measured now", "replayed")
     return None

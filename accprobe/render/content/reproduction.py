@@ -33,8 +33,8 @@ def recorded_versions(report: Report) -> dict[str, str]:
 
 
 def _device(report: Report) -> str | None:
-    if report.device.kind == "cuda":
-        return "cuda:0"
+    if report.device.kind in ("cuda", "cpu"):
+        return {"cuda": "cuda:0", "cpu": "cpu"}[report.device.kind]
     from accprobe.model.published import CHIPS
 
     names = (name for name, chip in CHIPS.items() if report.device.name == f"simulated {chip.title}")

@@ -53,7 +53,7 @@ def _lowering(row: Row) -> Iterator[Text]:
     yield Text(", ".join(f"{count}×{opcode}" for opcode, count in row.lowering), "bold magenta" if detour(row) else "")
     if told := detour(row):
         yield Text(told, "magenta")
-    digest = f", cubin sha256 {row.cubin_sha256}" if row.cubin_sha256 else ""
+    digest = f", {details.code_named(row)} sha256 {row.cubin_sha256}" if row.cubin_sha256 else ""
     yield Text(f"{details.opcode_witness(row)}{digest}", "dim")
 
 

@@ -220,7 +220,9 @@ def _unlike_any(described: Arithmetic | DotModel) -> dict[str, Value]:
 
 def _alike(inst: Instruction) -> Instruction:
     """One for all instructions whose dot products are alike."""
-    return replace(inst, name="dot product", family=FAMILIES[0], m=1, n=1, satfinite=False, a_registers=False, kind=None)
+    return replace(
+        inst, name="dot product", family=FAMILIES[0], m=1, n=1, satfinite=False, a_registers=False, kind=None, mnemonic=None
+    )
 
 
 @lru_cache(maxsize=MODELS_KEPT)

@@ -187,7 +187,7 @@ def integer_operands(inst: Instruction, node: FusedSum) -> Request:
     for a, b in extremes(inst):
         rows += [(group, a, b, 0) for group in (fours(node) if node.products else [])]
         rows += [(ks[:count], x, y, 0) for count in range(1, len(ks) + 1) for x, y in ((a, b), (a // 2, b))]
-        rows += [(ks[:1], a >> i, b >> j, 0) for i in range(inst.a.bits) for j in (0, 3)]
+        rows += [(ks[:1], a >> i, b >> j, 0) for i in range(inst.a.bits) for j in (0, 3, *range(FEWEST_BITS, inst.b.bits))]
         for end, step in product((first, last), (-3, -2, -1, 0, 1, 2, 3)):
             rows += [(some, a, b, end + step - len(some) * inst.multiplied(a, b)) for some in (ks[:1], ks, ())]
     for sign, c in product((-1, 1), (first, first + 1, last - 1, last)):

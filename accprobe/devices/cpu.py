@@ -1,0 +1,183 @@
+"""This machine's processor as a device: its own instructions that multiply and accumulate narrow formats. Needs llvmlite."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.build import machine_code, processor
+from accprobe.devices.protocol import DeviceKind
+from accprobe.errors import DeviceError
+from accprobe.isa import tile
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, catalog
+from accprobe.isa.processors import BY_MNEMONIC, Mnemonic
+from accprobe.operands.request import Request
+from accprobe.sass.lowering import Lowering
+
+CHUNK_TILES = 1 << 14
+"""Tiles that one call takes; more go in several, so that memory stays bounded."""
+
+_POISON = 0xA5
+"""Every byte of results before they are stored."""
+
+USUAL = {"x86_64": 0x1F80, "aarch64": 0}
+"""The control register as programs find it: MXCSR and FPCR round to nearest, keep subnormals, and mask every exception."""
+
+SETTINGS = {
+    "x86_64": {
+        "rounding down": 0x3F80,
+        "rounding up": 0x5F80,
+        "rounding toward zero": 0x7F80,
+        "DAZ": 0x1FC0,
+        "FTZ": 0x9F80,
+    },
+    "aarch64": {
+        "rounding up": 1 << 22,
+        "rounding down": 2 << 22,
+        "rounding toward zero": 3 << 22,
+        "FZ": 1 << 24,
+        "EBF": 1 << 13,
+    },
+}
+"""Other settings of it (Intel SDM volume 1, "MXCSR Control and Status Register"; Arm ARM, "FPCR")."""
+
+
+class CpuDevice:
+    """The processor that this process runs on. Raises DeviceError where it has none of the instructions, ToolMissing without
+    llvmlite.
+    """
+
+    kind: DeviceKind = "cpu"
+    pure = False
+
+    def __init__(self) -> None:
+        if reason := processor.why_no_instruction():
+            raise DeviceError(f"cpu cannot be measured: {reason}; --device sim:NAME shows published models of GPUs")
+        machine_code.version()
+        self.name, self.architecture = processor.name(), processor.architecture()
+        self._refused = _amx_refused() if "amx_tile" in processor.flags() else ""
+
+    def describe(self) -> dict[str, object]:
+        """Facts for the report: cpu_family, model and stepping, by which vendors tell generations apart."""
+        return dict(processor.facts())
+
+    def environment(self) -> dict[str, str]:
+        return {"python": platform.python_version(), "llvm": machine_code.version()}
+
+    def instructions(self) -> Sequence[Instruction]:
+        return catalog(self.architecture)
+
+    def why_not(self, inst: Instruction) -> str | None:
+        mnemonic = _mnemonic(inst)
+        if lacking := processor.lacking(mnemonic):
+            return f"this processor has no {lacking[-1]}"
+        if mnemonic.tiles and self._refused:
+            return self._refused
+        return machine_code.why_not(mnemonic)
+
+    def placements(self, inst: Instruction) -> int:
+        return tile.placements(inst)
+
+    def prepare(self, insts: Iterable[Instruction]) -> None:
+        for inst in insts:
+            machine_code.loaded(_mnemonic(inst))
+
+    def lowering(self, inst: Instruction) -> Lowering:
+        """What is in the machine code that `dot` runs."""
+        code = machine_code.loaded(_mnemonic(inst)).code
+        sequence = machine_code.opcodes(code, self.architecture)
+        return Lowering(tuple(opcode for opcode, _ in sequence), sequence, "machine code", sha256(code).hexdigest())
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        """As `Device.dot`. Raises AccprobeError where the operands are not the instruction's."""
+        return self._dot(inst, request, placement, USUAL[self.architecture])
+
+    def settings(self, inst: Instruction) -> tuple[str, ...]:
+        return tuple(SETTINGS[self.architecture])
+
+    def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
+        """As `Controlled.dot_under`."""
+        return self._dot(inst, request, 0, SETTINGS[self.architecture][setting])
+
+    def _dot(self, inst: Instruction, request: Request, placement: int, control: int) -> Bits:
+        request.check(inst)
+        if reason := self.why_not(inst):
+            raise DeviceError(f"{inst.name} cannot be run: {reason}")
+        loop, few = machine_code.loaded(_mnemonic(inst)), tile.problems(inst)
+        d, step = np.empty(len(request), inst.d.dtype), CHUNK_TILES * few
+        words, config = np.zeros(machine_code.CONTROL_WORDS, np.uint64), _tile_configuration()
+        for start in range(0, len(request), step):
+            part = slice(start, min(start + step, len(request)))
+            laid = Laid(inst, request[part], placement + start // few)
+            words[0] = control
+            arrays = (laid.a, laid.b, laid.c, laid.d)
+            loop.run(*(x.ctypes.data for x in arrays), len(laid.d), words.ctypes.data, config.ctypes.data, 64)
+            d[part] = laid.results()
+        return d
+
+
+class Laid:
+    """Dot products as the tiles of an instruction, one after another; what is not asked is zero.
+
+    a: [tiles, M, K], or [tiles, cells, K] where lanes have operands of their own; b: the same with N, or, as AMX takes a tile
+    of B, [tiles, K / 4 bytes, N, 4 bytes]; c, d: [tiles, M, N].
+    """
+
+    def __init__(self, inst: Instruction, request: Request, placement: int) -> None:
+        count = len(request)
+        tiles, few = tile.tiles(inst, count), tile.problems(inst)
+        of, (rows, columns) = np.arange(count) // few, tile.cells_of(inst, count, placement)
+        self.c = np.zeros((tiles, inst.m, inst.n), inst.c.dtype)
+        self.c[of, rows, columns] = request.c
+        self.d = np.full((tiles, inst.m, inst.n), _POISON * 0x01010101, inst.d.dtype)
+        self._cells = of, rows, columns
+        lane = rows * inst.n + columns
+        lanes = inst.family.lanes
+        self.a = _filled(tiles, inst.m * inst.n if lanes else inst.m, request.a, of, lane if lanes else rows)
+        b = _filled(tiles, inst.m * inst.n if lanes else inst.n, request.b, of, lane if lanes else columns)
+        packed = 4 // inst.b.dtype.itemsize
+        swizzled = b.reshape(tiles, inst.n, -1, packed).swapaxes(1, 2) if _mnemonic(inst).tiles else b
+        self.b = np.ascontiguousarray(swizzled)
+
+    def results(self) -> Bits:
+        """[N], from the cells where they were asked."""
+        return self.d[self._cells]
+
+
+def _filled(tiles: int, lines: int, operand: Bits, of: NDArray[np.intp], line: NDArray[np.intp]) -> Bits:
+    whole = np.zeros((tiles, lines, operand.shape[1]), operand.dtype)
+    whole[of, line] = operand
+    return whole
+
+
+def _mnemonic(inst: Instruction) -> Mnemonic:
+    if inst.mnemonic is None:
+        raise DeviceError(f"{inst.name} is no instruction of a processor")
+    return BY_MNEMONIC[inst.mnemonic]
+
+
+def _tile_configuration() -> NDArray[np.uint8]:
+    """Three tiles of 16 rows of 64 bytes (Intel SDM, "LDTILECFG")."""
+    config = np.zeros(64, np.uint8)
+    config[0] = 1
+    config[16:22].view(np.uint16)[:] = 64
+    config[48:51] = 16
+    return config
+
+
+_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
+"""Linux, Documentation/arch/x86/xstate.rst."""
+
+
+def _amx_refused() -> str:
+    """Asks Linux for the tile registers, for this process; why it refuses them, or ""."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA) == 0:
+        return ""
+    return f"Linux does not give this process the tile registers (arch_prctl, error {ctypes.get_errno()})"

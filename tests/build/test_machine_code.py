@@ -1,0 +1,52 @@
+"""Machine code of processors' dot products: LLVM's assembler puts the opcode of the manual into each loop, once."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from accprobe.build import machine_code, processor
+from accprobe.isa.instructions import parse
+from accprobe.isa.processors import MNEMONICS, Mnemonic
+
+pytest.importorskip("llvmlite")
+
+
+@pytest.mark.parametrize("mnemonic", MNEMONICS, ids=lambda each: each.mnemonic)
+def test_the_loop_has_the_opcode_once(mnemonic: Mnemonic) -> None:
+    if mnemonic.architecture == "x86_64" != platform.machine():
+        pytest.skip("llvmlite assembles for its own host alone")
+    if reason := machine_code.why_not(mnemonic):
+        pytest.skip(reason)
+    code = machine_code.compiled(mnemonic)
+    assert machine_code.opcodes(code, mnemonic.architecture) == ((mnemonic.mnemonic, 1),)
+
+
+def test_code_without_any_has_none() -> None:
+    assert machine_code.opcodes(bytes(range(256)) * 4, "x86_64") == ()
+    assert machine_code.opcodes(b"", "aarch64") == ()
+
+
+def test_an_llvm_that_is_too_old_is_told() -> None:
+    young = Mnemonic("NEW", "amx", "m16n16k32", "f32 f16 f16", "x86_64", ("amx_tile",), llvm=999)
+    assert machine_code.why_not(young).endswith("and 999 is the first that knows NEW")
+
+
+def test_flags_are_read_as_linux_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"flags": "fpu avx512f avx512_bf16", "model name": "A chip", "cpu family": "25", "model": "17"}
+    monkeypatch.setattr(processor, "_told", lambda key: told.get(key, ""))
+    monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
+    known = {each.mnemonic: each for each in MNEMONICS}
+    assert processor.lacking(known["VDPBF16PS"]) == []
+    assert processor.lacking(known["VPDPBUSD"]) == ["avx512_vnni"]
+    assert processor.lacking(known["BFDOT"]) == ["aarch64"]
+    assert (processor.name(), processor.facts()) == ("A chip", {"cpu_family": 25, "model": 17})
+
+
+def test_each_instruction_is_known_by_its_mnemonic() -> None:
+    for mnemonic in MNEMONICS:
+        inst = parse(mnemonic.mnemonic.lower())
+        assert parse(inst.name) is inst
+        assert (inst.mnemonic, inst.satfinite) == (mnemonic.mnemonic, mnemonic.saturates)
+        assert [inst.d.name, inst.a.name, inst.b.name] == mnemonic.types.split()

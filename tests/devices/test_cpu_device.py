@@ -1,0 +1,218 @@
+"""A processor's own dot products: those of this machine, where it has any, and those of processors that are not here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted_processor import planted
+
+from accprobe.build import machine_code, processor
+from accprobe.devices import cpu, open_device, why_no_processor
+from accprobe.devices.cpu import SETTINGS, USUAL, CpuDevice
+from accprobe.errors import AccprobeError, DeviceError
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa import tile
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.isa.processors import MNEMONICS
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, chain
+from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request, joined
+from accprobe.survey.surveyor import Surveyor
+
+here = pytest.mark.skipif(bool(why_no_processor()), reason=why_no_processor() or "")
+
+FMA = FloatArithmetic(
+    FORMATS["f32"],
+    23,
+    "RNE",
+    None,
+    zero_sign="ieee",
+    subnormal_results="flushed",
+    nan=0xFFC00000,
+    nan_payload="a b c",
+    tininess_detected="after rounding to full precision",
+)
+
+
+def one_chain(inst: Instruction) -> DotModel:
+    """Products one after another, of each pair the odd one first."""
+    return DotModel(chain([[k ^ 1] for k in range(inst.k)], FMA, "first"), "flushed", "flushed")
+
+
+def integers(inst: Instruction) -> DotModel:
+    return DotModel(chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate" if inst.satfinite else "wrap")))
+
+
+def of_every_kind(inst: Instruction, each: int = 64) -> Request:
+    rng = np.random.default_rng(each)
+    return joined([draw(kind, inst, rng, each) for kind in kinds(inst)])
+
+
+@here
+def test_this_processor_computes_what_its_manual_says() -> None:
+    device = CpuDevice()
+    runnable = [inst for inst in device.instructions() if device.why_not(inst) is None]
+    assert runnable
+    for inst in runnable:
+        if inst.is_integer or inst.mnemonic == "VDPBF16PS":
+            asked = of_every_kind(inst, 1000)
+            model = integers(inst) if inst.is_integer else one_chain(inst)
+            np.testing.assert_array_equal(device.dot(inst, asked), evaluate(model, inst, asked))
+
+
+@here
+def test_where_a_dot_product_lies_does_not_matter() -> None:
+    device = CpuDevice()
+    inst = next(inst for inst in device.instructions() if device.why_not(inst) is None)
+    asked = of_every_kind(inst)
+    for placement in (1, 7, tile.placements(inst) - 1):
+        np.testing.assert_array_equal(device.dot(inst, asked, placement), device.dot(inst, asked))
+
+
+@here
+def test_the_opcode_is_read_from_the_code_that_runs() -> None:
+    device = CpuDevice()
+    for inst in device.instructions():
+        if device.why_not(inst) is None:
+            assert device.lowering(inst).sequence == ((inst.mnemonic, 1),)
+
+
+def control_now(mnemonic: str) -> int:
+    """The control register as a loop finds it, but for the flags that say what happened (MXCSR 0 to 5)."""
+    loop = machine_code.loaded(next(each for each in MNEMONICS if each.mnemonic == mnemonic))
+    words, room = np.zeros(machine_code.CONTROL_WORDS, np.uint64), np.zeros(1 << 12, np.uint8)
+    words[0] = USUAL[processor.architecture()]
+    at = room.ctypes.data
+    loop.run(at, at, at, at, 1, words.ctypes.data, cpu._tile_configuration().ctypes.data, 64)
+    return int(words[1]) & ~0x3F
+
+
+@here
+def test_the_control_register_is_put_back_after_answers_and_after_errors() -> None:
+    device = CpuDevice()
+    inst = next(inst for inst in device.instructions() if device.why_not(inst) is None)
+    assert inst.mnemonic
+    before, asked = control_now(inst.mnemonic), Request.zeros(inst, 3)
+    for setting in device.settings(inst):
+        device.dot_under(setting, inst, asked)
+        assert control_now(inst.mnemonic) == before
+        with pytest.raises(AccprobeError, match="expected"):
+            device.dot_under(setting, inst, Request(asked.a[:, :1], asked.b, asked.c))
+        assert control_now(inst.mnemonic) == before
+
+
+@here
+def test_the_settings_are_those_under_which_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The register is set before the loop: what the loop is told arrives as it was asked for."""
+    device, told = CpuDevice(), list[int]()
+    inst = next(inst for inst in device.instructions() if device.why_not(inst) is None)
+
+    class Listening:
+        def run(self, a: int, b: int, c: int, d: int, tiles: int, words: int, config: int, row: int) -> None:
+            told.append(int(np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint64 * 2).from_address(words))[0]))
+
+    monkeypatch.setattr(machine_code, "loaded", lambda mnemonic: Listening())
+    for setting in device.settings(inst):
+        device.dot_under(setting, inst, Request.zeros(inst, 1))
+    assert told == list(SETTINGS[device.architecture].values())
+
+
+INTEGERS = ("VPDPBUSDS", "VPDPWSSD", "TDPBSSD", "TDPBSUD", "TDPBUSD", "TDPBUUD")
+
+
+@pytest.mark.parametrize("mnemonic", INTEGERS)
+def test_planted_integers_are_confirmed(monkeypatch: pytest.MonkeyPatch, mnemonic: str) -> None:
+    inst = parse(mnemonic)
+    row = Surveyor(planted(monkeypatch, {mnemonic: integers(inst)})).row(inst, 1 << 10, 0)
+    assert (row.status, row.reason, row.opcodes, row.model) == ("confirmed", "", (mnemonic,), integers(inst))
+    assert row.verification
+    assert row.verification.cells
+    assert row.verification.cells.read == inst.m * inst.n
+
+
+@pytest.mark.parametrize("mnemonic", ["BFDOT", "BFMMLA", "VDPBF16PS", pytest.param("TDPBF16PS", marks=pytest.mark.slow)])
+def test_planted_chains_are_confirmed(monkeypatch: pytest.MonkeyPatch, mnemonic: str) -> None:
+    inst = parse(mnemonic)
+    row = Surveyor(planted(monkeypatch, {mnemonic: one_chain(inst)})).row(inst, 1 << 12, 0)
+    assert (row.status, row.reason, row.model) == ("confirmed", "", one_chain(inst))
+    assert row.rivals
+    assert not row.rivals.survived
+    assert row.findings["control"].value == "ignored"
+
+
+def test_a_processor_that_obeys_its_control_register_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    inst = parse("VDPBF16PS")
+    device = planted(monkeypatch, {"VDPBF16PS": one_chain(inst)})
+    answers = device.dot_under
+
+    def obeying(setting: str, inst: Instruction, request: Request) -> object:
+        return answers(setting, inst, request) ^ (setting in ("DAZ", "rounding up"))
+
+    monkeypatch.setattr(device, "dot_under", obeying)
+    assert Surveyor(device).row(inst, 1 << 10, 0).findings["control"].value == "rounding up, DAZ"
+
+
+def test_operands_that_are_laid_out_wrongly_are_not_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    inst = parse("TDPBSSD")
+    device = planted(monkeypatch, {"TDPBSSD": integers(inst)})
+    original = cpu.Laid.__init__
+
+    def transposed(self: cpu.Laid, inst: Instruction, request: Request, placement: int) -> None:
+        original(self, inst, request, placement)
+        self.b = np.ascontiguousarray(self.b.reshape(-1, inst.n, inst.k))[:, ::-1].copy()
+
+    monkeypatch.setattr(cpu.Laid, "__init__", transposed)
+    assert Surveyor(device).row(inst, 1 << 10, 0).status != "confirmed"
+
+
+def test_what_a_processor_lacks_is_skipped_with_its_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    inst = parse("TDPBSSD")
+    device = planted(monkeypatch, {"TDPBSSD": integers(inst)})
+    assert device.why_not(inst) is None
+    assert device.why_not(parse("TDPBF16PS")) == "this processor has no flag"
+    with pytest.raises(DeviceError, match="cannot be run: this processor has no flag"):
+        device.dot(parse("TDPBF16PS"), Request.zeros(parse("TDPBF16PS"), 1))
+
+
+def test_a_kernel_that_refuses_the_tiles_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    inst = parse("TDPBSSD")
+    monkeypatch.setattr(cpu, "_amx_refused", lambda: "Linux does not")
+    device = planted(monkeypatch, {"TDPBSSD": integers(inst)})
+    assert device.why_not(inst) is None
+    monkeypatch.setattr(processor, "flags", lambda: frozenset({"amx_tile"}))
+    assert CpuDevice().why_not(inst) == "Linux does not"
+
+
+def test_a_processor_without_any_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
+    monkeypatch.setattr(processor, "flags", frozenset)
+    monkeypatch.setattr(processor, "name", lambda: "Old")
+    sentence = (
+        "cpu cannot be measured: Old has no avx512_bf16 and no avx512_vnni and no amx_bf16 and no amx_fp16 and no amx_int8;"
+        " --device sim:NAME shows published models of GPUs"
+    )
+    with pytest.raises(DeviceError) as told:
+        open_device("cpu")
+    assert str(told.value) == sentence
+    monkeypatch.setattr(processor, "architecture", lambda: "riscv64")
+    assert processor.why_no_instruction() == "accprobe knows no dot product of a processor of riscv64"
+
+
+def test_what_is_about_gpus_takes_no_processor() -> None:
+    with pytest.raises(DeviceError, match="this is about GPUs, and cpu is none"):
+        open_device("cpu", of_gpus=True)
+
+
+def test_chains_that_begin_with_nothing_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even products and odd ones apart, each chain from 0, then C: what one of the manual's two pages says of AMX."""
+    inst, zero = parse("BFMMLA"), replace(FMA, zero_sign="positive")
+    even, odd = (FusedSum((FusedSum((Product(k),), zero), Product(k + 2)), FMA) for k in (0, 1))
+    model = DotModel(FusedSum((FusedSum((even, odd), FMA), Addend()), FMA), "flushed", "flushed")
+    row = Surveyor(planted(monkeypatch, {"BFMMLA": model})).row(inst, 1 << 12, 0)
+    assert (row.status, row.reason) == ("confirmed", "")
+    assert row.model
+    assert re.sub("@.", "", row.model.order) == re.sub("@.", "", model.order) == "[[[[0] 2] [[1] 3]] c]"

@@ -1,0 +1,78 @@
+"""A processor that is not here: `CpuDevice` as ever, down to the addresses that its loop is given, and models behind them.
+
+The layouts are written down a second time here, from the manuals: Intel SDM, "TDPBF16PS" and "VDPBF16PS", Arm ARM, "BFDOT" and
+"BFMMLA".
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from accprobe.build import machine_code, processor
+from accprobe.devices.cpu import CpuDevice
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.isa.processors import MNEMONICS, Mnemonic
+from accprobe.model.tree import DotModel
+from accprobe.operands.request import Request
+
+OPCODE = b"planted"
+"""In place of machine code: then the mnemonic."""
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, models: Mapping[str, DotModel]) -> CpuDevice:
+    """A processor that has these instructions, by mnemonic, and no others."""
+    known = {each.mnemonic: each for each in MNEMONICS}
+    (architecture,) = {known[name].architecture for name in models}
+    monkeypatch.setattr(processor, "architecture", lambda: architecture)
+    monkeypatch.setattr(processor, "lacking", lambda each: [] if each.mnemonic in models else ["flag"])
+    monkeypatch.setattr(processor, "flags", frozenset)
+    monkeypatch.setattr(machine_code, "loaded", lambda each: Planted(each, models[each.mnemonic]))
+    monkeypatch.setattr(machine_code, "opcodes", lambda code, _: ((code.removeprefix(OPCODE).decode(), 1),))
+    return CpuDevice()
+
+
+class Planted:
+    """In place of `machine_code.Loop`."""
+
+    def __init__(self, mnemonic: Mnemonic, model: DotModel) -> None:
+        self._mnemonic, self._model = mnemonic, model
+        self._inst = parse(mnemonic.mnemonic)
+        self.code = OPCODE + mnemonic.mnemonic.encode()
+
+    def run(self, a: int, b: int, c: int, d: int, tiles: int, words: int, config: int, row: int) -> None:
+        inst = self._inst
+        if self._mnemonic.tiles:
+            told = _at(config, np.dtype(np.uint8), 64)
+            assert (told[0], row) == (1, 64)
+            assert told[16:22].view(np.uint16).tolist() == [row] * 3
+            assert told[48:51].tolist() == [16] * 3
+        lines = (inst.m * inst.n,) * 2 if inst.family.lanes else (inst.m, inst.n)
+        of_a, of_b = (
+            _at(address, fmt.dtype, tiles * count * inst.k)
+            for address, fmt, count in zip((a, b), (inst.a, inst.b), lines, strict=True)
+        )
+        of_c, of_d = (_at(address, inst.d.dtype, tiles * inst.m * inst.n) for address in (c, d))
+        of_d[:] = evaluate(self._model, inst, _asked(inst, self._mnemonic.tiles, tiles, of_a, of_b, of_c))
+
+
+def _asked(inst: Instruction, of_tiles: bool, tiles: int, a: Bits, b: Bits, c: Bits) -> Request:
+    """What every cell of the tiles computes, [tiles * M * N]."""
+    if inst.family.lanes:
+        return Request(a.reshape(-1, inst.k), b.reshape(-1, inst.k), c)
+    packed, k = 4 // inst.b.dtype.itemsize, np.arange(inst.k)
+    n, cell = np.arange(inst.n)[:, None], np.arange(inst.m * inst.n)
+    place = (k // packed * inst.n + n) * packed + k % packed if of_tiles else n * inst.k + k
+    rows, columns = a.reshape(tiles, inst.m, inst.k), b.reshape(tiles, -1)[:, place]
+    every_row, every_column = rows[:, cell // inst.n], columns[:, cell % inst.n]
+    return Request(every_row.reshape(-1, inst.k), every_column.reshape(-1, inst.k), c)
+
+
+def _at(address: int, dtype: np.dtype[np.unsignedinteger], count: int) -> Bits:
+    whole = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
+    return np.frombuffer(whole, dtype)
