@@ -168,8 +168,8 @@ def test_columns_are_those_of_the_table() -> None:
 
 def test_limits_name_what_has_no_probe() -> None:
     for inst in catalog("sm_120a") + catalog("sm_100a"):
-        narrow = not inst.is_integer and min(inst.a.bits, inst.b.bits) < 8
-        without = inst.family is families.TCGEN05 or inst.scale is not None or narrow
+        shared_or_sparse = inst.family is families.TCGEN05 and (inst.m == 256 or inst.sparse or inst.k == 96)
+        without = shared_or_sparse or (inst.scale is not None and inst.sparse)
         assert bool(probes.why_no_probe(inst)) == without
     assert {inst.n for inst in catalog("sm_90a") if inst.family is families.WGMMA} == {8, 256}
 

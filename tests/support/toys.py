@@ -106,7 +106,7 @@ FIELD: Edits = {
             "            negative &= Rules::toy_sign == ToySign::kept, pattern = Rules::overflow == ",
         )
     ],
-    "probes/evaluator_tile.cuh": [
+    "probes/evaluator_reals.cuh": [
         (
             "pattern >= (u32)Result::INF) pattern",
             "pattern >= (u32)Result::INF) negative &= Rules::toy_sign == ToySign::kept, pattern",
