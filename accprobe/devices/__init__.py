@@ -58,6 +58,12 @@ def _chips() -> Iterable[tuple[str, str]]:
         yield name, f"published models of {chip(name).title}, {chip(name).architecture}; {told}"
 
 
+def _sick(name: str) -> Device:
+    from accprobe.devices.sick import SickDevice
+
+    return SickDevice(name)
+
+
 def _replay(file: str) -> Device:
     if not file:
         raise UnknownName("'replay:' names no recording; give replay:FILE")
@@ -69,6 +75,7 @@ def _replay(file: str) -> Device:
 SCHEMES = {
     "cuda": Scheme("N", _cuda, _gpus),
     "sim": Scheme("NAME", _simulated, _chips),
+    "sick": Scheme("NAME", _sick, lambda: [("NAME", "sim:NAME with an SM that errs: what `accprobe health` says of one")]),
     "replay": Scheme("FILE", _replay, lambda: [("FILE", "a recording that `accprobe run --record FILE` made")]),
 }
 """By the word."""

@@ -1,0 +1,137 @@
+"""`accprobe health`: does every GPU of this host compute what its model says?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, deliver, tell
+from accprobe.cli.run import COULD_NOT
+from accprobe.cli.verify import MISMATCH
+from accprobe.health.plan import SECONDS, CheckPlan, HealthLevel
+
+if TYPE_CHECKING:
+    from accprobe.health.outcome import GpuOutcome, HealthOutcome
+
+MOST_MINUTES = 60 * 24 * 7
+
+
+@click.command("health")
+@click.option("--device", "devices", default="all", show_default=True, metavar="all|cuda:N,…|sim:NAME,…", help="What to check.")
+@click.option(
+    "--level",
+    type=click.Choice(get_args(HealthLevel)),
+    default="standard",
+    show_default=True,
+    help="How long: 20 seconds, 5 minutes, an hour.",
+)
+@click.option("--minutes", type=click.FloatRange(0, MOST_MINUTES, min_open=True), metavar="N", help="That long instead.")
+@click.option(
+    "--like",
+    metavar="REPORT|sim:NAME",
+    help="Whose models say what is right.  [default: those recorded on that kind of GPU]",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the operands.")
+@click.option("--with-serial", is_flag=True, help="Tell the boards' serial numbers too.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["terminal", "json", "junit", "prometheus"]),
+    default="terminal",
+    show_default=True,
+)
+@click.option(
+    "-o",
+    "--output",
+    type=OutputFile(),
+    metavar="FILE",
+    help="Write the outcome here, as JSON where --format does not say; - is standard output.",
+)
+def health_command(
+    devices: str,
+    level: HealthLevel,
+    minutes: float | None,
+    like: str | None,
+    seed: int,
+    with_serial: bool,
+    form: str,
+    output: Path | None,
+) -> None:
+    """Check whether GPUs compute what their models say, word for word.
+
+    All at once, each matrix unit of every SM in turn, at full power; words that differ are named with the GPU, the SM and the
+    operands. What was seen before an interruption is told.
+
+    Needs: extra cuda13 or cuda12 on a GPU, and nvidia-ml-py for what its sensors say; nothing for sim: devices.
+
+    Exit status: 0 no word differs, 1 some does, 2 a GPU could not be checked, 130 interrupted with nothing that differs.
+
+    \b
+    Examples:
+      accprobe health --level quick
+      accprobe health --device cuda:0,cuda:2 --minutes 30 --format prometheus -o accprobe.prom
+      accprobe health --device sim:h100,sick:h100 --minutes 0.1
+    """
+    if output:
+        check_writable(output)
+    from accprobe.health.host import check_host, gpu_names
+    from accprobe.health.outcome import GpuOutcome, HealthOutcome
+    from accprobe.render.terminal.health import watched
+
+    names = gpu_names(devices)
+    seconds = SECONDS[level] if minutes is None else 60 * minutes
+    latest = {index: GpuOutcome.unopened(name) for index, name in enumerate(names)}
+    interrupted = False
+    with watched(seconds) as show:
+
+        def told(index: int, so_far: GpuOutcome) -> None:
+            latest[index] = so_far
+            show(list(latest.values()), so_far)
+
+        try:
+            check_host(names, CheckPlan(seconds, seed, like, serial=with_serial), told)
+        except KeyboardInterrupt:
+            interrupted = True
+    outcome = HealthOutcome.of(level, list(latest.values()))
+    _print(outcome, form, output)
+    _exit(outcome, interrupted)
+
+
+def _print(outcome: HealthOutcome, form: str, output: Path | None) -> None:
+    if form != "terminal":
+        deliver(_text(outcome, form), output)
+        return
+    if output:
+        deliver(_text(outcome, "json"), output)
+    if output != STDOUT:
+        from accprobe.render.terminal.console import console
+        from accprobe.render.terminal.health import health_table
+
+        console().print(health_table(outcome))
+
+
+def _text(outcome: HealthOutcome, form: str) -> str:
+    from accprobe.render.monitors import health_junit, health_prometheus
+
+    if form == "json":
+        return outcome.model_dump_json(by_alias=True, indent=1) + "\n"
+    return health_junit(outcome) if form == "junit" else health_prometheus(outcome)
+
+
+def _exit(outcome: HealthOutcome, interrupted: bool) -> None:
+    """Words that differ count for more than a GPU that could not be checked: nothing hides them."""
+    for gpu in outcome.gpus:
+        if gpu.reason:
+            tell(f"{gpu.device}: {gpu.reason}")
+    if interrupted:
+        dots, wrong = (sum(getattr(gpu, key) for gpu in outcome.gpus) for key in ("dots", "wrong"))
+        tell(f"interrupted: {dots:,} results were compared, {wrong:,} differ")
+    if outcome.differs:
+        sys.exit(MISMATCH)
+    if interrupted:
+        sys.exit(INTERRUPTED)
+    if outcome.failed:
+        sys.exit(COULD_NOT)

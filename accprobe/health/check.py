@@ -1,0 +1,122 @@
+"""The check of one GPU: unit after unit, turn after turn, until the time is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import cycle
+
+from accprobe.devices import open_device
+from accprobe.errors import AccprobeError
+from accprobe.health.asked import AskedBench
+from accprobe.health.bench import Bench, Seen, Turn
+from accprobe.health.outcome import GpuOutcome, Smallest, UnitOutcome, WrongWord
+from accprobe.health.plan import CheckPlan
+from accprobe.health.trusted import trusted
+from accprobe.health.units import chosen
+
+KEPT_OF_AN_SM = 2
+"""Words that differ of which a unit of an SM is looked into; all are counted."""
+
+MOST_KEPT = 16
+"""Of a GPU."""
+
+
+def check_gpu(name: str, plan: CheckPlan) -> Iterator[GpuOutcome]:
+    """Checks the GPU of that name, "cuda:0" or "sim:h100". Yields what is known so far, every few seconds; the last is the end.
+
+    Nothing is raised for a GPU that cannot be opened or that stops: its outcome says so. Whoever stops asking has what was
+    yielded last.
+    """
+    until = time.monotonic() + plan.seconds
+    so_far = GpuOutcome.unopened(name)
+    try:
+        for so_far in _checked(name, plan, until):
+            yield so_far
+    except AccprobeError as e:
+        yield so_far.stopped(str(e))
+
+
+def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
+    started = time.monotonic()
+    device = open_device(name)
+    so_far = GpuOutcome(
+        device=name,
+        name=device.name,
+        kind="simulated" if device.kind == "simulated" else "cuda",
+        architecture=device.architecture,
+        status="healthy",
+    )
+    yield so_far
+    source, models, remark = trusted(device, plan.like)
+    units = chosen(device, models)
+    if not units:
+        raise AccprobeError(f"{source} has no model of a matrix unit that {device.name} has; --like REPORT names one that has")
+    so_far = so_far.model_copy(update={"models": source, "remark": remark})
+    benches = {unit: AskedBench(device, inst, models[inst], plan.seed) for unit, inst in units.items()}
+    for unit, bench in cycle(benches.items()):
+        left = max(until - time.monotonic(), 0.0)
+        so_far = _after(so_far, unit, bench, bench.turn(min(plan.turn(len(units)), left)), plan.again)
+        so_far = so_far.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
+        if time.monotonic() >= until and len(so_far.units) == len(units):
+            break
+        yield so_far
+    yield so_far.model_copy(update={"finished": True})
+
+
+def _after(so_far: GpuOutcome, unit: str, bench: Bench, turn: Turn, again: int) -> GpuOutcome:
+    """What is known after a turn; some of the words that differed are looked into."""
+    wrong_by_sm = dict(so_far.wrong_by_sm)
+    for sm, wrong in turn.wrong_by_sm.items():
+        wrong_by_sm[sm] = wrong_by_sm.get(sm, 0) + wrong
+    kept = list(so_far.mismatches)
+    for seen in turn.seen:
+        of_that_sm = sum(word.place.sm == seen.place.sm and word.instruction == bench.inst.name for word in kept)
+        if of_that_sm < KEPT_OF_AN_SM and len(kept) < MOST_KEPT:
+            kept.append(_looked_into(bench, seen, again))
+    wrong = so_far.wrong + sum(turn.wrong_by_sm.values())
+    return so_far.model_copy(
+        update={
+            "status": "differs" if wrong else so_far.status,
+            "dots": so_far.dots + turn.dots,
+            "wrong": wrong,
+            "sms": turn.sms if so_far.sms is None else max(so_far.sms, turn.sms or 0),
+            "wrong_by_sm": wrong_by_sm,
+            "units": _with_turn(so_far.units, unit, bench, turn),
+            "mismatches": tuple(kept),
+        }
+    )
+
+
+def _with_turn(units: tuple[UnitOutcome, ...], unit: str, bench: Bench, turn: Turn) -> tuple[UnitOutcome, ...]:
+    now = UnitOutcome(
+        unit=unit,
+        instruction=bench.inst.name,
+        chain=bench.chain,
+        dots=turn.dots,
+        computed=turn.computed,
+        wrong=sum(turn.wrong_by_sm.values()),
+        seconds=turn.seconds,
+    )
+    before = {one.unit: one for one in units}
+    if unit in before:
+        sums = {key: getattr(before[unit], key) + getattr(now, key) for key in ("dots", "computed", "wrong", "seconds")}
+        now = now.model_copy(update=sums)
+    return tuple((before | {unit: now}).values())
+
+
+def _looked_into(bench: Bench, seen: Seen, again: int) -> WrongWord:
+    found, smallest = seen.found, bench.smallest(seen)
+    got, expected = int(found.exchange.d, 16), int(found.expected, 16)
+    return WrongWord(
+        instruction=bench.inst.name,
+        chain=bench.chain,
+        kind=found.kind,
+        place=seen.place,
+        exchange=found.exchange,
+        expected=found.expected,
+        bits=tuple(bit for bit in range((got ^ expected).bit_length()) if (got ^ expected) >> bit & 1),
+        asked_again=again,
+        differed_again=bench.again(seen, again),
+        smallest=Smallest(exchange=smallest.exchange, expected=smallest.expected) if smallest else None,
+    )

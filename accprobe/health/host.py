@@ -1,0 +1,89 @@
+"""All GPUs of a host at once: a process each, so that one that crashes or hangs takes no other one with it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from accprobe.errors import DeviceError, UnknownName
+from accprobe.health.check import check_gpu
+from accprobe.health.outcome import GpuOutcome
+from accprobe.health.plan import CheckPlan
+from accprobe.survey.workers import end_with_parent, interrupts_held_back
+
+GRACE = 120.0
+"""Seconds past the plan's after which a GPU that has not ended counts as one that hangs: kernels may have to be compiled."""
+
+Told = Callable[[int, GpuOutcome], None]
+"""Called with the place of a GPU among those that are checked, and what is known of it so far."""
+
+
+def gpu_names(wanted: str) -> list[str]:
+    """The devices of "all", or of names with commas between.
+
+    Raises DeviceError where "all" is none, UnknownName where a GPU is named twice.
+    """
+    from accprobe.build.driver import gpu_count, why_no_gpu
+
+    if wanted == "all":
+        if reason := why_no_gpu():
+            raise DeviceError(f"there is no GPU to check: {reason}; --device sim:h100 shows a check without one")
+        return [f"cuda:{index}" for index in range(gpu_count())]
+    names = [name.strip() for name in wanted.split(",")]
+    if twice := next((name for i, name in enumerate(names) if name in names[:i] and name.startswith("cuda:")), None):
+        raise UnknownName(f"{twice} is named twice; a GPU is checked once at a time")
+    return names
+
+
+def check_host(names: Sequence[str], plan: CheckPlan, told: Told) -> None:
+    """Checks the GPUs of those names at once. Whoever is interrupted has what was told before."""
+    context = multiprocessing.get_context("spawn")
+    workers: dict[Connection, tuple[int, BaseProcess]] = {}
+    latest: dict[int, GpuOutcome] = {}
+    try:
+        with interrupts_held_back():
+            for index, name in enumerate(names):
+                receiving, sending = context.Pipe(duplex=False)
+                process: BaseProcess = context.Process(target=_check_in_worker, args=(name, plan, sending), daemon=True)
+                process.start()
+                sending.close()
+                workers[receiving] = index, process
+        until = time.monotonic() + plan.seconds + GRACE
+        listening = list(workers)
+        while listening:
+            ready = wait(listening, max(until - time.monotonic(), 0.0))
+            for connection in [each for each in listening if each in ready]:
+                index, process = workers[connection]
+                try:
+                    latest[index] = connection.recv()
+                except EOFError:
+                    listening.remove(connection)
+                    process.join()
+                    if index in latest and latest[index].ended:
+                        continue
+                    so_far = latest.get(index, GpuOutcome.unopened(names[index]))
+                    latest[index] = so_far.stopped(f"its process died ({_how(process)})")
+                told(index, latest[index])
+            if not ready:
+                for connection in listening:
+                    index, _ = workers[connection]
+                    so_far = latest.get(index, GpuOutcome.unopened(names[index]))
+                    told(index, so_far.stopped(f"it hangs: nothing came back for {GRACE:.0f} s after its time was over"))
+                return
+    finally:
+        for _, process in workers.values():
+            process.kill()
+
+
+def _how(process: BaseProcess) -> str:
+    code = process.exitcode or 0
+    return f"signal {-code}" if code < 0 else f"exit status {code}"
+
+
+def _check_in_worker(name: str, plan: CheckPlan, sending: Connection) -> None:
+    end_with_parent()
+    for so_far in check_gpu(name, plan):
+        sending.send(so_far)
