@@ -45,7 +45,7 @@ class AskedBench:
             expected = evaluate(self._model, self.inst, request)
             answers = self._answers(request)
             sms = len(answers) if isinstance(self._device, OnEverySm) else None
-            for sm, got in answers.items():
+            for sm, got in answers:
                 dots += len(got)
                 wrong = np.flatnonzero(got != expected)
                 if len(wrong):
@@ -66,10 +66,10 @@ class AskedBench:
     def smallest(self, seen: Seen) -> Counterexample | None:
         return shrink(partial(self._answer, seen.place.sm), self.inst, self._model, seen.found)
 
-    def _answers(self, request: Request) -> dict[int | None, Bits]:
+    def _answers(self, request: Request) -> tuple[tuple[int | None, Bits], ...]:
         if isinstance(self._device, OnEverySm):
-            return {**self._device.dot_on_every_sm(self.inst, request)}
-        return {None: self._device.dot(self.inst, request)}
+            return tuple(self._device.dot_on_every_sm(self.inst, request).items())
+        return ((None, self._device.dot(self.inst, request)),)
 
     def _answer(self, sm: int | None, request: Request) -> Bits:
-        return self._answers(request)[sm]
+        return dict(self._answers(request))[sm]
