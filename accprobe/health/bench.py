@@ -24,7 +24,7 @@ class Seen:
 class Turn:
     """What one turn of a unit compared. dots, computed: as of `UnitOutcome`. sms: those that computed; None: nobody tells.
 
-    wrong_by_sm: words that differ, by SM, "" where it is not told. seen: some of those.
+    wrong_by_sm: words that differ, by SM, "" where it is not told. seen: some of those. vanished: as of `GpuOutcome`.
     """
 
     dots: int
@@ -33,6 +33,7 @@ class Turn:
     sms: int | None = None
     wrong_by_sm: Mapping[str, int] = field(default_factory=dict)
     seen: tuple[Seen, ...] = ()
+    vanished: int = 0
 
 
 class Bench(Protocol):

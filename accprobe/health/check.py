@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import cycle
 
 from accprobe.devices import open_device
+from accprobe.devices.protocol import Device, OnGpu
 from accprobe.errors import AccprobeError
+from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.health.asked import AskedBench
 from accprobe.health.bench import Bench, Seen, Turn
 from accprobe.health.outcome import GpuOutcome, Smallest, UnitOutcome, WrongWord
 from accprobe.health.plan import CheckPlan
 from accprobe.health.trusted import trusted
 from accprobe.health.units import chosen
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
 
 KEPT_OF_AN_SM = 2
 """Words that differ of which a unit of an SM is looked into; all are counted."""
@@ -53,7 +57,7 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
     if not units:
         raise AccprobeError(f"{source} has no model of a matrix unit that {device.name} has; --like REPORT names one that has")
     so_far = so_far.model_copy(update={"models": source, "remark": remark})
-    benches = {unit: AskedBench(device, inst, models[inst], plan.seed) for unit, inst in units.items()}
+    benches = _benches(device, {unit: (inst, models[inst]) for unit, inst in units.items()}, plan.seed)
     for unit, bench in cycle(benches.items()):
         left = max(until - time.monotonic(), 0.0)
         so_far = _after(so_far, unit, bench, bench.turn(min(plan.turn(len(units)), left)), plan.again)
@@ -62,6 +66,19 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
             break
         yield so_far
     yield so_far.model_copy(update={"finished": True})
+
+
+def _benches(device: Device, units: Mapping[str, tuple[Instruction, DotModel]], seed: int) -> dict[str, Bench]:
+    """On the GPU itself where it lends itself and compiled code knows the model."""
+    if not isinstance(device, OnGpu):
+        return {unit: AskedBench(device, inst, model, seed) for unit, (inst, model) in units.items()}
+    from accprobe.health.golden import GoldenBench, prepare_golden
+
+    prepare_golden(device, {inst: model for inst, model in units.values() if not not_compiled(model)})
+    return {
+        unit: AskedBench(device, inst, model, seed) if not_compiled(model) else GoldenBench(device, inst, model, seed)
+        for unit, (inst, model) in units.items()
+    }
 
 
 def _after(so_far: GpuOutcome, unit: str, bench: Bench, turn: Turn, again: int) -> GpuOutcome:
@@ -81,6 +98,7 @@ def _after(so_far: GpuOutcome, unit: str, bench: Bench, turn: Turn, again: int) 
             "dots": so_far.dots + turn.dots,
             "wrong": wrong,
             "sms": turn.sms if so_far.sms is None else max(so_far.sms, turn.sms or 0),
+            "vanished": so_far.vanished + turn.vanished,
             "wrong_by_sm": wrong_by_sm,
             "units": _with_turn(so_far.units, unit, bench, turn),
             "mismatches": tuple(kept),

@@ -119,7 +119,9 @@ class GpuOutcome(BaseModel):
 
     device: as it was asked for, "cuda:0". reason: why it failed. finished: all of the plan was done. models: whose models said
     what is right; remark: how far they are of this GPU kind. wrong_by_sm: words that differ, of each SM that has some; "" is
-    what does not tell its SM. sensors_missing: why there are none. shared: who else uses the GPU, in words.
+    what does not tell its SM. vanished: of `wrong`, comparisons that failed although each word, looked at by itself, was right:
+    not the matrix unit erred but what compares, the SM's integer units and registers. sensors_missing: why there are none.
+    shared: who else uses the GPU, in words.
     """
 
     model_config = STRICT
@@ -138,6 +140,7 @@ class GpuOutcome(BaseModel):
     wrong: int = 0
     seconds: float = 0.0
     sms: int | None = None
+    vanished: int = 0
     wrong_by_sm: dict[str, int] = {}
     units: tuple[UnitOutcome, ...] = ()
     mismatches: tuple[WrongWord, ...] = ()

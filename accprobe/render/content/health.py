@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from accprobe.health.outcome import GpuOutcome, Place, UnitOutcome, WrongWord
-from accprobe.isa.instructions import Instruction, parse
+from accprobe.isa.instructions import chained, parse
 from accprobe.operands.exchange import Counterexample
 from accprobe.render.content.verification import mismatch
-
-
-def chained(inst: Instruction, chain: int) -> Instruction:
-    """What a chain of instructions computes, as one: k counts its products, first those of the first instruction."""
-    return replace(inst, k=chain * inst.k)
 
 
 def gpu_title(gpu: GpuOutcome) -> str:
