@@ -6,14 +6,16 @@ import time
 from collections.abc import Iterator, Mapping
 from itertools import cycle
 
+from accprobe.build import driver
 from accprobe.devices import open_device
-from accprobe.devices.protocol import Device, OnGpu
-from accprobe.errors import AccprobeError
+from accprobe.devices.protocol import Device, HasUuid, OnGpu
+from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.health.asked import AskedBench
 from accprobe.health.bench import Bench, Seen, Turn
-from accprobe.health.outcome import GpuOutcome, Smallest, UnitOutcome, WrongWord
+from accprobe.health.outcome import Board, GpuOutcome, Sensors, Smallest, UnitOutcome, WrongWord
 from accprobe.health.plan import CheckPlan
+from accprobe.health.sensors import Nvml, Watch
 from accprobe.health.trusted import trusted
 from accprobe.health.units import chosen
 from accprobe.isa.instructions import Instruction
@@ -43,6 +45,8 @@ def check_gpu(name: str, plan: CheckPlan) -> Iterator[GpuOutcome]:
 
 def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
     started = time.monotonic()
+    nvml, missing = _nvml(name)
+    shared = nvml.others() if nvml else ""
     device = open_device(name)
     so_far = GpuOutcome(
         device=name,
@@ -50,6 +54,9 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
         kind="simulated" if device.kind == "simulated" else "cuda",
         architecture=device.architecture,
         status="healthy",
+        board=nvml.board(plan.serial) if nvml else Board(uuid=device.uuid() if isinstance(device, HasUuid) else None),
+        sensors_missing=missing,
+        shared=shared,
     )
     yield so_far
     source, models, remark = trusted(device, plan.like)
@@ -58,14 +65,30 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
         raise AccprobeError(f"{source} has no model of a matrix unit that {device.name} has; --like REPORT names one that has")
     so_far = so_far.model_copy(update={"models": source, "remark": remark})
     benches = _benches(device, {unit: (inst, models[inst]) for unit, inst in units.items()}, plan.seed)
-    for unit, bench in cycle(benches.items()):
-        left = max(until - time.monotonic(), 0.0)
-        so_far = _after(so_far, unit, bench, bench.turn(min(plan.turn(len(units)), left)), plan.again)
-        so_far = so_far.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
-        if time.monotonic() >= until and len(so_far.units) == len(units):
-            break
-        yield so_far
+    watch = Watch(nvml) if nvml else None
+    try:
+        for unit, bench in cycle(benches.items()):
+            seconds = max(min(plan.turn(len(units)), until - time.monotonic()), plan.least(len(units)))
+            so_far = _after(so_far, unit, bench, bench.turn(seconds), plan.again, watch)
+            so_far = so_far.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
+            if time.monotonic() >= until and len(so_far.units) == len(units):
+                break
+            yield so_far
+    finally:
+        if watch:
+            watch.stop()
     yield so_far.model_copy(update={"finished": True})
+
+
+def _nvml(name: str) -> tuple[Nvml | None, str]:
+    """NVML's view of a GPU, or why there is none; of what is no GPU neither."""
+    word, _, index = name.partition(":")
+    if word != "cuda" or not index.isdecimal() or int(index) >= driver.gpus()[0]:
+        return None, ""
+    try:
+        return Nvml(driver.uuid(int(index))), ""
+    except ToolMissing as e:
+        return None, str(e)
 
 
 def _benches(device: Device, units: Mapping[str, tuple[Instruction, DotModel]], seed: int) -> dict[str, Bench]:
@@ -81,7 +104,7 @@ def _benches(device: Device, units: Mapping[str, tuple[Instruction, DotModel]], 
     }
 
 
-def _after(so_far: GpuOutcome, unit: str, bench: Bench, turn: Turn, again: int) -> GpuOutcome:
+def _after(so_far: GpuOutcome, unit: str, bench: Bench, turn: Turn, again: int, watch: Watch | None) -> GpuOutcome:
     """What is known after a turn; some of the words that differed are looked into."""
     wrong_by_sm = dict(so_far.wrong_by_sm)
     for sm, wrong in turn.wrong_by_sm.items():
@@ -90,7 +113,7 @@ def _after(so_far: GpuOutcome, unit: str, bench: Bench, turn: Turn, again: int) 
     for seen in turn.seen:
         of_that_sm = sum(word.place.sm == seen.place.sm and word.instruction == bench.inst.name for word in kept)
         if of_that_sm < KEPT_OF_AN_SM and len(kept) < MOST_KEPT:
-            kept.append(_looked_into(bench, seen, again))
+            kept.append(_looked_into(bench, seen, again, watch.latest if watch else Sensors()))
     wrong = so_far.wrong + sum(turn.wrong_by_sm.values())
     return so_far.model_copy(
         update={
@@ -102,6 +125,9 @@ def _after(so_far: GpuOutcome, unit: str, bench: Bench, turn: Turn, again: int) 
             "wrong_by_sm": wrong_by_sm,
             "units": _with_turn(so_far.units, unit, bench, turn),
             "mismatches": tuple(kept),
+            "before": watch.before if watch else None,
+            "after": watch.latest if watch else None,
+            "load": watch.load if watch else None,
         }
     )
 
@@ -123,7 +149,7 @@ def _with_turn(units: tuple[UnitOutcome, ...], unit: str, bench: Bench, turn: Tu
     return tuple((before | {unit: now}).values())
 
 
-def _looked_into(bench: Bench, seen: Seen, again: int) -> WrongWord:
+def _looked_into(bench: Bench, seen: Seen, again: int, then: Sensors) -> WrongWord:
     found, smallest = seen.found, bench.smallest(seen)
     got, expected = int(found.exchange.d, 16), int(found.expected, 16)
     return WrongWord(
@@ -137,4 +163,6 @@ def _looked_into(bench: Bench, seen: Seen, again: int) -> WrongWord:
         asked_again=again,
         differed_again=bench.again(seen, again),
         smallest=Smallest(exchange=smallest.exchange, expected=smallest.expected) if smallest else None,
+        temperature=then.temperature,
+        clock=then.sm_clock,
     )

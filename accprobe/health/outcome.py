@@ -114,6 +114,18 @@ class Sensors(BaseModel):
     throttled: tuple[str, ...] = ()
 
 
+class Load(BaseModel):
+    """What the sensors showed while the GPU worked. power: the mean; throttled: all reasons that were ever given."""
+
+    model_config = STRICT
+
+    power: float | None = None
+    most_power: float | None = None
+    highest_temperature: int | None = None
+    lowest_sm_clock: int | None = None
+    throttled: tuple[str, ...] = ()
+
+
 class GpuOutcome(BaseModel):
     """One GPU, so far.
 
@@ -146,6 +158,7 @@ class GpuOutcome(BaseModel):
     mismatches: tuple[WrongWord, ...] = ()
     before: Sensors | None = None
     after: Sensors | None = None
+    load: Load | None = None
     sensors_missing: str = ""
     shared: str = ""
 

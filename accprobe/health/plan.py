@@ -32,3 +32,7 @@ class CheckPlan:
     def turn(self, units: int) -> float:
         """Seconds that one of so many units runs before the next one has its turn."""
         return min(UNHURRIED, self.seconds / (3 * max(units, 1)))
+
+    def least(self, units: int) -> float:
+        """Seconds that each unit gets however long starting up took: the kernels of a first check have to be compiled."""
+        return self.seconds / (10 * max(units, 1))

@@ -312,7 +312,7 @@ def architectures_with(inst: Instruction) -> tuple[str, ...]:
 
 
 def chained(inst: Instruction, chain: int) -> Instruction:
-    """What a chain of so many instructions computes, each adding to the one before, as one: k counts on from each to the next."""
+    """What so many instructions compute, each adding to the one before, as one; k counts on from one to the next."""
     return replace(inst, k=chain * inst.k)
 
 

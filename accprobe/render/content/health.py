@@ -36,8 +36,10 @@ def remarks(gpu: GpuOutcome) -> Iterator[str]:
             first, last = getattr(gpu.before, name), getattr(gpu.after, name)
             if first is not None and last is not None and last > first:
                 yield f"{last - first:,} more {what} than before"
-        if gpu.after.throttled:
-            yield f"clocks were held down: {', '.join(gpu.after.throttled)}"
+    if gpu.load and gpu.load.throttled:
+        yield f"clocks were held down at times: {', '.join(gpu.load.throttled)}"
+    if gpu.vanished:
+        yield f"{gpu.vanished:,} comparisons failed though every word was right: what compares erred, not the matrix unit"
 
 
 COUNTERS = {
@@ -47,6 +49,19 @@ COUNTERS = {
     "remapped_uncorrected": "rows remapped for uncorrected errors",
 }
 """Of sensors that count."""
+
+
+def load_text(gpu: GpuOutcome) -> str:
+    """ "612 W of 700 W, at most 68 °C, SM clock 1,410 MHz at least"; "" without sensors."""
+    if gpu.load is None or gpu.after is None:
+        return ""
+    load, limit = gpu.load, gpu.after.power_limit
+    told = [
+        (load.power, f"{load.power or 0:.0f} W" + (f" of {limit:.0f} W" if limit else "")),
+        (load.highest_temperature, f"at most {load.highest_temperature} °C"),
+        (load.lowest_sm_clock, f"SM clock {load.lowest_sm_clock or 0:,} MHz at least"),
+    ]
+    return ", ".join(text for value, text in told if value is not None)
 
 
 def place_text(place: Place) -> str:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
-from accprobe.render.content.health import gpu_title, remarks, speed_text, verdict, word_lines
+from accprobe.render.content.health import gpu_title, load_text, remarks, speed_text, verdict, word_lines
 from accprobe.render.plain import plain
 from accprobe.render.terminal.console import Hanging, ruled
 
@@ -66,6 +66,8 @@ def health_table(outcome: HealthOutcome) -> RenderableType:
         parts.append(Text(gpu_title(gpu), "bold"))
         if gpu.units:
             parts.append(_units(gpu))
+        if load := load_text(gpu):
+            parts.append(Text(load, "dim"))
         lines = [Text(f"! {remark}", "yellow") for remark in remarks(gpu)]
         for word in gpu.mismatches:
             first, *others = word_lines(word)
