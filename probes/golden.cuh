@@ -98,9 +98,10 @@ __device__ __forceinline__ void report(const Word (&d)[HELD], unsigned folded, u
 __device__ __forceinline__ void compare(const Word (&d)[HELD], unsigned expected, const DElement* words, unsigned chain, unsigned thread,
                                         unsigned round, Tally* tally, Record* records, DElement* peek, const Job& job) {
     if (job.peek_thread != NOWHERE) {
+        Word asked = 0;
 #pragma unroll
-        for (unsigned i = 0; i < HELD; i++)
-            if (threadIdx.x == job.peek_thread && i == job.peek_register) peek[round] = (DElement)d[i];
+        for (unsigned i = 0; i < HELD; i++) asked |= d[i] & -(Word)(i == job.peek_register);
+        if (threadIdx.x == job.peek_thread) peek[round] = (DElement)asked;
         return;
     }
     unsigned folded = fold(d);

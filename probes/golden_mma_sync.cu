@@ -63,8 +63,12 @@ golden(const Word* a_operands, const Word* b_operands, const unsigned* folded, c
             for (unsigned n = 0; n < TILES_N; n++) take(b[n], b_shared, b_step * TILES_N + n, lane);
 #pragma unroll
             for (unsigned tile = 0; tile < TILES_M * TILES_N; tile++) {
-                Word(&sum)[D_REGISTERS] = *(Word(*)[D_REGISTERS])(d + tile * D_REGISTERS);
+                Word sum[D_REGISTERS];
+#pragma unroll
+                for (unsigned r = 0; r < D_REGISTERS; r++) sum[r] = d[tile * D_REGISTERS + r];
                 MULTIPLY(sum, a[tile / TILES_N], b[tile % TILES_N], sum);
+#pragma unroll
+                for (unsigned r = 0; r < D_REGISTERS; r++) d[tile * D_REGISTERS + r] = sum[r];
             }
         }
 #ifdef PLANTED_SM
