@@ -77,11 +77,12 @@ def health_command(
     """
     if output:
         check_writable(output)
-    from accprobe.health.host import check_host, gpu_names
+    from accprobe.devices import device_names
+    from accprobe.health.host import check_host
     from accprobe.health.outcome import GpuOutcome, HealthOutcome
     from accprobe.render.terminal.health import watched
 
-    names = gpu_names(devices)
+    names = device_names(devices)
     seconds = SECONDS[level] if minutes is None else 60 * minutes
     latest = {index: GpuOutcome.unopened(name) for index, name in enumerate(names)}
     interrupted = False

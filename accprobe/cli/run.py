@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ COULD_NOT = 2
 
 @click.command("run")
 @click.option(
-    "--device", default="auto", show_default=True, metavar="auto|gpu|cuda:N|sim:NAME|replay:FILE", help="What to measure."
+    "--device", default="auto", show_default=True, metavar="auto|gpu|all|cuda:N|sim:NAME|replay:FILE", help="What to measure."
 )
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
 @click.option("--all-n", is_flag=True, help="Every N that a wgmma has; those that are alike are one row.")
@@ -85,6 +86,9 @@ def run_command(
     Without a GPU, `--device auto` runs published models under a banner: their rows are simulated, never confirmed. In CI, ask
     for `--device gpu`, which fails instead.
 
+    With `--device all`, or several with commas between, one GPU of each kind is measured, the first, and the others of that
+    kind are verified against its report. Of several kinds, -o FILE becomes FILE with each kind's name in it.
+
     Exit status: 0 every instruction is confirmed, or simulated with nothing against it, 1 some is not, 2 nothing could be
     measured, 130 interrupted by Ctrl-C or SIGTERM.
 
@@ -93,16 +97,44 @@ def run_command(
       accprobe run --device cuda:0 --select 'wgmma.*e4m3*' -o report.json
     """
     output, form = to_stdout(output, form)
+    if record and output and record.resolve() == output.resolve():
+        raise click.UsageError("-o and --record name the same file; give two")
+    wanted = Wanted(select, dots, seed, jobs, with_uuid, form, expand, all_n)
+    if device == "all" or "," in device:
+        if ncu or record:
+            raise click.UsageError("--ncu and --record are for one device; name it")
+        from accprobe.cli.run_each import run_each
+
+        run_each(device, wanted, output)
+        return
+    _exit(measured(device, wanted, output, _profiler(device) if ncu else None, record))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for, of each device."""
+
+    select: tuple[str, ...]
+    dots: int
+    seed: int
+    jobs: int | None
+    with_uuid: bool
+    form: str
+    expand: bool
+    all_n: bool
+
+
+def measured(
+    device: str, wanted: Wanted, output: Path | None, profiler: Profiler | None = None, record: Path | None = None
+) -> Report:
+    """The report of a device, kept and printed; an interruption ends the process, with what was measured."""
     if output:
         check_writable(output)
         keep_previous(output)
     if record:
-        if output and record.resolve() == output.resolve():
-            raise click.UsageError("-o and --record name the same file; give two")
         check_writable(record)
     from accprobe.survey.run import survey
 
-    profiler = _profiler(device) if ncu else None
     latest: list[Report] = []
     with saving(output) as save, progress_bar("opening the device") as show:
 
@@ -115,14 +147,15 @@ def run_command(
 
         interrupted = False
         try:
-            survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid, record, all_n)
+            asked = (wanted.select, wanted.dots, wanted.seed, wanted.jobs)
+            survey(device, *asked, on_row, profiler, wanted.with_uuid, record, wanted.all_n)
         except KeyboardInterrupt:
             interrupted = True
     if not interrupted or output is None:
-        _print(latest, form, expand)
+        _print(latest, wanted.form, wanted.expand)
     if interrupted:
         end_interrupted(_count(latest[0]) if latest else "", output)
-    _exit(latest[0])
+    return latest[0]
 
 
 def _profiler(device: str) -> Profiler:
@@ -170,8 +203,16 @@ def _count(report: Report) -> str:
 
 
 def _exit(report: Report) -> None:
+    if not holds(report):
+        sys.exit(NOT_CONFIRMED)
+
+
+def holds(report: Report) -> bool:
+    """Whether every instruction is confirmed, or simulated with nothing against it.
+
+    Raises AccprobeError where none could be measured.
+    """
     if not report.measured:
         reasons = ", ".join(dict.fromkeys(row.reason for row in report.instructions))
         raise AccprobeError(f"none of the {len(report.instructions)} instructions selected can be measured here: {reasons}")
-    if not all(row.holds for row in report.measured):
-        sys.exit(NOT_CONFIRMED)
+    return all(row.holds for row in report.measured)

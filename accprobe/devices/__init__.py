@@ -12,7 +12,7 @@ from pathlib import Path
 from accprobe.devices.protocol import Device, DeviceKind, dot_expecting
 from accprobe.errors import DeviceError, UnknownName
 
-__all__ = ["SCHEMES", "Device", "DeviceKind", "Scheme", "dot_expecting", "open_device"]
+__all__ = ["SCHEMES", "Device", "DeviceKind", "Scheme", "device_names", "dot_expecting", "open_device"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,23 @@ def open_device(name: str) -> Device:
         return SCHEMES[word].open(rest)
     *forms, last = (*WORDS_ALONE, *(f"{word}:{scheme.rest}" for word, scheme in SCHEMES.items()))
     raise UnknownName(f"unknown device '{name}'; devices are {', '.join(forms)} and {last} (see `accprobe list --devices`)")
+
+
+def device_names(wanted: str) -> list[str]:
+    """The devices that "all" stands for, every GPU here; or those of names with commas between.
+
+    Raises DeviceError where "all" is none, UnknownName where a GPU is named twice.
+    """
+    from accprobe.build.driver import gpu_count, why_no_gpu
+
+    if wanted == "all":
+        if reason := why_no_gpu():
+            raise DeviceError(f"there is no GPU: {reason}; --device {STAND_IN} needs none")
+        return [f"cuda:{index}" for index in range(gpu_count())]
+    names = [name.strip() for name in wanted.split(",")]
+    if twice := next((name for i, name in enumerate(names) if name in names[:i] and name.startswith("cuda:")), None):
+        raise UnknownName(f"{twice} is named twice; each GPU is taken once")
+    return names
 
 
 def _first_gpu(name: str) -> str:

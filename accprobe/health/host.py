@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from accprobe.errors import DeviceError, UnknownName
 from accprobe.health.check import check_gpu
 from accprobe.health.outcome import GpuOutcome
 from accprobe.health.plan import CheckPlan
@@ -19,23 +18,6 @@ GRACE = 120.0
 
 Told = Callable[[int, GpuOutcome], None]
 """Called with the place of a GPU among those that are checked, and what is known of it so far."""
-
-
-def gpu_names(wanted: str) -> list[str]:
-    """The devices of "all", or of names with commas between.
-
-    Raises DeviceError where "all" is none, UnknownName where a GPU is named twice.
-    """
-    from accprobe.build.driver import gpu_count, why_no_gpu
-
-    if wanted == "all":
-        if reason := why_no_gpu():
-            raise DeviceError(f"there is no GPU to check: {reason}; --device sim:h100 shows a check without one")
-        return [f"cuda:{index}" for index in range(gpu_count())]
-    names = [name.strip() for name in wanted.split(",")]
-    if twice := next((name for i, name in enumerate(names) if name in names[:i] and name.startswith("cuda:")), None):
-        raise UnknownName(f"{twice} is named twice; a GPU is checked once at a time")
-    return names
 
 
 def check_host(names: Sequence[str], plan: CheckPlan, told: Told) -> None:

@@ -244,7 +244,8 @@ def test_what_a_kernel_becomes(unit: str) -> None:
     assert len(matrix) == (shape.chain if inst.family.warps > 1 else shape.tiles_m * shape.tiles_n)
     assert not [opcode for opcode in opcodes if opcode.startswith(("STL", "LDL"))]
     usage = re.search(r"Function golden:\n\s+REG:(\d+)", toolchain.run("cuobjdump", "-res-usage", path))
-    assert usage and int(usage[1]) * shape.threads <= 65536
+    assert usage is not None
+    assert int(usage[1]) * shape.threads <= 65536
     assert shape.shared_bytes <= 227 << 10
 
 
