@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import (
-    OutputFile,
-    announce,
-    check_writable,
-    end_interrupted,
-    keep_previous,
-    saving,
-    tell,
-    to_stdout,
-    write,
-)
+from accprobe.cli.measuring import Wanted, holds, measured_report
+from accprobe.cli.output import OutputFile, tell, to_stdout
+from accprobe.cli.run_each import run_each
 from accprobe.errors import AccprobeError
-from accprobe.render.terminal.progress import Show, progress_bar
 
 if TYPE_CHECKING:
     from accprobe.isa.instructions import Instruction
-    from accprobe.report.report import Report
     from accprobe.sass.lowering import Lowering
     from accprobe.survey.run import Profiler
 
@@ -103,59 +92,11 @@ def run_command(
     if device == "all" or "," in device:
         if ncu or record:
             raise click.UsageError("--ncu and --record are for one device; name it")
-        from accprobe.cli.run_each import run_each
-
-        run_each(device, wanted, output)
-        return
-    _exit(measured(device, wanted, output, _profiler(device) if ncu else None, record))
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What was asked for, of each device."""
-
-    select: tuple[str, ...]
-    dots: int
-    seed: int
-    jobs: int | None
-    with_uuid: bool
-    form: str
-    expand: bool
-    all_n: bool
-
-
-def measured(
-    device: str, wanted: Wanted, output: Path | None, profiler: Profiler | None = None, record: Path | None = None
-) -> Report:
-    """The report of a device, kept and printed; an interruption ends the process, with what was measured."""
-    if output:
-        check_writable(output)
-        keep_previous(output)
-    if record:
-        check_writable(record)
-    from accprobe.survey.run import survey
-
-    latest: list[Report] = []
-    with saving(output) as save, progress_bar("opening the device") as show:
-
-        def on_row(report: Report) -> None:
-            if not latest and report.device.reason:
-                announce(report)
-            latest[:] = [report]
-            save(report)
-            _advance(show, report)
-
-        interrupted = False
-        try:
-            asked = (wanted.select, wanted.dots, wanted.seed, wanted.jobs)
-            survey(device, *asked, on_row, profiler, wanted.with_uuid, record, wanted.all_n)
-        except KeyboardInterrupt:
-            interrupted = True
-    if not interrupted or output is None:
-        _print(latest, wanted.form, wanted.expand)
-    if interrupted:
-        end_interrupted(_count(latest[0]) if latest else "", output)
-    return latest[0]
+        good = run_each(device, wanted, output)
+    else:
+        good = holds(measured_report(device, wanted, output, _profiler(device) if ncu else None, record))
+    if not good:
+        sys.exit(NOT_CONFIRMED)
 
 
 def _profiler(device: str) -> Profiler:
@@ -178,41 +119,3 @@ def _profiler(device: str) -> Profiler:
             return {}
 
     return ask
-
-
-def _advance(show: Show, report: Report) -> None:
-    skipped = len(report.instructions) - len(report.measured)
-    show(len(report.measured), report.run.selected - skipped, f"measuring {report.device.name}")
-
-
-def _print(latest: list[Report], form: str, expand: bool) -> None:
-    for report in latest:
-        if form == "json":
-            write(report.dumps())
-        else:
-            from accprobe.render.terminal.console import console
-            from accprobe.render.terminal.report import report_table
-
-            out = console()
-            out.print(report_table(report, out.width, expand))
-
-
-def _count(report: Report) -> str:
-    skipped = len(report.instructions) - len(report.measured)
-    return f"{len(report.measured)} of {report.run.selected - skipped} instructions"
-
-
-def _exit(report: Report) -> None:
-    if not holds(report):
-        sys.exit(NOT_CONFIRMED)
-
-
-def holds(report: Report) -> bool:
-    """Whether every instruction is confirmed, or simulated with nothing against it.
-
-    Raises AccprobeError where none could be measured.
-    """
-    if not report.measured:
-        reasons = ", ".join(dict.fromkeys(row.reason for row in report.instructions))
-        raise AccprobeError(f"none of the {len(report.instructions)} instructions selected can be measured here: {reasons}")
-    return all(row.holds for row in report.measured)

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accprobe.cli.measuring import Wanted, holds, measured_report
 from accprobe.cli.output import INTERRUPTED, tell
-from accprobe.cli.run import NOT_CONFIRMED, Wanted, holds, measured
 from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import progress_bar
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from accprobe.model.tree import DotModel
 
 
-def run_each(devices: str, wanted: Wanted, output: Path | None) -> None:
-    """Ends the process with 1 where a row is not confirmed or a GPU differs from the first of its kind."""
+def run_each(devices: str, wanted: Wanted, output: Path | None) -> bool:
+    """Whether every row holds and no GPU differs from the first of its kind. Ends the process where it is interrupted."""
     from accprobe.devices import device_names
     from accprobe.survey.kinds import by_kind
 
@@ -30,7 +30,7 @@ def run_each(devices: str, wanted: Wanted, output: Path | None) -> None:
     for kind, (first, *others) in kinds.items():
         file = output and (_named(output, kind) if len(kinds) > 1 else output)
         tell(f"{first}, {kind}: measured{f', into {file}' if file else ''}")
-        report = measured(first, wanted, file)
+        report = measured_report(first, wanted, file)
         good &= holds(report)
         if others:
             from accprobe.report.models import models_of
@@ -38,8 +38,7 @@ def run_each(devices: str, wanted: Wanted, output: Path | None) -> None:
             models = models_of(report, first)
             for other in others:
                 good &= _verified(other, first, models, wanted)
-    if not good:
-        sys.exit(NOT_CONFIRMED)
+    return good
 
 
 def _verified(name: str, first: str, models: dict[Instruction, DotModel], wanted: Wanted) -> bool:

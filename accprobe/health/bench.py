@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from accprobe.health.outcome import Place
+from accprobe.health.outcome import SmPlace
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.exchange import Counterexample
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenWord:
     """A word that differed. key: what its bench needs to ask the same again."""
 
-    place: Place
+    place: SmPlace
     found: Counterexample
     key: object
 
@@ -32,11 +32,11 @@ class Turn:
     seconds: float
     sms: int | None = None
     wrong_by_sm: Mapping[str, int] = field(default_factory=dict)
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[SeenWord, ...] = ()
     vanished: int = 0
 
 
-class Bench(Protocol):
+class UnitBench(Protocol):
     """One unit of one GPU. inst: what computes; chain: how many of them make a result that is compared."""
 
     inst: Instruction
@@ -45,8 +45,8 @@ class Bench(Protocol):
     def turn(self, seconds: float) -> Turn:
         """Computes and compares for about so long. Raises DeviceError."""
 
-    def again(self, seen: Seen, times: int) -> int:
+    def again(self, seen: SeenWord, times: int) -> int:
         """How often the same operands differ when they are asked there again. Raises DeviceError."""
 
-    def smallest(self, seen: Seen) -> Counterexample | None:
+    def smallest(self, seen: SeenWord) -> Counterexample | None:
         """The fewest operands that differ there; None where it does not come back. Raises DeviceError."""

@@ -12,7 +12,7 @@ from accprobe.devices.protocol import Device, HasUuid, OnGpu
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.health.asked import AskedBench
-from accprobe.health.bench import Bench, Seen, Turn
+from accprobe.health.bench import SeenWord, Turn, UnitBench
 from accprobe.health.outcome import Board, GpuOutcome, Sensors, Smallest, UnitOutcome, WrongWord
 from accprobe.health.plan import CheckPlan
 from accprobe.health.sensors import Nvml, Watch
@@ -91,7 +91,7 @@ def _nvml(name: str) -> tuple[Nvml | None, str]:
         return None, str(e)
 
 
-def _benches(device: Device, units: Mapping[str, tuple[Instruction, DotModel]], seed: int) -> dict[str, Bench]:
+def _benches(device: Device, units: Mapping[str, tuple[Instruction, DotModel]], seed: int) -> dict[str, UnitBench]:
     """On the GPU itself where it lends itself and compiled code knows the model."""
     if not isinstance(device, OnGpu):
         return {unit: AskedBench(device, inst, model, seed) for unit, (inst, model) in units.items()}
@@ -104,7 +104,7 @@ def _benches(device: Device, units: Mapping[str, tuple[Instruction, DotModel]], 
     }
 
 
-def _after(so_far: GpuOutcome, unit: str, bench: Bench, turn: Turn, again: int, watch: Watch | None) -> GpuOutcome:
+def _after(so_far: GpuOutcome, unit: str, bench: UnitBench, turn: Turn, again: int, watch: Watch | None) -> GpuOutcome:
     """What is known after a turn; some of the words that differed are looked into."""
     wrong_by_sm = dict(so_far.wrong_by_sm)
     for sm, wrong in turn.wrong_by_sm.items():
@@ -132,7 +132,7 @@ def _after(so_far: GpuOutcome, unit: str, bench: Bench, turn: Turn, again: int, 
     )
 
 
-def _with_turn(units: tuple[UnitOutcome, ...], unit: str, bench: Bench, turn: Turn) -> tuple[UnitOutcome, ...]:
+def _with_turn(units: tuple[UnitOutcome, ...], unit: str, bench: UnitBench, turn: Turn) -> tuple[UnitOutcome, ...]:
     now = UnitOutcome(
         unit=unit,
         instruction=bench.inst.name,
@@ -149,7 +149,7 @@ def _with_turn(units: tuple[UnitOutcome, ...], unit: str, bench: Bench, turn: Tu
     return tuple((before | {unit: now}).values())
 
 
-def _looked_into(bench: Bench, seen: Seen, again: int, then: Sensors) -> WrongWord:
+def _looked_into(bench: UnitBench, seen: SeenWord, again: int, then: Sensors) -> WrongWord:
     found, smallest = seen.found, bench.smallest(seen)
     got, expected = int(found.exchange.d, 16), int(found.expected, 16)
     return WrongWord(

@@ -23,8 +23,8 @@ from accprobe.errors import DeviceError
 from accprobe.evaluate.cuda.launch import Drawing, Evaluator, evaluator_name
 from accprobe.evaluate.cuda.source import source
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.health.bench import Seen, Turn
-from accprobe.health.outcome import Place
+from accprobe.health.bench import SeenWord, Turn
+from accprobe.health.outcome import SmPlace
 from accprobe.isa.families import registers
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction, chained
@@ -68,7 +68,7 @@ NEVER_NUMBERS = "uniform"
 
 
 @dataclass(frozen=True)
-class Kind:
+class OperandKind:
     """How operands are drawn. toggling: every other step is the one before, turned over."""
 
     name: str
@@ -76,11 +76,11 @@ class Kind:
     toggling: bool = False
 
 
-def operand_kinds(inst: Instruction) -> list[Kind]:
+def operand_kinds(inst: Instruction) -> list[OperandKind]:
     """Those that sets of operands have in turn."""
     recipes = drawing.recipes(inst)
-    drawn = [Kind(name, recipe) for name, recipe in recipes.items() if inst.is_integer or name != NEVER_NUMBERS]
-    return [Kind(TOGGLING, recipes["uniform" if inst.is_integer else "close"], True), *drawn]
+    drawn = [OperandKind(name, recipe) for name, recipe in recipes.items() if inst.is_integer or name != NEVER_NUMBERS]
+    return [OperandKind(TOGGLING, recipes["uniform" if inst.is_integer else "close"], True), *drawn]
 
 
 def turned_over(fmt: Format) -> int:
@@ -135,7 +135,7 @@ def prepare_golden(device: OnGpu, models: Mapping[Instruction, DotModel]) -> Non
 
 
 class GoldenBench:
-    """As `Bench`. planted: an error on purpose, by which accprobe tests itself."""
+    """As `UnitBench`. planted: an error on purpose, by which accprobe tests itself."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class GoldenBench:
 
     def turn(self, seconds: float) -> Turn:
         started = time.monotonic()
-        done, wrong, vanished, seen = np.zeros(MOST_SMS, np.uint64), np.zeros(MOST_SMS, np.uint64), 0, list[Seen]()
+        done, wrong, vanished, seen = np.zeros(MOST_SMS, np.uint64), np.zeros(MOST_SMS, np.uint64), 0, list[SeenWord]()
         with self._device.lend(f"failed to check {self.inst.name}"), self._stream:
             before = self._begun(self._sets[0])
             for operands in cycle(reversed(self._sets)):
@@ -187,12 +187,12 @@ class GoldenBench:
         passed = time.monotonic() - started
         return Turn(dots, dots * self.chain, passed, int((done > 0).sum()), named, tuple(seen), vanished)
 
-    def again(self, seen: Seen, times: int) -> int:
+    def again(self, seen: SeenWord, times: int) -> int:
         lines = self._lines(seen)
         got = self._peeked(seen, lines.a.reshape(1, self.chain, -1), lines.b.reshape(1, self.chain, -1), times)
         return int((got != evaluate_chain(self._model, self.inst, lines)[0]).sum())
 
-    def smallest(self, seen: Seen) -> Counterexample | None:
+    def smallest(self, seen: SeenWord) -> Counterexample | None:
         expect = partial(evaluate_chain, self._model, self.inst)
 
         def ask(request: Request) -> Bits:
@@ -261,21 +261,21 @@ class GoldenBench:
         records = finished.records[:kept].get(stream=self._copies) if kept else np.zeros((0, 8), np.uint32)
         return tally[:MOST_SMS], tally[MOST_SMS:-1], records
 
-    def _seen(self, finished: _Set, records: Any) -> Iterator[Seen]:
+    def _seen(self, finished: _Set, records: Any) -> Iterator[SeenWord]:
         """The first words that differ, of each SM as many."""
         words = [record for record in records.tolist() if record[3] != NOWHERE]
         for sm in dict.fromkeys(record[0] for record in words):
             for record in [each for each in words if each[0] == sm][:SEEN_OF_A_SET]:
                 yield self._named(finished, record)
 
-    def _named(self, finished: _Set, record: list[int]) -> Seen:
+    def _named(self, finished: _Set, record: list[int]) -> SeenWord:
         sm, thread, chain, register = record[:4]
         got, expected = np.array(record[4:], np.uint32).view(np.uint64).astype(self.inst.d.dtype)[:, None]
         where = _Where(finished.number, chain, thread, register)
         a, b = (x[self._cupy.asarray(lines)].get(stream=self._stream) for x, lines in self._places(finished, where))
         request = Request(a.reshape(1, -1), b.reshape(1, -1), np.zeros(1, self.inst.c.dtype))
-        place = Place(sm=sm, warp=thread // 32, lane=thread % 32, register_of_lane=register)
-        return Seen(place, Counterexample.of(request, 0, got, expected, finished.kind), where)
+        place = SmPlace(sm=sm, warp=thread // 32, lane=thread % 32, register_of_lane=register)
+        return SeenWord(place, Counterexample.of(request, 0, got, expected, finished.kind), where)
 
     def _places(self, operands: _Set, where: _Where) -> Iterator[tuple[Any, Any]]:
         """Of A and of B: where the lines are that a word is made of, an instruction each."""
@@ -287,10 +287,10 @@ class GoldenBench:
         ):
             yield x, (begin + np.arange(shape.chain)) % shape.steps * lines + line
 
-    def _lines(self, seen: Seen) -> Request:
+    def _lines(self, seen: SeenWord) -> Request:
         return seen.found.exchange.request(self._whole)
 
-    def _peeked(self, seen: Seen, a: Bits, b: Bits, rounds: int) -> Bits:
+    def _peeked(self, seen: SeenWord, a: Bits, b: Bits, rounds: int) -> Bits:
         """The word of that very thread and register, for other operands of its own lines: [N, chain, K] each -> [N, rounds].
 
         All else in the set stays as it was. Raises DeviceError where the SM does not compute.

@@ -13,14 +13,14 @@ from accprobe.health.outcome import GpuOutcome
 from accprobe.health.plan import CheckPlan
 from accprobe.survey.workers import end_with_parent, interrupts_held_back
 
-GRACE = 120.0
+HANG_SECONDS = 120.0
 """Seconds past the plan's after which a GPU that has not ended counts as one that hangs: kernels may have to be compiled."""
 
-Told = Callable[[int, GpuOutcome], None]
+OnOutcome = Callable[[int, GpuOutcome], None]
 """Called with the place of a GPU among those that are checked, and what is known of it so far."""
 
 
-def check_host(names: Sequence[str], plan: CheckPlan, told: Told) -> None:
+def check_host(names: Sequence[str], plan: CheckPlan, told: OnOutcome) -> None:
     """Checks the GPUs of those names at once. Whoever is interrupted has what was told before."""
     context = multiprocessing.get_context("spawn")
     workers: dict[Connection, tuple[int, BaseProcess]] = {}
@@ -33,7 +33,7 @@ def check_host(names: Sequence[str], plan: CheckPlan, told: Told) -> None:
                 process.start()
                 sending.close()
                 workers[receiving] = index, process
-        until = time.monotonic() + plan.seconds + GRACE
+        until = time.monotonic() + plan.seconds + HANG_SECONDS
         listening = list(workers)
         while listening:
             ready = wait(listening, max(until - time.monotonic(), 0.0))
@@ -53,7 +53,7 @@ def check_host(names: Sequence[str], plan: CheckPlan, told: Told) -> None:
                 for connection in listening:
                     index, _ = workers[connection]
                     so_far = latest.get(index, GpuOutcome.unopened(names[index]))
-                    told(index, so_far.stopped(f"it hangs: nothing came back for {GRACE:.0f} s after its time was over"))
+                    told(index, so_far.stopped(f"it hangs: nothing came back for {HANG_SECONDS:.0f} s after its time was over"))
                 return
     finally:
         for _, process in workers.values():

@@ -30,7 +30,7 @@ class Smallest(BaseModel):
     expected: str
 
 
-class Place(BaseModel):
+class SmPlace(BaseModel):
     """Where on a GPU a word was computed; None of what the device does not tell. register_of_lane: of D's."""
 
     model_config = STRICT
@@ -55,7 +55,7 @@ class WrongWord(BaseModel):
     instruction: str
     chain: int
     kind: str
-    place: Place
+    place: SmPlace
     exchange: Exchange
     expected: str
     bits: tuple[int, ...]

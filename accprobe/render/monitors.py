@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
-from accprobe.render.content.health import verdict, word_lines
+from accprobe.render.content.health import gpu_verdict, word_lines
 from accprobe.render.plain import plain
 
 
@@ -22,7 +22,9 @@ def health_junit(outcome: HealthOutcome) -> str:
                 words = [line for word in gpu.mismatches if word.instruction == unit.instruction for line in word_lines(word)]
                 ElementTree.SubElement(case, "failure", type="differs", message=message).text = plain("\n".join(words))
         if gpu.status == "failed" or gpu.reason or not gpu.units:
-            ElementTree.SubElement(_case(suite, gpu, "check", gpu.seconds), "error", type="failed", message=plain(verdict(gpu)))
+            ElementTree.SubElement(
+                _case(suite, gpu, "check", gpu.seconds), "error", type="failed", message=plain(gpu_verdict(gpu))
+            )
         for count, tag in (("tests", "testcase"), ("failures", "testcase/failure"), ("errors", "testcase/error")):
             suite.set(count, str(len(suite.findall(tag))))
     ElementTree.indent(suites)

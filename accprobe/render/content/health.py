@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accprobe.health.outcome import GpuOutcome, Place, UnitOutcome, WrongWord
+from accprobe.health.outcome import GpuOutcome, SmPlace, UnitOutcome, WrongWord
 from accprobe.isa.instructions import chained, parse
 from accprobe.operands.exchange import Counterexample
 from accprobe.render.content.verification import mismatch
@@ -17,7 +17,7 @@ def gpu_title(gpu: GpuOutcome) -> str:
     return ", ".join(filter(None, [f"{gpu.device} {gpu.name}" if gpu.name != gpu.device else gpu.device, *board, serial]))
 
 
-def verdict(gpu: GpuOutcome) -> str:
+def gpu_verdict(gpu: GpuOutcome) -> str:
     """What became of a GPU, in a sentence without an end."""
     if gpu.wrong:
         sms = [sm for sm in gpu.wrong_by_sm if sm]
@@ -64,7 +64,7 @@ def load_text(gpu: GpuOutcome) -> str:
     return ", ".join(text for value, text in told if value is not None)
 
 
-def place_text(place: Place) -> str:
+def place_text(place: SmPlace) -> str:
     """ "SM 17, warp 2, lane 5, register 40"."""
     named = {"SM": place.sm, "warp": place.warp, "lane": place.lane, "register": place.register_of_lane}
     return ", ".join(f"{name} {number}" for name, number in named.items() if number is not None) or "an SM that is not told"

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
-from accprobe.render.content.health import gpu_title, load_text, remarks, speed_text, verdict, word_lines
+from accprobe.render.content.health import gpu_title, gpu_verdict, load_text, remarks, speed_text, word_lines
 from accprobe.render.plain import plain
 from accprobe.render.terminal.console import Hanging, ruled
 
@@ -53,7 +53,8 @@ class _Lines:
             return
         self._told[changed.device] = now
         click.echo(
-            plain(f"accprobe: {changed.device} {changed.seconds:.0f} of {self._seconds:.0f} s, {verdict(changed)}"), err=True
+            plain(f"accprobe: {changed.device} {changed.seconds:.0f} of {self._seconds:.0f} s, {gpu_verdict(changed)}"),
+            err=True,
         )
 
 
@@ -72,7 +73,7 @@ def health_table(outcome: HealthOutcome) -> RenderableType:
         for word in gpu.mismatches:
             first, *others = word_lines(word)
             lines += [Text(f"! {first}", "red"), *(Text(f"    {line}", "red") for line in others)]
-        parts += [Hanging(lines), Text(verdict(gpu), _STYLES[gpu.status]), Text("")]
+        parts += [Hanging(lines), Text(gpu_verdict(gpu), _STYLES[gpu.status]), Text("")]
     return Group(*parts[:-1])
 
 
