@@ -30,7 +30,7 @@ from accprobe.health.outcome import Load
 from accprobe.health.sensors import Nvml, Watch
 from accprobe.health.trusted import trusted
 from accprobe.health.units import chosen
-from accprobe.isa.instructions import chained
+from accprobe.isa.instructions import as_chain
 from accprobe.render.content.verification import mismatch
 
 SHARE = 0.8
@@ -109,7 +109,8 @@ def measured(
         "gemm_watts": gemm_load.power,
         "lowest_clock": load.lowest_sm_clock,
         "first": [
-            (str(seen.place), mismatch(chained(shape.inst, shape.chain), seen.found), seen.found.kind) for seen in turn.seen[:3]
+            (str(seen.place), mismatch(as_chain(shape.inst, shape.chain), seen.found), seen.found.kind)
+            for seen in turn.seen[:3]
         ],
     }
 
@@ -131,7 +132,7 @@ def planted_found(device: CudaDevice, unit: str, shape: GoldenShape, model: Any)
     seen = turn.seen[0]
     differed = bench.again(seen, 1000)
     smallest = bench.smallest(seen)
-    whole = chained(shape.inst, shape.chain)
+    whole = as_chain(shape.inst, shape.chain)
     return {
         "unit": unit,
         "found": True,

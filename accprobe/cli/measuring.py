@@ -85,7 +85,7 @@ def _count(report: Report) -> str:
     return f"{len(report.measured)} of {report.run.selected - skipped} instructions"
 
 
-def holds(report: Report) -> bool:
+def report_holds(report: Report) -> bool:
     """Whether every instruction is confirmed, or simulated with nothing against it.
 
     Raises AccprobeError where none could be measured.

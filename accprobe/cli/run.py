@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.measuring import Wanted, holds, measured_report
+from accprobe.cli.measuring import Wanted, measured_report, report_holds
 from accprobe.cli.output import OutputFile, tell, to_stdout
 from accprobe.cli.run_each import run_each
 from accprobe.errors import AccprobeError
@@ -94,7 +94,7 @@ def run_command(
             raise click.UsageError("--ncu and --record are for one device; name it")
         good = run_each(device, wanted, output)
     else:
-        good = holds(measured_report(device, wanted, output, _profiler(device) if ncu else None, record))
+        good = report_holds(measured_report(device, wanted, output, _profiler(device) if ncu else None, record))
     if not good:
         sys.exit(NOT_CONFIRMED)
 

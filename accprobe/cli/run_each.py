@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accprobe.cli.measuring import Wanted, holds, measured_report
+from accprobe.cli.measuring import Wanted, measured_report, report_holds
 from accprobe.cli.output import INTERRUPTED, tell
 from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import progress_bar
@@ -31,7 +31,7 @@ def run_each(devices: str, wanted: Wanted, output: Path | None) -> bool:
         file = output and (_named(output, kind) if len(kinds) > 1 else output)
         tell(f"{first}, {kind}: measured{f', into {file}' if file else ''}")
         report = measured_report(first, wanted, file)
-        good &= holds(report)
+        good &= report_holds(report)
         if others:
             from accprobe.report.models import models_of
 
