@@ -30,7 +30,7 @@ from accprobe.health.outcome import Load
 from accprobe.health.sensors import Nvml, Watch
 from accprobe.health.trusted import trusted
 from accprobe.health.units import chosen
-from accprobe.isa.instructions import as_chain
+from accprobe.isa.instructions import in_a_row
 from accprobe.render.content.verification import mismatch
 
 SHARE = 0.8
@@ -109,7 +109,7 @@ def measured(
         "gemm_watts": gemm_load.power,
         "lowest_clock": load.lowest_sm_clock,
         "first": [
-            (str(seen.place), mismatch(as_chain(shape.inst, shape.chain), seen.found), seen.found.kind)
+            (str(seen.place), mismatch(in_a_row(shape.inst, shape.chain), seen.found), seen.found.kind)
             for seen in turn.seen[:3]
         ],
     }
@@ -132,7 +132,7 @@ def planted_found(device: CudaDevice, unit: str, shape: GoldenShape, model: Any)
     seen = turn.seen[0]
     differed = bench.again(seen, 1000)
     smallest = bench.smallest(seen)
-    whole = as_chain(shape.inst, shape.chain)
+    whole = in_a_row(shape.inst, shape.chain)
     return {
         "unit": unit,
         "found": True,

@@ -27,7 +27,7 @@ from accprobe.health.bench import SeenWord, Turn
 from accprobe.health.outcome import SmPlace
 from accprobe.isa.families import registers
 from accprobe.isa.formats import Bits, Format
-from accprobe.isa.instructions import Instruction, as_chain
+from accprobe.isa.instructions import Instruction, in_a_row
 from accprobe.model.tree import DotModel
 from accprobe.operands import drawing
 from accprobe.operands.exchange import Counterexample
@@ -149,7 +149,7 @@ class GoldenBench:
         self._device, self.inst, self._model = device, inst, model
         self.shape = shape or golden_shape(inst)
         self.chain = self.shape.chain
-        self._whole = as_chain(inst, self.chain)
+        self._whole = in_a_row(inst, self.chain)
         self._kinds, self._numbers, self._rounds = operand_kinds(inst), count(), FIRST_ROUNDS
         with device.lend(f"failed to prepare the check of {inst.name}") as cupy:
             self._cupy = cupy

@@ -311,7 +311,7 @@ def architectures_with(inst: Instruction) -> tuple[str, ...]:
     return tuple(target for target in architectures.targets() if target in on)
 
 
-def as_chain(inst: Instruction, chain: int) -> Instruction:
+def in_a_row(inst: Instruction, chain: int) -> Instruction:
     """What so many instructions compute, each adding to the one before, as one; k counts on from one to the next."""
     return replace(inst, k=chain * inst.k)
 

@@ -26,7 +26,7 @@ from accprobe.health.sensors import Nvml, Watch
 from accprobe.health.trusted import trusted
 from accprobe.health.units import UNITS
 from accprobe.isa.formats import Bits
-from accprobe.isa.instructions import Instruction, as_chain, parse
+from accprobe.isa.instructions import Instruction, in_a_row, parse
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 
@@ -167,7 +167,7 @@ def test_a_chain_adds_each_instruction_to_the_one_before() -> None:
         d = simulated_device("h100").dot(inst, Request(part.a, part.b, d))
     a, b = (np.concatenate([getattr(part, name) for part in parts], axis=1) for name in "ab")
     whole = Request(a, b, np.zeros(50, np.uint32))
-    whole.check(as_chain(inst, 3))
+    whole.check(in_a_row(inst, 3))
     np.testing.assert_array_equal(evaluate_chain(model, inst, whole), d)
 
 

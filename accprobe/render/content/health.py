@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accprobe.health.outcome import GpuOutcome, SmPlace, UnitOutcome, WrongWord
-from accprobe.isa.instructions import as_chain, parse
+from accprobe.isa.instructions import in_a_row, parse
 from accprobe.operands.exchange import Counterexample
 from accprobe.render.content.verification import mismatch
 
@@ -72,7 +72,7 @@ def place_text(place: SmPlace) -> str:
 
 def word_lines(word: WrongWord) -> Iterator[str]:
     """A word that differs: where, what, whether it comes back, and the fewest operands that show it."""
-    inst = as_chain(parse(word.instruction), word.chain)
+    inst = in_a_row(parse(word.instruction), word.chain)
     of_chain = f" in a chain of {word.chain}" if word.chain > 1 else ""
     bits = f"bit{'s' * (len(word.bits) > 1)} {', '.join(map(str, word.bits))}"
     yield f"{place_text(word.place)}: {word.instruction}{of_chain}, {word.kind} operands, {bits}"
