@@ -309,7 +309,7 @@ class GoldenBench:
                 for i in range(len(a)):
                     a_all[a_at], b_all[b_at] = a_each[i], b_each[i]
                     self._launch(operands, rounds, where.chain, 0, 0, sm, where.thread, where.register, words[i])
-                done = int(operands.tally[sm].get(stream=self._stream))
+                done = int(operands.tally[sm : sm + 1].get(stream=self._stream)[0])
                 if done >= len(a) * rounds * self.shape.groups:
                     got: Bits = words.get(stream=self._stream)
                     return got

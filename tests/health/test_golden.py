@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from emulated_golden import compiled_for_cpu, pointer
 
 from accprobe.build import compiler, toolchain
 from accprobe.build.golden import MOST_SMS, GoldenShape, Planted, golden_shape, golden_source
@@ -25,70 +23,13 @@ WGMMA = "wgmma.m64n256k32.s32.s8.s8"
 OTHERS = ("mma.sync.m16n8k16.f64.f64.f64.f64", "mma.sync.m16n8k32.s32.s8.s8.s32", "wgmma.m64n256k16.f32.f16.f16")
 SMS = 3
 
-SUPPORT = Path(__file__).parents[1] / "support"
-CUDA_WORDS = """
-#include <barrier>
-#include <cstring>
-#include <memory>
-#include <thread>
-#include <vector>
-#define __global__
-#define __device__
-#define __shared__
-#define __launch_bounds__(...)
-#define __forceinline__ inline
-using Value = unsigned long long;
-static thread_local struct { unsigned x; } threadIdx;
-static struct { unsigned x; } blockIdx, blockDim;
-static const void* shared_base;
-static std::unique_ptr<std::barrier<>> block_barrier, group_barrier[32];
-static void __syncthreads() { block_barrier->arrive_and_wait(); }
-static Value atomicAdd(Value* target, Value value) { return __atomic_fetch_add(target, value, __ATOMIC_RELAXED); }
-static std::size_t __cvta_generic_to_shared(const void* p) { return (const char*)p - (const char*)shared_base; }
-static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) { return high << by | low >> (32 - by); }
-template <class Kernel> static void launch(unsigned blocks, unsigned threads, const Kernel& kernel) {
-    blockDim.x = threads, block_barrier = std::make_unique<std::barrier<>>(threads);
-    for (auto& each : group_barrier) each = std::make_unique<std::barrier<>>(32);
-    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
-        std::vector<std::thread> all;
-        for (unsigned t = 0; t < threads; t++) all.emplace_back([t, &kernel] { threadIdx.x = t, kernel(); });
-        for (auto& each : all) each.join();
-    }
-}
-"""
-ENTRIES = """
-extern "C" void run_fold(const DElement* words, unsigned* folded) {
-    launch(CHAINS, GROUP_THREADS, [=] { fold_words(words, folded); });
-}
-extern "C" void run(unsigned blocks, const Word* a, const Word* b, const unsigned* folded, const DElement* words, Tally* tally,
-                    Record* records, DElement* peek, const unsigned* j) {
-    launch(blocks, THREADS, [=] {
-        golden(a, b, folded, words, tally, records, peek, j[0], j[1], j[2], j[3], j[4], j[5], j[6], j[7]);
-    });
-}
-"""
-
 
 class Emulated:
     """A golden kernel on the CPU, and a set of operands whose results are exact integers."""
 
     def __init__(self, shape: GoldenShape, folder: Path, planted: Planted | None = None) -> None:
         self.shape, inst = shape, shape.inst
-        text = re.sub(r"#define MULTIPLY.*\n", "", golden_source(shape, planted))
-        shared = f"static Word shared[{shape.shared_bytes} / sizeof(Word)]; shared_base = shared;"
-        text = re.sub(r"extern __shared__.*?;", shared, text)
-        text = re.sub(r'asm volatile\("mov[^;]*;"[^;]*;', "sm = blockIdx.x;", text)
-        text = re.sub(r'asm volatile\("(?:fence|bar)[^\n]*?\);', ";", text)
-        emulation = (SUPPORT / "emulated_golden.h").read_text()
-        text = text.replace("constexpr unsigned GROUP_THREADS", f"{emulation}\nconstexpr unsigned GROUP_THREADS", 1)
-        defines = f"#define ELEMENT_BITS {inst.a.storage_bits}\n#define MULTIPLY(d, a, b, c) multiply(d, a, b)\n"
-        defines += "#define MULTIPLY_CHAIN(d, a, b, turn) multiply_chain(d, a, b)\n"
-        code, library = folder / "golden.cpp", folder / "golden.so"
-        code.write_text(CUDA_WORDS + defines + text + ENTRIES)
-        command = ["g++", "-std=c++20", "-O1", "-w", "-fPIC", "-pthread", "-shared", "-o", str(library), str(code)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        self._library = ctypes.CDLL(str(library))
+        self.library = compiled_for_cpu(shape, folder, planted)
         random = np.random.default_rng(1)
         lines = (shape.steps * shape.rows, shape.steps * shape.columns)
         top = 1 << min(inst.a.storage_bits, 63)
@@ -96,7 +37,7 @@ class Emulated:
         self.words = self.chains(self.a, shape.rows) @ self.chains(self.b, shape.columns).T
         self.words = self.words.astype(inst.d.dtype)
         self.folded = np.zeros(shape.chains * shape.group_threads, np.uint32)
-        self._library.run_fold(*map(_pointer, (self.words, self.folded)))
+        self.library.run_fold(*map(pointer, (self.words, self.folded)))
 
     def chains(self, operands: np.ndarray[Any, Any], lines: int) -> np.ndarray[Any, Any]:
         """[steps * lines, chain * K], as wide as D at least, written another way than the bench does it."""
@@ -118,14 +59,10 @@ class Emulated:
         peeked = np.zeros(rounds, self.shape.inst.d.dtype)
         job = np.array([rounds, first, spread, stride, only, *peek, len(records)], np.uint32)
         arrays = (self.a, self.b, self.folded, self.words, tally, records, peeked, job)
-        self._library.run(SMS, *map(_pointer, arrays))
+        self.library.run(SMS, *map(pointer, arrays))
         kept = records[: int(tally[-1])]
         told = np.column_stack([kept[:, :4], kept[:, 4:].copy().view(np.uint64)]) if len(kept) else np.zeros((0, 6), np.uint64)
         return tally[:SMS].tolist(), tally[MOST_SMS : MOST_SMS + SMS].tolist(), told.tolist(), peeked
-
-
-def _pointer(array: Any) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
 
 
 def small(name: str) -> GoldenShape:
@@ -135,16 +72,12 @@ def small(name: str) -> GoldenShape:
 
 @pytest.fixture(scope="module")
 def with_wgmma(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
     return Emulated(small(WGMMA), tmp_path_factory.mktemp("golden"))
 
 
 @pytest.mark.parametrize("name", [WGMMA, *OTHERS])
 def test_every_sm_and_group_computes_every_chain(name: str, tmp_path: Path) -> None:
     """And every word is what exact arithmetic says."""
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
     emulated = Emulated(small(name), tmp_path)
     rounds = emulated.shape.chains
     done, wrong, records, _ = emulated.run(rounds)
@@ -163,7 +96,7 @@ def test_a_wrong_word_is_named(with_wgmma: Emulated) -> None:
     right = int(with_wgmma.words[at])
     with_wgmma.words[at] ^= 1 << 20
     folded = with_wgmma.folded.copy()
-    with_wgmma._library.run_fold(_pointer(with_wgmma.words), _pointer(with_wgmma.folded))
+    with_wgmma.library.run_fold(pointer(with_wgmma.words), pointer(with_wgmma.folded))
     try:
         assert np.flatnonzero(folded != with_wgmma.folded).tolist() == [chain * shape.group_threads + thread]
         done, wrong, records, _ = with_wgmma.run(shape.chains, only=1)
