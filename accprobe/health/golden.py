@@ -197,7 +197,7 @@ class GoldenBench:
 
         def ask(request: Request) -> Bits:
             """The first answer that is not as expected, where there is one."""
-            a, b = (x.reshape(len(request), self.chain, -1) for x in (request.a, request.b))
+            a, b = (x.reshape(len(request), self.chain, self.inst.k) for x in (request.a, request.b))
             got = self._peeked(seen, a, b, SHRINK_ROUNDS)
             differs = got != expect(request)[:, None]
             return np.asarray(np.take_along_axis(got, differs.argmax(axis=1)[:, None], axis=1)[:, 0])
