@@ -65,7 +65,7 @@ def health_command(
     All at once, each matrix unit of every SM in turn, at full power; words that differ are named with the GPU, the SM and the
     operands. What was seen before an interruption is told.
 
-    Needs: extra cuda13 or cuda12 on a GPU, and nvidia-ml-py for what its sensors say; nothing for sim: devices.
+    Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: devices.
 
     Exit status: 0 no word differs, 1 some does, 2 a GPU could not be checked, 130 interrupted with nothing that differs.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.build import compiler
+from accprobe.build import cache, compiler
 from accprobe.build.golden import MOST_SMS, GoldenShape, Planted, golden_shape, golden_source
 from accprobe.devices.protocol import OnGpu
 from accprobe.errors import DeviceError
@@ -127,11 +127,12 @@ class _Set:
 
 
 def prepare_golden(device: OnGpu, models: Mapping[Instruction, DotModel]) -> None:
-    """Compiles what is needed for many units at once."""
+    """Compiles what is needed for many units at once; of GPUs that are checked at once, one does."""
     sources = [(golden_source(golden_shape(inst)), inst.name) for inst in models]
     sources += [(source(model, inst, single=True), evaluator_name(inst)) for inst, model in models.items()]
     sources += [(drawing.source(inst), f"the operands of {inst.name}") for inst in models]
-    compiler.fill_cache(sources, device.architecture)
+    with cache.one_at_a_time(f"golden-{device.architecture}"):
+        compiler.fill_cache(sources, device.architecture)
 
 
 class GoldenBench:
