@@ -25,7 +25,7 @@ import torch
 from accprobe.build.golden import GoldenShape, Planted, golden_shape
 from accprobe.devices.cuda import CudaDevice
 from accprobe.errors import ToolMissing
-from accprobe.health.golden import GoldenBench
+from accprobe.health.golden import GoldenBench, prepare_golden
 from accprobe.health.outcome import Load
 from accprobe.health.sensors import Nvml, Watch
 from accprobe.health.trusted import trusted
@@ -165,6 +165,7 @@ def main() -> int:
     except ToolMissing as e:
         print(e)
         nvml = None
+    prepare_golden(device, {inst: known.models[inst] for inst in units.values()})
     rows, plants, bad = [], [], False
     for unit, inst in units.items():
         usual = golden_shape(inst)
