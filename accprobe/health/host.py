@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from accprobe.health.check import check_gpu
-from accprobe.health.outcome import GpuOutcome
-from accprobe.health.plan import CheckPlan
+from accprobe.health.outcome import GpuOutcome, OnOutcome
+from accprobe.health.plan import HANG_SECONDS, CheckPlan
 from accprobe.survey.workers import end_with_parent, interrupts_held_back
-
-HANG_SECONDS = 120.0
-"""Seconds past the plan's after which a GPU that has not ended counts as one that hangs: kernels may have to be compiled."""
-
-OnOutcome = Callable[[int, GpuOutcome], None]
-"""Called with the place of a GPU among those that are checked, and what is known of it so far."""
 
 
 def check_host(names: Sequence[str], plan: CheckPlan, told: OnOutcome) -> None:

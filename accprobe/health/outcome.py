@@ -5,7 +5,7 @@ Keys that say nothing are there all the same, as null or empty: who reads it nee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -93,6 +93,16 @@ class Board(BaseModel):
     serial: str | None = None
 
 
+class Node(BaseModel):
+    """Which machine of a Ray cluster. id: Ray's name of it; gpu: the GPU as Ray numbers it there, None where none was begun."""
+
+    model_config = STRICT
+
+    address: str
+    id: str
+    gpu: str | None = None
+
+
 class Sensors(BaseModel):
     """What NVML tells at one moment; None of what this board does not have.
 
@@ -133,7 +143,7 @@ class GpuOutcome(BaseModel):
     what is right; remark: how far they are of this GPU kind. wrong_by_sm: words that differ, of each SM that has some; "" is
     what does not tell its SM. vanished: of `wrong`, comparisons that failed although each word, looked at by itself, was right:
     not the matrix unit erred but what compares, the SM's integer units and registers. sensors_missing: why there are none.
-    shared: who else uses the GPU, in words.
+    shared: who else uses the GPU, in words. node: None on this host. deaths: how often a process that checked it died.
     """
 
     model_config = STRICT
@@ -161,11 +171,21 @@ class GpuOutcome(BaseModel):
     load: Load | None = None
     sensors_missing: str = ""
     shared: str = ""
+    node: Node | None = None
+    deaths: int = 0
 
     @classmethod
     def unopened(cls, device: str) -> GpuOutcome:
         """Of a GPU of which nothing is known yet."""
         return cls(device=device, name=device, kind="", architecture="", status="failed")
+
+    @property
+    def where(self) -> str:
+        """ "cuda:0", or of a cluster "cuda:0 on 10.0.0.7 (3f2a9c01)"; of a simulated device also which GPU it stands in for."""
+        if self.node is None:
+            return self.device
+        stands_for = f" for GPU {self.node.gpu}" if self.node.gpu and not self.device.startswith("cuda:") else ""
+        return f"{self.device}{stands_for} on {self.node.address} ({self.node.id[:8]})"
 
     @property
     def ended(self) -> bool:
@@ -176,6 +196,10 @@ class GpuOutcome(BaseModel):
         """As far as it came; words that differ are not forgotten."""
         status: GpuStatus = "differs" if self.wrong else "failed"
         return self.model_copy(update={"status": status, "reason": reason, "finished": False})
+
+
+OnOutcome = Callable[[int, GpuOutcome], None]
+"""Called with the place of a GPU among those that are checked, and what is known of it so far."""
 
 
 class HealthOutcome(BaseModel):

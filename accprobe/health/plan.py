@@ -10,6 +10,9 @@ HealthLevel = Literal["quick", "standard", "soak"]
 SECONDS: dict[HealthLevel, float] = {"quick": 20.0, "standard": 300.0, "soak": 3600.0}
 """How long a level takes where nothing else is asked for. quick: what a job's prologue can wait for."""
 
+HANG_SECONDS = 120.0
+"""Seconds past the plan's after which a GPU that has not ended counts as one that hangs: kernels may have to be compiled."""
+
 UNHURRIED = 5.0
 """Seconds that a unit runs before the next one has its turn; less where the whole check is too short for three turns each."""
 

@@ -14,7 +14,7 @@ def health_junit(outcome: HealthOutcome) -> str:
     """A test suite a GPU and a test case a unit; a GPU that could not be checked is a case with an error."""
     suites = ElementTree.Element("testsuites", name="accprobe health")
     for gpu in outcome.gpus:
-        suite = ElementTree.SubElement(suites, "testsuite", name=plain(f"{gpu.device} {gpu.name}"))
+        suite = ElementTree.SubElement(suites, "testsuite", name=plain(f"{gpu.where} {gpu.name}"))
         for unit in gpu.units:
             case = _case(suite, gpu, unit.unit, unit.seconds)
             if unit.wrong:
@@ -32,7 +32,7 @@ def health_junit(outcome: HealthOutcome) -> str:
 
 
 def _case(suite: ElementTree.Element, gpu: GpuOutcome, name: str, seconds: float) -> ElementTree.Element:
-    return ElementTree.SubElement(suite, "testcase", classname=plain(gpu.device), name=name, time=f"{seconds:.3f}")
+    return ElementTree.SubElement(suite, "testcase", classname=plain(gpu.where), name=name, time=f"{seconds:.3f}")
 
 
 def health_prometheus(outcome: HealthOutcome) -> str:
@@ -69,7 +69,10 @@ def _metric(name: str, what: str) -> Iterator[str]:
 
 
 def _labels(gpu: GpuOutcome, **more: str) -> str:
-    labels = {"device": gpu.device, "name": gpu.name, "kind": gpu.kind, "uuid": gpu.board.uuid or "", **more}
+    labels = {"device": gpu.device, "name": gpu.name, "kind": gpu.kind, "uuid": gpu.board.uuid or ""}
+    if gpu.node:
+        labels |= {"node": gpu.node.address, "node_id": gpu.node.id, "node_gpu": gpu.node.gpu or ""}
+    labels |= more
     escaped = {
         key: plain(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for key, value in labels.items()
     }

@@ -14,7 +14,7 @@ def gpu_title(gpu: GpuOutcome) -> str:
     """ "cuda:0 NVIDIA H200, GPU-…, PCI 00000000:1B:00.0"."""
     board = [gpu.board.uuid, f"PCI {gpu.board.pci_bus}" if gpu.board.pci_bus else None]
     serial = f"serial {gpu.board.serial}" if gpu.board.serial else None
-    return ", ".join(filter(None, [f"{gpu.device} {gpu.name}" if gpu.name != gpu.device else gpu.device, *board, serial]))
+    return ", ".join(filter(None, [f"{gpu.where} {gpu.name}" if gpu.name != gpu.device else gpu.where, *board, serial]))
 
 
 def gpu_verdict(gpu: GpuOutcome) -> str:
@@ -31,6 +31,10 @@ def gpu_verdict(gpu: GpuOutcome) -> str:
 def remarks(gpu: GpuOutcome) -> Iterator[str]:
     """What one should know besides."""
     yield from filter(None, [gpu.remark, gpu.shared, gpu.sensors_missing])
+    if gpu.deaths:
+        yield f"its process died {'once' if gpu.deaths == 1 else f'{gpu.deaths} times'}" + (
+            ", and it was begun again" if gpu.finished else ""
+        )
     if gpu.before and gpu.after:
         for name, what in COUNTERS.items():
             first, last = getattr(gpu.before, name), getattr(gpu.after, name)

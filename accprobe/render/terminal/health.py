@@ -49,23 +49,23 @@ class _Lines:
 
     def __call__(self, gpus: Sequence[GpuOutcome], changed: GpuOutcome) -> None:
         now = time.monotonic()
-        if not changed.ended and now - self._told.setdefault(changed.device, now) < BETWEEN_LINES:
+        if not changed.ended and now - self._told.setdefault(changed.where, now) < BETWEEN_LINES:
             return
-        self._told[changed.device] = now
+        self._told[changed.where] = now
         click.echo(
-            plain(f"accprobe: {changed.device} {changed.seconds:.0f} of {self._seconds:.0f} s, {gpu_verdict(changed)}"),
+            plain(f"accprobe: {changed.where} {changed.seconds:.0f} of {self._seconds:.0f} s, {gpu_verdict(changed)}"),
             err=True,
         )
 
 
 def health_table(outcome: HealthOutcome) -> RenderableType:
-    """A line a GPU; below it its units, what one should know, and the words that differ."""
+    """A line a GPU; below it its units, unless it is a healthy one of a cluster, what one should know, and what differs."""
     parts: list[RenderableType] = []
     if any(gpu.kind == "simulated" for gpu in outcome.gpus):
         parts.append(Text("SIMULATED: devices that are models, no hardware was checked", "bold red"))
     for gpu in outcome.gpus:
         parts.append(Text(gpu_title(gpu), "bold"))
-        if gpu.units:
+        if gpu.units and not (gpu.node and gpu.status == "healthy"):
             parts.append(_units(gpu))
         if load := load_text(gpu):
             parts.append(Text(load, "dim"))
@@ -101,5 +101,5 @@ def _table(gpus: Sequence[GpuOutcome]) -> Table:
     for gpu in gpus:
         status = gpu.status if gpu.ended or gpu.wrong else "checking" if gpu.kind else "opening"
         counts = (f"{gpu.dots:,}", f"{gpu.wrong:,}", f"{gpu.seconds:.0f}")
-        table.add_row(plain(gpu.device), plain(gpu.name), status, *counts, style="bold red" if gpu.wrong else "")
+        table.add_row(plain(gpu.where), plain(gpu.name), status, *counts, style="bold red" if gpu.wrong else "")
     return table
