@@ -57,7 +57,8 @@ def measured_report(
         except KeyboardInterrupt:
             interrupted = True
     if not interrupted or output is None:
-        _print(latest, wanted.form, wanted.expand)
+        for report in latest:
+            print_report(report, wanted)
     if interrupted:
         end_interrupted(_count(latest[0]) if latest else "", output)
     return latest[0]
@@ -68,16 +69,15 @@ def _advance(show: Show, report: Report) -> None:
     show(len(report.measured), report.run.selected - skipped, f"measuring {report.device.name}")
 
 
-def _print(latest: list[Report], form: str, expand: bool) -> None:
-    for report in latest:
-        if form == "json":
-            write(report.dumps())
-        else:
-            from accprobe.render.terminal.console import console
-            from accprobe.render.terminal.report import report_table
+def print_report(report: Report, wanted: Wanted) -> None:
+    if wanted.form == "json":
+        write(report.dumps())
+        return
+    from accprobe.render.terminal.console import console
+    from accprobe.render.terminal.report import report_table
 
-            out = console()
-            out.print(report_table(report, out.width, expand))
+    out = console()
+    out.print(report_table(report, out.width, wanted.expand))
 
 
 def _count(report: Report) -> str:

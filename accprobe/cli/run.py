@@ -13,6 +13,7 @@ from accprobe.cli.count import PositiveCount
 from accprobe.cli.measuring import Wanted, measured_report, report_holds
 from accprobe.cli.output import OutputFile, tell, to_stdout
 from accprobe.cli.run_each import run_each
+from accprobe.cli.run_fleet import run_fleet
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
@@ -47,6 +48,15 @@ COULD_NOT = 2
     metavar="FILE",
     help="Keep every exchange with the device here; `--device replay:FILE` plays it back where there is no GPU.",
 )
+@click.option("--ray", metavar="auto|HOST:PORT", help="Every GPU of this Ray cluster; sim: devices stand in for them.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(0, min_open=True),
+    default=1200,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --ray: a GPU hangs of which no instruction is finished for so long.",
+)
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
 @click.option("--with-uuid", is_flag=True, help="Put the GPU's UUID in the report, which names the board.")
@@ -60,6 +70,8 @@ def run_command(
     output: Path | None,
     record: Path | None,
     ncu: bool,
+    ray: str | None,
+    patience: float,
     form: str,
     expand: bool,
     with_uuid: bool,
@@ -70,13 +82,15 @@ def run_command(
     Instructions that have no probe yet are skipped, and do not count. What was measured before an interruption is in the file
     that -o names.
 
-    Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices.
+    Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices. With --ray: extra fleet, and on every node the
+    same accprobe.
 
     Without a GPU, `--device auto` runs published models under a banner: their rows are simulated, never confirmed. In CI, ask
     for `--device gpu`, which fails instead.
 
     With `--device all`, or several with commas between, one GPU of each kind is measured, the first, and the others of that
-    kind are verified against its report. Of several kinds, -o FILE becomes FILE with each kind's name in it.
+    kind are verified against its report. Of several kinds, -o FILE becomes FILE with each kind's name in it. So it is with
+    --ray, of all nodes of a cluster at once; a node or a GPU that dies or hangs is named, the others go on.
 
     Exit status: 0 every instruction is confirmed, or simulated with nothing against it, 1 some is not, 2 nothing could be
     measured, 130 interrupted by Ctrl-C or SIGTERM.
@@ -89,7 +103,11 @@ def run_command(
     if record and output and record.resolve() == output.resolve():
         raise click.UsageError("-o and --record name the same file; give two")
     wanted = Wanted(select, dots, seed, jobs, with_uuid, form, expand, all_n)
-    if device == "all" or "," in device:
+    if ray:
+        if ncu or record:
+            raise click.UsageError("--ncu and --record are for one device; leave out --ray")
+        good = run_fleet(ray, "all" if device == "auto" else device, wanted, patience, output)
+    elif device == "all" or "," in device:
         if ncu or record:
             raise click.UsageError("--ncu and --record are for one device; name it")
         good = run_each(device, wanted, output)

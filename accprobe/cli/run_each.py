@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from accprobe.render.terminal.progress import progress_bar
 if TYPE_CHECKING:
     from accprobe.isa.instructions import Instruction
     from accprobe.model.tree import DotModel
+    from accprobe.render.content.verification import Verified
 
 
 def run_each(devices: str, wanted: Wanted, output: Path | None) -> bool:
@@ -25,10 +27,10 @@ def run_each(devices: str, wanted: Wanted, output: Path | None) -> bool:
 
     kinds = by_kind(device_names(devices))
     if wanted.form == "json" and len(kinds) > 1:
-        raise AccprobeError(f"these are {len(kinds)} kinds of GPUs, and so many reports: give -o FILE, without --format json")
+        raise several_reports(len(kinds))
     good = True
     for kind, (first, *others) in kinds.items():
-        file = output and (_named(output, kind) if len(kinds) > 1 else output)
+        file = output and (named(output, kind) if len(kinds) > 1 else output)
         tell(f"{first}, {kind}: measured{f', into {file}' if file else ''}")
         report = measured_report(first, wanted, file)
         good &= report_holds(report)
@@ -44,9 +46,7 @@ def run_each(devices: str, wanted: Wanted, output: Path | None) -> bool:
 def _verified(name: str, first: str, models: dict[Instruction, DotModel], wanted: Wanted) -> bool:
     """Whether nothing differs; what does is told."""
     from accprobe.devices import open_device
-    from accprobe.render.content.verification import Verified, mismatch
-    from accprobe.render.terminal.console import console
-    from accprobe.render.terminal.verification import verification_table
+    from accprobe.render.content.verification import Verified
     from accprobe.survey.kinds import verified_as
 
     rows: list[Verified] = []
@@ -60,6 +60,15 @@ def _verified(name: str, first: str, models: dict[Instruction, DotModel], wanted
     except KeyboardInterrupt:
         tell(f"interrupted: {name} was verified on {len(rows)} of {len(models)} instructions")
         sys.exit(INTERRUPTED)
+    return tell_verified(name, first, rows, wanted)
+
+
+def tell_verified(name: str, first: str, rows: Sequence[Verified], wanted: Wanted) -> bool:
+    """As `_verified`, of what was found."""
+    from accprobe.render.content.verification import mismatch
+    from accprobe.render.terminal.console import console
+    from accprobe.render.terminal.verification import verification_table
+
     wrong = [row for row in rows if row.done.mismatches]
     dots = sum(row.done.dots for row in rows)
     if wrong and wanted.form == "terminal":
@@ -73,7 +82,11 @@ def _verified(name: str, first: str, models: dict[Instruction, DotModel], wanted
     return not wrong
 
 
-def _named(output: Path, kind: str) -> Path:
+def several_reports(kinds: int) -> AccprobeError:
+    return AccprobeError(f"these are {kinds} kinds of GPUs, and so many reports: give -o FILE, without --format json")
+
+
+def named(output: Path, kind: str) -> Path:
     """ "report.json" of an "NVIDIA H200" is "report-nvidia-h200.json"."""
     slug = re.sub(r"[^a-z0-9]+", "-", kind.lower()).strip("-")
     return output.with_name(f"{output.stem}-{slug}{output.suffix}")

@@ -68,9 +68,7 @@ def _after(so_far: GpuOutcome, news: News, deaths: int, stand_in: str | None) ->
             device = stand_in or f"cuda:{news.text}"
             return so_far.model_copy(update={"node": node.model_copy(update={"gpu": news.text}), "device": device})
         case "said":
-            said = GpuOutcome.model_validate_json(news.text)
-            ours = {"node": node, "device": so_far.device, "deaths": deaths}
-            return said.model_copy(update=ours)
+            return _as_ours(GpuOutcome.model_validate_json(news.text), so_far.device, node, deaths)
         case "ended":
             return so_far if so_far.ended else so_far.stopped("its process ended before the check did")
         case "died":
@@ -78,3 +76,9 @@ def _after(so_far: GpuOutcome, news: News, deaths: int, stand_in: str | None) ->
             return so_far.stopped(f"{news.text}{times}").model_copy(update={"deaths": deaths})
         case "failed":
             return so_far.stopped(news.text)
+
+
+def _as_ours(said: GpuOutcome, device: str, node: Node, deaths: int) -> GpuOutcome:
+    """An outcome of a process that sees one GPU alone, as the cluster's: there every one is cuda:0."""
+    ours = {"device": device, "node": node, "deaths": deaths, "reason": said.reason.replace(said.device, device)}
+    return said.model_copy(update=ours if said.kind else ours | {"name": device})

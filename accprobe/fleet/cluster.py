@@ -21,7 +21,7 @@ OLDEST = 2, 51
 KNOCKING = 3.0
 """Seconds within which whoever listens at an address takes a connection."""
 
-CONNECTING = 30.0
+CONNECTING = 20.0
 """Seconds within which a cluster has to answer; Ray itself waits for minutes."""
 
 

@@ -20,6 +20,9 @@ from accprobe.survey.workers import end_with_parent
 POLL = 0.2
 """Seconds between two looks for orders while there is work."""
 
+BEGINNING = 120.0
+"""Seconds within which Ray has to find a GPU free and to start a process for it."""
+
 LOOK = 2.0
 """Seconds between two looks for nodes that died."""
 
@@ -62,6 +65,8 @@ class _Running:
 
     @property
     def due(self) -> float:
+        if not self.began:
+            return self.started + BEGINNING
         return min(self.heard, self.started + self.order.seconds) + self.order.patience
 
 
@@ -137,12 +142,11 @@ class _Driver:
     def _why_late(self, running: _Running) -> str:
         from ray.util.placement_group import placement_group_table
 
-        waited = f"{running.order.patience:.0f} s"
         if running.began:
-            return f"it hangs: nothing came back for {waited}"
+            return f"it hangs: nothing came back for {running.order.patience:.0f} s"
         if placement_group_table(self._places[running.order.gpu])["state"] == "PENDING":
-            return f"no GPU came free on its node within {waited}: other work of the cluster has it"
-        return f"no process began on its node within {waited}"
+            return f"no GPU came free on its node within {BEGINNING:.0f} s: other work of the cluster has it"
+        return f"no process began on its node within {BEGINNING:.0f} s"
 
     def _give_up_what_was_on_dead_nodes(self) -> None:
         import ray

@@ -103,6 +103,14 @@ class Node(BaseModel):
     gpu: str | None = None
 
 
+def whereabouts(device: str, node: Node | None) -> str:
+    """ "cuda:0", or of a cluster "cuda:0 on 10.0.0.7 (3f2a9c01)"; of a simulated device also which GPU it stands in for."""
+    if node is None:
+        return device
+    stands_for = f" for GPU {node.gpu}" if node.gpu and not device.startswith("cuda:") else ""
+    return f"{device}{stands_for} on {node.address} ({node.id[:8]})"
+
+
 class Sensors(BaseModel):
     """What NVML tells at one moment; None of what this board does not have.
 
@@ -181,11 +189,7 @@ class GpuOutcome(BaseModel):
 
     @property
     def where(self) -> str:
-        """ "cuda:0", or of a cluster "cuda:0 on 10.0.0.7 (3f2a9c01)"; of a simulated device also which GPU it stands in for."""
-        if self.node is None:
-            return self.device
-        stands_for = f" for GPU {self.node.gpu}" if self.node.gpu and not self.device.startswith("cuda:") else ""
-        return f"{self.device}{stands_for} on {self.node.address} ({self.node.id[:8]})"
+        return whereabouts(self.device, self.node)
 
     @property
     def ended(self) -> bool:
