@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accprobe.cli.interrupts import uninterrupted
-from accprobe.cli.output import INTERRUPTED, check_writable, keep_previous, tell
 from accprobe.cli.measuring import Wanted, print_report
+from accprobe.cli.output import INTERRUPTED, check_writable, keep_previous, tell
 from accprobe.cli.run_each import named, several_reports, tell_verified
 from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import progress_bar
