@@ -39,12 +39,8 @@ class SimulatedCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(60)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        with self._process:  # closes its input, on which it ends, and waits
+            pass
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def add(self, gpus: int, **environment: str) -> str:
