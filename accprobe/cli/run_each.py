@@ -30,7 +30,7 @@ def run_each(devices: str, wanted: Wanted, output: Path | None) -> bool:
         raise several_reports(len(kinds))
     good = True
     for kind, (first, *others) in kinds.items():
-        file = output and (named(output, kind) if len(kinds) > 1 else output)
+        file = output and (file_of_kind(output, kind) if len(kinds) > 1 else output)
         tell(f"{first}, {kind}: measured{f', into {file}' if file else ''}")
         report = measured_report(first, wanted, file)
         good &= report_holds(report)
@@ -86,7 +86,7 @@ def several_reports(kinds: int) -> AccprobeError:
     return AccprobeError(f"these are {kinds} kinds of GPUs, and so many reports: give -o FILE, without --format json")
 
 
-def named(output: Path, kind: str) -> Path:
+def file_of_kind(output: Path, kind: str) -> Path:
     """ "report.json" of an "NVIDIA H200" is "report-nvidia-h200.json"."""
     slug = re.sub(r"[^a-z0-9]+", "-", kind.lower()).strip("-")
     return output.with_name(f"{output.stem}-{slug}{output.suffix}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from accprobe.cli.interrupts import uninterrupted
 from accprobe.cli.measuring import Wanted, print_report
 from accprobe.cli.output import INTERRUPTED, check_writable, keep_previous, tell
-from accprobe.cli.run_each import named, several_reports, tell_verified
+from accprobe.cli.run_each import file_of_kind, several_reports, tell_verified
 from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import progress_bar
 
@@ -24,11 +24,11 @@ def run_fleet(address: str, devices: str, wanted: Wanted, patience: float, outpu
     """
     from accprobe.fleet.cluster import connected
     from accprobe.fleet.standing_in import stand_ins
-    from accprobe.fleet.surveys import Asked, members, survey_cluster
+    from accprobe.fleet.surveys import SurveyWanted, members, survey_cluster
 
     if output:
         check_writable(output)
-    asked = Asked(wanted.select, wanted.dots, wanted.seed, wanted.jobs, wanted.with_uuid, patience)
+    asked = SurveyWanted(wanted.select, wanted.dots, wanted.seed, wanted.jobs, wanted.with_uuid, patience)
     interrupted = False
     with connected(address) as cluster, progress_bar("opening the GPUs of the cluster") as show:
         names = stand_ins(devices, len(cluster.gpus))
@@ -64,7 +64,7 @@ class _Kept:
         if self._output is None:
             return
         if member.kind not in self.files:
-            self.files[member.kind] = named(self._output, member.kind) if len(kinds) > 1 else self._output
+            self.files[member.kind] = file_of_kind(self._output, member.kind) if len(kinds) > 1 else self._output
             keep_previous(self.files[member.kind])
         self._written[member.kind] = member.report
         try:

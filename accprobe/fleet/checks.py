@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from accprobe.errors import DeviceError
 from accprobe.fleet.cluster import Cluster
-from accprobe.fleet.news import FleetGpu, News, Order
+from accprobe.fleet.news import Errand, FleetGpu, News
 from accprobe.health.check import check_gpu
-from accprobe.health.outcome import GpuOutcome, Node, OnOutcome
+from accprobe.health.outcome import ClusterNode, GpuOutcome, OnOutcome
 from accprobe.health.plan import CheckPlan
 
 
 def unopened(gpu: FleetGpu, device: str | None) -> GpuOutcome:
     """Of a cluster's GPU of which nothing is known yet."""
     name = device or f"GPU {gpu.number + 1} of {gpu.count}"
-    return GpuOutcome.unopened(name).model_copy(update={"node": Node(address=gpu.address, id=gpu.node)})
+    return GpuOutcome.unopened(name).model_copy(update={"node": ClusterNode(address=gpu.address, id=gpu.node)})
 
 
 def check_cluster(
@@ -35,7 +35,7 @@ def check_cluster(
     deaths = [0] * len(latest)
 
     def begin(gpu: int) -> None:
-        cluster.order(Order(gpu, checking, (plan,), devices[gpu], plan.seconds, patience))
+        cluster.order(Errand(gpu, checking, (plan,), devices[gpu], plan.seconds, patience))
 
     for gpu in range(len(latest)):
         begin(gpu)
@@ -78,7 +78,7 @@ def _after(so_far: GpuOutcome, news: News, deaths: int, stand_in: str | None) ->
             return so_far.stopped(news.text)
 
 
-def _as_ours(said: GpuOutcome, device: str, node: Node, deaths: int) -> GpuOutcome:
+def _as_ours(said: GpuOutcome, device: str, node: ClusterNode, deaths: int) -> GpuOutcome:
     """An outcome of a process that sees one GPU alone, as the cluster's: there every one is cuda:0."""
     ours = {"device": device, "node": node, "deaths": deaths, "reason": said.reason.replace(said.device, device)}
     return said.model_copy(update=ours if said.kind else ours | {"name": device})

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from accprobe.build.install import RAY
 from accprobe.errors import DeviceError, ToolMissing
 from accprobe.fleet.driver import drive
-from accprobe.fleet.news import FleetGpu, News, NoCluster, Order
+from accprobe.fleet.news import Errand, FleetGpu, News, NoCluster
 from accprobe.survey.workers import interrupts_held_back
 
 OLDEST = 2, 51
@@ -33,7 +33,7 @@ class Cluster:
         self._driver = driver
         self._busy = 0
 
-    def order(self, order: Order) -> None:
+    def order(self, order: Errand) -> None:
         """To be done as soon as Ray finds place; one order a GPU at a time."""
         self._busy += 1
         self._driver.send(order)

@@ -13,11 +13,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import accprobe
-from accprobe.fleet.news import FleetGpu, News, NoCluster, Order
+from accprobe.fleet.news import Errand, FleetGpu, News, NoCluster
 from accprobe.fleet.there import working
 from accprobe.survey.workers import end_with_parent
 
-POLL = 0.2
+LISTENING = 0.2
 """Seconds between two looks for orders while there is work."""
 
 BEGINNING = 120.0
@@ -28,7 +28,7 @@ LOOK = 2.0
 
 
 def drive(address: str, orders: Connection) -> None:
-    """Answers with a list of `FleetGpu`, or `NoCluster`; then takes `Order`s and tells `News` until the other end closes."""
+    """Answers with a list of `FleetGpu`, or `NoCluster`; then takes `Errand`s and tells `News` until the other end closes."""
     end_with_parent()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
@@ -58,7 +58,7 @@ def drive(address: str, orders: Connection) -> None:
 
 @dataclass
 class _Running:
-    order: Order
+    order: Errand
     started: float = field(default_factory=time.monotonic)
     heard: float = field(default_factory=time.monotonic)
     began: bool = False
@@ -87,14 +87,14 @@ class _Driver:
             while self._orders.poll(0 if self._running else None):
                 self._begin(self._orders.recv())
             generators = list(self._running)
-            if ray.wait(generators, num_returns=1, timeout=POLL)[0]:
+            if ray.wait(generators, num_returns=1, timeout=LISTENING)[0]:
                 for generator in ray.wait(generators, num_returns=len(generators), timeout=0)[0]:
                     self._listen(generator)
             self._give_up_what_is_late()
             if time.monotonic() - self._looked > LOOK:
                 self._give_up_what_was_on_dead_nodes()
 
-    def _begin(self, order: Order) -> None:
+    def _begin(self, order: Errand) -> None:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 

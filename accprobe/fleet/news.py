@@ -22,7 +22,7 @@ class FleetGpu:
 
 
 @dataclass(frozen=True)
-class Order:
+class Errand:
     """Work for the GPU of that place in the cluster's list.
 
     device: a simulated one that stands in for the GPU; None: the GPU. seconds: how long the work means to take; patience: for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accprobe.devices import open_device
 from accprobe.errors import UnknownName
 
-SIMULATED = "sim:", "sick:"
+STANDS_IN = "sim:", "sick:"
 
 
 def stand_ins(devices: str, gpus: int) -> list[str | None]:
@@ -16,7 +16,7 @@ def stand_ins(devices: str, gpus: int) -> list[str | None]:
     if devices == "all":
         return [None] * gpus
     names = [name.strip() for name in devices.split(",")]
-    if real := next((name for name in names if not name.startswith(SIMULATED)), None):
+    if real := next((name for name in names if not name.startswith(STANDS_IN)), None):
         raise UnknownName(
             f"--device {real} goes without --ray, which takes every GPU of the cluster, or a sim: device for each"
         )

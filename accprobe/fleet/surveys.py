@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from accprobe.devices import open_device
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.fleet.cluster import Cluster
-from accprobe.fleet.news import News, Order, Work
-from accprobe.health.outcome import Node, whereabouts
+from accprobe.fleet.news import Errand, News, Work
+from accprobe.health.outcome import ClusterNode, whereabouts
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.report.models import models_of
 from accprobe.report.report import Report
@@ -30,7 +30,7 @@ RETRIES = 1
 
 
 @dataclass(frozen=True)
-class Asked:
+class SurveyWanted:
     """What is asked of each GPU, as of `survey`. patience: seconds without a new row after which it hangs."""
 
     select: tuple[str, ...]
@@ -48,7 +48,7 @@ class Member:
     report: of the one that was surveyed. verified: of another, against the report of `first`. reason: why it failed.
     """
 
-    node: Node
+    node: ClusterNode
     device: str
     kind: str = ""
     doing: Literal["opening", "survey", "verification"] = "opening"
@@ -67,7 +67,7 @@ class Member:
 def members(cluster: Cluster, devices: Sequence[str | None]) -> list[Member]:
     """Of a cluster of which nothing is known yet; devices: as of `check_cluster`."""
     return [
-        Member(Node(address=gpu.address, id=gpu.node), device or f"GPU {gpu.number + 1} of {gpu.count}")
+        Member(ClusterNode(address=gpu.address, id=gpu.node), device or f"GPU {gpu.number + 1} of {gpu.count}")
         for gpu, device in zip(cluster.gpus, devices, strict=True)
     ]
 
@@ -76,7 +76,7 @@ def survey_cluster(
     cluster: Cluster,
     fleet: Sequence[Member],
     devices: Sequence[str | None],
-    asked: Asked,
+    asked: SurveyWanted,
     told: Callable[[Member], None],
 ) -> None:
     """Surveys the first GPU of each kind, of which another takes the place should it fail, then verifies the others.
@@ -96,7 +96,7 @@ def survey_cluster(
 
 
 class _ClusterSurvey:
-    def __init__(self, cluster: Cluster, fleet: Sequence[Member], devices: Sequence[str | None], asked: Asked) -> None:
+    def __init__(self, cluster: Cluster, fleet: Sequence[Member], devices: Sequence[str | None], asked: SurveyWanted) -> None:
         self._cluster, self._fleet, self._devices, self._asked = cluster, fleet, devices, asked
         for gpu in range(len(fleet)):
             self._begin(gpu)
@@ -157,7 +157,7 @@ class _ClusterSurvey:
             assert member.first
             assert member.first.report
             work, arguments = verifying, (member.first.report.dumps(), asked.dots, asked.seed)
-        self._cluster.order(Order(gpu, work, arguments, self._devices[gpu], float("inf"), asked.patience))
+        self._cluster.order(Errand(gpu, work, arguments, self._devices[gpu], float("inf"), asked.patience))
 
 
 def _nothing_measured(member: Member) -> str:

@@ -93,7 +93,7 @@ class Board(BaseModel):
     serial: str | None = None
 
 
-class Node(BaseModel):
+class ClusterNode(BaseModel):
     """Which machine of a Ray cluster. id: Ray's name of it; gpu: the GPU as Ray numbers it there, None where none was begun."""
 
     model_config = STRICT
@@ -103,7 +103,7 @@ class Node(BaseModel):
     gpu: str | None = None
 
 
-def whereabouts(device: str, node: Node | None) -> str:
+def whereabouts(device: str, node: ClusterNode | None) -> str:
     """ "cuda:0", or of a cluster "cuda:0 on 10.0.0.7 (3f2a9c01)"; of a simulated device also which GPU it stands in for."""
     if node is None:
         return device
@@ -179,7 +179,7 @@ class GpuOutcome(BaseModel):
     load: Load | None = None
     sensors_missing: str = ""
     shared: str = ""
-    node: Node | None = None
+    node: ClusterNode | None = None
     deaths: int = 0
 
     @classmethod

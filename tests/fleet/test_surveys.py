@@ -13,29 +13,33 @@ from accprobe.devices.simulated import SimulatedDevice, simulated_device
 from accprobe.errors import DeviceError
 from accprobe.fleet.checks import check_cluster, unopened
 from accprobe.fleet.cluster import Cluster
-from accprobe.fleet.news import FleetGpu, News, Order
-from accprobe.fleet.surveys import Asked, Member, members, survey_cluster
-from accprobe.health.outcome import GpuOutcome
+from accprobe.fleet.news import Errand, FleetGpu, News
+from accprobe.fleet.surveys import Member, SurveyWanted, members, survey_cluster
+from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.health.plan import CheckPlan
 from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
+from accprobe.render.monitors import health_prometheus
 
 INST = "mma.sync.m16n8k16.f32.f16.f16.f32"
+
+
+ENDS: dict[str, Any] = {"": "ended", "died": "died", "late": "died", "failed": "failed"}
 
 
 class PlayedCluster:
     """A cluster of one node. ends: how the work on a GPU ends, time after time: "died", "failed", "lost"; in order after those.
 
-    What ends so says its first text before.
+    What ends so says its first text before, what ends "late" all of them.
     """
 
     def __init__(self, gpus: int, ends: dict[int, list[str]] | None = None) -> None:
         self.gpus = tuple(FleetGpu("10.0.0.7", "3f2a9c01" + 48 * "0", number, gpus) for number in range(gpus))
         self._ends = ends or {}
-        self._orders: list[Order] = []
+        self._orders: list[Errand] = []
         self.works: list[tuple[int, str]] = []
 
-    def order(self, order: Order) -> None:
+    def order(self, order: Errand) -> None:
         self._orders.append(order)
         self.works.append((order.gpu, order.work.__name__))
 
@@ -47,11 +51,11 @@ class PlayedCluster:
             assert order.device
             for text in order.work(order.device, *order.arguments):
                 yield News(order.gpu, "said", text)
-                if end:
+                if end and end != "late":
                     break
             if end == "lost":
                 raise DeviceError("the cluster is lost")
-            yield News(order.gpu, cast(Any, end or "ended"), {"died": "its process died", "failed": "it hangs"}.get(end, ""))
+            yield News(order.gpu, ENDS[end], {"ended": "", "failed": "it hangs"}.get(ENDS[end], "its process died"))
 
 
 @pytest.fixture
@@ -68,7 +72,7 @@ def _other_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
 def surveyed(played: PlayedCluster, names: list[str]) -> list[Member]:
     cluster = cast(Cluster, played)
     fleet = members(cluster, names)
-    survey_cluster(cluster, fleet, names, Asked((INST,), 512, 0, 1, False, 60.0), lambda member: None)
+    survey_cluster(cluster, fleet, names, SurveyWanted((INST,), 512, 0, 1, False, 60.0), lambda member: None)
     return fleet
 
 
@@ -127,3 +131,16 @@ def test_without_retries_one_death_is_enough() -> None:
     played = PlayedCluster(1, {0: ["died"]})
     (gpu,) = checked(played, ["sim:h100"], retries=0)
     assert (gpu.status, gpu.reason, gpu.deaths, len(played.works)) == ("failed", "its process died", 1, 1)
+
+
+def test_one_that_differed_before_it_died_is_not_begun_again() -> None:
+    played = PlayedCluster(1, {0: ["late"]})
+    (gpu,) = checked(played, ["sick:h100"])
+    assert (gpu.status, gpu.reason, list(gpu.wrong_by_sm)) == ("differs", "its process died", ["2"])
+    assert len(played.works) == 1
+
+
+def test_of_a_cluster_monitors_are_told_the_node() -> None:
+    text = health_prometheus(HealthOutcome.of("quick", checked(PlayedCluster(1), ["sim:h100"])))
+    (line,) = (line for line in text.splitlines() if line.startswith("accprobe_healthy{"))
+    assert line.endswith(f'node="10.0.0.7",node_id="3f2a9c01{48 * "0"}",node_gpu="0"}} 1')
