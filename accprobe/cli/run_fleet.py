@@ -28,7 +28,7 @@ def run_fleet(address: str, devices: str, wanted: Wanted, patience: float, outpu
 
     if output:
         check_writable(output)
-    asked = SurveyWanted(wanted.select, wanted.dots, wanted.seed, wanted.jobs, wanted.with_uuid, patience)
+    asked = SurveyWanted(wanted.select, wanted.dots, wanted.seed, wanted.jobs, wanted.with_uuid, wanted.all_n, patience)
     interrupted = False
     with connected(address) as cluster, progress_bar("opening the GPUs of the cluster") as show:
         names = stand_ins(devices, len(cluster.gpus))

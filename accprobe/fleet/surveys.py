@@ -38,6 +38,7 @@ class SurveyWanted:
     seed: int
     jobs: int | None
     with_uuid: bool
+    all_n: bool
     patience: float
 
 
@@ -152,7 +153,7 @@ class _ClusterSurvey:
         work: Work = opening
         arguments: tuple[object, ...] = ()
         if member.doing == "survey":
-            work, arguments = surveying, (asked.select, asked.dots, asked.seed, asked.jobs, asked.with_uuid)
+            work, arguments = surveying, (asked,)
         elif member.doing == "verification":
             assert member.first
             assert member.first.report
@@ -173,7 +174,7 @@ def opening(device: str) -> Iterator[str]:
     yield open_device(device).name
 
 
-def surveying(device: str, select: Sequence[str], dots: int, seed: int, jobs: int | None, with_uuid: bool) -> Iterator[str]:
+def surveying(device: str, asked: SurveyWanted) -> Iterator[str]:
     """The report so far, now and then where there is a new row, and at the end."""
     latest: list[Report] = []
     failures: list[Exception] = []
@@ -184,7 +185,16 @@ def surveying(device: str, select: Sequence[str], dots: int, seed: int, jobs: in
 
     def run() -> None:
         try:
-            survey(device, select, dots, seed, jobs, on_row, with_uuid=with_uuid)
+            survey(
+                device,
+                asked.select,
+                asked.dots,
+                asked.seed,
+                asked.jobs,
+                on_row,
+                with_uuid=asked.with_uuid,
+                all_n=asked.all_n,
+            )
         except Exception as e:  # raised again below, where Ray sees it
             failures.append(e)
         news.set()

@@ -72,7 +72,7 @@ def _other_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
 def surveyed(played: PlayedCluster, names: list[str]) -> list[Member]:
     cluster = cast(Cluster, played)
     fleet = members(cluster, names)
-    survey_cluster(cluster, fleet, names, SurveyWanted((INST,), 512, 0, 1, False, 60.0), lambda member: None)
+    survey_cluster(cluster, fleet, names, SurveyWanted((INST,), 512, 0, 1, False, False, 60.0), lambda member: None)
     return fleet
 
 
