@@ -9,9 +9,12 @@ finding the cubins.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +45,19 @@ def cache_folder() -> Path:
     except OSError as e:
         raise _unusable(folder, "made", e) from None
     return folder
+
+
+@contextmanager
+def one_at_a_time(what: str) -> Iterator[None]:
+    """Processes that would fill the cache with the same do it one after the other: the second finds it done."""
+    path = cache_folder() / f"{what}.lock"
+    try:
+        file = path.open("w")
+    except OSError as e:
+        raise _unusable(path.parent, "written", e) from None
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def entry(*key: str) -> Path:

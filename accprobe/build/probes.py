@@ -43,7 +43,8 @@ def multiplies_matrices(inst: Instruction) -> bool:
     return not why_no_probe(inst) and inst.family.probe is not None and bool(inst.family.probe.product_tiles) and not inst.scale
 
 
-def _probe(inst: Instruction) -> Probe:
+def probe_of(inst: Instruction) -> Probe:
+    """How `inst` is run. Raises AccprobeError where it is not."""
     reason, probe = why_no_probe(inst), inst.family.probe
     if reason or probe is None:
         raise AccprobeError(f"{inst.name} cannot be compiled: {reason}")
@@ -64,17 +65,17 @@ class Part(Enum):
 
 def source(inst: Instruction, part: Part = Part.SHARE) -> str:
     """The complete CUDA C++ of the probe of `inst`. Raises AccprobeError where there is none."""
-    probe = _probe(inst)
+    probe = probe_of(inst)
     if part is Part.PRODUCT and not multiplies_matrices(inst):
         raise AccprobeError(f"{inst.name} has no probe of matrix products")
     switch = {Part.EVERY_SM: "#define ON_EVERY_SM\n", Part.PRODUCT: f"#define TILES {probe.product_tiles}\n"}.get(part, "")
     file = f"product_{probe.file}" if part is Part.PRODUCT else probe.file
-    return _parameters(inst, probe) + switch + device_code(file)
+    return parameters(inst, probe) + switch + device_code(file)
 
 
 def product_block(inst: Instruction) -> tuple[int, int]:
     """(columns, rows) of a matrix product that one block of BLOCK_THREADS computes. Raises as `source`."""
-    return inst.n * _probe(inst).product_tiles, inst.m * BLOCK_THREADS // inst.threads
+    return inst.n * probe_of(inst).product_tiles, inst.m * BLOCK_THREADS // inst.threads
 
 
 @cache
@@ -84,7 +85,8 @@ def device_code(name: str) -> str:
     return re.sub(r'^#include "(.+)"\n', lambda found: device_code(found[1]), text, flags=re.MULTILINE)
 
 
-def _parameters(inst: Instruction, probe: Probe) -> str:
+def parameters(inst: Instruction, probe: Probe) -> str:
+    """What stands above all device code of `inst`."""
     storage = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
     word = inst.register_bits
     held = registers(inst)

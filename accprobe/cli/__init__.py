@@ -19,6 +19,7 @@ from accprobe.cli.diff import diff_command
 from accprobe.cli.doctor import doctor_command
 from accprobe.cli.explain import explain_command
 from accprobe.cli.gemm import gemm_command
+from accprobe.cli.health import health_command
 from accprobe.cli.interrupts import interruptible
 from accprobe.cli.list import list_command
 from accprobe.cli.output import INTERRUPTED, tell
@@ -93,6 +94,7 @@ _COMMANDS = (
     budget_command,
     tolerance_command,
     verify_command,
+    health_command,
     sass_command,
     show_command,
     diff_command,

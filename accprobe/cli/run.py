@@ -10,36 +10,28 @@ from typing import TYPE_CHECKING
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import (
-    OutputFile,
-    announce,
-    check_writable,
-    end_interrupted,
-    keep_previous,
-    saving,
-    tell,
-    to_stdout,
-    write,
-)
+from accprobe.cli.measuring import Wanted, measured_report, report_holds
+from accprobe.cli.output import OutputFile, tell, to_stdout
+from accprobe.cli.run_each import run_each
+from accprobe.cli.run_fleet import run_fleet
 from accprobe.errors import AccprobeError
-from accprobe.render.terminal.progress import Show, progress_bar
 
 if TYPE_CHECKING:
     from accprobe.isa.instructions import Instruction
-    from accprobe.report.report import Report
     from accprobe.sass.lowering import Lowering
     from accprobe.survey.run import Profiler
 
 NOT_CONFIRMED = 1
 COULD_NOT = 2
 
-BESIDE = "h200"
-"""The recorded report that is shown where there is no GPU and a processor was measured."""
-
 
 @click.command("run")
 @click.option(
-    "--device", default="auto", show_default=True, metavar="auto|gpu|cuda:N|cpu|sim:NAME|replay:FILE", help="What to measure."
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="auto|gpu|all|cuda:N|cpu|sim:NAME|replay:FILE",
+    help="What to measure.",
 )
 @click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
 @click.option("--all-n", is_flag=True, help="Every N that a wgmma has; those that are alike are one row.")
@@ -60,6 +52,15 @@ BESIDE = "h200"
     metavar="FILE",
     help="Keep every exchange with the device here; `--device replay:FILE` plays it back where there is no GPU.",
 )
+@click.option("--ray", metavar="auto|HOST:PORT", help="Every GPU of this Ray cluster; sim: devices stand in for them.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(0, min_open=True),
+    default=1200,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --ray: a GPU hangs of which no instruction is finished for so long.",
+)
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
 @click.option("--with-uuid", is_flag=True, help="Put the GPU's UUID in the report, which names the board.")
@@ -73,6 +74,8 @@ def run_command(
     output: Path | None,
     record: Path | None,
     ncu: bool,
+    ray: str | None,
+    patience: float,
     form: str,
     expand: bool,
     with_uuid: bool,
@@ -83,11 +86,16 @@ def run_command(
     Instructions that have no probe yet are skipped, and do not count. What was measured before an interruption is in the file
     that -o names.
 
-    Needs: extra cuda13 or cuda12 on a GPU, fast for the processor; nothing for sim: and replay: devices.
+    Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices. With --ray: extra fleet, and on every node the
+    same accprobe.
 
     Without a GPU, `--device auto` measures the processor, where it has dot products of its own, and shows a recorded GPU beside
     it; otherwise it runs published models under a banner: their rows are simulated, never confirmed. In CI, ask for
     `--device gpu`, which fails instead.
+
+    With `--device all`, or several with commas between, one GPU of each kind is measured, the first, and the others of that
+    kind are verified against its report. Of several kinds, -o FILE becomes FILE with each kind's name in it. So it is with
+    --ray, of all nodes of a cluster at once; a node or a GPU that dies or hangs is named, the others go on.
 
     Exit status: 0 every instruction is confirmed, or simulated with nothing against it, 1 some is not, 2 nothing could be
     measured, 130 interrupted by Ctrl-C or SIGTERM.
@@ -97,37 +105,21 @@ def run_command(
       accprobe run --device cuda:0 --select 'wgmma.*e4m3*' -o report.json
     """
     output, form = to_stdout(output, form)
-    if output:
-        check_writable(output)
-        keep_previous(output)
-    if record:
-        if output and record.resolve() == output.resolve():
-            raise click.UsageError("-o and --record name the same file; give two")
-        check_writable(record)
-    from accprobe.survey.run import survey
-
-    profiler = _profiler(device) if ncu else None
-    latest: list[Report] = []
-    with saving(output) as save, progress_bar("opening the device") as show:
-
-        def on_row(report: Report) -> None:
-            if not latest and report.device.reason:
-                announce(report)
-                _say_why_no_processor(report)
-            latest[:] = [report]
-            save(report)
-            _advance(show, report)
-
-        interrupted = False
-        try:
-            survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid, record, all_n)
-        except KeyboardInterrupt:
-            interrupted = True
-    if not interrupted or output is None:
-        _print(latest, form, expand)
-    if interrupted:
-        end_interrupted(_count(latest[0]) if latest else "", output)
-    _exit(latest[0])
+    if record and output and record.resolve() == output.resolve():
+        raise click.UsageError("-o and --record name the same file; give two")
+    wanted = Wanted(select, dots, seed, jobs, with_uuid, form, expand, all_n)
+    if ray:
+        if ncu or record:
+            raise click.UsageError("--ncu and --record are for one device; leave out --ray")
+        good = run_fleet(ray, "all" if device == "auto" else device, wanted, patience, output)
+    elif device == "all" or "," in device:
+        if ncu or record:
+            raise click.UsageError("--ncu and --record are for one device; name it")
+        good = run_each(device, wanted, output)
+    else:
+        good = report_holds(measured_report(device, wanted, output, _profiler(device) if ncu else None, record))
+    if not good:
+        sys.exit(NOT_CONFIRMED)
 
 
 def _profiler(device: str) -> Profiler:
@@ -152,46 +144,3 @@ def _profiler(device: str) -> Profiler:
             return {}
 
     return ask
-
-
-def _say_why_no_processor(report: Report) -> None:
-    """A simulated GPU stands in only where the processor cannot."""
-    from accprobe.devices import why_no_processor
-
-    if report.device.kind == "simulated" and (reason := why_no_processor()):
-        tell(f"the processor is not measured: {reason}")
-
-
-def _advance(show: Show, report: Report) -> None:
-    skipped = len(report.instructions) - len(report.measured)
-    show(len(report.measured), report.run.selected - skipped, f"measuring {report.device.name}")
-
-
-def _print(latest: list[Report], form: str, expand: bool) -> None:
-    from accprobe.report.report import Report
-
-    for report in latest:
-        if form == "json":
-            write(report.dumps())
-        else:
-            from accprobe.render.terminal.console import console
-            from accprobe.render.terminal.report import report_table
-
-            out = console()
-            out.print(report_table(report, out.width, expand))
-            if report.device.kind == "cpu" and report.device.reason:
-                out.print(f"\nBeside it, a GPU as it was recorded (`accprobe show {BESIDE}`):\n", markup=False)
-                out.print(report_table(Report.load(BESIDE), out.width, expand))
-
-
-def _count(report: Report) -> str:
-    skipped = len(report.instructions) - len(report.measured)
-    return f"{len(report.measured)} of {report.run.selected - skipped} instructions"
-
-
-def _exit(report: Report) -> None:
-    if not report.measured:
-        reasons = ", ".join(dict.fromkeys(row.reason for row in report.instructions))
-        raise AccprobeError(f"none of the {len(report.instructions)} instructions selected can be measured here: {reasons}")
-    if not all(row.holds for row in report.measured):
-        sys.exit(NOT_CONFIRMED)

@@ -12,7 +12,7 @@ from pathlib import Path
 from accprobe.devices.protocol import Device, DeviceKind, dot_expecting
 from accprobe.errors import DeviceError, UnknownName
 
-__all__ = ["SCHEMES", "Device", "DeviceKind", "Scheme", "dot_expecting", "open_device"]
+__all__ = ["SCHEMES", "Device", "DeviceKind", "Scheme", "device_names", "dot_expecting", "open_device"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,12 @@ def _chips() -> Iterable[tuple[str, str]]:
         yield name, f"published models of {chip(name).title}, {chip(name).architecture}; {told}"
 
 
+def _sick(name: str) -> Device:
+    from accprobe.devices.sick import SickDevice
+
+    return SickDevice(name)
+
+
 def _replay(file: str) -> Device:
     if not file:
         raise UnknownName("'replay:' names no recording; give replay:FILE")
@@ -77,6 +83,7 @@ def _replay(file: str) -> Device:
 SCHEMES = {
     "cuda": Scheme("N", _cuda, _gpus),
     "sim": Scheme("NAME", _simulated, _chips),
+    "sick": Scheme("NAME", _sick, lambda: [("NAME", "sim:NAME with an SM that errs: what `accprobe health` says of one")]),
     "replay": Scheme("FILE", _replay, lambda: [("FILE", "a recording that `accprobe run --record FILE` made")]),
 }
 """By the word."""
@@ -116,6 +123,23 @@ def why_no_processor() -> str | None:
     from accprobe.build import machine_code, processor
 
     return processor.why_no_instruction() or machine_code.why_no_llvm()
+
+
+def device_names(wanted: str) -> list[str]:
+    """The devices that "all" stands for, every GPU here; or those of names with commas between.
+
+    Raises DeviceError where "all" is none, UnknownName where a GPU is named twice.
+    """
+    from accprobe.build.driver import gpu_count, why_no_gpu
+
+    if wanted == "all":
+        if reason := why_no_gpu():
+            raise DeviceError(f"there is no GPU: {reason}; --device {STAND_IN} needs none")
+        return [f"cuda:{index}" for index in range(gpu_count())]
+    names = [name.strip() for name in wanted.split(",")]
+    if twice := next((name for i, name in enumerate(names) if name in names[:i] and name.startswith("cuda:")), None):
+        raise UnknownName(f"{twice} is named twice; each GPU is taken once")
+    return names
 
 
 def _first_gpu(name: str, of_gpus: bool) -> str:

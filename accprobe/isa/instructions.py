@@ -331,6 +331,11 @@ def architectures_with(inst: Instruction) -> tuple[str, ...]:
     return tuple(target for target in (*architectures.targets(), *architectures.PROCESSORS) if target in on)
 
 
+def in_a_row(inst: Instruction, chain: int) -> Instruction:
+    """What so many instructions compute, each adding to the one before, as one; k counts on from one to the next."""
+    return replace(inst, k=chain * inst.k)
+
+
 def alike_but_n(inst: Instruction, among: Iterable[Instruction]) -> list[Instruction]:
     """Those that differ from `inst` in n alone, the nearest first."""
     alike = [other for other in among if other == replace(inst, name=other.name, n=other.n)]

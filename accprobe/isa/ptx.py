@@ -39,21 +39,15 @@ def wgmma(inst: Instruction, registers: Mapping[str, int]) -> str:
 
     Of a sparse A: "wgmma.mma_async.sp".
     """
-    sparse = ".sp" if inst.sparse else ""
-    types = f"{inst.d}.{inst.a}.{inst.b}{_bit_op(inst)}"
-    opcode = f"wgmma.mma_async{sparse}.sync.aligned.{_shape(inst)}{_saturate(inst)}.{types}"
     number = count()
     d = _braces(number, registers["d"])
     a = _braces(number, registers["a"]) if inst.a_registers else f"%{next(number)}"
     b = f"%{next(number)}"
     more, metadata, inputs_of = _metadata(inst, number)
-    modifiers = "" if inst.is_integer else ", 1, 1"
-    if inst.a.storage_bits == 16:
-        modifiers += ", 0" if inst.a_registers else ", 0, 0"
     lines = [
         "{ .reg .pred accumulate; setp.eq.u32 accumulate, 0, 0;",
         "wgmma.fence.sync.aligned;",
-        f"{opcode} {d}, {a}, {b}{metadata}, accumulate{modifiers};",
+        _wgmma(inst, d, a, b + metadata, "accumulate"),
         "wgmma.commit_group.sync.aligned;",
         "wgmma.wait_group.sync.aligned 0; }",
     ]
@@ -79,6 +73,41 @@ def _kind(inst: Instruction) -> str:
 def _metadata(inst: Instruction, number: Iterator[int]) -> tuple[str, str, str]:
     """The parameter, the operands and the input that a sparse A has besides: metadata, and which lanes give it, the first."""
     return (", e", f", %{next(number)}, 0", ', "r"(e)') if inst.sparse else ("", "", "")
+
+
+def wgmma_chain(inst: Instruction, registers: Mapping[str, int], chain: int, threads: int) -> str:
+    """So many wgmma, one after the other, each adding to D but the first, which makes it (scale-d is false).
+
+    a, b: descriptors, one an instruction. turn: the named barrier that `threads` threads meet at, these ones without waiting,
+    when the last instruction is left: another warpgroup may begin its chain then.
+    """
+    number = count()
+    d = _braces(number, registers["d"])
+    a, b = ([f"%{next(number)}" for _ in range(chain)] for _ in "ab")
+    each = [_wgmma(inst, d, a[i], b[i], "added" if i else "made") for i in range(chain)]
+    lines = [
+        "{ .reg .pred made, added; setp.ne.u32 made, 0, 0; setp.eq.u32 added, 0, 0;",
+        "wgmma.fence.sync.aligned;",
+        *each[:-1],
+        "wgmma.commit_group.sync.aligned;",
+        each[-1],
+        "wgmma.commit_group.sync.aligned;",
+        "wgmma.wait_group.sync.aligned 1;",
+        f"bar.arrive %{next(number)}, {threads};",
+        "wgmma.wait_group.sync.aligned 0; }",
+    ]
+    inputs = ", ".join([_bind("a", chain, "l"), _bind("b", chain, "l"), '"r"(turn)'])
+    return f'd, a, b, turn) asm volatile("{" ".join(lines)}" : {_bind("d", registers["d"], "+r")} : {inputs} : "memory")'
+
+
+def _wgmma(inst: Instruction, d: str, a: str, b: str, accumulate: str) -> str:
+    modifiers = "" if inst.is_integer else ", 1, 1"
+    if inst.a.storage_bits == 16:
+        modifiers += ", 0" if inst.a_registers else ", 0, 0"
+    sparse = ".sp" if inst.sparse else ""
+    types = f"{inst.d}.{inst.a}.{inst.b}{_bit_op(inst)}"
+    opcode = f"wgmma.mma_async{sparse}.sync.aligned.{_shape(inst)}{_saturate(inst)}.{types}"
+    return f"{opcode} {d}, {a}, {b}, {accumulate}{modifiers};"
 
 
 def _shape(inst: Instruction) -> str:

@@ -53,12 +53,16 @@ _finished: SimpleQueue[RowAndExchanges] | None = None
 def _begin_worker(jobs: int, finished: SimpleQueue[RowAndExchanges]) -> None:
     global _finished
     _finished = finished
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     share_cores(jobs)
 
 
-def _end_with_parent() -> None:
-    """A parent that was killed cannot end its workers, and they would wait for it."""
+def end_with_parent() -> None:
+    """In a worker: a parent that was killed cannot end its workers, and they would wait for it."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -106,11 +110,11 @@ def in_processes(
     left = len(insts)
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker, initargs=(jobs, finished)) as pool:
         try:
-            with _interrupts_held_back():
+            with interrupts_held_back():
                 for _ in range(jobs):
                     pool.submit(_open_in_worker, name, record)
             prepare()
-            with _interrupts_held_back():
+            with interrupts_held_back():
                 futures = [pool.submit(_rows_in_worker, name, task, dots, seed, record) for task in _tasks(insts)]
             while left:
                 if finished.empty():
@@ -134,7 +138,7 @@ def _raise_failures(futures: Iterable[Future[None]]) -> None:
 
 
 @contextmanager
-def _interrupts_held_back() -> Iterator[None]:
+def interrupts_held_back() -> Iterator[None]:
     """Processes started inside never see Ctrl-C or SIGTERM: a blocked signal is inherited. This process sees it afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from math import comb
 
@@ -21,7 +22,7 @@ MOST_TRIED = 1 << 14
 """Choices of so many products are all tried, smallest first."""
 
 Ask = Callable[[Request], Bits]
-"""What the device answers."""
+"""What the device answers, or a model."""
 
 Choice = tuple[tuple[int, ...], bool]
 """The products that are left, and whether C is."""
@@ -35,13 +36,18 @@ def shrink(ask: Ask, inst: Instruction, model: DotModel, found: Counterexample) 
     """
     if inst.sparse:
         return _shrunk_sparse(ask, inst, model, found)
+    return fewest(ask, partial(evaluate, model, inst), inst, found)
+
+
+def fewest(ask: Ask, expect: Ask, inst: Instruction, found: Counterexample) -> Counterexample | None:
+    """As `shrink`, of a dense A; `expect` is what the model says."""
     asked = found.exchange.request(inst)
     whole = tuple(int(k) for k in np.flatnonzero((asked.a[0] != 0) | (asked.b[0] != 0)))
 
     def tried(choices: Sequence[Choice]) -> list[tuple[Choice, Counterexample]]:
         """Those of the choices on which the model is still wrong."""
         operands = _rows(inst, asked, choices)
-        got, expected = ask(operands), evaluate(model, inst, operands)
+        got, expected = ask(operands), expect(operands)
         still = np.flatnonzero(got != expected).tolist()
         return [(choices[row], Counterexample.of(operands, row, got, expected, found.kind)) for row in still]
 

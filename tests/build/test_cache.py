@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from pathlib import Path
 
@@ -82,3 +83,11 @@ def test_cache_folder_that_cannot_be_made_says_what_to_set(monkeypatch: pytest.M
     monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.raises(AccprobeError, match="set ACCPROBE_CACHE_DIR"):
         cache.cache_folder()
+
+
+def test_who_fills_the_cache_is_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ACCPROBE_CACHE_DIR", str(tmp_path))
+    with cache.one_at_a_time("golden"), (tmp_path / "golden.lock").open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with cache.one_at_a_time("golden"):
+        pass

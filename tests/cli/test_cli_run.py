@@ -179,8 +179,11 @@ def test_disk_that_fills_up_is_told(device: FakeDevice) -> None:
 @pytest.mark.parametrize(
     ("device_name", "sentence"),
     [
-        ("cuda", "unknown device 'cuda'; devices are auto, gpu, cpu, cuda:N, sim:NAME and replay:FILE (see `accprobe list"),
-        ("gpu:0", "unknown device 'gpu:0'; devices are auto, gpu, cpu, cuda:N, sim:NAME and replay:FILE"),
+        (
+            "cuda",
+            "unknown device 'cuda'; devices are auto, gpu, cpu, cuda:N, sim:NAME, sick:NAME and replay:FILE (see `accprobe list",
+        ),
+        ("gpu:0", "unknown device 'gpu:0'; devices are auto, gpu, cpu, cuda:N, sim:NAME, sick:NAME and replay:FILE"),
         ("cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),
         ("sim:h1000", "no published model of 'sim:h1000'; did you mean sim:h100, sim:v100 or sim:h200?\n"),
     ],

@@ -22,10 +22,13 @@ from document_blocks import FENCE, PAGES
 from accprobe.budget.data import CHANNELS
 from accprobe.budget.errors import CONFIDENCE
 from accprobe.build import probes
+from accprobe.build.golden import golden_shape
 from accprobe.cli import main
+from accprobe.cli.output import INTERRUPTED
 from accprobe.compare.diff import Verdict
 from accprobe.compare.possible import OPERATORS
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.health.plan import SECONDS, CheckPlan
 from accprobe.isa import families
 from accprobe.isa.instructions import catalog, parse
 from accprobe.model.published import known_models
@@ -247,6 +250,7 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
     (side,) = re.findall(
         r"^GEMM = (\d+)$", (ROOT / "tests" / "emulate" / "test_emulate_on_gpu.py").read_text(encoding="utf-8"), re.MULTILINE
     )
+    golden = golden_shape(parse("wgmma.m64n256k32.f32.e4m3.e4m3"))
     _, (_, promoted) = loaded("accuracy").ACCUMULATORS["QGMMA"]
     sources = {
         "README": {"3.11": PROJECT["requires-python"].removeprefix(">=")},
@@ -257,6 +261,13 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
             "95": round(100 * CONFIDENCE),
         },
         "gemm": products_told(),
+        "health": {
+            "20": round(SECONDS["quick"]),
+            "1,000": f"{CheckPlan().again:,}",
+            "130": INTERRUPTED,
+            "128": golden.results // golden.group_threads,
+            "256": golden.chains,
+        },
         "inference": {"1.5": 3 / 2},
         "library": {"65791.9375": 256 * 256 + 4095 * 0.0625, "4096": side, "128": promoted},
         "limits": {"256": max(inst.n for inst in catalog("sm_90a"))},

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from product_rows import OF_A, OF_B, REQUIRED, product_report
 
 from accprobe.cli import main
+from accprobe.health.schema import HEALTH_FILE, health_schema_text
 from accprobe.report import schema
 
 FOLDER = Path(__file__).parents[1] / "golden"
@@ -89,3 +90,4 @@ if __name__ == "__main__":
         for width in WIDTHS:
             file(name, width).write_text(printed(name, width), encoding="utf-8")
     schema.FILE.write_text(schema.text(), encoding="utf-8")
+    HEALTH_FILE.write_text(health_schema_text(), encoding="utf-8")

@@ -1,0 +1,97 @@
+"""Kernels that keep a matrix unit busy with chains of one instruction whose results are known, and compare them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accprobe.build.probes import device_code, parameters, probe_of
+from accprobe.isa.families import registers
+from accprobe.isa.instructions import Instruction
+from accprobe.isa.ptx import wgmma_chain
+
+MOST_SMS = 4096
+"""As in golden.cuh."""
+
+
+@dataclass(frozen=True)
+class GoldenShape:
+    """How much of an instruction one block computes.
+
+    steps: tiles of operands of A, and of B, in shared memory; a power of two. chain: instructions whose results add up before
+    they are compared. groups: of threads, which compute a chain each. tiles_m, tiles_n: of the instruction, side by side.
+    """
+
+    inst: Instruction
+    steps: int
+    chain: int
+    groups: int
+    tiles_m: int
+    tiles_n: int
+
+    @property
+    def rows(self) -> int:
+        return self.tiles_m * self.inst.m
+
+    @property
+    def columns(self) -> int:
+        return self.tiles_n * self.inst.n
+
+    @property
+    def chains(self) -> int:
+        return self.steps * self.steps
+
+    @property
+    def results(self) -> int:
+        """Of a chain."""
+        return self.rows * self.columns
+
+    @property
+    def group_threads(self) -> int:
+        return self.inst.family.threads
+
+    @property
+    def threads(self) -> int:
+        return self.groups * self.group_threads
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.steps * (self.rows + self.columns) * self.inst.k * self.inst.a.storage_bits // 8
+
+
+def golden_shape(inst: Instruction) -> GoldenShape:
+    """That by which a unit is kept busy: 128 words of results a thread, as large products have."""
+    if inst.family.warps > 1:
+        return GoldenShape(inst, steps=16, chain=4, groups=2, tiles_m=1, tiles_n=1)
+    wide = inst.register_bits // 32
+    return GoldenShape(inst, steps=8, chain=4, groups=8, tiles_m=4 // wide, tiles_n=8 // wide)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """An error on purpose, in kernels by which accprobe tests itself: a bit of one register of one thread of one SM is flipped.
+
+    It is where in the last instruction of a chain the words number `word` of both operands have, of the bits `mask`, a and b.
+    """
+
+    sm: int
+    thread: int
+    register: int
+    bit: int
+    word: int
+    mask: int
+    a: int
+    b: int
+
+
+def golden_source(shape: GoldenShape, planted: Planted | None = None) -> str:
+    """The complete CUDA C++. Raises AccprobeError where the instruction has no probe."""
+    inst = shape.inst
+    probe = probe_of(inst)
+    values = {"STEPS": shape.steps, "CHAIN": shape.chain, "GROUPS": shape.groups}
+    values |= {"TILES_M": shape.tiles_m, "TILES_N": shape.tiles_n}
+    if planted:
+        values |= {f"PLANTED_{name.upper()}": value for name, value in vars(planted).items()}
+    defines = "".join(f"#define {name} {value}\n" for name, value in values.items())
+    if inst.family.warps > 1:
+        defines += f"#define MULTIPLY_CHAIN({wgmma_chain(inst, registers(inst), shape.chain, shape.threads)}\n"
+    return parameters(inst, probe) + defines + device_code(f"golden_{probe.file}")

@@ -1,0 +1,113 @@
+"""What `accprobe run` does with one device: its report measured, kept as it grows, and printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accprobe.cli.output import announce, check_writable, end_interrupted, keep_previous, saving, tell, write
+from accprobe.errors import AccprobeError
+from accprobe.render.terminal.progress import Show, progress_bar
+
+if TYPE_CHECKING:
+    from accprobe.report.report import Report
+    from accprobe.survey.run import Profiler
+
+BESIDE = "h200"
+"""The recorded report that is shown where there is no GPU and a processor was measured."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for, of each device."""
+
+    select: tuple[str, ...]
+    dots: int
+    seed: int
+    jobs: int | None
+    with_uuid: bool
+    form: str
+    expand: bool
+    all_n: bool
+
+
+def measured_report(
+    device: str, wanted: Wanted, output: Path | None, profiler: Profiler | None = None, record: Path | None = None
+) -> Report:
+    """The report of a device, kept and printed; an interruption ends the process, with what was measured."""
+    if output:
+        check_writable(output)
+        keep_previous(output)
+    if record:
+        check_writable(record)
+    from accprobe.survey.run import survey
+
+    latest: list[Report] = []
+    with saving(output) as save, progress_bar("opening the device") as show:
+
+        def on_row(report: Report) -> None:
+            if not latest and report.device.reason:
+                announce(report)
+                _say_why_no_processor(report)
+            latest[:] = [report]
+            save(report)
+            _advance(show, report)
+
+        interrupted = False
+        try:
+            asked = (wanted.select, wanted.dots, wanted.seed, wanted.jobs)
+            survey(device, *asked, on_row, profiler, wanted.with_uuid, record, wanted.all_n)
+        except KeyboardInterrupt:
+            interrupted = True
+    if not interrupted or output is None:
+        for report in latest:
+            print_report(report, wanted)
+    if interrupted:
+        end_interrupted(_count(latest[0]) if latest else "", output)
+    return latest[0]
+
+
+def _say_why_no_processor(report: Report) -> None:
+    """A simulated GPU stands in only where the processor cannot."""
+    from accprobe.devices import why_no_processor
+
+    if report.device.kind == "simulated" and (reason := why_no_processor()):
+        tell(f"the processor is not measured: {reason}")
+
+
+def _advance(show: Show, report: Report) -> None:
+    skipped = len(report.instructions) - len(report.measured)
+    show(len(report.measured), report.run.selected - skipped, f"measuring {report.device.name}")
+
+
+def print_report(report: Report, wanted: Wanted) -> None:
+    if wanted.form == "json":
+        write(report.dumps())
+        return
+    from accprobe.render.terminal.console import console
+    from accprobe.render.terminal.report import report_table
+
+    out = console()
+    out.print(report_table(report, out.width, wanted.expand))
+    if report.device.kind == "cpu" and report.device.reason:
+        from accprobe.report.report import Report
+
+        out.print(f"\nBeside it, a GPU as it was recorded (`accprobe show {BESIDE}`):\n", markup=False)
+        out.print(report_table(Report.load(BESIDE), out.width, wanted.expand))
+
+
+def _count(report: Report) -> str:
+    skipped = len(report.instructions) - len(report.measured)
+    return f"{len(report.measured)} of {report.run.selected - skipped} instructions"
+
+
+def report_holds(report: Report) -> bool:
+    """Whether every instruction is confirmed, or simulated with nothing against it.
+
+    Raises AccprobeError where none could be measured.
+    """
+    if not report.measured:
+        reasons = ", ".join(dict.fromkeys(row.reason for row in report.instructions))
+        raise AccprobeError(f"none of the {len(report.instructions)} instructions selected can be measured here: {reasons}")
+    return all(row.holds for row in report.measured)

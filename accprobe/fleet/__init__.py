@@ -1,0 +1,1 @@
+"""The GPUs of a Ray cluster, each with a task of its own; Ray places them."""

@@ -1,0 +1,168 @@
+"""The check of one GPU: unit after unit, turn after turn, until the time is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from itertools import cycle
+
+from accprobe.build import driver
+from accprobe.devices import open_device
+from accprobe.devices.protocol import Device, HasUuid, OnGpu
+from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.evaluate.cuda.source import not_compiled
+from accprobe.health.asked import AskedBench
+from accprobe.health.bench import SeenWord, Turn, UnitBench
+from accprobe.health.outcome import Board, GpuOutcome, Sensors, Smallest, UnitOutcome, WrongWord
+from accprobe.health.plan import CheckPlan
+from accprobe.health.sensors import Nvml, Watch
+from accprobe.health.trusted import trusted
+from accprobe.health.units import chosen
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+
+KEPT_OF_AN_SM = 2
+"""Words that differ of which a unit of an SM is looked into; all are counted."""
+
+MOST_KEPT = 16
+"""Of a GPU."""
+
+
+def check_gpu(name: str, plan: CheckPlan) -> Iterator[GpuOutcome]:
+    """Checks the GPU of that name, "cuda:0" or "sim:h100". Yields what is known so far, every few seconds; the last is the end.
+
+    Nothing is raised for a GPU that cannot be opened or that stops: its outcome says so. Whoever stops asking has what was
+    yielded last.
+    """
+    until = time.monotonic() + plan.seconds
+    so_far = GpuOutcome.unopened(name)
+    try:
+        for so_far in _checked(name, plan, until):
+            yield so_far
+    except AccprobeError as e:
+        yield so_far.stopped(str(e))
+
+
+def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
+    started = time.monotonic()
+    nvml, missing = _nvml(name)
+    shared = nvml.others() if nvml else ""
+    device = open_device(name)
+    so_far = GpuOutcome(
+        device=name,
+        name=device.name,
+        kind="simulated" if device.kind == "simulated" else "cuda",
+        architecture=device.architecture,
+        status="healthy",
+        board=nvml.board(plan.serial) if nvml else Board(uuid=device.uuid() if isinstance(device, HasUuid) else None),
+        sensors_missing=missing,
+        shared=shared,
+    )
+    yield so_far
+    source, models, remark = trusted(device, plan.like)
+    units = chosen(device, models)
+    if not units:
+        raise AccprobeError(f"{source} has no model of a matrix unit that {device.name} has; --like REPORT names one that has")
+    so_far = so_far.model_copy(update={"models": source, "remark": remark})
+    benches = _benches(device, {unit: (inst, models[inst]) for unit, inst in units.items()}, plan.seed)
+    watch = Watch(nvml) if nvml else None
+    try:
+        for unit, bench in cycle(benches.items()):
+            seconds = max(min(plan.turn(len(units)), until - time.monotonic()), plan.least(len(units)))
+            so_far = _after(so_far, unit, bench, bench.turn(seconds), plan.again, watch)
+            so_far = so_far.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
+            if time.monotonic() >= until and len(so_far.units) == len(units):
+                break
+            yield so_far
+    finally:
+        if watch:
+            watch.stop()
+    yield so_far.model_copy(update={"finished": True})
+
+
+def _nvml(name: str) -> tuple[Nvml | None, str]:
+    """NVML's view of a GPU, or why there is none; of what is no GPU neither."""
+    word, _, index = name.partition(":")
+    if word != "cuda" or not index.isdecimal() or int(index) >= driver.gpus()[0]:
+        return None, ""
+    try:
+        return Nvml(driver.uuid(int(index))), ""
+    except ToolMissing as e:
+        return None, str(e)
+
+
+def _benches(device: Device, units: Mapping[str, tuple[Instruction, DotModel]], seed: int) -> dict[str, UnitBench]:
+    """On the GPU itself where it lends itself and compiled code knows the model."""
+    if not isinstance(device, OnGpu):
+        return {unit: AskedBench(device, inst, model, seed) for unit, (inst, model) in units.items()}
+    from accprobe.health.golden import GoldenBench, prepare_golden
+
+    prepare_golden(device, {inst: model for inst, model in units.values() if not not_compiled(model)})
+    return {
+        unit: AskedBench(device, inst, model, seed) if not_compiled(model) else GoldenBench(device, inst, model, seed)
+        for unit, (inst, model) in units.items()
+    }
+
+
+def _after(so_far: GpuOutcome, unit: str, bench: UnitBench, turn: Turn, again: int, watch: Watch | None) -> GpuOutcome:
+    """What is known after a turn; some of the words that differed are looked into."""
+    wrong_by_sm = dict(so_far.wrong_by_sm)
+    for sm, wrong in turn.wrong_by_sm.items():
+        wrong_by_sm[sm] = wrong_by_sm.get(sm, 0) + wrong
+    kept = list(so_far.mismatches)
+    for seen in turn.seen:
+        of_that_sm = sum(word.place.sm == seen.place.sm and word.instruction == bench.inst.name for word in kept)
+        if of_that_sm < KEPT_OF_AN_SM and len(kept) < MOST_KEPT:
+            kept.append(_looked_into(bench, seen, again, watch.latest if watch else Sensors()))
+    wrong = so_far.wrong + sum(turn.wrong_by_sm.values())
+    return so_far.model_copy(
+        update={
+            "status": "differs" if wrong else so_far.status,
+            "dots": so_far.dots + turn.dots,
+            "wrong": wrong,
+            "sms": turn.sms if so_far.sms is None else max(so_far.sms, turn.sms or 0),
+            "vanished": so_far.vanished + turn.vanished,
+            "wrong_by_sm": wrong_by_sm,
+            "units": _with_turn(so_far.units, unit, bench, turn),
+            "mismatches": tuple(kept),
+            "before": watch.before if watch else None,
+            "after": watch.latest if watch else None,
+            "load": watch.load if watch else None,
+        }
+    )
+
+
+def _with_turn(units: tuple[UnitOutcome, ...], unit: str, bench: UnitBench, turn: Turn) -> tuple[UnitOutcome, ...]:
+    now = UnitOutcome(
+        unit=unit,
+        instruction=bench.inst.name,
+        chain=bench.chain,
+        dots=turn.dots,
+        computed=turn.computed,
+        wrong=sum(turn.wrong_by_sm.values()),
+        seconds=turn.seconds,
+    )
+    before = {one.unit: one for one in units}
+    if unit in before:
+        sums = {key: getattr(before[unit], key) + getattr(now, key) for key in ("dots", "computed", "wrong", "seconds")}
+        now = now.model_copy(update=sums)
+    return tuple((before | {unit: now}).values())
+
+
+def _looked_into(bench: UnitBench, seen: SeenWord, again: int, then: Sensors) -> WrongWord:
+    found, smallest = seen.found, bench.smallest(seen)
+    got, expected = int(found.exchange.d, 16), int(found.expected, 16)
+    return WrongWord(
+        instruction=bench.inst.name,
+        chain=bench.chain,
+        kind=found.kind,
+        place=seen.place,
+        exchange=found.exchange,
+        expected=found.expected,
+        bits=tuple(bit for bit in range((got ^ expected).bit_length()) if (got ^ expected) >> bit & 1),
+        asked_again=again,
+        differed_again=bench.again(seen, again),
+        smallest=Smallest(exchange=smallest.exchange, expected=smallest.expected) if smallest else None,
+        temperature=then.temperature,
+        clock=then.sm_clock,
+    )

@@ -1,0 +1,54 @@
+"""Whose models say what is right on a GPU."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from accprobe.devices.protocol import Device
+from accprobe.errors import DeviceError
+from accprobe.isa.instructions import Instruction
+from accprobe.model.published import chip, known_models, names
+from accprobe.model.tree import DotModel
+from accprobe.report.models import named_models
+from accprobe.report.recorded import recorded
+from accprobe.report.report import Report
+
+
+class Trusted(NamedTuple):
+    """source: as --like takes it. remark: how far the models are of this very GPU kind, "" where they were measured on it."""
+
+    source: str
+    models: dict[Instruction, DotModel]
+    remark: str
+
+
+def trusted(device: Device, like: str | None) -> Trusted:
+    """Those of `like`; of None those recorded of that GPU kind, else of its architecture, else published ones.
+
+    Raises UnknownName, ReportError; DeviceError where there are none.
+    """
+    if like is not None:
+        return Trusted(like, named_models(like), "")
+    if device.kind == "simulated":
+        source = next((f"sim:{name}" for name in names() if chip(name).title in device.name), None)
+        if source:
+            return Trusted(source, named_models(source), "SIMULATED: no hardware is checked")
+    for name in recorded():
+        report = Report.load(name)
+        if report.instructions and report.device.architecture == device.architecture:
+            same = _same_kind(report.device.name, device.name)
+            remark = "" if same else f"models recorded on another GPU, an {report.device.name}"
+            return Trusted(name, named_models(name), remark)
+    for name in names():
+        if chip(name).architecture == device.architecture:
+            models = {inst: entry.model for inst, entry in known_models(name).items()}
+            return Trusted(f"sim:{name}", models, f"published models of {chip(name).title}: nothing of this kind was measured")
+    raise DeviceError(
+        f"there is no model of {device.architecture}: `accprobe run -o FILE` on a GPU that is known to be good makes them, and"
+        " --like FILE takes them"
+    )
+
+
+def _same_kind(recorded_on: str, name: str) -> bool:
+    """Whether two GPUs have the same marketing name, but for the form of the board: "NVIDIA H200", "NVIDIA H200 NVL"."""
+    return recorded_on.split()[:2] == name.split()[:2]

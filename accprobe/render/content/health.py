@@ -1,0 +1,96 @@
+"""The outcome of a check of GPUs, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accprobe.health.outcome import GpuOutcome, SmPlace, UnitOutcome, WrongWord
+from accprobe.isa.instructions import in_a_row, parse
+from accprobe.operands.exchange import Counterexample
+from accprobe.render.content.verification import mismatch
+
+
+def gpu_title(gpu: GpuOutcome) -> str:
+    """ "cuda:0 NVIDIA H200, GPU-…, PCI 00000000:1B:00.0"."""
+    board = [gpu.board.uuid, f"PCI {gpu.board.pci_bus}" if gpu.board.pci_bus else None]
+    serial = f"serial {gpu.board.serial}" if gpu.board.serial else None
+    return ", ".join(filter(None, [f"{gpu.where} {gpu.name}" if gpu.name != gpu.device else gpu.where, *board, serial]))
+
+
+def gpu_verdict(gpu: GpuOutcome) -> str:
+    """What became of a GPU, in a sentence without an end."""
+    if gpu.wrong:
+        sms = [sm for sm in gpu.wrong_by_sm if sm]
+        where = f" on SM {', '.join(sms)}" if sms else ""
+        return f"DIFFERS: {gpu.wrong:,} of {gpu.dots:,} results{where}" + (f"; {gpu.reason}" if gpu.reason else "")
+    if gpu.status == "failed":
+        return f"FAILED: {gpu.reason or 'nothing is known of it'}"
+    return f"{'healthy' if gpu.finished else 'nothing differs so far'}: {gpu.dots:,} results"
+
+
+def remarks(gpu: GpuOutcome) -> Iterator[str]:
+    """What one should know besides."""
+    yield from filter(None, [gpu.remark, gpu.shared, gpu.sensors_missing])
+    if gpu.deaths:
+        yield f"its process died {'once' if gpu.deaths == 1 else f'{gpu.deaths} times'}" + (
+            ", and it was begun again" if gpu.finished else ""
+        )
+    if gpu.before and gpu.after:
+        for name, what in COUNTERS.items():
+            first, last = getattr(gpu.before, name), getattr(gpu.after, name)
+            if first is not None and last is not None and last > first:
+                yield f"{last - first:,} more {what} than before"
+    if gpu.load and gpu.load.throttled:
+        yield f"clocks were held down at times: {', '.join(gpu.load.throttled)}"
+    if gpu.vanished:
+        yield f"{gpu.vanished:,} comparisons failed though every word was right: what compares erred, not the matrix unit"
+
+
+COUNTERS = {
+    "ecc_corrected": "memory errors corrected",
+    "ecc_uncorrected": "memory errors that ECC could not correct",
+    "remapped_corrected": "rows remapped for corrected errors",
+    "remapped_uncorrected": "rows remapped for uncorrected errors",
+}
+"""Of sensors that count."""
+
+
+def load_text(gpu: GpuOutcome) -> str:
+    """ "612 W of 700 W, at most 68 °C, SM clock 1,410 MHz at least"; "" without sensors."""
+    if gpu.load is None or gpu.after is None:
+        return ""
+    load, limit = gpu.load, gpu.after.power_limit
+    told = [
+        (load.power, f"{load.power or 0:.0f} W" + (f" of {limit:.0f} W" if limit else "")),
+        (load.highest_temperature, f"at most {load.highest_temperature} °C"),
+        (load.lowest_sm_clock, f"SM clock {load.lowest_sm_clock or 0:,} MHz at least"),
+    ]
+    return ", ".join(text for value, text in told if value is not None)
+
+
+def place_text(place: SmPlace) -> str:
+    """ "SM 17, warp 2, lane 5, register 40"."""
+    named = {"SM": place.sm, "warp": place.warp, "lane": place.lane, "register": place.register_of_lane}
+    return ", ".join(f"{name} {number}" for name, number in named.items() if number is not None) or "an SM that is not told"
+
+
+def word_lines(word: WrongWord) -> Iterator[str]:
+    """A word that differs: where, what, whether it comes back, and the fewest operands that show it."""
+    inst = in_a_row(parse(word.instruction), word.chain)
+    of_chain = f" in a chain of {word.chain}" if word.chain > 1 else ""
+    bits = f"bit{'s' * (len(word.bits) > 1)} {', '.join(map(str, word.bits))}"
+    yield f"{place_text(word.place)}: {word.instruction}{of_chain}, {word.kind} operands, {bits}"
+    again = f"{word.differed_again:,} of {word.asked_again:,} times when asked again"
+    at = ", ".join(f"{value} {unit}" for value, unit in ((word.temperature, "°C"), (word.clock, "MHz")) if value is not None)
+    yield f"differs {again}" + (f"; at {at} when it was seen" if at else "")
+    shown = word.smallest or word
+    found = mismatch(inst, Counterexample(shown.exchange, shown.expected, word.kind))
+    yield ("fewest operands: " if word.smallest else "operands, which no longer differ: ") + found
+
+
+def speed_text(unit: UnitOutcome) -> str:
+    """Floating-point or integer operations a second of the unit, as vendors count: two a product."""
+    if not unit.seconds:
+        return ""
+    rate = 2 * unit.computed * parse(unit.instruction).k / unit.seconds
+    return f"{rate / 1e12:,.1f}" if rate >= 1e11 else f"{rate / 1e12:.2g}"

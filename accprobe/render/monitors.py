@@ -1,0 +1,79 @@
+"""A check of GPUs, for what watches machines: JUnit's XML and Prometheus' text format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+from accprobe.health.outcome import GpuOutcome, HealthOutcome
+from accprobe.render.content.health import gpu_verdict, word_lines
+from accprobe.render.plain import plain
+
+
+def health_junit(outcome: HealthOutcome) -> str:
+    """A test suite a GPU and a test case a unit; a GPU that could not be checked is a case with an error."""
+    suites = ElementTree.Element("testsuites", name="accprobe health")
+    for gpu in outcome.gpus:
+        suite = ElementTree.SubElement(suites, "testsuite", name=plain(f"{gpu.where} {gpu.name}"))
+        for unit in gpu.units:
+            case = _case(suite, gpu, unit.unit, unit.seconds)
+            if unit.wrong:
+                message = f"{unit.wrong:,} of {unit.dots:,} results differ"
+                words = [line for word in gpu.mismatches if word.instruction == unit.instruction for line in word_lines(word)]
+                ElementTree.SubElement(case, "failure", type="differs", message=message).text = plain("\n".join(words))
+        if gpu.status == "failed" or gpu.reason or not gpu.units:
+            ElementTree.SubElement(
+                _case(suite, gpu, "check", gpu.seconds), "error", type="failed", message=plain(gpu_verdict(gpu))
+            )
+        for count, tag in (("tests", "testcase"), ("failures", "testcase/failure"), ("errors", "testcase/error")):
+            suite.set(count, str(len(suite.findall(tag))))
+    ElementTree.indent(suites)
+    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _case(suite: ElementTree.Element, gpu: GpuOutcome, name: str, seconds: float) -> ElementTree.Element:
+    return ElementTree.SubElement(suite, "testcase", classname=plain(gpu.where), name=name, time=f"{seconds:.3f}")
+
+
+def health_prometheus(outcome: HealthOutcome) -> str:
+    """The text format (Prometheus' documentation, "Exposition formats"), for node_exporter's textfile collector.
+
+    All are gauges: a check begins anew each time.
+    """
+    return "".join(f"{line}\n" for line in _metrics(outcome))
+
+
+def _metrics(outcome: HealthOutcome) -> Iterator[str]:
+    gpus = [(_labels(gpu), gpu) for gpu in outcome.gpus]
+    yield from _metric("healthy", "1 where no result differs, 0 where one does or the GPU could not be checked")
+    yield from (f"accprobe_healthy{labels} {int(gpu.status == 'healthy')}" for labels, gpu in gpus)
+    yield from _metric("failed", "1 where the GPU could not be checked or stopped")
+    yield from (f"accprobe_failed{labels} {int(gpu.status == 'failed')}" for labels, gpu in gpus)
+    yield from _metric("check_seconds", "Wall time of the check")
+    yield from (f"accprobe_check_seconds{labels} {gpu.seconds}" for labels, gpu in gpus)
+    for name, key, what in (
+        ("results_compared", "dots", "Results compared"),
+        ("results_differing", "wrong", "Results that differ"),
+    ):
+        yield from _metric(name, f"{what}, of each matrix unit")
+        for _, gpu in gpus:
+            yield from (f"accprobe_{name}{_labels(gpu, unit=unit.unit)} {getattr(unit, key)}" for unit in gpu.units)
+    yield from _metric("sm_results_differing", "Results that differ, of each SM that has some")
+    for _, gpu in gpus:
+        yield from (f"accprobe_sm_results_differing{_labels(gpu, sm=sm)} {wrong}" for sm, wrong in gpu.wrong_by_sm.items())
+
+
+def _metric(name: str, what: str) -> Iterator[str]:
+    yield f"# HELP accprobe_{name} {what}."
+    yield f"# TYPE accprobe_{name} gauge"
+
+
+def _labels(gpu: GpuOutcome, **more: str) -> str:
+    labels = {"device": gpu.device, "name": gpu.name, "kind": gpu.kind, "uuid": gpu.board.uuid or ""}
+    if gpu.node:
+        labels |= {"node": gpu.node.address, "node_id": gpu.node.id, "node_gpu": gpu.node.gpu or ""}
+    labels |= more
+    escaped = {
+        key: plain(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for key, value in labels.items()
+    }
+    return "{" + ",".join(f'{key}="{value}"' for key, value in escaped.items()) + "}"

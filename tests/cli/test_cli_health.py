@@ -1,0 +1,171 @@
+"""`accprobe health`: what it prints, writes and ends with, on simulated GPUs, healthy and sick."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
+
+from accprobe.cli import main
+from accprobe.health import host
+from accprobe.health.check import check_gpu
+from accprobe.health.outcome import GpuOutcome, HealthOutcome, Load, Sensors
+from accprobe.health.plan import CheckPlan
+from accprobe.health.schema import HEALTH_FILE, health_schema_text
+from accprobe.render.content.health import load_text, remarks
+from accprobe.render.monitors import health_prometheus
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One GPU after the other, in this process: processes have tests of their own."""
+
+    def check_host(names: list[str], plan: CheckPlan, told: host.OnOutcome) -> None:
+        for index, name in enumerate(names):
+            for so_far in check_gpu(name, CheckPlan(plan.seconds, plan.seed, plan.like, again=10)):
+                told(index, so_far)
+
+    monkeypatch.setattr(host, "check_host", check_host)
+
+
+def health(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "160"}).invoke(main, ["health", "--minutes", "0.005", *arguments])
+
+
+def test_a_healthy_gpu() -> None:
+    result = health("--device", "sim:h100")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[:2] == ["SIMULATED: devices that are models, no hardware was checked", "sim:h100 simulated H100"]
+    assert [line.split()[0] for line in lines[4:10]] == ["fp8", "f16", "bf16", "tf32", "int8", "f64"]
+    assert re.fullmatch(r"healthy: [\d,]+ results", lines[-1])
+    assert re.fullmatch(r"accprobe: sim:h100 \d of 0 s, healthy: [\d,]+ results\n", result.stderr)
+
+
+def test_a_sick_one_among_healthy_ones() -> None:
+    result = health("--device", "sim:h100,sick:h100")
+    assert result.exit_code == 1
+    assert "! SM 2: wgmma.m64n256k32.f32.e4m3.e4m3, " in result.stdout
+    assert "differs 10 of 10 times when asked again" in result.stdout
+    assert re.search(r"fewest operands: k 3: 0x\w\w .*; C 0x00000000 \(0\) → 0x\w{8} .*, expected 0x\w{8}", result.stdout)
+    assert re.search(r"^DIFFERS: [\d,]+ of [\d,]+ results on SM 2$", result.stdout, re.MULTILINE)
+
+
+def test_json_is_as_its_schema_says(tmp_path: Path) -> None:
+    file = tmp_path / "health.json"
+    result = health("--device", "sim:h100,sick:a100,sim:nope", "--format", "json", "-o", str(file))
+    assert (result.exit_code, result.stdout) == (1, "")
+    data = json.loads(file.read_text())
+    Draft202012Validator(json.loads(HEALTH_FILE.read_text())).validate(data)
+    assert [gpu["status"] for gpu in data["gpus"]] == ["healthy", "differs", "failed"]
+    assert {gpu["kind"] for gpu in data["gpus"]} == {"simulated", ""}
+    assert data["gpus"][1]["mismatches"][0]["place"]["sm"] == 2
+    assert HealthOutcome.model_validate_json(file.read_text()).differs
+    assert "sim:nope: no published model of 'sim:nope'" in result.stderr
+
+
+def test_the_schema_is_the_published_one() -> None:
+    assert HEALTH_FILE.read_text(encoding="utf-8") == health_schema_text(), "python tests/support/golden.py writes it again"
+
+
+def test_a_gpu_that_cannot_be_checked() -> None:
+    result = health("--device", "sim:h100,sim:nope")
+    assert result.exit_code == 2
+    assert "FAILED: no published model of 'sim:nope'" in result.stdout
+
+
+def test_without_a_gpu_it_says_so() -> None:
+    result = CliRunner().invoke(main, ["health"])
+    assert result.exit_code == 2
+    assert re.match(r"accprobe: there is no GPU: .*; --device sim:h100 needs none\n$", result.stderr)
+
+
+def test_junit() -> None:
+    result = health("--device", "sim:a100,sick:h100,sim:nope", "--format", "junit")
+    suites = ElementTree.fromstring(result.stdout).findall("testsuite")
+    assert [(int(s.get("tests", "")), int(s.get("failures", "")), int(s.get("errors", ""))) for s in suites] == [
+        (5, 0, 0),
+        (6, 6, 0),
+        (1, 0, 1),
+    ]
+    assert "SM 2: " in (suites[1].findtext("testcase/failure") or "")
+
+
+def test_prometheus() -> None:
+    result = health("--device", "sim:h100,sick:h100", "--format", "prometheus")
+    lines = result.stdout.splitlines()
+    for line in lines:
+        assert re.fullmatch(r'# (HELP|TYPE) accprobe_\w+ .+|accprobe_\w+\{(\w+="[^"]*",?)+\} [\d.]+', line), line
+    healthy = {line.split('"')[1]: line.split()[-1] for line in lines if line.startswith("accprobe_healthy{")}
+    assert healthy == {"sim:h100": "1", "sick:h100": "0"}
+    assert sum('sm="2"' in line for line in lines) == 1
+
+
+def test_labels_are_escaped() -> None:
+    odd = GpuOutcome.unopened('a"b\\c').model_copy(update={"name": "two\nlines"})
+    assert '{device="a\\"b\\\\c",name="two\\nlines",' in health_prometheus(HealthOutcome.of("quick", [odd]))
+
+
+def test_a_file_that_cannot_be_written_is_told_before(tmp_path: Path) -> None:
+    result = health("--device", "sim:h100", "-o", str(tmp_path / "none" / "health.json"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.endswith("health.json cannot be written: No such file or directory\n")
+
+
+def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("accprobe.build.atomic.save", full)
+    result = health("--device", "sim:h100", "--format", "json", "-o", str(tmp_path / "health.json"))
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].endswith("health.json cannot be written: No space left on device")
+
+
+def test_the_table_is_shown_where_json_goes_to_a_file(tmp_path: Path) -> None:
+    result = health("--device", "sim:h100", "-o", str(tmp_path / "health.json"))
+    assert "healthy: " in result.stdout
+    assert json.loads((tmp_path / "health.json").read_text())["gpus"][0]["status"] == "healthy"
+
+
+@pytest.mark.parametrize(("device", "status"), [("sim:h100", 130), ("sick:h100", 1)])
+def test_an_interruption_keeps_what_was_seen(device: str, status: int, tmp_path: Path) -> None:
+    file = tmp_path / "health.json"
+    command = [sys.executable, "-m", "accprobe", "health", "--device", device, "--minutes", "5", "-o", str(file)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        time.sleep(10)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == status, said
+    (gpu,) = json.loads(file.read_text())["gpus"]
+    assert gpu["dots"] > 0
+    assert not gpu["finished"]
+    assert re.search(r"accprobe: interrupted: [\d,]+ results were compared, [\d,]+ differ", said)
+
+
+def test_what_sensors_say_besides() -> None:
+    gpu = GpuOutcome.unopened("cuda:0").model_copy(
+        update={
+            "before": Sensors(ecc_corrected=1, remapped_corrected=0),
+            "after": Sensors(ecc_corrected=4, remapped_corrected=0, power_limit=700.0),
+            "load": Load(power=611.6, highest_temperature=68, lowest_sm_clock=1410, throttled=("power cap",)),
+            "shared": "in use by others",
+            "vanished": 2,
+        }
+    )
+    assert load_text(gpu) == "612 W of 700 W, at most 68 °C, SM clock 1,410 MHz at least"
+    assert list(remarks(gpu)) == [
+        "in use by others",
+        "3 more memory errors corrected than before",
+        "clocks were held down at times: power cap",
+        "2 comparisons failed though every word was right: what compares erred, not the matrix unit",
+    ]

@@ -1,0 +1,316 @@
+"""The check of one GPU, and of all of a host at once: simulated ones, sick ones, some that fail, die or hang."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from accprobe import devices
+from accprobe.devices.sick import FLIPPED_BIT, ODD_ONE, SICK_SM, SMS
+from accprobe.devices.simulated import SimulatedDevice, simulated_device
+from accprobe.errors import DeviceError, ToolMissing, UnknownName
+from accprobe.health import check, host
+from accprobe.health.check import KEPT_OF_AN_SM, MOST_KEPT, check_gpu
+from accprobe.health.golden import evaluate_chain
+from accprobe.health.outcome import GpuOutcome, SmPlace
+from accprobe.health.plan import SECONDS, UNHURRIED, CheckPlan
+from accprobe.health.sensors import Nvml, Watch
+from accprobe.health.trusted import trusted
+from accprobe.health.units import UNITS
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, in_a_row, parse
+from accprobe.operands.kinds import draw
+from accprobe.operands.request import Request
+
+SHORT = CheckPlan(seconds=0.5, again=20)
+
+
+def last(name: str, plan: CheckPlan = SHORT) -> GpuOutcome:
+    *_, outcome = check_gpu(name, plan)
+    return outcome
+
+
+def test_a_healthy_gpu() -> None:
+    every = list(check_gpu("sim:h100", SHORT))
+    outcome = every[-1]
+    assert (outcome.status, outcome.finished, outcome.kind, outcome.models) == ("healthy", True, "simulated", "sim:h100")
+    assert [unit.unit for unit in outcome.units] == list(UNITS)
+    assert outcome.dots == sum(unit.dots for unit in outcome.units) > 0
+    assert outcome.sms is None, "nothing says on which SM a published model is computed"
+    assert [each.dots for each in every] == sorted(each.dots for each in every)
+    assert not any(each.finished for each in every[:-1])
+
+
+def test_a_sick_sm_is_named_and_its_operands_are_shrunk() -> None:
+    outcome = last("sick:h100")
+    assert (outcome.status, outcome.sms) == ("differs", SMS)
+    assert outcome.wrong_by_sm == {str(SICK_SM): outcome.wrong}
+    assert outcome.wrong == sum(unit.wrong for unit in outcome.units)
+    for unit in outcome.units:
+        words = [word for word in outcome.mismatches if word.instruction == unit.instruction]
+        assert len(words) == KEPT_OF_AN_SM
+        for word in words:
+            inst = parse(word.instruction)
+            assert word.place == SmPlace(sm=SICK_SM)
+            assert word.bits == (FLIPPED_BIT,)
+            assert (word.asked_again, word.differed_again) == (20, 20)
+            assert word.smallest is not None
+            smallest = word.smallest.exchange.request(inst)
+            assert np.flatnonzero(smallest.a[0] | smallest.b[0]).tolist() == [ODD_ONE % inst.k]
+    assert len(outcome.mismatches) <= MOST_KEPT
+
+
+class Flaky(SimulatedDevice):
+    """One answer of its first call is wrong, and none later: a fault that does not come back."""
+
+    wrong = 1
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        d = super().dot(inst, request)
+        if self.wrong:
+            d, self.wrong = d.copy(), 0
+            d[100] ^= d.dtype.type(1)
+        return d
+
+
+class Stopping(SimulatedDevice):
+    """Fails at its fourth call."""
+
+    calls = 0
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        self.calls += 1
+        if self.calls == 4:
+            raise DeviceError("cuda:0 failed to run it: out of order")
+        return super().dot(inst, request)
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, kind: type[SimulatedDevice]) -> None:
+    h100 = simulated_device("h100")
+    models = {inst: h100.model(inst) for inst in h100.instructions() if h100.why_not(inst) is None}
+    monkeypatch.setattr(check, "open_device", lambda name: kind(models, h100.name))
+
+
+def test_a_fault_that_does_not_come_back_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(monkeypatch, Flaky)
+    outcome = last("sim:h100")
+    assert (outcome.status, outcome.wrong, outcome.wrong_by_sm) == ("differs", 1, {"": 1})
+    (word,) = outcome.mismatches
+    assert (word.differed_again, word.smallest, word.bits) == (0, None, (0,))
+
+
+def test_a_gpu_that_stops_keeps_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(monkeypatch, Stopping)
+    outcome = last("sim:h100", CheckPlan(seconds=0.01))
+    assert (outcome.status, outcome.finished) == ("failed", False)
+    assert outcome.reason == "cuda:0 failed to run it: out of order"
+    assert outcome.dots > 0
+
+
+def test_words_that_differ_count_for_more_than_a_failure() -> None:
+    seen = GpuOutcome.unopened("cuda:0").model_copy(update={"wrong": 3, "status": "differs"})
+    assert (seen.stopped("it hangs").status, seen.stopped("it hangs").reason) == ("differs", "it hangs")
+
+
+def test_a_gpu_that_cannot_be_opened_fails() -> None:
+    outcome = last("cuda:7")
+    assert (outcome.status, outcome.name) == ("failed", "cuda:7")
+    assert outcome.reason.startswith("cuda:7 cannot be opened")
+    assert last("sim:h100", CheckPlan(0.1, like="sim:nope")).reason.startswith("no published model of 'sim:nope'")
+
+
+@pytest.mark.parametrize(("seconds", "turn"), [(SECONDS["quick"], 20 / 18), (SECONDS["soak"], UNHURRIED)])
+def test_every_unit_has_three_turns(seconds: float, turn: float) -> None:
+    assert CheckPlan(seconds).turn(6) == pytest.approx(turn)
+
+
+def named(name: str, architecture: str) -> SimulatedDevice:
+    device = SimulatedDevice({}, name, architecture)
+    device.kind = "cuda"
+    return device
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "source", "remark"),
+    [
+        ("NVIDIA H200", "sm_90a", "h200", ""),
+        ("NVIDIA H200 NVL", "sm_90a", "h200", ""),
+        ("NVIDIA H100 80GB HBM3", "sm_90a", "h200", "models recorded on another GPU, an NVIDIA H200"),
+        ("NVIDIA A100-SXM4-80GB", "sm_80", "sim:a100", "published models of A100: nothing of this kind was measured"),
+    ],
+)
+def test_whose_models_say_what_is_right(name: str, architecture: str, source: str, remark: str) -> None:
+    found = trusted(named(name, architecture), None)
+    assert (found.source, found.remark) == (source, remark)
+    assert all(inst.k == model.products for inst, model in found.models.items())
+
+
+def test_an_architecture_that_nobody_knows_says_what_to_run() -> None:
+    with pytest.raises(DeviceError, match=r"no model of sm_75: `accprobe run -o FILE` .* --like FILE"):
+        trusted(named("Tesla T4", "sm_75"), None)
+
+
+def test_a_chain_adds_each_instruction_to_the_one_before() -> None:
+    inst = parse("wgmma.m64n256k32.f32.e4m3.e4m3")
+    model = simulated_device("h100").model(inst)
+    parts = [draw("close", inst, np.random.default_rng(i), 50) for i in range(3)]
+    d = np.zeros(50, np.uint32)
+    for part in parts:
+        d = simulated_device("h100").dot(inst, Request(part.a, part.b, d))
+    a, b = (np.concatenate([getattr(part, name) for part in parts], axis=1) for name in "ab")
+    whole = Request(a, b, np.zeros(50, np.uint32))
+    whole.check(in_a_row(inst, 3))
+    np.testing.assert_array_equal(evaluate_chain(model, inst, whole), d)
+
+
+def all_of(names: list[str], plan: CheckPlan = SHORT) -> list[GpuOutcome]:
+    latest: dict[int, GpuOutcome] = {}
+    host.check_host(names, plan, latest.__setitem__)
+    return [latest[index] for index in range(len(names))]
+
+
+def test_all_gpus_of_a_host_at_once() -> None:
+    healthy, sick, unknown = all_of(["sim:h100", "sick:h100", "sim:nope"])
+    assert (healthy.status, sick.status, unknown.status) == ("healthy", "differs", "failed")
+    assert all(gpu.ended for gpu in (healthy, sick, unknown))
+
+
+def dies(name: str, plan: CheckPlan, sending: Connection) -> None:
+    if name == "sim:h100":
+        sending.send(GpuOutcome.unopened(name).model_copy(update={"status": "healthy", "dots": 5}))
+    os._exit(3)
+
+
+def hangs(name: str, plan: CheckPlan, sending: Connection) -> None:
+    if name == "sim:h100":
+        sending.send(GpuOutcome.unopened(name).model_copy(update={"status": "healthy", "finished": True}))
+        return
+    time.sleep(1000)
+
+
+def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_check_in_worker", dies)
+    seen, unseen = all_of(["sim:h100", "sim:a100"])
+    assert (seen.status, seen.dots, seen.reason) == ("failed", 5, "its process died (exit status 3)")
+    assert (unseen.status, unseen.reason) == ("failed", "its process died (exit status 3)")
+
+
+def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_check_in_worker", hangs)
+    monkeypatch.setattr(host, "HANG_SECONDS", 3.0)
+    done, hung = all_of(["sim:h100", "sim:a100"])
+    assert (done.status, done.reason) == ("healthy", "")
+    assert (hung.status, hung.reason) == ("failed", "it hangs: nothing came back for 3 s after its time was over")
+    time.sleep(0.2)
+    assert not multiprocessing.active_children()
+
+
+def test_names_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert devices.device_names("cuda:0, sim:h100,sim:h100") == ["cuda:0", "sim:h100", "sim:h100"]
+    with pytest.raises(UnknownName, match="cuda:0 is named twice"):
+        devices.device_names("cuda:0,cuda:1,cuda:0")
+    with pytest.raises(DeviceError, match=r"there is no GPU: .*; --device sim:h100 needs none"):
+        devices.device_names("all")
+    monkeypatch.setattr("accprobe.build.driver.gpu_count", lambda: 3)
+    monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: None)
+    assert devices.device_names("all") == ["cuda:0", "cuda:1", "cuda:2"]
+
+
+class NVMLError(Exception):
+    pass
+
+
+def not_supported(*_: object) -> None:
+    raise NVMLError("Not Supported")
+
+
+def fake_nvml(**answers: object) -> SimpleNamespace:
+    """pynvml, where each question has one answer; those that have none are not supported."""
+    constants = {
+        "NVML_TEMPERATURE_GPU": 0,
+        "NVML_CLOCK_SM": 1,
+        "NVML_CLOCK_MEM": 2,
+        "NVML_MEMORY_ERROR_TYPE_CORRECTED": 0,
+        "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1,
+        "NVML_VOLATILE_ECC": 0,
+    }
+    asked = ("PciInfo", "Serial", "ComputeRunningProcesses", "UtilizationRates", "RemappedRows", "PowerUsage")
+    asked += ("EnforcedPowerLimit", "CurrentClocksThrottleReasons", "Temperature", "ClockInfo", "TotalEccErrors")
+    answering = {f"nvmlDeviceGet{name}": not_supported for name in asked}
+    answering |= {f"nvmlDeviceGet{name}": lambda *_, answer=answer: answer for name, answer in answers.items()}
+    return SimpleNamespace(
+        NVMLError=NVMLError, nvmlInit=lambda: None, nvmlDeviceGetHandleByUUID=lambda uuid: uuid, **constants, **answering
+    )
+
+
+def nvml(monkeypatch: pytest.MonkeyPatch, **answers: object) -> Nvml:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(**answers))
+    return Nvml("GPU-1")
+
+
+def test_sensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: Mapping[str, object] = {
+        "PciInfo": SimpleNamespace(busId=b"00000000:1B:00.0"),
+        "Serial": "123",
+        "PowerUsage": 612_400,
+        "EnforcedPowerLimit": 700_000,
+        "Temperature": 61,
+        "ClockInfo": 1410,
+        "CurrentClocksThrottleReasons": 0x1 | 0x4 | 0x40,
+        "RemappedRows": (2, 1, False, False),
+        "TotalEccErrors": 7,
+    }
+    gpu = nvml(monkeypatch, **told)
+    assert gpu.board(serial=False).model_dump() == {"uuid": "GPU-1", "pci_bus": "00000000:1B:00.0", "serial": None}
+    assert gpu.board(serial=True).serial == "123"
+    sample = gpu.sample()
+    assert (sample.power, sample.power_limit, sample.temperature, sample.sm_clock) == (612.4, 700.0, 61, 1410)
+    assert (sample.ecc_corrected, sample.remapped_corrected, sample.remapped_uncorrected) == (7, 2, 1)
+    assert sample.throttled == ("power cap", "hardware thermal slowdown")
+    watch = Watch(gpu)
+    watch.stop()
+    assert (watch.load.power, watch.load.most_power, watch.load.highest_temperature) == (612.4, 612.4, 61)
+
+
+def test_what_a_board_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = nvml(monkeypatch)
+    assert not any(gpu.sample().model_dump().values())
+    assert gpu.board(serial=True).model_dump(exclude_none=True) == {"uuid": "GPU-1"}
+    assert gpu.others() == ""
+
+
+@pytest.mark.parametrize(
+    ("processes", "busy", "words"),
+    [
+        (
+            [SimpleNamespace(usedGpuMemory=41 << 30), SimpleNamespace(usedGpuMemory=None)],
+            97,
+            "2 processes with 41.0 GiB, busy 97",
+        ),
+        ([], 60, "(busy 60 %"),
+        ([], 2, ""),
+    ],
+)
+def test_who_else_uses_the_gpu(monkeypatch: pytest.MonkeyPatch, processes: list[object], busy: int, words: str) -> None:
+    gpu = nvml(monkeypatch, ComputeRunningProcesses=processes, UtilizationRates=SimpleNamespace(gpu=busy))
+    assert words in gpu.others()
+    assert bool(gpu.others()) == bool(words)
+
+
+def test_no_nvml_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(ToolMissing, match=r"^no NVML: pynvml is not installed: .*nvidia-ml-py"):
+        Nvml("GPU-1")
+    broken = fake_nvml()
+    broken.nvmlInit = not_supported
+    monkeypatch.setitem(sys.modules, "pynvml", broken)
+    with pytest.raises(ToolMissing, match=r"^no NVML: Not Supported$"):
+        Nvml("GPU-1")

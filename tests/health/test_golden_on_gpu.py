@@ -1,0 +1,38 @@
+"""Golden chains on a real GPU: each unit compares billions of results, and a planted error is found."""
+
+from __future__ import annotations
+
+import pytest
+from gpus import only_on_a_gpu
+
+from accprobe.build.golden import Planted, golden_shape
+from accprobe.devices.cuda import CudaDevice
+from accprobe.health.golden import GoldenBench
+from accprobe.health.outcome import SmPlace
+from accprobe.health.units import UNITS, chosen
+from accprobe.report.models import named_models
+
+pytestmark = only_on_a_gpu
+
+
+@pytest.mark.parametrize("unit", list(UNITS))
+def test_no_word_differs_on_any_sm(h200: CudaDevice, unit: str) -> None:
+    models = named_models("h200")
+    inst = chosen(h200, models)[unit]
+    turn = GoldenBench(h200, inst, models[inst], 0).turn(1.5)
+    assert turn.dots > 1e9
+    assert turn.sms == h200.describe()["sm_count"]
+    assert (turn.wrong_by_sm, turn.vanished) == ({}, 0)
+
+
+def test_a_planted_error_is_found_named_and_shrunk(h200: CudaDevice) -> None:
+    models = named_models("h200")
+    inst = chosen(h200, models)["bf16"]
+    planted = Planted(sm=17, thread=37, register=5, bit=3, word=2, mask=0x1F, a=0x11, b=0x0A)
+    sick = GoldenBench(h200, inst, models[inst], 0, golden_shape(inst), planted)
+    turn = sick.turn(10.0)
+    assert list(turn.wrong_by_sm) == ["17"]
+    seen = turn.seen[0]
+    assert seen.place == SmPlace(sm=17, warp=1, lane=5, register_of_lane=5)
+    assert sick.again(seen, 100) == 100
+    assert sick.smallest(seen) is not None

@@ -1,0 +1,83 @@
+"""Kernels of golden chains compiled for the CPU, each SM a block and each of its threads a thread: see emulated_golden.h."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accprobe.build.golden import GoldenShape, Planted, golden_source
+
+HEADER = Path(__file__).with_suffix(".h")
+CUDA_WORDS = """
+#include <barrier>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+#define __global__
+#define __device__
+#define __shared__
+#define __launch_bounds__(...)
+#define __forceinline__ inline
+using Value = unsigned long long;
+static thread_local struct { unsigned x; } threadIdx;
+static struct { unsigned x; } blockIdx, blockDim;
+static const void* shared_base;
+static std::unique_ptr<std::barrier<>> block_barrier, group_barrier[32];
+static void __syncthreads() { block_barrier->arrive_and_wait(); }
+static Value atomicAdd(Value* target, Value value) { return __atomic_fetch_add(target, value, __ATOMIC_RELAXED); }
+static std::size_t __cvta_generic_to_shared(const void* p) { return (const char*)p - (const char*)shared_base; }
+static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) { return high << by | low >> (32 - by); }
+template <class Kernel> static void launch(unsigned blocks, unsigned threads, const Kernel& kernel) {
+    blockDim.x = threads, block_barrier = std::make_unique<std::barrier<>>(threads);
+    for (auto& each : group_barrier) each = std::make_unique<std::barrier<>>(32);
+    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
+        std::vector<std::thread> all;
+        for (unsigned t = 0; t < threads; t++) all.emplace_back([t, &kernel] { threadIdx.x = t, kernel(); });
+        for (auto& each : all) each.join();
+    }
+}
+"""
+ENTRIES = """
+extern "C" void run_fold(const DElement* words, unsigned* folded) {
+    launch(CHAINS, GROUP_THREADS, [=] { fold_words(words, folded); });
+}
+extern "C" void run(unsigned blocks, const Word* a, const Word* b, const unsigned* folded, const DElement* words, Tally* tally,
+                    Record* records, DElement* peek, const unsigned* j) {
+    launch(blocks, THREADS, [=] {
+        golden(a, b, folded, words, tally, records, peek, j[0], j[1], j[2], j[3], j[4], j[5], j[6], j[7]);
+    });
+}
+"""
+
+
+def compiled_for_cpu(shape: GoldenShape, folder: Path, planted: Planted | None = None) -> ctypes.CDLL:
+    """Its functions are `run` and `run_fold`. Skips the test without a compiler."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    inst = shape.inst
+    text = re.sub(r"#define MULTIPLY.*\n", "", golden_source(shape, planted))
+    shared = f"static Word shared[{shape.shared_bytes} / sizeof(Word)]; shared_base = shared;"
+    text = re.sub(r"extern __shared__.*?;", shared, text)
+    text = re.sub(r'asm volatile\("mov[^;]*;"[^;]*;', "sm = blockIdx.x;", text)
+    text = re.sub(r'asm volatile\("(?:fence|bar)[^\n]*?\);', ";", text)
+    emulation = HEADER.read_text(encoding="utf-8")
+    text = text.replace("constexpr unsigned GROUP_THREADS", f"{emulation}\nconstexpr unsigned GROUP_THREADS", 1)
+    defines = f"#define ELEMENT_BITS {inst.a.storage_bits}\n#define MULTIPLY(d, a, b, c) multiply(d, a, b)\n"
+    defines += "#define MULTIPLY_CHAIN(d, a, b, turn) multiply_chain(d, a, b)\n"
+    code, library = folder / "golden.cpp", folder / "golden.so"
+    code.write_text(CUDA_WORDS + defines + text + ENTRIES)
+    command = ["g++", "-std=c++20", "-O2", "-w", "-fPIC", "-pthread", "-shared", "-o", str(library), str(code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return ctypes.CDLL(str(library))
+
+
+def pointer(array: Any) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
