@@ -181,7 +181,7 @@ def test_disk_that_fills_up_is_told(device: FakeDevice) -> None:
     [
         (
             "cuda",
-            "unknown device 'cuda'; devices are auto, gpu, cpu, cuda:N, sim:NAME, sick:NAME and replay:FILE (see `accprobe",
+            "unknown device 'cuda'; devices are auto, gpu, cpu, cuda:N, sim:NAME, sick:NAME and replay:FILE (see",
         ),
         ("gpu:0", "unknown device 'gpu:0'; devices are auto, gpu, cpu, cuda:N, sim:NAME, sick:NAME and replay:FILE"),
         ("cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),
