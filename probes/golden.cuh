@@ -3,7 +3,7 @@
 // Beside the names of tile.cuh, accprobe/build/golden.py writes above this file
 //   STEPS          operands that lie in shared memory: so many tiles of A, and so many of B; a power of two
 //   CHAIN          instructions of a chain: D = A[i] B[j], then D += A[i + 1] B[j + 1], … (modulo STEPS)
-//   GROUPS         groups of threads in a block that compute a chain each
+//   TEAMS         groups of threads in a block that compute a chain each
 //   TILES_M, TILES_N  tiles of the instruction that a group computes side by side
 //   PLANTED_…      where a kernel errs on purpose; see `planted`
 //
@@ -68,8 +68,8 @@ __device__ unsigned fold(const Word (&d)[HELD]) {
 // Where word i of a thread lies among the results of all chains. thread: within its group.
 __device__ unsigned long long cell(unsigned chain, unsigned thread, unsigned i) {
     unsigned tile = i / D_REGISTERS, lane = thread % 32;
-    unsigned row = tile / TILES_N * M + thread / 32 * 16 + d_row(lane, i % D_REGISTERS);
-    unsigned column = tile % TILES_N * N + d_column(lane, i % D_REGISTERS);
+    unsigned row = tile / TILES_N * M + thread / 32 * 16 + cell_row(D_PACKED, lane, i % D_REGISTERS);
+    unsigned column = tile % TILES_N * N + cell_column(D_PACKED, lane, i % D_REGISTERS);
     return (chain / STEPS * ROWS + row) * (unsigned long long)(STEPS * COLUMNS) + chain % STEPS * COLUMNS + column;
 }
 

@@ -2,7 +2,7 @@
 #include "tile.cuh"
 #include "golden.cuh"
 
-constexpr unsigned GROUP_THREADS = 32, THREADS = GROUPS * GROUP_THREADS;
+constexpr unsigned GROUP_THREADS = 32, THREADS = TEAMS * GROUP_THREADS;
 
 // Operands lie as the lanes take them, 16 bytes each at once: of a tile, `registers` of a lane.
 __device__ constexpr unsigned at_once(unsigned registers) {
@@ -45,7 +45,7 @@ golden(const Word* a_operands, const Word* b_operands, const unsigned* folded, c
     __syncthreads();
 
     unsigned group = threadIdx.x / GROUP_THREADS, lane = threadIdx.x % GROUP_THREADS;
-    unsigned chain = job.first + (blockIdx.x * GROUPS + group) * job.spread;
+    unsigned chain = job.first + (blockIdx.x * TEAMS + group) * job.spread;
 #pragma unroll 1
     for (unsigned round = 0; round < job.rounds; round++, chain += job.stride) {
         chain %= CHAINS;
@@ -73,7 +73,8 @@ golden(const Word* a_operands, const Word* b_operands, const unsigned* folded, c
         }
 #ifdef PLANTED_SM
         constexpr unsigned TILE = PLANTED_REGISTER / D_REGISTERS, REGISTER = PLANTED_REGISTER % D_REGISTERS;
-        unsigned row = TILE / TILES_N * M + d_row(lane, REGISTER), column = TILE % TILES_N * N + d_column(lane, REGISTER);
+        unsigned row = TILE / TILES_N * M + cell_row(D_PACKED, lane, REGISTER);
+        unsigned column = TILE % TILES_N * N + cell_column(D_PACKED, lane, REGISTER);
         unsigned a_line = (chain / STEPS + CHAIN - 1) % STEPS * ROWS + row, b_line = (chain + CHAIN - 1) % STEPS * COLUMNS + column;
         plant(d, a_operands[a_line * K_WORDS + PLANTED_WORD], b_operands[b_line * K_WORDS + PLANTED_WORD]);
 #endif

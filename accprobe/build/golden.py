@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accprobe.build.probes import device_code, parameters, probe_of
-from accprobe.isa.families import registers
+from accprobe.build.probes import device_code, parameters, probe_of, why_no_probe
+from accprobe.isa.families import MMA_SYNC, WGMMA, registers
 from accprobe.isa.instructions import Instruction
 from accprobe.isa.ptx import wgmma_chain
 
@@ -58,6 +58,13 @@ class GoldenShape:
         return self.steps * (self.rows + self.columns) * self.inst.k * self.inst.a.storage_bits // 8
 
 
+def is_golden(inst: Instruction) -> bool:
+    """Whether there is a kernel of chains: of dense `mma.sync` and `wgmma` whose results take a register each."""
+    plain = not (inst.sparse or inst.scale or inst.bit_op or inst.a_registers or inst.quad_pairs)
+    whole = inst.a.storage_bits == inst.held_bits and inst.d.storage_bits == inst.c.storage_bits == inst.register_bits
+    return inst.family in (MMA_SYNC, WGMMA) and plain and whole and why_no_probe(inst) is None
+
+
 def golden_shape(inst: Instruction) -> GoldenShape:
     """That by which a unit is kept busy: 128 words of results a thread, as large products have."""
     if inst.family.warps > 1:
@@ -87,7 +94,7 @@ def golden_source(shape: GoldenShape, planted: Planted | None = None) -> str:
     """The complete CUDA C++. Raises AccprobeError where the instruction has no probe."""
     inst = shape.inst
     probe = probe_of(inst)
-    values = {"STEPS": shape.steps, "CHAIN": shape.chain, "GROUPS": shape.groups}
+    values = {"STEPS": shape.steps, "CHAIN": shape.chain, "TEAMS": shape.groups}
     values |= {"TILES_M": shape.tiles_m, "TILES_N": shape.tiles_n}
     if planted:
         values |= {f"PLANTED_{name.upper()}": value for name, value in vars(planted).items()}

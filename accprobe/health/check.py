@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import cycle
 
 from accprobe.build import driver
+from accprobe.build.golden import is_golden
 from accprobe.devices import open_device
 from accprobe.devices.protocol import Device, HasUuid, OnGpu
 from accprobe.errors import AccprobeError, ToolMissing
@@ -97,9 +98,10 @@ def _benches(device: Device, units: Mapping[str, tuple[Instruction, DotModel]], 
         return {unit: AskedBench(device, inst, model, seed) for unit, (inst, model) in units.items()}
     from accprobe.health.golden import GoldenBench, prepare_golden
 
-    prepare_golden(device, {inst: model for inst, model in units.values() if not not_compiled(model)})
+    at_full_power = {inst: model for inst, model in units.values() if is_golden(inst) and not not_compiled(model)}
+    prepare_golden(device, at_full_power)
     return {
-        unit: AskedBench(device, inst, model, seed) if not_compiled(model) else GoldenBench(device, inst, model, seed)
+        unit: GoldenBench(device, inst, model, seed) if inst in at_full_power else AskedBench(device, inst, model, seed)
         for unit, (inst, model) in units.items()
     }
 
