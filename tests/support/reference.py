@@ -170,7 +170,9 @@ def evaluate_one(model: DotModel, inst: Instruction, a: list[int], b: list[int],
     return _node(model, inst, model.root, a, b, c, scales)
 
 
-def _node(model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b: list[int], c: int, scales: Scales | None) -> int:
+def _node(
+    model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b: list[int], c: int, scales: Scales | None = None
+) -> int:
     arithmetic = node.arithmetic
     if isinstance(arithmetic, IntegerArithmetic):
         return _integer(model, inst, node, a, b, c)

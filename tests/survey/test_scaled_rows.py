@@ -67,12 +67,12 @@ def row_of(device: Scaled, inst: Instruction) -> Row:
     ("inst", "bits", "at_once"),
     [
         pytest.param(NVFP4, 35, 16, id="as MMA-Sim has it"),
-        pytest.param(NVFP4, 36, 16, id="a bit more"),
+        pytest.param(NVFP4, 36, 16, id="a bit more", marks=pytest.mark.slow),
         pytest.param(NVFP4, 34, 8, id="a bit fewer of eight"),
         pytest.param(NVFP4, 30, None, id="each for itself"),
         pytest.param(FOUR, 34, 16, id="ue8m0"),
-        pytest.param(FOUR, 35, 4, id="ue8m0 of four"),
-        pytest.param(TWO, 35, 32, id="blocks of 32"),
+        pytest.param(FOUR, 35, 4, id="ue8m0 of four", marks=pytest.mark.slow),
+        pytest.param(TWO, 35, 32, id="blocks of 32", marks=pytest.mark.slow),
         pytest.param(MIXED, 25, None, id="fp8 and fp6"),
     ],
 )
