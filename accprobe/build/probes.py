@@ -34,7 +34,7 @@ def _lacking(inst: Instruction) -> str:
     if inst.m == 256:
         return "two thread blocks share its tile: "
     if inst.sparse:
-        return "metadata beside block scales: " if inst.scale else "metadata in tensor memory: "
+        return "metadata in tensor memory: "
     return "48 bytes of K: " if inst.k == 96 else ""
 
 

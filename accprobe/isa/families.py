@@ -97,8 +97,6 @@ def registers(inst: Instruction) -> dict[str, int]:
 def _fragments_of_a_warp(inst: Instruction) -> bool:
     """Those of one tile, and those of four."""
     words = inst.stored.k * inst.held_bits // inst.register_bits
-    if inst.sparse and inst.scale is not None:
-        return False
     return inst.m in (8, 16) and inst.n == 8 and (inst.quad_pairs or words % 4 == 0)
 
 

@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sparse_semantics import codes_drawn, written_out
 
 from accprobe.build import compiler, probes
 from accprobe.errors import AccprobeError
@@ -27,6 +29,12 @@ IN_REGISTERS = [
     "mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.e2m1.e3m2.f32.ue8m0",
     f"mma.sync.{FP4.format('mxf4', 2, 'ue8m0')}",
     f"mma.sync.{FP4.format('mxf4nvf4', 4, 'ue4m3')}",
+]
+BESIDE_METADATA = [
+    "mma.sp.m16n8k64.kind::f8f6f4.f32.e2m1.e5m2.f32",
+    "mma.sp.m16n8k64.kind::mxf8f6f4.scale_vec::1X.f32.e4m3.e2m1.f32.ue8m0",
+    "mma.sp.m16n8k128.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0",
+    "mma.sp.m16n8k128.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
 ]
 IN_TENSOR_MEMORY = [
     "tcgen05.m128n16k16.kind::f16.f32.bf16.bf16",
@@ -48,22 +56,31 @@ Rule = Callable[[int, int, int], tuple[int, int]]
 
 
 def fragments(inst: Instruction) -> list[tuple[int, int, Rule]]:
-    """Of A, B, C and D: bits of an element in registers, elements a lane, place of element i of lane 4 g + t.
+    """Of A, B, C, D and metadata: bits of an element in registers, elements a lane, place of element i of lane 4 g + t.
 
-    PTX ISA, "Matrix Fragments for mma.m16n8k32" and "mma.m16n8k64".
+    PTX ISA, "Matrix Fragments for mma.m16n8k32" and "mma.m16n8k64", "for sparse mma.m16n8k64" and "mma.m16n8k128".
     """
-    bits, run = (4, 8) if inst.k == 64 else (8, 4)
+    bits, run = (4, 8) if inst.kind in ("mxf4", "mxf4nvf4") else (8, 4)
 
     def of_a(g: int, t: int, i: int) -> tuple[int, int]:
-        return g + i // run % 2 * 8, t * run + i % run + i // (2 * run) * inst.k // 2
+        return g + i // run % 2 * 8, t * run + i % run + i // (2 * run) * 4 * run
 
     def of_b(g: int, t: int, i: int) -> tuple[int, int]:
-        return t * run + i % run + i // run * inst.k // 2, g
+        return t * run + i % run + i // run * 4 * run, g
 
     def of_d(g: int, t: int, i: int) -> tuple[int, int]:
         return (g if i < 2 else g + 8), t * 2 + i % 2
 
-    return [(bits, 4 * run, of_a), (bits, 2 * run, of_b), (32, 4, of_d), (32, 4, of_d)]
+    def of_metadata(g: int, t: int, i: int) -> tuple[int, int]:
+        return (g if t in (0, 2) else g + 8), (i if t < 2 else i + 8)
+
+    return [
+        (bits, inst.stored.k // 2, of_a),
+        (bits, inst.k // 4, of_b),
+        (32, 4, of_d),
+        (32, 4, of_d),
+        (4, 8 * inst.sparse, of_metadata),
+    ]
 
 
 class Shape(ctypes.Structure):
@@ -77,13 +94,13 @@ class Operand(ctypes.Structure):
 def tables(inst: Instruction) -> tuple[ctypes.Array[Operand], list[np.ndarray]]:
     """Where the operands lie in registers, and the memory that says so; nowhere where they are in tensor memory."""
     if inst.family is not MMA_SYNC:
-        return (Operand * 4)(), []
+        return (Operand * 5)(), []
     memory = []
     for bits, elements, rule in fragments(inst):
-        at = [[rule(lane // 4, lane % 4, i) for i in range(elements)] for lane in range(32)]
-        memory.append((bits, elements, np.ascontiguousarray(np.array(at, np.int32).transpose(2, 0, 1))))
+        at = np.array([[rule(lane // 4, lane % 4, i) for i in range(elements)] for lane in range(32)], np.int32)
+        memory.append((bits, elements, np.ascontiguousarray(at.reshape(32, elements, 2).transpose(2, 0, 1))))
     each = [Operand(bits, elements, at[0].ctypes.data, at[1].ctypes.data) for bits, elements, at in memory]
-    return (Operand * 4)(*each), [at for _, _, at in memory]
+    return (Operand * 5)(*each), [at for _, _, at in memory]
 
 
 @pytest.fixture(scope="session")
@@ -104,14 +121,15 @@ def emulator(inst: Instruction, headers: Path, folder: Path, change: Callable[[s
     text = re.sub(r"#ifdef ON_EVERY_SM\n.*?#else\n", "#ifndef ON_EVERY_SM\n", text, count=1, flags=re.DOTALL)
     text = re.sub(r"#ifdef __CUDACC__\n.*?#endif\n", "", text, flags=re.DOTALL)
     assert "asm" not in text.replace('extern "C"', "")
-    scales = ", (const unsigned char*)scales[0], (const unsigned char*)scales[1]" if inst.scale else ""
+    scales = ", (const unsigned char*)metadata" * inst.sparse
+    scales += ", (const unsigned char*)scales[0], (const unsigned char*)scales[1]" if inst.scale else ""
     text = f"""#include "emulated_blackwell.h"
 {text}
 extern "C" void count_cells(unsigned times) {{ cell_counts = times; }}
 extern "C" void run(Shape s, const Operand* o, const int* bits, int dense, int of_row, const void* a, const void* b,
-                    const void* c, const void** scales, void* d, Value* stored, Value count, unsigned placement,
-                    unsigned grid) {{
-    shape = s, operand_a = o[0], operand_b = o[1], operand_c = o[2], operand_d = o[3];
+                    const void* c, const void* metadata, const void** scales, void* d, Value* stored, Value count,
+                    unsigned placement, unsigned grid) {{
+    shape = s, operand_a = o[0], operand_b = o[1], operand_c = o[2], operand_d = o[3], operand_e = o[4];
     for (int i = 0; i < 8; i++) kind_bits[i] = bits[i];
     densely = dense, blocks = of_row, descriptor_has_scales = of_row;
     launch({{grid, 1}}, [=] {{
@@ -135,13 +153,15 @@ def run(library: ctypes.CDLL, inst: Instruction, asked: Request, placement: int)
     scales = [x for x in (asked.scales_a, asked.scales_b) if x is not None]
     of_scales = (ctypes.c_void_p * 2)(*(x.ctypes.data for x in scales))
     d, stored = np.zeros(len(asked), inst.d.dtype), ctypes.c_ulonglong(7)
+    groups = 0 if asked.metadata is None else asked.metadata.shape[1]
     shape, blocks = (
-        Shape(inst.m, inst.n, inst.k, inst.family.threads, inst.k, 0),
+        Shape(inst.m, inst.n, inst.k, inst.family.threads, inst.stored.k, groups),
         inst.k // inst.scale_block if inst.scale_block else 0,
     )
     matrices = [ctypes.c_void_p(x.ctypes.data) for x in (asked.a, asked.b, asked.c)]
     result = [ctypes.c_void_p(d.ctypes.data), ctypes.byref(stored), ctypes.c_ulonglong(len(asked)), placement, 2]
-    library.run(shape, operands, bits, int(inst.k == 64), blocks, *matrices, of_scales, *result)
+    metadata = None if asked.metadata is None else ctypes.c_void_p(asked.metadata.ctypes.data)
+    library.run(shape, operands, bits, int(inst.k == 64), blocks, *matrices, metadata, of_scales, *result)
     return d, stored.value - 7
 
 
@@ -149,14 +169,16 @@ def drawn(inst: Instruction, count: int) -> tuple[Request, np.ndarray]:
     """Any codes, and their sums as integers: of fp4 in a byte of a register, as it lies there."""
     random = np.random.default_rng(count)
     asked = Request.zeros(inst, count)
-    asked.a[:], asked.b[:] = (
-        random.integers(0, 1 << min(f.storage_bits, f.bits + f.ignored_low_bits), (count, inst.k)) for f in (inst.a, inst.b)
-    )
+    for patterns, fmt in ((asked.a, inst.a), (asked.b, inst.b)):
+        patterns[:] = random.integers(0, 1 << min(fmt.storage_bits, fmt.bits + fmt.ignored_low_bits), patterns.shape)
     asked.c[:] = random.integers(0, 1 << inst.c.storage_bits, count, inst.c.dtype)
-    in_a_byte = inst.family is MMA_SYNC and inst.k == 32
+    in_a_byte = inst.family is MMA_SYNC and inst.held_bits == 8
     a, b = (
         x.astype(np.uint64) << np.uint64(2 * (in_a_byte and f.bits == 4)) for x, f in ((asked.a, inst.a), (asked.b, inst.b))
     )
+    if inst.sparse:
+        asked = replace(asked, metadata=codes_drawn(inst, random, count))
+        a = written_out(inst, a, asked.metadata)
     products = a * b
     if asked.scales_a is not None and asked.scales_b is not None:
         for scales in (asked.scales_a, asked.scales_b):
@@ -165,7 +187,7 @@ def drawn(inst: Instruction, count: int) -> tuple[Request, np.ndarray]:
     return asked, products.sum(axis=1, dtype=np.uint64) + asked.c.astype(np.uint64)
 
 
-@pytest.mark.parametrize("name", [*IN_REGISTERS, *IN_TENSOR_MEMORY])
+@pytest.mark.parametrize("name", [*IN_REGISTERS, *BESIDE_METADATA, *IN_TENSOR_MEMORY])
 def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
     inst = parse(name)
     library = emulator(inst, headers, tmp_path)
@@ -253,7 +275,6 @@ def test_what_has_no_probe_has_a_reason(target: str) -> None:
     for inst in catalog(target):
         lacking = [
             "two thread blocks share its tile" * (inst.m == 256),
-            "metadata beside block scales" * (inst.sparse and inst.scale is not None),
             "metadata in tensor memory" * (inst.sparse and inst.family is TCGEN05),
             "48 bytes of K" * (inst.k == 96),
         ]
@@ -272,7 +293,9 @@ OPCODES = [
     ("sm_120a", IN_REGISTERS[0], "QMMA.16832.F32.E4M3.E2M1"),
     ("sm_121a", IN_REGISTERS[1], "QMMA.SF.16832.F32.E2M1.E3M2.E8"),
     ("sm_120a", "mma.sync.m16n8k32.kind::f8f6f4.f16.e2m1.e2m1.f16", "QMMA.16832.F16.E2M1.E2M1"),
-    ("sm_120a", "mma.sp.m16n8k64.kind::f8f6f4.f32.e2m1.e4m3.f32", "QMMA.SP.16864.F32.E2M1.E4M3"),
+    ("sm_120a", BESIDE_METADATA[0], "QMMA.SP.16864.F32.E2M1.E5M2"),
+    ("sm_121a", BESIDE_METADATA[1], "QMMA.SF.SP.16864.F32.E4M3.E2M1.E8"),
+    ("sm_120a", BESIDE_METADATA[3], "OMMA.SF.SP.168128.F32.E2M1.E2M1.UE4M3.4X"),
     ("sm_120a", IN_REGISTERS[2], "OMMA.SF.16864.F32.E2M1.E2M1.E8"),
     ("sm_121a", IN_REGISTERS[3], "OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X"),
     ("sm_100a", IN_TENSOR_MEMORY[0], "UTCHMMA"),

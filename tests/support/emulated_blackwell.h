@@ -20,9 +20,10 @@ static Value scaled(Value product, int k, Value scales_a, Value scales_b) {
 // first those of column g.
 static unsigned scale_of_row[4][16], scale_of_column[4][8];
 
-template <class Word> static void multiply(Word* d, const Word* a, const Word* b, const Word* c, const unsigned* s) {
+template <class Word> static void multiply(Word* d, const Word* a, const Word* b, const Word* c, unsigned e, const unsigned* s) {
     int group = threadIdx.x / 32, lane = threadIdx.x % 32;
-    scatter(matrix_a[group], shape.k, operand_a, a);
+    scatter(matrix_a[group], shape.stored, operand_a, a);
+    scatter(matrix_e[group], shape.codes, operand_e, &e);
     scatter(matrix_b[group], shape.n, operand_b, b);
     scatter(matrix_c[group], shape.n, operand_c, c);
     if (lane % 4 < 2) scale_of_row[group][lane / 4 + lane % 4 * 8] = s[0];
@@ -31,12 +32,18 @@ template <class Word> static void multiply(Word* d, const Word* a, const Word* b
     for (int i = 0; i < operand_d.elements; i++) {
         int at = lane * operand_d.elements + i, row = operand_d.row[at], column = operand_d.column[at];
         Value sum = matrix_c[group][row * shape.n + column] + cell_counts * (row * shape.n + column);
-        for (int k = 0; k < shape.k; k++)
-            sum += scaled(matrix_a[group][row * shape.k + k] * matrix_b[group][k * shape.n + column], k,
+        for (int k = 0; k < shape.stored; k++) {
+            int other = met(group, row, k);
+            sum += scaled(matrix_a[group][row * shape.stored + k] * matrix_b[group][other * shape.n + column], other,
                           scale_of_row[group][row], scale_of_column[group][column]);
+        }
         d[i] = (Word)sum;
     }
     group_barrier[group]->arrive_and_wait();
+}
+
+template <class Word> static void multiply(Word* d, const Word* a, const Word* b, const Word* c, const unsigned* s) {
+    multiply(d, a, b, c, 0u, s);
 }
 
 // Tensor memory: 128 lanes of 512 columns.

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from tiled import Tiled
 
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.experiments.blocks import settling_words
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
+from accprobe.operands.sparse import stored_products
 from accprobe.render.content.verification import exchange_text, unglued
 from accprobe.report.rows import Row
 from accprobe.sass.lowering import Lowering
@@ -24,6 +26,7 @@ MIXED = parse("mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.e4m3.e3m2.f32.
 NVFP4 = parse("mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3")
 FOUR = parse("mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue8m0")
 TWO = parse("tcgen05.m128n16k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0")
+SPARSE = parse("mma.sp.m16n8k128.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3")
 PLAIN = parse("mma.sync.m16n8k32.kind::f8f6f4.f32.e2m1.e5m2.f32")
 UNLISTED = "no events were looked for: what sums of block-scaled products can do is not listed yet"
 
@@ -35,9 +38,11 @@ class Scaled(Tiled):
 
     def __init__(self, inst: Instruction, model: DotModel, laid: Ask = lambda asked: asked, own: Bits | None = None) -> None:
         super().__init__(inst, model)
-        self._laid, self._own, self._inst = laid, own, inst
+        self._laid, self._own, self._model = laid, own, model
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        if inst.sparse:
+            return evaluate(self._model, inst.stored, stored_products(inst, request))
         d = super().dot(inst, self._laid(request), placement)
         if self._own is not None:
             words = settling_words(inst)
@@ -87,6 +92,19 @@ def test_what_was_planted_is_found(inst: Instruction, bits: int, at_once: int | 
     assert row.verification is not None
     assert row.verification.contradicting == 0
     assert row.findings["min_exponent"].bound == "undetermined"
+
+
+def test_a_sparse_a_has_block_scales_too() -> None:
+    """The model is one of the stored products, half of each block."""
+    row = row_of(Scaled(SPARSE, fused(SPARSE.stored, 35, 16)), SPARSE)
+    assert row.model == replace_floor(fused(SPARSE.stored, 35, 16), None)
+    assert (row.status, row.reason) == ("inferred", UNLISTED)
+    assert row.findings["left_out"].value == "absent"
+
+
+def replace_floor(model: DotModel, floor: int | None) -> DotModel:
+    """With the rules that no such sums can show as they are inferred."""
+    return model.with_arithmetic(lambda x: replace(x, min_exponent=floor, underflow_sign="kept"))  # type: ignore[arg-type]
 
 
 def test_the_words_that_settle_nvfp4_are_in_the_evidence() -> None:
