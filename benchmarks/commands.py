@@ -23,7 +23,7 @@ from pathlib import Path
 HELP, SIMULATED, DIFF, PAGE = 0.3, 10.0, 1.0, 2.0
 """Seconds, on two CPU cores."""
 
-COLD, WARM = 30.0, 8.0
+COLD, WARM = 60.0, 15.0
 """Seconds for every instruction of a GPU: with an empty cubin cache, and with a warm one."""
 
 GEMM_ON_CPU, GEMM_ON_GPU = 30.0, 15.0
