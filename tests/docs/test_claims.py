@@ -108,7 +108,7 @@ def test_what_is_said_of_fp8_is_in_the_report() -> None:
         assert (outer.products, outer.has_addend) == ((), True)
         assert {k % 4 for k in inner.products} == {2, 3}
         assert {k % 4 for k in inner.children[0].products} == {0, 1}
-        assert len(inner.products) == len(inner.children[0].products) == inst.k // 2
+        assert len(inner.products) == len(inner.children[0].products) == inst.stored.k // 2
 
 
 def test_what_is_said_of_other_floats_is_in_the_report() -> None:
