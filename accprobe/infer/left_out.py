@@ -15,7 +15,7 @@ from accprobe.isa.sparsity import CODE_BITS
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
-from accprobe.operands.sparse import laid_out, members
+from accprobe.operands.sparse import laid_out, left_out_patterns
 
 ROWS = 32
 """Dot products of each kind that are asked beside each class of what is left out."""
@@ -38,7 +38,7 @@ def left_out(device: Device, inst: Instruction) -> Finding:
     drawn = [draw(kind, inst.stored, rng, ROWS) for kind in kinds(inst.stored)]
     dense = joined([*drawn, Request.zeros(inst.stored, ROWS)])
     laid = laid_out(inst, dense)
-    patterns = {NAUGHT: [0], **members(inst.b)}
+    patterns = {NAUGHT: [0], **left_out_patterns(inst.b)}
     every = {name: _with(inst, laid, dense, np.array(some, inst.b.dtype)) for name, some in patterns.items()}
     answers, again = ({name: device.dot(inst, request) for name, request in every.items()} for _ in range(2))
     others = {

@@ -96,7 +96,7 @@ def _layouts(sparsity: Sparsity, k: int, b: Format) -> Layouts:
     codes = np.array(sparsity.codes, np.uint8)
     metadata = codes[rng.integers(0, len(codes), (LAYOUTS, k // sparsity.group))]
     stored = sparsity.stored(metadata)
-    patterns = members(b)
+    patterns = left_out_patterns(b)
     every = np.concatenate([np.array(each, b.dtype) for each in patterns.values()])
     classes = np.concatenate([np.full(len(each), i, np.int8) for i, each in enumerate(patterns.values())])
     any_class = rng.integers(0, len(every), (LAYOUTS, k))
@@ -108,7 +108,7 @@ def _layouts(sparsity: Sparsity, k: int, b: Format) -> Layouts:
     return Layouts(metadata, stored, every[drawn], left_out, tuple(patterns))
 
 
-def members(fmt: Format) -> dict[str, list[int]]:
+def left_out_patterns(fmt: Format) -> dict[str, list[int]]:
     """Patterns of each class that is left out, of both signs."""
     rng = np.random.default_rng(fmt.bits)
     if fmt.is_integer:
