@@ -14,7 +14,7 @@ from accprobe.errors import DeviceError
 from accprobe.fleet.checks import check_cluster, unopened
 from accprobe.fleet.cluster import Cluster
 from accprobe.fleet.news import Errand, FleetGpu, News
-from accprobe.fleet.surveys import Member, SurveyWanted, members, survey_cluster
+from accprobe.fleet.surveys import Member, SurveyWanted, fleet_members, survey_cluster
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.health.plan import CheckPlan
 from accprobe.isa.instructions import parse
@@ -71,7 +71,7 @@ def _other_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def surveyed(played: PlayedCluster, names: list[str]) -> list[Member]:
     cluster = cast(Cluster, played)
-    fleet = members(cluster, names)
+    fleet = fleet_members(cluster, names)
     survey_cluster(cluster, fleet, names, SurveyWanted((INST,), 512, 0, 1, False, False, 60.0), lambda member: None)
     return fleet
 
