@@ -158,7 +158,7 @@ class _ClusterSurvey:
             assert member.first
             assert member.first.report
             work, arguments = verifying, (member.first.report.dumps(), asked.dots, asked.seed)
-        self._cluster.order(Errand(gpu, work, arguments, self._devices[gpu], float("inf"), asked.patience))
+        self._cluster.send(Errand(gpu, work, arguments, self._devices[gpu], float("inf"), asked.patience))
 
 
 def _nothing_measured(member: Member) -> str:
