@@ -24,7 +24,7 @@ def run_fleet(address: str, devices: str, wanted: Wanted, patience: float, outpu
     """
     from accprobe.fleet.cluster import connected
     from accprobe.fleet.standing_in import stand_ins
-    from accprobe.fleet.surveys import SurveyWanted, members, survey_cluster
+    from accprobe.fleet.surveys import SurveyWanted, fleet_members, survey_cluster
 
     if output:
         check_writable(output)
@@ -32,7 +32,7 @@ def run_fleet(address: str, devices: str, wanted: Wanted, patience: float, outpu
     interrupted = False
     with connected(address) as cluster, progress_bar("opening the GPUs of the cluster") as show:
         names = stand_ins(devices, len(cluster.gpus))
-        fleet = members(cluster, names)
+        fleet = fleet_members(cluster, names)
         kept = _Kept(fleet, output, wanted.form)
 
         def told(member: Member) -> None:

@@ -35,7 +35,7 @@ def check_cluster(
     deaths = [0] * len(latest)
 
     def begin(gpu: int) -> None:
-        cluster.order(Errand(gpu, checking, (plan,), devices[gpu], plan.seconds, patience))
+        cluster.send(Errand(gpu, checking, (plan,), devices[gpu], plan.seconds, patience))
 
     for gpu in range(len(latest)):
         begin(gpu)

@@ -33,13 +33,13 @@ class Cluster:
         self._driver = driver
         self._busy = 0
 
-    def order(self, order: Errand) -> None:
-        """To be done as soon as Ray finds place; one order a GPU at a time."""
+    def send(self, errand: Errand) -> None:
+        """To be done as soon as Ray finds place; one errand a GPU at a time."""
         self._busy += 1
-        self._driver.send(order)
+        self._driver.send(errand)
 
     def news(self) -> Iterator[News]:
-        """Until all has ended that was ordered, meanwhile too. Raises DeviceError where the cluster is lost."""
+        """Until all has ended that was sent, meanwhile too. Raises DeviceError where the cluster is lost."""
         while self._busy:
             try:
                 news: News = self._driver.recv()

@@ -10,6 +10,8 @@ import os
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import accprobe
@@ -18,7 +20,7 @@ from accprobe.fleet.there import working
 from accprobe.survey.workers import end_with_parent
 
 LISTENING = 0.2
-"""Seconds between two looks for orders while there is work."""
+"""Seconds for which results are waited for before there is a look at errands and at what is late."""
 
 BEGINNING = 120.0
 """Seconds within which Ray has to find a GPU free and to start a process for it."""
@@ -27,7 +29,7 @@ LOOK = 2.0
 """Seconds between two looks for nodes that died."""
 
 
-def drive(address: str, orders: Connection) -> None:
+def drive(address: str, asker: Connection) -> None:
     """Answers with a list of `FleetGpu`, or `NoCluster`; then takes `Errand`s and tells `News` until the other end closes."""
     end_with_parent()
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -38,7 +40,7 @@ def drive(address: str, orders: Connection) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as e:  # Ray raises half a dozen kinds, RuntimeError among them
-        orders.send(NoCluster(str(e)))
+        asker.send(NoCluster(str(e)))
         return
     nodes = sorted(
         (node for node in ray.nodes() if node["Alive"]), key=lambda node: (node["NodeManagerAddress"], node["NodeID"])
@@ -49,16 +51,16 @@ def drive(address: str, orders: Connection) -> None:
         for node, count in claimed
         for number in range(count)
     ]
-    orders.send(gpus)
+    asker.send(gpus)
     try:
-        _Driver(gpus, orders).serve()
+        _Driver(gpus, asker).serve()
     except (EOFError, OSError):  # nobody listens any longer
         ray.shutdown()
 
 
 @dataclass
 class _Running:
-    order: Errand
+    errand: Errand
     started: float = field(default_factory=time.monotonic)
     heard: float = field(default_factory=time.monotonic)
     began: bool = False
@@ -67,25 +69,35 @@ class _Running:
     def due(self) -> float:
         if not self.began:
             return self.started + BEGINNING
-        return min(self.heard, self.started + self.order.seconds) + self.order.patience
+        return min(self.heard, self.started + self.errand.seconds) + self.errand.patience
 
 
 class _Driver:
-    def __init__(self, gpus: list[FleetGpu], orders: Connection) -> None:
+    def __init__(self, gpus: list[FleetGpu], asker: Connection) -> None:
         from ray.util.placement_group import placement_group
 
-        self._gpus, self._orders = gpus, orders
+        self._gpus, self._asker = gpus, asker
         self._running: dict[Any, _Running] = {}
         # Each holds one GPU for good: whatever is asked of that place later, is asked of the same one.
         self._places = [placement_group([{"GPU": 1}], bundle_label_selector=[{"ray.io/node-id": gpu.node}]) for gpu in gpus]
         self._looked = time.monotonic()
+        self._errands: SimpleQueue[Errand | None] = SimpleQueue()
+        Thread(target=self._take_errands, daemon=True).start()
+
+    def _take_errands(self) -> None:
+        """All the time, so that neither end waits for the other to read: reports are larger than a pipe."""
+        try:
+            while True:
+                self._errands.put(self._asker.recv())
+        except (EOFError, OSError):
+            self._errands.put(None)
 
     def serve(self) -> None:
         import ray
 
         while True:
-            while self._orders.poll(0 if self._running else None):
-                self._begin(self._orders.recv())
+            while not (self._running and self._errands.empty()):
+                self._begin(self._errands.get())
             generators = list(self._running)
             if ray.wait(generators, num_returns=1, timeout=LISTENING)[0]:
                 for generator in ray.wait(generators, num_returns=len(generators), timeout=0)[0]:
@@ -94,21 +106,22 @@ class _Driver:
             if time.monotonic() - self._looked > LOOK:
                 self._give_up_what_was_on_dead_nodes()
 
-    def _begin(self, order: Errand) -> None:
+    def _begin(self, errand: Errand | None) -> None:
+        """Raises EOFError where none will come any more."""
+        if errand is None:
+            raise EOFError
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        gpu = self._gpus[order.gpu]
+        gpu = self._gpus[errand.gpu]
         task = ray.remote(
-            working
-        ).options(
             num_cpus=0,
             num_gpus=1,
             max_retries=0,  # what died is told, and who is told decides
             name=f"accprobe: GPU {gpu.number + 1} of {gpu.count} on {gpu.address} ({gpu.node[:8]})",
-            scheduling_strategy=PlacementGroupSchedulingStrategy(self._places[order.gpu], 0),
-        )
-        self._running[task.remote(accprobe.__version__, order.work, order.device, order.arguments)] = _Running(order)
+            scheduling_strategy=PlacementGroupSchedulingStrategy(self._places[errand.gpu], 0),
+        )(working)
+        self._running[task.remote(accprobe.__version__, errand.work, errand.device, errand.arguments)] = _Running(errand)
 
     def _listen(self, generator: Any) -> None:
         import ray
@@ -124,11 +137,11 @@ class _Driver:
         except RayError as e:
             self._end(generator, "died", _how(e))
         else:
-            self._orders.send(News(running.order.gpu, "said" if running.began else "began", text))
+            self._asker.send(News(running.errand.gpu, "said" if running.began else "began", text))
             running.began, running.heard = True, time.monotonic()
 
     def _end(self, generator: Any, what: Any, text: str = "") -> None:
-        self._orders.send(News(self._running.pop(generator).order.gpu, what, text))
+        self._asker.send(News(self._running.pop(generator).errand.gpu, what, text))
 
     def _give_up_what_is_late(self) -> None:
         import ray
@@ -143,8 +156,8 @@ class _Driver:
         from ray.util.placement_group import placement_group_table
 
         if running.began:
-            return f"it hangs: nothing came back for {running.order.patience:.0f} s"
-        if placement_group_table(self._places[running.order.gpu])["state"] == "PENDING":
+            return f"it hangs: nothing came back for {running.errand.patience:.0f} s"
+        if placement_group_table(self._places[running.errand.gpu])["state"] == "PENDING":
             return f"no GPU came free on its node within {BEGINNING:.0f} s: other work of the cluster has it"
         return f"no process began on its node within {BEGINNING:.0f} s"
 
@@ -153,7 +166,7 @@ class _Driver:
 
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         for generator, running in list(self._running.items()):
-            if self._gpus[running.order.gpu].node not in alive:
+            if self._gpus[running.errand.gpu].node not in alive:
                 self._end(generator, "failed", "its node died")
         self._looked = time.monotonic()
 

@@ -65,7 +65,7 @@ class Member:
         return whereabouts(self.device, self.node)
 
 
-def members(cluster: Cluster, devices: Sequence[str | None]) -> list[Member]:
+def fleet_members(cluster: Cluster, devices: Sequence[str | None]) -> list[Member]:
     """Of a cluster of which nothing is known yet; devices: as of `check_cluster`."""
     return [
         Member(ClusterNode(address=gpu.address, id=gpu.node), device or f"GPU {gpu.number + 1} of {gpu.count}")
@@ -82,7 +82,7 @@ def survey_cluster(
 ) -> None:
     """Surveys the first GPU of each kind, of which another takes the place should it fail, then verifies the others.
 
-    fleet: as of `members`, kept up to date. told: called with each of which something new is known.
+    fleet: as of `fleet_members`, kept up to date. told: called with each of which something new is known.
     """
     survey = _ClusterSurvey(cluster, fleet, devices, asked)
     try:
@@ -158,7 +158,7 @@ class _ClusterSurvey:
             assert member.first
             assert member.first.report
             work, arguments = verifying, (member.first.report.dumps(), asked.dots, asked.seed)
-        self._cluster.order(Errand(gpu, work, arguments, self._devices[gpu], float("inf"), asked.patience))
+        self._cluster.send(Errand(gpu, work, arguments, self._devices[gpu], float("inf"), asked.patience))
 
 
 def _nothing_measured(member: Member) -> str:

@@ -28,7 +28,8 @@ from accprobe.cli.output import INTERRUPTED
 from accprobe.compare.diff import Verdict
 from accprobe.compare.possible import OPERATORS
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.health.plan import SECONDS, CheckPlan
+from accprobe.fleet.cluster import OLDEST
+from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan
 from accprobe.isa import families
 from accprobe.isa.instructions import catalog, parse
 from accprobe.model.published import known_models
@@ -263,6 +264,8 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
         "gemm": products_told(),
         "health": {
             "20": round(SECONDS["quick"]),
+            "120": round(HANG_SECONDS),
+            "2.51": ".".join(map(str, OLDEST)),
             "1,000": f"{CheckPlan().again:,}",
             "130": INTERRUPTED,
             "128": golden.results // golden.group_threads,

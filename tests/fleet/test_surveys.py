@@ -14,7 +14,7 @@ from accprobe.errors import DeviceError
 from accprobe.fleet.checks import check_cluster, unopened
 from accprobe.fleet.cluster import Cluster
 from accprobe.fleet.news import Errand, FleetGpu, News
-from accprobe.fleet.surveys import Member, SurveyWanted, members, survey_cluster
+from accprobe.fleet.surveys import Member, SurveyWanted, fleet_members, survey_cluster
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.health.plan import CheckPlan
 from accprobe.isa.instructions import parse
@@ -36,26 +36,26 @@ class PlayedCluster:
     def __init__(self, gpus: int, ends: dict[int, list[str]] | None = None) -> None:
         self.gpus = tuple(FleetGpu("10.0.0.7", "3f2a9c01" + 48 * "0", number, gpus) for number in range(gpus))
         self._ends = ends or {}
-        self._orders: list[Errand] = []
+        self._errands: list[Errand] = []
         self.works: list[tuple[int, str]] = []
 
-    def order(self, order: Errand) -> None:
-        self._orders.append(order)
-        self.works.append((order.gpu, order.work.__name__))
+    def send(self, errand: Errand) -> None:
+        self._errands.append(errand)
+        self.works.append((errand.gpu, errand.work.__name__))
 
     def news(self) -> Iterator[News]:
-        while self._orders:
-            order = self._orders.pop(0)
-            end = (self._ends.get(order.gpu) or [""]).pop(0)
-            yield News(order.gpu, "began", str(order.gpu))
-            assert order.device
-            for text in order.work(order.device, *order.arguments):
-                yield News(order.gpu, "said", text)
+        while self._errands:
+            errand = self._errands.pop(0)
+            end = (self._ends.get(errand.gpu) or [""]).pop(0)
+            yield News(errand.gpu, "began", str(errand.gpu))
+            assert errand.device
+            for text in errand.work(errand.device, *errand.arguments):
+                yield News(errand.gpu, "said", text)
                 if end and end != "late":
                     break
             if end == "lost":
                 raise DeviceError("the cluster is lost")
-            yield News(order.gpu, ENDS[end], {"ended": "", "failed": "it hangs"}.get(ENDS[end], "its process died"))
+            yield News(errand.gpu, ENDS[end], {"ended": "", "failed": "it hangs"}.get(ENDS[end], "its process died"))
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def _other_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def surveyed(played: PlayedCluster, names: list[str]) -> list[Member]:
     cluster = cast(Cluster, played)
-    fleet = members(cluster, names)
+    fleet = fleet_members(cluster, names)
     survey_cluster(cluster, fleet, names, SurveyWanted((INST,), 512, 0, 1, False, False, 60.0), lambda member: None)
     return fleet
 
