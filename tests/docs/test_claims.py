@@ -171,9 +171,8 @@ def test_columns_are_those_of_the_table() -> None:
 
 
 def test_limits_name_what_has_no_probe() -> None:
-    for inst in catalog("sm_120a") + catalog("sm_100a"):
-        shared_or_sparse = inst.family is families.TCGEN05 and (inst.m == 256 or inst.sparse or inst.k == 96)
-        without = shared_or_sparse or (inst.scale is not None and inst.sparse)
+    for inst in catalog("sm_120a") + catalog("sm_100a") + catalog("sm_103a"):
+        without = inst.family is families.TCGEN05 and (inst.m == 256 or inst.sparse or inst.k == 96)
         assert bool(probes.why_no_probe(inst)) == without
     assert {inst.n for inst in catalog("sm_90a") if inst.family is families.WGMMA} == {8, 256}
 
