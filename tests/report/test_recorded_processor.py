@@ -7,6 +7,7 @@ import pytest
 from private import PRIVATE
 
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.model.tree import Addend, FusedSum
 from accprobe.operands.request import joined
 from accprobe.report.recorded import find
 from accprobe.report.report import Report
@@ -48,3 +49,30 @@ def test_bf16_is_two_fused_multiply_adds_and_the_odd_one_comes_first() -> None:
     assert found["alignment_bits"] == (None, "exact")
     assert {found[f"subnormal_{what}"] for what in ("operands", "addend", "results")} == {("flushed", "exact")}
     assert found["control"] == ("ignored", "exact")
+
+
+AMX = Report.load("cpu-emerald-rapids")
+
+
+def test_an_emerald_rapids_is_confirmed_but_for_one_row_and_names_no_machine() -> None:
+    """Intel family 6, model CFh."""
+    assert (AMX.device.kind, AMX.device.facts["cpu_family"], AMX.device.facts["model"]) == ("cpu", 6, 0xCF)
+    text = find("cpu-emerald-rapids").read_text(encoding="utf-8")
+    assert not {what for what, pattern in PRIVATE.items() if re.search(pattern, text)}
+    assert [row.opcodes[0] for row in AMX.measured if row.status != "confirmed"] == ["TDPBF16PS"]
+    for row in AMX.measured:
+        assert row.opcodes == (row.instruction.mnemonic,)
+        assert row.verification
+        assert (row.verification.mismatches == 0) == (row.status == "confirmed")
+
+
+def test_amx_adds_even_and_odd_products_apart_from_zero_and_c_last() -> None:
+    (row,) = [row for row in AMX.measured if row.opcodes == ("TDPBF16PS",)]
+    assert row.model
+    assert row.findings["result_rounding"].value == "RNE"
+    together, c = row.model.root.terms
+    assert c == Addend()
+    assert isinstance(together, FusedSum)
+    chains = [[k for node in part.nodes() for k in sorted(node.products)] for part in together.children]
+    assert chains == [list(range(0, 32, 2)), list(range(1, 32, 2))]
+    assert not any(node.has_addend for node in together.nodes())

@@ -35,6 +35,7 @@ BLOCKS = {
     "attention_over_keys": accuracy_blocks.attention_over_keys,
     "ran": report_blocks.ran,
     "processor": report_blocks.processor,
+    "processor_with_amx": report_blocks.processor_with_amx,
     "triton_cache": printed_blocks.triton_cache,
     "headline": printed_blocks.headline,
     "rooms": source_blocks.rooms,

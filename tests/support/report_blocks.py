@@ -53,6 +53,20 @@ def processor() -> str:
     return tabled(heads, rows)
 
 
+def processor_with_amx() -> str:
+    """The rows of the processor whose AMX was measured."""
+    rows = []
+    for row in Report.load("cpu-emerald-rapids").measured:
+        assert row.verification is not None
+        how = {name: str(finding.value) for name, finding in row.findings.items()}
+        done = row.verification
+        counts = (done.random, done.mismatches, done.answers, done.contradicting)
+        told = how.get("result_rounding", how["overflow"])
+        rows.append((row.opcodes[0], str(row.status), told, how.get("control", ""), *(f"{n:,}" for n in counts)))
+    heads = ("mnemonic", "status", "rounding, or overflow", "control", "dot products", "differ", "all answers", "contradict")
+    return tabled(heads, rows)
+
+
 def measured() -> str:
     """Where the table of findings comes from, and what says which opcodes ran."""
     rows = Report.load("h200").measured
