@@ -63,6 +63,7 @@ def test_every_recorded_report_is_tested_here() -> None:
         FILE.name,
         "lowering.json",
         "products-h200.json",
+        "sparse-products-h200.json",
     ]
 
 

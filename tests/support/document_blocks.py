@@ -9,6 +9,7 @@ import re
 
 import accuracy_blocks
 import bound_blocks
+import health_blocks
 import printed_blocks
 import report_blocks
 import result_blocks
@@ -34,6 +35,9 @@ BLOCKS = {
     "failures": accuracy_blocks.failures,
     "attention_over_keys": accuracy_blocks.attention_over_keys,
     "ran": report_blocks.ran,
+    "health_rates": health_blocks.health_rates,
+    "health_planted": health_blocks.health_planted,
+    "sparse_plans": report_blocks.sparse_plans,
     "processor": report_blocks.processor,
     "processor_with_amx": report_blocks.processor_with_amx,
     "triton_cache": printed_blocks.triton_cache,

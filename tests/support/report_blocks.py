@@ -32,7 +32,8 @@ def ran() -> str:
         device, generation = report.device, get(report.device.architecture).generation
         generations.pop(generation)
         counts = f"{len(report.measured)} of its {len(report.instructions)} instructions"
-        told.append(f"On an {device.name} ({generation}, {device.architecture}): {counts}; the others have no probe yet.")
+        others = "; the others have no probe yet" if len(report.measured) < len(report.instructions) else ""
+        told.append(f"On an {device.name} ({generation}, {device.architecture}): {counts}{others}.")
     told.append(f"Never on {', '.join(generations)}.")
     return filled(" ".join(told)) + "\n"
 
@@ -165,8 +166,18 @@ def sweep() -> str:
 
 
 def plans() -> str:
+    """The plans of the catalogue."""
+    return _plans("products-h200")
+
+
+def sparse_plans() -> str:
+    """Those of products with a sparse A."""
+    return _plans("sparse-products-h200")
+
+
+def _plans(report: str) -> str:
     """How the recorded products add up K, and the count of those that are proved: a line for all that have one plan."""
-    rows = Report.load("products-h200").products
+    rows = Report.load(report).products
     of_shape: dict[tuple[str, ...], list[ProductRow]] = {}
     for row in rows:
         order = row.findings["order"].value if "order" in row.findings else "not found"
