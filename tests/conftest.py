@@ -21,6 +21,11 @@ settings.register_profile("fresh", derandomize=False)
 settings.load_profile("fixed")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores, as many tests wait for a process of theirs."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _caches(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp()

@@ -136,7 +136,7 @@ def test_the_table_is_shown_where_json_goes_to_a_file(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "health.json").read_text())["gpus"][0]["status"] == "healthy"
 
 
-@pytest.mark.parametrize(("device", "status"), [("sim:h100", 130), ("sick:h100", 1)])
+@pytest.mark.parametrize(("device", "status"), [pytest.param("sim:h100", 130, marks=pytest.mark.slow), ("sick:h100", 1)])
 def test_an_interruption_keeps_what_was_seen(device: str, status: int, tmp_path: Path) -> None:
     file = tmp_path / "health.json"
     command = [sys.executable, "-m", "accprobe", "health", "--device", device, "--minutes", "5", "-o", str(file)]

@@ -371,7 +371,9 @@ def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_shown_beside
     result = CliRunner().invoke(main, ["run", "--jobs", "1", "-o", str(path)])
     assert result.exit_code == 0
     assert result.stderr.startswith("accprobe: no GPU found (there is no NVIDIA driver); this is the processor, ")
-    assert "no GPU found (there is no NVIDIA driver): the processor's own dot products were measured" in " ".join(result.stdout.split())
+    assert "no GPU found (there is no NVIDIA driver): the processor's own dot products were measured" in " ".join(
+        result.stdout.split()
+    )
     processor, _, beside = result.stdout.partition("Beside it, a GPU as it was recorded (`accprobe show h200`):")
     assert "VPDPBUSDS" in processor
     assert "NVIDIA H200, sm_90a" in beside

@@ -101,6 +101,7 @@ def test_whole_output_says_simulated_and_has_no_empty_column() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_integers_tell_how_they_overflow_once() -> None:
     result = sweep(*SMALL, "--dtype", "int8", "--block-k", "128,256", "--num-warps", "2,4", width=300)
     assert "int8 with 2 warps at every block-K: IMMA, no block overflows" in result.stdout

@@ -207,6 +207,7 @@ def test_what_is_about_gpus_takes_no_processor() -> None:
         open_device("cpu", of_gpus=True)
 
 
+@pytest.mark.slow
 def test_chains_that_begin_with_nothing_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even products and odd ones apart, each chain from 0, then C: what one of the manual's two pages says of AMX."""
     inst, zero = parse("BFMMLA"), replace(FMA, zero_sign="positive")

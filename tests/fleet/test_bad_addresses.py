@@ -93,14 +93,6 @@ def test_somebody_who_is_no_cluster(silent_port: int, monkeypatch: pytest.Monkey
     assert f"no Ray cluster answers at {address} within 3 s" in asked("health", "--ray", address).stderr
 
 
-def test_no_cluster_on_this_host(tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed; extra fleet")
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    told = asked("health", "--ray", "auto").stderr
-    assert "there is no Ray cluster on this host" in told
-
-
 def test_a_real_device_goes_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray hands out all GPUs: which one is cuda:1 of a cluster?"""
     from accprobe.errors import UnknownName

@@ -19,6 +19,9 @@ from accprobe.report.report import Report
 
 pytest.importorskip("ray", reason="Ray is not installed; extra fleet")
 
+pytestmark = pytest.mark.slow
+"""It mostly waits, more than a minute: .ci/run has it beside the others."""
+
 INTERRUPTED = 130
 
 
@@ -43,6 +46,7 @@ def is_quiet(errors: str) -> bool:
 
 def test_a_cluster_of_three_nodes_in_trouble(tmp_path: Path) -> None:
     """One test, so that there is one cluster: it takes a quarter of a minute to start."""
+    says_that_there_is_none()
     with SimulatedCluster() as cluster:
         says_that_nobody_claims_a_gpu(cluster)
         nodes = [cluster.add(3), cluster.add(3), cluster.add(2)]
@@ -50,6 +54,14 @@ def test_a_cluster_of_three_nodes_in_trouble(tmp_path: Path) -> None:
         surveys_one_of_each_kind(cluster, tmp_path)
         keeps_what_it_saw(cluster, tmp_path / "interrupted.json")
         says_that_versions_differ(cluster, tmp_path)
+
+
+def says_that_there_is_none() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    asked = start(["health", "--ray", "auto"], environment)
+    out, errors = asked.communicate(timeout=60)
+    assert (asked.returncode, out) == (2, "")
+    assert "there is no Ray cluster on this host" in errors
 
 
 def says_that_nobody_claims_a_gpu(cluster: SimulatedCluster) -> None:

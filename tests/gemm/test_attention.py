@@ -85,6 +85,7 @@ def test_planted_attention_is_found_as_planted(name: str, operands: str) -> None
     hold_as_planted(plan, outcome)
 
 
+@pytest.mark.slow
 def test_few_columns_take_more_calls_and_tell_the_same() -> None:
     plan = replace(FLASH, n=16, k=512, slices=(256, 256))
     outcome = asked(PlantedAttention(plan))

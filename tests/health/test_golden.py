@@ -75,7 +75,7 @@ def with_wgmma(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
     return Emulated(small(WGMMA), tmp_path_factory.mktemp("golden"))
 
 
-@pytest.mark.parametrize("name", [WGMMA, *OTHERS])
+@pytest.mark.parametrize("name", [WGMMA, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def test_every_sm_and_group_computes_every_chain(name: str, tmp_path: Path) -> None:
     """And every word is what exact arithmetic says."""
     emulated = Emulated(small(name), tmp_path)
@@ -119,7 +119,7 @@ def test_a_word_can_be_asked_again(with_wgmma: Emulated) -> None:
         with_wgmma.a[(chain // shape.steps + 1) % shape.steps * shape.rows + row, 3] ^= 1
 
 
-@pytest.mark.parametrize("name", [WGMMA, OTHERS[0]])
+@pytest.mark.parametrize("name", [WGMMA, pytest.param(OTHERS[0], marks=pytest.mark.slow)])
 def test_a_planted_error_is_found_where_it_was_planted(name: str, tmp_path: Path) -> None:
     shape = small(name)
     low = shape.inst.a.ignored_low_bits
@@ -164,7 +164,9 @@ def test_each_unit_of_hopper_has_its_largest_instruction() -> None:
     }
 
 
-@pytest.mark.parametrize("unit", list(UNITS))
+@pytest.mark.parametrize(
+    "unit", [unit if unit in ("fp8", "int8", "f64") else pytest.param(unit, marks=pytest.mark.slow) for unit in UNITS]
+)
 def test_what_a_kernel_becomes(unit: str) -> None:
     """The unit's own opcode, as often as a chain has instructions, and no register spilled to memory."""
     inst = units_of_hopper()[unit]

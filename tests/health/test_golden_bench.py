@@ -190,6 +190,7 @@ def test_a_planted_error_is_named_asked_again_and_shrunk(tmp_path: Path) -> None
     assert int(smallest.exchange.d, 16) ^ int(smallest.expected, 16) == 8
 
 
+@pytest.mark.slow
 def test_the_check_of_a_gpu_takes_this_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu(compiled_for_cpu(SHAPE, tmp_path, PLANTED))
     models: dict[Instruction, DotModel] = {INST: MODEL}

@@ -150,7 +150,7 @@ def named(name: str, architecture: str) -> SimulatedDevice:
 def test_whose_models_say_what_is_right(name: str, architecture: str, source: str, remark: str) -> None:
     found = trusted(named(name, architecture), None)
     assert (found.source, found.remark) == (source, remark)
-    assert all(inst.k == model.products for inst, model in found.models.items())
+    assert all(inst.stored.k == model.products for inst, model in found.models.items())
 
 
 def test_an_architecture_that_nobody_knows_says_what_to_run() -> None:
