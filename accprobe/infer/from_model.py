@@ -9,6 +9,7 @@ from accprobe.infer.findings import Bound, Finding, Findings, meaningless, unsai
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import finding_names
+from accprobe.model.fields import fields_of
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic
 
@@ -20,10 +21,16 @@ def findings_of(inst: Instruction, model: DotModel) -> Findings:
     told = set(finding_names()) - meaningless(model)
     known = {name: value for name, value in values(model).items() if name in told and not unsaid(name, value)}
     findings = {name: Finding(value) for name, value in known.items()}
+    findings["nan"] = Finding(_nan(inst, model.root.arithmetic))
     findings["carries"] = Finding("kept")
     findings |= _alike(model)
     findings["effective_bits"] = effective(findings)
     return findings | tree_in_words(model, Finding(None))
+
+
+def _nan(inst: Instruction, arithmetic: FloatArithmetic) -> str:
+    """The word in D: NaNs of inner sums are of their own format, which may be wider."""
+    return fields_of(type(arithmetic))["nan"].text(arithmetic.nan, inst.d.storage_bits // 4)
 
 
 def _integer(inst: Instruction, model: DotModel, arithmetic: IntegerArithmetic) -> Findings:

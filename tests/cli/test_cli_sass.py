@@ -160,10 +160,10 @@ def test_nothing_that_is_required_is_there(tmp_path: Path) -> None:
 
 def test_unknown_accumulators_fall_short(tmp_path: Path) -> None:
     needs("nvdisasm")
-    (tmp_path / "k.cubin").write_bytes(triton_dot(120, 4, None, True)["cubin"])
+    (tmp_path / "k.cubin").write_bytes(triton_dot(121, 4, None, True)["cubin"])
     status, _, told = sass(str(tmp_path / "k.cubin"), "--fail-below", "1")
     assert status == 1
-    assert told.startswith(f"accprobe: {tmp_path}/k.cubin: gemm (sm_120a, sha256 ")
+    assert told.startswith(f"accprobe: {tmp_path}/k.cubin: gemm (sm_121a, sha256 ")
     assert "): QMMA.16832.F32.E4M3.E4M3 has an accumulator that is not known, 1 bits are asked for; " in told
 
 

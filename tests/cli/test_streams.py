@@ -57,7 +57,7 @@ def test_closed_output_is_told(arguments: str) -> None:
 def test_errors_that_nobody_can_read_change_nothing() -> None:
     with open("/dev/full", "w") as full:
         assert ran("show", "nothing", stderr=full).returncode == 2
-    done = in_shell("accprobe run --device auto --select 'mma.sync.m16n8k16.s32.s8.s8.s32' --dots 1000 --jobs 1 2>&-")
+    done = in_shell("accprobe run --device sim:h100 --select 'mma.sync.m16n8k16.s32.s8.s8.s32' --dots 1000 --jobs 1 2>&-")
     assert b"mma.sync.m16n8k16.s32.s8.s8.s32" in done.stdout
 
 

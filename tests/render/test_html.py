@@ -284,7 +284,7 @@ def test_browser_sorts_filters_and_opens(tmp_path: Path, h200: str) -> None:
         const table = document.querySelector("#rows"), button = table.tHead.rows[0].cells[3].querySelector("button");
         const bits = () => [...table.tBodies[0].rows].map((row) => parseInt(row.cells[3].textContent));
         button.click(); const up = bits(); button.click(); const down = bits();
-        const input = document.querySelector("input"); input.value = "wgmma f32 e4m3.e4m3";
+        const input = document.querySelector("input"); input.value = "wgmma k32.f32 e4m3.e4m3";
         input.dispatchEvent(new Event("input"));
         const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[0].textContent.trim());
         const sections = [...document.querySelectorAll("details.instruction")].filter((one) => !one.hidden);

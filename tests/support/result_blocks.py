@@ -8,6 +8,8 @@ from typing import Any
 
 from block_forms import RESULTS, filled, tabled
 
+from accprobe.report.report import Report
+
 EVERY_MODEL = 1e12
 """Multiply-accumulates a second that the GPU evaluator is to reach whatever the model."""
 
@@ -85,17 +87,20 @@ def _on_gpu() -> Any:
 
 
 def verified_rows() -> str:
-    """What `accprobe verify` said of all rows of the recorded report, where that is recorded."""
+    """What `accprobe verify` said of rows of the recorded report, and which they are, where that is recorded."""
     path = RESULTS / "verified" / "h200.json"
     if not path.exists():
         return ""
     data = json.loads(path.read_text(encoding="utf-8"))
     rows = data["verified"]
     dots, wrong = sum(row["dots"] for row in rows), sum(row["mismatches"] for row in rows)
-    return (
+    told = (
         f"`accprobe verify {data['models']} --device cuda:0 --dots 1e9` on an {data['device']['name']}:"
-        f" {len(rows)} instructions, {dots:,} dot products,\n{wrong:,} differ.\n"
+        f" {dots:,} dot products, {wrong:,} differ. They are of {len(rows)} instructions, those that the report had then; of the"
+        f" {len(Report.load(data['models']).measured)} that it has now, those with a sparse A, with operands of fewer than 8 bits"
+        " and m8n8k4 of f16 came later."
     )
+    return filled(told) + "\n"
 
 
 def drawn_plans() -> str:

@@ -21,8 +21,8 @@ FP8 = {
     ("sm_90", 4): ("QGMMA", "13 (e8m13)"),
     ("sm_100", 2): ("HMMA", "23 (f32)"),
     ("sm_100", 4): ("UTCQMMA", "23 (f32)"),
-    ("sm_120", 2): ("QMMA", ""),
-    ("sm_120", 4): ("QMMA", ""),
+    ("sm_120", 2): ("QMMA", "23 (f32)"),
+    ("sm_120", 4): ("QMMA", "23 (f32)"),
 }
 """Opcode and the accumulator that is published of it."""
 
