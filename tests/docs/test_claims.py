@@ -278,6 +278,7 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
         "limits": {"256": max(inst.n for inst in catalog("sm_90a"))},
         "numbers": {"128": promoted},
         "speed": {"256": cpu.ROWS, "1024": cpu.PRODUCTS, "8192": gpu.SIDE, "4096": gpu.DEPTH, "16384": gpu.DOTS_SIDE},
+        "processors": {"207": Report.load("cpu-emerald-rapids").device.facts["model"]},
         "sweep": {"2048": {side for sweep in REPORT.sweeps for side in (sweep.m, sweep.n, sweep.k)}.pop()},
         "verification": {"65,536": f"{PAIRS:,}", "132": REPORT.device.facts["sm_count"]},
     }
