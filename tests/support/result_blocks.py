@@ -98,8 +98,8 @@ def verified_rows() -> str:
     told = (
         f"`accprobe verify {data['models']} --device cuda:0 --dots 1e9` on an {data['device']['name']}:"
         f" {dots:,} dot products, {wrong:,} differ. They are of {len(rows)} instructions, those that the report had"
-        f" then; of the {now} that it has now, those with a sparse A, with operands of fewer than 8 bits and `mma.sync.m8n8k4` of"
-        " f16 came later."
+        f" then; of the {now} that it has now, those with a sparse A, with operands of fewer than 8 bits and `mma.sync.m8n8k4`"
+        " of f16 came later."
     )
     return filled(told) + "\n"
 
