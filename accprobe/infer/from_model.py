@@ -8,7 +8,7 @@ from __future__ import annotations
 from accprobe.infer.findings import Bound, Finding, Findings, meaningless, unsaid, values
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.isa.instructions import Instruction
-from accprobe.model.features import finding_names
+from accprobe.model.features import Name, finding_names
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic
 
@@ -20,6 +20,7 @@ def findings_of(inst: Instruction, model: DotModel) -> Findings:
     told = set(finding_names()) - meaningless(model)
     known = {name: value for name, value in values(model).items() if name in told and not unsaid(name, value)}
     findings = {name: Finding(value) for name, value in known.items()}
+    findings["nan"] = Finding(values(model)[str(Name("nan", model.root.role))])
     findings["carries"] = Finding("kept")
     findings |= _alike(model)
     findings["effective_bits"] = effective(findings)

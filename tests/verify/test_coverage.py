@@ -36,7 +36,7 @@ MOST_NOT_FOUND = 3
 MOST_EVENTS = 2300
 
 HOPPER = {inst: known.model for inst, known in known_models("h100").items()}
-H200 = {row.instruction: row.model for row in Report.load("h200").measured if row.model}
+H200 = {row.instruction.stored: row.model for row in Report.load("h200").measured if row.model}
 
 COUNTED = (
     "wgmma.m64n8k32.f32.e4m3.e4m3",
