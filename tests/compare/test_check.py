@@ -117,7 +117,7 @@ def test_line_that_cannot_be_read_is_told(line: str, reason: str) -> None:
 
 
 def test_numbers_and_words_are_told_apart_as_recorded_reports_have_them() -> None:
-    """But for sums of unlike numbers of products, whose numbers are told as one word: what they are asked to be, they are not."""
+    """But for sums of unlike numbers of products, which are one word: what they are asked to be, they are not."""
     unlike = set()
     for name in recorded():
         report = Report.load(name)

@@ -172,7 +172,7 @@ def test_evidence_contradicts_a_model_that_is_a_little_different(change: Callabl
 
 
 def converts(row: Row) -> bool:
-    """Whether sums below the last one are kept in another format: their bits are that format's, and nothing else asks for them."""
+    """Whether sums below the last one are kept in another format: their bits are that format's, and need no evidence."""
     root = model_of(row).root
     return any(node.arithmetic.result != root.arithmetic.result for node in root.nodes())
 
