@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accprobe.build.probes import device_code, parameters, probe_of, why_no_probe
-from accprobe.isa.families import MMA_SYNC, WGMMA, registers
+from accprobe.isa.families import registers
 from accprobe.isa.instructions import Instruction
 from accprobe.isa.ptx import wgmma_chain
 
@@ -62,7 +62,8 @@ def is_golden(inst: Instruction) -> bool:
     """Whether there is a kernel of chains: of dense `mma.sync` and `wgmma` whose results take a register each."""
     plain = not (inst.sparse or inst.scale or inst.bit_op or inst.a_registers or inst.quad_pairs)
     whole = inst.a.storage_bits == inst.held_bits and inst.d.storage_bits == inst.c.storage_bits == inst.register_bits
-    return inst.family in (MMA_SYNC, WGMMA) and plain and whole and why_no_probe(inst) is None
+    probe = inst.family.probe
+    return probe is not None and probe.golden and plain and whole and why_no_probe(inst) is None
 
 
 def golden_shape(inst: Instruction) -> GoldenShape:

@@ -318,13 +318,14 @@ def _with_specials(patterns: Bits, specials: _Specials, arithmetic: FloatArithme
 
 
 def _with_payloads(patterns: Bits, operands: list[tuple[Bits, Format]], fmt: Format) -> Bits:
-    """The first NaN operand of each row put in, widened to the format and made quiet."""
+    """The first NaN operand of each row put in, as wide as the format, of a wider one the upper bits, and made quiet."""
     quiet = (fmt.infinity or 0) | 1 << (fmt.mantissa_bits - 1)
     for operand, of in reversed(operands):
-        wide = operand.astype(fmt.dtype)
-        payload = (wide & fmt.dtype.type((1 << of.mantissa_bits) - 1)) << fmt.dtype.type(fmt.mantissa_bits - of.mantissa_bits)
-        sign = (wide & fmt.dtype.type(of.sign_bit)) << fmt.dtype.type(fmt.bits - of.bits)
-        patterns = np.where(of.fields(operand).is_nan, sign | payload | fmt.dtype.type(quiet), patterns)
+        wide = operand.astype(np.uint64)
+        payload = (wide & ((1 << of.mantissa_bits) - 1)) << max(0, fmt.mantissa_bits - of.mantissa_bits)
+        payload >>= max(0, of.mantissa_bits - fmt.mantissa_bits)
+        nan = payload | np.where(wide & of.sign_bit, fmt.sign_bit, 0).astype(np.uint64) | quiet
+        patterns = np.where(of.fields(operand).is_nan, nan.astype(fmt.dtype), patterns)
     return patterns
 
 

@@ -25,6 +25,7 @@ class Probe:
     takes: whether the device code lays out the operands of that instruction.
     multiply: the macro MULTIPLY, from its parameters on, given the registers that a lane holds of each operand.
     constants: what only this device code is told besides.
+    golden: whether there is device code for chains whose results are known, too: "golden_" and this name.
     """
 
     file: str
@@ -32,6 +33,7 @@ class Probe:
     takes: Callable[[Instruction], bool]
     multiply: Callable[[Instruction, Mapping[str, int]], str]
     constants: Callable[[Instruction], Mapping[str, int]] = lambda _: {}
+    golden: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +131,7 @@ MMA_SYNC = Family(
     opcode="{}MMA",
     units="BDHIOQ",
     typed_opcode=True,
-    probe=Probe("mma_sync.cu", 8, _fragments_of_a_warp, ptx.mma_sync),
+    probe=Probe("mma_sync.cu", 8, _fragments_of_a_warp, ptx.mma_sync, golden=True),
 )
 WGMMA = Family(
     name="wgmma",
@@ -143,7 +145,7 @@ WGMMA = Family(
     opcode="{}GMMA",
     units="BHIQ",
     typed_opcode=True,
-    probe=Probe("wgmma.cu", 1, _core_matrices, ptx.wgmma),
+    probe=Probe("wgmma.cu", 1, _core_matrices, ptx.wgmma, golden=True),
 )
 TCGEN05 = Family(
     name="tcgen05",

@@ -61,6 +61,8 @@ class Chip(NamedTuple):
     0 or 1 and of the others, and a separate add of C.
     has_steps: m8n8k4 of f16 runs on the matrix unit, as on Volta; otherwise ordinary multiply-adds compute it.
     counts_bits: single bits have a unit; otherwise they are widened for that of 8-bit integers.
+    has_xor: that unit counts bits that differ; otherwise they are counted as common ones, twice.
+    has_int4: 4-bit integers have a unit; otherwise they are widened for two products of that of 8-bit integers.
     """
 
     title: str
@@ -70,6 +72,8 @@ class Chip(NamedTuple):
     converts_fp8: bool = False
     has_steps: bool = False
     counts_bits: bool = True
+    has_xor: bool = True
+    has_int4: bool = True
     scaled_units: Mapping[Kind, Unit] = MappingProxyType({})
 
 
@@ -107,7 +111,15 @@ CHIPS: dict[str, Chip] = {
     "a100": Chip("A100", "sm_80", _AMPERE, {}),
     "a2": Chip("A2", "sm_86", _AMPERE, {}),
     "l40s": Chip("L40S", "sm_89", {**_AMPERE, **dict.fromkeys(_FP8, _FP8_ADA)}, {}),
-    "h100": Chip("H100", "sm_90a", _HOPPER, {**_HOPPER, **dict.fromkeys(_FP8, _FP8_HOPPER)}, converts_fp8=True),
+    "h100": Chip(
+        "H100",
+        "sm_90a",
+        _HOPPER,
+        {**_HOPPER, **dict.fromkeys(_FP8, _FP8_HOPPER)},
+        converts_fp8=True,
+        has_xor=False,
+        has_int4=False,
+    ),
     "b200": Chip(
         "B200",
         "sm_100a",
@@ -115,9 +127,12 @@ CHIPS: dict[str, Chip] = {
         {**_HOPPER, **_FP8_6_4},
         converts_fp8=True,
         counts_bits=False,
+        has_int4=False,
         scaled_units=_SCALED,
     ),
-    "rtx5090": Chip("RTX 5090", "sm_120a", {**_HOPPER, **_FP8_6_4}, {}, counts_bits=False, scaled_units=_SCALED),
+    "rtx5090": Chip(
+        "RTX 5090", "sm_120a", {**_HOPPER, **_FP8_6_4}, {}, counts_bits=False, has_int4=False, scaled_units=_SCALED
+    ),
 }
 ALIASES = {"ada": "l40s", "h200": "h100"}
 
@@ -218,8 +233,18 @@ def _converted(known: Chip, inst: Instruction) -> KnownModel:
 
 def _integer(known: Chip, inst: Instruction) -> KnownModel:
     root = chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate" if inst.satfinite else "wrap"))
-    widened = Lowering(("IMMA",), (("IMMA", inst.k // 32),), "known model")
-    return KnownModel(DotModel(root), _lowering(inst) if known.counts_bits or not inst.bit_op else widened, PTX)
+    return KnownModel(DotModel(root), _lowering_of_integers(known, inst), PTX)
+
+
+def _lowering_of_integers(known: Chip, inst: Instruction) -> Lowering:
+    """As ptxas 13 emits it (report lowering)."""
+    opcode, *_ = kind_of(inst)
+    count = 1
+    if inst.bit_op and not known.counts_bits:
+        opcode, count = "IMMA", inst.k // 32
+    elif (inst.bit_op == "xor" and not known.has_xor) or (inst.a.bits == 4 and not known.has_int4):
+        count = 2
+    return Lowering((opcode,), ((opcode, count),), "known model")
 
 
 def _multiply_adds(inst: Instruction) -> KnownModel:

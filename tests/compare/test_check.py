@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +117,18 @@ def test_line_that_cannot_be_read_is_told(line: str, reason: str) -> None:
 
 
 def test_numbers_and_words_are_told_apart_as_recorded_reports_have_them() -> None:
+    """But for sums of unlike numbers of products, which are one word: what they are asked to be, they are not."""
+    unlike = set()
     for name in recorded():
-        for row in Report.load(name).measured:
+        report = Report.load(name)
+        for row in report.measured:
             for column, known in record(row).items():
-                if known is not None:
+                if column == "products_per_sum" and re.fullmatch(r"\d+(\+\d+)+", str(known)):
+                    assert len(found(report, f"{row.name}: {column} >= 1")) == 1
+                    unlike.add(row.name)
+                elif known is not None:
                     assert is_number(column) == (type(known) in (int, float)), column
+    assert "mma.sync.m8n8k4.f32.f16.f16.f32" in unlike
 
 
 def run(*arguments: str) -> Result:

@@ -126,13 +126,17 @@ def test_every_rounding_of_terms_near_the_cut(alignment: str, rounding: str) -> 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_every_published_model(chip: str) -> None:
+    """Those whose block scales multiply sums of a few products are left to numpy, and no others."""
     for inst, model in distinct({inst: known.model for inst, known in known_models(chip).items()}):
-        assert_agrees(model, inst, *lines(inst, 5, 4))
+        if any(isinstance(x, FloatArithmetic) and x.scaled_products is not None for x in model.arithmetics):
+            assert step_of(model, inst) is None, inst.name
+        else:
+            assert_agrees(model, inst, *lines(inst, 5, 4))
 
 
 def test_every_recorded_model() -> None:
-    """Of the H200; of ordinary operands none is doubtful."""
-    for inst, model in distinct(named_models("h200")):
+    """Of the H200, of a sparse A what is stored; of ordinary operands none is doubtful."""
+    for inst, model in distinct({inst.stored: model for inst, model in named_models("h200").items()}):
         assert_agrees(model, inst, *lines(inst, 6, 4))
         assert assert_agrees(model, inst, *lines(inst, 7, 40, only="normal")) < 0.01
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
 from accprobe.report.report import Report
+from accprobe.sass import opcodes
 from accprobe.sass.lowering import is_ordinary
 from accprobe.verify.vectors import Recorded, compare, find_vectors, published_models
 
@@ -120,7 +123,7 @@ def test_what_is_not_published_exists() -> None:
         ("h100", "wgmma.m64n8k32.s32.s8.s8", "IGMMA", "[c 0-31]"),
         ("h100", "mma.sync.m16n8k32.s32.s8.u8.s32", "IMMA", "[c 0-31]"),
         ("a100", "mma.sync.m16n8k64.s32.s4.u4.s32", "IMMA", "[c 0-63]"),
-        ("h100", "mma.sync.m8n8k128.s32.b1.b1.s32.xor.popc", "BMMA", "[c 0-127]"),
+        ("h100", "mma.sync.m8n8k128.s32.b1.b1.s32.and.popc", "BMMA", "[c 0-127]"),
         ("h100", "wgmma.m64n8k256.s32.b1.b1.and.popc", "BGMMA", "[c 0-255]"),
     ],
 )
@@ -128,6 +131,18 @@ def test_orders_and_opcodes(chip_name: str, inst: str, opcode: str, order: str) 
     known = known_models(chip_name)[parse(inst)]
     assert known.lowering.sequence == ((opcode, 1),)
     assert known.model.order == order
+
+
+@pytest.mark.parametrize("name", ["a100", "a2", "l40s", "h100", "b200", "rtx5090"])
+def test_integers_are_lowered_as_the_compiler_does(name: str) -> None:
+    """Every one that the recorded lowerings have."""
+    recorded = json.loads((Path(__file__).parents[2] / "reports" / "lowering.json").read_text(encoding="utf-8"))["lowerings"]
+    told = {inst: recorded[inst.name] for inst in known_models(name) if inst.is_integer and inst.name in recorded}
+    assert len(told) >= 54
+    for inst, lowerings in told.items():
+        (sequence,) = (x["lowering"] for x in lowerings if CHIPS[name].architecture in x["on"])
+        stems = tuple((opcodes.stem(opcode), count) for opcode, count in sequence)
+        assert known_models(name)[inst].lowering.sequence == stems, inst.name
 
 
 @pytest.mark.parametrize("name", ["a100", "h100", "b200"])

@@ -5,20 +5,26 @@ import pytest
 from accprobe.devices.simulated import simulated_device
 from accprobe.errors import UnknownName
 from accprobe.infer.characterise import characterise
+from accprobe.infer.findings import Finding
 from accprobe.infer.from_model import findings_of
+from accprobe.infer.left_out import LEFT_OUT, PLAYS_NO_PART
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import CHIPS, known_models
 from accprobe.report.published import NOT_MEASURED, published
 from accprobe.report.report import Report
+from accprobe.report.rows import Row
 
 ROWS = Report.load("h200").measured
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_model_of_a_measured_row_states_what_was_found(row: object) -> None:
-    assert hasattr(row, "model")
-    found = findings_of(row.instruction, row.model)  # type: ignore[attr-defined]
-    for feature, finding in row.findings.items():  # type: ignore[attr-defined]
+def test_model_of_a_measured_row_states_what_was_found(row: Row) -> None:
+    """Of a sparse A it is a model of what is stored: that the rest plays no part, the device alone says."""
+    assert row.model is not None
+    beside = {LEFT_OUT: Finding(PLAYS_NO_PART)} if row.instruction.sparse else {}
+    found = findings_of(row.instruction, row.model) | beside
+    assert beside.keys() == row.findings.keys() & {LEFT_OUT}
+    for feature, finding in row.findings.items():
         assert feature in found
         if finding.bound == "exact":
             assert found[feature].value == finding.value, feature

@@ -33,10 +33,20 @@ HARD = re.compile(r".*: (carry|terms of both signs cut|\d+ terms with the last k
 
 MOST_NOT_FOUND = 3
 
+HARD_OF_MULTIPLY_ADDS = re.compile(
+    r".*: (cancelled 2[1-4] bits|carry 1 bits, half, .*|the largest term: several, .*|half a unit above the largest number, .*)"
+)
+"""Of exact sums of one or two f16 products in f32, and of their conversion to f16: what so few bits hardly do."""
+
+MOST_NOT_FOUND_OF_MULTIPLY_ADDS = 14
+
+RANDOM_OF_MULTIPLY_ADDS = 1 << 14
+"""Dot products, as `cover` asks by itself: hardly any operands are made for a conversion after the sums."""
+
 MOST_EVENTS = 2300
 
 HOPPER = {inst: known.model for inst, known in known_models("h100").items()}
-H200 = {row.instruction: row.model for row in Report.load("h200").measured if row.model}
+H200 = {row.instruction.stored: row.model for row in Report.load("h200").measured if row.model}
 
 COUNTED = (
     "wgmma.m64n8k32.f32.e4m3.e4m3",
@@ -109,14 +119,19 @@ def of_different_arithmetic(models: dict[Instruction, DotModel]) -> Iterator[tup
 def covered_wholly(models: dict[Instruction, DotModel]) -> None:
     for inst, model in of_different_arithmetic(models):
         coverage = Coverage(inst, model)
+        one_by_one = inst.quad_pairs and all(getattr(x, "alignment_bits", 0) is None for x in model.arithmetics)
+        if one_by_one:
+            for _, request in batches(inst, RANDOM_OF_MULTIPLY_ADDS, 5):
+                coverage.see(request)
         asked = sum(map(len, coverage.directed()))
         outcome = coverage.outcome()
         assert coverage.missing() == outcome.missing == (), inst.name
         assert outcome.hit == outcome.possible <= MOST_EVENTS
         assert asked < 3 * MOST_EVENTS
         not_found = [event.name for event, reason in coverage.unmet() if reason.startswith(NOT_FOUND)]
-        assert len(not_found) <= MOST_NOT_FOUND, (inst.name, not_found)
-        assert all(map(HARD.match, not_found)), (inst.name, not_found)
+        most, hard = (MOST_NOT_FOUND_OF_MULTIPLY_ADDS, HARD_OF_MULTIPLY_ADDS) if one_by_one else (MOST_NOT_FOUND, HARD)
+        assert len(not_found) <= most, (inst.name, not_found)
+        assert all(map(hard.match, not_found)), (inst.name, not_found)
 
 
 @pytest.mark.parametrize("family", ["mma", "wgmma"])
