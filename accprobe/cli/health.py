@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,7 @@ import click
 from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, deliver, tell
 from accprobe.cli.run import COULD_NOT
 from accprobe.cli.verify import MISMATCH
+from accprobe.errors import AccprobeError
 from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan, HealthLevel
 
 if TYPE_CHECKING:
@@ -104,6 +106,8 @@ def health_command(
       accprobe health --device sim:h100,sick:h100 --minutes 0.1
       accprobe health --ray auto --level quick -o health.json
     """
+    if minutes is not None and math.isnan(minutes):
+        raise click.BadParameter("nan is no time; give a number of minutes.", param_hint="'--minutes'")
     if output:
         check_writable(output)
     from accprobe.health.outcome import HealthOutcome
@@ -111,17 +115,24 @@ def health_command(
     plan = CheckPlan(SECONDS[level] if minutes is None else 60 * minutes, seed, like, serial=with_serial)
     gpus, interrupted = _of_cluster(ray, devices, plan, patience, retries) if ray else _of_host(devices, plan)
     outcome = HealthOutcome.of(level, gpus)
-    _print(outcome, form, output)
+    try:
+        _print(outcome, form, output)
+    except AccprobeError as e:
+        if not outcome.differs:
+            raise
+        tell(str(e))
     _exit(outcome, interrupted)
 
 
 def _of_host(devices: str, plan: CheckPlan) -> tuple[list[GpuOutcome], bool]:
     """(what is known of each GPU, whether it was interrupted)."""
     from accprobe.devices import device_names
-    from accprobe.health.host import check_host
+    from accprobe.health.host import check_host, check_named
     from accprobe.health.outcome import GpuOutcome
 
     names = device_names(devices)
+    for name in names:
+        check_named(name)
     return _watched(plan, [GpuOutcome.unopened(name) for name in names], partial(check_host, names, plan))
 
 

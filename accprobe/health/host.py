@@ -8,10 +8,27 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+from accprobe.build import driver
+from accprobe.errors import DeviceError, UnknownName
 from accprobe.health.check import check_gpu
 from accprobe.health.outcome import GpuOutcome, OnOutcome
 from accprobe.health.plan import HANG_SECONDS, CheckPlan
+from accprobe.model.published import chip
 from accprobe.survey.workers import end_with_parent, interrupts_held_back
+
+
+def check_named(name: str) -> None:
+    """Raises UnknownName where that is no GPU, nor what stands in for one; DeviceError where there is none of that number."""
+    word, _, rest = name.partition(":")
+    if word not in ("cuda", "sim", "sick") or not rest:
+        raise UnknownName(f"'{name}' is no GPU; give all, or some of cuda:N, sim:NAME and sick:NAME with commas between")
+    if word != "cuda":
+        chip(f"sim:{rest}")
+        return
+    count, reason = driver.gpus()
+    if not rest.isdecimal() or int(rest) >= count:
+        known = reason if count == 0 else f"this machine has cuda:0 to cuda:{count - 1}"
+        raise DeviceError(f"there is no {name}: {known}")
 
 
 def check_host(names: Sequence[str], plan: CheckPlan, told: OnOutcome) -> None:

@@ -27,15 +27,16 @@ def trusted(device: Device, like: str | None) -> Trusted:
 
     Raises UnknownName, ReportError; DeviceError where there are none.
     """
+    simulated = "SIMULATED: no hardware is checked" if device.kind == "simulated" else ""
     if like is not None:
-        return Trusted(like, named_models(like), "")
-    if device.kind == "simulated":
+        return Trusted(like, named_models(like), simulated)
+    if simulated:
         source = next((f"sim:{name}" for name in names() if chip(name).title in device.name), None)
         if source:
-            return Trusted(source, named_models(source), "SIMULATED: no hardware is checked")
+            return Trusted(source, named_models(source), simulated)
     for name in recorded():
         report = Report.load(name)
-        if report.instructions and report.device.architecture == device.architecture:
+        if report.device.kind == "cuda" and report.instructions and report.device.architecture == device.architecture:
             same = _same_kind(report.device.name, device.name)
             remark = "" if same else f"models recorded on another GPU, an {report.device.name}"
             return Trusted(name, named_models(name), remark)

@@ -21,12 +21,16 @@ def health_junit(outcome: HealthOutcome) -> str:
                 message = f"{unit.wrong:,} of {unit.dots:,} results differ"
                 words = [line for word in gpu.mismatches if word.instruction == unit.instruction for line in word_lines(word)]
                 ElementTree.SubElement(case, "failure", type="differs", message=message).text = plain("\n".join(words))
-        if gpu.status == "failed" or gpu.reason or not gpu.units:
+        if gpu.status == "healthy" and not gpu.finished:
+            message = "interrupted: what was not asked by then is not known"
+            ElementTree.SubElement(_case(suite, gpu, "the rest", 0.0), "skipped", message=message)
+        elif gpu.status == "failed" or gpu.reason or not gpu.units:
             ElementTree.SubElement(
                 _case(suite, gpu, "check", gpu.seconds), "error", type="failed", message=plain(gpu_verdict(gpu))
             )
-        for count, tag in (("tests", "testcase"), ("failures", "testcase/failure"), ("errors", "testcase/error")):
-            suite.set(count, str(len(suite.findall(tag))))
+        suite.set("tests", str(len(suite.findall("testcase"))))
+        for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(count, str(len(suite.findall(f"testcase/{tag}"))))
     ElementTree.indent(suites)
     return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -49,6 +53,8 @@ def _metrics(outcome: HealthOutcome) -> Iterator[str]:
     yield from (f"accprobe_healthy{labels} {int(gpu.status == 'healthy')}" for labels, gpu in gpus)
     yield from _metric("failed", "1 where the GPU could not be checked or stopped")
     yield from (f"accprobe_failed{labels} {int(gpu.status == 'failed')}" for labels, gpu in gpus)
+    yield from _metric("finished", "1 where all that was to be asked was, 0 where the check was interrupted or stopped")
+    yield from (f"accprobe_finished{labels} {int(gpu.finished)}" for labels, gpu in gpus)
     yield from _metric("check_seconds", "Wall time of the check")
     yield from (f"accprobe_check_seconds{labels} {gpu.seconds}" for labels, gpu in gpus)
     for name, key, what in (

@@ -38,8 +38,14 @@ def register(d: Format, bits: int) -> str:
     return d.name if bits == d.mantissa_bits else f"e{d.exponent_bits}m{bits}"
 
 
+FROM_ORDER = ("products_per_sum", "addend")
+"""Features that are the order in other words."""
+
+
 def found(row: Row, feature: str) -> str:
-    """The value of a finding, "" where there is none."""
+    """The value of a finding, "" where there is none. What follows from the order is open where several orders are left."""
+    if feature in FROM_ORDER and feature in row.findings and row.findings["order"].left:
+        return f"{word(row.findings[feature].value, feature)}?"
     return value(row.findings[feature], feature) if feature in row.findings else ""
 
 
