@@ -36,6 +36,12 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "check_host", check_host)
 
 
+@pytest.fixture
+def _later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sim:nope is seen to be none only when it is opened, as a GPU that is lost."""
+    monkeypatch.setattr(host, "check_named", lambda name: None)
+
+
 def health(*arguments: str) -> Result:
     return CliRunner(env={"COLUMNS": "160"}).invoke(main, ["health", "--minutes", "0.005", *arguments])
 
@@ -59,6 +65,7 @@ def test_a_sick_one_among_healthy_ones() -> None:
     assert re.search(r"^DIFFERS: [\d,]+ of [\d,]+ results on SM 2$", result.stdout, re.MULTILINE)
 
 
+@pytest.mark.usefixtures("_later")
 def test_json_is_as_its_schema_says(tmp_path: Path) -> None:
     file = tmp_path / "health.json"
     result = health("--device", "sim:h100,sick:a100,sim:nope", "--format", "json", "-o", str(file))
@@ -76,6 +83,7 @@ def test_the_schema_is_the_published_one() -> None:
     assert HEALTH_FILE.read_text(encoding="utf-8") == health_schema_text(), "python tests/support/golden.py writes it again"
 
 
+@pytest.mark.usefixtures("_later")
 def test_a_gpu_that_cannot_be_checked() -> None:
     result = health("--device", "sim:h100,sim:nope")
     assert result.exit_code == 2
@@ -88,6 +96,40 @@ def test_without_a_gpu_it_says_so() -> None:
     assert re.match(r"accprobe: there is no GPU: .*; --device sim:h100 needs none\n$", result.stderr)
 
 
+@pytest.mark.parametrize(
+    ("devices", "sentence"),
+    [
+        ("auto", "'auto' is no GPU; give all, or some of cuda:N, sim:NAME and sick:NAME with commas between"),
+        ("cpu", "'cpu' is no GPU; "),
+        ("sim:h100,", "'' is no GPU; "),
+        ("sick:nope", "no published model of 'sim:nope'; did you mean "),
+        ("cuda:99", "there is no cuda:99: "),
+    ],
+)
+def test_what_is_no_gpu_is_refused_at_once(devices: str, sentence: str) -> None:
+    result = health("--device", devices)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"accprobe: {sentence}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_time_that_is_none_is_refused() -> None:
+    result = CliRunner().invoke(main, ["health", "--device", "sim:h100", "--minutes", "nan"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "nan is no time" in result.stderr
+
+
+def test_what_differs_outweighs_a_file_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("accprobe.build.atomic.save", full)
+    result = health("--device", "sick:h100", "-o", str(tmp_path / "health.json"))
+    assert result.exit_code == 1
+    assert "cannot be written: No space left on device" in result.stderr
+
+
+@pytest.mark.usefixtures("_later")
 def test_junit() -> None:
     result = health("--device", "sim:a100,sick:h100,sim:nope", "--format", "junit")
     suites = ElementTree.fromstring(result.stdout).findall("testsuite")
@@ -106,6 +148,7 @@ def test_prometheus() -> None:
         assert re.fullmatch(r'# (HELP|TYPE) accprobe_\w+ .+|accprobe_\w+\{(\w+="[^"]*",?)+\} [\d.]+', line), line
     healthy = {line.split('"')[1]: line.split()[-1] for line in lines if line.startswith("accprobe_healthy{")}
     assert healthy == {"sim:h100": "1", "sick:h100": "0"}
+    assert {line.split()[-1] for line in lines if line.startswith("accprobe_finished{")} == {"1"}
     assert sum('sm="2"' in line for line in lines) == 1
 
 

@@ -59,14 +59,14 @@ def test_a_cluster_of_three_nodes_in_trouble(tmp_path: Path) -> None:
 def says_that_there_is_none() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     asked = start(["health", "--ray", "auto"], environment)
-    out, errors = asked.communicate(timeout=60)
+    out, errors = asked.communicate(timeout=120)
     assert (asked.returncode, out) == (2, "")
     assert "there is no Ray cluster on this host" in errors
 
 
 def says_that_nobody_claims_a_gpu(cluster: SimulatedCluster) -> None:
     asked = start(["health", "--ray", cluster.address], cluster.environment)
-    out, errors = asked.communicate(timeout=60)
+    out, errors = asked.communicate(timeout=120)
     assert (asked.returncode, out) == (2, "")
     assert errors.startswith("accprobe: no node of the Ray cluster at ")
     assert "claims a GPU" in errors
@@ -80,7 +80,7 @@ def names_what_errs_dies_and_hangs(cluster: SimulatedCluster, nodes: list[str], 
     order = sorted(nodes)
     sick = sum(3 if node in nodes[:2] else 2 for node in order[: order.index(first)])
     devices = ",".join("sick:h100" if i == sick else "sim:h100" for i in range(8))
-    limits = ["--minutes", "0.25", "--patience", "20"]
+    limits = ["--minutes", "0.25", "--patience", "60"]
     checking = start(["health", "--ray", cluster.address, "--device", devices, *limits, "-o", str(file)], cluster.environment)
     doomed, hanging, unlucky = worker(first, 2), worker(first, 3), worker(second, 1)
     worker(third, 2)
@@ -93,7 +93,7 @@ def names_what_errs_dies_and_hangs(cluster: SimulatedCluster, nodes: list[str], 
     again = worker(first, 2)
     time.sleep(3)
     os.kill(again, signal.SIGKILL)
-    out, errors = checking.communicate(timeout=180)
+    out, errors = checking.communicate(timeout=400)
     assert checking.returncode == 1
     assert is_quiet(errors)
     gpus = gpus_of(file)
@@ -104,7 +104,7 @@ def names_what_errs_dies_and_hangs(cluster: SimulatedCluster, nodes: list[str], 
     assert (erring["status"], erring["finished"], list(erring["wrong_by_sm"])) == ("differs", True, ["2"])
     assert (died["status"], died["deaths"], died["reason"]) == ("failed", 2, "its process died, 2 times")
     assert hung["status"] == "failed"
-    assert "hangs: nothing came back for 20 s" in hung["reason"]
+    assert "hangs: nothing came back for 60 s" in hung["reason"]
     assert {gpu["node"]["gpu"] for gpu in told[first]} == {"0", "1", "2"}
 
     assert [(gpu["status"], gpu["finished"], gpu["deaths"]) for gpu in told[second]] == [
@@ -130,7 +130,7 @@ def surveys_one_of_each_kind(cluster: SimulatedCluster, folder: Path) -> None:
     without, old = cluster.add(1, PYTHONPATH=str(absent.parent)), cluster.add(1, PYTHONPATH=str(other))
     wanted = ["--select", "mma.sync.m8n8k4.f64*", "--dots", "512", "--device", "sim:h100,sim:a100"]
     asking = start(["run", "--ray", cluster.address, *wanted, "-o", str(folder / "report.json")], cluster.environment)
-    out, errors = asking.communicate(timeout=180)
+    out, errors = asking.communicate(timeout=400)
     assert asking.returncode == 2
     assert is_quiet(errors)
     for chip in ("h100", "a100"):
@@ -153,7 +153,7 @@ def keeps_what_it_saw(cluster: SimulatedCluster, file: Path) -> None:
         if "nothing differs so far: " in line:
             break
     checking.send_signal(signal.SIGTERM)  # as Ctrl-C, which a shell's background jobs ignore
-    _, errors = checking.communicate(timeout=60)
+    _, errors = checking.communicate(timeout=120)
     assert checking.returncode == INTERRUPTED
     assert "interrupted: " in errors
     assert sum(gpu["dots"] for gpu in gpus_of(file)) > 0
@@ -163,7 +163,7 @@ def says_that_versions_differ(cluster: SimulatedCluster, folder: Path) -> None:
     (folder / "sitecustomize.py").write_text("import ray\nray.__version__ = '2.51.0'")
     asked = ["health", "--ray", cluster.address]
     asking = start(asked, cluster.environment | {"PYTHONPATH": str(folder)})
-    _, errors = asking.communicate(timeout=60)
+    _, errors = asking.communicate(timeout=120)
     assert asking.returncode == 2
     assert "has other versions than this host: Version mismatch" in errors
     assert is_quiet(errors)

@@ -61,7 +61,7 @@ def processor_with_amx() -> str:
         assert row.verification is not None
         how = {name: str(finding.value) for name, finding in row.findings.items()}
         done = row.verification
-        counts = (done.random, done.mismatches, done.answers, done.contradicting)
+        counts = (done.dots, done.mismatches, done.answers, done.contradicting)
         told = how.get("result_rounding", how["overflow"])
         rows.append((row.opcodes[0], str(row.status), told, how.get("control", ""), *(f"{n:,}" for n in counts)))
     heads = ("mnemonic", "status", "rounding, or overflow", "control", "dot products", "differ", "all answers", "contradict")
