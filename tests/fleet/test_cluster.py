@@ -20,7 +20,7 @@ from accprobe.report.report import Report
 pytest.importorskip("ray", reason="Ray is not installed; extra fleet")
 
 pytestmark = pytest.mark.slow
-"""It mostly waits, more than a minute: .ci/run has it beside the others."""
+"""It mostly waits, more than a minute; on a busy machine what it waits for comes too late: `pytest -m slow tests/fleet`."""
 
 INTERRUPTED = 130
 
