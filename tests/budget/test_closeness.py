@@ -102,7 +102,7 @@ def test_a_result_times_a_constant_is_told_as_that(times: float, kind: str) -> N
         assert_matmul_close(got, a, b, like=LIKE, promote_every=128)
 
 
-@pytest.mark.parametrize("products", [64, 128, 256])
+@pytest.mark.parametrize("products", [128, *(pytest.param(x, marks=pytest.mark.slow) for x in (64, 256))])
 @pytest.mark.parametrize(("parts", "running"), [(False, True), (True, True), (True, False)])
 def test_sums_that_a_loop_keeps_in_bf16_are_told_by_their_name(products: int, parts: bool, running: bool) -> None:
     like = "h200:mma.sync.m16n8k16.f32.bf16.bf16.f32"

@@ -134,7 +134,9 @@ def test_planted_integers_are_confirmed(monkeypatch: pytest.MonkeyPatch, mnemoni
     assert row.verification.cells.read == inst.m * inst.n
 
 
-@pytest.mark.parametrize("mnemonic", ["BFDOT", "BFMMLA", "VDPBF16PS", pytest.param("TDPBF16PS", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "mnemonic", ["VDPBF16PS", *(pytest.param(x, marks=pytest.mark.slow) for x in ("BFDOT", "BFMMLA", "TDPBF16PS"))]
+)
 def test_planted_chains_are_confirmed(monkeypatch: pytest.MonkeyPatch, mnemonic: str) -> None:
     inst = parse(mnemonic)
     row = Surveyor(planted(monkeypatch, {mnemonic: one_chain(inst)})).row(inst, 1 << 12, 0)

@@ -32,7 +32,7 @@ from accprobe.report.report import Report
 from accprobe.survey import run as survey_run
 from accprobe.survey import survey
 
-SOME = ["wgmma.m64n8k32.f32.e4m3.e4m3*", "mma.sync.m16n8k16.f16.f16.f16.f16", "mma.sync.m8n8k4.f64*", "mma.sync*k32.s32.s8.u8*"]
+SOME = ["wgmma.m64n8k32.f32.e4m3.e4m3", "mma.sync.m8n8k4.f64*", "mma.sync*k32.s32.s8.u8*"]
 FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
 
 
@@ -70,7 +70,7 @@ def replayed(path: Path, jobs: int = 1, **asked: int) -> Report:
 def test_replay_gives_the_same_report(device: Callable[[], Device], status: str, kind: str, jobs: int, tmp_path: Path) -> None:
     path = tmp_path / "r.npz"
     first = recorded(device(), path)
-    assert len(first.measured) == 5
+    assert len(first.measured) == 3
     assert {(row.status, row.reason) for row in first.measured} == {(status, "")}
     again = replayed(path, jobs)
     assert told(again) == told(first)

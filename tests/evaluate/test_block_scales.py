@@ -62,7 +62,7 @@ def scaled_models(draw: st.DrawFn) -> Planted:
     return Planted(inst, replace(model, subnormal_operands=draw(st.sampled_from(("kept", "flushed")))))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(scaled_models(), st.integers(0, 2**32 - 1))
 def test_any_scaled_model_on_every_kind_of_operands(planted: Planted, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -166,7 +166,7 @@ def test_outputs_are_those_of_fractions(name: str) -> None:
     check(NAMED[name], operands(NAMED[name], 1))
 
 
-@pytest.mark.parametrize("name", [name for name in ORDERED if "f16" not in (NAMED[name].out, NAMED[name].partial_format)])
+@pytest.mark.parametrize("name", [name for name in ORDERED[::2] if "f16" not in (NAMED[name].out, NAMED[name].partial_format)])
 def test_outputs_of_wide_operands_are_those_of_fractions(name: str) -> None:
     check(NAMED[name], wide(NAMED[name], 2), places=3)
 
@@ -179,11 +179,11 @@ EXACT = replace(HOPPER, a="f32", b="f32", m=4, n=4, alignment_bits=None, sum_rou
 @pytest.mark.parametrize("kind", ["f32", "bf16", "f16", "e5m2"])
 def test_exact_sums_are_exact_however_far_apart_their_terms(kind: str, products: int, rounding: planted_sums.Rounding) -> None:
     plan = replace(EXACT, a=kind, b=kind, products_per_sum=products, sum_rounding=rounding)
-    for seed in range(4):
+    for seed in range(2):
         check(plan, wide(plan, seed), seed)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_drawn_plans_are_computed_as_by_fractions(seed: int) -> None:
     plan = drawn(seed)
     if plan.a == "s8" or plan.merge == "unordered":

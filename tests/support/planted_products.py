@@ -225,9 +225,18 @@ class Planted:
         return total
 
     def _chain(self, factors: _Factors, ks: Ks) -> Singles:
-        """Sums of products_per_sum, each with the one before it, from zero."""
+        """Sums of products_per_sum, each with the one before it, from zero.
+
+        Products of zeros are left out, and sums of nothing else but the first of several: what is cut once is cut no
+        further. A sum of -0 has all of them, as they decide its sign.
+        """
         carry = np.zeros(factors.shape)
-        for some in _in_parts(ks, self.products_per_sum):
+        idle = False
+        for step in _in_parts(ks, self.products_per_sum):
+            some = step if np.signbit(carry[carry == 0]).any() else step[factors.full[step]]
+            if idle and not len(some):
+                continue
+            idle = not len(some)
             total = fused_sum(*factors.products(some), carry, self.alignment_bits)
             kept = rounded(total, self.result_bits, KINDS["f32"].min_exponent, self.sum_rounding)
             carry = kept.astype(np.float32).astype(np.float64)
@@ -261,6 +270,8 @@ class _Factors:
         self.shape = a.shape[0], b.shape[1]
         self._a, self._b = np.ascontiguousarray(a.T)[:, :, None], np.ascontiguousarray(b)[:, None, :]
         self._exponents = exponents_of(self._a, kind_of_a), exponents_of(self._b, kind_of_b)
+        self.full = (a != 0).any(axis=0) & (b != 0).any(axis=1)
+        """Of each k, whether any product may be another number than zero."""
 
     def products(self, ks: Ks) -> tuple[Floats, Exponents]:
         """With their exponents, each [len(ks), M, N]."""

@@ -96,7 +96,7 @@ def fused_sum(products: Floats, exponents: Exponents, carry: Floats, alignment_b
 
 
 def _cut_sum(products: Floats, exponents: Exponents, carry: Floats, alignment_bits: int) -> Floats:
-    largest = np.maximum(np.maximum(exponents.max(axis=0), exponents_of(carry, "f32")), LOWEST)
+    largest = np.maximum(exponents.max(axis=0, initial=LOWEST), exponents_of(carry, "f32"))
     unit = _power_of_two(largest - alignment_bits)
     # Whole numbers of alignment_bits + 2 bits: their sum has at most 53 (`check_sum`), so that its order is no matter.
     whole = np.trunc(products / unit).sum(axis=0) + np.trunc(carry / unit)
@@ -107,7 +107,7 @@ def _exact_sum(products: Floats, exponents: Exponents, carry: Floats) -> Floats:
     if len(products) == 1:
         return odd_sum(products[0], carry)
     terms = np.concatenate([products, carry[None]])
-    largest = np.maximum(np.maximum(exponents.max(axis=0), exponents_of(carry, "f32")), LOWEST)
+    largest = np.maximum(exponents.max(axis=0, initial=LOWEST), exponents_of(carry, "f32"))
     unit = _power_of_two(largest - WORD)
     whole = np.trunc(terms / unit)
     rest = (terms / unit - whole) * 2.0**WORD

@@ -30,7 +30,7 @@ class Odd(SimulatedDevice):
         return inst.name
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        return super().dot(inst, request, placement) * (inst.n != 40)
+        return super().dot(inst, request, placement) * (inst.n != 48)
 
 
 def test_each_n_is_one_that_ptx_has() -> None:
@@ -42,16 +42,16 @@ def test_each_n_is_one_that_ptx_has() -> None:
 
 def test_alike_ones_are_one_row_and_another_stands_alone(tmp_path: Path) -> None:
     seen: list[Report] = []
-    report = survey(Odd(), [FLOAT], 2048, all_n=True, on_row=seen.append)
+    report = survey(Odd(), [BITS], 2048, all_n=True, on_row=seen.append)
     first, odd = report.measured
-    assert (first.name, odd.instruction.n, odd.also_at) == (FLOAT, 40, ())
-    assert first.also_at == tuple(n for n in range(16, 256, 8) if n != 40)
+    assert (first.name, odd.instruction.n, odd.also_at) == (BITS, 48, ())
+    assert first.also_at == tuple(n for n in every_n(parse(BITS))[1:-1] if n != 48)
     assert seen[-1] == report
-    assert len(seen[-2].instructions) == 32
+    assert len(seen[-2].instructions) == len(every_n(parse(BITS)))
     assert report.run.selected == len(report.instructions) == 3
     report.save(tmp_path / "every.json")
     assert Report.load(tmp_path / "every.json") == report
-    other = named_model(f"{tmp_path}/every.json:{at_n(parse(FLOAT), 64).name}")
+    other = named_model(f"{tmp_path}/every.json:{at_n(parse(BITS), 64).name}")
     assert (other.model, other.remark) == (first.model, "")
 
 

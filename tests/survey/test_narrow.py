@@ -74,6 +74,7 @@ def test_another_operation_of_bits_is_no_model() -> None:
     assert row.verification.mismatches > 1000
 
 
+@pytest.mark.slow
 def test_another_rounding_of_the_conversion_is_found() -> None:
     name = "mma.sync.m8n8k4.f16.f16.f16.f16"
     root = KNOWN[parse(name)].model.root

@@ -187,7 +187,13 @@ def test_metadata_without_a_meaning_is_a_note() -> None:
     assert "0b0100" not in note
 
 
-@pytest.mark.parametrize("fault", [Fault(place=Place("cell", 3, 2)), Fault("random", 200)], ids=["a cell", "at random"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault(place=Place("cell", 3, 2)), id="a cell"),
+        pytest.param(Fault("random", 200), id="at random", marks=pytest.mark.slow),
+    ],
+)
 def test_other_faults_are_not_laid_to_what_is_left_out(fault: Fault) -> None:
     device = planted("mma.sp.m16n8k8.f32.tf32.tf32.f32")
     device._fault = fault
