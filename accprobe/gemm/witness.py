@@ -67,7 +67,7 @@ def _profiled(called: Called) -> tuple[Counter[str], tuple[str, ...]]:
     """Names of the kernels of one call, and how often each is launched. The call before is for what is done but once."""
     try:
         import torch
-        from torch.profiler import ProfilerActivity, profile
+        from torch.autograd.profiler import profile  # torch.profiler takes seconds to import what compiles graphs
     except ImportError:
         return Counter(), ("kernels: torch, whose profiler names them, is not installed",)
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # else it tells of every start and stop
@@ -75,12 +75,12 @@ def _profiled(called: Called) -> tuple[Counter[str], tuple[str, ...]]:
     torch.cuda.synchronize()
     try:
         # acc_events: else torch 2.10 and 2.11 warn of cycles that there are none of (pytorch/pytorch issue 180348)
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as run:
+        with profile(use_device="cuda", use_kineto=True, acc_events=True) as run:
             called.call()
             torch.cuda.synchronize()
     except RuntimeError as e:
         return Counter(), (f"kernels: torch's profiler failed: {' '.join(str(e).split())}",)
-    events = [event for event in run.events() or () if str(event.device_type) == "DeviceType.CUDA"]
+    events = [event for event in run.function_events or () if str(event.device_type) == "DeviceType.CUDA"]
     names = Counter(event.name for event in events if not NO_KERNEL.match(event.name))
     return names, () if names else ("kernels: torch's profiler saw none: CUPTI may be missing, or in use",)
 
