@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
 from xml.etree import ElementTree
 
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
@@ -48,25 +50,25 @@ def health_prometheus(outcome: HealthOutcome) -> str:
 
 
 def _metrics(outcome: HealthOutcome) -> Iterator[str]:
-    gpus = [(_labels(gpu), gpu) for gpu in outcome.gpus]
+    gpus = [(partial(_labels, gpu, place), gpu) for gpu, place in zip(outcome.gpus, _places(outcome.gpus), strict=True)]
     yield from _metric("healthy", "1 where no result differs, 0 where one does or the GPU could not be checked")
-    yield from (f"accprobe_healthy{labels} {int(gpu.status == 'healthy')}" for labels, gpu in gpus)
+    yield from (f"accprobe_healthy{labels()} {int(gpu.status == 'healthy')}" for labels, gpu in gpus)
     yield from _metric("failed", "1 where the GPU could not be checked or stopped")
-    yield from (f"accprobe_failed{labels} {int(gpu.status == 'failed')}" for labels, gpu in gpus)
+    yield from (f"accprobe_failed{labels()} {int(gpu.status == 'failed')}" for labels, gpu in gpus)
     yield from _metric("finished", "1 where all that was to be asked was, 0 where the check was interrupted or stopped")
-    yield from (f"accprobe_finished{labels} {int(gpu.finished)}" for labels, gpu in gpus)
+    yield from (f"accprobe_finished{labels()} {int(gpu.finished)}" for labels, gpu in gpus)
     yield from _metric("check_seconds", "Wall time of the check")
-    yield from (f"accprobe_check_seconds{labels} {gpu.seconds}" for labels, gpu in gpus)
+    yield from (f"accprobe_check_seconds{labels()} {gpu.seconds}" for labels, gpu in gpus)
     for name, key, what in (
         ("results_compared", "dots", "Results compared"),
         ("results_differing", "wrong", "Results that differ"),
     ):
         yield from _metric(name, f"{what}, of each matrix unit")
-        for _, gpu in gpus:
-            yield from (f"accprobe_{name}{_labels(gpu, unit=unit.unit)} {getattr(unit, key)}" for unit in gpu.units)
+        for labels, gpu in gpus:
+            yield from (f"accprobe_{name}{labels(unit=unit.unit)} {getattr(unit, key)}" for unit in gpu.units)
     yield from _metric("sm_results_differing", "Results that differ, of each SM that has some")
-    for _, gpu in gpus:
-        yield from (f"accprobe_sm_results_differing{_labels(gpu, sm=sm)} {wrong}" for sm, wrong in gpu.wrong_by_sm.items())
+    for labels, gpu in gpus:
+        yield from (f"accprobe_sm_results_differing{labels(sm=sm)} {wrong}" for sm, wrong in gpu.wrong_by_sm.items())
 
 
 def _metric(name: str, what: str) -> Iterator[str]:
@@ -74,8 +76,17 @@ def _metric(name: str, what: str) -> Iterator[str]:
     yield f"# TYPE accprobe_{name} gauge"
 
 
-def _labels(gpu: GpuOutcome, **more: str) -> str:
-    labels = {"device": gpu.device, "name": gpu.name, "kind": gpu.kind, "uuid": gpu.board.uuid or ""}
+def _places(gpus: Sequence[GpuOutcome]) -> Iterator[int]:
+    """Of each GPU among those of its node, from 0: devices of one name may stand in for several."""
+    counted = Counter[str]()
+    for gpu in gpus:
+        node = gpu.node.id if gpu.node else ""
+        yield counted[node]
+        counted[node] += 1
+
+
+def _labels(gpu: GpuOutcome, place: int, **more: str) -> str:
+    labels = {"device": gpu.device, "name": gpu.name, "kind": gpu.kind, "uuid": gpu.board.uuid or "", "place": str(place)}
     if gpu.node:
         labels |= {"node": gpu.node.address, "node_id": gpu.node.id, "node_gpu": gpu.node.gpu or ""}
     labels |= more

@@ -139,9 +139,23 @@ def _raise_failures(futures: Iterable[Future[None]]) -> None:
 
 @contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Processes started inside never see Ctrl-C or SIGTERM: a blocked signal is inherited. This process sees it afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    """Processes started inside never see Ctrl-C or SIGTERM: a blocked signal is inherited. This process sees it afterwards.
+
+    That it is blocked here is not enough: another thread of this process takes it, and the main thread would be interrupted.
+    """
+    came: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.signal(number, lambda number, _: came.append(number)) for number in _INTERRUPTS}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
+
+
+_INTERRUPTS = signal.SIGINT, signal.SIGTERM
