@@ -14,7 +14,8 @@ from accprobe.fleet.news import Work
 def working(version: str, work: Work, device: str | None, arguments: tuple[Any, ...]) -> Iterator[str]:
     """First the number of the GPU that Ray gave this process, then the work's texts.
 
-    version: of the accprobe that asked. Raises AccprobeError where another one is installed here.
+    version: of the accprobe that asked. Raises AccprobeError where another one is installed here; what the work raises has the
+    GPU's name on its node, as this process sees that GPU alone.
     """
     import ray
 
@@ -22,10 +23,14 @@ def working(version: str, work: Work, device: str | None, arguments: tuple[Any, 
         raise AccprobeError(f"accprobe {accprobe.__version__} is installed there, not {version}: install the same everywhere")
     (gpu,) = ray.get_runtime_context().get_accelerator_ids()["GPU"]
     yield gpu
-    yield from work(device or f"cuda:{_index(gpu)}", *arguments)
+    name = device or f"cuda:{_index(gpu)}"
+    try:
+        yield from work(name, *arguments)
+    except AccprobeError as e:
+        raise AccprobeError(str(e).replace(name, device or f"cuda:{gpu}")) from None
 
 
 def _index(gpu: str) -> int:
     """CUDA's number of a GPU that Ray calls so. Ray narrows what the process sees to it, unless it was told not to."""
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES", gpu).split(",")
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return seen.index(gpu) if gpu in seen else int(gpu)
