@@ -40,7 +40,11 @@ class SimulatedCluster:
         self._held = Path(self._folder, "held")
         self._held.mkdir()
         self.environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": self._folder}
-        on_nodes = {"PYTHONPATH": str(Path(__file__).parent / "simulated_node"), "HELD": str(self._held)}
+        on_nodes = {
+            "PYTHONPATH": str(Path(__file__).parent / "simulated_node"),
+            "HELD": str(self._held),
+            "RAY_memory_monitor_refresh_ms": "0",  # else Ray ends workers where others of this machine take the memory
+        }
         self._process = subprocess.Popen(
             [sys.executable, __file__, str(self._gpus)],
             stdin=subprocess.PIPE,

@@ -34,7 +34,7 @@ def _hold_checks(folder: str) -> None:
                 continue
             held.write_text(f"{os.getpid()}\n")
             while True:
-                time.sleep(0.5)
+                time.sleep(2)
                 yield text
 
     checks.checking = checking
