@@ -23,6 +23,9 @@ LITTLE_MEMORY = 80_000_000
 LONG = 300.0
 """Seconds after which something that must come will not."""
 
+LATE = 200_000
+"""Milliseconds after which Ray gives up what lives and does not answer; what is dead refuses at once."""
+
 
 class SimulatedCluster:
     """Its first node, the head, claims so many GPUs. nodes: the ids of all, in the order in which they came.
@@ -125,7 +128,13 @@ def _serve(gpus_of_head: int) -> None:
             "num_gpus": gpus_of_head,
             "include_dashboard": False,
             "no_monitor": True,
-            "_system_config": {"health_check_period_ms": 1000, "health_check_failure_threshold": 3},
+            "_system_config": {
+                "health_check_period_ms": 1000,
+                "health_check_failure_threshold": 3,
+                "health_check_timeout_ms": LATE,
+                "agent_register_timeout_ms": LATE,
+                "worker_register_timeout_seconds": LATE // 1000,
+            },
         },
     )
     _tell(cluster.address)
