@@ -1,6 +1,6 @@
 """Families of matrix instructions: all that sets one apart from another is in its record, for every room to ask.
 
-A family is added by a record here and by its tables in `accprobe.isa.instructions`; once there is device code, by the record's
+A family is added by a record here and by its tables in `accprobe.isa.tables`; once there is device code, by the record's
 `Probe`.
 """
 

@@ -9,11 +9,11 @@ Edits = dict[str, list[tuple[str, str]]]
 """By file: texts that are there once, and what stands in their place."""
 
 INSTRUCTION: Edits = {
-    "accprobe/isa/instructions.py": [
+    "accprobe/isa/tables.py": [
         (
-            '    yield _Table(MMA_SYNC, "m16n8k16", _types(both, ("f16",)), sm80)\n',
-            '    yield _Table(MMA_SYNC, "m16n8k16", _types(both, ("f16",)), sm80)\n'
-            '    yield _Table(MMA_SYNC, "m16n8k32", _types(("f32",), ("bf16",)), sm90)\n',
+            '    yield Table(MMA_SYNC, "m16n8k16", _types(both, ("f16",)), sm80)\n',
+            '    yield Table(MMA_SYNC, "m16n8k16", _types(both, ("f16",)), sm80)\n'
+            '    yield Table(MMA_SYNC, "m16n8k32", _types(("f32",), ("bf16",)), sm90)\n',
         )
     ],
 }
@@ -51,17 +51,16 @@ FAMILIES = (MMA_SYNC, WGMMA, TCGEN05, AVX512, AMX, NEON, NEON_MMLA, TOY)
 def _shape(inst''',
         )
     ],
-    "accprobe/isa/instructions.py": [
+    "accprobe/isa/tables.py": [
         ("MMA_SYNC, TCGEN05, WGMMA, Family", "MMA_SYNC, TCGEN05, TOY, WGMMA, Family"),
         (
-            "@cache\ndef _known()",
-            '''def _toy() -> Iterator[_Table]:
+            "def every_table()",
+            '''def _toy() -> Iterator[Table]:
     """Of no document."""
-    yield _Table(TOY, "m16n8k16", _types(("f32",), ("f16",)), frozenset({"sm_90a"}))
+    yield Table(TOY, "m16n8k16", _types(("f32",), ("f16",)), frozenset({"sm_90a"}))
 
 
-@cache
-def _known()''',
+def every_table()''',
         ),
         ("*_tcgen05(), *_of_processors())", "*_tcgen05(), *_of_processors(), *_toy())"),
     ],
