@@ -59,10 +59,17 @@ def nearest(name: str, known: Iterable[str], count: int = 3, prefix: str = "") -
     prefix: stands before each of them where they are typed.
     """
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=count, cutoff=0.4) or (names if len(names) <= 12 else [])
-    names, close = ([prefix + each for each in listed] for listed in (names, close))
-    if not close:
-        return f"there are {len(names)} known ones, such as {', '.join(names[:count])}"
-    if len(close) == 1:
-        return f"did you mean {close[0]}?"
-    return f"did you mean {', '.join(close[:-1])} or {close[-1]}?"
+    if told := did_you_mean(name, names, count, prefix):
+        return told
+    every = [prefix + each for each in names]
+    return _meant(every) if len(every) <= 12 else f"there are {len(every)} known ones, such as {', '.join(every[:count])}"
+
+
+def did_you_mean(name: str, known: Iterable[str], count: int = 3, prefix: str = "") -> str:
+    """As `nearest`; "" where none is near."""
+    return _meant([prefix + each for each in difflib.get_close_matches(name, list(known), n=count, cutoff=0.4)])
+
+
+def _meant(names: list[str]) -> str:
+    *others, last = names or [""]
+    return f"did you mean {', '.join(others)}{' or ' * bool(others)}{last}?" if last else ""

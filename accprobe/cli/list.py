@@ -12,7 +12,11 @@ from accprobe.cli.output import tell
 @click.command("list")
 @click.option("--instructions", metavar="ARCH", help="Every matrix instruction of an architecture, e.g. sm_90a.")
 @click.option("--devices", is_flag=True, help="The devices that `run` takes.")
-@click.option("--coverage", is_flag=True, help="What of each architecture is measured, ready, or unknown.")
+@click.option(
+    "--coverage",
+    is_flag=True,
+    help="What of each architecture is measured, ready, or unknown; with --instructions, of each of these.",
+)
 @click.option("--reports", is_flag=True, help="The recorded reports that `show` knows by name.")
 def list_command(instructions: str | None, devices: bool, coverage: bool, reports: bool) -> None:
     """List instructions, devices and recorded reports.
@@ -28,8 +32,8 @@ def list_command(instructions: str | None, devices: bool, coverage: bool, report
       accprobe list --instructions sm_90a
     """
     if instructions:
-        _instructions(instructions)
-    if coverage:
+        _instructions(instructions, coverage)
+    elif coverage:
         _coverage()
     if devices or not (instructions or reports or coverage):
         _devices()
@@ -65,23 +69,25 @@ def _coverage() -> None:
         _lines([(one.target, f"{one.generation}, {one.instructions}: {told}")])
 
 
-def _instructions(architecture: str) -> None:
+def _instructions(architecture: str, coverage: bool) -> None:
+    """Each with what is to be known before it is measured; where coverage is asked for, with what is known of it."""
     from accprobe.build import probes
-    from accprobe.isa import architectures
-    from accprobe.isa.instructions import catalog
-    from accprobe.report.standing import NEVER_RUN, never_run
+    from accprobe.isa import architectures, processors
+    from accprobe.report.standing import NEVER_RUN, measured_on, states
 
-    not_yet = never_run(architecture)
-    if architecture in architectures.PROCESSORS:
-        remarks = ((inst, f"; {NEVER_RUN}" if inst in not_yet else "") for inst in catalog(architecture))
-        _lines((inst.name, f"{inst.mnemonic}{remark}") for inst, remark in remarks)
-        return
-    known = architectures.get(architecture)
-    _lines(
-        (inst.name, probes.why_no_probe(inst) or known.caveat or NEVER_RUN * (inst in not_yet))
-        for inst in catalog(architecture)
-    )
-    if known.target != architecture:
+    every, on = states(architecture), measured_on(architecture)
+    known = None if architecture in architectures.PROCESSORS else architectures.get(architecture)
+    for inst, state in every.items():
+        measured = f"measured on {', '.join(on.get(inst, ()))}"
+        told = {"measured": measured, "published": "published model alone", "nothing": "nothing"}
+        standing = NEVER_RUN if state == "never run" else told[state] * coverage
+        if inst.mnemonic:
+            needs = f"{inst.mnemonic}, of processors with {' and '.join(processors.BY_MNEMONIC[inst.mnemonic].flags)}"
+            remarks = (needs, standing)
+        else:
+            remarks = (standing, probes.why_no_probe(inst) or (known.caveat if known else ""))
+        _lines([(inst.name, "; ".join(filter(None, remarks)))])
+    if known and known.target != architecture:
         tell(f"{architecture} is listed; {known.target} has more")
 
 

@@ -264,12 +264,13 @@ def _applies(field: str, row: Row) -> bool:
 
 def _why_absent(side: Side, report: Report, row: Row | None, other: Row) -> str:
     if row is not None and row.instruction.family != other.instruction.family:
-        return f"{side} has {row.instruction.family} for it, not measured: {row.reason}"
+        return f"{side} skipped {row.instruction.family} for it: {row.reason}"
     if row is not None:
         return f"{side} did not measure it: {row.reason}"
     architecture = report.device.architecture
     if architecture in architectures_with(other.instruction):
-        return f"not in the report of {side}, though {architecture} has it"
+        known = "" if architecture in architectures.PROCESSORS else f", though {architecture} has it"
+        return f"not in the report of {side}{known}"
     return f"{architecture} has no such instruction"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accprobe.devices.protocol import Device, DeviceKind, dot_expecting
-from accprobe.errors import DeviceError, UnknownName
+from accprobe.errors import DeviceError, UnknownName, did_you_mean
 
 __all__ = ["SCHEMES", "Device", "DeviceKind", "Scheme", "device_names", "dot_expecting", "open_device"]
 
@@ -114,8 +114,16 @@ def open_device(name: str, of_gpus: bool = False) -> Device:
     word, colon, rest = name.partition(":")
     if colon and word in SCHEMES:
         return SCHEMES[word].open(rest)
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> UnknownName:
+    from accprobe.model.published import names
+
+    near = did_you_mean(name, [*WORDS_ALONE, FIRST_GPU, *(f"sim:{chip}" for chip in names())])
     *forms, last = (*WORDS_ALONE, *(f"{word}:{scheme.rest}" for word, scheme in SCHEMES.items()))
-    raise UnknownName(f"unknown device '{name}'; devices are {', '.join(forms)} and {last} (see `accprobe list --devices`)")
+    every = f"devices are {', '.join(forms)} and {last} (see `accprobe list --devices`)"
+    return UnknownName(f"unknown device '{name}'{f' ({near})' if near else ''}; {every}")
 
 
 def why_no_processor() -> str | None:

@@ -8,6 +8,7 @@ CUDA GPUs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -100,8 +101,14 @@ def targets() -> tuple[str, ...]:
 def get(name: str) -> Architecture:
     """The architecture of that name, with or without its suffix: "sm_90", "sm_90a". Raises UnknownName."""
     if name not in _by_target():
-        raise UnknownName(f"unknown architecture '{name}'; {nearest(name, _by_target())}")
+        raise unknown(name, _by_target())
     return _by_target()[name]
+
+
+def unknown(name: str, known: Iterable[str]) -> UnknownName:
+    """What to raise where that is no architecture: with that of the product which has the name, or with the nearest known."""
+    owner = next((each for each in ARCHITECTURES if name.lower() in map(str.lower, each.products)), None)
+    return UnknownName(f"unknown architecture '{name}'; {f'it is of {owner.target}' if owner else nearest(name, known)}")
 
 
 def from_compute_capability(major: int, minor: int) -> Architecture:

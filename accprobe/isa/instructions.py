@@ -175,8 +175,9 @@ def catalog(architecture: str) -> tuple[Instruction, ...]:
 
     Of the n that wgmma (8 to 256) and tcgen05 take, two stand for all; `parse` takes the others too.
     """
-    if architecture not in (*architectures.targets(), *architectures.PROCESSORS):
-        architectures.get(architecture)
+    known = (*architectures.PROCESSORS, *architectures.targets())
+    if architecture not in known:
+        raise architectures.unknown(architecture, known)
     return tuple(instruction for instruction, on in _known().items() if architecture in on)
 
 

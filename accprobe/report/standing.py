@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal, get_args
 
 from accprobe.build.probes import why_no_probe
 from accprobe.isa import architectures
@@ -15,12 +16,13 @@ from accprobe.model.published import CHIPS, known_models
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 
+State = Literal["measured", "never run", "published", "nothing"]
+"""Of an instruction: a recorded report has it, its probe never ran there, it has a published model alone, or nothing."""
+
 
 @dataclass(frozen=True)
 class Standing:
-    """Of an architecture: how many of its instructions a recorded report has measured, have a probe that never ran there, have
-    a published model alone, or nothing. devices: those that were measured.
-    """
+    """Of an architecture: how many of its instructions are in which state. devices: those that were measured."""
 
     target: str
     generation: str
@@ -41,49 +43,58 @@ NEVER_RUN = "its probe has never run on hardware"
 
 def standings() -> Iterator[Standing]:
     """Of every architecture, in order; of processors last."""
-    reports = _reports()
     every = [(known.target, known.generation) for known in ARCHITECTURES]
     for target, generation in (*every, *((name, "processors") for name in PROCESSORS)):
-        here = [report for report in reports if report.device.architecture == target]
-        measured = _measured(here)
-        chips = [name for name, chip in CHIPS.items() if chip.architecture == target]
-        published = {inst for name in chips for inst in known_models(name)}
-        counts = Counter(_standing(inst, measured, published) for inst in catalog(target))
-        devices = tuple(dict.fromkeys(report.device.name for report in here))
-        measured_here, ready, modelled, nothing = (counts[i] for i in range(4))
-        yield Standing(target, generation, measured_here, ready, modelled, nothing, devices)
+        counts = Counter(states(target).values())
+        devices = tuple(dict.fromkeys(report.device.name for report in _reports(target)))
+        yield Standing(target, generation, *(counts[state] for state in get_args(State)), devices)
 
 
-def never_run(architecture: str) -> frozenset[Instruction]:
-    """What of an architecture has a probe, and was measured by no recorded report. Raises UnknownName."""
-    target = architecture if architecture in PROCESSORS else architectures.get(architecture).target
-    measured = _measured(report for report in _reports() if report.device.architecture == target)
-    return frozenset(inst for inst in catalog(architecture) if inst not in measured and _is_ready(inst))
+def states(architecture: str) -> dict[Instruction, State]:
+    """Of each instruction of an architecture. Raises UnknownName."""
+    listed, target = catalog(architecture), _target(architecture)
+    measured = {inst for report in _reports(target) for inst in _measured(report)}
+    chips = [name for name, chip in CHIPS.items() if chip.architecture == target]
+    published = {inst for name in chips for inst in known_models(name)}
+
+    def state(inst: Instruction) -> State:
+        if inst in measured:
+            return "measured"
+        if inst.mnemonic is not None or why_no_probe(inst) is None:
+            return "never run"
+        return "published" if inst in published else "nothing"
+
+    return {inst: state(inst) for inst in listed}
 
 
-def _is_ready(inst: Instruction) -> bool:
-    """Whether it could be measured on hardware that has it."""
-    return inst.mnemonic is not None or why_no_probe(inst) is None
+def measured_on(architecture: str) -> dict[Instruction, list[str]]:
+    """Devices with a recorded report, by what was measured of each. Raises UnknownName."""
+    found: dict[Instruction, list[str]] = {}
+    for report in _reports(_target(architecture)):
+        for inst in _measured(report):
+            found.setdefault(inst, []).append(report.device.name)
+    return found
 
 
 @cache
 def was_measured(architecture: str) -> bool:
     """Whether a recorded report is of that architecture. Raises UnknownName."""
-    target = architectures.get(architecture).target
-    return any(report.device.architecture == target for report in _reports())
+    return bool(_reports(_target(architecture)))
 
 
-def _reports() -> list[Report]:
+def _target(architecture: str) -> str:
+    return architecture if architecture in PROCESSORS else architectures.get(architecture).target
+
+
+def _reports(target: str) -> list[Report]:
+    return [report for report in _measuring() if report.device.architecture == target]
+
+
+@cache
+def _measuring() -> list[Report]:
+    """Those of instructions that were measured on hardware."""
     return [report for report in map(Report.load, recorded()) if report.device.kind in ("cuda", "cpu") and report.instructions]
 
 
-def _measured(reports: Iterable[Report]) -> set[Instruction]:
-    return {row.instruction for report in reports for row in report.measured}
-
-
-def _standing(inst: Instruction, measured: set[Instruction], published: set[Instruction]) -> int:
-    if inst in measured:
-        return 0
-    if _is_ready(inst):
-        return 1
-    return 2 if inst in published else 3
+def _measured(report: Report) -> list[Instruction]:
+    return [row.instruction for row in report.measured]
