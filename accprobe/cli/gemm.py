@@ -16,6 +16,7 @@ from accprobe.cli.output import (
     OutputFile,
     check_writable,
     end_interrupted,
+    list_names,
     reported_before,
     saving,
     tell,
@@ -311,10 +312,9 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _list() -> None:
     from accprobe.gemm.builtin import LISTED
 
-    for listed in LISTED.values():
-        missing = listed.why_not()
-        click.echo(f"{listed.name}\t{listed.title}{f'; {missing}' if missing else ''}")
-    click.echo("FILE.py:FUNCTION, package.module:FUNCTION\ta function of yours: d = f(a, b), or f(a, b, scale_a, scale_b)")
+    yours = ("FILE.py:FUNCTION, package.module:FUNCTION", "a function of yours: d = f(a, b), or f(a, b, scale_a, scale_b)")
+    every = ((listed.name, listed.title, listed.why_not()) for listed in LISTED.values())
+    list_names([*((name, f"{title}{f'; {missing}' if missing else ''}") for name, title, missing in every), yours])
 
 
 def _print(run: _Run, report: Report, form: str) -> None:

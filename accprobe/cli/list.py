@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import click
 
-from accprobe.cli.output import tell
+from accprobe.cli.output import list_names, tell
 
 
 @click.command("list")
@@ -21,7 +21,7 @@ from accprobe.cli.output import tell
 def list_command(instructions: str | None, devices: bool, coverage: bool, reports: bool) -> None:
     """List instructions, devices and recorded reports.
 
-    One name a line; a tab and a remark may follow. Without an option: devices and reports.
+    One name a line; a remark may follow, after a tab where no terminal shows it. Without an option: devices and reports.
 
     Needs: nothing.
 
@@ -32,16 +32,16 @@ def list_command(instructions: str | None, devices: bool, coverage: bool, report
       accprobe list --instructions sm_90a
     """
     if instructions:
-        _instructions(instructions, coverage)
+        list_names(_instructions(instructions, coverage))
     elif coverage:
-        _coverage()
+        list_names(_coverage())
     if devices or not (instructions or reports or coverage):
-        _devices()
+        list_names(_devices())
     if reports or not (instructions or devices or coverage):
-        _reports()
+        list_names(_reports())
 
 
-def _reports() -> None:
+def _reports() -> Iterator[tuple[str, str]]:
     from collections import Counter
 
     from accprobe.report.recorded import recorded
@@ -52,10 +52,10 @@ def _reports() -> None:
         statuses = [str(row.status) for row in report.measured] or [f"products {row.status}" for row in report.products]
         counts = ", ".join(f"{count} {status}" for status, count in Counter(statuses).items())
         driver = f", driver {report.environment['driver']}" if "driver" in report.environment else ""
-        _lines([(name, f"recorded report of {report.device.name}, {report.device.architecture}{driver}: {counts}")])
+        yield name, f"recorded report of {report.device.name}, {report.device.architecture}{driver}: {counts}"
 
 
-def _coverage() -> None:
+def _coverage() -> Iterator[tuple[str, str]]:
     from accprobe.report.standing import standings
 
     for one in standings():
@@ -66,10 +66,10 @@ def _coverage() -> None:
             "nothing": one.nothing,
         }
         told = ", ".join(f"{count} {what}" for what, count in words.items() if count)
-        _lines([(one.target, f"{one.generation}, {one.instructions}: {told}")])
+        yield one.target, f"{one.generation}, {one.instructions}: {told}"
 
 
-def _instructions(architecture: str, coverage: bool) -> None:
+def _instructions(architecture: str, coverage: bool) -> Iterator[tuple[str, str]]:
     """Each with what is to be known before it is measured; where coverage is asked for, with what is known of it."""
     from accprobe.build import probes
     from accprobe.isa import architectures, processors
@@ -86,23 +86,18 @@ def _instructions(architecture: str, coverage: bool) -> None:
             remarks = (needs, standing)
         else:
             remarks = (standing, probes.why_no_probe(inst) or (known.caveat if known else ""))
-        _lines([(inst.name, "; ".join(filter(None, remarks)))])
+        yield inst.name, "; ".join(filter(None, remarks))
     if known and known.target != architecture:
         tell(f"{architecture} is listed; {known.target} has more")
 
 
-def _devices() -> None:
+def _devices() -> Iterator[tuple[str, str]]:
     from accprobe.build.driver import why_no_gpu
     from accprobe.devices import SCHEMES, WORDS_ALONE, why_no_processor
 
-    _lines(WORDS_ALONE.items())
-    _lines((f"{word}:{rest}", remark) for word, scheme in SCHEMES.items() for rest, remark in scheme.known())
+    yield from WORDS_ALONE.items()
+    yield from ((f"{word}:{rest}", remark) for word, scheme in SCHEMES.items() for rest, remark in scheme.known())
     if reason := why_no_gpu():
         tell(f"no GPU found: {reason}")
     if reason := why_no_processor():
         tell(f"the processor cannot be measured: {reason}")
-
-
-def _lines(items: Iterable[tuple[str, str]]) -> None:
-    for name, remark in items:
-        click.echo(f"{name}\t{remark}" if remark else name)

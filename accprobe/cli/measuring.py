@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from accprobe.survey.run import Profiler
 
 BESIDE = "h200"
-"""The recorded report that is shown where there is no GPU and a processor was measured."""
+"""The recorded report that is named where there is no GPU and a processor was measured."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ def _advance(show: Show, report: Report) -> None:
 
 
 def print_report(report: Report, wanted: Wanted) -> None:
+    """On standard output; what stands in for a GPU, and why, was announced."""
     if wanted.form == "json":
         write(report.dumps())
         return
@@ -89,12 +90,21 @@ def print_report(report: Report, wanted: Wanted) -> None:
     from accprobe.render.terminal.report import report_table
 
     out = console()
-    out.print(report_table(report, out.width, wanted.expand))
+    announced = report.model_copy(update={"device": report.device.model_copy(update={"reason": ""})})
+    out.print(report_table(announced, out.width, wanted.expand))
     if report.device.kind == "cpu" and report.device.reason:
-        from accprobe.report.report import Report
+        out.print(f"\n{_beside()}")
 
-        out.print(f"\nBeside it, a GPU as it was recorded (`accprobe show {BESIDE}`):\n", markup=False)
-        out.print(report_table(Report.load(BESIDE), out.width, wanted.expand))
+
+def _beside() -> str:
+    """What must not be missed of a recorded GPU, and the command that shows the rest."""
+    from accprobe.render.content.cells import meanings
+    from accprobe.report.report import Report
+
+    report = Report.load(BESIDE)
+    first, *_ = meanings(report)
+    rest = f"`accprobe show {BESIDE}` shows all {len(report.measured)} instructions of it."
+    return f"Beside it, a GPU as it was recorded, {report.device.name}:\n! {first}\n{rest}"
 
 
 def _count(report: Report) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -34,6 +34,20 @@ def tell(sentence: str) -> None:
 def write(text: str) -> None:
     """What programs read, on standard output: in UTF-8 whatever the locale, as JSON and HTML have to be."""
     click.echo(text.encode(), nl=False)
+
+
+def list_names(items: Iterable[tuple[str, str]]) -> None:
+    """A name a line, each with its remark or "": after a tab, or where a terminal shows them, wrapped as it is wide."""
+    if sys.stdout.isatty():
+        from rich.text import Text
+
+        from accprobe.render.terminal.console import Hanging, console
+
+        lines = [Text.assemble((name, "bold"), f"  {remark}" if remark else "") for name, remark in items]
+        console().print(Hanging(lines, indent=0))
+        return
+    for name, remark in items:
+        click.echo(f"{name}\t{remark}" if remark else name)
 
 
 def deliver(text: str, output: Path | None) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import tell, write
+from accprobe.cli.output import OutputFile, deliver, tell
 from accprobe.cli.reports import read_report
 from accprobe.errors import UnknownName, nearest
 from accprobe.render.plain import plain
@@ -14,6 +15,8 @@ from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.report.report import Report
+
+_FORMS = {".html": "html", ".md": "markdown", ".csv": "csv", ".jsonl": "jsonl"}
 
 
 @click.command("show")
@@ -29,7 +32,16 @@ if TYPE_CHECKING:
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
 @click.option("--sweeps", is_flag=True, help="All of the sweeps, not a line a type.")
 @click.option("--plots/--no-plots", default=True, help="In HTML: whether the sweeps are drawn.")
-def show_command(report: str, instruction: str | None, form: str, expand: bool, sweeps: bool, plots: bool) -> None:
+@click.option(
+    "-o",
+    "--output",
+    type=OutputFile(),
+    metavar="FILE",
+    help="Write it here; where --format does not say, .html, .md, .csv and .jsonl are such, others JSON. - is standard output.",
+)
+def show_command(
+    report: str, instruction: str | None, form: str, expand: bool, sweeps: bool, plots: bool, output: Path | None
+) -> None:
     """Show a report: a table, or one instruction in full.
 
     REPORT is a file, the name of a recorded one, sim:NAME for published models, or - for standard input; with INSTRUCTION,
@@ -45,15 +57,17 @@ def show_command(report: str, instruction: str | None, form: str, expand: bool, 
       accprobe show report.json
       accprobe show report.json wgmma.m64n8k32.f32.e4m3.e4m3
       accprobe show report.json 'torch:mm 16x8x*'
-      accprobe show h200 --format html > h200.html
+      accprobe show h200 -o h200.html
     """
     loaded = read_report(report)
     if instruction is not None:
         loaded = _chosen(report, loaded, instruction)
+    if output and form == "terminal":
+        form = _FORMS.get(output.suffix.lower(), "json")
     if form == "terminal":
         _terminal(loaded, instruction is not None, expand, sweeps)
     else:
-        write(plain(_text(loaded, form, instruction is not None, expand, sweeps, plots)))
+        deliver(plain(_text(loaded, form, instruction is not None, expand, sweeps, plots)), output)
 
 
 def _chosen(name: str, report: Report, wanted: str) -> Report:

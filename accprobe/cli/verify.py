@@ -99,7 +99,7 @@ def _against_device(
     from accprobe.verify.coverage import cover, together
     from accprobe.verify.shrink import shrink
 
-    device, chosen = _opened(models, name, select)
+    device, chosen, lacking = _opened(models, name, select)
     prepare_to_verify(device, chosen)
     rows: list[Verified] = []
 
@@ -115,9 +115,9 @@ def _against_device(
             rows.append(Verified(inst, done, seconds, smallest))
 
     seen = _measured(measure, len(chosen) * dots, device)
-    data = {"models": models, "device": _described(device), "verified": [verified_data(row) for row in rows]}
+    data = {**_head(models, device, lacking), "verified": [verified_data(row) for row in rows]}
     if rows or seen.finished:
-        _print(form, data, lambda: [*heading(models, device), verification_table(rows)])
+        _print(form, data, lambda: [*heading(models, device, lacking), verification_table(rows)])
     _exit(
         any(row.done.mismatches or (row.done.events and row.done.events.missing) for row in rows), seen, len(rows), len(chosen)
     )
@@ -130,7 +130,7 @@ def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: i
     from accprobe.render.data import checked_up_data
     from accprobe.render.terminal.verification import checkup_table, heading
 
-    device, chosen = _opened(models, name, select)
+    device, chosen, lacking = _opened(models, name, select)
     if not isinstance(device, OnEverySm):
         raise AccprobeError(f"--every-sm: {device.name} does not say which SM computed what")
     rows: list[CheckedUp] = []
@@ -142,9 +142,9 @@ def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: i
             rows.append(CheckedUp(inst, done, time.perf_counter() - started))
 
     seen = _measured(measure, None, device)
-    data = {"models": models, "device": _described(device), "checked": [checked_up_data(row) for row in rows]}
+    data = {**_head(models, device, lacking), "checked": [checked_up_data(row) for row in rows]}
     if rows or seen.finished:
-        _print(form, data, lambda: [*heading(models, device), checkup_table(rows)])
+        _print(form, data, lambda: [*heading(models, device, lacking), checkup_table(rows)])
     _exit(any(row.done.faults for row in rows), seen, len(rows), len(chosen))
 
 
@@ -188,8 +188,18 @@ def _models_for(models: str) -> tuple[Callable[[str], Mapping[Instruction, DotMo
     return lambda gpu: chosen, lambda gpu: any(same_chip(gpu, word) for word in words)
 
 
-def _opened(models: str, name: str | None, select: tuple[str, ...]) -> tuple[Device, dict[Instruction, DotModel]]:
-    """The device, and the models of what it has and is selected. Raises AccprobeError where that is nothing."""
+class _Opened(NamedTuple):
+    """The device, and the models of what it has and is selected. lacking: what of the models it cannot run, where all were
+    meant.
+    """
+
+    device: Device
+    chosen: dict[Instruction, DotModel]
+    lacking: list[Instruction]
+
+
+def _opened(models: str, name: str | None, select: tuple[str, ...]) -> _Opened:
+    """Raises AccprobeError where nothing is left to verify."""
     from accprobe.devices import open_device
     from accprobe.devices.protocol import Prepares
     from accprobe.report.models import models_of
@@ -206,7 +216,7 @@ def _opened(models: str, name: str | None, select: tuple[str, ...]) -> tuple[Dev
         raise AccprobeError(f"{models} has no model of an instruction that {device.name} can run and that is selected")
     if isinstance(device, Prepares):
         device.prepare(fitting)
-    return device, fitting
+    return _Opened(device, fitting, [inst for inst in known if inst not in fitting] if not select else [])
 
 
 def _stand_ins(models: str, known: Mapping[Instruction, DotModel], named: Sequence[Instruction]) -> dict[Instruction, DotModel]:
@@ -243,8 +253,9 @@ def _measured(measure: Callable[[Advance], None], total: int | None, device: Dev
     return _Seen(seen[0], seen[1], True)
 
 
-def _described(device: Device) -> dict[str, str]:
-    return {"kind": device.kind, "name": device.name, "architecture": device.architecture}
+def _head(models: str, device: Device, lacking: Sequence[Instruction]) -> dict[str, object]:
+    about = {"kind": device.kind, "name": device.name, "architecture": device.architecture}
+    return {"models": models, "device": about, "lacking": [inst.name for inst in lacking]}
 
 
 def _print(form: str, data: object, shown: Callable[[], Iterable[object]]) -> None:

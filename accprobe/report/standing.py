@@ -47,7 +47,8 @@ def standings() -> Iterator[Standing]:
     for target, generation in (*every, *((name, "processors") for name in PROCESSORS)):
         counts = Counter(states(target).values())
         devices = tuple(dict.fromkeys(report.device.name for report in _reports(target)))
-        yield Standing(target, generation, *(counts[state] for state in get_args(State)), devices)
+        measured, never_run, published, nothing = (counts[state] for state in get_args(State))
+        yield Standing(target, generation, measured, never_run, published, nothing, devices)
 
 
 def states(architecture: str) -> dict[Instruction, State]:

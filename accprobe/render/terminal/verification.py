@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe.devices.protocol import Device
+from accprobe.isa.instructions import Instruction
 from accprobe.render.content.verification import CheckedUp, Verified, events_text, excluded_faults, mismatch
 from accprobe.render.terminal.console import ruled
 from accprobe.verify.outcome import Verification
@@ -18,11 +19,14 @@ SMS_NAMED = 20
 """SMs that differ, named on one line."""
 
 
-def heading(models: str, device: Device) -> Iterator[Text]:
-    """What is held against what."""
+def heading(models: str, device: Device, lacking: Sequence[Instruction]) -> Iterator[Text]:
+    """What is held against what, and what of the models the device lacks."""
     if device.kind == "simulated":
         yield Text("SIMULATED: the device is published models too, nothing was measured", "bold red")
     yield Text(f"models of {models} against {device.name}, {device.architecture}", "bold")
+    if lacking:
+        others = f" and {len(lacking) - 1:,} others" if len(lacking) > 1 else ""
+        yield Text(f"! {len(lacking):,} not verified, as the device cannot run them: {lacking[0]}{others}", "yellow")
 
 
 def verification_table(rows: Sequence[Verified]) -> RenderableType:
