@@ -16,7 +16,7 @@ from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.render.content import budget, changes, details, products, series, sweeps
+from accprobe.render.content import budget, changes, details, evidence, products, series, sweeps
 from accprobe.render.content.cells import HEADERS, TableLine, columns_told, lines, meanings
 from accprobe.render.content.glossary import GLOSSARY
 from accprobe.render.content.overview import banner, device_facts, legend, measured_with, reasons, summary, why_skipped
@@ -130,6 +130,7 @@ def _environment() -> Environment:
     made.filters.update(unglued=unglued, on_one_line=on_one_line)
     made.globals.update(
         details=details,
+        evidence=evidence,
         products=products,
         product_picture=product_picture,
         series=series,

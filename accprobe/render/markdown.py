@@ -11,7 +11,7 @@ from accprobe.budget.account import Account, is_simulated
 from accprobe.budget.tolerance import Advised
 from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
-from accprobe.render.content import budget, changes, details, products, sass, series, sweeps, tolerance
+from accprobe.render.content import budget, changes, details, evidence, products, sass, series, sweeps, tolerance
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
 from accprobe.render.content.overview import banner, legend, reasons, report_title, summary
 from accprobe.render.content.phrases import on_one_line, unglued, words
@@ -177,8 +177,8 @@ def _row(row: Row) -> Iterator[str]:
         yield _list(map(_plain, (*details.verification(row), *(f"rivals: {line}" for line in details.rivals_left(row)))))
     if row.evidence:
         yield "### Evidence"
-        yield "Bit patterns (values) of the products that are not 0 × 0, of C → of D."
-        for heading, exchanges in details.evidence(row):
+        yield _plain(f"In {evidence.HEADING}. {evidence.legend(row)}.")
+        for heading, exchanges in evidence.groups(row):
             yield f"**{_plain(heading)}**"
             yield _block(exchanges)
 

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from accprobe.model.explained import told_words
 from accprobe.model.features import Name
-from accprobe.model.fields import FEATURES, told_of
+from accprobe.model.fields import told_of
 from accprobe.model.record import Patterns
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Role
-from accprobe.operands.exchange import Exchange
 from accprobe.render.content.patterns import evenly_spaced, number_ranges
 from accprobe.render.content.verification import exchange_text, outcome, pattern_text
 from accprobe.report.rows import NOT_MEASURED, Row, Status
@@ -159,21 +158,3 @@ def verification(row: Row) -> Iterator[str]:
         inst = row.instruction
         yield f"the first that differs, {first.kind}: {exchange_text(inst, first.exchange)}"
         yield f"expected {pattern_text(inst.d, int(first.expected, 16))}"
-
-
-class Evidence(NamedTuple):
-    """Exchanges that decided some features, and what to see in them."""
-
-    heading: str
-    exchanges: list[str]
-
-
-def evidence(row: Row) -> Iterator[Evidence]:
-    """The evidence, by the features that it decided."""
-    features: dict[tuple[Exchange, ...], list[str]] = {}
-    for feature, exchanges in row.evidence.items():
-        features.setdefault(exchanges, []).append(feature)
-    for exchanges, names in features.items():
-        why = [FEATURES[name].evidence for name in names if name in FEATURES and FEATURES[name].evidence]
-        heading = ", ".join(names) + (f": {why[0]}" if why else "")
-        yield Evidence(heading, [exchange_text(row.instruction, shown) for shown in exchanges])

@@ -86,21 +86,25 @@ def coverage(done: Sequence[Verification]) -> str:
     return ", ".join(told)
 
 
-def exchange_text(inst: Instruction, shown: Exchange) -> str:
+def exchange_text(inst: Instruction, shown: Exchange, whole: bool = True) -> str:
     """ "k 0: 0x38 (1) × 0x38 (1); k 1-31: …; C 0x0 (0) → 0x3f800000 (1)"; products of two zeros are left out.
 
-    Of a sparse A, k counts the products that are stored, as the model has them; what B has elsewhere is told by itself.
+    Of a sparse A, k counts the products that are stored, as the model has them. whole: where they are stored, and what B has
+    elsewhere, is told by itself.
     """
-    whole = shown.request(inst)
-    asked = stored_products(inst, whole)
+    question = shown.request(inst)
+    asked = stored_products(inst, question)
     pairs = list(zip(asked.a[0].tolist(), asked.b[0].tolist(), strict=True))
     terms = []
     for pair in dict.fromkeys(pairs):
         if pair != (0, 0):
             at = ", ".join(number_ranges([k for k in range(len(pairs)) if pairs[k] == pair]))
-            terms.append(f"k {at}: {pattern_text(inst.a, pair[0])}{GLUE}×{GLUE}{pattern_text(inst.b, pair[1])}")
+            terms.append(f"k {at}:{GLUE}{pattern_text(inst.a, pair[0])}{GLUE}×{GLUE}{pattern_text(inst.b, pair[1])}")
     terms.append(f"C{GLUE}{pattern_text(inst.c, int(asked.c[0]))}")
-    terms += [*_scales(inst, whole), *_left_out(inst, whole)]
+    terms += _scales(inst, question)
+    if whole and inst.sparsity is not None and question.metadata is not None:
+        stored = inst.sparsity.stored(question.metadata)[0].tolist()
+        terms += [f"stored at {', '.join(number_ranges(stored))}", f"left out of B {elsewhere(inst, shown)}"]
     return f"{'; '.join(terms)} →{GLUE}{pattern_text(inst.d, int(shown.d, 16))}"
 
 
@@ -111,16 +115,16 @@ def _scales(inst: Instruction, asked: Request) -> Iterator[str]:
             yield f"scales of {operand} " + ", ".join(pattern_text(inst.scale, code) for code in scales[0].tolist())
 
 
-def _left_out(inst: Instruction, asked: Request) -> Iterator[str]:
-    """Where a sparse A has elements, and which numbers B has elsewhere, the first few of them."""
-    if inst.sparsity is None or asked.metadata is None:
-        return
+def elsewhere(inst: Instruction, shown: Exchange) -> str:
+    """Which numbers B has where a sparse A stores nothing, the first few of them."""
+    asked = shown.request(inst)
+    assert inst.sparsity is not None
+    assert asked.metadata is not None
     stored = inst.sparsity.stored(asked.metadata)[0].tolist()
-    yield f"stored at {', '.join(number_ranges(stored))}"
     others = dict.fromkeys(int(x) for k, x in enumerate(asked.b[0]) if k not in stored)
     told = [pattern_text(inst.b, x) for x in others][:LEFT_OUT_SHOWN]
     more = f" and {len(others) - len(told)} more" if len(others) > len(told) else ""
-    yield f"left out of B {', '.join(told)}{more}"
+    return f"{', '.join(told)}{more}"
 
 
 def mismatch(inst: Instruction, found: Counterexample) -> str:

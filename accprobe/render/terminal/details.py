@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from accprobe.render.content import details
+from accprobe.render.content import details, evidence
 from accprobe.render.terminal.console import STYLES, Hanging, ruled
 from accprobe.report.rows import Row
 from accprobe.report.words import detour, effective_bits, is_narrow
@@ -42,7 +42,7 @@ def _sections(row: Row) -> Iterator[tuple[str, RenderableType]]:
     if row.rivals:
         yield "rivals", _hanging(details.rivals_left(row))
     if row.evidence:
-        yield "evidence: bit patterns (values) of the products that are not 0 × 0, of C → of D", _hanging(_evidence(row))
+        yield f"evidence: {evidence.HEADING}", _hanging(_evidence(row))
 
 
 def _hanging(lines: Iterable[str]) -> Hanging:
@@ -69,6 +69,7 @@ def _findings(row: Row) -> Group:
 
 
 def _evidence(row: Row) -> Iterator[str]:
-    for heading, exchanges in details.evidence(row):
+    yield evidence.legend(row)
+    for heading, exchanges in evidence.groups(row):
         yield heading
         yield from (f"  {exchange}" for exchange in exchanges)
