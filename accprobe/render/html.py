@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,6 +34,10 @@ from accprobe.report.words import detour, effective_bits, ran_as
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
+
+_NAME = re.compile(r"(\S+\.m\d+n\S+)")
+"""An instruction's name, or a pattern of several, in a sentence."""
 
 
 class Inline(NamedTuple):
@@ -127,7 +132,7 @@ def _environment() -> Environment:
 
     loader = PackageLoader("accprobe.render")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters.update(unglued=unglued, on_one_line=on_one_line)
+    made.filters.update(unglued=unglued, on_one_line=on_one_line, whole_names=_whole_names)
     made.globals.update(
         details=details,
         evidence=evidence,
@@ -143,6 +148,14 @@ def _environment() -> Environment:
     made.globals.update(ran_as=ran_as, effective_bits=effective_bits, detour=detour)
     made.globals.update(style=_inline(made, "page.css", "chart.css"), script=_inline(made, "page.js"))
     return made
+
+
+def _whole_names(text: str) -> Markup:
+    """The text, with instructions' names and patterns as elements that break no line where they fit on one."""
+    from markupsafe import Markup, escape
+
+    names = Markup('<span class="name">{}</span>')
+    return Markup("").join(names.format(word) if i % 2 else escape(word) for i, word in enumerate(_NAME.split(text)))
 
 
 def _inline(environment: Environment, *names: str) -> Inline:
