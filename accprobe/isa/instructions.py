@@ -211,6 +211,7 @@ def at_n(inst: Instruction, n: int) -> Instruction:
     return replace(inst, name=inst.name.replace(shape(inst, inst.n), shape(inst, n)), n=n)
 
 
+@cache
 def parse(name: str) -> Instruction:
     """The instruction of that name: accprobe's own, the full PTX opcode or a processor's mnemonic.
 
