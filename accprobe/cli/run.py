@@ -89,7 +89,7 @@ def run_command(
     Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices. With --ray: extra fleet, and on every node the
     same accprobe.
 
-    Without a GPU, `--device auto` measures the processor, where it has dot products of its own, and shows a recorded GPU beside
+    Without a GPU, `--device auto` measures the processor, where it has dot products of its own, and names a recorded GPU beside
     it; otherwise it runs published models under a banner: their rows are simulated, never confirmed. In CI, ask for
     `--device gpu`, which fails instead.
 

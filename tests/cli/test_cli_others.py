@@ -1,3 +1,4 @@
+import io
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 import accprobe
 from accprobe.build import inventory
 from accprobe.cli import main
+from accprobe.cli.output import list_names
 from accprobe.isa.architectures import ARCHITECTURES, PROCESSORS
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import names
@@ -32,7 +34,7 @@ def test_list_of_instructions_has_them_all() -> None:
 def test_list_of_what_the_newest_compiler_leaves_out(architecture: str) -> None:
     lines = CliRunner().invoke(main, ["list", "--instructions", architecture]).stdout.splitlines()
     assert len(lines) == 3
-    assert all(line.endswith(f"\tCUDA 13 no longer compiles for {architecture}, CUDA 12 does") for line in lines)
+    assert all(line.endswith(f"\t{NEVER_RUN}; CUDA 13 no longer compiles for {architecture}, CUDA 12 does") for line in lines)
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
@@ -81,6 +83,62 @@ def test_coverage_counts_each_instruction_once() -> None:
     for target, told in lines.items():
         whole, parts = told.split(", ", 1)[1].split(": ", 1)
         assert int(whole) == len(catalog(target)) == sum(map(int, re.findall(r"(?:^|, )(\d+) ", parts)))
+
+
+def test_instructions_of_processors_tell_the_flags_that_they_need() -> None:
+    lines = dict(line.split("\t") for line in list_of("x86_64"))
+    assert lines["avx512.m1n16k2.f32.bf16.bf16"] == "VDPBF16PS, of processors with avx512f and avx512_bf16"
+    assert lines["avx512.m1n16k4.s32.u8.s8"] == "VPDPBUSD, of processors with avx512f and avx512_vnni"
+    assert lines["amx.m16n16k32.f32.bf16.bf16"] == "TDPBF16PS, of processors with amx_tile and amx_bf16"
+    assert lines["amx.m16n16k32.f32.f16.f16"].endswith(f"amx_tile and amx_fp16; {NEVER_RUN}")
+    assert set(list_of("aarch64")) == {
+        f"neon.m1n4k2.f32.bf16.bf16\tBFDOT, of processors with bf16; {NEVER_RUN}",
+        f"neon_mmla.m2n2k4.f32.bf16.bf16\tBFMMLA, of processors with bf16; {NEVER_RUN}",
+    }
+
+
+@pytest.mark.parametrize("architecture", ["sm_90a", "sm_100a", "x86_64"])
+def test_coverage_of_one_architecture_is_told_of_each_instruction_and_adds_up(architecture: str) -> None:
+    every = CliRunner().invoke(main, ["list", "--coverage"]).stdout
+    counts = dict(line.split("\t") for line in every.splitlines())[architecture]
+    result = CliRunner().invoke(main, ["list", "--coverage", "--instructions", architecture])
+    lines = dict(line.split("\t") for line in result.stdout.splitlines())
+    assert list(lines) == [inst.name for inst in catalog(architecture)]
+    words = {
+        "measured (": "measured on ",
+        "probe never run on hardware": NEVER_RUN,
+        "published model alone": "published model alone",
+        "nothing": "nothing",
+    }
+    for counted, told in words.items():
+        found = sum(told in remark.split("; ") or f"; {told}" in f"; {remark}" for remark in lines.values())
+        (count,) = re.findall(rf"(\d+) {re.escape(counted)}", counts) or ["0"]
+        assert found == int(count), told
+
+
+def test_names_are_wrapped_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown = Terminal()
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.stdout", shown)
+    list_names([("torch:mm", ""), ("triton:dot", "accprobe's own kernel " * 6)])
+    assert shown.getvalue().splitlines() == [
+        "torch:mm",
+        "triton:dot  accprobe's own kernel accprobe's own kernel accprobe's own",
+        "    kernel accprobe's own kernel accprobe's own kernel accprobe's own kernel",
+    ]
+
+
+def test_the_hint_names_processors_and_what_a_product_is_of() -> None:
+    def told(name: str) -> str:
+        return CliRunner().invoke(main, ["list", "--instructions", name]).stderr
+
+    assert told("x86") == "accprobe: unknown architecture 'x86'; did you mean x86_64 or sm_86?\n"
+    assert told("zen4").endswith("; there are 24 known ones, such as x86_64, aarch64, sm_70\n")
+    assert told("H200") == "accprobe: unknown architecture 'H200'; it is of sm_90a\n"
 
 
 def test_list_of_an_unknown_architecture_is_told() -> None:

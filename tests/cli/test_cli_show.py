@@ -53,6 +53,32 @@ def test_json_is_the_report_again(path: Path) -> None:
     assert [row.name for row in one.instructions] == ["wgmma.m64n8k32.f32.e4m3.e4m3.rs"]
 
 
+@pytest.mark.parametrize(
+    ("options", "begins"),
+    [
+        (("-o", "x.html"), "<!doctype html>"),
+        (("-o", "x.md"), "## "),
+        (("-o", "x.csv"), "device,"),
+        (("-o", "x.jsonl"), '{"'),
+        (("-o", "x.report"), '{\n "schema"'),
+        (("-o", "x.html", "--format", "markdown"), "## "),
+    ],
+)
+def test_the_file_is_in_the_format_that_is_asked_or_that_its_name_has(
+    path: Path, options: tuple[str, ...], begins: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(path.parent)
+    result = show(str(path), *options)
+    assert (result.exit_code, result.output) == (0, "")
+    assert Path(options[1]).read_text().startswith(begins)
+
+
+def test_standard_output_is_an_output_too_and_one_that_cannot_be_written_is_told(path: Path) -> None:
+    assert show(str(path), "-o", "-").stdout == path.read_text()
+    result = show(str(path), "-o", f"{path}/x.html")
+    assert (result.exit_code, result.stderr) == (2, f"accprobe: {path}/x.html cannot be written: Not a directory\n")
+
+
 def test_unknown_instruction_is_told(path: Path) -> None:
     result = show(str(path), "wgmma.m64n8k32.f32.e4m3.e4m4")
     assert result.exit_code == 2
@@ -67,11 +93,12 @@ def test_broken_report_is_told(path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["nowhere.json", "h2000000"])
-def test_missing_report_is_told(name: str) -> None:
+@pytest.mark.parametrize(("name", "near"), [("nowhere.json", ""), ("h2000", "h200"), ("zen4", "cpu-zen4")])
+def test_missing_report_is_told(name: str, near: str) -> None:
     result = show(name)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"accprobe: there is no file and no recorded report '{name}'")
+    assert result.stderr.startswith(f"accprobe: there is no file and no recorded report '{name}'; of the recorded reports, did")
+    assert f"did you mean {near}" in result.stderr
 
 
 def test_colours_go_to_terminals_only_and_never_with_no_color(path: Path) -> None:

@@ -65,6 +65,7 @@ def fewer_bits(inst: Instruction) -> DotModel:
 
 WHOLE = """
 models of sim:h100 against Fake GPU, sm_90a
+! 167 not verified, as the device cannot run them: LACKING
 instruction                          dots   differ    dots/s     MAC/s
 ──────────────────────────────────────────────────────────────────────
 mma.sync.m16n8k16.f32.f16.f16.f32   3,000        0      RATE      RATE
@@ -76,9 +77,22 @@ of each instruction: faults in more than 3 in 3,000 of such operands are exclude
 
 def test_whole_output(gpu: dict[str, SimulatedDevice]) -> None:
     result = verify("sim:h100", "--device", "cuda:0", "--dots", "3e3")
-    shown = re.sub(r" +\d(\.\d)?e\+\d\d", "      RATE", result.stdout)
+    first, *_ = (inst for inst in known_models("h100") if inst not in MODELS)
+    lacking = f"{first} and {len(known_models('h100')) - 3} others"
+    shown = re.sub(r" +\d(\.\d)?e\+\d\d", "      RATE", result.stdout).replace(lacking, "LACKING")
     assert [line.rstrip() for line in shown.splitlines()] == WHOLE.strip("\n").splitlines()
     assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_what_the_device_lacks_is_told_where_all_was_meant(gpu: dict[str, SimulatedDevice]) -> None:
+    options = ("sim:h100", "--device", "cuda:0", "--dots", "100", "--format", "json")
+    for more in ((), ("--every-sm",)):
+        assert json.loads(verify(*options, *more).stdout)["lacking"] == [
+            inst.name for inst in known_models("h100") if inst not in MODELS
+        ]
+    assert json.loads(verify(*options, "--select", "wgmma*").stdout)["lacking"] == []
+    gpu["device"] = Gpu({inst: known.model for inst, known in known_models("h100").items()})
+    assert "not verified" not in verify(*options[:5]).stdout
 
 
 def test_planted_fault_is_found_and_shrunk(gpu: dict[str, SimulatedDevice]) -> None:

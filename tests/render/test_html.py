@@ -144,6 +144,13 @@ def test_every_measured_instruction_has_a_line_and_a_section(h200: str, page: Pa
     assert h200.count("<tr>") >= len(report.measured)
 
 
+def test_names_break_no_line_where_they_fit_on_one(h200: str) -> None:
+    assert "<wbr>" not in h200
+    assert f">{WGMMA}</a></th>" in h200
+    meanings = h200.partition('<ul class="meanings">')[2].partition("</ul>")[0]
+    assert '<span class="name">wgmma.m64n{8,256}k32.f32.{e4m3,e5m2}.{e4m3,e5m2}{,.rs},</span> ' in meanings
+
+
 def test_evidence_is_there_with_hex_and_value(page: Page) -> None:
     words = " ".join(page.words)
     assert "k 0: 0x48 (4) × 0x40 (2); k 31: 0xf8 (-2^8) × 0x78 (2^8); C 0x47800000 (2^16) → 0x41000000 (2^3)" in words
@@ -190,7 +197,9 @@ def test_only_rows_with_evidence_have_a_box_for_it() -> None:
 
 def test_what_is_not_confirmed_is_told_with_its_reason() -> None:
     row = float_row(WGMMA, 13, {"QGMMA": 1}, status="inferred", reason="3 differ")
-    assert f'<span class="inferred">inferred</span>: 3 differ: {WGMMA}</p>' in report_page(fake_report(row))
+    assert f'<span class="inferred">inferred</span>: 3 differ: <span class="name">{WGMMA}</span></p>' in report_page(
+        fake_report(row)
+    )
 
 
 def test_a_model_without_findings_is_shown() -> None:
