@@ -39,12 +39,9 @@ def write(text: str) -> None:
 def list_names(items: Iterable[tuple[str, str]]) -> None:
     """A name a line, each with its remark or "": after a tab, or where a terminal shows them, wrapped as it is wide."""
     if sys.stdout.isatty():
-        from rich.text import Text
+        from accprobe.render.terminal.console import console, hanging_names
 
-        from accprobe.render.terminal.console import Hanging, console
-
-        lines = [Text.assemble((name, "bold"), f"  {remark}" if remark else "") for name, remark in items]
-        console().print(Hanging(lines, indent=0))
+        console().print(hanging_names(items))
         return
     for name, remark in items:
         click.echo(f"{name}\t{remark}" if remark else name)

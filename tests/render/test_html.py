@@ -197,9 +197,8 @@ def test_only_rows_with_evidence_have_a_box_for_it() -> None:
 
 def test_what_is_not_confirmed_is_told_with_its_reason() -> None:
     row = float_row(WGMMA, 13, {"QGMMA": 1}, status="inferred", reason="3 differ")
-    assert f'<span class="inferred">inferred</span>: 3 differ: <span class="name">{WGMMA}</span></p>' in report_page(
-        fake_report(row)
-    )
+    named = f'<span class="name">{WGMMA}</span>'
+    assert f'<span class="inferred">inferred</span>: 3 differ: {named}</p>' in report_page(fake_report(row))
 
 
 def test_a_model_without_findings_is_shown() -> None:
@@ -331,7 +330,8 @@ def test_the_status_is_in_sight_and_a_shade_says_where_a_table_goes_on(tmp_path:
         const name = () => table.tBodies[0].rows[0].cells[0].getBoundingClientRect().left;
         const before = [right(), name()];
         around.scrollLeft = 150;
-        return { before, moved: around.scrollLeft, name: name(), width: innerWidth,
+        const heights = [...table.querySelectorAll("tbody a")].map((link) => link.getBoundingClientRect().height);
+        return { before, moved: around.scrollLeft, name: name(), width: innerWidth, highest: Math.max(...heights),
                  sideways: around.scrollWidth - around.clientWidth, shades: getComputedStyle(around).backgroundAttachment };
         """,
         width,
@@ -339,6 +339,7 @@ def test_the_status_is_in_sight_and_a_shade_says_where_a_table_goes_on(tmp_path:
     right, name = found["before"]
     assert right < found["width"] == width
     assert found["name"] == name
+    assert found["highest"] < 30
     assert found["sideways"] == 0 if width == 1400 else found["moved"] == 150
     assert found["shades"] == "local, local, scroll, scroll"
 

@@ -90,6 +90,11 @@ class Hanging:
                 yield Text(indent + ("    " if i else "")) + piece
 
 
+def hanging_names(items: Iterable[tuple[str, str]]) -> Hanging:
+    """Names, each with its remark beside it and below it, or ""."""
+    return Hanging([Text.assemble((name, "bold"), f"  {remark}" if remark else "") for name, remark in items], indent=0)
+
+
 def styled(phrase: Phrase) -> Text:
     return Text(phrase.text, STYLES[phrase.tone])
 
