@@ -106,7 +106,8 @@ FEATURES: dict[str, Feature] = {
         "order",
         "the summation tree: `[[c 0-15] 16-31]` adds C and 16 products, then that sum and 16 more",
         "Products are added in another order: the same operands can give other bits.",
-        evidence="M and -M on two leaves, a unit on a third: a unit that is lost was added while M was still there",
+        evidence="M and -M on two leaves, a unit on a third: one that is lost was added while M was still there; one that is"
+        " kept, when M and -M had met, or with both at once",
     ),
     "addend": Feature(
         "C joins",

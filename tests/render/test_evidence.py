@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.model.notation import parse_order
 from accprobe.operands.exchange import Counterexample
 from accprobe.render.content import evidence
 from accprobe.render.content.phrases import unglued
@@ -60,3 +64,25 @@ def test_the_legend_has_the_signs_that_the_evidence_has(rows: dict[str, Row]) ->
     assert "M: a number so large" in dense
     few = rows["wgmma.m64n8k32.f32.e4m3.e4m3"].model_copy(update={"evidence": {}})
     assert "M: " not in evidence.legend(few)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "[[[[0-1]@0 [2-3]@0]@0 c]@0]@1",
+        "[[[[2-3]@0 c]@0 [0-1]@0]@0]@1",
+        "[[[2-3]@0 c]@0 [0-1]@0]@1",
+        "[[[0-1]@0 [[2-3]@0 c]@0]@0]@1",
+        "[[[[[0]@0 c]@0 1]@0 [2-3]@0]@0]@1",
+        "[[[[[0-1]@0 c]@0 2]@0 3]@0]@1",
+    ],
+)
+def test_the_evidence_of_an_order_whose_inner_sums_are_wider_refutes_others(rows: dict[str, Row], other: str) -> None:
+    row = rows["mma.sync.m8n8k4.f16.f16.f16.f16"]
+    inst, model = row.instruction, row.model
+    assert model is not None
+    assert model.order == "[[[[0-1]@0 c]@0 [2-3]@0]@0]@1"
+    rival = replace(model, root=parse_order(other, model.arithmetics))
+    asked = [(shown.request(inst), shown.answer(inst)) for shown in row.evidence["order"]]
+    assert all(evaluate(model, inst, request) == d for request, d in asked)
+    assert any(evaluate(rival, inst, request) != d for request, d in asked)

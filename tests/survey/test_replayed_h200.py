@@ -20,7 +20,7 @@ MOST_BYTES = 2 << 20
 FAMILIES = [["mma.*"], ["wgmma.*"]]
 SOME = [
     ["wgmma.m64n8k32.f32.e4m3.e4m3", "wgmma.m64n256k8.f32.tf32.tf32"],
-    ["mma.sync.m16n8k16.f32.e5m2.e4m3.f32", "mma.sync.m8n8k16.s32.u8.s8.s32"],
+    ["mma.sync.m16n8k16.f32.e5m2.e4m3.f32", "mma.sync.m8n8k16.s32.u8.s8.s32", "mma.sync.m8n8k4.f16.f16.f16.f16"],
 ]
 """One replay each, so that two cores can share them; all of it takes minutes."""
 

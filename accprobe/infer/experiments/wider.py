@@ -13,6 +13,7 @@ from typing import get_args
 
 import numpy as np
 
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Tree, leaves, roles
 from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
 from accprobe.infer.experiments.series import named
@@ -21,6 +22,7 @@ from accprobe.infer.workbench import Dyadic, Row, Workbench, two_to
 from accprobe.isa.formats import FORMATS
 from accprobe.model.features import Name
 from accprobe.model.tree import FloatArithmetic, Rounding
+from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
 
@@ -58,13 +60,41 @@ def wider_inner_sums(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     if rounding.bound != "exact":
         return draft, {}
     wide = wide.change("add", result_rounding=rounding.value)
-    shown = bench.exchanges(operands, d, range(min(EVIDENCE, len(rows))))
+    shown = (*_of_order(bench, wide, draft.tree), *bench.exchanges(operands, d, range(min(EVIDENCE, len(rows)))))
     findings: Findings = {"order": Finding(None, note=f"sums below the last one are kept in {F32}", evidence=shown)}
     for role in roles(wide):
         arithmetic = wide.arithmetic(role)
         found = named(Finding(None), Finding(arithmetic.result_bits), replace(rounding, value=arithmetic.result_rounding))
         findings |= {str(Name(feature, role)): finding for feature, finding in found.items()}
     return wide, findings
+
+
+def _of_order(bench: Workbench, wide: Draft, tree: Tree) -> Iterator[Exchange]:
+    """Of all that was asked, few dot products that refute every tree in which two terms of neighbouring sums are exchanged."""
+    inst, entries = bench.inst, bench.journal.entries
+    asked, d = joined([entry.request for entry in entries]), np.concatenate([entry.d for entry in entries])
+    others = (replace(wide, tree=(other,)).model() for other in _exchanged(tree))
+    refuted = np.stack([evaluate(other, inst, asked) != d for other in others])
+    refuted &= evaluate(wide.model(), inst, asked) == d
+    left = refuted.any(1)
+    while left.any():
+        row = int(refuted[left].sum(0).argmax())
+        yield from bench.exchanges(asked, d, [row])
+        left &= ~refuted[:, row]
+
+
+def _exchanged(tree: Tree) -> Iterator[Tree]:
+    if isinstance(tree, int):
+        return
+    for i, child in enumerate(tree):
+        yield from ((*tree[:i], other, *tree[i + 1 :]) for other in _exchanged(child))
+        if isinstance(child, int):
+            continue
+        for j, m in product(range(len(tree)), range(len(child))):
+            if i != j:
+                terms = [*tree]
+                terms[i], terms[j] = (*child[:m], tree[j], *child[m + 1 :]), child[m]
+                yield tuple(terms)
 
 
 def _ties(bench: Workbench) -> Iterator[Row]:
