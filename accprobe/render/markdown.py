@@ -178,7 +178,7 @@ def _row(row: Row) -> Iterator[str]:
     if row.evidence:
         yield "### Evidence"
         yield _plain(f"In {evidence.HEADING}. {evidence.legend(row)}.")
-        for heading, exchanges in evidence.groups(row):
+        for heading, exchanges in evidence.shown_for(row):
             yield f"**{_plain(heading)}**"
             yield _block(exchanges)
 

@@ -22,7 +22,7 @@ def rows() -> dict[str, Row]:
 
 
 def told(row: Row, feature: str) -> list[str]:
-    (exchanges,) = (group.exchanges for group in evidence.groups(row) if feature in group.heading.partition(":")[0].split(", "))
+    (exchanges,) = (group.exchanges for group in evidence.shown_for(row) if feature in group.heading.partition(":")[0].split(", "))
     return list(map(unglued, exchanges))
 
 

@@ -23,22 +23,28 @@ class Evidence(NamedTuple):
     exchanges: list[str]
 
 
-def groups(row: Row) -> Iterator[Evidence]:
+def shown_for(row: Row) -> Iterator[Evidence]:
     """The evidence, by the features that it decided."""
+    for heading, exchanges in _by_heading(row).items():
+        yield Evidence(heading, list(_texts(row.instruction, exchanges)))
+
+
+def _by_heading(row: Row) -> dict[str, tuple[Exchange, ...]]:
     features: dict[tuple[Exchange, ...], list[str]] = {}
     for feature, exchanges in row.evidence.items():
         features.setdefault(exchanges, []).append(feature)
+    found = {}
     for exchanges, names in features.items():
         why = [FEATURES[name].evidence for name in names if name in FEATURES and FEATURES[name].evidence]
-        heading = ", ".join(names) + (f": {why[0]}" if why else "")
-        yield Evidence(heading, list(_texts(row.instruction, exchanges)))
+        found[", ".join(names) + (f": {why[0]}" if why else "")] = exchanges
+    return found
 
 
 def legend(row: Row) -> str:
     """What the signs mean, those that this row's evidence has."""
     sparse = row.instruction.sparse
     told = [f"k: place {'among the products that A stores' if sparse else 'along K'}", "×: A times B", "→: the device's answer"]
-    if any("M" in group.heading.split() for group in groups(row)):
+    if any("M" in heading.split() for heading in _by_heading(row)):
         told.append("M: a number so large that a small one beside it is lost")
     if sparse:
         told.append("elsewhere: what B has where A stores nothing, told where that alone differs")

@@ -70,6 +70,6 @@ def _findings(row: Row) -> Group:
 
 def _evidence(row: Row) -> Iterator[str]:
     yield evidence.legend(row)
-    for heading, exchanges in evidence.groups(row):
+    for heading, exchanges in evidence.shown_for(row):
         yield heading
         yield from (f"  {exchange}" for exchange in exchanges)
