@@ -53,7 +53,7 @@ def legend(row: Row) -> str:
 
 def _texts(inst: Instruction, exchanges: Sequence[Exchange]) -> Iterator[str]:
     """Each exchange; of those that differ only in what a sparse A leaves out, that."""
-    stored = [_stored(inst, shown) for shown in exchanges]
+    stored = [_stored(inst, shown) if inst.sparse else () for shown in exchanges]
     for i, shown in enumerate(exchanges):
         if inst.sparse and stored.count(stored[i]) > 1:
             first = f"{inst.stored.k} products, C{GLUE}{pattern_text(inst.c, int(shown.c, 16))}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from accprobe.health.sms import Checkup
@@ -132,6 +133,7 @@ def mismatch(inst: Instruction, found: Counterexample) -> str:
     return unglued(f"{exchange_text(inst, found.exchange)}, expected {pattern_text(inst.d, int(found.expected, 16))}")
 
 
+@lru_cache(maxsize=1 << 12)
 def pattern_text(fmt: Format, pattern: int) -> str:
     import numpy as np
 
