@@ -22,8 +22,8 @@ def rows() -> dict[str, Row]:
 
 
 def told(row: Row, feature: str) -> list[str]:
-    (exchanges,) = (group.exchanges for group in evidence.shown_for(row) if feature in group.heading.partition(":")[0].split(", "))
-    return list(map(unglued, exchanges))
+    (group,) = (each for each in evidence.shown_for(row) if feature in each.heading.partition(":")[0].split(", "))
+    return list(map(unglued, group.exchanges))
 
 
 def test_of_a_sparse_row_only_products_are_told(rows: dict[str, Row]) -> None:
