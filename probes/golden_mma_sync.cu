@@ -53,7 +53,7 @@ golden(const Word* a_operands, const Word* b_operands, const unsigned* folded, c
         Word d[HELD];
 #pragma unroll
         for (unsigned i = 0; i < HELD; i++) d[i] = 0;
-#pragma unroll 1
+#pragma unroll
         for (unsigned i = 0; i < CHAIN; i++) {
             Word a[TILES_M][A_REGISTERS], b[TILES_N][B_REGISTERS];
             unsigned a_step = (chain / STEPS + i) % STEPS, b_step = (chain + i) % STEPS;
