@@ -37,6 +37,7 @@ from accprobe.operands import drawing
 from accprobe.operands.exchange import Counterexample
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, layouts
+from accprobe.verify.outcome import COVERING
 from accprobe.verify.shrink import fewest
 
 SET_SECONDS = 0.05
@@ -121,7 +122,7 @@ class _Set:
         self.folded = cupy.empty(shape.chains * shape.group_threads, np.uint32)
         self.tally = cupy.empty(2 * MOST_SMS + 1, np.uint64)
         self.records = cupy.empty((MOST_RECORDS, 8), np.uint32)
-        self.drawn, self.began, self.ended = (cupy.cuda.Event() for _ in range(3))
+        self.started, self.began, self.ended = (cupy.cuda.Event() for _ in range(3))
         self.program, self.number, self.kind, self.rounds = program, -1, "", 0
         self._cupy, self._every_metadata, self._every_stored = cupy, every_metadata, every_stored
         self.metadata: Any = None
@@ -220,7 +221,7 @@ class GoldenBench:
 
     def _begun(self, operands: _Set) -> _Set:
         """Everything for one set goes to the stream; nothing waits."""
-        operands.drawn.record()
+        operands.started.record()
         self._draw(operands, next(self._numbers))
         program = operands.program
         self._evaluate(operands)
@@ -233,15 +234,14 @@ class GoldenBench:
         return operands
 
     def _draw(self, operands: _Set, number: int) -> None:
-        turn, place = divmod(number, len(self._kinds))
-        kind = self._kinds[place]
-        operands.number, operands.kind = number, kind.name
-        if kind.recipe is None:
-            operands.program = self._made
-            operands.a[:], operands.b[:], operands.addends[:], which = self._covering[turn % len(self._covering)]
+        place = number % (len(self._covering) + len(self._kinds))
+        if place < len(self._covering):
+            operands.number, operands.kind, operands.program = number, COVERING, self._made
+            operands.a[:], operands.b[:], operands.addends[:], which = self._covering[place]
             operands.lay_out(which)
             return
-        operands.program = self._drawn
+        kind = self._kinds[place - len(self._covering)]
+        operands.number, operands.kind, operands.program = number, kind.name, self._drawn
         self._drawing.draw(kind.recipe, number, operands.a, operands.b.reshape(-1, self.inst.stored.k), None)
         lines = METADATA_LINES * self.chain
         operands.lay_out((self._cupy.arange(lines) + (self._seed + number) * lines % LAYOUTS) % LAYOUTS)
@@ -296,7 +296,7 @@ class GoldenBench:
         finished.ended.synchronize()
         milliseconds = self._cupy.cuda.get_elapsed_time(finished.began, finished.ended)
         program = finished.program
-        prepared = self._cupy.cuda.get_elapsed_time(finished.drawn, finished.began)
+        prepared = self._cupy.cuda.get_elapsed_time(finished.started, finished.began)
         least = MADE_SECONDS * 1e3 if program.shape.addends else max(SET_SECONDS * 1e3, TIMES_PREPARED * prepared)
         wanted = finished.rounds * least / max(milliseconds, 1e-3)
         program.rounds = int(min(max(wanted, program.shape.chains), finished.rounds * MOST_GROWTH, MOST_ROUNDS))

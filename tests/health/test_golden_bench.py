@@ -24,7 +24,7 @@ from accprobe.health.plan import CheckPlan
 from accprobe.health.sets import OperandKind
 from accprobe.isa.instructions import Instruction, in_a_row, parse
 from accprobe.model.tree import DotModel
-from accprobe.operands.drawing import Recipe
+from accprobe.operands.drawing import Recipe, Way
 from accprobe.operands.sparse import stored_products
 
 INST = parse("wgmma.sp.m64n32k64.s32.u8.u8")
@@ -37,7 +37,8 @@ PLANTED = Planted(sm=1, thread=128 + 45, register=6, bit=3, word=2, mask=1, a=1,
 KS = (8,)
 """Products that are not 0 × 0, and those beside them."""
 
-DRAWN, MADE = OperandKind("drawn", Recipe(0)), OperandKind("covering", None)
+DRAWN, MADE = [OperandKind("drawn", Recipe(Way.UNIFORM))], list[OperandKind]()
+"""Kinds that are drawn; without any, sets are made."""
 
 
 class Array(np.ndarray):
@@ -165,13 +166,15 @@ def bench(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequ
     healthy, kinds = request.param
     monkeypatch.setattr(OnCpu, "healthy", healthy)
     monkeypatch.setattr(golden, "operand_kinds", lambda inst: kinds)
+    if kinds:
+        monkeypatch.setattr(golden, "covering_sets", lambda *_: ())
     return GoldenBench(gpu, INST, MODEL, 0, SHAPE)
 
 
 RESULTS = SMS * SHAPE.groups * SHAPE.chains * SHAPE.results
 
 
-@pytest.mark.parametrize("bench", [(True, [DRAWN])], indirect=True)
+@pytest.mark.parametrize("bench", [(True, DRAWN)], indirect=True)
 def test_sets_alternate_and_are_all_counted(bench: GoldenBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(golden, "time", SimpleNamespace(monotonic=iter([0.0, 0.5, 1.5, 2.0]).__next__))
     turn = bench.turn(1.0)
@@ -179,7 +182,7 @@ def test_sets_alternate_and_are_all_counted(bench: GoldenBench, monkeypatch: pyt
     assert (turn.sms, turn.wrong_by_sm, turn.seen, turn.vanished) == (SMS, {}, (), 0)
 
 
-@pytest.mark.parametrize("bench", [(True, [DRAWN])], indirect=True)
+@pytest.mark.parametrize("bench", [(True, DRAWN)], indirect=True)
 def test_a_fold_that_differs_where_no_word_does_has_vanished(bench: GoldenBench, monkeypatch: pytest.MonkeyPatch) -> None:
     fold = bench._drawn.fold
 
@@ -193,7 +196,7 @@ def test_a_fold_that_differs_where_no_word_does_has_vanished(bench: GoldenBench,
     assert turn.wrong_by_sm == {str(sm): SHAPE.groups for sm in range(SMS)}
 
 
-SICK = [((False, [DRAWN]), SHAPE.chain), ((False, [MADE]), 1)]
+SICK = [((False, DRAWN), SHAPE.chain), ((False, MADE), 1)]
 
 
 @pytest.mark.parametrize(("bench", "chain"), SICK, indirect=["bench"])
@@ -220,7 +223,7 @@ def test_a_planted_error_is_shrunk(bench: GoldenBench, chain: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bench", [(False, [DRAWN, MADE])], indirect=True)
+@pytest.mark.parametrize("bench", [(False, DRAWN)], indirect=True)
 def test_the_check_of_a_gpu_takes_this_bench(bench: GoldenBench, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     models: dict[Instruction, DotModel] = {INST: MODEL}
     monkeypatch.setattr(check, "open_device", lambda name: gpu)

@@ -14,9 +14,10 @@ from accprobe.health.units import UNITS
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.request import Request, joined
-from accprobe.operands.sparse import layouts, stored_products
+from accprobe.operands.sparse import LAYOUTS, layouts, stored_products
 from accprobe.report.models import named_models
 from accprobe.verify.coverage import Coverage
+from accprobe.verify.coverage.left_out import layout_events
 
 LARGEST = {
     "fp8": "wgmma.m64n256k32.f32.e4m3.e4m3",
@@ -61,9 +62,15 @@ def test_made_sets_fill_the_tiles_of_their_shape() -> None:
     assert (made.addends.shape, made.which.shape) == ((len(made.a),), (METADATA_LINES,))
 
 
-def test_sparse_sets_have_other_metadata_in_turn() -> None:
-    _, sets = made_sets("mma.sp.m16n8k32.f32.f16.f16.f32")
-    assert len({int(line) for made in sets for line in made.which}) == METADATA_LINES * len(sets) > METADATA_LINES
+@pytest.mark.parametrize(
+    "name", [LARGEST["f16 sparse"], "wgmma.sp.m64n256k64.f32.e4m3.e4m3", "wgmma.sp.m64n256k16.f32.tf32.tf32"]
+)
+def test_sparse_sets_do_all_that_layouts_can(name: str) -> None:
+    inst, sets = made_sets(name)
+    used = np.zeros(LAYOUTS, bool)
+    used[np.concatenate([made.which for made in sets])] = True
+    assert layout_events(inst, used).missing == ()
+    assert len(sets) < 5
 
 
 @pytest.mark.parametrize("name", sorted({unit.operands for unit in UNITS.values()}))
@@ -79,6 +86,6 @@ def test_toggling_turns_over_all_but_the_exponent(name: str) -> None:
 
 def test_kinds_of_operands_leave_out_what_becomes_nan() -> None:
     fp8, integer = (operand_kinds(parse(LARGEST[unit])) for unit in ("fp8", "int8"))
-    assert [kind.name for kind in fp8][:4] == ["covering", "toggling", "normal", "wide"]
-    assert [kind.name for kind in integer] == ["covering", "toggling", "uniform", "extreme", "edge", "fours"]
-    assert [kind.toggling for kind in fp8] == [False, True] + [False] * (len(fp8) - 2)
+    assert [kind.name for kind in fp8][:3] == ["toggling", "normal", "wide"]
+    assert [kind.name for kind in integer] == ["toggling", "uniform", "extreme", "edge", "fours"]
+    assert [kind.toggling for kind in fp8] == [True] + [False] * (len(fp8) - 1)
