@@ -41,7 +41,7 @@ A_MINUTE = 60.0
 
 def gemm(unit: str) -> Callable[[], Any]:
     """One dense product by torch on random operands."""
-    unit = unit.removesuffix(" sparse")
+    unit = unit.removesuffix("-sparse")
     x, y = (torch.randn(SIDE, SIDE, device="cuda") for _ in range(2))
     if unit == "fp8":
         a, b = x.to(torch.float8_e4m3fn), y.to(torch.float8_e4m3fn).t()

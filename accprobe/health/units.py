@@ -25,8 +25,8 @@ UNITS = {
     "tf32": Unit("tf32", "f32"),
     "int8": Unit("s8", "s32"),
     "f64": Unit("f64", "f64"),
-    "fp8 sparse": Unit("e4m3", "f32", sparse=True),
-    "f16 sparse": Unit("f16", "f32", sparse=True),
+    "fp8-sparse": Unit("e4m3", "f32", sparse=True),
+    "f16-sparse": Unit("f16", "f32", sparse=True),
 }
 """By name. Sparse ones stand for what selects operands: of 8 bits, and of 16."""
 

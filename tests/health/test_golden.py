@@ -166,7 +166,7 @@ def test_a_planted_error_is_found_where_it_was_planted(name: str, tmp_path: Path
 
 OPCODES = {"fp8": "QGMMA.64x256x32.F32.E4M3.E4M3", "f16": "HGMMA.64x256x16.F32", "bf16": "HGMMA.64x256x16.F32.BF16"}
 OPCODES |= {"tf32": "HGMMA.64x256x8.F32.TF32", "int8": "IGMMA.64x256x32.S8.S8", "f64": "DMMA.16x8x16"}
-OPCODES |= {"fp8 sparse": "QGMMA.SP.64x256x64.F32.E4M3.E4M3", "f16 sparse": "HGMMA.SP.64x256x32.F32"}
+OPCODES |= {"fp8-sparse": "QGMMA.SP.64x256x64.F32.E4M3.E4M3", "f16-sparse": "HGMMA.SP.64x256x32.F32"}
 
 
 def units_of_hopper() -> dict[str, Instruction]:
@@ -179,7 +179,7 @@ def test_each_unit_of_hopper_has_its_largest_instruction() -> None:
     assert list(found) == list(UNITS)
     families = {unit: inst.name.split(".m")[0] for unit, inst in found.items()}
     assert families == dict.fromkeys(UNITS, "wgmma") | {"f64": "mma.sync"} | dict.fromkeys(
-        ("fp8 sparse", "f16 sparse"), "wgmma.sp"
+        ("fp8-sparse", "f16-sparse"), "wgmma.sp"
     )
     assert {unit: (inst.n, inst.k) for unit, inst in found.items()} == {
         "fp8": (256, 32),
@@ -188,13 +188,13 @@ def test_each_unit_of_hopper_has_its_largest_instruction() -> None:
         "tf32": (256, 8),
         "int8": (256, 32),
         "f64": (8, 16),
-        "fp8 sparse": (256, 64),
-        "f16 sparse": (256, 32),
+        "fp8-sparse": (256, 64),
+        "f16-sparse": (256, 32),
     }
 
 
 @pytest.mark.parametrize(
-    "unit", [unit if unit in ("fp8 sparse", "f64") else pytest.param(unit, marks=pytest.mark.slow) for unit in UNITS]
+    "unit", [unit if unit in ("fp8-sparse", "f64") else pytest.param(unit, marks=pytest.mark.slow) for unit in UNITS]
 )
 def test_what_a_kernel_becomes(unit: str) -> None:
     """The unit's own opcode, as often as a chain has instructions, and no register spilled to memory."""

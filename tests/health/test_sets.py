@@ -24,7 +24,7 @@ LARGEST = {
     "tf32": "wgmma.m64n256k8.f32.tf32.tf32",
     "int8": "wgmma.m64n256k32.s32.s8.s8",
     "f64": "mma.sync.m16n8k16.f64.f64.f64.f64",
-    "f16 sparse": "wgmma.sp.m64n256k32.f32.f16.f16",
+    "f16-sparse": "wgmma.sp.m64n256k32.f32.f16.f16",
 }
 
 
@@ -55,7 +55,7 @@ def test_made_sets_hold_every_event_that_can_occur(unit: str) -> None:
 
 
 def test_made_sets_fill_the_tiles_of_their_shape() -> None:
-    inst, (made, *_) = made_sets(LARGEST["f16 sparse"])
+    inst, (made, *_) = made_sets(LARGEST["f16-sparse"])
     shape = golden_shape(inst)
     assert made.a.shape == (shape.steps * shape.rows, inst.k // 2)
     assert made.b.shape == (shape.steps * shape.columns, inst.k)
@@ -63,7 +63,7 @@ def test_made_sets_fill_the_tiles_of_their_shape() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [LARGEST["f16 sparse"], "wgmma.sp.m64n256k64.f32.e4m3.e4m3", "wgmma.sp.m64n256k16.f32.tf32.tf32"]
+    "name", [LARGEST["f16-sparse"], "wgmma.sp.m64n256k64.f32.e4m3.e4m3", "wgmma.sp.m64n256k16.f32.tf32.tf32"]
 )
 def test_sparse_sets_do_all_that_layouts_can(name: str) -> None:
     inst, sets = made_sets(name)
