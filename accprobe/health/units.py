@@ -10,7 +10,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 
 
-class Unit(NamedTuple):
+class MatrixUnit(NamedTuple):
     """operands: the format of A and B; result: that of C and D; sparse: whether half of A is stored."""
 
     operands: str
@@ -19,14 +19,14 @@ class Unit(NamedTuple):
 
 
 UNITS = {
-    "fp8": Unit("e4m3", "f32"),
-    "f16": Unit("f16", "f32"),
-    "bf16": Unit("bf16", "f32"),
-    "tf32": Unit("tf32", "f32"),
-    "int8": Unit("s8", "s32"),
-    "f64": Unit("f64", "f64"),
-    "fp8-sparse": Unit("e4m3", "f32", sparse=True),
-    "f16-sparse": Unit("f16", "f32", sparse=True),
+    "fp8": MatrixUnit("e4m3", "f32"),
+    "f16": MatrixUnit("f16", "f32"),
+    "bf16": MatrixUnit("bf16", "f32"),
+    "tf32": MatrixUnit("tf32", "f32"),
+    "int8": MatrixUnit("s8", "s32"),
+    "f64": MatrixUnit("f64", "f64"),
+    "fp8-sparse": MatrixUnit("e4m3", "f32", sparse=True),
+    "f16-sparse": MatrixUnit("f16", "f32", sparse=True),
 }
 """By name. Sparse ones stand for what selects operands: of 8 bits, and of 16."""
 
@@ -38,7 +38,7 @@ def chosen(device: Device, models: Mapping[Instruction, DotModel]) -> dict[str, 
     return {name: inst for name, inst in found.items() if inst}
 
 
-def _of(unit: Unit, among: list[Instruction]) -> list[Instruction]:
+def _of(unit: MatrixUnit, among: list[Instruction]) -> list[Instruction]:
     plain = (inst for inst in among if not (inst.satfinite or inst.a_registers or inst.scale or inst.kind))
     formats = (unit.operands, unit.operands, unit.result, unit.result, unit.sparse)
     return [inst for inst in plain if (inst.a.name, inst.b.name, inst.c.name, inst.d.name, inst.sparse) == formats]
