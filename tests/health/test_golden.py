@@ -87,7 +87,8 @@ class Emulated:
 
 def small(name: str) -> GoldenShape:
     """With few operands, so that every chain is computed soon."""
-    return replace(golden_shape(parse(name)), steps=4)
+    shape = replace(golden_shape(parse(name)), steps=4)
+    return shape if shape.inst.family.warps > 1 else replace(shape, groups=3, tiles_m=2, tiles_n=2)
 
 
 Emulate = Callable[[GoldenShape], Emulated]
