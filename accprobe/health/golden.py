@@ -10,10 +10,12 @@ Operands that were made for events stand in chains of one instruction with a C o
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, cycle
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -43,8 +45,8 @@ from accprobe.verify.shrink import fewest
 SET_SECONDS = 0.05
 """How long the chains of one set of operands are computed, at least."""
 
-TIMES_PREPARED = 12
-"""So many times as long as it took to draw and to evaluate them: evaluating f64 is slow."""
+TIMES_PREPARED = 6
+"""So many times as long are sets computed as they take to be drawn and evaluated, all kinds together: of f64 some take long."""
 
 MADE_SECONDS = 0.005
 """How long those are that were made for events: comparing takes longer than computing then."""
@@ -181,6 +183,8 @@ class GoldenBench:
                 self._sets = [_Set(cupy, self._drawn, *every) for _ in range(2)]
             self._covering = [[*map(cupy.asarray, made)] for made in covering_sets(inst, self._made.shape, model, seed)]
             cupy.cuda.Device().synchronize()
+        self._sets_in_turn = len(self._covering) + len(self._kinds)
+        self._preparing = deque[float](maxlen=self._sets_in_turn)
 
     def turn(self, seconds: float) -> Turn:
         started, dots, computed, vanished = time.monotonic(), 0, 0, 0
@@ -234,7 +238,7 @@ class GoldenBench:
         return operands
 
     def _draw(self, operands: _Set, number: int) -> None:
-        place = number % (len(self._covering) + len(self._kinds))
+        place = number % self._sets_in_turn
         if place < len(self._covering):
             operands.number, operands.kind, operands.program = number, COVERING, self._made
             operands.a[:], operands.b[:], operands.addends[:], which = self._covering[place]
@@ -296,14 +300,20 @@ class GoldenBench:
         finished.ended.synchronize()
         milliseconds = self._cupy.cuda.get_elapsed_time(finished.began, finished.ended)
         program = finished.program
-        prepared = self._cupy.cuda.get_elapsed_time(finished.started, finished.began)
-        least = MADE_SECONDS * 1e3 if program.shape.addends else max(SET_SECONDS * 1e3, TIMES_PREPARED * prepared)
-        wanted = finished.rounds * least / max(milliseconds, 1e-3)
+        self._preparing.append(self._cupy.cuda.get_elapsed_time(finished.started, finished.began))
+        wanted = finished.rounds * self._milliseconds(program) / max(milliseconds, 1e-3)
         program.rounds = int(min(max(wanted, program.shape.chains), finished.rounds * MOST_GROWTH, MOST_ROUNDS))
         tally = finished.tally.get(stream=self._copies)
         kept = min(int(tally[-1]), MOST_RECORDS)
         records = finished.records[:kept].get(stream=self._copies) if kept else np.zeros((0, 8), np.uint32)
         return tally[:MOST_SMS], tally[MOST_SMS:-1], records
+
+    def _milliseconds(self, program: _Program) -> float:
+        """How long a set is to be computed. What made ones take to be prepared is made up for by those that are drawn."""
+        if program is self._made:
+            return MADE_SECONDS * 1e3
+        sets_a_drawn_one = self._sets_in_turn / len(self._kinds)
+        return max(SET_SECONDS * 1e3, TIMES_PREPARED * fmean(self._preparing) * sets_a_drawn_one)
 
     def _seen(self, finished: _Set, records: Any) -> Iterator[SeenWord]:
         """The first words that differ, of each SM as many."""
