@@ -4,9 +4,10 @@
 
 Each unit: a matrix product of 8192 x 8192 x 8192 by torch (float8 by `_scaled_mm`, int8 by `_int_mm`) and the check's chains,
 in turns; operations a second of both (two a product), results compared a minute, words that differ, and the power that both
-draw. --chains: lengths of a chain to try. --planted: a kernel that errs in one cell of one SM for one pair of operands in about
-65,536, until it is found, named and shrunk. Prints a line each; -o writes the same as JSON. Exit status 1 where a word differs
-that must not, a unit reaches less than SHARE of the GEMM, or a planted error is not found within a minute.
+draw. A sparse unit's product is the dense one of its format, and its operations have those that it leaves out. --chains:
+lengths of a chain to try. --planted: a kernel that errs in one cell of one SM for one pair of operands in about 65,536, until
+it is found, named and shrunk. Prints a line each; -o writes the same as JSON. Exit status 1 where a word differs that must not,
+a unit reaches less than SHARE of the GEMM, or a planted error is not found within a minute.
 """
 
 from __future__ import annotations
@@ -34,12 +35,16 @@ from accprobe.isa.instructions import in_a_row
 from accprobe.render.content.verification import mismatch
 
 SHARE = 0.8
+LONGER = {"f64": 4}
+"""Units that are checked for so many times as long as others: until each kind of operands has come."""
+
 SIDE = 8192
 A_MINUTE = 60.0
 
 
 def gemm(unit: str) -> Callable[[], Any]:
-    """One product by torch on random operands."""
+    """One dense product by torch on random operands."""
+    unit = unit.removesuffix("-sparse")
     x, y = (torch.randn(SIDE, SIDE, device="cuda") for _ in range(2))
     if unit == "fp8":
         a, b = x.to(torch.float8_e4m3fn), y.to(torch.float8_e4m3fn).t()
@@ -88,7 +93,7 @@ def measured(
     bench.turn(0.5)
     rate, gemm_load = watched(nvml, lambda: gemm_rate(unit, seconds))
     torch.cuda.empty_cache()
-    turn, load = watched(nvml, lambda: bench.turn(seconds))
+    turn, load = watched(nvml, lambda: bench.turn(seconds * LONGER.get(unit, 1)))
     again = gemm_rate(unit, seconds / 2)
     torch.cuda.empty_cache()
     ours = 2 * turn.computed * shape.inst.k / turn.seconds
@@ -109,8 +114,7 @@ def measured(
         "gemm_watts": gemm_load.power,
         "lowest_clock": load.lowest_sm_clock,
         "first": [
-            (str(seen.place), mismatch(in_a_row(shape.inst, shape.chain), seen.found), seen.found.kind)
-            for seen in turn.seen[:3]
+            (str(seen.place), mismatch(in_a_row(shape.inst, seen.chain), seen.found), seen.found.kind) for seen in turn.seen[:3]
         ],
     }
 
@@ -132,7 +136,7 @@ def planted_found(device: CudaDevice, unit: str, shape: GoldenShape, model: Any)
     seen = turn.seen[0]
     differed = bench.again(seen, 1000)
     smallest = bench.smallest(seen)
-    whole = in_a_row(shape.inst, shape.chain)
+    whole = in_a_row(shape.inst, seen.chain)
     return {
         "unit": unit,
         "found": True,

@@ -3,15 +3,16 @@
 // Beside the names of tile.cuh, accprobe/build/golden.py writes above this file
 //   STEPS          operands that lie in shared memory: so many tiles of A, and so many of B; a power of two
 //   CHAIN          instructions of a chain: D = A[i] B[j], then D += A[i + 1] B[j + 1], … (modulo STEPS)
-//   TEAMS         groups of threads in a block that compute a chain each
+//   TEAMS          groups of threads in a block that compute a chain each; GROUP_THREADS: threads of one
 //   TILES_M, TILES_N  tiles of the instruction that a group computes side by side
-//   PLANTED_…      where a kernel errs on purpose; see `planted`
+//   ADDENDS        1 where a chain begins with C, one of each row and the same in all columns; 0 where it begins with zero
+//   PLANTED_…      where a kernel errs on purpose; see `plant`
 //
 // A chain is numbered i * STEPS + j; its results are [ROWS, COLUMNS] of a matrix product of CHAIN * K, at (i * ROWS, j * COLUMNS) of
 // all chains' [STEPS * ROWS, STEPS * COLUMNS].
 
 constexpr unsigned ROWS = TILES_M * M, COLUMNS = TILES_N * N, CHAINS = STEPS * STEPS, HELD = TILES_M * TILES_N * D_REGISTERS;
-constexpr unsigned NOWHERE = 0xFFFFFFFF, MOST_SMS = 4096;
+constexpr unsigned THREADS = TEAMS * GROUP_THREADS, NOWHERE = 0xFFFFFFFF, MOST_SMS = 4096;
 
 // What a launch tells. done: chains of each SM (PTX ISA, "%smid"); wrong: their words that differ; kept: records.
 struct Tally {
@@ -65,12 +66,18 @@ __device__ unsigned fold(const Word (&d)[HELD]) {
     return all;
 }
 
-// Where word i of a thread lies among the results of all chains. thread: within its group.
+// Which cell of a chain's results word i of a thread is. thread: within its group.
+__device__ unsigned row_of(unsigned thread, unsigned i) {
+    return i / D_REGISTERS / TILES_N * M + thread / 32 * 16 + cell_row(D_PACKED, thread % 32, i % D_REGISTERS);
+}
+__device__ unsigned column_of(unsigned thread, unsigned i) {
+    return i / D_REGISTERS % TILES_N * N + cell_column(D_PACKED, thread % 32, i % D_REGISTERS);
+}
+
+// Where that word lies among the results of all chains.
 __device__ unsigned long long cell(unsigned chain, unsigned thread, unsigned i) {
-    unsigned tile = i / D_REGISTERS, lane = thread % 32;
-    unsigned row = tile / TILES_N * M + thread / 32 * 16 + cell_row(D_PACKED, lane, i % D_REGISTERS);
-    unsigned column = tile % TILES_N * N + cell_column(D_PACKED, lane, i % D_REGISTERS);
-    return (chain / STEPS * ROWS + row) * (unsigned long long)(STEPS * COLUMNS) + chain % STEPS * COLUMNS + column;
+    unsigned long long row = chain / STEPS * ROWS + row_of(thread, i);
+    return row * (STEPS * COLUMNS) + chain % STEPS * COLUMNS + column_of(thread, i);
 }
 
 __device__ __forceinline__ void keep(Tally* tally, Record* records, const Job& job, const Record& found) {
@@ -106,15 +113,6 @@ __device__ __forceinline__ void compare(const Word (&d)[HELD], unsigned expected
     }
     unsigned folded = fold(d);
     if (folded != expected) report(d, folded, expected, words, chain, thread, tally, records, job);
-}
-
-// An error that is there on purpose, in kernels by which accprobe tests itself: in one register of one thread of one SM a bit is
-// flipped, where in the last instruction of a chain both operands of one product have certain bits.
-__device__ __forceinline__ void plant(Word (&d)[HELD], Word a, Word b) {
-#ifdef PLANTED_SM
-    if (this_sm() == PLANTED_SM && threadIdx.x == PLANTED_THREAD && (a & PLANTED_MASK) == PLANTED_A && (b & PLANTED_MASK) == PLANTED_B)
-        d[PLANTED_REGISTER] ^= (Word)1 << PLANTED_BIT;
-#endif
 }
 
 // The fold of what every thread of a group must hold: a block a chain.

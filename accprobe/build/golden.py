@@ -12,6 +12,9 @@ from accprobe.isa.ptx import wgmma_chain
 MOST_SMS = 4096
 """As in golden.cuh."""
 
+METADATA_LINES = 16
+"""As in golden_kernel.cuh: rows of a sparse A that have metadata of their own, in all tiles the same."""
+
 
 @dataclass(frozen=True)
 class GoldenShape:
@@ -19,6 +22,7 @@ class GoldenShape:
 
     steps: tiles of operands of A, and of B, in shared memory; a power of two. chain: instructions whose results add up before
     they are compared. groups: of threads, which compute a chain each. tiles_m, tiles_n: of the instruction, side by side.
+    addends: whether a chain begins with C, one of each row, and not with zero.
     """
 
     inst: Instruction
@@ -27,6 +31,7 @@ class GoldenShape:
     groups: int
     tiles_m: int
     tiles_n: int
+    addends: bool = False
 
     @property
     def rows(self) -> int:
@@ -55,30 +60,35 @@ class GoldenShape:
 
     @property
     def shared_bytes(self) -> int:
-        return self.steps * (self.rows + self.columns) * self.inst.k * self.inst.a.storage_bits // 8
+        elements = self.rows * self.inst.stored.k + self.columns * self.inst.k
+        return self.steps * elements * self.inst.a.storage_bits // 8
 
 
 def is_golden(inst: Instruction) -> bool:
-    """Whether there is a kernel of chains: of dense `mma.sync` and `wgmma` whose results take a register each."""
-    plain = not (inst.sparse or inst.scale or inst.bit_op or inst.a_registers or inst.quad_pairs)
+    """Whether there is a kernel of chains: of `mma.sync` and `wgmma` whose results take a register each."""
+    plain = not (inst.scale or inst.bit_op or inst.a_registers or inst.quad_pairs)
     whole = inst.a.storage_bits == inst.held_bits and inst.d.storage_bits == inst.c.storage_bits == inst.register_bits
     probe = inst.family.probe
     return probe is not None and probe.golden and plain and whole and why_no_probe(inst) is None
 
 
 def golden_shape(inst: Instruction) -> GoldenShape:
-    """That by which a unit is kept busy: 128 words of results a thread, as large products have."""
+    """That by which a unit is kept busy: 128 words of results a thread, as large products have.
+
+    Where operands take registers of 64 bits it is 64 words, and twice as many warps.
+    """
     if inst.family.warps > 1:
-        return GoldenShape(inst, steps=16, chain=4, groups=2, tiles_m=1, tiles_n=1)
+        return GoldenShape(inst, steps=8 if inst.sparse else 16, chain=4, groups=2, tiles_m=1, tiles_n=1)
     wide = inst.register_bits // 32
-    return GoldenShape(inst, steps=8, chain=4, groups=8, tiles_m=4 // wide, tiles_n=8 // wide)
+    return GoldenShape(inst, steps=8, chain=4, groups=8 * wide, tiles_m=64 // inst.m // wide, tiles_n=8 // wide)
 
 
 @dataclass(frozen=True)
 class Planted:
     """An error on purpose, in kernels by which accprobe tests itself: a bit of one register of one thread of one SM is flipped.
 
-    It is where in the last instruction of a chain the words number `word` of both operands have, of the bits `mask`, a and b.
+    It is where in the last instruction of a chain word number `word` of A and what it meets of B have, of the bits `mask`, a
+    and b. A sparse A must have elements of 8 or 16 bits.
     """
 
     sm: int
@@ -95,11 +105,11 @@ def golden_source(shape: GoldenShape, planted: Planted | None = None) -> str:
     """The complete CUDA C++. Raises AccprobeError where the instruction has no probe."""
     inst = shape.inst
     probe = probe_of(inst)
-    values = {"STEPS": shape.steps, "CHAIN": shape.chain, "TEAMS": shape.groups}
-    values |= {"TILES_M": shape.tiles_m, "TILES_N": shape.tiles_n}
+    values = {"STEPS": shape.steps, "CHAIN": shape.chain, "TEAMS": shape.groups, "GROUP_THREADS": shape.group_threads}
+    values |= {"TILES_M": shape.tiles_m, "TILES_N": shape.tiles_n, "ADDENDS": int(shape.addends)}
     if planted:
         values |= {f"PLANTED_{name.upper()}": value for name, value in vars(planted).items()}
     defines = "".join(f"#define {name} {value}\n" for name, value in values.items())
     if inst.family.warps > 1:
-        defines += f"#define MULTIPLY_CHAIN({wgmma_chain(inst, registers(inst), shape.chain, shape.threads)}\n"
+        defines += f"#define MULTIPLY_CHAIN({wgmma_chain(inst, registers(inst), shape.chain, shape.threads, shape.addends)}\n"
     return parameters(inst, probe) + defines + device_code(f"golden_{probe.file}")

@@ -68,8 +68,9 @@ def _chips() -> Iterable[tuple[str, str]]:
 
 def _sick(name: str) -> Device:
     from accprobe.devices.sick import SickDevice
+    from accprobe.devices.simulated import simulated_device
 
-    return SickDevice(name)
+    return SickDevice(simulated_device(f"sim:{name}"))
 
 
 def _replay(file: str) -> Device:

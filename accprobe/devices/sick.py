@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.devices.protocol import Passing
-from accprobe.devices.simulated import simulated_device
+from accprobe.devices.simulated import SimulatedDevice
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
+from accprobe.operands.sparse import stored_products
 
 SMS = 4
 SICK_SM = 2
@@ -19,16 +20,16 @@ FLIPPED_BIT = 9
 """Of D."""
 
 ODD_ONE = 3
-"""The product whose operands bring the fault about: where the sign and the lowest bit of both are set."""
+"""The product whose operands bring the fault about: where the sign and the lowest bit of both are set. A sparse A stores it."""
 
 
 class SickDevice(Passing):
     """SMS simulated SMs, of which SICK_SM flips a bit of D for some operands of one product: the same ones every time."""
 
-    def __init__(self, name: str) -> None:
-        self._simulated = simulated_device(f"sim:{name}")
-        super().__init__(self._simulated)
-        self.name = f"{self._simulated.name}, SM {SICK_SM} of which is made to err"
+    def __init__(self, simulated: SimulatedDevice) -> None:
+        self._simulated = simulated
+        super().__init__(simulated)
+        self.name = f"{simulated.name}, SM {SICK_SM} of which is made to err"
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         """As `Device.dot`, on an SM that does not err."""
@@ -42,9 +43,9 @@ class SickDevice(Passing):
 
 
 def _errs(inst: Instruction, request: Request) -> NDArray[np.bool_]:
-    k = ODD_ONE % inst.k
-    met = np.ones(len(request), bool)
-    for fmt, column in ((inst.a, request.a[:, k]), (inst.b, request.b[:, k])):
+    k = ODD_ONE % inst.stored.k
+    met, stored = np.ones(len(request), bool), stored_products(inst, request)
+    for fmt, column in ((inst.a, stored.a[:, k]), (inst.b, stored.b[:, k])):
         odd = fmt.dtype.type(1 << (fmt.storage_bits - 1) | 1 << fmt.ignored_low_bits)
         met &= (column & odd) == odd
     return met

@@ -18,6 +18,7 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
+from accprobe.operands.sparse import laid_out
 from accprobe.verify.shrink import shrink
 
 ASKED_AT_ONCE = 1 << 13
@@ -33,7 +34,7 @@ class AskedBench:
 
     def __init__(self, device: Device, inst: Instruction, model: DotModel, seed: int) -> None:
         self._device, self.inst, self._model = device, inst, model
-        self._batches = ((number, kind) for number in count() for kind in kinds(inst))
+        self._batches = ((number, kind) for number in count() for kind in kinds(inst.stored))
         self._seed = seed
 
     def turn(self, seconds: float) -> Turn:
@@ -41,7 +42,8 @@ class AskedBench:
         dots, sms, wrong_by_sm, seen = 0, None, dict[str, int](), list[SeenWord]()
         while True:
             number, kind = next(self._batches)
-            request = draw(kind, self.inst, np.random.default_rng([self._seed, number, *kind.encode()]), ASKED_AT_ONCE)
+            random = np.random.default_rng([self._seed, number, *kind.encode()])
+            request = laid_out(self.inst, draw(kind, self.inst.stored, random, ASKED_AT_ONCE))
             expected = evaluate(self._model, self.inst, request)
             answers = self._answers(request)
             sms = len(answers) if isinstance(self._device, OnEverySm) else None

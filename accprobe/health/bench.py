@@ -13,11 +13,12 @@ from accprobe.operands.exchange import Counterexample
 
 @dataclass(frozen=True)
 class SeenWord:
-    """A word that differed. key: what its bench needs to ask the same again."""
+    """A word that differed. key: what its bench needs to ask the same again; chain: how many instructions made it."""
 
     place: SmPlace
     found: Counterexample
     key: object
+    chain: int = 1
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Turn:
 
 
 class UnitBench(Protocol):
-    """One unit of one GPU. inst: what computes; chain: how many of them make a result that is compared."""
+    """One unit of one GPU. inst: what computes; chain: how many of them, at most, make a result that is compared."""
 
     inst: Instruction
     chain: int

@@ -156,7 +156,7 @@ def _looked_into(bench: UnitBench, seen: SeenWord, again: int, then: Sensors) ->
     got, expected = int(found.exchange.d, 16), int(found.expected, 16)
     return WrongWord(
         instruction=bench.inst.name,
-        chain=bench.chain,
+        chain=seen.chain,
         kind=found.kind,
         place=seen.place,
         exchange=found.exchange,

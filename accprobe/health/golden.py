@@ -3,21 +3,25 @@
 A set of operands serves for many chains: all pairs of a place among the tiles of A and a place among those of B. Its results
 are evaluated once, folded into a word a thread, and then computed over and over; nothing but what differs leaves the GPU. The
 next set is drawn and evaluated in the same stream, so that the GPU never waits for the host.
+
+Operands that were made for events stand in chains of one instruction with a C of their own, so that each result is compared.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, cycle
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from accprobe.build import cache, compiler
-from accprobe.build.golden import MOST_SMS, GoldenShape, Planted, golden_shape, golden_source
+from accprobe.build.golden import METADATA_LINES, MOST_SMS, GoldenShape, Planted, golden_shape, golden_source
 from accprobe.devices.protocol import OnGpu
 from accprobe.errors import DeviceError
 from accprobe.evaluate.cuda.launch import Drawing, Evaluator, evaluator_name
@@ -25,17 +29,27 @@ from accprobe.evaluate.cuda.source import source
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.health.bench import SeenWord, Turn
 from accprobe.health.outcome import SmPlace
+from accprobe.health.sets import covering_sets, operand_kinds, turned_over
 from accprobe.isa.families import registers
-from accprobe.isa.formats import Bits, Format
+from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, in_a_row
+from accprobe.isa.sparsity import Places
 from accprobe.model.tree import DotModel
 from accprobe.operands import drawing
 from accprobe.operands.exchange import Counterexample
 from accprobe.operands.request import Request
+from accprobe.operands.sparse import LAYOUTS, layouts
+from accprobe.verify.outcome import COVERING
 from accprobe.verify.shrink import fewest
 
 SET_SECONDS = 0.05
-"""How long the chains of one set of operands are computed."""
+"""How long the chains of one set of operands are computed, at least."""
+
+TIMES_PREPARED = 6
+"""So many times as long are sets computed as they take to be drawn and evaluated, all kinds together: of f64 some take long."""
+
+MADE_SECONDS = 0.005
+"""How long those are that were made for events: comparing takes longer than computing then."""
 
 FIRST_ROUNDS = 256
 """Of chains of each group of threads, before it is known how long one takes."""
@@ -60,44 +74,14 @@ SHRINK_ROUNDS = 16
 TRIES = 8
 """Launches after which an SM that got no block counts as one that does not answer."""
 
-TOGGLING = "toggling"
-"""Operands of which each has all bits of sign and significand turned over from step to step."""
-
-NEVER_NUMBERS = "uniform"
-"""The kind of floating-point operands that chains make NaN of, nearly all."""
-
-
-@dataclass(frozen=True)
-class OperandKind:
-    """How operands are drawn. toggling: every other step is the one before, turned over."""
-
-    name: str
-    recipe: drawing.Recipe
-    toggling: bool = False
-
-
-def operand_kinds(inst: Instruction) -> list[OperandKind]:
-    """Those that sets of operands have in turn."""
-    recipes = drawing.recipes(inst)
-    drawn = [OperandKind(name, recipe) for name, recipe in recipes.items() if inst.is_integer or name != NEVER_NUMBERS]
-    return [OperandKind(TOGGLING, recipes["uniform" if inst.is_integer else "close"], True), *drawn]
-
-
-def turned_over(fmt: Format) -> int:
-    """The bits that toggle: all of an integer, all but the exponent of a floating-point number, which stays finite."""
-    if fmt.is_integer:
-        return (1 << fmt.bits) - 1
-    return fmt.sign_bit | ((1 << fmt.mantissa_bits) - 1) << fmt.ignored_low_bits
-
 
 def evaluate_chain(model: DotModel, inst: Instruction, request: Request) -> Bits:
-    """What a model makes of chains of `inst`: a, b [N, chain * K], c [N] -> [N]."""
-    d = request.c
-    for start in range(0, request.a.shape[1], inst.k):
-        step = slice(start, start + inst.k)
-        d = evaluate(
-            model, inst, Request(np.ascontiguousarray(request.a[:, step]), np.ascontiguousarray(request.b[:, step]), d)
-        )
+    """What a model makes of chains of `inst`, which begin with C: as `Request` has those of `in_a_row` -> [N]."""
+    d, chain = request.c, request.b.shape[1] // inst.k
+    for i in range(chain):
+        a, b = (np.ascontiguousarray(np.split(x, chain, axis=1)[i]) for x in (request.a, request.b))
+        metadata = None if request.metadata is None else np.split(request.metadata, chain, axis=1)[i]
+        d = evaluate(model, inst, Request(a, b, d, metadata))
     return d
 
 
@@ -111,28 +95,64 @@ class _Where:
     register: int
 
 
-class _Set:
-    """The memory of one set of operands, and of what came of it."""
+class _Program:
+    """The kernels of one shape. steps: which tiles a chain has that begins at each, [steps, chain]."""
 
-    def __init__(self, cupy: Any, shape: GoldenShape) -> None:
-        inst, steps = shape.inst, shape.steps
-        self.a = cupy.empty((steps * shape.rows, inst.k), inst.a.dtype)
-        self.b = cupy.empty((steps * shape.columns, inst.k), inst.b.dtype)
-        self.words = cupy.empty((steps * shape.rows, steps * shape.columns), inst.d.dtype)
+    def __init__(self, cupy: Any, shape: GoldenShape, target: str, planted: Planted | None) -> None:
+        self.shape = shape
+        cubin = compiler.compile_source(golden_source(shape, planted), target, shape.inst.name)
+        module = cupy.RawModule(path=str(cubin.path))
+        self.golden, self.fold = module.get_function("golden"), module.get_function("fold_words")
+        self.golden.max_dynamic_shared_size_bytes = shape.shared_bytes
+        self.steps = cupy.asarray((np.arange(shape.steps)[:, None] + np.arange(shape.chain)) % shape.steps)
+        self.rounds = max(FIRST_ROUNDS, shape.chains)
+
+
+class _Set:
+    """The memory of one set of operands, and of what came of it.
+
+    every_metadata, every_stored: of a sparse A, those of `layouts`. metadata: [METADATA_LINES, chain, K / group], of each row;
+    stored: [METADATA_LINES, chain * K / 2], the places of its products.
+    """
+
+    def __init__(self, cupy: Any, program: _Program, every_metadata: Any = None, every_stored: Any = None) -> None:
+        shape, inst = program.shape, program.shape.inst
+        self.a = cupy.empty((shape.steps * shape.rows, inst.stored.k), inst.a.dtype)
+        self.b = cupy.empty((shape.steps * shape.columns, inst.k), inst.b.dtype)
+        self.addends = cupy.empty(shape.steps * shape.rows, inst.c.dtype)
+        self.words = cupy.empty((shape.steps * shape.rows, shape.steps * shape.columns), inst.d.dtype)
         self.folded = cupy.empty(shape.chains * shape.group_threads, np.uint32)
         self.tally = cupy.empty(2 * MOST_SMS + 1, np.uint64)
         self.records = cupy.empty((MOST_RECORDS, 8), np.uint32)
-        self.began, self.ended = cupy.cuda.Event(), cupy.cuda.Event()
-        self.number, self.kind, self.rounds = -1, "", 0
+        self.started, self.began, self.ended = (cupy.cuda.Event() for _ in range(3))
+        self.program, self.number, self.kind, self.rounds = program, -1, "", 0
+        self._cupy, self._every_metadata, self._every_stored = cupy, every_metadata, every_stored
+        self.metadata: Any = None
+        self.stored: Any = None
+
+    def lay_out(self, which: Any) -> None:
+        """which: of the layouts of a sparse A, that of each row and each instruction of a chain; nothing where A is dense."""
+        if self._every_metadata is None:
+            return
+        chain, k = self.program.shape.chain, self.program.shape.inst.k
+        self.metadata = self._every_metadata[which].reshape(METADATA_LINES, chain, -1)
+        stored = self._every_stored[which].reshape(METADATA_LINES, chain, -1) + self._cupy.arange(chain)[:, None] * k
+        self.stored = stored.reshape(METADATA_LINES, -1)
 
 
 def prepare_golden(device: OnGpu, models: Mapping[Instruction, DotModel]) -> None:
     """Compiles what is needed for many units at once; of GPUs that are checked at once, one does."""
-    sources = [(golden_source(golden_shape(inst)), inst.name) for inst in models]
-    sources += [(source(model, inst, single=True), evaluator_name(inst)) for inst, model in models.items()]
-    sources += [(drawing.source(inst), f"the operands of {inst.name}") for inst in models]
+    shapes = [shape for inst in models for shape in (golden_shape(inst), singly(golden_shape(inst)))]
+    sources = [(golden_source(shape), shape.inst.name) for shape in shapes]
+    sources += [(source(model, inst.stored, single=True), evaluator_name(inst)) for inst, model in models.items()]
+    sources += [(drawing.source(inst.stored), f"the operands of {inst.name}") for inst in models]
     with cache.one_at_a_time(f"golden-{device.architecture}"):
         compiler.fill_cache(sources, device.architecture)
+
+
+def singly(shape: GoldenShape) -> GoldenShape:
+    """That of operands which were made for events: chains of one instruction, with C."""
+    return replace(shape, chain=1, addends=True)
 
 
 class GoldenBench:
@@ -148,34 +168,35 @@ class GoldenBench:
         planted: Planted | None = None,
     ) -> None:
         self._device, self.inst, self._model = device, inst, model
-        self.shape = shape or golden_shape(inst)
-        self.chain = self.shape.chain
-        self._whole = in_a_row(inst, self.chain)
-        self._kinds, self._numbers, self._rounds = operand_kinds(inst), count(), FIRST_ROUNDS
+        shape = shape or golden_shape(inst)
+        self.chain = shape.chain
+        self._kinds, self._numbers, self._seed = operand_kinds(inst.stored), count(), seed
         with device.lend(f"failed to prepare the check of {inst.name}") as cupy:
             self._cupy = cupy
             self._sms: int = cupy.cuda.Device().attributes["MultiProcessorCount"]
-            self._evaluator = Evaluator(cupy, inst, model, device.architecture, single=True)
-            self._drawing = Drawing(cupy, inst, device.architecture, seed)
-            cubin = compiler.compile_source(golden_source(self.shape, planted), device.architecture, inst.name)
-            module = cupy.RawModule(path=str(cubin.path))
-            self._golden, self._fold = module.get_function("golden"), module.get_function("fold_words")
-            self._golden.max_dynamic_shared_size_bytes = self.shape.shared_bytes
+            self._evaluator = Evaluator(cupy, inst.stored, model, device.architecture, single=True)
+            self._drawing = Drawing(cupy, inst.stored, device.architecture, seed)
+            self._drawn, self._made = (_Program(cupy, each, device.architecture, planted) for each in (shape, singly(shape)))
             self._stream, self._copies = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
             with self._stream:
-                self._sets = [_Set(cupy, self.shape) for _ in range(2)]
-            self._steps = cupy.asarray((np.arange(self.shape.steps)[:, None] + np.arange(self.chain)) % self.shape.steps)
+                every = [cupy.asarray(x) for x in (layouts(inst).metadata, layouts(inst).stored)] if inst.sparse else []
+                self._sets = [_Set(cupy, self._drawn, *every) for _ in range(2)]
+            self._covering = [[*map(cupy.asarray, made)] for made in covering_sets(inst, self._made.shape, model, seed)]
             cupy.cuda.Device().synchronize()
+        self._sets_in_turn = len(self._covering) + len(self._kinds)
+        self._preparing = deque[float](maxlen=self._sets_in_turn)
 
     def turn(self, seconds: float) -> Turn:
-        started = time.monotonic()
-        done, wrong, vanished, seen = np.zeros(MOST_SMS, np.uint64), np.zeros(MOST_SMS, np.uint64), 0, list[SeenWord]()
+        started, dots, computed, vanished = time.monotonic(), 0, 0, 0
+        done, wrong, seen = np.zeros(MOST_SMS, np.uint64), np.zeros(MOST_SMS, np.uint64), list[SeenWord]()
         with self._device.lend(f"failed to check {self.inst.name}"), self._stream:
             before = self._begun(self._sets[0])
             for operands in cycle(reversed(self._sets)):
                 over = time.monotonic() - started >= seconds
                 running = before if over else self._begun(operands)
                 its_done, its_wrong, records = self._told(before)
+                its_dots = int(its_done.sum()) * before.program.shape.results
+                dots, computed = dots + its_dots, computed + its_dots * before.program.shape.chain
                 done += its_done
                 wrong += its_wrong
                 vanished += int((records[:, 3] == NOWHERE).sum())
@@ -183,55 +204,76 @@ class GoldenBench:
                 if over:
                     break
                 before = running
-        dots = int(done.sum()) * self.shape.results
         named = {str(sm): int(wrong[sm]) for sm in np.flatnonzero(wrong).tolist()}
         passed = time.monotonic() - started
-        return Turn(dots, dots * self.chain, passed, int((done > 0).sum()), named, tuple(seen), vanished)
+        return Turn(dots, computed, passed, int((done > 0).sum()), named, tuple(seen), vanished)
 
     def again(self, seen: SeenWord, times: int) -> int:
-        lines = self._lines(seen)
-        got = self._peeked(seen, lines.a.reshape(1, self.chain, -1), lines.b.reshape(1, self.chain, -1), times)
-        return int((got != evaluate_chain(self._model, self.inst, lines)[0]).sum())
+        asked = self._request(seen)
+        return int((self._peeked(seen, asked, times) != evaluate_chain(self._model, self.inst, asked)[0]).sum())
 
     def smallest(self, seen: SeenWord) -> Counterexample | None:
         expect = partial(evaluate_chain, self._model, self.inst)
 
         def ask(request: Request) -> Bits:
             """The first answer that is not as expected, where there is one."""
-            a, b = (x.reshape(len(request), self.chain, self.inst.k) for x in (request.a, request.b))
-            got = self._peeked(seen, a, b, SHRINK_ROUNDS)
+            got = self._peeked(seen, request, SHRINK_ROUNDS)
             differs = got != expect(request)[:, None]
             return np.asarray(np.take_along_axis(got, differs.argmax(axis=1)[:, None], axis=1)[:, 0])
 
-        return fewest(ask, expect, self._whole, seen.found)
+        return fewest(ask, expect, in_a_row(self.inst, seen.chain), seen.found)
 
     def _begun(self, operands: _Set) -> _Set:
         """Everything for one set goes to the stream; nothing waits."""
-        shape = self.shape
+        operands.started.record()
         self._draw(operands, next(self._numbers))
-        a, b = (self._chains(x) for x in (operands.a, operands.b))
-        self._evaluator.evaluate(a, b, None, operands.words, shape.chain)
-        self._fold((shape.chains,), (shape.group_threads,), (operands.words, operands.folded))
+        program = operands.program
+        self._evaluate(operands)
+        program.fold((program.shape.chains,), (program.shape.group_threads,), (operands.words, operands.folded))
         operands.tally.fill(0)
-        operands.rounds = self._rounds
+        operands.rounds = program.rounds
         operands.began.record()
         self._launch(operands, operands.rounds, 0, 1, STRIDE)
         operands.ended.record()
         return operands
 
     def _draw(self, operands: _Set, number: int) -> None:
-        kind = self._kinds[number % len(self._kinds)]
-        operands.number, operands.kind = number, kind.name
-        self._drawing.draw(kind.recipe, number, operands.a, operands.b, None)
+        place = number % self._sets_in_turn
+        if place < len(self._covering):
+            operands.number, operands.kind, operands.program = number, COVERING, self._made
+            operands.a[:], operands.b[:], operands.addends[:], which = self._covering[place]
+            operands.lay_out(which)
+            return
+        kind = self._kinds[place - len(self._covering)]
+        operands.number, operands.kind, operands.program = number, kind.name, self._drawn
+        self._drawing.draw(kind.recipe, number, operands.a, operands.b.reshape(-1, self.inst.stored.k), None)
+        lines = METADATA_LINES * self.chain
+        operands.lay_out((self._cupy.arange(lines) + (self._seed + number) * lines % LAYOUTS) % LAYOUTS)
         if kind.toggling:
             for x, fmt in ((operands.a, self.inst.a), (operands.b, self.inst.b)):
-                steps = x.reshape(self.shape.steps, -1)
+                steps = x.reshape(self._drawn.shape.steps, -1)
                 steps[1::2] = steps[::2] ^ fmt.dtype.type(turned_over(fmt))
 
-    def _chains(self, operands: Any) -> Any:
+    def _evaluate(self, operands: _Set) -> None:
+        """The words of all chains; of a sparse A, rows with the same metadata at once, and of B what these store."""
+        cupy, shape, words = self._cupy, operands.program.shape, operands.words
+        a, b = (self._chains(x, operands.program) for x in (operands.a, operands.b))
+        c = cupy.ascontiguousarray(cupy.broadcast_to(operands.addends[:, None], words.shape)) if shape.addends else None
+        if operands.stored is None:
+            self._evaluator.evaluate(a, b, c, words, shape.chain)
+            return
+        for line, stored in enumerate(operands.stored):
+            some = slice(line, None, METADATA_LINES)
+            found = cupy.empty((len(a) // METADATA_LINES, len(b)), words.dtype)
+            its_a, its_b = (cupy.ascontiguousarray(x) for x in (a[some], b[:, stored]))
+            its_c = None if c is None else cupy.ascontiguousarray(c[some])
+            self._evaluator.evaluate(its_a, its_b, its_c, found, shape.chain)
+            words[some] = found
+
+    def _chains(self, operands: Any, program: _Program) -> Any:
         """[steps * lines, K] -> the operands of the chains that begin at each step, [steps * lines, chain * K]."""
-        steps = operands.reshape(self.shape.steps, -1, self.inst.k)
-        in_order = steps[self._steps].transpose(0, 2, 1, 3)
+        steps = operands.reshape(program.shape.steps, -1, operands.shape[1])
+        in_order = steps[program.steps].transpose(0, 2, 1, 3)
         return self._cupy.ascontiguousarray(in_order).reshape(len(operands), -1)
 
     def _launch(
@@ -246,21 +288,32 @@ class GoldenBench:
         register: int = 0,
         peek: Any = None,
     ) -> None:
-        arrays = (operands.a, operands.b, operands.folded, operands.words, operands.tally, operands.records)
-        pointers = [np.uint64(x.data.ptr) for x in arrays] + [np.uint64(0 if peek is None else peek.data.ptr)]
+        shape = operands.program.shape
+        asked = (operands.a, operands.b, operands.metadata, operands.addends, operands.folded, operands.words)
+        told = (operands.tally, operands.records, peek)
+        pointers = [np.uint64(0 if x is None else x.data.ptr) for x in asked + told]
         job = map(np.uint32, (rounds, first, spread, stride, only, thread, register, MOST_RECORDS))
-        self._golden((self._sms,), (self.shape.threads,), (*pointers, *job), shared_mem=self.shape.shared_bytes)
+        operands.program.golden((self._sms,), (shape.threads,), (*pointers, *job), shared_mem=shape.shared_bytes)
 
     def _told(self, finished: _Set) -> tuple[Any, Any, Any]:
         """Chains done and words wrong by SM, and the records; the next set is not waited for."""
         finished.ended.synchronize()
         milliseconds = self._cupy.cuda.get_elapsed_time(finished.began, finished.ended)
-        wanted = finished.rounds * SET_SECONDS * 1e3 / max(milliseconds, 1e-3)
-        self._rounds = int(min(max(wanted, 1), finished.rounds * MOST_GROWTH, MOST_ROUNDS))
+        program = finished.program
+        self._preparing.append(self._cupy.cuda.get_elapsed_time(finished.started, finished.began))
+        wanted = finished.rounds * self._milliseconds(program) / max(milliseconds, 1e-3)
+        program.rounds = int(min(max(wanted, program.shape.chains), finished.rounds * MOST_GROWTH, MOST_ROUNDS))
         tally = finished.tally.get(stream=self._copies)
         kept = min(int(tally[-1]), MOST_RECORDS)
         records = finished.records[:kept].get(stream=self._copies) if kept else np.zeros((0, 8), np.uint32)
         return tally[:MOST_SMS], tally[MOST_SMS:-1], records
+
+    def _milliseconds(self, program: _Program) -> float:
+        """How long a set is to be computed. What made ones take to be prepared is made up for by those that are drawn."""
+        if program is self._made:
+            return MADE_SECONDS * 1e3
+        sets_a_drawn_one = self._sets_in_turn / len(self._kinds)
+        return max(SET_SECONDS * 1e3, TIMES_PREPARED * fmean(self._preparing) * sets_a_drawn_one)
 
     def _seen(self, finished: _Set, records: Any) -> Iterator[SeenWord]:
         """The first words that differ, of each SM as many."""
@@ -272,46 +325,52 @@ class GoldenBench:
     def _named(self, finished: _Set, record: list[int]) -> SeenWord:
         sm, thread, chain, register = record[:4]
         got, expected = np.array(record[4:], np.uint32).view(np.uint64).astype(self.inst.d.dtype)[:, None]
-        where = _Where(finished.number, chain, thread, register)
-        a, b = (x[self._cupy.asarray(lines)].get(stream=self._stream) for x, lines in self._places(finished, where))
-        request = Request(a.reshape(1, -1), b.reshape(1, -1), np.zeros(1, self.inst.c.dtype))
+        shape, where = finished.program.shape, _Where(finished.number, chain, thread, register)
+        rows, columns = self._places(shape, where)
+        a, b, c = (
+            x[self._cupy.asarray(lines)].get(stream=self._stream)
+            for x, lines in ((finished.a, rows), (finished.b, columns), (finished.addends, rows[:1]))
+        )
+        c = c if shape.addends else np.zeros_like(c)
+        metadata = None
+        if finished.metadata is not None:
+            metadata = finished.metadata[int(rows[0]) % METADATA_LINES].get(stream=self._stream).reshape(1, -1)
         place = SmPlace(sm=sm, warp=thread // 32, lane=thread % 32, register_of_lane=register)
-        return SeenWord(place, Counterexample.of(request, 0, got, expected, finished.kind), where)
+        request = Request(a.reshape(1, -1), b.reshape(1, -1), c, metadata)
+        found = Counterexample.of(request, 0, got, expected, finished.kind)
+        return SeenWord(place, found, where, shape.chain)
 
-    def _places(self, operands: _Set, where: _Where) -> Iterator[tuple[Any, Any]]:
-        """Of A and of B: where the lines are that a word is made of, an instruction each."""
-        shape = self.shape
+    def _places(self, shape: GoldenShape, where: _Where) -> tuple[Places, Places]:
+        """The rows of A and the columns of B that a word is made of, one an instruction."""
         row, column = cell(shape, where.thread % shape.group_threads, where.register)
-        for x, begin, line, lines in (
-            (operands.a, where.chain // shape.steps, row, shape.rows),
-            (operands.b, where.chain % shape.steps, column, shape.columns),
-        ):
-            yield x, (begin + np.arange(shape.chain)) % shape.steps * lines + line
+        i, j = (begin + np.arange(shape.chain) for begin in divmod(where.chain, shape.steps))
+        return i % shape.steps * shape.rows + row, j % shape.steps * shape.columns + column
 
-    def _lines(self, seen: SeenWord) -> Request:
-        return seen.found.exchange.request(self._whole)
+    def _request(self, seen: SeenWord) -> Request:
+        return seen.found.exchange.request(in_a_row(self.inst, seen.chain))
 
-    def _peeked(self, seen: SeenWord, a: Bits, b: Bits, rounds: int) -> Bits:
-        """The word of that very thread and register, for other operands of its own lines: [N, chain, K] each -> [N, rounds].
+    def _peeked(self, seen: SeenWord, request: Request, rounds: int) -> Bits:
+        """The word of that very thread and register, for other operands of its own lines: N chains -> [N, rounds].
 
         All else in the set stays as it was. Raises DeviceError where the SM does not compute.
         """
-        where = seen.key
+        where, n = seen.key, len(request)
         assert isinstance(where, _Where)
         with self._device.lend(f"failed to ask SM {seen.place.sm} again") as cupy, self._stream:
             operands = self._sets[0]
             self._draw(operands, where.number)
-            (a_all, a_at), (b_all, b_at) = ((x, cupy.asarray(lines)) for x, lines in self._places(operands, where))
-            a_each, b_each = cupy.asarray(a), cupy.asarray(b)
-            words = cupy.zeros((len(a), rounds), self.inst.d.dtype)
+            rows, columns = (cupy.asarray(each) for each in self._places(operands.program.shape, where))
+            a, b, c = (cupy.asarray(x) for x in (request.a, request.b, request.c))
+            words = cupy.zeros((n, rounds), self.inst.d.dtype)
             operands.tally.fill(0)
             sm = NOWHERE if seen.place.sm is None else seen.place.sm
             for _ in range(TRIES):
-                for i in range(len(a)):
-                    a_all[a_at], b_all[b_at] = a_each[i], b_each[i]
+                for i in range(n):
+                    operands.a[rows], operands.b[columns] = (x[i].reshape(len(rows), -1) for x in (a, b))
+                    operands.addends[rows[:1]] = c[i]
                     self._launch(operands, rounds, where.chain, 0, 0, sm, where.thread, where.register, words[i])
                 done = int(operands.tally[sm : sm + 1].get(stream=self._stream)[0])
-                if done >= len(a) * rounds * self.shape.groups:
+                if done >= n * rounds * operands.program.shape.groups:
                     got: Bits = words.get(stream=self._stream)
                     return got
         raise DeviceError(f"SM {sm} does not compute any more: the GPU gave it no work in {TRIES} tries")

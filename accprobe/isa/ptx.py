@@ -75,29 +75,31 @@ def _metadata(inst: Instruction, number: Iterator[int]) -> tuple[str, str, str]:
     return (", e", f", %{next(number)}, 0", ', "r"(e)') if inst.sparse else ("", "", "")
 
 
-def wgmma_chain(inst: Instruction, registers: Mapping[str, int], chain: int, threads: int) -> str:
-    """So many wgmma, one after the other, each adding to D but the first, which makes it (scale-d is false).
+def wgmma_chain(inst: Instruction, registers: Mapping[str, int], chain: int, threads: int, addends: bool) -> str:
+    """So many wgmma, one after the other, each adding to D; without `addends` the first makes it (scale-d is false).
 
-    a, b: descriptors, one an instruction. turn: the named barrier that `threads` threads meet at, these ones without waiting,
-    when the last instruction is left: another warpgroup may begin its chain then.
+    a, b: descriptors, one an instruction; e: registers of metadata, which a dense A leaves alone. turn: the named barrier that
+    `threads` threads meet at, these ones without waiting, when the last instruction is left: another warpgroup may begin its
+    chain then.
     """
     number = count()
     d = _braces(number, registers["d"])
     a, b = ([f"%{next(number)}" for _ in range(chain)] for _ in "ab")
-    each = [_wgmma(inst, d, a[i], b[i], "added" if i else "made") for i in range(chain)]
+    metadata = [f", %{next(number)}, 0" if inst.sparse else "" for _ in range(chain)]
+    each = [_wgmma(inst, d, a[i], b[i] + metadata[i], "added" if i or addends else "made") for i in range(chain)]
     lines = [
         "{ .reg .pred made, added; setp.ne.u32 made, 0, 0; setp.eq.u32 added, 0, 0;",
         "wgmma.fence.sync.aligned;",
-        *each[:-1],
-        "wgmma.commit_group.sync.aligned;",
+        *([*each[:-1], "wgmma.commit_group.sync.aligned;"] if chain > 1 else []),
         each[-1],
         "wgmma.commit_group.sync.aligned;",
         "wgmma.wait_group.sync.aligned 1;",
         f"bar.arrive %{next(number)}, {threads};",
         "wgmma.wait_group.sync.aligned 0; }",
     ]
-    inputs = ", ".join([_bind("a", chain, "l"), _bind("b", chain, "l"), '"r"(turn)'])
-    return f'd, a, b, turn) asm volatile("{" ".join(lines)}" : {_bind("d", registers["d"], "+r")} : {inputs} : "memory")'
+    codes = [_bind("e", chain, "r")] if inst.sparse else []
+    inputs = ", ".join([_bind("a", chain, "l"), _bind("b", chain, "l"), *codes, '"r"(turn)'])
+    return f'd, a, b, e, turn) asm volatile("{" ".join(lines)}" : {_bind("d", registers["d"], "+r")} : {inputs} : "memory")'
 
 
 def _wgmma(inst: Instruction, d: str, a: str, b: str, accumulate: str) -> str:

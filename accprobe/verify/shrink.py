@@ -34,13 +34,13 @@ def shrink(ask: Ask, inst: Instruction, model: DotModel, found: Counterexample) 
     Of a sparse A, the same elements are stored, and B has the same where none is.
     None where the device, asked again, does not differ from the model at all: the mismatch does not come back.
     """
-    if inst.sparse:
-        return _shrunk_sparse(ask, inst, model, found)
     return fewest(ask, partial(evaluate, model, inst), inst, found)
 
 
 def fewest(ask: Ask, expect: Ask, inst: Instruction, found: Counterexample) -> Counterexample | None:
-    """As `shrink`, of a dense A; `expect` is what the model says."""
+    """As `shrink`; `expect` is what the model says."""
+    if inst.sparse:
+        return _fewest_stored(ask, expect, inst, found)
     asked = found.exchange.request(inst)
     whole = tuple(int(k) for k in np.flatnonzero((asked.a[0] != 0) | (asked.b[0] != 0)))
 
@@ -66,14 +66,16 @@ def fewest(ask: Ask, expect: Ask, inst: Instruction, found: Counterexample) -> C
     return best[0][1]
 
 
-def _shrunk_sparse(ask: Ask, inst: Instruction, model: DotModel, found: Counterexample) -> Counterexample | None:
+def _fewest_stored(ask: Ask, expect: Ask, inst: Instruction, found: Counterexample) -> Counterexample | None:
     known = found.exchange.request(inst)
 
     def again(dense: Request) -> Request:
         return laid_out_like(inst, known, dense)
 
     dense = Exchange.of(stored_products(inst, known), 0, found.exchange.answer(inst))
-    small = shrink(lambda asked: ask(again(asked)), inst.stored, model, replace(found, exchange=dense))
+    small = fewest(
+        lambda asked: ask(again(asked)), lambda asked: expect(again(asked)), inst.stored, replace(found, exchange=dense)
+    )
     if small is None:
         return None
     request = again(small.exchange.request(inst.stored))

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from accprobe import devices
-from accprobe.devices.sick import FLIPPED_BIT, ODD_ONE, SICK_SM, SMS
+from accprobe.devices.sick import FLIPPED_BIT, ODD_ONE, SICK_SM, SMS, SickDevice
 from accprobe.devices.simulated import SimulatedDevice, simulated_device
 from accprobe.errors import DeviceError, ToolMissing, UnknownName
 from accprobe.health import check, host
@@ -29,6 +30,8 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, in_a_row, parse
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
+from accprobe.operands.sparse import stored_products
+from accprobe.report.models import named_models
 
 SHORT = CheckPlan(seconds=0.5, again=20)
 
@@ -42,15 +45,15 @@ def test_a_healthy_gpu() -> None:
     every = list(check_gpu("sim:h100", SHORT))
     outcome = every[-1]
     assert (outcome.status, outcome.finished, outcome.kind, outcome.models) == ("healthy", True, "simulated", "sim:h100")
-    assert [unit.unit for unit in outcome.units] == list(UNITS)
+    assert [unit.unit for unit in outcome.units] == [name for name, unit in UNITS.items() if not unit.sparse]
     assert outcome.dots == sum(unit.dots for unit in outcome.units) > 0
     assert outcome.sms is None, "nothing says on which SM a published model is computed"
     assert [each.dots for each in every] == sorted(each.dots for each in every)
     assert not any(each.finished for each in every[:-1])
 
 
-def test_a_sick_sm_is_named_and_its_operands_are_shrunk() -> None:
-    outcome = last("sick:h100")
+def sick_words(outcome: GpuOutcome) -> None:
+    """That SM and no other is named, for each unit, and each fault is shrunk to its one product."""
     assert (outcome.status, outcome.sms) == ("differs", SMS)
     assert outcome.wrong_by_sm == {str(SICK_SM): outcome.wrong}
     assert outcome.wrong == sum(unit.wrong for unit in outcome.units)
@@ -63,9 +66,21 @@ def test_a_sick_sm_is_named_and_its_operands_are_shrunk() -> None:
             assert word.bits == (FLIPPED_BIT,)
             assert (word.asked_again, word.differed_again) == (20, 20)
             assert word.smallest is not None
-            smallest = word.smallest.exchange.request(inst)
-            assert np.flatnonzero(smallest.a[0] | smallest.b[0]).tolist() == [ODD_ONE % inst.k]
+            smallest = stored_products(inst, word.smallest.exchange.request(inst))
+            assert np.flatnonzero(smallest.a[0] | smallest.b[0]).tolist() == [ODD_ONE % inst.stored.k]
     assert len(outcome.mismatches) <= MOST_KEPT
+
+
+def test_a_sick_sm_is_named_and_its_operands_are_shrunk() -> None:
+    sick_words(last("sick:h100"))
+
+
+def test_sparse_units_are_checked_where_somebody_has_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = {inst: model for inst, model in named_models("h200").items() if inst.sparse and "wgmma" in inst.name}
+    monkeypatch.setattr(check, "open_device", lambda name: SickDevice(SimulatedDevice(models)))
+    outcome = last("sick:h200", replace(SHORT, like="h200"))
+    assert [unit.unit for unit in outcome.units] == [name for name, unit in UNITS.items() if unit.sparse]
+    sick_words(outcome)
 
 
 class Flaky(SimulatedDevice):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,18 @@ import pytest
 from emulated_golden import compiled_for_cpu, pointer
 
 from accprobe.build import compiler, toolchain
-from accprobe.build.golden import MOST_SMS, GoldenShape, Planted, golden_shape, golden_source
-from accprobe.devices.simulated import simulated_device
-from accprobe.health.golden import NOWHERE, STRIDE, cell, operand_kinds, turned_over
+from accprobe.build.golden import METADATA_LINES, MOST_SMS, GoldenShape, Planted, golden_shape, golden_source
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.health.golden import NOWHERE, STRIDE, cell, singly
 from accprobe.health.units import UNITS, chosen
-from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
+from accprobe.report.models import named_models
 
-WGMMA = "wgmma.m64n256k32.s32.s8.s8"
-OTHERS = ("mma.sync.m16n8k16.f64.f64.f64.f64", "mma.sync.m16n8k32.s32.s8.s8.s32", "wgmma.m64n256k16.f32.f16.f16")
-SMS = 3
+WGMMA = "wgmma.m64n32k32.s32.s8.s8"
+SPARSE = "wgmma.sp.m64n32k64.s32.s8.s8"
+OTHERS = ("mma.sync.m16n8k16.f64.f64.f64.f64", "mma.sync.m16n8k32.s32.s8.s8.s32", "wgmma.m64n32k16.f32.f16.f16")
+OTHERS += ("mma.sp.m16n8k32.f32.f16.f16.f32", "mma.sp.m16n8k64.s32.s8.s8.s32", "wgmma.sp.m64n32k32.f32.f16.f16")
+SMS = 2
 
 
 class Emulated:
@@ -31,18 +35,33 @@ class Emulated:
         self.shape, inst = shape, shape.inst
         self.library = compiled_for_cpu(shape, folder, planted)
         random = np.random.default_rng(1)
-        lines = (shape.steps * shape.rows, shape.steps * shape.columns)
+        lines = ((shape.steps * shape.rows, inst.stored.k), (shape.steps * shape.columns, inst.k))
         top = 1 << min(inst.a.storage_bits, 63)
-        self.a, self.b = (random.integers(0, top, (n, inst.k), inst.a.dtype) for n in lines)
-        self.words = self.chains(self.a, shape.rows) @ self.chains(self.b, shape.columns).T
-        self.words = self.words.astype(inst.d.dtype)
+        self.a, self.b = (random.integers(0, top, size, inst.a.dtype) for size in lines)
+        self.addends = random.integers(0, top, len(self.a), inst.c.dtype) * np.array(shape.addends, inst.c.dtype)
+        self.metadata = np.zeros((METADATA_LINES, shape.chain, 1), np.uint8)
+        if inst.sparsity is not None:
+            self.metadata = random.choice(np.array(inst.sparsity.codes, np.uint8), (*self.metadata.shape[:2], inst.k // 4))
+        self.words = (self.dense_a() @ self.chains(self.b, shape.columns).T + self.addends[:, None]).astype(inst.d.dtype)
         self.folded = np.zeros(shape.chains * shape.group_threads, np.uint32)
         self.library.run_fold(*map(pointer, (self.words, self.folded)))
 
+    def dense_a(self) -> np.ndarray[Any, Any]:
+        """[steps * rows, chain * K], with a zero for what a sparse A leaves out."""
+        shape, inst = self.shape, self.shape.inst
+        stored = self.chains(self.a, shape.rows)
+        if inst.sparsity is None:
+            return stored
+        whole = np.zeros((len(stored), shape.chain * inst.k), np.uint64)
+        for row, codes in enumerate(np.resize(self.metadata, (len(stored), shape.chain * inst.k // 4))):
+            places = [4 * group + place for group, code in enumerate(codes.tolist()) for place in (code & 3, code >> 2)]
+            whole[row, places] = stored[row]
+        return whole
+
     def chains(self, operands: np.ndarray[Any, Any], lines: int) -> np.ndarray[Any, Any]:
         """[steps * lines, chain * K], as wide as D at least, written another way than the bench does it."""
-        steps, k = self.shape.steps, self.shape.inst.k
-        each = operands.reshape(steps, lines, k).astype(np.uint64)
+        steps = self.shape.steps
+        each = operands.reshape(steps, lines, -1).astype(np.uint64)
         return np.concatenate([np.roll(each, -i, axis=0) for i in range(self.shape.chain)], axis=2).reshape(steps * lines, -1)
 
     def run(
@@ -58,7 +77,8 @@ class Emulated:
         tally, records = np.zeros(2 * MOST_SMS + 1, np.uint64), np.zeros((64, 8), np.uint32)
         peeked = np.zeros(rounds, self.shape.inst.d.dtype)
         job = np.array([rounds, first, spread, stride, only, *peek, len(records)], np.uint32)
-        arrays = (self.a, self.b, self.folded, self.words, tally, records, peeked, job)
+        asked = (self.a, self.b, self.metadata, self.addends, self.folded, self.words)
+        arrays = (*asked, tally, records, peeked, job)
         self.library.run(SMS, *map(pointer, arrays))
         kept = records[: int(tally[-1])]
         told = np.column_stack([kept[:, :4], kept[:, 4:].copy().view(np.uint64)]) if len(kept) else np.zeros((0, 6), np.uint64)
@@ -67,75 +87,88 @@ class Emulated:
 
 def small(name: str) -> GoldenShape:
     """With few operands, so that every chain is computed soon."""
-    return replace(golden_shape(parse(name)), steps=4)
+    shape = replace(golden_shape(parse(name)), steps=4)
+    return shape if shape.inst.family.warps > 1 else replace(shape, groups=3, tiles_m=2, tiles_n=2)
+
+
+Emulate = Callable[[GoldenShape], Emulated]
 
 
 @pytest.fixture(scope="module")
-def with_wgmma(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
-    return Emulated(small(WGMMA), tmp_path_factory.mktemp("golden"))
+def emulate(tmp_path_factory: pytest.TempPathFactory) -> Emulate:
+    """Compiled once a shape."""
+    return cache(lambda shape: Emulated(shape, tmp_path_factory.mktemp("golden")))
 
 
-@pytest.mark.parametrize("name", [WGMMA, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
-def test_every_sm_and_group_computes_every_chain(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [SPARSE, *(pytest.param(name, marks=pytest.mark.slow) for name in (WGMMA, *OTHERS))])
+@pytest.mark.parametrize("made", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_every_sm_and_group_computes_every_chain(name: str, made: bool, emulate: Emulate) -> None:
     """And every word is what exact arithmetic says."""
-    emulated = Emulated(small(name), tmp_path)
+    emulated = emulate(singly(small(name)) if made else small(name))
     rounds = emulated.shape.chains
     done, wrong, records, _ = emulated.run(rounds)
     assert done == [rounds * emulated.shape.groups] * SMS
     assert (wrong, records) == ([0] * SMS, [])
     emulated.folded[:] += 1
-    _, wrong, records, _ = emulated.run(rounds)
-    assert wrong == [rounds * emulated.shape.threads] * SMS, "no thread and no chain is left out"
+    _, wrong, records, _ = emulated.run(rounds, only=1)
+    emulated.folded[:] -= 1
+    assert wrong == [0, rounds * emulated.shape.threads], "no thread and no chain is left out"
     assert {record[3] for record in records} == {NOWHERE}, "each word is right: only the fold is not"
 
 
-def test_a_wrong_word_is_named(with_wgmma: Emulated) -> None:
-    shape, chain, thread, register = with_wgmma.shape, 9, 77, 101
+def test_a_wrong_word_is_named(emulate: Emulate) -> None:
+    emulated = emulate(small(SPARSE))
+    shape, chain, thread, register = emulated.shape, 9, 77, 13
     row, column = cell(shape, thread, register)
     at = (chain // shape.steps * shape.rows + row, chain % shape.steps * shape.columns + column)
-    right = int(with_wgmma.words[at])
-    with_wgmma.words[at] ^= 1 << 20
-    folded = with_wgmma.folded.copy()
-    with_wgmma.library.run_fold(pointer(with_wgmma.words), pointer(with_wgmma.folded))
+    right = int(emulated.words[at])
+    emulated.words[at] ^= 1 << 20
+    folded = emulated.folded.copy()
+    emulated.library.run_fold(pointer(emulated.words), pointer(emulated.folded))
     try:
-        assert np.flatnonzero(folded != with_wgmma.folded).tolist() == [chain * shape.group_threads + thread]
-        done, wrong, records, _ = with_wgmma.run(shape.chains, only=1)
-        assert done == [0, shape.chains * shape.groups, 0]
-        assert wrong == [0, shape.groups, 0]
+        assert np.flatnonzero(folded != emulated.folded).tolist() == [chain * shape.group_threads + thread]
+        done, wrong, records, _ = emulated.run(shape.chains, only=1)
+        assert done == [0, shape.chains * shape.groups]
+        assert wrong == [0, shape.groups]
         assert sorted(records) == [[1, group * 128 + thread, chain, register, right, right ^ 1 << 20] for group in range(2)]
     finally:
-        with_wgmma.words[at] = right
-        with_wgmma.folded[:] = folded
+        emulated.words[at] = right
+        emulated.folded[:] = folded
 
 
-def test_a_word_can_be_asked_again(with_wgmma: Emulated) -> None:
-    shape, chain, thread, register = with_wgmma.shape, 6, 128 + 40, 17
+def test_a_word_can_be_asked_again(emulate: Emulate) -> None:
+    emulated = emulate(small(SPARSE))
+    shape, chain, thread, register = emulated.shape, 6, 128 + 40, 7
     row, column = cell(shape, thread % 128, register)
     for _ in range(2):
-        _, _, _, peeked = with_wgmma.run(5, chain, 0, 0, only=2, peek=(thread, register))
-        a, b = with_wgmma.chains(with_wgmma.a, shape.rows), with_wgmma.chains(with_wgmma.b, shape.columns)
+        _, _, _, peeked = emulated.run(5, chain, 0, 0, only=1, peek=(thread, register))
+        a, b = emulated.dense_a(), emulated.chains(emulated.b, shape.columns)
         product = a[chain // shape.steps * shape.rows + row] @ b[chain % shape.steps * shape.columns + column]
         assert peeked.tolist() == [int(product) % 2**32] * 5
-        with_wgmma.a[(chain // shape.steps + 1) % shape.steps * shape.rows + row, 3] ^= 1
+        emulated.a[(chain // shape.steps + 1) % shape.steps * shape.rows + row, 3] ^= 1
 
 
-@pytest.mark.parametrize("name", [WGMMA, pytest.param(OTHERS[0], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [SPARSE, *(pytest.param(name, marks=pytest.mark.slow) for name in (WGMMA, *OTHERS))])
 def test_a_planted_error_is_found_where_it_was_planted(name: str, tmp_path: Path) -> None:
     shape = small(name)
     low = shape.inst.a.ignored_low_bits
     planted = Planted(sm=1, thread=13, register=6, bit=3, word=2, mask=1 << low, a=1 << low, b=0)
     emulated = Emulated(shape, tmp_path, planted)
     row, column = cell(shape, planted.thread, planted.register)
-    per_word = max(1, 32 // shape.inst.a.storage_bits)
+    k = planted.word * max(1, 32 // shape.inst.a.storage_bits)
+    if shape.inst.sparse:
+        k = k // 2 * 4 + (int(emulated.metadata[row % METADATA_LINES, -1, k // 2]) & 3)
+    a, b = (
+        x.reshape(len(x), shape.chain, -1)[:, -1, k] for x in (emulated.dense_a(), emulated.chains(emulated.b, shape.columns))
+    )
     hit = [
         chain
         for chain in range(shape.chains)
-        if emulated.a[(chain // shape.steps + shape.chain - 1) % shape.steps * shape.rows + row, 2 * per_word] & 1
-        and not emulated.b[(chain + shape.chain - 1) % shape.steps * shape.columns + column, 2 * per_word] & 1
+        if int(a[chain // shape.steps * shape.rows + row]) & 1 and not int(b[chain % shape.steps * shape.columns + column]) & 1
     ]
     assert hit
     _, wrong, records, _ = emulated.run(shape.chains)
-    assert wrong == [0, len(hit), 0]
+    assert wrong == [0, len(hit)]
     assert sorted(record[2] for record in records) == hit
     for sm, thread, _, register, got, expected in records:
         assert (sm, thread, register, got ^ expected) == (1, 13, 6, 8)
@@ -143,17 +176,21 @@ def test_a_planted_error_is_found_where_it_was_planted(name: str, tmp_path: Path
 
 OPCODES = {"fp8": "QGMMA.64x256x32.F32.E4M3.E4M3", "f16": "HGMMA.64x256x16.F32", "bf16": "HGMMA.64x256x16.F32.BF16"}
 OPCODES |= {"tf32": "HGMMA.64x256x8.F32.TF32", "int8": "IGMMA.64x256x32.S8.S8", "f64": "DMMA.16x8x16"}
+OPCODES |= {"fp8-sparse": "QGMMA.SP.64x256x64.F32.E4M3.E4M3", "f16-sparse": "HGMMA.SP.64x256x32.F32"}
 
 
 def units_of_hopper() -> dict[str, Instruction]:
-    h100 = simulated_device("h100")
-    return chosen(h100, {inst: h100.model(inst) for inst in h100.instructions() if h100.why_not(inst) is None})
+    models = named_models("h200")
+    return chosen(SimulatedDevice(models), models)
 
 
 def test_each_unit_of_hopper_has_its_largest_instruction() -> None:
     found = units_of_hopper()
     assert list(found) == list(UNITS)
-    assert {unit: inst.name.split(".")[0] for unit, inst in found.items()} == dict.fromkeys(UNITS, "wgmma") | {"f64": "mma"}
+    families = {unit: inst.name.split(".m")[0] for unit, inst in found.items()}
+    assert families == dict.fromkeys(UNITS, "wgmma") | {"f64": "mma.sync"} | dict.fromkeys(
+        ("fp8-sparse", "f16-sparse"), "wgmma.sp"
+    )
     assert {unit: (inst.n, inst.k) for unit, inst in found.items()} == {
         "fp8": (256, 32),
         "f16": (256, 16),
@@ -161,11 +198,13 @@ def test_each_unit_of_hopper_has_its_largest_instruction() -> None:
         "tf32": (256, 8),
         "int8": (256, 32),
         "f64": (8, 16),
+        "fp8-sparse": (256, 64),
+        "f16-sparse": (256, 32),
     }
 
 
 @pytest.mark.parametrize(
-    "unit", [unit if unit in ("fp8", "int8", "f64") else pytest.param(unit, marks=pytest.mark.slow) for unit in UNITS]
+    "unit", [unit if unit in ("fp8-sparse", "f64") else pytest.param(unit, marks=pytest.mark.slow) for unit in UNITS]
 )
 def test_what_a_kernel_becomes(unit: str) -> None:
     """The unit's own opcode, as often as a chain has instructions, and no register spilled to memory."""
@@ -176,27 +215,9 @@ def test_what_a_kernel_becomes(unit: str) -> None:
     opcodes = re.findall(r"/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P\d+ )?(\S+)", kernel)
     matrix = [opcode for opcode in opcodes if "MMA" in opcode]
     assert set(matrix) == {OPCODES[unit]}
-    assert len(matrix) == (shape.chain if inst.family.warps > 1 else shape.tiles_m * shape.tiles_n)
+    assert len(matrix) == shape.chain * shape.tiles_m * shape.tiles_n
     assert not [opcode for opcode in opcodes if opcode.startswith(("STL", "LDL"))]
     usage = re.search(r"Function golden:\n\s+REG:(\d+)", toolchain.run("cuobjdump", "-res-usage", path))
     assert usage is not None
     assert int(usage[1]) * shape.threads <= 65536
     assert shape.shared_bytes <= 227 << 10
-
-
-@pytest.mark.parametrize("name", [name for name, _ in UNITS.values()])
-def test_toggling_turns_over_all_but_the_exponent(name: str) -> None:
-    """Finite numbers stay finite: in a format with NaNs, those with the largest exponent are not drawn."""
-    fmt = FORMATS[name]
-    assert turned_over(fmt).bit_count() == fmt.bits - (fmt.exponent_bits if fmt.is_float else 0)
-    if fmt.is_float:
-        one = (1 - 1 + fmt.bias) << (fmt.mantissa_bits + fmt.ignored_low_bits)
-        ones = np.array([one, one ^ turned_over(fmt)], np.uint64).astype(fmt.dtype)
-        assert fmt.values(ones).tolist() == [1.0, -(2.0 - 2.0**-fmt.mantissa_bits)]
-
-
-def test_kinds_of_operands_leave_out_what_becomes_nan() -> None:
-    fp8, integer = (operand_kinds(parse(name)) for name in ("wgmma.m64n256k32.f32.e4m3.e4m3", WGMMA))
-    assert [kind.name for kind in fp8][:3] == ["toggling", "normal", "wide"]
-    assert [kind.name for kind in integer] == ["toggling", "uniform", "extreme", "edge", "fours"]
-    assert [kind.toggling for kind in fp8] == [True] + [False] * (len(fp8) - 1)

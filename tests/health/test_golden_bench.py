@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,27 +14,31 @@ import numpy as np
 import pytest
 from emulated_golden import compiled_for_cpu, pointer
 
-from accprobe.build.golden import Planted, golden_shape
+from accprobe.build.golden import GoldenShape, Planted, golden_shape
 from accprobe.devices.simulated import simulated_device
 from accprobe.health import check, golden
 from accprobe.health.check import check_gpu
-from accprobe.health.golden import GoldenBench, evaluate_chain
+from accprobe.health.golden import GoldenBench, evaluate_chain, singly
 from accprobe.health.outcome import SmPlace
 from accprobe.health.plan import CheckPlan
-from accprobe.isa.instructions import Instruction, parse
+from accprobe.health.sets import OperandKind
+from accprobe.isa.instructions import Instruction, in_a_row, parse
 from accprobe.model.tree import DotModel
-from accprobe.operands.drawing import Recipe
-from accprobe.operands.request import Request
+from accprobe.operands.drawing import Recipe, Way
+from accprobe.operands.sparse import stored_products
 
-INST = parse("wgmma.m64n256k32.s32.u8.u8")
-MODEL = simulated_device("h100").model(INST)
+INST = parse("wgmma.sp.m64n32k64.s32.u8.u8")
+MODEL = simulated_device("h100").model(parse("wgmma.m64n32k32.s32.u8.u8"))
 SHAPE = replace(golden_shape(INST), steps=4)
-SMS = 3
+SMS = 2
 PLANTED = Planted(sm=1, thread=128 + 45, register=6, bit=3, word=2, mask=1, a=1, b=1)
-"""Where both operands of product 8 of the last instruction are odd."""
+"""Where both operands of stored product 8 of the last instruction are odd."""
 
-KS = (1, 8, 20)
-"""Products that are not 0 × 0."""
+KS = (8,)
+"""Products that are not 0 × 0, and those beside them."""
+
+DRAWN, MADE = [OperandKind("drawn", Recipe(Way.UNIFORM))], list[OperandKind]()
+"""Kinds that are drawn; without any, sets are made."""
 
 
 class Array(np.ndarray):
@@ -57,17 +61,18 @@ class Kernel:
 
     max_dynamic_shared_size_bytes = 0
 
-    def __init__(self, library: ctypes.CDLL, name: str) -> None:
-        self._library, self._name = library, name
+    def __init__(self, library: ctypes.CDLL, name: str, shape: GoldenShape) -> None:
+        self._library, self._name, self._shape = library, name, shape
 
     def __call__(self, grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...], shared_mem: int = 0) -> None:
+        shape = self._shape
         if self._name == "fold_words":
-            assert (grid, block) == ((SHAPE.chains,), (SHAPE.group_threads,))
+            assert (grid, block) == ((shape.chains,), (shape.group_threads,))
             self._library.run_fold(*map(pointer, arguments))
             return
-        assert (grid, block, shared_mem) == ((SMS,), (SHAPE.threads,), SHAPE.shared_bytes)
+        assert (grid, block, shared_mem) == ((SMS,), (shape.threads,), shape.shared_bytes)
         assert self.max_dynamic_shared_size_bytes == shared_mem
-        arrays, job = arguments[:7], np.array(arguments[7:], np.uint32)
+        arrays, job = arguments[:9], np.array(arguments[9:], np.uint32)
         self._library.run(SMS, *(ctypes.c_void_p(int(array)) for array in arrays), pointer(job))
 
 
@@ -77,7 +82,9 @@ class Gpu:
     architecture = "sm_90a"
     kind, name, pure = "cuda", "NVIDIA H200", False
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, libraries: Mapping[GoldenShape, ctypes.CDLL]) -> None:
+        self.shapes = tuple(libraries)
+
         class Stream(nullcontext[None]):
             def __init__(self, non_blocking: bool) -> None:
                 super().__init__()
@@ -87,12 +94,16 @@ class Gpu:
 
             def synchronize(self) -> None: ...
 
+        def kernel(shape: GoldenShape, name: str) -> Kernel:
+            return Kernel(libraries[shape], name, shape)
+
         device = SimpleNamespace(attributes={"MultiProcessorCount": SMS}, synchronize=lambda: None)
-        cuda = SimpleNamespace(Stream=Stream, Event=Event, Device=lambda: device, get_elapsed_time=lambda began, ended: 1.0)
-        module = SimpleNamespace(get_function=lambda name: Kernel(library, name))
+        cuda = SimpleNamespace(Stream=Stream, Event=Event, Device=lambda: device, get_elapsed_time=lambda began, ended: 50.0)
         self.cupy = SimpleNamespace(
             cuda=cuda,
-            RawModule=lambda path: module,
+            RawModule=lambda path: SimpleNamespace(get_function=partial(kernel, self.shapes[int(path)])),
+            arange=lambda stop: made(np.arange(stop)),
+            broadcast_to=np.broadcast_to,
             empty=lambda shape, dtype: made(np.empty(shape, dtype)),
             zeros=lambda shape, dtype: made(np.zeros(shape, dtype)),
             asarray=made,
@@ -114,85 +125,123 @@ class Gpu:
 
 
 class OnCpu:
-    """Evaluator and Drawing."""
+    """Evaluator and Drawing. healthy: no operand is odd, so that the fault is never met."""
+
+    healthy = False
 
     def __init__(self, cupy: Any, inst: Instruction, *others: Any, **more: Any) -> None: ...
 
     def evaluate(self, a: Any, b: Any, c: Any, d: Any, blocks: int) -> None:
-        assert (c, blocks) == (None, SHAPE.chain)
-        d[:] = a.astype(np.uint32) @ b.astype(np.uint32).T
+        assert (c is None, a.shape[1]) == (blocks == SHAPE.chain, blocks * INST.stored.k)
+        d[:] = a.astype(np.uint32) @ b.astype(np.uint32).T + (0 if c is None else c)
 
     def draw(self, recipe: Recipe, batch: int, a: Any, b: Any, c: Any) -> None:
         random = np.random.default_rng(batch)
-        for x in (a, b):
+        groups = [k // 2 * 4 + i for k in KS for i in range(4)]
+        for x, ks in ((a, KS), (b.reshape(-1, INST.k), groups)):
             x[:] = 0
-            x[:, KS] = random.integers(1, 256, (len(x), len(KS)), np.uint8)
+            x[:, ks] = random.integers(1, 128, (len(x), len(ks)), np.uint8) << int(self.healthy)
+
+
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory: pytest.TempPathFactory) -> Gpu:
+    folders = {shape: tmp_path_factory.mktemp("golden") for shape in (SHAPE, singly(SHAPE))}
+    return Gpu({shape: compiled_for_cpu(shape, folder, PLANTED) for shape, folder in folders.items()})
 
 
 @pytest.fixture(autouse=True)
-def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_a_gpu(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> None:
     monkeypatch.setattr(golden, "Evaluator", OnCpu)
     monkeypatch.setattr(golden, "Drawing", OnCpu)
-    monkeypatch.setattr(golden.compiler, "compile_source", lambda *_: SimpleNamespace(path="none"))
+    monkeypatch.setattr(golden, "golden_source", lambda shape, planted=None: str(gpu.shapes.index(shape)))
+    monkeypatch.setattr(golden.compiler, "compile_source", lambda source, *_: SimpleNamespace(path=source))
     monkeypatch.setattr(golden, "FIRST_ROUNDS", SHAPE.chains)
-    monkeypatch.setattr(golden, "SET_SECONDS", 1e-3)
+    monkeypatch.setattr(golden, "TIMES_PREPARED", 1)
     monkeypatch.setattr(golden, "SHRINK_ROUNDS", 1)
-    uniform = [golden.OperandKind("drawn", Recipe(0))]
-    monkeypatch.setattr(golden, "operand_kinds", lambda inst: uniform)
 
 
-def bench(folder: Path, planted: Planted | None = None) -> GoldenBench:
-    return GoldenBench(Gpu(compiled_for_cpu(SHAPE, folder, planted)), INST, MODEL, 0, SHAPE)
+@pytest.fixture
+def bench(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> GoldenBench:
+    """Its parameter: whether it is healthy, and the kinds of its sets."""
+    healthy, kinds = request.param
+    monkeypatch.setattr(OnCpu, "healthy", healthy)
+    monkeypatch.setattr(golden, "operand_kinds", lambda inst: kinds)
+    if kinds:
+        monkeypatch.setattr(golden, "covering_sets", lambda *_: ())
+    return GoldenBench(gpu, INST, MODEL, 0, SHAPE)
 
 
-def test_a_healthy_gpu(tmp_path: Path) -> None:
-    turn = bench(tmp_path).turn(0.0)
-    assert turn.dots == SMS * SHAPE.groups * SHAPE.chains * SHAPE.results
-    assert turn.computed == SHAPE.chain * turn.dots
+RESULTS = SMS * SHAPE.groups * SHAPE.chains * SHAPE.results
+
+
+@pytest.mark.parametrize("bench", [(True, DRAWN)], indirect=True)
+def test_sets_alternate_and_are_all_counted(bench: GoldenBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(golden, "time", SimpleNamespace(monotonic=iter([0.0, 0.5, 1.5, 2.0]).__next__))
+    turn = bench.turn(1.0)
+    assert (turn.dots, turn.computed, turn.seconds) == (2 * RESULTS, 2 * RESULTS * SHAPE.chain, 2.0)
     assert (turn.sms, turn.wrong_by_sm, turn.seen, turn.vanished) == (SMS, {}, (), 0)
 
 
-def test_several_sets_alternate_and_are_all_counted(tmp_path: Path) -> None:
-    turn = bench(tmp_path).turn(1.0)
-    sets, left = divmod(turn.dots, SMS * SHAPE.groups * SHAPE.chains * SHAPE.results)
-    assert (sets >= 2, left, turn.wrong_by_sm) == (True, 0, {})
-
-
-def test_a_fold_that_differs_where_no_word_does_has_vanished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    healthy = bench(tmp_path)
-    fold = healthy._fold
+@pytest.mark.parametrize("bench", [(True, DRAWN)], indirect=True)
+def test_a_fold_that_differs_where_no_word_does_has_vanished(bench: GoldenBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    fold = bench._drawn.fold
 
     def wrong(grid: Any, block: Any, arguments: Any) -> None:
         fold(grid, block, arguments)
         arguments[1][77] ^= 1
 
-    monkeypatch.setattr(healthy, "_fold", wrong)
-    turn = healthy.turn(0.0)
+    monkeypatch.setattr(bench._drawn, "fold", wrong)
+    turn = bench.turn(0.0)
     assert (turn.vanished, turn.seen) == (SMS * SHAPE.groups, ())
     assert turn.wrong_by_sm == {str(sm): SHAPE.groups for sm in range(SMS)}
 
 
-def test_a_planted_error_is_named_asked_again_and_shrunk(tmp_path: Path) -> None:
-    sick = bench(tmp_path, PLANTED)
-    turn = sick.turn(0.0)
-    assert list(turn.wrong_by_sm) == ["1"]
-    seen = turn.seen[0]
-    assert seen.place == SmPlace(sm=1, warp=5, lane=13, register_of_lane=6)
-    asked = seen.found.exchange.request(sick._whole)
+@pytest.mark.parametrize("bench", [(True, DRAWN)], indirect=True)
+def test_sets_that_are_drawn_make_up_for_the_time_to_prepare_all(bench: GoldenBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here each takes 50 ms to prepare and 50 ms to compute; made ones are to take 5, each thousand rounds."""
+    monkeypatch.setattr(golden, "TIMES_PREPARED", 3)
+    finished = bench._sets[0]
+    finished.tally[:], finished.rounds = 0, 1000
+
+    def rounds_of(program: Any, sets_in_turn: int) -> int:
+        bench._sets_in_turn, finished.program = sets_in_turn, program
+        bench._told(finished)
+        return int(program.rounds)
+
+    assert (rounds_of(bench._drawn, 1), rounds_of(bench._drawn, 4), rounds_of(bench._made, 4)) == (3000, 12000, 100)
+    finished.rounds = SHAPE.chains
+    assert rounds_of(bench._made, 4) == SHAPE.chains, "each group comes to each chain"
+
+
+SICK = [((False, DRAWN), SHAPE.chain), ((False, MADE), 1)]
+
+
+@pytest.mark.parametrize(("bench", "chain"), SICK, indirect=["bench"])
+def test_a_planted_error_is_named_and_asked_again(bench: GoldenBench, chain: int) -> None:
+    turn = bench.turn(0.0)
+    assert (list(turn.wrong_by_sm), turn.computed) == (["1"], turn.dots * chain)
+    seen, whole = turn.seen[0], in_a_row(INST, chain)
+    assert (seen.place, seen.chain) == (SmPlace(sm=1, warp=5, lane=13, register_of_lane=6), chain)
+    asked = seen.found.exchange.request(whole)
+    asked.check(whole)
     assert evaluate_chain(MODEL, INST, asked)[0] == int(seen.found.expected, 16) == int(seen.found.exchange.d, 16) ^ 8
-    assert sick.again(seen, 5) == 5
-    smallest = sick.smallest(seen)
+    assert bench.again(seen, 5) == 5
+
+
+@pytest.mark.parametrize(("bench", "chain"), [SICK[0], pytest.param(*SICK[1], marks=pytest.mark.slow)], indirect=["bench"])
+def test_a_planted_error_is_shrunk(bench: GoldenBench, chain: int) -> None:
+    smallest, whole = bench.smallest(bench.turn(0.0).seen[0]), in_a_row(INST, chain)
     assert smallest is not None
-    left: Request = smallest.exchange.request(sick._whole)
-    last = (SHAPE.chain - 1) * INST.k + 8
+    left = stored_products(whole, smallest.exchange.request(whole))
+    last = (chain - 1) * INST.stored.k + 8
     assert np.flatnonzero(left.a[0] | left.b[0]).tolist() == [last]
     assert left.a[0, last] & left.b[0, last] & 1
     assert int(smallest.exchange.d, 16) ^ int(smallest.expected, 16) == 8
 
 
 @pytest.mark.slow
-def test_the_check_of_a_gpu_takes_this_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = Gpu(compiled_for_cpu(SHAPE, tmp_path, PLANTED))
+@pytest.mark.parametrize("bench", [(False, DRAWN)], indirect=True)
+def test_the_check_of_a_gpu_takes_this_bench(bench: GoldenBench, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     models: dict[Instruction, DotModel] = {INST: MODEL}
     monkeypatch.setattr(check, "open_device", lambda name: gpu)
     monkeypatch.setattr(check, "trusted", lambda device, like: ("h200", models, ""))

@@ -25,9 +25,10 @@ def test_no_word_differs_on_any_sm(h200: CudaDevice, unit: str) -> None:
     assert (turn.wrong_by_sm, turn.vanished) == ({}, 0)
 
 
-def test_a_planted_error_is_found_named_and_shrunk(h200: CudaDevice) -> None:
+@pytest.mark.parametrize("unit", ["bf16", "fp8-sparse"])
+def test_a_planted_error_is_found_named_and_shrunk(h200: CudaDevice, unit: str) -> None:
     models = named_models("h200")
-    inst = chosen(h200, models)["bf16"]
+    inst = chosen(h200, models)[unit]
     planted = Planted(sm=17, thread=37, register=5, bit=3, word=2, mask=0x1F, a=0x11, b=0x0A)
     sick = GoldenBench(h200, inst, models[inst], 0, golden_shape(inst), planted)
     turn = sick.turn(10.0)

@@ -34,10 +34,12 @@ static void __syncthreads() { block_barrier->arrive_and_wait(); }
 static Value atomicAdd(Value* target, Value value) { return __atomic_fetch_add(target, value, __ATOMIC_RELAXED); }
 static std::size_t __cvta_generic_to_shared(const void* p) { return (const char*)p - (const char*)shared_base; }
 static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) { return high << by | low >> (32 - by); }
-template <class Kernel> static void launch(unsigned blocks, unsigned threads, const Kernel& kernel) {
+// only: the one block that is launched; ~0u: all of them
+template <class Kernel> static void launch(unsigned blocks, unsigned threads, unsigned only, const Kernel& kernel) {
     blockDim.x = threads, block_barrier = std::make_unique<std::barrier<>>(threads);
     for (auto& each : group_barrier) each = std::make_unique<std::barrier<>>(32);
     for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
+        if (only != ~0u && blockIdx.x != only) continue;
         std::vector<std::thread> all;
         for (unsigned t = 0; t < threads; t++) all.emplace_back([t, &kernel] { threadIdx.x = t, kernel(); });
         for (auto& each : all) each.join();
@@ -46,12 +48,13 @@ template <class Kernel> static void launch(unsigned blocks, unsigned threads, co
 """
 ENTRIES = """
 extern "C" void run_fold(const DElement* words, unsigned* folded) {
-    launch(CHAINS, GROUP_THREADS, [=] { fold_words(words, folded); });
+    launch(CHAINS, GROUP_THREADS, ~0u, [=] { fold_words(words, folded); });
 }
-extern "C" void run(unsigned blocks, const Word* a, const Word* b, const unsigned* folded, const DElement* words, Tally* tally,
-                    Record* records, DElement* peek, const unsigned* j) {
-    launch(blocks, THREADS, [=] {
-        golden(a, b, folded, words, tally, records, peek, j[0], j[1], j[2], j[3], j[4], j[5], j[6], j[7]);
+extern "C" void run(unsigned blocks, const Word* a, const Word* b, const unsigned char* metadata, const CElement* addends,
+                    const unsigned* folded, const DElement* words, Tally* tally, Record* records, DElement* peek,
+                    const unsigned* j) {
+    launch(blocks, THREADS, j[4], [=] {
+        golden(a, b, metadata, addends, folded, words, tally, records, peek, j[0], j[1], j[2], j[3], j[4], j[5], j[6], j[7]);
     });
 }
 """
@@ -68,12 +71,13 @@ def compiled_for_cpu(shape: GoldenShape, folder: Path, planted: Planted | None =
     text = re.sub(r'asm volatile\("mov[^;]*;"[^;]*;', "sm = blockIdx.x;", text)
     text = re.sub(r'asm volatile\("(?:fence|bar)[^\n]*?\);', ";", text)
     emulation = HEADER.read_text(encoding="utf-8")
-    text = text.replace("constexpr unsigned GROUP_THREADS", f"{emulation}\nconstexpr unsigned GROUP_THREADS", 1)
-    defines = f"#define ELEMENT_BITS {inst.a.storage_bits}\n#define MULTIPLY(d, a, b, c) multiply(d, a, b)\n"
-    defines += "#define MULTIPLY_CHAIN(d, a, b, turn) multiply_chain(d, a, b)\n"
+    text = text.replace("struct Unit {", f"{emulation}\nstruct Unit {{", 1)
+    defines = f"#define ELEMENT_BITS {inst.a.storage_bits}\n"
+    defines += "#define MULTIPLY(d, a, b, c, ...) multiply(d, a, b, __VA_OPT__(__VA_ARGS__ +) 0u)\n"
+    defines += "#define MULTIPLY_CHAIN(d, a, b, e, turn) multiply_chain(d, a, b, e)\n"
     code, library = folder / "golden.cpp", folder / "golden.so"
     code.write_text(CUDA_WORDS + defines + text + ENTRIES)
-    command = ["g++", "-std=c++20", "-O2", "-w", "-fPIC", "-pthread", "-shared", "-o", str(library), str(code)]
+    command = ["g++", "-std=c++20", "-O1", "-w", "-fPIC", "-pthread", "-shared", "-o", str(library), str(code)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return ctypes.CDLL(str(library))

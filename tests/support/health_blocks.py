@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from block_forms import ROOT, filled, tabled
@@ -35,13 +36,15 @@ def health_rates() -> str:
 
 
 def health_planted() -> str:
-    """How soon an error that was planted was found, and what was told of it."""
-    told = _told("h200-planted.json")
+    """How soon an error that was planted was found, and what was told of it; not which elements of a sparse A are stored."""
+    told = [_told(name) for name in ("h200-planted.json", "h200-planted-sparse.json")]
+    (gpu,) = {each["gpu"] for each in told}
+    planted = [found for each in told for found in each["planted"]]
     found = [
         f"{each['unit']} after {each['seconds_to_find']:.1f} s and {each['dots']:.2g} results, again {each['again']} times, as"
         f" SM {each['place']['sm']}, warp {each['place']['warp']}, lane {each['place']['lane']}, and shrunk in"
-        f" {each['seconds_to_shrink']:.1f} s to `{each['smallest']}`"
-        for each in told["planted"]
+        f" {each['seconds_to_shrink']:.1f} s to `{re.sub('; stored at .* →', ' →', each['smallest'])}`"
+        for each in planted
     ]
-    assert all(each["found"] and each["right_place"] for each in told["planted"])
-    return filled(f"On an {told['gpu']} it was found: {'; '.join(found)}.") + "\n"
+    assert all(each["found"] and each["right_place"] for each in planted)
+    return filled(f"On an {gpu} it was found: {'; '.join(found)}.") + "\n"
