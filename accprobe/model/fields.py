@@ -274,6 +274,7 @@ FEATURES: dict[str, Feature] = {
         evidence="small products beside those of a larger scale that cancel: what is left of them",
         values=Numbers(2, 1024, none=1),
         compiled=(None,),
+        has_events=True,
     ),
     "addend_bits": Field(
         "bits of C",

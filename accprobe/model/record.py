@@ -83,7 +83,8 @@ class Field(Feature):
     results, that it decides about, with others that can stand in for it. shows_as: what the next sum may take it for.
     with_coarser: words that are tried together with an alignment where the model has none.
 
-    place: where the operands lie that show it.
+    place: where the operands lie that show it. has_events: coverage has events of every value; of other fields, of those alone
+    that compiled code knows.
     """
 
     values: Values
@@ -98,6 +99,7 @@ class Field(Feature):
     shows_as: Signal | None = None
     with_coarser: tuple[str, ...] = ()
     place: Place = "anywhere"
+    has_events: bool = False
 
     @property
     def counts_bits(self) -> bool:

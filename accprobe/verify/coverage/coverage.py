@@ -23,6 +23,7 @@ from accprobe.operands.request import Request, joined
 from accprobe.verify.coverage.codes import every_pair
 from accprobe.verify.coverage.covering import Maker, classes
 from accprobe.verify.coverage.events import Event, EventFamily, Key
+from accprobe.verify.coverage.factors import TermNumbers
 from accprobe.verify.coverage.families import families
 from accprobe.verify.coverage.integers import (
     ODD_PRODUCTS,
@@ -33,7 +34,7 @@ from accprobe.verify.coverage.integers import (
     odd_operands,
 )
 from accprobe.verify.coverage.left_out import as_asked
-from accprobe.verify.coverage.placing import TermNumbers
+from accprobe.verify.coverage.scales import scale_operands
 from accprobe.verify.coverage.spans import bounds
 from accprobe.verify.coverage.trace import Trace
 from accprobe.verify.outcome import CODE_PAIRS, COVERING, Advance, Events, Verification, silent
@@ -215,7 +216,11 @@ def as_usual(model: DotModel) -> DotModel:
 
 def _unlike_any(described: Arithmetic | DotModel) -> dict[str, Value]:
     found = ((name, field, getattr(described, name)) for name, field in fields_of(type(described)).items())
-    return {name: NEAREST.get(value, field.compiled[0]) for name, field, value in found if not field.is_compiled(value)}
+    return {
+        name: NEAREST.get(value, field.compiled[0])
+        for name, field, value in found
+        if not (field.has_events or field.is_compiled(value))
+    }
 
 
 def _alike(inst: Instruction) -> Instruction:
@@ -263,7 +268,7 @@ class _Search:
         return Covering(joined(self._parts), self._rows, self._tried)
 
     def _find_floats(self) -> None:
-        self._taken(-1, classes(self._inst, self._rng))
+        self._taken(-1, joined([classes(self._inst, self._rng), scale_operands(self._inst, self._rng)]))
         alike: dict[object, list[TermNumbers]] = {}
         for i, (node, bound) in enumerate(zip(self._model.root.nodes(), bounds(self._inst, self._model), strict=True)):
             maker = Maker(self._inst, self._model, node, bound, self._rng)

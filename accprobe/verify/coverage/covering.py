@@ -8,15 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import Addend, DotModel, FusedSum, Product
 from accprobe.operands.request import Request, joined
 from accprobe.verify.coverage.crowds import Crowds
-from accprobe.verify.coverage.events import OPERAND_CLASSES
+from accprobe.verify.coverage.factors import TermNumbers
+from accprobe.verify.coverage.groups import group_operands
+from accprobe.verify.coverage.kinds_of_operands import OPERAND_CLASSES, codes_of
 from accprobe.verify.coverage.odd import OddTerms
 from accprobe.verify.coverage.pieces import Pieces, RoleRows
-from accprobe.verify.coverage.placing import Placing, TermNumbers
+from accprobe.verify.coverage.placing import Placing
 from accprobe.verify.coverage.spans import Bounds, TermRole, largest_of, lead_of, term_role
 
 BATCH = 1024
@@ -55,6 +56,8 @@ class Maker:
         if odd:
             yield self.on_terms(odd.numbers())
         yield Made(specials(self._inst, self._node, self._rng))
+        if groups := group_operands(self._inst, self._node, self._rng):
+            yield Made(groups)
         crowds = Crowds(self._bound, self._inst, roles, self._rng)
         for numbers in (crowds.zeros(), crowds.tails(), crowds.dense()):
             yield self.on_terms(numbers)
@@ -92,25 +95,6 @@ class Maker:
             for whole, column in zip(found.columns, numbers.columns, strict=True):
                 whole[np.arange(n), term] = column[:, j]
         return found
-
-
-def codes_of(fmt: Format) -> dict[str, list[int]]:
-    """Bit patterns of each class of operands, positive: none where the format has none."""
-    low, m = fmt.ignored_low_bits, fmt.mantissa_bits
-    one = 1 << low
-    infinity = [] if fmt.infinity is None else [fmt.infinity]
-    quiet = (
-        [] if fmt.infinity is None else [fmt.infinity + one, fmt.infinity + (one << (m - 1)), fmt.infinity + (one << m) - one]
-    )
-    nans = [fmt.largest + one] if fmt.specials == "nan only" else quiet
-    return {
-        "zero": [0],
-        "subnormal": [one, (one << m) - one],
-        "normal": [one << m, fmt.bias << (m + low), fmt.largest - one],
-        "largest": [fmt.largest],
-        "infinity": infinity,
-        "NaN": nans,
-    }
 
 
 def classes(inst: Instruction, rng: np.random.Generator) -> Request:

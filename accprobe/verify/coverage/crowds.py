@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.isa.instructions import Instruction
-from accprobe.verify.coverage.placing import TermNumbers, Whole
+from accprobe.verify.coverage.factors import TermNumbers, Whole
 from accprobe.verify.coverage.spans import FEW_BITS, Bounds, TermRole
 
 LEAST_DENSE = 768

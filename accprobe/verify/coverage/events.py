@@ -17,7 +17,6 @@ Key = tuple[int, str]
 """The sum, as `nodes` has them, and the family; -1: the whole dot product."""
 
 SIGNS = ("positive", "negative")
-OPERAND_CLASSES = ("zero", "subnormal", "normal", "largest", "infinity", "NaN")
 ROUNDED = ("exact", "below half", "half beside an even bit", "half beside an odd bit", "above half")
 ROUNDED_SHORT = ("exact", "below half", "half", "above half")
 NEAR_HALF = ("just below half", "just above half")

@@ -21,7 +21,6 @@ from accprobe.verify.coverage.events import (
     ODD,
     ONE_PRODUCT,
     ONE_TERM,
-    OPERAND_CLASSES,
     ROUNDED_SHORT,
     SEVERAL,
     SIGNS,
@@ -35,18 +34,28 @@ from accprobe.verify.coverage.events import (
     labels,
     steps,
 )
+from accprobe.verify.coverage.groups import group_families
+from accprobe.verify.coverage.kinds_of_operands import OPERAND_CLASSES
 from accprobe.verify.coverage.odd import ODD_TERMS, odd_events
 from accprobe.verify.coverage.results import dropped, result_events
+from accprobe.verify.coverage.scales import scale_families
 from accprobe.verify.coverage.spans import ROLES, Bounds, TermRole, bounds
 
 
 def families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
     """All events of a floating-point model."""
-    found: dict[Key, EventFamily] = {(-1, name): events for name, events in _of_operands(inst).items()}
-    for i, (name, bound) in enumerate(zip(labels(model.root), bounds(inst, model), strict=True)):
-        for key, events in _of_sum(bound, inst).items():
-            found[i, key] = tuple(event and event._replace(name=f"{name}: {event.name}") for event in events)
+    whole = _of_operands(inst) | scale_families(inst)
+    found: dict[Key, EventFamily] = {(-1, name): events for name, events in whole.items()}
+    sums = zip(labels(model.root), model.root.nodes(), bounds(inst, model), strict=True)
+    for i, (name, node, bound) in enumerate(sums):
+        for key, events in (_of_sum(bound, inst) | group_families(inst, node, bound)).items():
+            found[i, key] = tuple(event and event._replace(name=f"{name}: {_told(event, bound)}") for event in events)
     return found
+
+
+def _told(event: Event, bound: Bounds) -> str:
+    """Terms that are several products scaled at once are called groups."""
+    return event.name if bound.arithmetic.scaled_products is None else event.name.replace("product", "group")
 
 
 def _of_operands(inst: Instruction) -> dict[str, EventFamily]:
@@ -287,7 +296,7 @@ def _pairs(bound: Bounds, inst: Instruction) -> dict[str, EventFamily]:
 
     def below(carry: int) -> int:
         room = dropped(bound, False)
-        return room if bits is None else max(0, min(room, carry + 1 + bits - x.result_bits))
+        return room if bits is None else max(0, min(room, carry + bound.above + bits - x.result_bits))
 
     found: dict[str, EventFamily] = {
         "carry rounded": tuple(

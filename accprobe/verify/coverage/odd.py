@@ -16,7 +16,7 @@ from accprobe.evaluate.rounding import encode_wide
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import FloatArithmetic
 from accprobe.verify.coverage.events import NO_BITS, SIGNS, Event, EventFamily
-from accprobe.verify.coverage.placing import TermNumbers, Whole
+from accprobe.verify.coverage.factors import TermNumbers, Whole
 from accprobe.verify.coverage.spans import Bounds, TermsOfRole
 from accprobe.verify.coverage.terms import Sums, Total
 

@@ -2,64 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.rounding import bit_length
-from accprobe.isa.formats import Bits, Format
+from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel, FusedSum
+from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, Product
 from accprobe.operands.request import Request
-from accprobe.verify.coverage.spans import ROLES, term_role
-
-Whole = NDArray[np.int64]
-
-Indices = NDArray[np.intp] | NDArray[np.bool_] | tuple[slice, slice | int]
-
-
-class TermNumbers(NamedTuple):
-    """(-1)^negative * first * second * 2^exponent, arrays of one shape; first and second are significands of factors."""
-
-    negative: Whole
-    first: Whole
-    second: Whole
-    exponent: Whole
-
-    @classmethod
-    def of(cls, rows: list[list[tuple[int, int, int, int]]]) -> TermNumbers:
-        """From one (negative, first, second, exponent) a number."""
-        whole = np.array(rows, np.int64)
-        return cls(*np.moveaxis(whole, -1, 0))
-
-    @classmethod
-    def joined(cls, parts: Sequence[TermNumbers]) -> TermNumbers:
-        return cls(*(np.concatenate(columns) for columns in zip(*(part.columns for part in parts), strict=True)))
-
-    def at(self, rows: Indices) -> TermNumbers:
-        """Some of them, as an array is indexed."""
-        return TermNumbers(*(column[rows] for column in self.columns))
-
-    @property
-    def columns(self) -> tuple[Whole, ...]:
-        return self.negative, self.first, self.second, self.exponent
-
-
-def encoded(fmt: Format, negative: Whole, significand: Whole, exponent: Whole) -> tuple[Bits, NDArray[np.bool_]]:
-    """Bit patterns, and which of the numbers the format holds; the patterns of others mean nothing."""
-    lead = exponent + bit_length(significand) - 1
-    quantum = np.maximum(lead, fmt.min_exponent) - fmt.mantissa_bits
-    up, down = np.clip(exponent - quantum, 0, 62), np.clip(quantum - exponent, 0, 62)
-    whole = significand >> down << up
-    fits = (significand & ((np.int64(1) << down) - 1) == 0) & (quantum - exponent <= 62)
-    biased = np.where(whole >> fmt.mantissa_bits, np.maximum(lead, fmt.min_exponent) + fmt.bias, 0)
-    patterns = ((biased << fmt.mantissa_bits) | (whole & ((1 << fmt.mantissa_bits) - 1))) << fmt.ignored_low_bits
-    zero = significand == 0
-    fits = zero | (fits & (lead <= fmt.max_exponent) & (patterns <= fmt.largest))
-    signs = negative.astype(fmt.dtype) * fmt.dtype.type(fmt.sign_bit)
-    return np.where(zero | ~fits, 0, patterns).astype(fmt.dtype) | signs, fits
+from accprobe.verify.coverage.factors import TermNumbers, Whole, encoded, holding
+from accprobe.verify.coverage.scaled_placing import ScaledPlacing
+from accprobe.verify.coverage.spans import ROLES, TermRole, products_of, term_role
 
 
 class Placing:
@@ -71,18 +24,16 @@ class Placing:
 
     def __init__(self, inst: Instruction, model: DotModel, node: FusedSum, rng: np.random.Generator) -> None:
         self._inst, self._model, self._node, self._rng = inst, model, node, rng
-        self.roles = tuple(sorted((term_role(term) for term in node.terms), key=ROLES.index))
+        others = [term_role(term) for term in node.terms if not isinstance(term, Product)]
+        self.roles: tuple[TermRole, ...] = (*["product"] * products_of(node), *sorted(others, key=ROLES.index))
 
     def operands(self, numbers: TermNumbers) -> tuple[Request, NDArray[np.bool_]]:
         """Numbers [n, terms] as n dot products, and which of them hold them all."""
         inst, n = self._inst, len(numbers.negative)
         asked, fits = Request.zeros(inst, n), np.ones(n, bool)
-        products = len(self._node.products)
+        products = self.roles.count("product")
         if products:
-            a, b, held = self._products(numbers.at((slice(None), slice(products))))
-            ks = list(self._node.products)
-            asked.a[:, ks], asked.b[:, ks] = a, b
-            fits &= held.all(axis=1)
+            fits &= self._on_products(asked, self._node, numbers.at((slice(None), slice(products)))).all(axis=1)
         if self._node.has_addend:
             fits &= self._addend(asked, numbers.at((slice(None), products)), np.ones(n, bool))
         for i, child in enumerate(self._node.children):
@@ -90,14 +41,24 @@ class Placing:
             fits &= self._inner(asked, child, column)
         return asked, fits
 
+    def _on_products(self, asked: Request, node: FusedSum, numbers: TermNumbers) -> NDArray[np.bool_]:
+        """Numbers [n, products] put on those of a sum (in place), and which of them they hold."""
+        if self._inst.scale is not None:
+            assert isinstance(node.arithmetic, FloatArithmetic)
+            placing = ScaledPlacing(self._inst, node.arithmetic, node.products, self._products, self._rng)
+            return placing.put(asked, numbers)
+        ks = list(node.products)
+        asked.a[:, ks], asked.b[:, ks], held = self._products(numbers)
+        return held
+
     def _products(self, numbers: TermNumbers) -> tuple[Bits, Bits, NDArray[np.bool_]]:
         inst, subnormals = self._inst, self._model.subnormal_operands
         negative, first, second, exponent = numbers
         most = [(1 << (fmt.mantissa_bits + 1)) - 1 for fmt in (inst.a, inst.b)]
         swap = (first > most[0]) & (second <= most[0])
         first, second = np.where(swap, second, first), np.where(swap, first, second)
-        ways = [_range(inst.a, first, normal) for normal in (True, subnormals == "flushed")]
-        others = [_range(inst.b, second, normal) for normal in (True, subnormals == "flushed")]
+        ways = [holding(inst.a, first, normal) for normal in (True, subnormals == "flushed")]
+        others = [holding(inst.b, second, normal) for normal in (True, subnormals == "flushed")]
         low, high = (np.zeros_like(exponent) for _ in range(2))
         found = np.zeros(exponent.shape, bool)
         for i, j in ((0, 0), (1, 0), (0, 1), (1, 1)):
@@ -120,6 +81,8 @@ class Placing:
 
     def _inner(self, asked: Request, node: FusedSum, numbers: TermNumbers) -> NDArray[np.bool_]:
         """Numbers that a sum below gives: one product, or C, or several products that have some of the bits each (in place)."""
+        if self._inst.scale is not None:
+            return self._inner_scaled(asked, node, numbers)
         inner = list(node.nodes())
         ks = np.array(next((below.products for below in inner[::-1] if below.products), ()))
         rows = np.arange(len(numbers.negative))
@@ -138,6 +101,21 @@ class Placing:
             done[left] = self._split(asked, ks, left, numbers.at(left))
         return done
 
+    def _inner_scaled(self, asked: Request, node: FusedSum, numbers: TermNumbers) -> NDArray[np.bool_]:
+        """Numbers that a sum below of scaled products gives: one term of it, or C (in place)."""
+        n, below = len(numbers.negative), next((inner for inner in node.nodes() if inner.products), None)
+        fits = np.zeros(n, bool)
+        if below is not None:
+            every = TermNumbers(*(np.full((n, products_of(below)), value, np.int64) for value in (0, 0, 1, 0)))
+            rows, start = np.arange(n), self._rng.integers(0, products_of(below), n)
+            for whole, column in zip(every.columns, numbers.columns, strict=True):
+                whole[rows, start] = column
+            fits = self._on_products(asked, below, every)[rows, start]
+            asked.a[~fits] = 0
+        if any(inner.has_addend for inner in node.nodes()):
+            fits |= self._addend(asked, numbers, ~fits)
+        return fits
+
     def _split(self, asked: Request, ks: Whole, rows: Whole, numbers: TermNumbers) -> NDArray[np.bool_]:
         """Numbers as sums of products, each with as many of the bits as a factor holds (in place)."""
         width = self._inst.a.mantissa_bits + 1
@@ -151,11 +129,3 @@ class Placing:
             asked.a[rows, ks[i]], asked.b[rows, ks[i]] = a, b
             done &= fits
         return done
-
-
-def _range(fmt: Format, significand: Whole, normal: bool) -> tuple[Whole, Whole]:
-    """Least and largest exponents with which the format holds the odd significand; normal: as a normal number."""
-    bits = bit_length(significand)
-    most = fmt.max_exponent - bits + 1
-    least = fmt.min_exponent - bits + 1 if normal else np.full_like(bits, fmt.min_exponent - fmt.mantissa_bits)
-    return least, most

@@ -56,11 +56,11 @@ def dropped(bound: Bounds, sure: bool) -> int:
     """Bits of a normal sum below its result's last bit, at most."""
     x = bound.arithmetic
     low = bound.low if not sure else min(span.leads[0] for span in bound.spans(sure=True))
-    highest = min(x.result.max_exponent, bound.top + 1 + bound.carry(sure))
+    highest = min(x.result.max_exponent, bound.top + bound.above + bound.carry(sure))
     most = highest - x.result_bits - low
     if x.alignment_bits is None:
         return max(0, most)
-    return max(0, min(most, bound.carry(sure) + (not sure) + x.alignment_bits - x.result_bits))
+    return max(0, min(most, bound.carry(sure) + (0 if sure else bound.above) + x.alignment_bits - x.result_bits))
 
 
 def _over(bound: Bounds, which: int, word: str, sign: str) -> Event:

@@ -6,11 +6,12 @@ are reached by a single product, or by C, that passes through that sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
+from math import prod
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -29,6 +30,11 @@ FEW_BITS = 4
 
 def term_role(term: Term) -> TermRole:
     return "product" if isinstance(term, Product) else "C" if isinstance(term, Addend) else "inner sum"
+
+
+def products_of(node: FusedSum) -> int:
+    """Terms of a sum that are products, or sums of so many as are scaled at once."""
+    return len(node.products) // (getattr(node.arithmetic, "scaled_products", None) or 1)
 
 
 class TermSpan(NamedTuple):
@@ -65,8 +71,9 @@ class Bounds:
     def __init__(self, inst: Instruction, model: DotModel, node: FusedSum, inner: list[Bounds]) -> None:
         arithmetic = node.arithmetic
         assert isinstance(arithmetic, FloatArithmetic)
-        self.arithmetic, self.terms = arithmetic, len(node.terms)
+        self.arithmetic = arithmetic
         self.slots: dict[TermRole, TermsOfRole] = {slots.role: slots for slots in _slots(inst, model, node, inner)}
+        self.terms = sum(slots.count for slots in self.slots.values())
 
     def spans(self, sure: bool = False) -> list[TermSpan]:
         """One for every term."""
@@ -102,6 +109,11 @@ class Bounds:
         """The largest exponent of a finite term."""
         return max(s.span.exponents[1] for s in self.slots.values())
 
+    @cached_property
+    def above(self) -> int:
+        """The most bits by which a leading bit lies above the exponent that counts in the alignment; one, if not more."""
+        return max(1, *(span.leads[1] - span.exponents[1] for span in self.spans()))
+
     def carry(self, sure: bool) -> int:
         """The most bits by which a sum may exceed the leading bit of its largest term."""
         bits = self.arithmetic.alignment_bits
@@ -109,7 +121,7 @@ class Bounds:
         for span in self.spans(sure):
             largest = span.significand
             if bits is not None and (sure or self.arithmetic.alignment_rounding == "truncate"):
-                room = bits + (not sure)
+                room = bits + (0 if sure else self.above)
                 largest = Fraction(int(largest * 2**room), 2**room)
             elif bits is not None:
                 largest = Fraction(2)
@@ -197,12 +209,11 @@ def bounds(inst: Instruction, model: DotModel) -> list[Bounds]:
 def _slots(inst: Instruction, model: DotModel, node: FusedSum, inner: list[Bounds]) -> Iterator[TermsOfRole]:
     arithmetic = node.arithmetic
     assert isinstance(arithmetic, FloatArithmetic)
-    formats = (inst.a, inst.b)
     if node.products:
-        span = _products(formats, model.subnormal_operands, arithmetic)
-        infinite = any(fmt.infinity is not None for fmt in formats)
-        nan = any(fmt.specials != "none" for fmt in formats)
-        yield TermsOfRole("product", len(node.products), span, span, infinite, nan, True)
+        span = _products(inst, model.subnormal_operands, arithmetic)
+        infinite = any(fmt.infinity is not None for fmt in (inst.a, inst.b))
+        nan = any(fmt.specials != "none" for fmt in (inst.a, inst.b, *_scales(inst)))
+        yield TermsOfRole("product", products_of(node), span, span, infinite, nan, True)
     if node.has_addend:
         span = _addend(inst.c, model.subnormal_addend, arithmetic)
         yield TermsOfRole("C", 1, span, span, inst.c.infinity is not None, inst.c.specials != "none", True)
@@ -227,30 +238,45 @@ def _joined(spans: list[TermSpan], sure: bool) -> TermSpan:
     )
 
 
-def _products(formats: tuple[Format, Format], subnormals: Subnormals, arithmetic: FloatArithmetic) -> TermSpan:
-    a, b = formats
-    most = largest_of(a) * largest_of(b)
-    lowest = sum(_lowest_lead(fmt, subnormals) for fmt in formats)
-    leads = lowest, lead_of(most)
+def _scales(inst: Instruction) -> tuple[Format, ...]:
+    return () if inst.scale is None else (inst.scale, inst.scale)
+
+
+def _products(inst: Instruction, subnormals: Subnormals, arithmetic: FloatArithmetic) -> TermSpan:
+    """Of products, or of sums of so many as are scaled at once; with their block scales."""
+    factors, scales, together = (inst.a, inst.b), _scales(inst), arithmetic.scaled_products
+    formats = factors + scales
+    most = (together or 1) * prod(largest_of(fmt) for fmt in formats)
+    least = {fmt: _lowest_lead(fmt, subnormals if fmt in factors else "kept") for fmt in formats}
+    leads = sum(least[fmt] for fmt in formats), lead_of(most)
+    aligned = formats if together is None else scales
     if arithmetic.alignment_bits is None or arithmetic.product_exponent == "normalised product":
         exponents = leads
-    elif arithmetic.product_exponent == "normalised operands":
-        exponents = lowest, a.max_exponent + b.max_exponent
     else:
-        exponents = a.min_exponent + b.min_exponent, a.max_exponent + b.max_exponent
+        normalised = arithmetic.product_exponent == "normalised operands"
+        lowest = sum(least[fmt] if normalised else fmt.min_exponent for fmt in aligned)
+        exponents = lowest, sum(fmt.max_exponent for fmt in aligned)
     low = sum(fmt.min_exponent - fmt.mantissa_bits for fmt in formats)
-    return TermSpan(exponents, leads, low, most, _significand(a, b), a.mantissa_bits + b.mantissa_bits + 2)
+    width = sum(fmt.mantissa_bits + 1 for fmt in formats if fmt.mantissa_bits)
+    if together is not None:
+        width += together.bit_length() + _binades(inst.a) + _binades(inst.b)
+    significand = 2 - Fraction(1, 2**width) if together is not None else _significand(formats)
+    return TermSpan(exponents, leads, low, most, significand, width)
 
 
-def _significand(a: Format, b: Format) -> Fraction:
+def _binades(fmt: Format) -> int:
+    return fmt.max_exponent - fmt.min_exponent
+
+
+def _significand(formats: Sequence[Format]) -> Fraction:
     """The largest of a product, normalised."""
-    if max(a.mantissa_bits, b.mantissa_bits) > FEW_BITS:
-        return 2 - Fraction(1, 2 ** max(a.mantissa_bits, b.mantissa_bits))
+    most = max(fmt.mantissa_bits for fmt in formats)
+    if most > FEW_BITS:
+        return 2 - Fraction(1, 2**most)
     numbers = (
-        [Fraction(x, 2**fmt.mantissa_bits) for x in range(2**fmt.mantissa_bits, 2 ** (fmt.mantissa_bits + 1))] for fmt in (a, b)
+        [Fraction(x, 2**fmt.mantissa_bits) for x in range(2**fmt.mantissa_bits, 2 << fmt.mantissa_bits)] for fmt in formats
     )
-    products = [x * y for x, y in product(*numbers)]
-    return max(x / 2 if x >= 2 else x for x in products)
+    return max(x / 2 ** lead_of(x) for x in map(prod, product(*numbers)))
 
 
 def _addend(fmt: Format, subnormals: Subnormals, arithmetic: FloatArithmetic) -> TermSpan:

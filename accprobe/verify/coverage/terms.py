@@ -13,6 +13,7 @@ from accprobe.evaluate import limbs
 from accprobe.evaluate.decoding import ABSENT, NOTHING, Significands, exponents_of, leading, significands, values_of
 from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two, two_product
 from accprobe.evaluate.reference import Evaluation
+from accprobe.evaluate.terms import KeptTerms
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import AlignmentRounding, DotModel, FloatArithmetic, FusedSum
@@ -47,10 +48,11 @@ class Total(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What the alignment makes of terms, [m, n]: which of them lose bits, and whether their last kept bit is set."""
+    """What the alignment makes of terms, [m, n]: which of them lose bits, or all, and whether their last kept bit is set."""
 
     lost: Truths
     odd: Truths
+    gone: Truths
 
 
 class Sums:
@@ -89,7 +91,10 @@ class Sums:
         inst = self._inst
         if node.products:
             ks = list(node.products)
-            yield self._products(*(np.ascontiguousarray(x.T[ks]) for x in (request.a, request.b)))
+            if inst.scale is None:
+                yield self._products(*(np.ascontiguousarray(x.T[ks]) for x in (request.a, request.b)))
+            else:
+                yield self._scaled_products(KeptTerms(inst, request), node.products)
         if node.has_addend:
             yield self._others("C", [values_of(request.c, inst.c, self._model.subnormal_addend)], [inst.c])
         if children := node.children:
@@ -119,6 +124,22 @@ class Sums:
         own = exponents(False)
         return Terms("product", whole, own, leads, exponents(True) if x.zero_terms == "aligned" else own)
 
+    def _scaled_products(self, kept: KeptTerms, ks: tuple[int, ...]) -> Terms:
+        """Products times their block scales, or sums of so many as are scaled at once."""
+        x, subnormals = self.arithmetic, self._model.subnormal_operands
+        size = x.scaled_products
+        whole, _ = kept.products(ks, subnormals) if size is None else kept.groups(ks, subnormals, size)
+        leads = leading(whole)
+        if self._bits is None or x.product_exponent == "normalised product":
+            return Terms("product", whole, leads, leads, leads)
+
+        def exponents(counted: bool) -> Alignments:
+            of = kept.exponents(ks, subnormals, x.product_exponent == "normalised operands", counted, size)
+            return np.maximum(of, np.int16(NOTHING))
+
+        own = exponents(False)
+        return Terms("product", whole, own, leads, exponents(True) if x.zero_terms == "aligned" else own)
+
     def _others(self, role: TermRole, values: list[Floats], formats: list[Format]) -> Terms:
         whole = np.stack(values)
         if self._bits is None:
@@ -138,7 +159,7 @@ class Sums:
             aligned = np.where(self.finite, terms.values * scale, 0.0)
             whole = _cut(aligned, self.arithmetic.alignment_rounding)
             kept = whole.astype(np.int64)
-            self.cuts[role] = Cut(whole != aligned, kept & 1 == 1)
+            self.cuts[role] = Cut(whole != aligned, kept & 1 == 1, (whole == 0) & (aligned != 0))
             total += kept.sum(axis=0)
         return Total(total < 0, np.abs(total), exponent)
 

@@ -7,7 +7,6 @@ nothing joins later: what the sum did then reaches the result.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +14,15 @@ from numpy.typing import NDArray
 from accprobe.evaluate.decoding import ABSENT, NOTHING, leading
 from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.rounding import bit_length
-from accprobe.isa.formats import Bits, Format
+from accprobe.evaluate.terms import KeptTerms
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
-from accprobe.verify.coverage.events import ODD, OPERAND_CLASSES, Key, steps
+from accprobe.verify.coverage.events import ODD, Key, steps
+from accprobe.verify.coverage.groups import groups_seen
+from accprobe.verify.coverage.kinds_of_operands import OPERAND_CLASSES, classes_of, magnitudes
 from accprobe.verify.coverage.odd import ODD_TERMS, odd_codes
+from accprobe.verify.coverage.scales import scales_seen
 from accprobe.verify.coverage.spans import Bounds, bounds, largest_of, lead_of
 from accprobe.verify.coverage.terms import Sums
 
@@ -46,6 +48,7 @@ class Trace:
         with np.errstate(all="ignore"):
             if only in (None, -1):
                 yield from _of_operands(self.inst, request)
+                yield from scales_seen(self.inst, request)
             outside = self._outside(request) if len(self._nodes) > 1 else []
             for i, (node, bound) in enumerate(zip(self._nodes, self._bounds, strict=True)):
                 if only not in (None, i):
@@ -56,14 +59,17 @@ class Trace:
                     rows = np.flatnonzero(outside[i])
                     some = request[rows]
                 if len(rows):
-                    for name, where, codes in _Told(Sums(self.inst, self.model, node, some), bound).events():
+                    sums = Sums(self.inst, self.model, node, some)
+                    for name, where, codes in (*_Told(sums, bound).events(), *groups_seen(self.inst, node, sums, some)):
                         yield (i, name), rows[where], codes
 
     def _outside(self, request: Request) -> list[Truths]:
         """Of each sum, whether all leaves that are not below it are zero."""
-        a, b = ((fmt, _magnitudes(fmt, x)) for fmt, x in ((self.inst.a, request.a), (self.inst.b, request.b)))
+        a, b = ((fmt, magnitudes(fmt, x)) for fmt, x in ((self.inst.a, request.a), (self.inst.b, request.b)))
         zero = (a[1] == 0) & (b[1] <= b[0].largest) | (b[1] == 0) & (a[1] <= a[0].largest)
-        no_c = _magnitudes(self.inst.c, request.c) == 0
+        if self.inst.scale is not None:
+            zero = KeptTerms(self.inst, request).products(tuple(range(self.inst.k)), self.model.subnormal_operands)[0].T == 0
+        no_c = magnitudes(self.inst.c, request.c) == 0
         found = []
         for node in self._nodes:
             ks = [k for inner in node.nodes() for k in inner.products]
@@ -72,13 +78,8 @@ class Trace:
         return found
 
 
-def _magnitudes(fmt: Format, patterns: Bits) -> Bits:
-    """Patterns without their signs and ignored bits."""
-    return patterns & fmt.dtype.type((fmt.sign_bit - 1) >> fmt.ignored_low_bits << fmt.ignored_low_bits)
-
-
 def _of_operands(inst: Instruction, request: Request) -> Seen:
-    a, b, c = (_classes(fmt, x) for fmt, x in zip((inst.a, inst.b, inst.c), request.columns, strict=True))
+    a, b, c = (classes_of(fmt, x) for fmt, x in zip((inst.a, inst.b, inst.c), (request.a, request.b, request.c), strict=True))
     every = np.arange(len(request))
     wide = np.broadcast_to(every[:, None], a.shape)
     kinds = len(OPERAND_CLASSES)
@@ -86,7 +87,9 @@ def _of_operands(inst: Instruction, request: Request) -> Seen:
     subnormal, infinity, nan = (OPERAND_CLASSES.index(word) for word in ("subnormal", "infinity", "NaN"))
     by_letter = (a, b, c[:, None])
     has = [[(x == kind).any(axis=1) for x in by_letter] for kind in (subnormal, infinity)]
-    for i, (fmt, x, kind) in enumerate(zip((inst.a, inst.b, inst.c), request.columns, by_letter, strict=True)):
+    for i, (fmt, x, kind) in enumerate(
+        zip((inst.a, inst.b, inst.c), (request.a, request.b, request.c), by_letter, strict=True)
+    ):
         negative = (x & fmt.dtype.type(fmt.sign_bit) != 0).reshape(kind.shape)
         for sign in (0, 1):
             rows = np.flatnonzero(((kind == nan) & (negative == sign)).any(axis=1))
@@ -107,30 +110,6 @@ def _of_operands(inst: Instruction, request: Request) -> Seen:
         both = signs.any(axis=1) & ~signs.all(axis=1)
         codes = np.where(one_sign, signs[:, 0], np.where(both, 2, -1))
         yield (-1, "extremes"), rows, np.where(of_size, codes, -1)
-
-
-def _classes(fmt: Format, patterns: Bits) -> NDArray[np.uint8]:
-    """Places in OPERAND_CLASSES."""
-    if fmt.storage_bits <= 16:
-        return _class_table(fmt)[patterns]
-    return _classified(fmt, patterns)
-
-
-@cache
-def _class_table(fmt: Format) -> NDArray[np.uint8]:
-    return _classified(fmt, np.arange(1 << fmt.storage_bits, dtype=fmt.dtype))
-
-
-def _classified(fmt: Format, patterns: Bits) -> NDArray[np.uint8]:
-    low = fmt.ignored_low_bits
-    magnitude = _magnitudes(fmt, patterns)
-    normal = fmt.dtype.type(1 << (fmt.mantissa_bits + low))
-    found: NDArray[np.uint8] = (magnitude != 0).astype(np.uint8)
-    found += magnitude >= normal
-    found += magnitude >= fmt.largest
-    found += magnitude > fmt.largest
-    found += magnitude > (fmt.largest if fmt.infinity is None else fmt.infinity)
-    return found
 
 
 class _Told:
