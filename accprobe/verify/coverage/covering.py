@@ -50,7 +50,7 @@ class Maker:
     def every(self, known: list[TermNumbers]) -> Iterator[Made]:
         """Those that hit most come first; known: numbers that did much in a sum like this."""
         roles = self._placing.roles
-        odd = OddTerms(self._bound, self._inst, len(roles), self._rng) if self._bound.arithmetic.alignment_bits else None
+        odd = OddTerms(self._bound, self._inst, roles, self._rng) if self._bound.arithmetic.alignment_bits else None
         if known:
             yield self.on_terms(TermNumbers.joined(known))
         if odd:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from accprobe.isa.instructions import Instruction
 from accprobe.verify.coverage.factors import TermNumbers, Whole
+from accprobe.verify.coverage.scaled_placing import product_table
 from accprobe.verify.coverage.spans import FEW_BITS, Bounds, TermRole
 
 LEAST_DENSE = 768
@@ -56,7 +57,7 @@ class Crowds:
         last, tail = place == width - 1, np.isin(style, ("tail", "cut tail")) & (place >= count)
         beside = (place > 0) & np.isin(style, ("kept", "cut"))
         random, even, half, one = self._significands(n)
-        _, second = largest_significands(inst)
+        _, second = largest_significands(inst, self._x.scaled_products)
         largest = np.isin(style, ("largest", "tail")) | (np.isin(style, ("last random", "last even", "last half")) & ~last)
         a = np.select(
             [
@@ -98,7 +99,7 @@ class Crowds:
         even = random >> np.maximum(bits - 2, 0) << np.maximum(bits - 2, 0)
         place = bits + self._bound.carry(sure=True) - x.result_bits - 1 - rng.integers(0, 2, (n, 1))
         half = even | np.int64(1) << np.maximum(place, 0)
-        first, _ = largest_significands(inst)
+        first, _ = largest_significands(inst, x.scaled_products)
         largest = np.where((self._role == "product") | coarse, first, (np.int64(2) << bits) - 1)
         return random, even, half, largest
 
@@ -135,8 +136,10 @@ class Crowds:
         return TermNumbers(signs, first, np.ones((n, width), np.int64), exponent)
 
 
-def largest_significands(inst: Instruction) -> tuple[int, int]:
-    """Of the factors whose product has the largest significand once it is normalised."""
+def largest_significands(inst: Instruction, together: int | None) -> tuple[int, int]:
+    """Of the factors whose product has the largest significand once it is normalised; ones in all bits of a sum of several."""
+    if together is not None:
+        return (1 << (product_table(inst.a, inst.b, together).most.bit_length() - 2)) - 1, 1
     a, b = (fmt.mantissa_bits for fmt in (inst.a, inst.b))
     if max(a, b) > FEW_BITS:
         return ((1 << (a + 1)) - 1, 1) if a >= b else (1, (1 << (b + 1)) - 1)

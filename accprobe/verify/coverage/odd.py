@@ -17,7 +17,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import FloatArithmetic
 from accprobe.verify.coverage.events import NO_BITS, SIGNS, Event, EventFamily
 from accprobe.verify.coverage.factors import TermNumbers, Whole
-from accprobe.verify.coverage.spans import Bounds, TermsOfRole
+from accprobe.verify.coverage.spans import Bounds, TermRole, TermsOfRole
 from accprobe.verify.coverage.terms import Sums, Total
 
 ODD_TERMS = "odd terms"
@@ -33,6 +33,9 @@ LEAST_ODD = 1 << 11
 
 MORE = 6
 """Times that the largest numbers of odd terms are drawn again: few of them leave a largest term that lets a carry show."""
+
+C_FIRST, FEW_EVEN = 0.7, 0.3
+"""How often C is the largest term among products that have block scales, and how often there are even ones beside odd ones."""
 
 FACTORS = range(1, 64, 2)
 """Of products that make a sum what it is to be, one factor."""
@@ -106,10 +109,11 @@ def _carry_shows(total: Total, arithmetic: FloatArithmetic) -> Truths:
 
 
 class OddTerms:
-    """Numbers for a sum of `width` terms."""
+    """Numbers for a sum whose terms have these roles."""
 
-    def __init__(self, bound: Bounds, inst: Instruction, width: int, rng: np.random.Generator) -> None:
-        self._bound, self._width, self._rng = bound, width, rng
+    def __init__(self, bound: Bounds, inst: Instruction, roles: tuple[TermRole, ...], rng: np.random.Generator) -> None:
+        self._bound, self._width, self._rng = bound, len(roles), rng
+        self._c = roles.index("C") if inst.scale is not None and "C" in roles else None
         self._bits, self._result_bits = _bits(bound), bound.arithmetic.result_bits
         self._most = min((2 << fmt.mantissa_bits) - 1 for fmt in (inst.a, inst.b))
 
@@ -127,6 +131,8 @@ class OddTerms:
         shape = len(table), width
         place = rng.permuted(np.broadcast_to(np.arange(width), shape), axis=1)
         place = np.where(backwards, (place - place[:, -1:]) % width, place)
+        if self._c is not None:
+            place = self._with_c_first(place)
         cancel, with_odd = leader == CANCEL, leader == WITH_ODD
         leads, even = place < 1 + cancel, 1 + cancel - with_odd
         odd = (place >= even) & (place < even + count)
@@ -134,6 +140,8 @@ class OddTerms:
         of_first = np.take_along_axis(negative, np.argmin(place, axis=1)[:, None], axis=1)
         negative = np.where(cancel & (place == 1), 1 - of_first, negative)
         doubled = ~odd & ~leads & (rng.random(shape) < 0.5)
+        if self._c is not None:
+            doubled &= rng.random((len(table), 1)) < FEW_EVEN
         first, second = (np.where(odd | doubled, rng.choice(np.array([1, 3]), shape), 0) for _ in range(2))
         units = np.where(leads, odd, first * second << doubled) * (1 - 2 * negative)
         turns = odd & ~leads & ~cancel & (place == even + with_odd)
@@ -145,6 +153,14 @@ class OddTerms:
         below = below[leader]
         exponent = np.where(leads, level - below, level - bits + doubled)
         return TermNumbers(negative, first, second, exponent).at((even + count <= width)[:, 0])
+
+    def _with_c_first(self, place: Whole) -> Whole:
+        """C the largest term more often: products of a block lie no further apart than their factors."""
+        rows = np.flatnonzero(self._rng.random(len(place)) < C_FIRST)
+        changed = place.copy()
+        changed[rows, np.argmin(place[rows], axis=1)] = place[rows, self._c]
+        changed[rows, self._c] = 0
+        return changed
 
     def _leaders(self) -> list[tuple[int, int]]:
         """Significands of the largest terms, and the bits that they have below the exponent that counts in the alignment.

@@ -85,6 +85,10 @@ class Pieces:
         places |= {fmt.min_exponent, fmt.min_exponent + 1, 0}
         return sorted(place for place in places if low <= place <= high)
 
+    def _tops(self, roles: tuple[TermRole, ...]) -> list[int]:
+        """Leading exponents of two that cancel; one below C's largest, as products of a block lie no further apart."""
+        return self._levels(*roles[:2])[-3:] + (self._levels(*roles)[-1:] if self._inst.scale is not None else [])
+
     def _cancelling(self) -> Iterator[RoleRows]:
         """M - M, with every smaller term beside it, or as the difference of two."""
         wanted = [*range(1, self._reach + 2)]
@@ -104,7 +108,7 @@ class Pieces:
             yield roles, rows
         for roles in self._tuples(3):
             rows = []
-            for top in self._levels(*roles[:2])[-3:]:
+            for top in self._tops(roles):
                 for depth in range(1, self._reach + 5):
                     for sign in (0, 1):
                         rows.append([(sign, 1, 1, top), (1 - sign, 1, 1, top), (depth & 1, 1, 1, top - depth)])

@@ -160,7 +160,7 @@ def product_table(a: Format, b: Format, size: int) -> ProductTable:
 
 
 def taken_apart(rest: Whole, table: ProductTable, size: int) -> Iterator[Whole]:
-    """So many products whose sum is such a multiple each, the largest first, as places in the table; fewer where it takes more."""
+    """Products whose sums are these, or less where it takes more: places in the table, the largest first."""
     left = rest.copy()
     for _ in range(size):
         which = np.searchsorted(table.multiples, left, side="right") - 1

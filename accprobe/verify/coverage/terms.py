@@ -128,7 +128,11 @@ class Sums:
         """Products times their block scales, or sums of so many as are scaled at once."""
         x, subnormals = self.arithmetic, self._model.subnormal_operands
         size = x.scaled_products
-        whole, _ = kept.products(ks, subnormals) if size is None else kept.groups(ks, subnormals, size)
+        whole, _ = kept.products(ks, subnormals)
+        if size is not None:
+            negative = np.signbit(whole).reshape(-1, size, len(kept)).all(axis=1)
+            whole, _ = kept.groups(ks, subnormals, size)
+            whole = np.where((whole == 0) & negative, -0.0, whole)
         leads = leading(whole)
         if self._bits is None or x.product_exponent == "normalised product":
             return Terms("product", whole, leads, leads, leads)
