@@ -64,12 +64,10 @@ def settle(
 def checked(journal: Journal, model: DotModel, known: Contradictions, dots: int, seed: int) -> Verification:
     """The model against fresh dot products and those that cover it, and a share of all asked against their first answers.
 
-    A simulated device is not covered: of a model against itself that would prove nothing. Nor are block scales: what sums of
-    theirs can do is not listed.
+    A simulated device is not covered: of a model against itself that would prove nothing.
     """
-    inst = journal.inst
-    compare = verify if journal.kind == "simulated" or inst.scale is not None else cover
-    done = compare(journal, inst, model, dots, seed)
+    compare = verify if journal.kind == "simulated" else cover
+    done = compare(journal, journal.inst, model, dots, seed)
     journal.repeat(np.random.default_rng([seed, dots]))
     found = [*known.some, *filter(None, [done.counterexample])]
     if found or journal.unstable:

@@ -24,7 +24,7 @@ def verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Sta
     if row.unstable:
         return "unstable", row.reason
     done = row.verification
-    reason = (_disproved(done) or _uncovered(done) or _unlisted(inst)) if done else "nothing was verified"
+    reason = (_disproved(done) or _uncovered(done)) if done else "nothing was verified"
     return ("inferred", reason) if reason else ("confirmed", "")
 
 
@@ -58,10 +58,6 @@ def _uncovered(done: Verification) -> str:
         missing, first = len(done.events.missing), done.events.missing[0]
         return f"{missing:,} of {done.events.possible:,} events of the model were not met, the first: {first}"
     return ""
-
-
-def _unlisted(inst: Instruction) -> str:
-    return "no events were looked for: what sums of block-scaled products can do is not listed yet" if inst.scale else ""
 
 
 def _suggested(finding: Finding) -> Finding:
