@@ -10,6 +10,7 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft
+from accprobe.infer.experiments.scales import halves
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.neighbours.unusual import Together, scaled_at_once
 from accprobe.infer.workbench import Workbench
@@ -102,7 +103,7 @@ def blocks_apart(inst: Instruction) -> Request:
     top = _top(inst.scale)
     for row, (lead, (large, small), apart, distance, sign) in enumerate(cases):
         first, start = large * inst.scale_block, small * inst.scale_block
-        for scales, code in zip((asked.scales_a, asked.scales_b), _halves(inst.scale, 2 * top - apart), strict=True):
+        for scales, code in zip((asked.scales_a, asked.scales_b), halves(inst.scale, 2 * top - apart), strict=True):
             scales[row, large], scales[row, small] = inst.scale.encode(False, 1, top), code
         leads = {"products": (first, first + 1), "C": (first,), "nothing": ()}[lead]
         for k, negative in zip(leads, (False, True), strict=False):
@@ -120,7 +121,7 @@ def _cases(inst: Instruction) -> Iterator[tuple[str, tuple[int, int], int, int, 
         return
     last = inst.k // inst.scale_block - 1
     distances = [0, *(d for d in DISTANCES if d < inst.scale_block)]
-    reach = [apart for apart in range(FURTHEST) if _halves(inst.scale, 2 * _top(inst.scale) - apart)]
+    reach = [apart for apart in range(FURTHEST) if halves(inst.scale, 2 * _top(inst.scale) - apart)]
     yield from product(("products", "C", "nothing"), ((0, last), (last, 0)), reach, distances, (0, 1))
 
 
@@ -132,10 +133,3 @@ def _codes(inst: Instruction, exponent: int) -> tuple[int, int]:
 def _top(fmt: Format) -> int:
     """Exponent of the scales that lead: results of theirs are of normal size."""
     return min(fmt.max_exponent, 10)
-
-
-def _halves(fmt: Format, exponent: int) -> tuple[int, ...]:
-    """Scales of A and of B whose product is that power of two; none where there are none."""
-    high = exponent // 2
-    found = tuple(fmt.try_encode(1, part) for part in (exponent - high, high))
-    return tuple(code for code in found if code is not None) if None not in found else ()

@@ -10,14 +10,18 @@ import numpy as np
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft
 from accprobe.infer.elimination import eliminate
+from accprobe.infer.experiments.scales import small_blocks
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.tree import ProductExponent, ZeroTerms
-from accprobe.operands.request import Request
+from accprobe.operands.request import Request, joined
 
 Codes = tuple[int, int]
 """A bit pattern of A and one of B."""
+
+BELOW = 12
+"""Bits further down than the last that a sum keeps beside its smallest result, which are asked about too."""
 
 
 def largest_exponent(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
@@ -119,10 +123,12 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     if f is None:
         return draft, {}
     families = [family for family in _families(bench, draft, f) if family]
-    if not families:
+    q = max(bench.result_exponents()[0], bench.inst.d.min_exponent - draft.arithmetic("sum").result_bits)
+    small, scaled = small_blocks(bench.inst, q, q - f - BELOW)
+    lowest = [e for family in families for e, _ in family] + small
+    if not lowest:
         return draft, {"min_exponent": Finding(None, "undetermined", ("none",), "no operand is small enough to tell")}
-    lowest = [e for family in families for e, _ in family]
-    operands = bench.rows([row for family in families for _, row in family])
+    operands = joined([bench.rows([row for family in families for _, row in family]), scaled])
     d = bench.ask(operands)
 
     def explains(level: int) -> bool:
