@@ -10,7 +10,7 @@ import numpy as np
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft
 from accprobe.infer.elimination import eliminate
-from accprobe.infer.experiments.scales import small_blocks
+from accprobe.infer.experiments.scales import small_blocks, subnormal_scales
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, two_to
 from accprobe.isa.formats import Format
@@ -31,7 +31,8 @@ def largest_exponent(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
         return draft, {}
     candidates = {rule: draft.change("sum", product_exponent=rule).model() for rule in get_args(ProductExponent)}
     note = "no products of these operands have bits that one rule keeps and the other cuts"
-    rule = eliminate(bench, candidates, _misleading_products(bench, draft, f), note)
+    misleading = joined([_misleading_products(bench, draft, f), subnormal_scales(bench.inst, f)])
+    rule = eliminate(bench, candidates, misleading, note)
     draft = draft.change("sum", product_exponent=rule.value)
     if rule.value != "unnormalised":
         return draft, {"product_exponent": rule}

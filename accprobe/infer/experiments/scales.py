@@ -8,6 +8,9 @@ from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request, joined
 
+TINY = 40
+"""Powers of two below the smallest result that are asked about."""
+
 
 def halves(fmt: Format, exponent: int) -> tuple[int, ...]:
     """Scales of A and of B whose product is that power of two; none where there are none."""
@@ -45,6 +48,44 @@ def small_blocks(inst: Instruction, q: int, lowest: int) -> tuple[list[int], Req
             made += there
             exponents += [e] * len(there)
     return exponents, joined([Request.zeros(inst, 0), *made])
+
+
+def tiny_blocks(inst: Instruction, lowest: int) -> Request:
+    """Where there are block scales: one product of either sign, from 2^lowest down, beside zeros of C of either sign."""
+    if inst.scale is None:
+        return Request.zeros(inst, 0)
+    signs = [(negative, of_c) for negative in (False, True) for of_c in (False, True)]
+    rows = [
+        (_put(inst, [_Power(0, negative, 0, e)]), of_c) for e in range(lowest, lowest - TINY, -1) for negative, of_c in signs
+    ]
+    there = [(row, of_c) for row, of_c in rows if row is not None]
+    for row, of_c in there:
+        row.c[0] = of_c * inst.c.sign_bit
+    return joined([Request.zeros(inst, 0), *(row for row, _ in there)])
+
+
+def subnormal_scales(inst: Instruction, f: int) -> Request:
+    """Products that cancel, of a subnormal scale, and C about the last bit that f bits below the scales' exponents leave.
+
+    Those are the smallest normal scale's, or the subnormal ones' own.
+    """
+    fmt = inst.scale
+    if fmt is None or not fmt.mantissa_bits:
+        return Request.zeros(inst, 0)
+    rows = [Request.zeros(inst, 0)]
+    smallest, most = fmt.min_exponent - fmt.mantissa_bits, min(fmt.max_exponent, 0)
+    for below in range(smallest, fmt.min_exponent):
+        codes = fmt.encode(False, 1, below), fmt.encode(False, 1, most)
+        for swapped in (False, True):
+            for last in range(below + most - f - 1, fmt.min_exponent + most - f + 2):
+                row = _put(inst, [_Power(0, False, 0, 0), _Power(1, True, 0, 0)], (swapped, last))
+                for scales, code in zip(
+                    (row.scales_a, row.scales_b) if row else (), codes[:: -1 if swapped else 1], strict=False
+                ):
+                    assert scales is not None
+                    scales[0, 0] = code
+                rows += [row] if row else []
+    return joined(rows)
 
 
 def _put(inst: Instruction, powers: list[_Power], c: tuple[bool, int] | None = None) -> Request | None:

@@ -12,6 +12,7 @@ import numpy as np
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, roles
 from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
+from accprobe.infer.experiments.scales import tiny_blocks
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, two_to
 from accprobe.isa.formats import Format
@@ -127,7 +128,8 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
         for (role, field), value in zip(fields, combination, strict=True):
             changed = changed.change(role, **{field: value})
         drafts["/".join((*combination, addend))] = changed, (*combination, addend)
-    operands = joined([_zeros(bench), _underflowing(bench, draft), _subnormal_addends(bench)])
+    tiny = tiny_blocks(bench.inst, bench.result_exponents()[0])
+    operands = joined([_zeros(bench), _underflowing(bench, draft), _subnormal_addends(bench), tiny])
     note = "no sum of these operands shows it: none is too small for the result, or the next sum hides a zero's sign"
     joint = eliminate(bench, {name: d.model() for name, (d, _) in drafts.items()}, operands, note)
     explained = bool(joint.left) or joint.bound == "exact"

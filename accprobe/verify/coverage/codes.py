@@ -3,6 +3,8 @@
 Pairs whose products have one exponent share a dot product, so that no bit of theirs is cut, and as few of them as a result
 holds every bit of; those of about one size and of both signs, so that they cancel where one alone would be too large. A pair
 of magnitudes lies in four dot products, one for each of its signs, as a wrong one must not cancel itself.
+
+Of block scales, every pair of codes too, or every code where they are powers of two.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request
@@ -39,6 +42,56 @@ def every_pair(inst: Instruction, model: DotModel) -> Request | None:
         asked.a[rows, (rows + places) % inst.k], asked.b[rows, (rows + places) % inst.k] = pairs
         start += pairs.shape[1]
     return asked
+
+
+def every_scale(inst: Instruction) -> Request | None:
+    """All pairs of codes of two scales of a few bits, or all codes of each, in every block; None where there are no scales.
+
+    Each is that of one product, 1 × 1. Pairs of about one size share a dot product, each in a block of its own.
+    """
+    if inst.scale is None or inst.scale_block is None:
+        return None
+    fmt, blocks = inst.scale, inst.k // inst.scale_block
+    pairs = _pairs_of_scales(fmt, blocks) if fmt.mantissa_bits else _codes_of_scales(fmt, blocks)
+    n = pairs.shape[1]
+    asked = Request.zeros(inst, n)
+    rows, columns = np.arange(n)[:, None], np.arange(blocks)
+    ks = columns * inst.scale_block + rows % inst.scale_block
+    there = (pairs >= 0).all(axis=0)
+    for of_operand, of_scale, operand, codes in (
+        (asked.a, asked.scales_a, inst.a, pairs[0]),
+        (asked.b, asked.scales_b, inst.b, pairs[1]),
+    ):
+        assert of_scale is not None
+        of_operand[rows, ks] = np.where(there, operand.encode(False, 1, 0), 0)
+        of_scale[:] = np.where(there, codes, of_scale)
+    return asked
+
+
+def _pairs_of_scales(fmt: Format, blocks: int) -> Pairs:
+    """By size; those with a NaN alone."""
+    pairs = _crossed(fmt.largest + 2, fmt.largest + 2)
+    nan = (pairs > fmt.largest).any(axis=0)
+    values = fmt.values(pairs.astype(fmt.dtype))
+    order = np.argsort(values[0] * values[1], kind="stable")
+    finite = pairs[:, order][:, ~nan[order]]
+    alone = np.full((2, nan.sum(), blocks), -1)
+    alone[:, np.arange(nan.sum()), np.arange(nan.sum()) % blocks] = pairs[:, nan]
+    return np.concatenate([_rows(finite, blocks), alone], axis=1)
+
+
+def _codes_of_scales(fmt: Format, blocks: int) -> Pairs:
+    """Each of A and of B, beside one and beside its inverse, in each block."""
+    codes = np.arange(fmt.largest + 2)
+    one = fmt.encode(False, 1, 0)
+    inverse = np.clip(2 * one - codes, 0, fmt.largest)
+    beside = np.concatenate([np.full_like(codes, one), inverse])
+    both = np.stack([np.tile(codes, 2), beside])
+    pairs = np.concatenate([both, both[::-1]], axis=1)
+    found = np.full((2, pairs.shape[1] * blocks, blocks), -1)
+    for block in range(blocks):
+        found[:, block * pairs.shape[1] : (block + 1) * pairs.shape[1], block] = pairs
+    return found
 
 
 def _together(inst: Instruction, model: DotModel) -> int:

@@ -20,7 +20,7 @@ from accprobe.model.fields import fields_of, with_values
 from accprobe.model.record import Value
 from accprobe.model.tree import Arithmetic, DotModel
 from accprobe.operands.request import Request, joined
-from accprobe.verify.coverage.codes import every_pair
+from accprobe.verify.coverage.codes import every_pair, every_scale
 from accprobe.verify.coverage.covering import Maker, classes
 from accprobe.verify.coverage.events import Event, EventFamily, Key
 from accprobe.verify.coverage.factors import TermNumbers
@@ -183,11 +183,11 @@ def _random(inst: Instruction, model: DotModel, dots: int, seed: int) -> _Random
 
 
 def _asked(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator[Known]:
-    """Random dot products, and every pair of codes where there are few."""
+    """Random dot products, and every pair of codes where there are few, of operands and of scales."""
     yield from parts(inst, model, dots, seed)
-    codes = every_pair(inst, model)
-    if codes is not None:
-        yield Known(CODE_PAIRS, codes, evaluate(model, inst, codes))
+    for codes in (every_pair(inst, model), every_scale(inst)):
+        if codes is not None:
+            yield Known(CODE_PAIRS, codes, evaluate(model, inst, codes))
 
 
 def together(random: Verification, covered: Verification) -> Verification:

@@ -213,7 +213,10 @@ def _slots(inst: Instruction, model: DotModel, node: FusedSum, inner: list[Bound
         span = _products(inst, model.subnormal_operands, arithmetic)
         infinite = any(fmt.infinity is not None for fmt in (inst.a, inst.b))
         nan = any(fmt.specials != "none" for fmt in (inst.a, inst.b, *_scales(inst)))
-        yield TermsOfRole("product", products_of(node), span, span, infinite, nan, True)
+        sure = span
+        if inst.scale is not None and arithmetic.scaled_products is None:  # products of a block share what their scales have
+            sure = span._replace(significand=_significand((inst.a, inst.b)))
+        yield TermsOfRole("product", products_of(node), span, sure, infinite, nan, True)
     if node.has_addend:
         span = _addend(inst.c, model.subnormal_addend, arithmetic)
         yield TermsOfRole("C", 1, span, span, inst.c.infinity is not None, inst.c.specials != "none", True)
