@@ -34,6 +34,9 @@ USUAL = {
     TWO: Rules(35, 16),
 }
 
+SHOW_A_FLOOR = (FOUR, TWO, MIXED)
+"""Scales of the others are not that small, or the two products of a block that show it lie too far apart."""
+
 DEVIATIONS = {
     "one significand bit of scales": (NVFP4, {"scale_bits": 2}),
     "scales are powers of two": (NVFP4, {"scale_bits": 0}),
@@ -113,7 +116,7 @@ def test_what_was_planted_is_confirmed(inst: Instruction, rules: Rules) -> None:
     assert isinstance(arithmetic, FloatArithmetic)
     assert (arithmetic.alignment_bits, arithmetic.scaled_products or 1) == (rules.bits, rules.at_once)
     floor = row.findings["min_exponent"]
-    assert floor.bound == "undetermined" if inst is NVFP4 else (floor.value, floor.bound) == (rules.floor, "exact")
+    assert (floor.value, floor.bound) == (rules.floor, "exact") if inst in SHOW_A_FLOOR else floor.bound == "undetermined"
 
 
 @pytest.mark.parametrize("name", DEVIATIONS)
@@ -128,5 +131,8 @@ def test_a_deviation_differs_on_operands_that_cover_the_model(name: str) -> None
 def test_a_deviation_is_never_confirmed_as_the_model_without(name: str) -> None:
     inst, changes = DEVIATIONS[name]
     row = row_of(Planted(inst, replace(USUAL[inst], **changes)), inst)
+    if "zero_groups_lead" in changes:  # the grammar has that
+        assert row.findings["zero_terms"].value == "aligned"
+        return
     assert row.status != "confirmed"
     assert not any(finding.bound == "exact" for finding in row.findings.values())

@@ -71,7 +71,7 @@ def every_scale(inst: Instruction) -> Request | None:
 def _pairs_of_scales(fmt: Format, blocks: int) -> Pairs:
     """By size; those with a NaN alone."""
     pairs = _crossed(fmt.largest + 2, fmt.largest + 2)
-    nan = (pairs > fmt.largest).any(axis=0)
+    nan = (pairs[0] > fmt.largest) | (pairs[1] > fmt.largest)
     values = fmt.values(pairs.astype(fmt.dtype))
     order = np.argsort(values[0] * values[1], kind="stable")
     finite = pairs[:, order][:, ~nan[order]]

@@ -13,7 +13,7 @@ from accprobe.isa.formats import Bits, Format
 
 Whole = NDArray[np.int64]
 
-Indices = NDArray[np.intp] | NDArray[np.bool_] | tuple[slice, slice | int]
+Indices = NDArray[np.intp] | NDArray[np.bool_] | tuple[slice, slice | int | NDArray[np.intp]]
 
 
 class TermNumbers(NamedTuple):

@@ -56,7 +56,8 @@ class Groups:
         assert block is not None
         blocks = self.ks[:, 0] // block
         both = (x for x in (request.scales_a, request.scales_b) if x is not None)
-        return np.sum([exponents_of(x[:, blocks].T, fmt, "kept", counted=True) for x in both], axis=0)
+        found: Whole = np.sum([exponents_of(x[:, blocks].T, fmt, "kept", counted=True) for x in both], axis=0)
+        return found
 
 
 def _groups(inst: Instruction, node: FusedSum) -> Groups | None:
@@ -110,13 +111,13 @@ def groups_seen(inst: Instruction, node: FusedSum, sums: Sums, request: Request)
     products = of.products(request)
     sizes, total = np.abs(products), products.sum(axis=2)
     largest, whole = sizes.max(axis=2), np.abs(total)
-    busy = (sizes > 0).any(axis=2)
+    busy: Truths = np.asarray(largest > 0)
     lead, top = bit_length(whole) - 1, bit_length(largest) - 1
     sign = (total < 0).astype(np.int64)
     fmt = sums.arithmetic.result
     normal = (sums.lead >= fmt.min_exponent) & (sums.lead <= fmt.max_exponent)
-    others = np.logical_and.reduce([~sums.nonzero(role).any(axis=0) for role in sums.terms if role != "product"] or [True])
-    by_itself = sums.finite & others & (busy.sum(axis=1) == 1) & (sums.nonzero("product").sum(axis=0) == 1)
+    others = sum(sums.nonzero(role).sum(axis=0) for role in sums.terms if role != "product")
+    by_itself = sums.finite & (others == 0) & (busy.sum(axis=1) == 1) & (sums.nonzero("product").sum(axis=0) == 1)
     for group, ks in enumerate(of.ks):
         shown = np.flatnonzero(by_itself & normal & busy[:, group])
         high, low, negative = lead[shown, group], top[shown, group], sign[shown, group]
@@ -184,7 +185,7 @@ def _by_themselves(of: Groups, ks: Whole, rng: np.random.Generator) -> Request:
     order = [rng.permutation(size) for _ in made]
     any_ = rng.integers(0, last + 1, (RANDOM, size))
     largest = np.where(np.eye(size, dtype=bool), last, rng.integers(0, last, (size, size)))
-    made += [(row, rng.choice((-1, 1), size)) for row in (*any_.tolist(), *largest.tolist(), *largest.tolist())]
+    made += [(row, rng.choice((-1, 1), size).tolist()) for row in (*any_.tolist(), *largest.tolist(), *largest.tolist())]
     order += [np.arange(size)] * (len(made) - len(order))
     asked = _scaled(of, ks, len(made), 0, rng)
     for i, ((which, sign), places) in enumerate(zip(made, order, strict=True)):

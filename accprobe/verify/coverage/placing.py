@@ -25,7 +25,8 @@ class Placing:
     def __init__(self, inst: Instruction, model: DotModel, node: FusedSum, rng: np.random.Generator) -> None:
         self._inst, self._model, self._node, self._rng = inst, model, node, rng
         others = [term_role(term) for term in node.terms if not isinstance(term, Product)]
-        self.roles: tuple[TermRole, ...] = (*["product"] * products_of(node), *sorted(others, key=ROLES.index))
+        products: list[TermRole] = ["product"] * products_of(node)
+        self.roles = (*products, *sorted(others, key=ROLES.index))
 
     def operands(self, numbers: TermNumbers) -> tuple[Request, NDArray[np.bool_]]:
         """Numbers [n, terms] as n dot products, and which of them hold them all."""

@@ -131,7 +131,7 @@ class ScaledPlacing:
             asked.a[rows, k] |= np.where(used, table.a[which] | signs, 0).astype(asked.a.dtype)
             asked.b[rows, k] |= np.where(used, table.b[which], 0).astype(asked.b.dtype)
             rest -= table.multiples[which]
-        return held & (rest == 0)
+        return np.asarray(held & (rest == 0))
 
     @property
     def _table(self) -> ProductTable:

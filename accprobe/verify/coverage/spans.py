@@ -6,7 +6,7 @@ are reached by a single product, or by C, that passes through that sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -249,7 +249,7 @@ def _products(inst: Instruction, subnormals: Subnormals, arithmetic: FloatArithm
     """Of products, or of sums of so many as are scaled at once; with their block scales."""
     factors, scales, together = (inst.a, inst.b), _scales(inst), arithmetic.scaled_products
     formats = factors + scales
-    most = (together or 1) * prod(largest_of(fmt) for fmt in formats)
+    most = Fraction(together or 1) * _multiplied(largest_of(fmt) for fmt in formats)
     least = {fmt: _lowest_lead(fmt, subnormals if fmt in factors else "kept") for fmt in formats}
     leads = sum(least[fmt] for fmt in formats), lead_of(most)
     aligned = formats if together is None else scales
@@ -267,6 +267,10 @@ def _products(inst: Instruction, subnormals: Subnormals, arithmetic: FloatArithm
     return TermSpan(exponents, leads, low, most, significand, width)
 
 
+def _multiplied(numbers: Iterable[Fraction]) -> Fraction:
+    return prod(numbers, start=Fraction(1))
+
+
 def _binades(fmt: Format) -> int:
     return fmt.max_exponent - fmt.min_exponent
 
@@ -279,7 +283,7 @@ def _significand(formats: Sequence[Format]) -> Fraction:
     numbers = (
         [Fraction(x, 2**fmt.mantissa_bits) for x in range(2**fmt.mantissa_bits, 2 << fmt.mantissa_bits)] for fmt in formats
     )
-    return max(x / 2 ** lead_of(x) for x in map(prod, product(*numbers)))
+    return max(x / Fraction(2) ** lead_of(x) for x in map(_multiplied, product(*numbers)))
 
 
 def _addend(fmt: Format, subnormals: Subnormals, arithmetic: FloatArithmetic) -> TermSpan:
