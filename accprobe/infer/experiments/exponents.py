@@ -20,7 +20,7 @@ from accprobe.operands.request import Request, joined
 Codes = tuple[int, int]
 """A bit pattern of A and one of B."""
 
-BELOW = 12
+DEEPER = 12
 """Bits further down than the last that a sum keeps beside its smallest result, which are asked about too."""
 
 
@@ -125,7 +125,7 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
         return draft, {}
     families = [family for family in _families(bench, draft, f) if family]
     q = max(bench.result_exponents()[0], bench.inst.d.min_exponent - draft.arithmetic("sum").result_bits)
-    small, scaled = small_blocks(bench.inst, q, q - f - BELOW)
+    small, scaled = small_blocks(bench.inst, q, q - f - DEEPER)
     lowest = [e for family in families for e, _ in family] + small
     if not lowest:
         return draft, {"min_exponent": Finding(None, "undetermined", ("none",), "no operand is small enough to tell")}

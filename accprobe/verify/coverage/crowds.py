@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from accprobe.isa.instructions import Instruction
 from accprobe.verify.coverage.factors import TermNumbers, Whole
-from accprobe.verify.coverage.scaled_placing import product_table
+from accprobe.verify.coverage.scaled_placing import table_of_products
 from accprobe.verify.coverage.spans import FEW_BITS, Bounds, TermRole
 
 LEAST_DENSE = 768
@@ -139,7 +139,7 @@ class Crowds:
 def largest_significands(inst: Instruction, together: int | None) -> tuple[int, int]:
     """Of the factors whose product has the largest significand once it is normalised; ones in all bits of a sum of several."""
     if together is not None:
-        return (1 << (product_table(inst.a, inst.b, together).most.bit_length() - 2)) - 1, 1
+        return (1 << (table_of_products(inst.a, inst.b, together).most.bit_length() - 2)) - 1, 1
     a, b = (fmt.mantissa_bits for fmt in (inst.a, inst.b))
     if max(a, b) > FEW_BITS:
         return ((1 << (a + 1)) - 1, 1) if a >= b else (1, (1 << (b + 1)) - 1)

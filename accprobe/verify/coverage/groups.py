@@ -19,7 +19,7 @@ from accprobe.operands.kinds import floats
 from accprobe.operands.request import Request, joined
 from accprobe.verify.coverage.events import NO_BITS, ONE_TERM, SIGNS, Event, EventFamily
 from accprobe.verify.coverage.factors import Whole
-from accprobe.verify.coverage.scaled_placing import product_table, taken_apart
+from accprobe.verify.coverage.scaled_placing import table_of_products, spelled
 from accprobe.verify.coverage.spans import Bounds
 from accprobe.verify.coverage.terms import Sums
 
@@ -31,13 +31,13 @@ RANDOM = 16
 """Sums of any products, for each group."""
 
 
-class Groups:
+class ScaledGroups:
     """The groups of a sum: `ks` [groups, products of each]."""
 
     def __init__(self, inst: Instruction, node: FusedSum, size: int) -> None:
         self.inst, self.size = inst, size
         self.ks = np.array(node.products).reshape(-1, size)
-        self.table = product_table(inst.a, inst.b, size)
+        self.table = table_of_products(inst.a, inst.b, size)
         self.carry = size.bit_length() - 1
         self.depth = int(self.table.multiples[-1]).bit_length() - 1
         self.leads = self.table.most.bit_length()
@@ -60,9 +60,9 @@ class Groups:
         return found
 
 
-def _groups(inst: Instruction, node: FusedSum) -> Groups | None:
+def _groups(inst: Instruction, node: FusedSum) -> ScaledGroups | None:
     size = node.arithmetic.scaled_products if isinstance(node.arithmetic, FloatArithmetic) else None
-    return Groups(inst, node, size) if size is not None and node.products else None
+    return ScaledGroups(inst, node, size) if size is not None and node.products else None
 
 
 def group_families(inst: Instruction, node: FusedSum, bound: Bounds) -> dict[str, EventFamily]:
@@ -145,8 +145,8 @@ def _cut(sums: Sums, sign: Whole) -> Seen:
             yield "group cut", rows, np.full(len(rows), 2 * code + negative)
 
 
-def _idle(of: Groups, sums: Sums, request: Request, busy: Truths, zero: Truths) -> Seen:
-    """Groups that come to nothing, and yet count in the alignment, or do not."""
+def _idle(of: ScaledGroups, sums: Sums, request: Request, busy: Truths, zero: Truths) -> Seen:
+    """ScaledGroups that come to nothing, and yet count in the alignment, or do not."""
     exponents, bits = sums.terms["product"].exponents, sums.arithmetic.alignment_bits
     if bits is None:
         return
@@ -170,17 +170,17 @@ def group_operands(inst: Instruction, node: FusedSum, rng: np.random.Generator) 
     return joined(parts)
 
 
-def _by_themselves(of: Groups, ks: Whole, rng: np.random.Generator) -> Request:
+def _by_themselves(of: ScaledGroups, ks: Whole, rng: np.random.Generator) -> Request:
     """One group: so many of the largest product; powers of two; each product the largest; sums that cancel; any."""
     size, table = of.size, of.table
     last = len(table.multiples) - 1
     rows = [[last] * n + [0] * (size - n) for n in range(1, size + 1)]
     powers = np.int64(1) << np.arange(of.leads)
-    rows += np.stack(list(taken_apart(powers, table, size)), axis=1).tolist()
+    rows += np.stack(list(spelled(powers, table, size)), axis=1).tolist()
     signs = [[sign] * size for sign in (1, -1)]
     made = [(row, sign) for row in rows for sign in signs]
     less = table.multiples[-1] - np.array([*powers[: of.depth], 0])
-    apart = np.stack(list(taken_apart(less, table, size - 1)), axis=1).tolist()
+    apart = np.stack(list(spelled(less, table, size - 1)), axis=1).tolist()
     made += [([last, *row], [1] + [-1] * (size - 1)) for row in apart]
     order = [rng.permutation(size) for _ in made]
     any_ = rng.integers(0, last + 1, (RANDOM, size))
@@ -193,7 +193,7 @@ def _by_themselves(of: Groups, ks: Whole, rng: np.random.Generator) -> Request:
     return asked
 
 
-def _beside_c(of: Groups, ks: Whole, bits: int, rng: np.random.Generator) -> Request:
+def _beside_c(of: ScaledGroups, ks: Whole, bits: int, rng: np.random.Generator) -> Request:
     """A group of large scales that is zero or cancels, and C below its last bit kept, or about it."""
     fmt = of.inst.c
     asked = _scaled(of, ks, 8, of.inst.scale.max_exponent // 2 if of.inst.scale else 0, rng)
@@ -209,7 +209,7 @@ def _beside_c(of: Groups, ks: Whole, bits: int, rng: np.random.Generator) -> Req
     return asked
 
 
-def _scaled(of: Groups, ks: Whole, n: int, exponent: int, rng: np.random.Generator) -> Request:
+def _scaled(of: ScaledGroups, ks: Whole, n: int, exponent: int, rng: np.random.Generator) -> Request:
     """Zeros; the two scales of that block are any numbers about that exponent, those of others one."""
     asked, fmt = Request.zeros(of.inst, n), of.inst.scale
     assert fmt is not None
@@ -219,6 +219,6 @@ def _scaled(of: Groups, ks: Whole, n: int, exponent: int, rng: np.random.Generat
     return asked
 
 
-def _put(of: Groups, asked: Request, row: int, ks: Whole, which: Whole, sign: Whole) -> None:
+def _put(of: ScaledGroups, asked: Request, row: int, ks: Whole, which: Whole, sign: Whole) -> None:
     signs = np.where(sign < 0, of.inst.a.sign_bit, 0).astype(of.inst.a.dtype)
     asked.a[row, ks], asked.b[row, ks] = of.table.a[which] | signs, of.table.b[which]

@@ -18,7 +18,7 @@ from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import FloatArithmetic
 from accprobe.operands.request import Request
-from accprobe.verify.coverage.factors import Factors, TermNumbers, Whole, encoded, holding
+from accprobe.verify.coverage.factors import OnProducts, TermNumbers, Whole, encoded, holding
 
 ANYWHERE = 0.4
 """Share of the blocks whose scales are any that their numbers allow."""
@@ -35,7 +35,7 @@ class ScaledPlacing:
         inst: Instruction,
         arithmetic: FloatArithmetic,
         ks: tuple[int, ...],
-        factors: Factors,
+        factors: OnProducts,
         rng: np.random.Generator,
     ) -> None:
         assert inst.scale is not None
@@ -125,7 +125,7 @@ class ScaledPlacing:
         ks, rows = self._ks[columns], np.arange(len(rest))[:, None]
         asked.a[:, ks] = np.where(odd == 0, signs, 0)[..., None]
         start = self._rng.integers(0, self._size, rest.shape)
-        for step, which in enumerate(taken_apart(rest, table, self._size)):
+        for step, which in enumerate(spelled(rest, table, self._size)):
             k = ks[np.arange(len(columns)), (start + step) % self._size]
             used = table.multiples[which] > 0
             asked.a[rows, k] |= np.where(used, table.a[which] | signs, 0).astype(asked.a.dtype)
@@ -135,7 +135,7 @@ class ScaledPlacing:
 
     @property
     def _table(self) -> ProductTable:
-        return product_table(self._inst.a, self._inst.b, self._size)
+        return table_of_products(self._inst.a, self._inst.b, self._size)
 
 
 class ProductTable(NamedTuple):
@@ -149,7 +149,7 @@ class ProductTable(NamedTuple):
 
 
 @cache
-def product_table(a: Format, b: Format, size: int) -> ProductTable:
+def table_of_products(a: Format, b: Format, size: int) -> ProductTable:
     codes = [np.arange(fmt.largest + 1, dtype=fmt.dtype) for fmt in (a, b)]
     lowest = [fmt.min_exponent - fmt.mantissa_bits for fmt in (a, b)]
     whole = [(fmt.values(own) * 2.0**-low).astype(np.int64) for fmt, own, low in zip((a, b), codes, lowest, strict=True)]
@@ -159,7 +159,7 @@ def product_table(a: Format, b: Format, size: int) -> ProductTable:
     return ProductTable(multiples, codes[0][of_a], codes[1][of_b], sum(lowest), int(multiples[-1]) * size)
 
 
-def taken_apart(rest: Whole, table: ProductTable, size: int) -> Iterator[Whole]:
+def spelled(rest: Whole, table: ProductTable, size: int) -> Iterator[Whole]:
     """Products whose sums are these, or less where it takes more: places in the table, the largest first."""
     left = rest.copy()
     for _ in range(size):
