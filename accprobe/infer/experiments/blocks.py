@@ -94,7 +94,10 @@ def settling_words(inst: Instruction) -> Request:
 
 
 def blocks_apart(inst: Instruction) -> Request:
-    """One block leads, by products that cancel, by products that cancel C, or not at all; another has one or two small ones."""
+    """One block leads, by products that cancel, by products that cancel C, or not at all; another has one or two small ones.
+
+    Mixed, so that every so many of them are of all kinds.
+    """
     cases = list(_cases(inst))
     asked = Request.zeros(inst, len(cases))
     if asked.scales_a is None or asked.scales_b is None or inst.scale is None or inst.scale_block is None:
@@ -112,7 +115,7 @@ def blocks_apart(inst: Instruction) -> Request:
             asked.c[row] = inst.c.encode(True, 1, 2 * FOUR + 2 * top)
         for k in {start, start + distance}:
             asked.a[row, k], asked.b[row, k] = half[0] | sign * inst.a.sign_bit, half[1]
-    return asked
+    return asked[np.random.default_rng(0).permutation(len(cases))]
 
 
 def _cases(inst: Instruction) -> Iterator[tuple[str, tuple[int, int], int, int, int]]:
