@@ -234,10 +234,10 @@ template <class Rules, int FIRST, int COUNT, bool ADDEND, class... Children> str
             return wrap(total);
         } else {
             Term others[OTHERS + 1];
-            int n = 0;
+            if (ADDEND) others[0] = {dot.c, Model::C::number(dot.c, Model::subnormal_addend == SubnormalAddend::flushed)};
+            int n = ADDEND;
             ((others[n].pattern = Children::template evaluate<Model>(dot),
               others[n].number = Children::Arithmetic::Result::number(others[n].pattern, false), n++), ...);
-            if (ADDEND) others[n] = {dot.c, Model::C::number(dot.c, Model::subnormal_addend == SubnormalAddend::flushed)};
             Outcome outcome;
             for (int i = 0; i < OTHERS; i++) outcome.add(others[i].number);
             u64 pattern = Rules::alignment_bits == EXACT ? exact<Model>(dot, others, outcome) : aligned<Model>(dot, others, outcome);

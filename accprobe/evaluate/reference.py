@@ -139,12 +139,11 @@ class _Chunk:
         return self._special(patterns, exact.specials, node, others, arithmetic)
 
     def _others(self, node: FusedSum, reading: Reading) -> list[Other]:
-        found = []
+        """C, then the results of inner sums: their NaNs count in that order."""
+        found = [self.terms.addend(reading[1], reading[2])] if node.has_addend else []
         for child in node.children:
             patterns = self.sum(child, reading)
             found.append(Other(patterns, child.arithmetic.result, "kept", (child.arithmetic.result.name, patterns.tobytes())))
-        if node.has_addend:
-            found.append(self.terms.addend(reading[1], reading[2]))
         return found
 
     def _integer_sum(self, node: FusedSum, others: list[Other], arithmetic: IntegerArithmetic) -> Bits:

@@ -67,7 +67,7 @@ class FloatArithmetic:
         (None: as many as it takes); accumulator_overflow: what becomes of sums beyond them.
     nan: bit pattern of a NaN result.
     nan_payload: "dropped" where every NaN result is `nan`; else a NaN operand passes through, made quiet, and `nan` is what
-        an invalid operation gives. Of several NaN operands the first counts: "b c a" looks at those of B, then at C and
+        an invalid operation gives. Of several NaN operands the first counts: "b c a" looks at those of B, then at C, then at
         the results of inner sums, then at those of A.
     """
 

@@ -196,7 +196,7 @@ def _node(
         else:
             number = decode(term.arithmetic.result, pattern)
         exponent = number.exponent if number.value else None
-        others.append(pattern)
+        others.insert(0 if isinstance(term, Addend) else len(others), pattern)
         terms.append(Term(number.kind, number.negative, number.value, exponent))
     terms += group_terms(grouped, of_k, arithmetic)
     if arithmetic.nan_payload != "dropped":

@@ -1,0 +1,69 @@
+"""What an Intel Xeon of family 6, model 207 answered to TDPBF16PS: the first words of each random kind, 8,192 drawn at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import parse
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product
+from accprobe.operands.kinds import draw, kinds
+
+INST = parse("TDPBF16PS")
+WORDS = np.load(Path(__file__).parents[1] / "recordings" / "tdpbf16ps.npz")
+DRAWN, SEED = 8192, 17
+
+STEP = FloatArithmetic(
+    FORMATS["f32"],
+    23,
+    "RNE",
+    None,
+    zero_sign="ieee",
+    subnormal_results="flushed",
+    nan=0xFFC00000,
+    nan_payload="a b c",
+    tininess_detected="after rounding to full precision",
+)
+
+
+def chained(ks: range, step: FloatArithmetic) -> FusedSum:
+    node = FusedSum((Product(ks[0]),), step)
+    for k in ks[1:]:
+        node = FusedSum((node, Product(k)), step)
+    return node
+
+
+def two_chains(step: FloatArithmetic) -> DotModel:
+    """Of the even products and of the odd ones, each from nothing; their sum; and C."""
+    both = FusedSum((chained(range(0, INST.k, 2), step), chained(range(1, INST.k, 2), step)), step)
+    return DotModel(FusedSum((both, Addend()), step), subnormal_operands="flushed", subnormal_addend="flushed")
+
+
+def wrong(model: DotModel, kind: str) -> int:
+    rng = np.random.default_rng([SEED, list(kinds(INST)).index(kind)])
+    asked = draw(kind, INST, rng, DRAWN)[: len(WORDS[kind])]
+    return int((evaluate(model, INST, asked) != WORDS[kind]).sum())
+
+
+@pytest.mark.parametrize("kind", kinds(INST))
+def test_two_chains_from_zero_then_c_explain_every_word(kind: str) -> None:
+    """Zeros have the signs of IEEE 754, and the NaN of C counts before that of the chains."""
+    assert wrong(two_chains(STEP), kind) == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(two_chains(STEP), subnormal_addend="kept"),
+        two_chains(replace(STEP, zero_sign="positive")),
+        two_chains(replace(STEP, underflow_sign="positive")),
+        two_chains(replace(STEP, nan_payload="c a b")),
+    ],
+)
+def test_the_words_contradict_what_is_beside_it(changed: DotModel) -> None:
+    assert sum(wrong(changed, kind) for kind in ("tiny", "sparse", "special", "verge")) > 0
