@@ -44,7 +44,7 @@ class ScaledPlacing:
         self._size = arithmetic.scaled_products or 1
         self._ks = np.array(ks).reshape(-1, self._size)
         self._blocks = self._ks[:, 0] // inst.scale_block
-        self._idle = 1 if arithmetic.zero_terms == "ignored" else 0
+        self._zeros_count = arithmetic.aligns_to_zeros
 
     def put(self, asked: Request, numbers: TermNumbers) -> NDArray[np.bool_]:
         """Numbers [n, terms] put there (in place), and which of them are held."""
@@ -96,7 +96,7 @@ class ScaledPlacing:
         any_ = least + (self._rng.random(len(least)) * (np.maximum(most - least, 0) + 1)).astype(np.int64)
         at = np.where(self._rng.random(len(least)) < ANYWHERE, any_, np.clip(alike, least, np.maximum(least, most)))
         at = np.where(least > most, most, at)
-        return np.where(some.any(axis=1), at, 0 if self._idle else lowest)
+        return np.where(some.any(axis=1), at, lowest if self._zeros_count else 0)
 
     def _pair(self, significands: Whole, at: Whole) -> list[tuple[Bits, NDArray[np.bool_]]]:
         """Scales of A and of B with these significands, whose exponents come to that, and which of them are held."""
