@@ -19,7 +19,7 @@ from accprobe.operands.kinds import floats
 from accprobe.operands.request import Request, joined
 from accprobe.verify.coverage.events import NO_BITS, ONE_TERM, SIGNS, Event, EventFamily
 from accprobe.verify.coverage.factors import Whole
-from accprobe.verify.coverage.scaled_placing import table_of_products, spelled
+from accprobe.verify.coverage.scaled_placing import spelled, table_of_products
 from accprobe.verify.coverage.spans import Bounds
 from accprobe.verify.coverage.terms import Sums
 
