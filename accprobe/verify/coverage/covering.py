@@ -67,6 +67,7 @@ class Maker:
                 yield self.on_terms(odd.numbers())
             yield self.on_terms(crowds.tails())
             yield self.on_terms(crowds.dense())
+        yield self.on_terms(crowds.below_c())
 
     def _batches(self, pieces: Iterator[RoleRows]) -> Iterator[TermNumbers]:
         """The rows on terms, about BATCH of them at once."""

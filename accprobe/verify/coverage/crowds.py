@@ -18,6 +18,9 @@ LEAST_DENSE = 768
 TAILS = 1536
 """Dot products of random tails."""
 
+BELOW_C = 128
+"""Dot products of small products and a C far above them."""
+
 FULL_BITS = 30
 """Of a random significand."""
 
@@ -122,6 +125,24 @@ class Crowds:
         of_leader = np.take_along_axis(negative, np.argmin(order, axis=1)[:, None], axis=1)
         negative = np.where(first & (order == 1), 1 - of_leader, negative)
         return TermNumbers(negative, np.where(first | (rng.random((n, width)) < share), a, 0), b, exponent)
+
+    def below_c(self) -> TermNumbers:
+        """C so far above small products, all of them, all but one, or few, that these lose bits."""
+        rng, products = np.random.default_rng(self._width), np.flatnonzero(self._role == "product")
+        if not len(products) or "C" not in self._role:
+            return TermNumbers(*(np.zeros((0, self._width), np.int64) for _ in range(4)))
+        n, shape = BELOW_C, (BELOW_C, self._width)
+        low, high = self._bound.slots["product"].sure.leads
+        exponent = rng.integers(low, np.minimum(high, low + rng.choice(np.array([0, 1, 2, 8]), (n, 1))) + 1, shape)
+        first = rng.choice(np.array([1, 3]), shape)
+        many = np.resize([len(products), len(products) - 1, 2, 1], (n, 1))
+        first[:, products] *= rng.permuted(np.broadcast_to(np.arange(len(products)), (n, len(products))), axis=1) < many
+        is_c = self._role == "C"
+        top = exponent[:, products].max(axis=1) + self._cut + rng.integers(0, 4, n)
+        first, exponent = np.where(is_c, 1, first), np.where(is_c, top[:, None], exponent)
+        return TermNumbers(
+            rng.integers(0, 2, shape), np.where(is_c | (self._role == "product"), first, 0), np.ones_like(first), exponent
+        )
 
     def zeros(self) -> TermNumbers:
         """Zeros of one sign, of the other, and of both; inner sums' by numbers too small for them."""
