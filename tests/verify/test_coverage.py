@@ -31,7 +31,7 @@ NOT_FOUND = "no operands were found"
 HARD = re.compile(r".*: (carry|(a sum of zero, )?terms of both signs cut|\d+ terms with the last kept bit set)")
 """What events that may have no operands are about, in models of real units."""
 
-MOST_NOT_FOUND = 4
+MOST_NOT_FOUND = 3
 
 HARD_OF_MULTIPLY_ADDS = re.compile(
     r".*: (cancelled 2[1-4] bits|carry 1 bits, half, .*|the largest term: several, .*|half a unit above the largest number, .*)"
