@@ -1,22 +1,19 @@
 // One tcgen05.mma on many independent dot products: a block takes a tile of 128 rows at a time, a thread a row of D.
 #include "tile.cuh"
+#include "core_matrices.cuh"
 #include "tensor_memory.cuh"
 
-static_assert(M == 128 && K_WORDS == ROW_WORDS && N % 4 == 0, "a tile of 128 rows with 32 bytes of K");
+static_assert(M == 128 && A_WORDS == 8 && N % 4 == 0, "a tile of 128 rows with 32 bytes of K");
 
 // Arguments: see mma_sync.cu. D, and C before it, is in the first N columns: row r in lane r, a column of 32 bits for each of its
-// elements. The scales of A come behind: those of row r in lane r % 32, column r / 32, and in the same lane of every other quarter;
-// then likewise those of B, column for row (PTX ISA, "Block Scaling", "Scale factor A/B layout in tensor memory").
+// elements. Metadata comes behind, then the scales of A: those of row r in lane r % 32, column r / 32, and in the same lane of every
+// other quarter; then likewise those of B, column for row (PTX ISA, "Block Scaling", "Scale factor A/B layout in tensor memory").
 extern "C" __global__ void __launch_bounds__(128)
-probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands BLOCK_SCALES, DElement* results,
+probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands METADATA BLOCK_SCALES, DElement* results,
       unsigned long long* stored, unsigned long long count, unsigned placement CLAIMS) {
-    unsigned block = blockIdx.x, blocks = gridDim.x;
-#ifdef ON_EVERY_SM
-    if (!first_on_sm(claims, sms, results, count)) return;
-    block = 0, blocks = 1;
-#endif
-    alignas(1024) __shared__ Word a_shared[M * ROW_WORDS];
-    alignas(1024) __shared__ Word b_shared[N * ROW_WORDS];
+    SHARE_WORK(block, blocks)
+    alignas(1024) __shared__ Word a_shared[M * A_WORDS];
+    alignas(1024) __shared__ Word b_shared[N * K_WORDS];
     alignas(8) __shared__ unsigned long long finished;
     __shared__ unsigned tensor;
     unsigned row = threadIdx.x, lanes = row / 32 * 32 << 16;
@@ -31,11 +28,12 @@ probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands
 #pragma unroll 1
     for (unsigned long long first = block * (unsigned long long)PROBLEMS; first < count; first += stride) {
         Tile tile{a_operands, b_operands, c_operands, results, count, first, placement};
-        for (unsigned i = row; i < M * ROW_WORDS; i += 128)
-            a_shared[place(i / ROW_WORDS, i % ROW_WORDS)] = shared_word<A_BITS>(a_operands, tile.line(i / ROW_WORDS), i % ROW_WORDS);
-        for (unsigned i = row; i < N * ROW_WORDS; i += 128)
-            b_shared[place(i / ROW_WORDS, i % ROW_WORDS)] =
-                shared_word<B_BITS>(b_operands, tile.line_of_column(i / ROW_WORDS), i % ROW_WORDS);
+        lay_out<M, A_WORDS>(a_shared, [&](unsigned of, unsigned word) {
+            return shared_word<A_BITS, A_WORDS>(a_operands, tile.line(of), word);
+        });
+        lay_out<N, K_WORDS>(b_shared, [&](unsigned of, unsigned word) {
+            return shared_word<B_BITS, K_WORDS>(b_operands, tile.line_of_column(of), word);
+        });
         unsigned problem = tile.problem_in_row(row), words[4];
         Word element = tile.c_element(row);
         for (unsigned column = 0; column < N; column += 4) {
@@ -43,8 +41,15 @@ probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands
             for (unsigned i = 0; i < 4; i++) words[i] = tile.problem_in_column(column + i) == problem ? element : 0;
             store_columns(d + lanes + column, words);
         }
+#ifdef GROUPS
+        unsigned e = d + N;
+#pragma unroll
+        for (unsigned i = 0; i < METADATA_COLUMNS; i++)
+            words[i] = metadata_word(metadata, row, i, [&](unsigned of) { return tile.line(of); });
+        store_columns(e + lanes, words);
+#endif
 #ifdef SCALES
-        unsigned s[2] = {d + N, d + N + 4};
+        unsigned s[2] = {d + N + METADATA_COLUMNS, d + N + METADATA_COLUMNS + 4};
 #pragma unroll
         for (unsigned i = 0; i < 4; i++) words[i] = scale_register(scales_of_a, tile.line(i * 32 + row % 32));
         store_columns(s[0] + lanes, words);
@@ -59,8 +64,8 @@ probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands
 #endif
         written();
         if (row == 0) {
-            unsigned long long a = descriptor(a_shared), b = descriptor(b_shared);
-            EXECUTE(d, a, b, DESCRIPTOR AND_SCALES(s));
+            unsigned long long a = descriptor<A_WORDS>(a_shared) | FIFTH_GENERATION, b = descriptor<K_WORDS>(b_shared) | FIFTH_GENERATION;
+            EXECUTE(d, a, b AND_METADATA(e), DESCRIPTOR AND_SCALES(s));
             commit(&finished);
         }
         wait(&finished, phase);

@@ -62,28 +62,15 @@ __device__ void read_through() {
 }
 #endif
 
-// Operands in shared memory, 32 bytes of K a row, without swizzle: core matrices of eight rows by 16 bytes lie whole, the two along
-// K 128 bytes apart (the leading offset), the next eight rows behind them (the stride offset).
-constexpr unsigned LEADING_OFFSET = 128, STRIDE_OFFSET = 256, ROW_WORDS = 8;
-
-__device__ unsigned place(unsigned row, unsigned word) {
-    return (row / 8 * STRIDE_OFFSET + word / 4 * LEADING_OFFSET + row % 8 * 16) / 4 + word % 4;
-}
-
-// PTX ISA, "Shared memory descriptor" of tcgen05: start address in bits 0-13, leading offset in 16-29, stride offset in 32-45, each
-// over 16; 1 in bits 46-48; no swizzle in 61-63.
-__device__ unsigned long long descriptor(const Word* shared) {
-    unsigned address = (unsigned)__cvta_generic_to_shared(shared);
-    return (address & 0x3FFFF) >> 4 | (unsigned long long)(LEADING_OFFSET >> 4) << 16
-         | (unsigned long long)(STRIDE_OFFSET >> 4) << 32 | 1ull << 46;
-}
+// PTX ISA, "Shared memory descriptor" of tcgen05: 1 in bits 46-48; no swizzle in 61-63.
+constexpr unsigned long long FIFTH_GENERATION = 1ull << 46;
 
 // A word of a row in shared memory. Where elements of 6 or 4 bits are not packed by the instruction's kind, PTX ISA, "Packing
 // formats of elements in shared memory", has 16 of them in each 16 bytes: their bits one after another, then padding.
-template <unsigned BITS> __device__ Word shared_word(const Word* operands, unsigned long long line, unsigned word) {
+template <unsigned BITS, unsigned WORDS> __device__ Word shared_word(const Word* operands, unsigned long long line, unsigned word) {
     if (line == NO_LINE) return 0;
-    if (BITS >= 8 || PACKED > 1) return packed<ROW_WORDS>(operands, line, word);
-    const unsigned char* elements = (const unsigned char*)operands + line * (4 * ROW_WORDS) + word / 4 * 16;
+    if (BITS >= 8 || PACKED > 1) return packed<WORDS>(operands, line, word);
+    const unsigned char* elements = (const unsigned char*)operands + line * (4 * WORDS) + word / 4 * 16;
     Word found = 0;
 #pragma unroll
     for (unsigned i = 0; i < 16; i++) {
@@ -93,3 +80,18 @@ template <unsigned BITS> __device__ Word shared_word(const Word* operands, unsig
     }
     return found;
 }
+
+#ifdef GROUPS
+// Columns of metadata, as the selector 0 says; addresses are multiples of four columns.
+constexpr unsigned METADATA_COLUMNS = 4;
+
+// What a lane has in a column of metadata. PTX ISA, "Sparsity selector", the figures for M = 128: with eight groups a row, a lane
+// has four of a row and of the one eight below, lane 8 the next four; with sixteen it has those of its row, eight a column.
+template <class LineOf> __device__ unsigned metadata_word(const unsigned char* metadata, unsigned lane, unsigned column, LineOf line_of) {
+    if (column >= GROUPS / 8) return 0;
+    if (METADATA_ROWS == 2) return eight_codes(metadata, lane / 16 * 16 + lane % 8, lane / 8 % 2 * 4, line_of);
+    return eight_codes(metadata, lane, column * 8, line_of);
+}
+#else
+constexpr unsigned METADATA_COLUMNS = 0;
+#endif

@@ -33,8 +33,6 @@ def _lacking(inst: Instruction) -> str:
     """What a probe would need that there is no device code for."""
     if inst.m == 256:
         return "two thread blocks share its tile: "
-    if inst.sparse:
-        return "metadata in tensor memory: "
     return "48 bytes of K: " if inst.k == 96 else ""
 
 

@@ -47,6 +47,14 @@ IN_TENSOR_MEMORY = [
     "tcgen05.m128n16k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0",
     "tcgen05.m128n16k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.ue4m3",
 ]
+SPARSE_IN_TENSOR_MEMORY = [
+    "tcgen05.sp.m128n16k32.kind::f16.f32.f16.f16",
+    "tcgen05.sp.m128n16k16.kind::tf32.f32.tf32.tf32",
+    "tcgen05.sp.m128n16k64.kind::f8f6f4.f32.e2m3.e2m1",
+    "tcgen05.sp.m128n16k64.kind::i8.s32.u8.s8",
+    "tcgen05.sp.m128n16k64.kind::mxf8f6f4.scale_vec::1X.f32.e2m1.e3m2.ue8m0",
+    "tcgen05.sp.m128n16k128.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.ue4m3",
+]
 
 # PTX ISA, "Instruction descriptor": bits of an element by its number there, kind by kind.
 NARROW = {0: 8, 1: 8, 3: 6, 4: 6, 5: 4}
@@ -161,7 +169,7 @@ def run(library: ctypes.CDLL, inst: Instruction, asked: Request, placement: int)
     matrices = [ctypes.c_void_p(x.ctypes.data) for x in (asked.a, asked.b, asked.c)]
     result = [ctypes.c_void_p(d.ctypes.data), ctypes.byref(stored), ctypes.c_ulonglong(len(asked)), placement, 2]
     metadata = None if asked.metadata is None else ctypes.c_void_p(asked.metadata.ctypes.data)
-    library.run(shape, operands, bits, int(inst.k == 64), blocks, *matrices, metadata, of_scales, *result)
+    library.run(shape, operands, bits, int(inst.held_bits == 4), blocks, *matrices, metadata, of_scales, *result)
     return d, stored.value - 7
 
 
@@ -187,7 +195,7 @@ def drawn(inst: Instruction, count: int) -> tuple[Request, np.ndarray]:
     return asked, products.sum(axis=1, dtype=np.uint64) + asked.c.astype(np.uint64)
 
 
-@pytest.mark.parametrize("name", [*IN_REGISTERS, *BESIDE_METADATA, *IN_TENSOR_MEMORY])
+@pytest.mark.parametrize("name", [*IN_REGISTERS, *BESIDE_METADATA, *IN_TENSOR_MEMORY, *SPARSE_IN_TENSOR_MEMORY])
 def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
     inst = parse(name)
     library = emulator(inst, headers, tmp_path)

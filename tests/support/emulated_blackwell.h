@@ -88,19 +88,40 @@ static Value scales_at(unsigned address, int row) {
     return found;
 }
 
+// The code of a group of a row of a sparse A. PTX ISA, "Sparsity selector": with eight groups a row, rows 0 to 7 of sixteen are in the
+// low half of lanes 0 to 7, rows 8 to 15 in the high half, groups 4 to 7 eight lanes on; with sixteen, eight groups are in a column.
+static Value code_at(unsigned address, int row, int group) {
+    require(address >> 16 == 0 && address % 4 == 0);
+    int lane = row, column = address + group / 8, bit = group % 8 * 4;
+    if (shape.codes == 8) lane = (row & ~8) + (group >= 4) * 8, column = address, bit = (row & 8) * 2 + group % 4 * 4;
+    return cells_of_tensor[lane][column] >> bit & 15;
+}
+
 // PTX ISA, "Instruction descriptor" of tcgen05.mma.
-static void multiply(unsigned d, Value a, Value b, unsigned description, const unsigned* s = nullptr) {
+static void multiply(unsigned d, Value a, Value b, unsigned e, unsigned description, const unsigned* s = nullptr) {
     require(threadIdx.x == 0 && descriptor_has_scales == (s != nullptr));
     int n = (description >> 17 & 63) * 8, m = s ? (description >> 27 & 3) * 128 : (description >> 24 & 31) * 16;
-    require(n == shape.n && m == shape.m);
+    require(n == shape.n && m == shape.m && (description >> 2 & 1) == (shape.codes > 0) && (description & 3) == 0);
     int a_bits = kind_bits[description >> 7 & 7], b_bits = kind_bits[description >> 10 & 7];
+    for (int row = 0; row < m; row++) {
+        for (int k = 0; k < shape.stored; k++) matrix_a[0][row * shape.stored + k] = element_of(a, row, k, a_bits);
+        for (int group = 0; group < shape.codes; group++) matrix_e[0][row * shape.codes + group] = code_at(e, row, group);
+    }
+    for (int column = 0; column < n; column++)
+        for (int k = 0; k < shape.k; k++) matrix_b[0][k * n + column] = element_of(b, column, k, b_bits);
     for (int row = 0; row < m; row++)
         for (int column = 0; column < n; column++) {
             unsigned& cell = cells_of_tensor[row][(d & 0xFFFF) + column];
             Value sum = cell + cell_counts * (row * n + column);
-            for (int k = 0; k < shape.k; k++)
-                sum += scaled(element_of(a, row, k, a_bits) * element_of(b, column, k, b_bits), k,
+            for (int k = 0; k < shape.stored; k++) {
+                int other = met(0, row, k);
+                sum += scaled(matrix_a[0][row * shape.stored + k] * matrix_b[0][other * n + column], other,
                               s ? scales_at(s[0], row) : 0, s ? scales_at(s[1], column) : 0);
+            }
             cell = (unsigned)sum;
         }
+}
+
+static void multiply(unsigned d, Value a, Value b, unsigned description, const unsigned* s = nullptr) {
+    multiply(d, a, b, 0u, description, s);
 }
