@@ -12,14 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fakes import FakeDevice
 from sparse_semantics import codes_drawn, written_out
 
 from accprobe.build import compiler, probes
 from accprobe.errors import AccprobeError
 from accprobe.isa import tensor_memory, tile
-from accprobe.isa.families import MMA_SYNC, TCGEN05
+from accprobe.isa.families import MMA_SYNC
+from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, catalog, parse
 from accprobe.operands.request import Request
+from accprobe.verify.onehot import misplaced
 
 OPTIONS = ["g++", "-std=c++20", "-O1", "-w", "-fPIC", "-pthread"]
 
@@ -220,6 +223,8 @@ def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_
         (IN_TENSOR_MEMORY[5], "word / 4 * 16;", "word / 4 * 12;"),
         (IN_TENSOR_MEMORY[6], "i * 32 + row % 32));", "i * 32 + row / 32));"),
         (IN_TENSOR_MEMORY[0], "word / 4 * LEADING_OFFSET", "word / 4 * 64"),
+        (SPARSE_IN_TENSOR_MEMORY[0], "row + i / OF_A_ROW * 8", "row + i / OF_A_ROW * 4"),
+        (SPARSE_IN_TENSOR_MEMORY[3], "lane, column * 8, line_of", "lane, (1 - column) * 8, line_of"),
     ],
 )
 def test_a_wrong_layout_is_seen(name: str, old: str, new: str, headers: Path, tmp_path: Path) -> None:
@@ -230,9 +235,62 @@ def test_a_wrong_layout_is_seen(name: str, old: str, new: str, headers: Path, tm
     assert (run(library, inst, asked, 0)[0] != sums.astype(inst.d.dtype)).any()
 
 
+class Emulated(FakeDevice):
+    """The emulated GPU with one probe. It takes bit patterns for integers, so whole numbers are given as such."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        super().__init__()
+        self.library = library
+
+    def placements(self, inst: Instruction) -> int:
+        return tile.placements(inst)
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        formats = {"a": inst.a, "b": inst.b, "c": inst.c} | dict.fromkeys(("scales_a", "scales_b"), inst.scale)
+        whole = {
+            name: fmt.values(patterns).astype(fmt.dtype)
+            for name, fmt in formats.items()
+            if fmt is not None and (patterns := getattr(request, name)) is not None
+        }
+        numbers, at = np.unique(run(self.library, inst, replace(request, **whole), placement)[0], return_inverse=True)
+        return np.array([inst.d.whole(number) for number in numbers.tolist()], inst.d.dtype)[at]
+
+
+def test_a_right_layout_passes_the_self_test(headers: Path, tmp_path: Path) -> None:
+    inst = parse(SPARSE_IN_TENSOR_MEMORY[1])
+    assert misplaced(Emulated(emulator(inst, headers, tmp_path)), inst) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "told"),
+    [
+        (
+            SPARSE_IN_TENSOR_MEMORY[1],
+            "lane / 8 % 2 * 4, line_of",
+            "lane / 4 % 2 * 4, line_of",
+            "stored element 4 of row 2 of A with metadata 0b0100 meets 9 of column 2 of B, not 8",
+        ),
+        pytest.param(
+            SPARSE_IN_TENSOR_MEMORY[3],
+            "lane, column * 8, line_of",
+            "lane, (1 - column) * 8, line_of",
+            "stored element 2 of row 1 of A with metadata 0b0100 meets 6 of column 1 of B, not 4",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_the_self_test_tells_what_lies_wrong(
+    name: str, old: str, new: str, told: str, headers: Path, tmp_path: Path
+) -> None:
+    inst = parse(name)
+    assert old in probes.source(inst)
+    found = misplaced(Emulated(emulator(inst, headers, tmp_path, lambda text: text.replace(old, new))), inst)
+    assert found == f"the self-test: {told}; please report it"
+
+
 # PTX ISA, "Instruction descriptor": (bits, field) transcribed from the three tables.
-UNSCALED = {"saturates": (3, 1), "d": (4, 2), "a": (7, 3), "b": (10, 3), "n": (17, 6), "m": (24, 5)}
-SCALED = {"id of b": (4, 2), "a": (7, 3), "b": (10, 3), "n": (17, 6), "scale": (23, 1), "m": (27, 2), "id of a": (29, 2)}
+UNSCALED = {"sparse": (2, 1), "saturates": (3, 1), "d": (4, 2), "a": (7, 3), "b": (10, 3), "n": (17, 6), "m": (24, 5)}
+SCALED = {"sparse": (2, 1), "id of b": (4, 2), "a": (7, 3), "b": (10, 3), "n": (17, 6), "scale": (23, 1), "m": (27, 2), "id of a": (29, 2)}
 
 
 @pytest.mark.parametrize(
@@ -245,6 +303,8 @@ SCALED = {"id of b": (4, 2), "a": (7, 3), "b": (10, 3), "n": (17, 6), "scale": (
         ("m128n16k32.kind::f8f6f4.f32.e5m2.e2m1", {"d": 1, "a": 1, "b": 5, "n": 2, "m": 8}),
         ("m128n16k32.kind::f8f6f4.f16.e2m3.e3m2", {"a": 3, "b": 4, "n": 2, "m": 8}),
         ("m256n256k32.kind::f8f6f4.f32.e4m3.e4m3", {"d": 1, "n": 32, "m": 16}),
+        ("sp.m128n16k32.kind::f16.f32.bf16.bf16", {"sparse": 1, "d": 1, "a": 1, "b": 1, "n": 2, "m": 8}),
+        ("sp.m128n16k128.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0", {"sparse": 1, "a": 1, "b": 1, "n": 2, "scale": 1, "m": 1}),
         ("m128n16k32.kind::mxf8f6f4.scale_vec::1X.f32.e4m3.e2m1.ue8m0", {"b": 5, "n": 2, "scale": 1, "m": 1}),
         ("m128n16k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0", {"a": 1, "b": 1, "n": 2, "scale": 1, "m": 1}),
         ("m128n16k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.ue4m3", {"a": 1, "b": 1, "n": 2, "m": 1}),
@@ -259,10 +319,8 @@ def test_the_instruction_descriptor_has_the_fields_of_the_tables(name: str, fiel
 
 
 def test_what_has_no_descriptor_says_so() -> None:
-    sparse = next(inst for inst in catalog("sm_100a") if inst.sparse and inst.family.name == "tcgen05")
-    for inst in (sparse, parse("mma.sync.m16n8k16.f32.f16.f16.f32")):
-        with pytest.raises(AccprobeError, match="has no instruction descriptor"):
-            tensor_memory.instruction_descriptor(inst)
+    with pytest.raises(AccprobeError, match="has no instruction descriptor"):
+        tensor_memory.instruction_descriptor(parse("mma.sync.m16n8k16.f32.f16.f16.f32"))
 
 
 @pytest.mark.parametrize(
@@ -271,6 +329,7 @@ def test_what_has_no_descriptor_says_so() -> None:
         ("m128n16k16.kind::f16.f32.f16.f16", 32),
         ("m128n16k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0", 32),
         ("m256n256k16.kind::f16.f32.f16.f16", 256),
+        ("sp.m256n256k32.kind::f16.f32.f16.f16", 512),
         ("m256n256k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0", 512),
     ],
 )
@@ -283,7 +342,6 @@ def test_what_has_no_probe_has_a_reason(target: str) -> None:
     for inst in catalog(target):
         lacking = [
             "two thread blocks share its tile" * (inst.m == 256),
-            "metadata in tensor memory" * (inst.sparse and inst.family is TCGEN05),
             "48 bytes of K" * (inst.k == 96),
         ]
         reason = next(filter(None, lacking), None)
@@ -313,6 +371,12 @@ OPCODES = [
     ("sm_103a", IN_TENSOR_MEMORY[6], "UTCQMMA"),
     ("sm_110a", IN_TENSOR_MEMORY[7], "UTCOMMA"),
     ("sm_100a", IN_TENSOR_MEMORY[8], "UTCOMMA.4X"),
+    ("sm_100a", SPARSE_IN_TENSOR_MEMORY[0], "UTCHMMA"),
+    ("sm_103a", SPARSE_IN_TENSOR_MEMORY[1], "UTCHMMA"),
+    ("sm_103a", SPARSE_IN_TENSOR_MEMORY[2], "UTCQMMA"),
+    ("sm_110a", SPARSE_IN_TENSOR_MEMORY[3], "UTCIMMA"),
+    ("sm_100a", SPARSE_IN_TENSOR_MEMORY[4], "UTCQMMA"),
+    ("sm_103a", SPARSE_IN_TENSOR_MEMORY[5], "UTCOMMA.BLOCK16"),
 ]
 
 
