@@ -5,6 +5,9 @@ constexpr unsigned LEADING_OFFSET = 128;
 
 template <unsigned WORDS> constexpr unsigned STRIDE_OFFSET = WORDS / 4 * LEADING_OFFSET;
 
+// What a row takes.
+template <unsigned WORDS> constexpr unsigned ROOM = WORDS;
+
 template <unsigned WORDS> __device__ unsigned place(unsigned row, unsigned word) {
     return (row / 8 * STRIDE_OFFSET<WORDS> + word / 4 * LEADING_OFFSET + row % 8 * 16) / 4 + word % 4;
 }

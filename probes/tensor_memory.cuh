@@ -65,6 +65,21 @@ __device__ void read_through() {
 // PTX ISA, "Shared memory descriptor" of tcgen05: 1 in bits 46-48; no swizzle in 61-63.
 constexpr unsigned long long FIFTH_GENERATION = 1ull << 46;
 
+// 48 bytes of K: PTX ISA, "Absolute address mode for K dimension being 48B", which asks for the swizzle of 128 bytes, "Swizzling
+// modes": rows of 128 bytes, the 16 bytes of number i in place i ^ row % 8. The descriptor has the address of the third 16 bytes in
+// bits 16-29, 1 in bit 52, which says so, and 2 in bits 61-63.
+constexpr unsigned K_96 = 12, SWIZZLED_ROW = 128;
+template <> constexpr unsigned STRIDE_OFFSET<K_96> = 8 * SWIZZLED_ROW;
+template <> constexpr unsigned ROOM<K_96> = SWIZZLED_ROW / 4;
+
+template <> __device__ unsigned place<K_96>(unsigned row, unsigned word) { return row * ROOM<K_96> + (word / 4 ^ row % 8) * 4 + word % 4; }
+
+template <> __device__ unsigned long long descriptor<K_96>(const Word* shared) {
+    unsigned address = (unsigned)__cvta_generic_to_shared(shared);
+    return (address & 0x3FFFF) >> 4 | (unsigned long long)((address + 32 & 0x3FFFF) >> 4) << 16
+         | (unsigned long long)(STRIDE_OFFSET<K_96> >> 4) << 32 | 1ull << 52 | 2ull << 61;
+}
+
 // A word of a row in shared memory. Where elements of 6 or 4 bits are not packed by the instruction's kind, PTX ISA, "Packing
 // formats of elements in shared memory", has 16 of them in each 16 bytes: their bits one after another, then padding.
 template <unsigned BITS, unsigned WORDS> __device__ Word shared_word(const Word* operands, unsigned long long line, unsigned word) {

@@ -108,8 +108,8 @@ def _core_matrices(inst: Instruction) -> bool:
 
 
 def _one_block(inst: Instruction) -> bool:
-    """No pair of thread blocks shares the tile; rows of 32 bytes of K of A in shared memory, without swizzle."""
-    return inst.m == 128 and inst.n % 16 == 0 and inst.stored.k * inst.held_bits == 256
+    """No pair of thread blocks shares the tile; rows of 32 bytes of K of A in shared memory, or of 48."""
+    return inst.m == 128 and inst.n % 16 == 0 and inst.stored.k * inst.held_bits in (256, 384)
 
 
 def _tensor_memory(inst: Instruction) -> dict[str, int]:

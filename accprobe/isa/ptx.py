@@ -71,8 +71,11 @@ def tcgen05(inst: Instruction, registers: Mapping[str, int]) -> str:
 
 
 def _kind(inst: Instruction) -> str:
-    """The `.kind::` qualifier, and those of block scales."""
-    scaled = f".block_scale.scale_vec::{inst.k // inst.scale_block}X" if inst.scale_block else ""
+    """The `.kind::` qualifier, and those of block scales: of K = 96, PTX names the block and not how many scales there are."""
+    scaled = ""
+    if inst.scale_block:
+        vector = f"block{inst.scale_block}" if inst.k == 96 else f"scale_vec::{inst.k // inst.scale_block}X"
+        scaled = f".block_scale.{vector}"
     return f".kind::{inst.kind}{scaled}" if inst.kind else ""
 
 

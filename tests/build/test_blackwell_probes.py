@@ -49,6 +49,8 @@ IN_TENSOR_MEMORY = [
     "tcgen05.m128n16k32.kind::mxf8f6f4.scale_vec::1X.f32.e2m1.e3m2.ue8m0",
     "tcgen05.m128n16k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0",
     "tcgen05.m128n16k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.ue4m3",
+    "tcgen05.m128n16k96.kind::mxf4.scale_vec::3X.f32.e2m1.e2m1.ue8m0",
+    "tcgen05.m128n16k96.kind::mxf4nvf4.scale_vec::6X.f32.e2m1.e2m1.ue4m3",
 ]
 SPARSE_IN_TENSOR_MEMORY = [
     "tcgen05.sp.m128n16k32.kind::f16.f32.f16.f16",
@@ -221,8 +223,10 @@ def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_
         (IN_REGISTERS[1], "lane / 4 + 8 * (lane % 2)", "lane % 8 + 8 * (lane % 2)"),
         (IN_REGISTERS[0], "#define B_SHIFT 2", "#define B_SHIFT 0"),
         (IN_TENSOR_MEMORY[5], "word / 4 * 16;", "word / 4 * 12;"),
-        (IN_TENSOR_MEMORY[6], "i * 32 + row % 32));", "i * 32 + row / 32));"),
+        (IN_TENSOR_MEMORY[6], "i * 32 + row % 32), scale)", "i * 32 + row / 32), scale)"),
         (IN_TENSOR_MEMORY[0], "word / 4 * LEADING_OFFSET", "word / 4 * 64"),
+        (IN_TENSOR_MEMORY[9], "word / 4 ^ row % 8", "word / 4 ^ row % 4"),
+        (IN_TENSOR_MEMORY[10], "scale / 4 * SCALE_COLUMNS_OF_B", "scale / 4"),
         (SPARSE_IN_TENSOR_MEMORY[0], "row + i / OF_A_ROW * 8", "row + i / OF_A_ROW * 4"),
         (SPARSE_IN_TENSOR_MEMORY[3], "lane, column * 8, line_of", "lane, (1 - column) * 8, line_of"),
     ],
@@ -277,6 +281,20 @@ def test_a_right_layout_passes_the_self_test(headers: Path, tmp_path: Path) -> N
             "stored element 2 of row 1 of A with metadata 0b0100 meets 6 of column 1 of B, not 4",
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            IN_TENSOR_MEMORY[10],
+            "scale / 4 * SCALE_COLUMNS_OF_B",
+            "scale / 4",
+            "",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            IN_TENSOR_MEMORY[10],
+            "word / 4 ^ row % 8",
+            "word / 4 ^ row % 4",
+            "",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_the_self_test_tells_what_lies_wrong(
@@ -290,7 +308,7 @@ def test_the_self_test_tells_what_lies_wrong(
 
 # PTX ISA, "Instruction descriptor": (bits, field) transcribed from the three tables.
 UNSCALED = {"sparse": (2, 1), "saturates": (3, 1), "d": (4, 2), "a": (7, 3), "b": (10, 3), "n": (17, 6), "m": (24, 5)}
-SCALED = {"sparse": (2, 1), "id of b": (4, 2), "a": (7, 3), "b": (10, 3), "n": (17, 6), "scale": (23, 1), "m": (27, 2), "id of a": (29, 2)}
+SCALED = {"sparse": (2, 1), "id of b": (4, 2), "a": (7, 3), "b": (10, 3), "n": (17, 6), "scale": (23, 1), "m": (27, 2), "id of a": (29, 2), "k": (31, 1)}
 
 
 @pytest.mark.parametrize(
@@ -308,6 +326,7 @@ SCALED = {"sparse": (2, 1), "id of b": (4, 2), "a": (7, 3), "b": (10, 3), "n": (
         ("m128n16k32.kind::mxf8f6f4.scale_vec::1X.f32.e4m3.e2m1.ue8m0", {"b": 5, "n": 2, "scale": 1, "m": 1}),
         ("m128n16k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0", {"a": 1, "b": 1, "n": 2, "scale": 1, "m": 1}),
         ("m128n16k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.ue4m3", {"a": 1, "b": 1, "n": 2, "m": 1}),
+        ("m128n16k96.kind::mxf4nvf4.scale_vec::6X.f32.e2m1.e2m1.ue4m3", {"a": 1, "b": 1, "n": 2, "m": 1, "k": 1}),
     ],
 )
 def test_the_instruction_descriptor_has_the_fields_of_the_tables(name: str, fields: dict[str, int]) -> None:
@@ -331,6 +350,7 @@ def test_what_has_no_descriptor_says_so() -> None:
         ("m256n256k16.kind::f16.f32.f16.f16", 256),
         ("sp.m256n256k32.kind::f16.f32.f16.f16", 512),
         ("m256n256k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0", 512),
+        ("m128n16k96.kind::mxf4nvf4.scale_vec::6X.f32.e2m1.e2m1.ue4m3", 32),
     ],
 )
 def test_columns_of_tensor_memory(name: str, columns: int) -> None:
@@ -342,7 +362,6 @@ def test_what_has_no_probe_has_a_reason(target: str) -> None:
     for inst in catalog(target):
         lacking = [
             "two thread blocks share its tile" * (inst.m == 256),
-            "48 bytes of K" * (inst.k == 96),
         ]
         reason = next(filter(None, lacking), None)
         assert probes.why_no_probe(inst) == (reason and f"{reason}: no probe yet")
@@ -371,6 +390,8 @@ OPCODES = [
     ("sm_103a", IN_TENSOR_MEMORY[6], "UTCQMMA"),
     ("sm_110a", IN_TENSOR_MEMORY[7], "UTCOMMA"),
     ("sm_100a", IN_TENSOR_MEMORY[8], "UTCOMMA.4X"),
+    ("sm_103a", IN_TENSOR_MEMORY[9], "UTCOMMA"),
+    ("sm_103a", IN_TENSOR_MEMORY[10], "UTCOMMA.BLOCK16"),
     ("sm_100a", SPARSE_IN_TENSOR_MEMORY[0], "UTCHMMA"),
     ("sm_103a", SPARSE_IN_TENSOR_MEMORY[1], "UTCHMMA"),
     ("sm_103a", SPARSE_IN_TENSOR_MEMORY[2], "UTCQMMA"),

@@ -1,6 +1,7 @@
 // What emulated_gpu.h lacks for the probes of Blackwell: block scales in registers, tensor memory, and an instruction that is told by
 // descriptors what to multiply. Their fields are read here as the PTX ISA has them, apart from the code that writes them.
 #include "emulated_gpu.h"
+#include <algorithm>
 #include <cstdlib>
 
 static int blocks;          // scales of a row of A
@@ -68,23 +69,39 @@ static void commit(unsigned long long*) {}
 static void wait(unsigned long long*, unsigned) { __syncthreads(); }
 static void read_through() { __syncthreads(); }
 
-// PTX ISA, "Shared memory descriptor": a K-major matrix without swizzle; "Packing formats of elements in shared memory".
-static Value element_of(Value descriptor, int row, int k, int bits) {
-    require((descriptor >> 46 & 7) == 1 && descriptor >> 61 == 0);
+// Where the 16 bytes of that number of a row begin. PTX ISA, "Shared memory descriptor": a K-major matrix without swizzle; or "Absolute
+// address mode for K dimension being 48B": rows of 128 bytes, the third 16 bytes at an address of their own, and "Swizzling modes", 128B:
+// bits 4 to 6 of an address are changed by bits 7 to 9.
+static const std::uint8_t* sixteen_bytes(Value descriptor, int row, int number) {
     unsigned start = (descriptor & 0x3FFF) << 4, leading = (descriptor >> 16 & 0x3FFF) << 4, stride = (descriptor >> 32 & 0x3FFF) << 4;
-    auto base = (const std::uint8_t*)shared_array[start == 0x8000];
+    bool absolute = descriptor >> 52 & 1;
+    require((descriptor >> 46 & 7) == 1 && absolute == (shape.k == 96) && descriptor >> 61 == (absolute ? 2 : 0));
+    unsigned from = start >= 0x8000 ? 0x8000 : 0x2000;
+    auto base = (const std::uint8_t*)shared_array[from == 0x8000];
+    if (!absolute) return base + start - from + row / 8 * stride + number * leading + row % 8 * 16;
+    unsigned address = (number < 2 ? start + number * 16 : leading) + row / 8 * stride + row % 8 * 128;
+    return base + (address ^ (address >> 7 & 7) << 4) - from;
+}
+
+// PTX ISA, "Packing formats of elements in shared memory".
+static Value element_of(Value descriptor, int row, int k, int bits) {
     int together = bits >= 8 || densely ? 128 / bits : 16, bit = k % together * bits;
-    auto core = base + row / 8 * stride + k / together * leading + row % 8 * 16;
+    auto core = sixteen_bytes(descriptor, row, k / together);
     Value found = 0;
     for (int i = 0; i < bits; i++) found |= (Value)(core[(bit + i) / 8] >> (bit + i) % 8 & 1) << i;
     return found;
 }
 
 // The scales of a row of A or a column of B: the same in all four quarters of the lanes, or none that any test expects.
-static Value scales_at(unsigned address, int row) {
-    unsigned column = (address & 0xFFFF) + row / 32, found = cells_of_tensor[row % 32][column];
-    for (int quarter = 1; quarter < 4; quarter++)
-        if (cells_of_tensor[quarter * 32 + row % 32][column] != found) return 0;
+// Of more than four, the others are in columns behind those of all `rows`, of 128 at least.
+static Value scales_at(unsigned address, int row, int rows) {
+    Value found = 0;
+    for (int word = 0; word * 4 < blocks; word++) {
+        unsigned column = (address & 0xFFFF) + row / 32 + word * std::max(rows, 128) / 32, some = cells_of_tensor[row % 32][column];
+        for (int quarter = 1; quarter < 4; quarter++)
+            if (cells_of_tensor[quarter * 32 + row % 32][column] != some) return 0;
+        found |= (Value)some << 32 * word;
+    }
     return found;
 }
 
@@ -101,7 +118,7 @@ static Value code_at(unsigned address, int row, int group) {
 static void multiply(unsigned d, Value a, Value b, unsigned e, unsigned description, const unsigned* s = nullptr) {
     require(threadIdx.x == 0 && descriptor_has_scales == (s != nullptr));
     int n = (description >> 17 & 63) * 8, m = s ? (description >> 27 & 3) * 128 : (description >> 24 & 31) * 16;
-    require(n == shape.n && m == shape.m && (description >> 2 & 1) == (shape.codes > 0) && (description & 3) == 0);
+    require(n == shape.n && m == shape.m && description >> 31 == (shape.k == 96) && (description >> 2 & 1) == (shape.codes > 0) && (description & 3) == 0);
     int a_bits = kind_bits[description >> 7 & 7], b_bits = kind_bits[description >> 10 & 7];
     for (int row = 0; row < m; row++) {
         for (int k = 0; k < shape.stored; k++) matrix_a[0][row * shape.stored + k] = element_of(a, row, k, a_bits);
@@ -116,7 +133,7 @@ static void multiply(unsigned d, Value a, Value b, unsigned e, unsigned descript
             for (int k = 0; k < shape.stored; k++) {
                 int other = met(0, row, k);
                 sum += scaled(matrix_a[0][row * shape.stored + k] * matrix_b[0][other * n + column], other,
-                              s ? scales_at(s[0], row) : 0, s ? scales_at(s[1], column) : 0);
+                              s ? scales_at(s[0], row, m) : 0, s ? scales_at(s[1], column, n) : 0);
             }
             cell = (unsigned)sum;
         }
