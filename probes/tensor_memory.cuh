@@ -1,16 +1,41 @@
 // Tensor memory: 128 lanes of 32-bit columns; an address is lane << 16 | column. A warp reaches a quarter of the lanes, its own.
 //
-// PTX ISA, "TensorCore 5th Generation Family Instructions". The same names stand for an emulated memory where no GPU is.
+// PTX ISA, "TensorCore 5th Generation Family Instructions"; where two blocks hold a tile, "CTA Pair": the same addresses mean the
+// same places in the memories of both. The same names stand for an emulated memory where no GPU is.
+#if BLOCKS_OF_TILE == 2
+#define CLUSTER __cluster_dims__(2, 1, 1)
+#else
+#define CLUSTER
+#endif
+
 #ifdef __CUDACC__
-// Allocates columns; where they begin is written to shared memory. One warp executes it.
+#define DIGIT(number) #number
+#define GROUP(blocks) "cta_group::" DIGIT(blocks)
+
+// Of the blocks that hold a tile, which this one is.
+__device__ unsigned rank_in_tile() {
+    unsigned rank = 0;
+    if (BLOCKS_OF_TILE == 2) asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// All threads that hold a tile.
+__device__ void meet() {
+    if (BLOCKS_OF_TILE == 1) return __syncthreads();
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// Allocates columns; where they begin is written to shared memory. One warp of each block executes it.
 __device__ void allocate(unsigned* address) {
     unsigned shared = (unsigned)__cvta_generic_to_shared(address);
-    asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" :: "r"(shared), "n"(COLUMNS) : "memory");
-    asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;");
+    asm volatile("tcgen05.alloc." GROUP(BLOCKS_OF_TILE) ".sync.aligned.shared::cta.b32 [%0], %1;"
+                 :: "r"(shared), "n"(COLUMNS) : "memory");
+    asm volatile("tcgen05.relinquish_alloc_permit." GROUP(BLOCKS_OF_TILE) ".sync.aligned;");
 }
 
 __device__ void deallocate(unsigned address) {
-    asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" :: "r"(address), "n"(COLUMNS));
+    asm volatile("tcgen05.dealloc." GROUP(BLOCKS_OF_TILE) ".sync.aligned.b32 %0, %1;" :: "r"(address), "n"(COLUMNS));
 }
 
 // Four columns of each of the warp's lanes, of the lane that has the thread's number.
@@ -25,12 +50,12 @@ __device__ void load_columns(unsigned address, unsigned (&words)[4]) {
     asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
 }
 
-// What the block wrote, to tensor memory and to shared memory, is there for the instruction that comes after.
+// What the threads wrote, to tensor memory and to shared memory, is there for the instruction that comes after.
 __device__ void written() {
     asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
-    __syncthreads();
+    meet();
     asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
 }
 
@@ -40,10 +65,14 @@ __device__ void prepare(unsigned long long* barrier) {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// The barrier is told when the instructions that this thread began have ended.
+// The barrier, of each block, is told when the instructions that this thread began have ended.
 __device__ void commit(unsigned long long* barrier) {
     unsigned shared = (unsigned)__cvta_generic_to_shared(barrier);
-    asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" :: "r"(shared) : "memory");
+    if (BLOCKS_OF_TILE == 1)
+        asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" :: "r"(shared) : "memory");
+    else
+        asm volatile("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;"
+                     :: "r"(shared), "h"((unsigned short)3) : "memory");
 }
 
 __device__ void wait(unsigned long long* barrier, unsigned phase) {
@@ -57,7 +86,7 @@ __device__ void wait(unsigned long long* barrier, unsigned phase) {
 // Before tensor memory that was read is written again.
 __device__ void read_through() {
     asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
-    __syncthreads();
+    meet();
     asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
 }
 #endif

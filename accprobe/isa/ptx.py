@@ -56,14 +56,14 @@ def wgmma(inst: Instruction, registers: Mapping[str, int]) -> str:
 
 
 def tcgen05(inst: Instruction, registers: Mapping[str, int]) -> str:
-    """PTX ISA, "tcgen05.mma": D, in tensor memory, is also the addend. One thread of a block executes it.
+    """PTX ISA, "tcgen05.mma": D, in tensor memory, is also the addend. One thread of a block, or of two, executes it.
 
     Of a sparse A: "tcgen05.mma.sp"; its metadata is in tensor memory, as scales are.
     """
     metadata, scales = ["e"] * inst.sparse, ["s[0]", "s[1]"] if inst.scale else []
     names = ["d", "a", "b", *metadata, "shape", *scales]
     operands = [f"%{i}" if name in ("a", "b", "shape") else f"[%{i}]" for i, name in enumerate(names)]
-    opcode = f"tcgen05.mma{'.sp' * inst.sparse}.cta_group::1{_kind(inst)}"
+    opcode = f"tcgen05.mma{'.sp' * inst.sparse}.cta_group::{inst.blocks}{_kind(inst)}"
     lines = ["{ .reg .pred accumulate; setp.eq.u32 accumulate, 0, 0;", f"{opcode} {', '.join(operands)}, accumulate; }}"]
     inputs = ", ".join(f'"{"l" if name in ("a", "b") else "r"}"({name})' for name in names)
     parameters = ", ".join(dict.fromkeys(name.partition("[")[0] for name in names))

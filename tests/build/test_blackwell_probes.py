@@ -52,6 +52,12 @@ IN_TENSOR_MEMORY = [
     "tcgen05.m128n16k96.kind::mxf4.scale_vec::3X.f32.e2m1.e2m1.ue8m0",
     "tcgen05.m128n16k96.kind::mxf4nvf4.scale_vec::6X.f32.e2m1.e2m1.ue4m3",
 ]
+PLAIN_PAIR = "tcgen05.m256n256k8.kind::tf32.f32.tf32.tf32"
+OF_TWO_BLOCKS = [
+    "tcgen05.m256n256k16.kind::f16.f32.bf16.bf16",
+    "tcgen05.sp.m256n256k64.kind::mxf8f6f4.scale_vec::1X.f32.e4m3.e2m1.ue8m0",
+    "tcgen05.m256n256k96.kind::mxf4nvf4.scale_vec::6X.f32.e2m1.e2m1.ue4m3",
+]
 SPARSE_IN_TENSOR_MEMORY = [
     "tcgen05.sp.m128n16k32.kind::f16.f32.f16.f16",
     "tcgen05.sp.m128n16k16.kind::tf32.f32.tf32.tf32",
@@ -134,6 +140,8 @@ def emulator(inst: Instruction, headers: Path, folder: Path, change: Callable[[s
     text = re.sub(r"#ifdef ON_EVERY_SM\n.*?#else\n", "#ifndef ON_EVERY_SM\n", text, count=1, flags=re.DOTALL)
     text = re.sub(r"#ifdef __CUDACC__\n.*?#endif\n", "", text, flags=re.DOTALL)
     assert "asm" not in text.replace('extern "C"', "")
+    text = re.sub(r'extern "C" __global__ .*\nprobe', "template <int> static void probe", text)
+    pair = "if (rank) probe<1>(ARGUMENTS); else " * (inst.blocks > 1)
     scales = ", (const unsigned char*)metadata" * inst.sparse
     scales += ", (const unsigned char*)scales[0], (const unsigned char*)scales[1]" if inst.scale else ""
     text = f"""#include "emulated_blackwell.h"
@@ -145,9 +153,9 @@ extern "C" void run(Shape s, const Operand* o, const int* bits, int dense, int o
     shape = s, operand_a = o[0], operand_b = o[1], operand_c = o[2], operand_d = o[3], operand_e = o[4];
     for (int i = 0; i < 8; i++) kind_bits[i] = bits[i];
     densely = dense, blocks = of_row, descriptor_has_scales = of_row;
-    launch({{grid, 1}}, [=] {{
-        probe((const Word*)a, (const Word*)b, (const CElement*)c{scales}, (DElement*)d, stored, count, placement);
-    }});
+    ranks = {inst.blocks};
+#define ARGUMENTS (const Word*)a, (const Word*)b, (const CElement*)c{scales}, (DElement*)d, stored, count, placement
+    launch({{grid * ranks, 1}}, [=] {{ {pair}probe<0>(ARGUMENTS); }}, ranks);
 }}
 """
     code, library = folder / "probe.cpp", folder / "probe.so"
@@ -200,7 +208,7 @@ def drawn(inst: Instruction, count: int) -> tuple[Request, np.ndarray]:
     return asked, products.sum(axis=1, dtype=np.uint64) + asked.c.astype(np.uint64)
 
 
-@pytest.mark.parametrize("name", [*IN_REGISTERS, *BESIDE_METADATA, *IN_TENSOR_MEMORY, *SPARSE_IN_TENSOR_MEMORY])
+@pytest.mark.parametrize("name", [*IN_REGISTERS, *BESIDE_METADATA, *IN_TENSOR_MEMORY, *SPARSE_IN_TENSOR_MEMORY, *OF_TWO_BLOCKS])
 def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
     inst = parse(name)
     library = emulator(inst, headers, tmp_path)
@@ -223,10 +231,12 @@ def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_
         (IN_REGISTERS[1], "lane / 4 + 8 * (lane % 2)", "lane % 8 + 8 * (lane % 2)"),
         (IN_REGISTERS[0], "#define B_SHIFT 2", "#define B_SHIFT 0"),
         (IN_TENSOR_MEMORY[5], "word / 4 * 16;", "word / 4 * 12;"),
-        (IN_TENSOR_MEMORY[6], "i * 32 + row % 32), scale)", "i * 32 + row / 32), scale)"),
+        (IN_TENSOR_MEMORY[6], "top + i * 32 + lane % 32", "top + i * 32 + lane / 32"),
         (IN_TENSOR_MEMORY[0], "word / 4 * LEADING_OFFSET", "word / 4 * 64"),
         (IN_TENSOR_MEMORY[9], "word / 4 ^ row % 8", "word / 4 ^ row % 4"),
         (IN_TENSOR_MEMORY[10], "scale / 4 * SCALE_COLUMNS_OF_B", "scale / 4"),
+        (OF_TWO_BLOCKS[0], "tile.line_of_column(left + column)", "tile.line_of_column(column)"),
+        (OF_TWO_BLOCKS[1], "tile.line(top + of)", "tile.line(of)"),
         (SPARSE_IN_TENSOR_MEMORY[0], "row + i / OF_A_ROW * 8", "row + i / OF_A_ROW * 4"),
         (SPARSE_IN_TENSOR_MEMORY[3], "lane, column * 8, line_of", "lane, (1 - column) * 8, line_of"),
     ],
@@ -260,8 +270,9 @@ class Emulated(FakeDevice):
         return np.array([inst.d.whole(number) for number in numbers.tolist()], inst.d.dtype)[at]
 
 
-def test_a_right_layout_passes_the_self_test(headers: Path, tmp_path: Path) -> None:
-    inst = parse(SPARSE_IN_TENSOR_MEMORY[1])
+@pytest.mark.parametrize("name", [SPARSE_IN_TENSOR_MEMORY[1], pytest.param(PLAIN_PAIR, marks=pytest.mark.slow)])
+def test_a_right_layout_passes_the_self_test(name: str, headers: Path, tmp_path: Path) -> None:
+    inst = parse(name)
     assert misplaced(Emulated(emulator(inst, headers, tmp_path)), inst) == ""
 
 
@@ -285,14 +296,21 @@ def test_a_right_layout_passes_the_self_test(headers: Path, tmp_path: Path) -> N
             IN_TENSOR_MEMORY[10],
             "scale / 4 * SCALE_COLUMNS_OF_B",
             "scale / 4",
-            "",
+            "element 64 of row 15 of A meets nothing of column 1 of B, not 64",
             marks=pytest.mark.slow,
         ),
         pytest.param(
             IN_TENSOR_MEMORY[10],
             "word / 4 ^ row % 8",
             "word / 4 ^ row % 4",
-            "",
+            "element 8 of row 4 of A meets nothing of column 4 of B, not 8",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            PLAIN_PAIR,
+            "tile.line_of_column(left + column)",
+            "tile.line_of_column(column)",
+            "element 1 of row 128 of A meets nothing of column 128 of B, not 1",
             marks=pytest.mark.slow,
         ),
     ],
@@ -358,13 +376,16 @@ def test_columns_of_tensor_memory(name: str, columns: int) -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a"])
-def test_what_has_no_probe_has_a_reason(target: str) -> None:
-    for inst in catalog(target):
-        lacking = [
-            "two thread blocks share its tile" * (inst.m == 256),
-        ]
-        reason = next(filter(None, lacking), None)
-        assert probes.why_no_probe(inst) == (reason and f"{reason}: no probe yet")
+def test_everything_has_a_probe(target: str) -> None:
+    assert [inst.name for inst in catalog(target) if probes.why_no_probe(inst)] == []
+
+
+def test_two_sms_that_share_a_tile_are_not_asked_one_by_one() -> None:
+    inst = parse(OF_TWO_BLOCKS[0])
+    assert (inst.blocks, inst.threads) == (2, 256)
+    assert "#define CLUSTER __cluster_dims__(2, 1, 1)" in probes.source(inst)
+    with pytest.raises(AccprobeError, match="has no probe of each SM: two share its tile"):
+        probes.source(inst, probes.Part.EVERY_SM)
 
 
 @pytest.mark.parametrize("name", [IN_REGISTERS[1], IN_TENSOR_MEMORY[0]])
@@ -392,6 +413,9 @@ OPCODES = [
     ("sm_100a", IN_TENSOR_MEMORY[8], "UTCOMMA.4X"),
     ("sm_103a", IN_TENSOR_MEMORY[9], "UTCOMMA"),
     ("sm_103a", IN_TENSOR_MEMORY[10], "UTCOMMA.BLOCK16"),
+    ("sm_100a", OF_TWO_BLOCKS[0], "UTCHMMA.2CTA"),
+    ("sm_110a", OF_TWO_BLOCKS[1], "UTCQMMA.2CTA"),
+    ("sm_103a", OF_TWO_BLOCKS[2], "UTCOMMA.2CTA.BLOCK16"),
     ("sm_100a", SPARSE_IN_TENSOR_MEMORY[0], "UTCHMMA"),
     ("sm_103a", SPARSE_IN_TENSOR_MEMORY[1], "UTCHMMA"),
     ("sm_103a", SPARSE_IN_TENSOR_MEMORY[2], "UTCQMMA"),
