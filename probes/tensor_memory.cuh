@@ -2,6 +2,9 @@
 //
 // PTX ISA, "TensorCore 5th Generation Family Instructions"; where two blocks hold a tile, "CTA Pair": the same addresses mean the
 // same places in the memories of both. The same names stand for an emulated memory where no GPU is.
+//
+// Beside the names of tile.cuh, accprobe/isa/families.py writes A_BITS and B_BITS of an element, BLOCKS_OF_TILE, COLUMNS to allocate,
+// and the DESCRIPTOR of the instruction.
 #if BLOCKS_OF_TILE == 2
 #define CLUSTER __cluster_dims__(2, 1, 1)
 #else
@@ -129,8 +132,9 @@ template <unsigned BITS, unsigned WORDS> __device__ Word shared_word(const Word*
 // Columns of metadata, as the selector 0 says; addresses are multiples of four columns.
 constexpr unsigned METADATA_COLUMNS = 4;
 
-// What a lane has in a column of metadata. PTX ISA, "Sparsity selector", the figures for M = 128: with eight groups a row, a lane
-// has four of a row and of the one eight below, lane 8 the next four; with sixteen it has those of its row, eight a column.
+// What a lane has in a column of metadata. PTX ISA, "Sparsity selector", the figures for M = 128 and 256, as CUTLASS (tmem_e_frg) and
+// JAX (format_tcgen05_sparse_metadata) lay them out: with eight groups a row, a lane has four of a row and of the one eight below,
+// and eight lanes on the next four; with sixteen it has those of its row, eight a column.
 template <class LineOf> __device__ unsigned metadata_word(const unsigned char* metadata, unsigned lane, unsigned column, LineOf line_of) {
     if (column >= GROUPS / 8) return 0;
     if (METADATA_ROWS == 2) return eight_codes(metadata, lane / 16 * 16 + lane % 8, lane / 8 % 2 * 4, line_of);
