@@ -9,11 +9,12 @@
 __device__ unsigned scale_row(unsigned lane) { return lane / 4 + 8 * (lane % 2); }
 __device__ unsigned scale_column(unsigned lane) { return lane / 4; }
 
-__device__ unsigned scale_register(const unsigned char* scales, unsigned long long line) {
+// Four scales of a line, or as many as there are from the first of these on.
+__device__ unsigned scale_register(const unsigned char* scales, unsigned long long line, unsigned first = 0) {
     unsigned some = 0;
 #pragma unroll
-    for (unsigned i = 0; i < SCALES; i++)
-        if (line != NO_LINE) some |= (unsigned)scales[line * SCALES + i] << (8 * i);
+    for (unsigned i = 0; i < 4; i++)
+        if (line != NO_LINE && first + i < SCALES) some |= (unsigned)scales[line * SCALES + first + i] << (8 * i);
     return some;
 }
 #else

@@ -1,6 +1,6 @@
 // Chains of one wgmma on every SM: while one warpgroup compares what it has, the other one multiplies.
 #include "tile.cuh"
-#include "wgmma_memory.cuh"
+#include "core_matrices.cuh"
 #include "golden.cuh"
 
 static_assert(TEAMS == 2, "two warpgroups take turns");

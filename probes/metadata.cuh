@@ -1,26 +1,33 @@
-// Which half of each group of a sparse A is stored: a code of 4 bits a group, in a byte each in memory, eight in a register.
+// Which half of each group of a sparse A is stored: a code of 4 bits a group, in a byte each in memory, eight in 32 bits.
 //
-// PTX ISA, "Matrix Fragments for mma.sp.…" and "Register Fragments" of wgmma.mma_async.sp, the figures of metadata. Of four
-// neighbouring lanes, which hold two rows of A, the first METADATA_LANES give metadata, as the selector 0 says. METADATA_ROWS 2:
-// a lane has four codes of the one row, then of the other; 1: eight codes of one row, the next lane those of the other.
+// METADATA_ROWS: of how many rows such eight codes are. 2: four of one row, then the same four groups' of the row eight below;
+// 1: eight of one row.
 #ifdef GROUPS
 #define METADATA , const unsigned char* metadata
 #define AND_METADATA(e) , e
 
-// line_of(row): the line of the metadata in memory, or NO_LINE.
 constexpr unsigned SOME_CODE = 4;
 
-template <class LineOf> __device__ unsigned metadata_register(const unsigned char* metadata, unsigned lane, LineOf line_of) {
-    unsigned giving = lane % 4, codes = 0;
-    if (giving >= METADATA_LANES) return 0;
+// From this row and group on. line_of(row): the line of the metadata in memory, or NO_LINE.
+template <class LineOf> __device__ unsigned eight_codes(const unsigned char* metadata, unsigned row, unsigned group, LineOf line_of) {
+    constexpr unsigned OF_A_ROW = 8 / METADATA_ROWS;
+    unsigned codes = 0;
 #pragma unroll
     for (unsigned i = 0; i < 8; i++) {
-        unsigned lower = METADATA_ROWS == 2 ? i / 4 : giving % 2;
-        unsigned group = METADATA_ROWS == 2 ? giving * 4 + i % 4 : giving / 2 * 8 + i;
-        unsigned long long line = line_of(lane / 4 + 8 * lower);
-        codes |= (line == NO_LINE ? SOME_CODE : metadata[line * GROUPS + group]) << (4 * i);
+        unsigned long long line = line_of(row + i / OF_A_ROW * 8);
+        codes |= (line == NO_LINE ? SOME_CODE : metadata[line * GROUPS + group + i % OF_A_ROW]) << (4 * i);
     }
     return codes;
+}
+
+// PTX ISA, "Matrix Fragments for mma.sp.…" and "Register Fragments" of wgmma.mma_async.sp, the figures of metadata. Of four
+// neighbouring lanes, which hold two rows of A, the first METADATA_LANES give metadata, as the selector 0 says: codes of both rows,
+// or the next lane those of the lower one.
+template <class LineOf> __device__ unsigned metadata_register(const unsigned char* metadata, unsigned lane, LineOf line_of) {
+    unsigned giving = lane % 4;
+    if (giving >= METADATA_LANES) return 0;
+    if (METADATA_ROWS == 2) return eight_codes(metadata, lane / 4, giving * 4, line_of);
+    return eight_codes(metadata, lane / 4 + giving % 2 * 8, giving / 2 * 8, line_of);
 }
 #else
 #define METADATA

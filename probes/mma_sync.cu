@@ -6,11 +6,7 @@
 extern "C" __global__ void __launch_bounds__(128)
 probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands METADATA BLOCK_SCALES, DElement* results,
       unsigned long long* stored, unsigned long long count, unsigned placement CLAIMS) {
-    unsigned block = blockIdx.x, blocks = gridDim.x;
-#ifdef ON_EVERY_SM
-    if (!first_on_sm(claims, sms, results, count)) return;
-    block = 0, blocks = 1;
-#endif
+    SHARE_WORK(block, blocks)
     unsigned lane = threadIdx.x % 32;
     unsigned long long warp = (block * (unsigned long long)blockDim.x + threadIdx.x) / 32;
     unsigned long long stride = blocks * (unsigned long long)blockDim.x / 32 * TILES_OF_WARP * PROBLEMS;

@@ -1,6 +1,6 @@
 // One wgmma on a matrix product: a block is one warpgroup, which computes one tile of M rows and N columns.
 #include "tile.cuh"
-#include "wgmma_memory.cuh"
+#include "core_matrices.cuh"
 #include "product.cuh"
 
 // Arguments: see product_mma_sync.cu. Blocks: (tiles of columns, tiles of rows).
@@ -14,12 +14,12 @@ product(const Word* a_operands, const Word* b_operands, const CElement* c_operan
 #pragma unroll
     for (unsigned r = 0; r < A_REGISTERS; r++) a[r] = operand<A_WORDS>(a_operands, top + top_row + a_row(lane, r), rows, a_word(lane, r));
 #else
-    for (unsigned i = threadIdx.x; i < M * A_WORDS; i += 128)
-        a_shared[place<A_WORDS>(i / A_WORDS, i % A_WORDS)] = operand<A_WORDS>(a_operands, top + i / A_WORDS, rows, i % A_WORDS);
+    lay_out<M, A_WORDS>(a_shared, [&](unsigned row, unsigned word) { return operand<A_WORDS>(a_operands, top + row, rows, word); });
     unsigned long long a = descriptor<A_WORDS>(a_shared);
 #endif
-    for (unsigned i = threadIdx.x; i < N * K_WORDS; i += 128)
-        b_shared[place<K_WORDS>(i / K_WORDS, i % K_WORDS)] = operand<K_WORDS>(b_operands, left + i / K_WORDS, columns, i % K_WORDS);
+    lay_out<N, K_WORDS>(b_shared, [&](unsigned column, unsigned word) {
+        return operand<K_WORDS>(b_operands, left + column, columns, word);
+    });
     unsigned long long b = descriptor<K_WORDS>(b_shared);
     Word d[D_REGISTERS];
     Cells cells{rows, columns, top + top_row, left, lane};

@@ -1,16 +1,44 @@
 // Tensor memory: 128 lanes of 32-bit columns; an address is lane << 16 | column. A warp reaches a quarter of the lanes, its own.
 //
-// PTX ISA, "TensorCore 5th Generation Family Instructions". The same names stand for an emulated memory where no GPU is.
+// PTX ISA, "TensorCore 5th Generation Family Instructions"; where two blocks hold a tile, "CTA Pair": the same addresses mean the
+// same places in the memories of both. The same names stand for an emulated memory where no GPU is.
+//
+// Beside the names of tile.cuh, accprobe/isa/families.py writes A_BITS and B_BITS of an element, BLOCKS_OF_TILE, COLUMNS to allocate,
+// and the DESCRIPTOR of the instruction.
+#if BLOCKS_OF_TILE == 2
+#define CLUSTER __cluster_dims__(2, 1, 1)
+#else
+#define CLUSTER
+#endif
+
 #ifdef __CUDACC__
-// Allocates columns; where they begin is written to shared memory. One warp executes it.
+#define DIGIT(number) #number
+#define GROUP(blocks) "cta_group::" DIGIT(blocks)
+
+// Of the blocks that hold a tile, which this one is.
+__device__ unsigned rank_in_tile() {
+    unsigned rank = 0;
+    if (BLOCKS_OF_TILE == 2) asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// All threads that hold a tile.
+__device__ void meet() {
+    if (BLOCKS_OF_TILE == 1) return __syncthreads();
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// Allocates columns; where they begin is written to shared memory. One warp of each block executes it.
 __device__ void allocate(unsigned* address) {
     unsigned shared = (unsigned)__cvta_generic_to_shared(address);
-    asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" :: "r"(shared), "n"(COLUMNS) : "memory");
-    asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;");
+    asm volatile("tcgen05.alloc." GROUP(BLOCKS_OF_TILE) ".sync.aligned.shared::cta.b32 [%0], %1;"
+                 :: "r"(shared), "n"(COLUMNS) : "memory");
+    asm volatile("tcgen05.relinquish_alloc_permit." GROUP(BLOCKS_OF_TILE) ".sync.aligned;");
 }
 
 __device__ void deallocate(unsigned address) {
-    asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" :: "r"(address), "n"(COLUMNS));
+    asm volatile("tcgen05.dealloc." GROUP(BLOCKS_OF_TILE) ".sync.aligned.b32 %0, %1;" :: "r"(address), "n"(COLUMNS));
 }
 
 // Four columns of each of the warp's lanes, of the lane that has the thread's number.
@@ -25,12 +53,12 @@ __device__ void load_columns(unsigned address, unsigned (&words)[4]) {
     asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
 }
 
-// What the block wrote, to tensor memory and to shared memory, is there for the instruction that comes after.
+// What the threads wrote, to tensor memory and to shared memory, is there for the instruction that comes after.
 __device__ void written() {
     asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
-    __syncthreads();
+    meet();
     asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
 }
 
@@ -40,10 +68,14 @@ __device__ void prepare(unsigned long long* barrier) {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// The barrier is told when the instructions that this thread began have ended.
+// The barrier, of each block, is told when the instructions that this thread began have ended.
 __device__ void commit(unsigned long long* barrier) {
     unsigned shared = (unsigned)__cvta_generic_to_shared(barrier);
-    asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" :: "r"(shared) : "memory");
+    if (BLOCKS_OF_TILE == 1)
+        asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" :: "r"(shared) : "memory");
+    else
+        asm volatile("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;"
+                     :: "r"(shared), "h"((unsigned short)3) : "memory");
 }
 
 __device__ void wait(unsigned long long* barrier, unsigned phase) {
@@ -57,33 +89,35 @@ __device__ void wait(unsigned long long* barrier, unsigned phase) {
 // Before tensor memory that was read is written again.
 __device__ void read_through() {
     asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
-    __syncthreads();
+    meet();
     asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
 }
 #endif
 
-// Operands in shared memory, 32 bytes of K a row, without swizzle: core matrices of eight rows by 16 bytes lie whole, the two along
-// K 128 bytes apart (the leading offset), the next eight rows behind them (the stride offset).
-constexpr unsigned LEADING_OFFSET = 128, STRIDE_OFFSET = 256, ROW_WORDS = 8;
+// PTX ISA, "Shared memory descriptor" of tcgen05: 1 in bits 46-48; no swizzle in 61-63.
+constexpr unsigned long long FIFTH_GENERATION = 1ull << 46;
 
-__device__ unsigned place(unsigned row, unsigned word) {
-    return (row / 8 * STRIDE_OFFSET + word / 4 * LEADING_OFFSET + row % 8 * 16) / 4 + word % 4;
-}
+// 48 bytes of K: PTX ISA, "Absolute address mode for K dimension being 48B", which asks for the swizzle of 128 bytes, "Swizzling
+// modes": rows of 128 bytes, the 16 bytes of number i in place i ^ row % 8. The descriptor has the address of the third 16 bytes in
+// bits 16-29, 1 in bit 52, which says so, and 2 in bits 61-63.
+constexpr unsigned K_96 = 12, SWIZZLED_ROW = 128;
+template <> constexpr unsigned STRIDE_OFFSET<K_96> = 8 * SWIZZLED_ROW;
+template <> constexpr unsigned ROOM<K_96> = SWIZZLED_ROW / 4;
 
-// PTX ISA, "Shared memory descriptor" of tcgen05: start address in bits 0-13, leading offset in 16-29, stride offset in 32-45, each
-// over 16; 1 in bits 46-48; no swizzle in 61-63.
-__device__ unsigned long long descriptor(const Word* shared) {
+template <> __device__ unsigned place<K_96>(unsigned row, unsigned word) { return row * ROOM<K_96> + (word / 4 ^ row % 8) * 4 + word % 4; }
+
+template <> __device__ unsigned long long descriptor<K_96>(const Word* shared) {
     unsigned address = (unsigned)__cvta_generic_to_shared(shared);
-    return (address & 0x3FFFF) >> 4 | (unsigned long long)(LEADING_OFFSET >> 4) << 16
-         | (unsigned long long)(STRIDE_OFFSET >> 4) << 32 | 1ull << 46;
+    return (address & 0x3FFFF) >> 4 | (unsigned long long)((address + 32 & 0x3FFFF) >> 4) << 16
+         | (unsigned long long)(STRIDE_OFFSET<K_96> >> 4) << 32 | 1ull << 52 | 2ull << 61;
 }
 
 // A word of a row in shared memory. Where elements of 6 or 4 bits are not packed by the instruction's kind, PTX ISA, "Packing
 // formats of elements in shared memory", has 16 of them in each 16 bytes: their bits one after another, then padding.
-template <unsigned BITS> __device__ Word shared_word(const Word* operands, unsigned long long line, unsigned word) {
+template <unsigned BITS, unsigned WORDS> __device__ Word shared_word(const Word* operands, unsigned long long line, unsigned word) {
     if (line == NO_LINE) return 0;
-    if (BITS >= 8 || PACKED > 1) return packed<ROW_WORDS>(operands, line, word);
-    const unsigned char* elements = (const unsigned char*)operands + line * (4 * ROW_WORDS) + word / 4 * 16;
+    if (BITS >= 8 || PACKED > 1) return packed<WORDS>(operands, line, word);
+    const unsigned char* elements = (const unsigned char*)operands + line * (4 * WORDS) + word / 4 * 16;
     Word found = 0;
 #pragma unroll
     for (unsigned i = 0; i < 16; i++) {
@@ -93,3 +127,19 @@ template <unsigned BITS> __device__ Word shared_word(const Word* operands, unsig
     }
     return found;
 }
+
+#ifdef GROUPS
+// Columns of metadata, as the selector 0 says; addresses are multiples of four columns.
+constexpr unsigned METADATA_COLUMNS = 4;
+
+// What a lane has in a column of metadata. PTX ISA, "Sparsity selector", the figures for M = 128 and 256, as CUTLASS (tmem_e_frg) and
+// JAX (format_tcgen05_sparse_metadata) lay them out: with eight groups a row, a lane has four of a row and of the one eight below,
+// and eight lanes on the next four; with sixteen it has those of its row, eight a column.
+template <class LineOf> __device__ unsigned metadata_word(const unsigned char* metadata, unsigned lane, unsigned column, LineOf line_of) {
+    if (column >= GROUPS / 8) return 0;
+    if (METADATA_ROWS == 2) return eight_codes(metadata, lane / 16 * 16 + lane % 8, lane / 8 % 2 * 4, line_of);
+    return eight_codes(metadata, lane, column * 8, line_of);
+}
+#else
+constexpr unsigned METADATA_COLUMNS = 0;
+#endif

@@ -1,16 +1,12 @@
 // One wgmma on many independent dot products: a block is one warpgroup, which takes a tile at a time.
 #include "tile.cuh"
-#include "wgmma_memory.cuh"
+#include "core_matrices.cuh"
 
 // Arguments: see mma_sync.cu.
 extern "C" __global__ void __launch_bounds__(128)
 probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands METADATA, DElement* results,
       unsigned long long* stored, unsigned long long count, unsigned placement CLAIMS) {
-    unsigned block = blockIdx.x, blocks = gridDim.x;
-#ifdef ON_EVERY_SM
-    if (!first_on_sm(claims, sms, results, count)) return;
-    block = 0, blocks = 1;
-#endif
+    SHARE_WORK(block, blocks)
     alignas(1024) __shared__ Word a_shared[M * A_WORDS];
     alignas(1024) __shared__ Word b_shared[N * K_WORDS];
     unsigned lane = threadIdx.x % 32, top_row = threadIdx.x / 32 * 16;
@@ -25,12 +21,10 @@ probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands
 #pragma unroll
         for (unsigned r = 0; r < A_REGISTERS; r++) a[r] = tile.a_word(top_row + a_row(lane, r), a_word(lane, r));
 #else
-        for (unsigned i = threadIdx.x; i < M * A_WORDS; i += 128)
-            a_shared[place<A_WORDS>(i / A_WORDS, i % A_WORDS)] = tile.a_word(i / A_WORDS, i % A_WORDS);
+        lay_out<M, A_WORDS>(a_shared, [&](unsigned row, unsigned word) { return tile.a_word(row, word); });
         unsigned long long a = descriptor<A_WORDS>(a_shared);
 #endif
-        for (unsigned i = threadIdx.x; i < N * K_WORDS; i += 128)
-            b_shared[place<K_WORDS>(i / K_WORDS, i % K_WORDS)] = tile.b_word(i / K_WORDS, i % K_WORDS);
+        lay_out<N, K_WORDS>(b_shared, [&](unsigned column, unsigned word) { return tile.b_word(column, word); });
         unsigned long long b = descriptor<K_WORDS>(b_shared);
         Word d[D_REGISTERS];
         load_c(d, tile, top_row, lane);

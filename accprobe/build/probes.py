@@ -26,16 +26,7 @@ def why_no_probe(inst: Instruction) -> str | None:
     probe = inst.family.probe
     if probe and probe.takes(inst):
         return None
-    return f"{_lacking(inst)}no probe yet"
-
-
-def _lacking(inst: Instruction) -> str:
-    """What a probe would need that there is no device code for."""
-    if inst.m == 256:
-        return "two thread blocks share its tile: "
-    if inst.sparse:
-        return "metadata in tensor memory: "
-    return "48 bytes of K: " if inst.k == 96 else ""
+    return "no probe yet"
 
 
 def multiplies_matrices(inst: Instruction) -> bool:
@@ -68,6 +59,8 @@ def source(inst: Instruction, part: Part = Part.SHARE) -> str:
     probe = probe_of(inst)
     if part is Part.PRODUCT and not multiplies_matrices(inst):
         raise AccprobeError(f"{inst.name} has no probe of matrix products")
+    if part is Part.EVERY_SM and inst.blocks > 1:
+        raise AccprobeError(f"{inst.name} has no probe of each SM: two share its tile")
     switch = {Part.EVERY_SM: "#define ON_EVERY_SM\n", Part.PRODUCT: f"#define TILES {probe.product_tiles}\n"}.get(part, "")
     file = f"product_{probe.file}" if part is Part.PRODUCT else probe.file
     return parameters(inst, probe) + switch + device_code(file)

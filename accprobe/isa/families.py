@@ -107,15 +107,16 @@ def _core_matrices(inst: Instruction) -> bool:
     return inst.m == 64 and inst.n % 8 == 0 and inst.stored.k * inst.held_bits == 256
 
 
-def _one_block(inst: Instruction) -> bool:
-    """Dense, and no pair of thread blocks shares the tile; rows of 32 bytes of K in shared memory, without swizzle."""
-    return not inst.sparse and inst.m == 128 and inst.n % 16 == 0 and inst.k * inst.held_bits == 256
+def _rows_in_lanes(inst: Instruction) -> bool:
+    """A block has 128 rows; in shared memory, 32 bytes of K of A, or 48."""
+    whole = inst.m == 128 * inst.blocks and inst.n % (16 * inst.blocks) == 0
+    return whole and inst.stored.k * inst.held_bits in (256, 384)
 
 
 def _tensor_memory(inst: Instruction) -> dict[str, int]:
     from accprobe.isa.tensor_memory import columns, instruction_descriptor
 
-    bits = {"A_BITS": inst.a.bits, "B_BITS": inst.b.bits}
+    bits = {"A_BITS": inst.a.bits, "B_BITS": inst.b.bits, "BLOCKS_OF_TILE": inst.blocks}
     return bits | {"DESCRIPTOR": instruction_descriptor(inst), "COLUMNS": columns(inst)}
 
 
@@ -159,7 +160,7 @@ TCGEN05 = Family(
     opcode="UTC{}MMA",
     units="HIOQ",
     typed_opcode=False,
-    probe=Probe("tcgen05.cu", 0, _one_block, ptx.tcgen05, _tensor_memory),
+    probe=Probe("tcgen05.cu", 0, _rows_in_lanes, ptx.tcgen05, _tensor_memory),
 )
 
 

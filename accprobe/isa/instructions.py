@@ -97,9 +97,14 @@ class Instruction:
         return self.a.bits if packed else self.a.storage_bits
 
     @property
+    def blocks(self) -> int:
+        """Thread blocks of a cluster that hold a tile together: two where it has 256 rows."""
+        return 2 if self.m == 256 else 1
+
+    @property
     def threads(self) -> int:
         """Those that hold a tile together."""
-        return 8 if self.quad_pairs else self.family.threads
+        return 8 if self.quad_pairs else self.family.threads * self.blocks
 
     def multiplied(self, a: Factor, b: Factor) -> Factor:
         """Products of integers; of single bits, what `bit_op` makes of them."""

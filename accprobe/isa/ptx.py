@@ -56,17 +56,26 @@ def wgmma(inst: Instruction, registers: Mapping[str, int]) -> str:
 
 
 def tcgen05(inst: Instruction, registers: Mapping[str, int]) -> str:
-    """PTX ISA, "tcgen05.mma": D, in tensor memory, is also the addend. One thread of a block executes it."""
-    opcode = f"tcgen05.mma.cta_group::1{_kind(inst)}"
-    scales = ", [%4], [%5]" if inst.scale else ""
-    lines = ["{ .reg .pred accumulate; setp.eq.u32 accumulate, 0, 0;", f"{opcode} [%0], %1, %2, %3{scales}, accumulate; }}"]
-    inputs = '"r"(d), "l"(a), "l"(b), "r"(shape)' + (', "r"(s[0]), "r"(s[1])' if inst.scale else "")
-    return f'd, a, b, shape{", s" if inst.scale else ""}) asm volatile("{" ".join(lines)}" :: {inputs} : "memory")'
+    """PTX ISA, "tcgen05.mma": D, in tensor memory, is also the addend. One thread of a block, or of two, executes it.
+
+    Of a sparse A: "tcgen05.mma.sp"; its metadata is in tensor memory, as scales are.
+    """
+    metadata, scales = ["e"] * inst.sparse, ["s[0]", "s[1]"] if inst.scale else []
+    names = ["d", "a", "b", *metadata, "shape", *scales]
+    operands = [f"%{i}" if name in ("a", "b", "shape") else f"[%{i}]" for i, name in enumerate(names)]
+    opcode = f"tcgen05.mma{'.sp' * inst.sparse}.cta_group::{inst.blocks}{_kind(inst)}"
+    lines = ["{ .reg .pred accumulate; setp.eq.u32 accumulate, 0, 0;", f"{opcode} {', '.join(operands)}, accumulate; }}"]
+    inputs = ", ".join(f'"{"l" if name in ("a", "b") else "r"}"({name})' for name in names)
+    parameters = ", ".join(dict.fromkeys(name.partition("[")[0] for name in names))
+    return f'{parameters}) asm volatile("{" ".join(lines)}" :: {inputs} : "memory")'
 
 
 def _kind(inst: Instruction) -> str:
-    """The `.kind::` qualifier, and those of block scales."""
-    scaled = f".block_scale.scale_vec::{inst.k // inst.scale_block}X" if inst.scale_block else ""
+    """The `.kind::` qualifier, and those of block scales: of K = 96, PTX names the block and not how many scales there are."""
+    scaled = ""
+    if inst.scale_block:
+        vector = f"block{inst.scale_block}" if inst.k == 96 else f"scale_vec::{inst.k // inst.scale_block}X"
+        scaled = f".block_scale.{vector}"
     return f".kind::{inst.kind}{scaled}" if inst.kind else ""
 
 

@@ -132,7 +132,10 @@ def _wgmma() -> Iterator[Table]:
 
 
 def _tcgen05() -> Iterator[Table]:
-    """PTX ISA, "TensorCore 5th Generation Family Instructions", "Matrix Shape" and "Block Scaling"."""
+    """PTX ISA, "TensorCore 5th Generation Family Instructions", "Matrix Shape" and "Block Scaling".
+
+    K = 96 is listed there with M = 256 alone; CUTLASS has it with M = 128 too (SM103_MXF4_ULTRA_SS_VS).
+    """
     on = frozenset({"sm_100a", "sm_101a", "sm_103a", "sm_110a"})
     e2m1 = _types(("f32",), ("e2m1",), c=False)
     f8f6f4 = _types(("f32", "f16"), _FP8_6_4, c=False)

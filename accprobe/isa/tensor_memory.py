@@ -28,28 +28,32 @@ RESULT_CODES = {"f16": 0, "f32": 1, "s32": 2}
 SCALE_CODES = {"ue4m3": 0, "ue8m0": 1}
 
 SCALE_COLUMNS = 4
-"""What the scales of 128 rows take, or of 128 columns of B: 32 lanes have those of 32."""
+"""What up to four scales of 128 rows take, or of 128 columns of B: 32 lanes have those of 32."""
+
+METADATA_COLUMNS = 4
+"""What the metadata of 128 rows of a sparse A takes: one column, or two; the address of the first is a multiple of four."""
 
 LEAST_COLUMNS = 32
 """Tensor memory is allocated in powers of two from here on."""
 
 
 def instruction_descriptor(inst: Instruction) -> int:
-    """The 32 bits that tell tcgen05.mma shape and types; neither operand is negated or transposed.
+    """The 32 bits that tell tcgen05.mma shape and types; neither operand is negated or transposed, the sparsity selector is 0.
 
     Raises AccprobeError where there is no such instruction.
     """
     codes = OPERAND_CODES.get(inst.kind or "", {})
-    if inst.sparse or inst.a.name not in codes or inst.b.name not in codes:
+    if inst.a.name not in codes or inst.b.name not in codes:
         raise AccprobeError(f"{inst.name} has no instruction descriptor")
-    shape = inst.n // 8 << 17
+    shape = inst.n // 8 << 17 | inst.sparse << 2
     operands = codes[inst.a.name] << 7 | codes[inst.b.name] << 10
     if inst.scale is not None:
-        return shape | operands | SCALE_CODES[inst.scale.name] << 23 | inst.m // 128 << 27
+        return shape | operands | SCALE_CODES[inst.scale.name] << 23 | inst.m // 128 << 27 | (inst.k == 96) << 31
     return shape | operands | RESULT_CODES[inst.d.name] << 4 | inst.satfinite << 3 | inst.m // 16 << 24
 
 
 def columns(inst: Instruction) -> int:
-    """Columns of tensor memory for D, and for the scales of A and of B behind it."""
-    needed = inst.n + (SCALE_COLUMNS + SCALE_COLUMNS * -(-inst.n // 128) if inst.scale else 0)
+    """Columns of tensor memory for D, and behind it for metadata and for the scales of A and of B."""
+    scales = -(-inst.k // inst.scale_block // 4) * SCALE_COLUMNS * (1 - -inst.n // 128) if inst.scale_block else 0
+    needed = inst.n + METADATA_COLUMNS * inst.sparse + scales
     return max(LEAST_COLUMNS, 1 << (needed - 1).bit_length())

@@ -11,7 +11,8 @@ hold it against the disassembly of every probe.
     QGMMA.64x128x32.F32.E4M3.E5M2 a warpgroup's
     DMMA.8x8x4, DMMA.884          D, A and B f64
     QMMA.SF.16832.F32.E4M3.E2M1.E8, OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X   block-scaled
-    UTCQMMA                       the fifth generation: shape and types are in a descriptor that is made at run time
+    UTCQMMA                       the fifth generation: shape, types and sparsity are in a descriptor that is made at run time
+    UTCQMMA.2CTA                  two thread blocks hold the tile
 
 An opcode's stem is [UTC] LETTER [G] MMA: the letter is the unit, G a warpgroup's, UTC the fifth generation's, as in HMMA,
 QGMMA, UTCQMMA. A unit that is given operands of another's formats gets them converted first, then adds as it adds its own.
@@ -105,12 +106,13 @@ def parse(text: str) -> MatrixOpcode:
 
 
 def kind_of(inst: Instruction) -> Kind:
-    """The kind of the opcode that the unit of the instruction's own operand formats has."""
+    """The kind of the opcode that the unit of the instruction's own operand formats has, as far as its name says."""
     if inst.mnemonic:
         return (inst.mnemonic, inst.d.name, inst.a.name, inst.b.name, False)
     unit = "Q" if inst.kind in ("f8f6f4", "mxf8f6f4") else letter({inst.a.name, inst.b.name})
-    types = (inst.d.name, inst.a.name, inst.b.name) if inst.family.typed_opcode else ("", "", "")
-    return (inst.family.stem(unit), *types, inst.sparse)
+    if not inst.family.typed_opcode:
+        return (inst.family.stem(unit), "", "", "", False)
+    return (inst.family.stem(unit), inst.d.name, inst.a.name, inst.b.name, inst.sparse)
 
 
 def _shape(found: re.Match[str]) -> tuple[int, int, int]:

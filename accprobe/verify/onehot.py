@@ -68,14 +68,17 @@ def misplaced(device: Device, inst: Instruction) -> str:
 
 @lru_cache(maxsize=16)
 def one_hot(inst: Instruction) -> OneHot:
-    """Every stored element of A with every code, in every row of the tile, laid out from placement 0 on; C in every cell."""
+    """Every stored element of A with every code, in every row of the tile, laid out from placement 0 on; C in every cell.
+
+    In the rows of a second block it is another element than in those of the first, so that none passes for the other.
+    """
     stored, cells = inst.stored.k, inst.m * inst.n
     codes = inst.sparsity.codes if inst.sparsity else (0,)
     count = -(-stored * len(codes) // inst.n) * cells
     turn, problem = np.divmod(np.arange(count), tile.problems(inst))
     rounds, within = np.divmod(turn, tile.placements(inst))
     step = rounds * inst.n + within % inst.n
-    hot = (step + 2 * problem) % stored
+    hot = (step + 2 * problem + problem * inst.blocks // tile.problems(inst)) % stored
     request, rows = Request.zeros(inst, count + cells), np.arange(count)
     request = _with_codes(inst, request, hot, step // stored)
     request.a[rows, hot] = inst.a.whole(1)

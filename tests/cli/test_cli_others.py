@@ -26,7 +26,7 @@ def test_list_of_instructions_has_them_all() -> None:
     assert [line.split("\t")[0] for line in result.stdout.splitlines()] == [inst.name for inst in catalog("sm_90a")]
     of_b200 = CliRunner().invoke(main, ["list", "--instructions", "sm_100a"]).stdout.splitlines()
     assert "tcgen05.m128n16k16.kind::f16.f32.f16.f16\tits probe has never run on hardware" in of_b200
-    assert "tcgen05.m256n256k16.kind::f16.f32.f16.f16\ttwo thread blocks share its tile: no probe yet" in of_b200
+    assert "tcgen05.sp.m256n256k32.kind::f16.f32.f16.f16\tits probe has never run on hardware" in of_b200
     assert "wgmma.m64n8k32.f32.e4m3.e4m3" in result.stdout.splitlines()
 
 

@@ -35,12 +35,14 @@ static int thread_of_group(unsigned thread) { return shape.group == 8 ? thread %
 static void __syncthreads() { block_barrier->arrive_and_wait(); }
 static void atomicAdd(Value* target, Value value) { __atomic_fetch_add(target, value, __ATOMIC_RELAXED); }
 
-// Two shared arrays at most: they get the addresses 0x2000 and 0x8000.
-static const void* shared_array[2];
+// Two shared arrays at most of each block: they get the addresses 0x2000 and 0x8000.
+static thread_local unsigned rank;  // of a block among those of its cluster
+static const void* shared_array[2][2];
 static std::size_t __cvta_generic_to_shared(const void* p) {
     const void* none = nullptr;
-    bool first = __atomic_compare_exchange_n(&shared_array[0], &none, p, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) || none == p;
-    if (!first) __atomic_store_n(&shared_array[1], p, __ATOMIC_SEQ_CST);
+    auto& array = shared_array[rank];
+    bool first = __atomic_compare_exchange_n(&array[0], &none, p, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) || none == p;
+    if (!first) __atomic_store_n(&array[1], p, __ATOMIC_SEQ_CST);
     return first ? 0x2000 : 0x8000;
 }
 
@@ -62,7 +64,7 @@ template <class Word> static void scatter(std::vector<Value>& matrix, int width,
 // PTX ISA, "Strides" and "Matrix Descriptor Format": a K-major matrix without swizzle is made of core matrices, 8 rows of 16 bytes.
 static void gather(std::vector<Value>& matrix, bool transposed, int rows, int width, const Operand& o, Value descriptor) {
     unsigned start = (descriptor & 0x3FFF) << 4, leading = (descriptor >> 16 & 0x3FFF) << 4, stride = (descriptor >> 32 & 0x3FFF) << 4;
-    auto base = (const std::uint8_t*)shared_array[start == 0x8000];
+    auto base = (const std::uint8_t*)shared_array[0][start == 0x8000];
     for (int row = 0; row < rows; row++)
         for (int k = 0; k < width; k++) {
             unsigned byte = k * o.bits / 8;
@@ -123,19 +125,20 @@ template <class Word> static void multiply(Word* d, Value a, Value b, unsigned e
     product(d, 0);
 }
 
-static void launch(Index grid, const std::function<void()>& kernel) {
+// Clusters of so many blocks, one after the other; the threads of a cluster meet at its barrier.
+static void launch(Index grid, const std::function<void()>& kernel, unsigned ranks = 1) {
     blockDim.x = 128, gridDim = grid;
-    block_barrier = std::make_unique<std::barrier<>>(128);
+    block_barrier = std::make_unique<std::barrier<>>(128 * ranks);
     for (int g = 0; g < 128 / shape.group; g++) {
         group_barrier[g] = std::make_unique<std::barrier<>>(shape.group);
         matrix_a[g].assign(shape.m * shape.stored, 0), matrix_e[g].assign(shape.m * shape.codes, 0);
         matrix_b[g].assign(shape.k * shape.n, 0), matrix_c[g].assign(shape.m * shape.n, 0);
     }
     for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
-        for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) {
+        for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x += ranks) {
             std::vector<std::thread> threads;
-            for (unsigned t = 0; t < 128; t++)
-                threads.emplace_back([t, &kernel] { threadIdx.x = t, kernel(); });
+            for (unsigned t = 0; t < 128 * ranks; t++)
+                threads.emplace_back([t, &kernel] { threadIdx.x = t % 128, rank = t / 128, kernel(); });
             for (auto& thread : threads) thread.join();
         }
 }
