@@ -70,7 +70,8 @@ def misplaced(device: Device, inst: Instruction) -> str:
 def one_hot(inst: Instruction) -> OneHot:
     """Every stored element of A with every code, in every row of the tile, laid out from placement 0 on; C in every cell.
 
-    In the rows of a second block it is another element than in those of the first, so that none passes for the other.
+    Rows of the same tile that are exchanged do not pass for each other, be they half of the stored elements apart, as many, or
+    in two blocks: there it is another element.
     """
     stored, cells = inst.stored.k, inst.m * inst.n
     codes = inst.sparsity.codes if inst.sparsity else (0,)
@@ -78,7 +79,9 @@ def one_hot(inst: Instruction) -> OneHot:
     turn, problem = np.divmod(np.arange(count), tile.problems(inst))
     rounds, within = np.divmod(turn, tile.placements(inst))
     step = rounds * inst.n + within % inst.n
-    hot = (step + 2 * problem + problem * inst.blocks // tile.problems(inst)) % stored
+    half = stored // 2
+    further = problem // half + problem // (half * stored) + problem * inst.blocks // tile.problems(inst)
+    hot = (step + 2 * problem + further + within // inst.n) % stored
     request, rows = Request.zeros(inst, count + cells), np.arange(count)
     request = _with_codes(inst, request, hot, step // stored)
     request.a[rows, hot] = inst.a.whole(1)

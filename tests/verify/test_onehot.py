@@ -109,6 +109,21 @@ def swap_positions(a: np.ndarray, b: np.ndarray, c: np.ndarray, where: np.ndarra
     a[:, [2, 3]] = a[:, [3, 2]]
 
 
+@pytest.mark.parametrize("apart", [1, 4, 8, 16, 32])
+@pytest.mark.parametrize(
+    "name", ["wgmma.m64n256k8.f32.tf32.tf32", "wgmma.m64n256k16.f32.f16.f16", "wgmma.m64n256k32.s32.s8.s8"]
+)
+def test_rows_that_are_exchanged_are_told(name: str, apart: int) -> None:
+    inst = parse(name)
+
+    def exchange_rows(a: np.ndarray, b: np.ndarray, c: np.ndarray, where: np.ndarray) -> None:
+        tiles = np.arange(len(a)) // tile.problems(inst)
+        at = {place: i for i, place in enumerate(zip(tiles.tolist(), where[0].tolist(), strict=True))}
+        a[:] = a[[at.get((of, row ^ apart), i) for (of, row), i in at.items()]]
+
+    assert "of A meets" in misplaced(Tiles(inst, exchange_rows), inst)
+
+
 @pytest.mark.parametrize(
     ("name", "moved", "told"),
     [
