@@ -235,28 +235,66 @@ template <class Model> struct Worker {
     }
 };
 
+#include "evaluator_chain.cuh"
+
 #ifdef __CUDACC__
-#if TILED
-constexpr int THREADS = Shape<TheModel>::THREADS, SHARED = sizeof(Staged<TheModel>);
-constexpr int ROWS = Shape<TheModel>::ROWS, COLUMNS = Shape<TheModel>::COLUMNS;
+#if CHAINED
+constexpr int SHARED = 2 * sizeof(Slice<TheModel>);
+constexpr int TAKEN[] = {sizeof(Taken<TheModel, true>), sizeof(Taken<TheModel, false>)};
 #else
-constexpr int THREADS = 256, SHARED = 0, ROWS = 1, COLUMNS = THREADS;
+constexpr int SHARED = TILED ? sizeof(Staged<TheModel>) : 0, TAKEN[] = {0, 0};
+#endif
+#if TILED
+constexpr int THREADS = Shape<TheModel>::THREADS, ROWS = Shape<TheModel>::ROWS, COLUMNS = Shape<TheModel>::COLUMNS;
+#else
+constexpr int THREADS = 256, ROWS = 1, COLUMNS = THREADS;
 #endif
 
-// How `evaluate` is launched: threads of a block, its bytes of shared memory, its rows and its columns.
+// How `evaluate` is launched: threads of a block, its bytes of shared memory, its rows and its columns; bytes of them taken apart
+// in memory, where they are.
 extern "C" __global__ void describe(u32* launch) {
-    launch[0] = THREADS, launch[1] = SHARED, launch[2] = ROWS, launch[3] = COLUMNS;
+    launch[0] = THREADS, launch[1] = SHARED, launch[2] = ROWS, launch[3] = COLUMNS, launch[4] = TAKEN[0], launch[5] = TAKEN[1];
 }
+
+#if CHAINED
+// A thread for a line of a tile; blockIdx: block of K and tile.
+extern "C" __global__ void take_rows(const void* a, u64 rows, u32 blocks, Taken<TheModel, true>* taken, u32* special) {
+    take_apart_line<TheModel, TheModel::A, true>(a, rows, blocks, blockIdx.y * (u64)ROWS + threadIdx.x, blockIdx.x, taken, special);
+}
+extern "C" __global__ void take_columns(const void* b, u64 columns, u32 blocks, Taken<TheModel, false>* taken, u32* special) {
+    take_apart_line<TheModel, TheModel::B, false>(b, columns, blocks, blockIdx.y * (u64)COLUMNS + threadIdx.x, blockIdx.x, taken, special);
+}
+#endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE)
 evaluate(const void* a, const void* b, const void* c, void* d, u64 rows, u64 columns, u32 blocks, u32 promote,
-         const void* expected, u64* count, u64 (*found)[4], u32 most) {
+         const void* expected, u64* count, u64 (*found)[4], u32 most
+#if CHAINED
+         , const Taken<TheModel, true>* taken_a, const Taken<TheModel, false>* taken_b, const u32* a_special, const u32* b_special
+#endif
+) {
     Job job{a, b, c, d, rows, columns, blocks, promote};
     Differences differences{expected, count, found, most};
 #if TILED
     extern __shared__ __align__(16) unsigned char shared[];
-    Worker<TheModel> worker{job, *reinterpret_cast<Staged<TheModel>*>(shared), (int)threadIdx.x % THREADS, blockIdx.y * (u64)ROWS,
-                            blockIdx.x * (u64)COLUMNS};
+    int thread = (int)threadIdx.x % THREADS;
+#endif
+#if CHAINED
+    Prepared<TheModel> prepared{taken_a, taken_b, a_special, b_special};
+    auto& slices = *reinterpret_cast<Slice<TheModel>(*)[2]>(shared);
+    Chain<TheModel> chain{job, prepared, slices, thread, blockIdx.y, blockIdx.x};
+    chain.copy(0);
+    chain.begin();
+#pragma unroll 1
+    for (u32 step = 0; step < chain.steps(); step++) {
+        wait_for_copies();
+        __syncthreads();
+        chain.copy(step + 1);
+        chain.compute(step);
+    }
+    chain.finish(differences);
+#elif TILED
+    Worker<TheModel> worker{job, *reinterpret_cast<Staged<TheModel>*>(shared), thread, blockIdx.y * (u64)ROWS, blockIdx.x * (u64)COLUMNS};
     worker.begin();
 #pragma unroll 1
     for (u32 block = 0; block < job.blocks; block++) {

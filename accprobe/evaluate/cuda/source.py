@@ -241,6 +241,8 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         f"    static constexpr FN int position(int k) {{ {_position(position, in_order)} }}",
         "};",
         f"#define TILED {int(how.tiled)}",
+        f"#define CHAINED {int(how.single and not inst.is_integer)}",
+        "#define UNROLLED 4",
         f"#define BLOCKS_AT_ONCE {3 if how.single else 2 if how.tiled else 1}",
     ]
     return "\n".join(lines) + "\n"
