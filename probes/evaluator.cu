@@ -106,7 +106,6 @@ template <class Model> struct Worker {
     using A = typename Model::A;
     using B = typename Model::B;
     using C = typename Model::C;
-    static constexpr bool SINGLE = sizeof(typename Model::Real) == 4 && !A::INTEGER;
 
     const Job& job;
     Staged<Model>& staged;
@@ -171,17 +170,8 @@ template <class Model> struct Worker {
 #pragma unroll
             for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
                 sum.at[i][j] = job.c && !job.promote && exists(i, j) ? (Pattern<Model>)read<C>(job.c, row(i) * job.columns + column(j)) : 0;
-                if (SINGLE && job.c && !job.promote) limit(sum.at[i][j], careful[i], j);
             }
         }
-    }
-
-    // In single precision, an addend of a usual size, no longer than it is cut to anyway.
-    static FN void limit(Pattern<Model>& pattern, u32& careful, int j) {
-        u32 exponent = (u32)pattern >> 23 & 255;
-        bool usual = exponent >= 127 - 90 && exponent <= 127 + 90;
-        if (!usual && pattern << 1) careful |= 1u << j;
-        pattern = usual ? pattern & ~0u << (23 - Model::ADDEND_BITS) : 0;
     }
 
     FN void compute(u32 block) {

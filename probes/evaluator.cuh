@@ -57,7 +57,7 @@ struct Number {
 
 template <int EXPONENT_BITS, int MANTISSA_BITS, int BIAS, int IGNORED_LOW_BITS, int STORAGE_BITS, Specials SPECIALS> struct Float {
     static constexpr bool INTEGER = false;
-    static constexpr int STORAGE = STORAGE_BITS, MANTISSA = MANTISSA_BITS, MIN_EXPONENT = 1 - BIAS, CODES = 1 << EXPONENT_BITS;
+    static constexpr int STORAGE = STORAGE_BITS, MANTISSA = MANTISSA_BITS, IGNORED = IGNORED_LOW_BITS, MIN_EXPONENT = 1 - BIAS, CODES = 1 << EXPONENT_BITS;
     static constexpr int MAX_EXPONENT = CODES - 1 - BIAS - (SPECIALS == Specials::IEEE);
     static constexpr int SIGN_PLACE = IGNORED_LOW_BITS ? STORAGE_BITS - 1 : EXPONENT_BITS + MANTISSA_BITS;
     static constexpr u64 SIGN = 1ull << SIGN_PLACE;

@@ -83,7 +83,7 @@ template <class Model, class Format, bool LEFT> FN Element<typename Model::Real>
         if constexpr (Format::MANTISSA > 24) {
             magnitude = bits_as<Real>((Word)(x.significand ? pattern & (Format::SIGN - 1) : 0));
         } else {
-            magnitude = (Real)(i64)x.significand * two_to<Real>(x.low);
+            magnitude = magnitude_of<Real, Format>(pattern, x);
             if (Model::TILTED && (LEFT || !x.significand)) magnitude = bits_as<Real>((Word)(bits_as<Word>(magnitude) + 1));
         }
         e.value = x.negative ? -magnitude : magnitude;

@@ -85,8 +85,7 @@ def plan(model: DotModel, inst: Instruction, single: bool = False) -> Plan:
         and all(_tiles(node, inst) for node in nodes)
         and len(_alignment_rules(nodes)) <= 1
     )
-    alike = len({node.arithmetic.alignment_bits for node in nodes if isinstance(node.arithmetic, FloatArithmetic)}) == 1
-    return Plan(tiled, inst.is_integer or (single and tiled and alike and all(_fits_single(node, inst) for node in nodes)))
+    return Plan(tiled, inst.is_integer or (single and tiled and len(nodes) == 1 and _fits_single(nodes[0], inst)))
 
 
 def _decoding_fields() -> dict[str, Field]:
@@ -111,7 +110,7 @@ def _tiles(node: FusedSum, inst: Instruction) -> bool:
     if isinstance(a, IntegerArithmetic):
         return len(node.products) << (inst.a.bits + inst.b.bits) <= 1 << 24
     if a.alignment_bits is not None:
-        return a.alignment_bits + 2 + len(node.terms).bit_length() <= 51
+        return max(inst.c.bits, a.result.bits) < 64 and a.alignment_bits + 2 + len(node.terms).bit_length() <= 51
     if inst.a.name != "f64":
         return len(node.terms) <= 2
     plain = FloatArithmetic(a.result, 52, "RNE", None, zero_sign="ieee", nan=a.nan, nan_payload=a.nan_payload)
