@@ -88,16 +88,56 @@ COLD void keep(Differences differences, u64 row, u64 column, u64 got, u64 patter
     found[0] = row, found[1] = column, found[2] = got, found[3] = pattern;
 }
 
-template <class Model> FN void hand_over(const Job& job, const Differences& differences, u64 row, u64 column, u64 pattern) {
+template <class Model> FN void hand_over(const Job& job, const Differences& differences, u64 at, u64 pattern) {
     using D = typename Model::D;
-    u64 at = row * job.columns + column;
     if (!differences.expected) {
         if (job.promote) ((u32*)job.d)[at] = (u32)pattern;
         else write<D>(job.d, at, pattern);
         return;
     }
     u64 got = read<D>(differences.expected, at);
-    if (got != pattern) keep(differences, row, column, got, pattern);
+    if (got != pattern) keep(differences, at / job.columns, at % job.columns, got, pattern);
+}
+
+// Where a thread's results, M rows of N columns at most, lie in C and D.
+template <int M, int N> struct Place {
+    u64 row, column, first;
+    int rows, columns;
+
+    FN Place(const Job& job, u64 row, u64 column)
+        : row(row), column(column), first(row * job.columns + column), rows(left(job.rows, row, M)), columns(left(job.columns, column, N)) {
+#ifdef __CUDA_ARCH__
+        asm volatile("" : "+l"(first));  // where it is used: no addresses are kept through a chain
+#endif
+    }
+    static FN int left(u64 all, u64 from, int most) { return from >= all ? 0 : all - from < (u64)most ? (int)(all - from) : most; }
+
+    FN bool exists(int i, int j) const { return i < rows && j < columns; }
+    FN u64 at(int i, int j, const Job& job) const { return first + i * job.columns + j; }
+};
+
+// A thread's results, but for those that only the rules have right: of a row or a column with specials, or `careful` ones.
+template <class Model, class Result, int M, int N>
+FN void hand_over_all(const Job& job, const Differences& differences, const Place<M, N>& place, const u32 (&a_special)[M],
+                      const u32 (&b_special)[N], u64 careful, const Result (&results)[M][N]) {
+    Result not_a_number = job.promote ? F32_NAN : (Result)Model::NOT_A_NUMBER;
+#pragma unroll
+    for (int i = 0; i < M; i++)
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            u32 special = a_special[i] | b_special[j];
+            bool nan = Model::NAN_WINS && special & HAS_NAN;
+            u64 bit = 1ull << (i * N + j);
+            if (special) careful |= bit;
+            if (nan || !place.exists(i, j)) careful &= ~bit;
+            if (place.exists(i, j) && !(careful & bit)) hand_over<Model>(job, differences, place.at(i, j, job), nan ? not_a_number : results[i][j]);
+        }
+#pragma unroll 1
+    for (; careful; careful &= careful - 1) {
+        int which = bit_length(careful & (~careful + 1)) - 1;
+        u64 row = place.row + which / N, column = place.column + which % N;
+        hand_over<Model>(job, differences, row * job.columns + column, one_by_one<Model>(job, row, column));
+    }
 }
 
 // A thread's part in one tile of a job. Between begin, each stage and each compute, all threads of the block meet.
@@ -114,11 +154,11 @@ template <class Model> struct Worker {
     Packed<A::STORAGE, S::OF_PART> next_a[S::ROUNDS_OF_A];
     Packed<B::STORAGE, S::OF_PART> next_b[S::ROUNDS_OF_B];
     Results<Model> sum;
-    u32 careful[S::ROWS_OF_THREAD];
+    u64 careful;
 
-    FN u64 row(int i) const { return top + S::row(thread) + i; }
-    FN u64 column(int j) const { return left + S::column(thread) + j; }
-    FN bool exists(int i, int j) const { return row(i) < job.rows && column(j) < job.columns; }
+    FN Place<S::ROWS_OF_THREAD, S::COLUMNS_OF_THREAD> place() const {
+        return {job, top + S::row(thread), left + S::column(thread)};
+    }
 
     // Line and part of the thread's share in a round; beyond the last one, nothing is.
     static FN int line(int thread, int round, int lines) { return (thread + round * S::THREADS) % lines; }
@@ -164,14 +204,14 @@ template <class Model> struct Worker {
     FN void begin() {
         staged.fill_tables(thread);
         load(0);
+        auto place = this->place();
+        if (!job.c || job.promote) place.rows = 0;
+        careful = 0;
 #pragma unroll
-        for (int i = 0; i < S::ROWS_OF_THREAD; i++) {
-            careful[i] = 0;
+        for (int i = 0; i < S::ROWS_OF_THREAD; i++)
 #pragma unroll
-            for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
-                sum.at[i][j] = job.c && !job.promote && exists(i, j) ? (Pattern<Model>)read<C>(job.c, row(i) * job.columns + column(j)) : 0;
-            }
-        }
+            for (int j = 0; j < S::COLUMNS_OF_THREAD; j++)
+                sum.at[i][j] = place.exists(i, j) ? (Pattern<Model>)read<C>(job.c, place.at(i, j, job)) : 0;
     }
 
     FN void compute(u32 block) {
@@ -188,12 +228,13 @@ template <class Model> struct Worker {
     }
 
     FN void promote(u32 block) {
+        auto place = this->place();
 #pragma unroll
         for (int i = 0; i < S::ROWS_OF_THREAD; i++)
 #pragma unroll
             for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
-                if (!exists(i, j)) continue;
-                u64 at = row(i) * job.columns + column(j);
+                if (!place.exists(i, j)) continue;
+                u64 at = place.at(i, j, job);
                 u32& accumulator = ((u32*)job.d)[at];
                 u32 before = block >= job.promote ? accumulator : job.c ? ((const u32*)job.c)[at] : 0;
                 accumulator = (u32)promoted<Model>(before, sum.at[i][j]);
@@ -203,25 +244,12 @@ template <class Model> struct Worker {
     }
 
     FN void finish(const Differences& differences) {
-        u64 again[(S::ROWS_OF_THREAD * S::COLUMNS_OF_THREAD + 63) / 64] = {}, not_a_number = job.promote ? F32_NAN : Model::NOT_A_NUMBER;
+        u32 of_a[S::ROWS_OF_THREAD], of_b[S::COLUMNS_OF_THREAD];
 #pragma unroll
-        for (int i = 0; i < S::ROWS_OF_THREAD; i++)
+        for (int i = 0; i < S::ROWS_OF_THREAD; i++) of_a[i] = staged.all(staged.a_special, S::row(thread) + i);
 #pragma unroll
-            for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
-                u32 special = staged.all(staged.a_special, S::row(thread) + i) | staged.all(staged.b_special, S::column(thread) + j);
-                bool nan = Model::NAN_WINS && special & HAS_NAN;
-                if (!exists(i, j)) continue;
-                if (!nan && (special || careful[i] >> j & 1)) again[(i * S::COLUMNS_OF_THREAD + j) / 64] |= 1ull << (i * S::COLUMNS_OF_THREAD + j) % 64;
-                else hand_over<Model>(job, differences, row(i), column(j), nan ? not_a_number : sum.at[i][j]);
-            }
-#pragma unroll
-        for (int w = 0; w < (int)(sizeof again / sizeof *again); w++)
-#pragma unroll 1
-            for (; again[w]; again[w] &= again[w] - 1) {
-                int place = 64 * w + bit_length(again[w] & (~again[w] + 1)) - 1;
-                u64 r = row(place / S::COLUMNS_OF_THREAD), c = column(place % S::COLUMNS_OF_THREAD);
-                hand_over<Model>(job, differences, r, c, one_by_one<Model>(job, r, c));
-            }
+        for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) of_b[j] = staged.all(staged.b_special, S::column(thread) + j);
+        hand_over_all<Model>(job, differences, place(), of_a, of_b, careful, sum.at);
     }
 };
 
@@ -296,7 +324,7 @@ evaluate(const void* a, const void* b, const void* c, void* d, u64 rows, u64 col
     worker.finish(differences);
 #else
     u64 row = blockIdx.y * (u64)ROWS, column = blockIdx.x * (u64)COLUMNS + threadIdx.x;
-    if (row < job.rows && column < job.columns) hand_over<TheModel>(job, differences, row, column, one_by_one<TheModel>(job, row, column));
+    if (row < job.rows && column < job.columns) hand_over<TheModel>(job, differences, row * columns + column, one_by_one<TheModel>(job, row, column));
 #endif
 }
 #endif

@@ -106,14 +106,13 @@ template <class Model> struct Chain {
     int thread;
     u64 tile_row, tile_column;  // of tiles
     float s[M][N];
+    u64 careful;
     u32 power[M][N / 2];
 
     struct alignas(16) Four { float x[4]; };
     struct alignas(16) Words { u32 x[4]; };
 
-    FN u64 row(int i) const { return tile_row * S::ROWS + S::row(thread) + i; }
-    FN u64 column(int j) const { return tile_column * S::COLUMNS + S::column(thread) + j; }
-    FN bool exists(int i, int j) const { return row(i) < job.rows && column(j) < job.columns; }
+    FN Place<M, N> place() const { return {job, tile_row * S::ROWS + S::row(thread), tile_column * S::COLUMNS + S::column(thread)}; }
     FN u32 steps() const { return (job.blocks + 1) * Steps::COUNT; }
 
     template <int BYTES> FN void copy(void* to, const void* from) const {
@@ -145,22 +144,19 @@ template <class Model> struct Chain {
         }
     }
 
-    // An addend of a usual size, no longer than it is cut to anyway.
-    FN static bool is_usual(u32 pattern) {
-        u32 exponent = pattern >> 23 & 255;
-        return exponent >= 127 - 90 && exponent <= 127 + 90;
-    }
-    FN u32 addend(int i, int j) const {
-        return job.c && !job.promote && exists(i, j) ? ((const u32*)job.c)[row(i) * job.columns + column(j)] : 0;
-    }
-
+    // Addends of a usual size, where they are truncated no longer than that leaves them; the others are careful ones.
     FN void begin() {
+        auto place = this->place();
+        if (!job.c || job.promote) place.rows = 0;
+        careful = 0;
 #pragma unroll
         for (int i = 0; i < M; i++)
 #pragma unroll
             for (int j = 0; j < N; j++) {
-                u32 c = addend(i, j);
-                s[i][j] = bits_as<float>(is_usual(c) ? c & ~0u << (23 - Rules::alignment_bits) : 0);
+                u32 c = place.exists(i, j) ? ((const u32*)job.c)[place.at(i, j, job)] : 0, exponent = c >> 23 & 255;
+                bool usual = exponent >= 127 - 90 && exponent <= 127 + 90;
+                if (!usual && c << 1) careful |= 1ull << (i * N + j);
+                s[i][j] = bits_as<float>(usual ? c & (TRUNCATE ? ~0u << (23 - Rules::alignment_bits) : ~0u) : 0);
             }
     }
 
@@ -194,7 +190,7 @@ template <class Model> struct Chain {
 #pragma unroll
                 for (int i = 0; i < M; i++)
 #pragma unroll
-                    for (int j = 0; j < N; j++) s[i][j] = fma_down(a[i], b[j], s[i][j]);
+                    for (int j = 0; j < N; j++) s[i][j] = with_term(a[i], b[j], s[i][j]);
             }
             if constexpr (SEEK && Model::POWERS) {
                 u32 a[M], b[N / 2];
@@ -260,8 +256,14 @@ template <class Model> struct Chain {
             }
     }
 
+    static FN float with_term(float a, float b, float s) {
+        float down = fma_down(a, b, s);
+        if (Rules::alignment_rounding != AlignmentRounding::sticky) return down;
+        return (bits_as<u32>(down) ^ bits_as<u32>(s)) & 1 ? down : fma_up(a, b, s);  // a cut term is odd
+    }
+
     static FN float with_addend(float value, u32 constant) {
-        if (!TRUNCATE) return fma_down(value, 1, bits_as<float>(constant));
+        if (!TRUNCATE) return with_term(value, 1, bits_as<float>(constant));
         constexpr float tilt = 1 + 1.f / (1 << 23);
         return fma_down(value, tilt, bits_as<float>(constant + (bits_as<u32>(value) >> 31)));
     }
@@ -282,12 +284,13 @@ template <class Model> struct Chain {
     static FN float cut(float value) { return bits_as<float>(bits_as<u32>(value) & ~0u << (23 - Rules::result_bits)); }
 
     FN void promote(u32 block) {
+        auto place = this->place();
 #pragma unroll
         for (int i = 0; i < M; i++)
 #pragma unroll
             for (int j = 0; j < N; j++) {
-                if (!exists(i, j)) continue;
-                u64 at = row(i) * job.columns + column(j);
+                if (!place.exists(i, j)) continue;
+                u64 at = place.at(i, j, job);
                 u32& accumulator = ((u32*)job.d)[at];
                 u32 before = block >= job.promote ? accumulator : job.c ? ((const u32*)job.c)[at] : 0;
                 accumulator = (u32)promoted<Model>(before, bits_as<u32>(cut(s[i][j])));
@@ -296,22 +299,15 @@ template <class Model> struct Chain {
     }
 
     FN void finish(const Differences& differences) {
-        u64 again = 0, not_a_number = job.promote ? F32_NAN : Model::NOT_A_NUMBER;
+        u32 of_a[M], of_b[N], results[M][N];
+#pragma unroll
+        for (int i = 0; i < M; i++) of_a[i] = prepared.a_special[tile_row * S::ROWS + S::row(thread) + i];
+#pragma unroll
+        for (int j = 0; j < N; j++) of_b[j] = prepared.b_special[tile_column * S::COLUMNS + S::column(thread) + j];
 #pragma unroll
         for (int i = 0; i < M; i++)
 #pragma unroll
-            for (int j = 0; j < N; j++) {
-                if (!exists(i, j)) continue;
-                u32 special = prepared.a_special[row(i)] | prepared.b_special[column(j)], c = addend(i, j);
-                bool nan = Model::NAN_WINS && special & HAS_NAN;
-                if (!nan && (special || (!is_usual(c) && c << 1))) again |= 1ull << (i * N + j);
-                else hand_over<Model>(job, differences, row(i), column(j), nan ? not_a_number : job.promote ? bits_as<u32>(s[i][j]) : bits_as<u32>(cut(s[i][j])));
-            }
-#pragma unroll 1
-        for (; again; again &= again - 1) {
-            int place = bit_length(again & (~again + 1)) - 1;
-            u64 r = row(place / N), c = column(place % N);
-            hand_over<Model>(job, differences, r, c, one_by_one<Model>(job, r, c));
-        }
+            for (int j = 0; j < N; j++) results[i][j] = bits_as<u32>(job.promote ? s[i][j] : cut(s[i][j]));
+        hand_over_all<Model>(job, differences, place(), of_a, of_b, careful, results);
     }
 };

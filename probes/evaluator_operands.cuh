@@ -84,9 +84,9 @@ template <class Model, class Format, bool LEFT> FN Element<typename Model::Real>
             magnitude = bits_as<Real>((Word)(x.significand ? pattern & (Format::SIGN - 1) : 0));
         } else {
             magnitude = magnitude_of<Real, Format>(pattern, x);
-            if (Model::TILTED && (LEFT || !x.significand)) magnitude = bits_as<Real>((Word)(bits_as<Word>(magnitude) + 1));
+            if (Model::TILTED) magnitude = bits_as<Real>((Word)(bits_as<Word>(magnitude) | (Word)(LEFT || !x.significand)));
         }
-        e.value = x.negative ? -magnitude : magnitude;
+        e.value = bits_as<Real>((Word)(bits_as<Word>(magnitude) | (Word)x.negative << (8 * sizeof(Real) - 1)));
     }
     return e;
 }

@@ -20,7 +20,7 @@ template <class Model> struct Results {
     Pattern<Model> at[Shape<Model>::ROWS_OF_THREAD][Shape<Model>::COLUMNS_OF_THREAD];
 };
 
-// One thread's share of a tile. careful: by row, a bit a column: results that only evaluate() has right.
+// One thread's share of a tile. careful: a bit a result, row by row: those that only evaluate() has right.
 template <class Model> struct Share {
     using Real = typename Model::Real;
     using S = Shape<Model>;
@@ -29,7 +29,7 @@ template <class Model> struct Share {
     const Staged<Model>& staged;
     int row, column;
     const Results<Model>& c;
-    u32 (&careful)[M];
+    u64& careful;
 
     struct alignas(16) Chunk { Real x[S::CHUNK]; };
     struct alignas(16) Powers { u32 x[4]; };
@@ -107,7 +107,7 @@ template <class Model> struct Share {
             for (int i = 0; i < M; i++)
 #pragma unroll
                 for (int j = 0; j < N; j++)
-                    if ((others.special(i, j) || ... || false)) careful[i] |= 1u << j;
+                    if ((others.special(i, j) || ... || false)) careful |= 1ull << (i * N + j);
             if constexpr (Rules::alignment_bits == EXACT) exact_sum<Rules, FIRST, COUNT>(d, others...);
             else aligned_sum<Rules, FIRST, COUNT>(d, others...);
         }

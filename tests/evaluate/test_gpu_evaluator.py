@@ -86,7 +86,7 @@ CASES = {
     "zeros aligned": planted("f32", "f16", 8, 8, subnormal_results="flushed", zero_terms="aligned", min_exponent=-100),
     "one by one": planted("f32", "e5m2", 4, 4, alignment_bits=None),
 }
-SINGLE = ("QGMMA", "normalised product", "integers")
+SINGLE = ("QGMMA", "sticky", "normalised product", "integers")
 PROMOTED = ("QGMMA", "f16 results", "tf32")
 
 

@@ -52,5 +52,5 @@ extern "C" void evaluate_on_host(const Job* job, const Differences* differences)
 extern "C" void one_by_one_on_host(const Job* job, const Differences* differences) {
     for (u64 row = 0; row < job->rows; row++)
         for (u64 column = 0; column < job->columns; column++)
-            hand_over<TheModel>(*job, *differences, row, column, one_by_one<TheModel>(*job, row, column));
+            hand_over<TheModel>(*job, *differences, row * job->columns + column, one_by_one<TheModel>(*job, row, column));
 }

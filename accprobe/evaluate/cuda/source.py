@@ -123,7 +123,7 @@ def _fits_single(node: FusedSum, inst: Instruction) -> bool:
         isinstance(a, FloatArithmetic)
         and a.alignment_bits is not None
         and a.alignment_bits + 2 + len(node.terms).bit_length() <= 22
-        and a.alignment_rounding in ("truncate", "floor")
+        and a.alignment_rounding in ("truncate", "floor", "sticky")
         and (a.min_exponent is None or a.min_exponent <= -90)
         and inst.a.storage_bits == 8
         and a.result.name == inst.c.name == "f32"
@@ -241,7 +241,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         "};",
         f"#define TILED {int(how.tiled)}",
         f"#define CHAINED {int(how.single and not inst.is_integer)}",
-        "#define UNROLLED 4",
+        "#define UNROLLED 2",
         f"#define BLOCKS_AT_ONCE {3 if how.single else 2 if how.tiled else 1}",
     ]
     return "\n".join(lines) + "\n"
