@@ -146,6 +146,7 @@ template <class Model> struct Worker {
     using A = typename Model::A;
     using B = typename Model::B;
     using C = typename Model::C;
+    using D = typename Model::D;
 
     const Job& job;
     Staged<Model>& staged;
@@ -210,13 +211,21 @@ template <class Model> struct Worker {
 #pragma unroll
         for (int i = 0; i < S::ROWS_OF_THREAD; i++)
 #pragma unroll
-            for (int j = 0; j < S::COLUMNS_OF_THREAD; j++)
+            for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
                 sum.at[i][j] = place.exists(i, j) ? (Pattern<Model>)read<C>(job.c, place.at(i, j, job)) : 0;
+                note<C>(i, j);
+            }
+    }
+
+    // What is infinite or NaN, C or a sum, stays so to the end of the chain, but not as the rules have it.
+    template <class Format> FN void note(int i, int j) {
+        if constexpr (!Format::INTEGER)
+            if ((sum.at[i][j] & Format::INF) == Format::INF) careful |= 1ull << (i * S::COLUMNS_OF_THREAD + j);
     }
 
     FN void compute(u32 block) {
         if (block + 1 < job.blocks) load(block + 1);
-        Share<Model> share{staged, S::row(thread), S::column(thread), sum, careful};
+        Share<Model> share{staged, S::row(thread), S::column(thread), sum};
         if constexpr (Model::Root::ALONE) {
             share.sum(typename Model::Root(), sum);
         } else {
@@ -237,6 +246,7 @@ template <class Model> struct Worker {
                 u64 at = place.at(i, j, job);
                 u32& accumulator = ((u32*)job.d)[at];
                 u32 before = block >= job.promote ? accumulator : job.c ? ((const u32*)job.c)[at] : 0;
+                note<D>(i, j);
                 accumulator = (u32)promoted<Model>(before, sum.at[i][j]);
                 if (block + 1 == job.blocks) sum.at[i][j] = accumulator;
                 else sum.at[i][j] = 0;
@@ -244,6 +254,11 @@ template <class Model> struct Worker {
     }
 
     FN void finish(const Differences& differences) {
+        bool one_sum = Model::Root::ALONE && job.blocks == 1;
+#pragma unroll
+        for (int i = 0; i < S::ROWS_OF_THREAD && !one_sum && !job.promote; i++)
+#pragma unroll
+            for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) note<D>(i, j);
         u32 of_a[S::ROWS_OF_THREAD], of_b[S::COLUMNS_OF_THREAD];
 #pragma unroll
         for (int i = 0; i < S::ROWS_OF_THREAD; i++) of_a[i] = staged.all(staged.a_special, S::row(thread) + i);

@@ -20,7 +20,7 @@ template <class Model> struct Results {
     Pattern<Model> at[Shape<Model>::ROWS_OF_THREAD][Shape<Model>::COLUMNS_OF_THREAD];
 };
 
-// One thread's share of a tile. careful: a bit a result, row by row: those that only evaluate() has right.
+// One thread's share of a tile.
 template <class Model> struct Share {
     using Real = typename Model::Real;
     using S = Shape<Model>;
@@ -29,7 +29,6 @@ template <class Model> struct Share {
     const Staged<Model>& staged;
     int row, column;
     const Results<Model>& c;
-    u64& careful;
 
     struct alignas(16) Chunk { Real x[S::CHUNK]; };
     struct alignas(16) Powers { u32 x[4]; };
@@ -62,11 +61,11 @@ template <class Model> struct Share {
             static_assert(Format::STORAGE < 64, "");
             return bits_as<Real>(bits_as<u64>(value(i, j)) | 1);
         }
-        FN bool special(int i, int j) const { return (pattern(i, j) & Format::INF) == Format::INF; }
         FN Real value(int i, int j) const {
             if constexpr (Format::STORAGE == 64) return bits_as<Real>((typename Layout<Real>::Word)pattern(i, j));
             else if constexpr (Format::MANTISSA == 23 && !FLUSH) return (Real)bits_as<float>((u32)pattern(i, j));
-            else return real<Real>(Format::number(pattern(i, j), FLUSH));
+            Number x = Format::number(pattern(i, j), FLUSH);
+            return x.nan || x.inf ? two_to<Real>(Layout<Real>::BIAS + 1) : real<Real>(x);
         }
         // The high word of 2^exponent as encoded, 0 of a zero; its fraction is to be ignored.
         FN u32 power(Real value) const {
@@ -103,11 +102,6 @@ template <class Model> struct Share {
         if constexpr (Rules::INTEGER) {
             integer_sum<Rules, FIRST, COUNT>(d, others...);
         } else {
-#pragma unroll
-            for (int i = 0; i < M; i++)
-#pragma unroll
-                for (int j = 0; j < N; j++)
-                    if ((others.special(i, j) || ... || false)) careful |= 1ull << (i * N + j);
             if constexpr (Rules::alignment_bits == EXACT) exact_sum<Rules, FIRST, COUNT>(d, others...);
             else aligned_sum<Rules, FIRST, COUNT>(d, others...);
         }
