@@ -181,7 +181,7 @@ template <class Model> struct Chain {
     template <bool SUM, bool SEEK> FN void through(const Steps& slice) {
         constexpr int chunk = S::CHUNK_OF_POWERS;
         int row = S::row(thread), place = S::place(S::column(thread), S::CHUNK), place_of_power = S::place(S::column(thread), chunk);
-#pragma unroll UNROLLED
+#pragma unroll 2
         for (int k = 0; k < Steps::K; k++) {
             if constexpr (SUM) {
                 float a[M], b[N];

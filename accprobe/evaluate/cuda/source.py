@@ -241,10 +241,16 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         "};",
         f"#define TILED {int(how.tiled)}",
         f"#define CHAINED {int(how.single and not inst.is_integer)}",
-        "#define UNROLLED 2",
-        f"#define BLOCKS_AT_ONCE {3 if how.single else 2 if how.tiled else 1}",
+        f"#define BLOCKS_AT_ONCE {_blocks_at_once(model, how)}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _blocks_at_once(model: DotModel, how: Plan) -> int:
+    """Of a multiprocessor; one block has most registers, which several sums need, and few products between two results."""
+    if how.single:
+        return 3
+    return 2 if how.tiled and len(list(model.root.nodes())) == 1 and model.products > 8 else 1
 
 
 def _position(position: list[int], in_order: bool) -> str:
