@@ -257,9 +257,7 @@ template <class Model> struct Chain {
     }
 
     static FN float with_term(float a, float b, float s) {
-        float down = fma_down(a, b, s);
-        if (Rules::alignment_rounding != AlignmentRounding::sticky) return down;
-        return (bits_as<u32>(down) ^ bits_as<u32>(s)) & 1 ? down : fma_up(a, b, s);  // a cut term is odd
+        return Rules::alignment_rounding == AlignmentRounding::sticky ? sticky_fma(a, b, s) : fma_down(a, b, s);
     }
 
     static FN float with_addend(float value, u32 constant) {

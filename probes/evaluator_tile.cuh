@@ -64,8 +64,8 @@ template <class Model> struct Share {
         FN Real value(int i, int j) const {
             if constexpr (Format::STORAGE == 64) return bits_as<Real>((typename Layout<Real>::Word)pattern(i, j));
             else if constexpr (Format::MANTISSA == 23 && !FLUSH) return (Real)bits_as<float>((u32)pattern(i, j));
-            Number x = Format::number(pattern(i, j), FLUSH);
-            return x.nan || x.inf ? two_to<Real>(Layout<Real>::BIAS + 1) : real<Real>(x);
+            else if constexpr (IS_HALF<Format> && !FLUSH) return (Real)from_half((u32)pattern(i, j));
+            else return real<Real>(Format::number(pattern(i, j), FLUSH));
         }
         // The high word of 2^exponent as encoded, 0 of a zero; its fraction is to be ignored.
         FN u32 power(Real value) const {
@@ -212,17 +212,13 @@ template <class Model> struct Share {
         }
     }
 
-    // 2^x of the constant 1.5 * 2^x onto which terms are added, of a sum that is within its binade.
-    static FN Real binade(Real s) { return Layout<Real>::make(Layout<Real>::high(s) & (~0u << Layout<Real>::EXPONENT_PLACE), 0); }
-
-    // That constant.
+    // The constant 1.5 * 2^x onto which terms are added, of a sum that is within its binade.
     static FN Real constant(Real s) {
         constexpr int place = Layout<Real>::EXPONENT_PLACE;
         return Layout<Real>::make((Layout<Real>::high(s) & ~0u << place) | 1u << (place - 1), 0);
     }
 
     template <class Rules> static FN Real with_term(Real a, Real b, Real s) {
-        using Word = typename Layout<Real>::Word;
         if (Rules::alignment_rounding == AlignmentRounding::truncate) return fma_down(a, b, s);
         if (Model::TILTED) a = untilted(a), b = untilted(b);
         if (Rules::alignment_rounding == AlignmentRounding::floor) return fma_down(a, b, s);
@@ -230,9 +226,7 @@ template <class Model> struct Share {
             Real m = constant(s);
             return s + (fma_near(a, b, m) - m);
         }
-        // A cut term is odd: with it the last bit kept of the sum changes.
-        Real down = fma_down(a, b, s), up = fma_up(a, b, s);
-        return (bits_as<Word>(down) ^ bits_as<Word>(s)) & 1 ? down : up;
+        return sticky_fma(a, b, s);
     }
 
     // As with_term, for a term that is no product.

@@ -81,11 +81,11 @@ class Evaluator:
         """Operands as tiles of chains take them, A's and B's, and what is special, by line."""
         taken, special = [], []
         for take, matrix, lines, size in zip(self._take, (a, b), (self._rows, self._columns), self._taken, strict=True):
-            tiles = -(-len(matrix) // lines)
+            count, tiles = len(matrix), -(-len(matrix) // lines)
             taken.append(self._cupy.empty(tiles * blocks * size, np.uint8))
             special.append(self._cupy.zeros(tiles * lines, np.uint32))
-            arguments = (_pointer(matrix), np.uint64(len(matrix)), np.uint32(blocks), _pointer(taken[-1]), _pointer(special[-1]))
-            take((blocks, tiles), (lines,), arguments)
+            arrays = (_pointer(taken[-1]), _pointer(special[-1]))
+            take((blocks, tiles), (lines,), (_pointer(matrix), np.uint64(count), np.uint32(blocks), *arrays))
         return *taken, *special
 
 

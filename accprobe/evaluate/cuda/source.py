@@ -247,10 +247,10 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
 
 
 def _blocks_at_once(model: DotModel, how: Plan) -> int:
-    """Of a multiprocessor; one block has most registers, which several sums need, and few products between two results."""
+    """Of a multiprocessor; one alone has most registers, which a tree of sums needs."""
     if how.single:
         return 3
-    return 2 if how.tiled and len(list(model.root.nodes())) == 1 and model.products > 8 else 1
+    return 2 if how.tiled and len(list(model.root.nodes())) == 1 else 1
 
 
 def _position(position: list[int], in_order: bool) -> str:
