@@ -238,6 +238,7 @@ def cubin(name: str, target: str, single: bool) -> Cubin:
     [
         ("tf32", "sm_80", False),
         pytest.param("one by one", "sm_89", False, marks=pytest.mark.slow),
+        ("QGMMA", "sm_75", True),
         ("integers", "sm_100a", False),
         pytest.param("f64", "sm_120a", False, marks=pytest.mark.slow),
     ],
