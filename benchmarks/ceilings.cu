@@ -1,4 +1,4 @@
-// What the units reach that the evaluators live on: each kernel does `rounds` * 256 instructions of one kind a thread; `products`,
+// What the units reach that the evaluators live on: each kernel does `rounds` * 128 instructions of one kind a thread; `products`,
 // as many multiply-adds of 8 rows and 8 columns, and half as many comparisons of exponents, all of them in registers.
 constexpr int CHAINS = 8;
 
@@ -8,7 +8,7 @@ template <class Step> __device__ void chains(float* out, int rounds, Step step) 
 #pragma unroll 1
     for (int round = 0; round < rounds; round++)
 #pragma unroll
-        for (int repeat = 0; repeat < 32; repeat++)
+        for (int repeat = 0; repeat < 16; repeat++)
 #pragma unroll
             for (int i = 0; i < CHAINS; i++) x[i] = step(x[i]);
     float sum = 0;
@@ -16,11 +16,11 @@ template <class Step> __device__ void chains(float* out, int rounds, Step step) 
     if (sum == 123.0f) out[0] = sum;
 }
 
-extern "C" __global__ void __launch_bounds__(128) ffma(float* out, int rounds, float a, float b) {
+extern "C" __global__ void __launch_bounds__(256) ffma(float* out, int rounds, float a, float b) {
     chains(out, rounds, [=](float x) { return __fmaf_rd(x, a, b); });
 }
 
-extern "C" __global__ void __launch_bounds__(128) integer(float* out, int rounds, float a, float b) {
+extern "C" __global__ void __launch_bounds__(256) integer(float* out, int rounds, float a, float b) {
     unsigned p = __float_as_uint(a), q = __float_as_uint(b);
     chains(out, rounds, [=](float x) {
         unsigned word = __float_as_uint(x);
@@ -29,13 +29,13 @@ extern "C" __global__ void __launch_bounds__(128) integer(float* out, int rounds
     });
 }
 
-extern "C" __global__ void __launch_bounds__(128) dfma(float* out, int rounds, float a, float b) {
+extern "C" __global__ void __launch_bounds__(256) dfma(float* out, int rounds, float a, float b) {
     double x[CHAINS], p = a, q = b;
     for (int i = 0; i < CHAINS; i++) x[i] = threadIdx.x + i;
 #pragma unroll 1
     for (int round = 0; round < rounds; round++)
 #pragma unroll
-        for (int repeat = 0; repeat < 32; repeat++)
+        for (int repeat = 0; repeat < 16; repeat++)
 #pragma unroll
             for (int i = 0; i < CHAINS; i++) x[i] = __fma_rd(x[i], p, q);
     double sum = 0;
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(128) dfma(float* out, int rounds, f
     if (sum == 123.0) out[0] = sum;
 }
 
-extern "C" __global__ void __launch_bounds__(128, 3) products(float* out, int rounds, float a, float b) {
+extern "C" __global__ void __launch_bounds__(256) products(float* out, int rounds, float a, float b) {
     float rows[8], columns[8], sums[8][8];
     unsigned of_rows[8], of_columns[4], largest[8][4];
     for (int i = 0; i < 8; i++) rows[i] = a * (threadIdx.x + i), of_rows[i] = __float_as_uint(rows[i]) >> 16;
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) products(float* out, int ro
 #pragma unroll 1
     for (int round = 0; round < rounds; round++)
 #pragma unroll
-        for (int repeat = 0; repeat < 4; repeat++)
+        for (int repeat = 0; repeat < 2; repeat++)
 #pragma unroll
             for (int i = 0; i < 8; i++)
 #pragma unroll

@@ -97,13 +97,13 @@ class Bench:
     def ceilings(self) -> dict[str, int]:
         code = Path(__file__).with_name("ceilings.cu").read_text(encoding="utf-8")
         module = self.cupy.RawModule(path=str(compiler.compile_source(code, self.device.architecture, "ceilings").path))
-        out, rounds, blocks, threads = self.cupy.zeros(1, np.float32), 400, 12 * self.sms, 128
+        out, rounds, blocks = self.cupy.zeros(1, np.float32), 400, 8 * self.sms
         arguments = (out, np.int32(rounds), np.float32(1.0000001), np.float32(1e-9))
         rates = {}
         for name in ("ffma", "dfma", "integer", "products"):
             function = module.get_function(name)
-            elapsed = self.seconds(partial(function, (blocks,), (threads,), arguments))
-            rates[name] = round(blocks * threads * rounds * 256 / elapsed)
+            elapsed = self.seconds(partial(function, (blocks,), (256,), arguments))
+            rates[name] = round(blocks * 256 * rounds * 128 / elapsed)
         return rates
 
     def operands(self, inst: Instruction, side: int, blocks: int) -> tuple[Any, Any, Any]:
