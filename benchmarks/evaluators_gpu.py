@@ -2,7 +2,8 @@
 
     python benchmarks/evaluators_gpu.py [--device N] [--dots 1e10] [-o FILE]
 
-Ceilings: fused multiply-adds of float32 and float64 and integer instructions (LOP3) a second, of all threads.
+Ceilings: fused multiply-adds of float32 and float64 and integer instructions (LOP3) a second, of all threads; and products
+whose operands lie in registers, a multiply-add and half a comparison of exponents each.
 Chains: a matrix product of 8192 x 8192 x 4096 by the evaluator, and, of QGMMA and where it is installed, by mmaemu's
 `accumulate` (PyPI) on the same operands; the results are compared with each other, and some with the CPU's evaluator.
 Dots: 16384 x 16384 dot products of one instruction, with C, by the evaluator alone; and `verify`, which also draws the
@@ -99,7 +100,7 @@ class Bench:
         out, rounds, blocks = self.cupy.zeros(1, np.float32), 400, 8 * self.sms
         arguments = (out, np.int32(rounds), np.float32(1.0000001), np.float32(1e-9))
         rates = {}
-        for name in ("ffma", "dfma", "integer"):
+        for name in ("ffma", "dfma", "integer", "products"):
             function = module.get_function(name)
             elapsed = self.seconds(partial(function, (blocks,), (256,), arguments))
             rates[name] = round(blocks * 256 * rounds * 128 / elapsed)

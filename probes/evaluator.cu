@@ -88,16 +88,56 @@ COLD void keep(Differences differences, u64 row, u64 column, u64 got, u64 patter
     found[0] = row, found[1] = column, found[2] = got, found[3] = pattern;
 }
 
-template <class Model> FN void hand_over(const Job& job, const Differences& differences, u64 row, u64 column, u64 pattern) {
+template <class Model> FN void hand_over(const Job& job, const Differences& differences, u64 at, u64 pattern) {
     using D = typename Model::D;
-    u64 at = row * job.columns + column;
     if (!differences.expected) {
         if (job.promote) ((u32*)job.d)[at] = (u32)pattern;
         else write<D>(job.d, at, pattern);
         return;
     }
     u64 got = read<D>(differences.expected, at);
-    if (got != pattern) keep(differences, row, column, got, pattern);
+    if (got != pattern) keep(differences, at / job.columns, at % job.columns, got, pattern);
+}
+
+// Where a thread's results, M rows of N columns at most, lie in C and D.
+template <int M, int N> struct Place {
+    u64 row, column, first;
+    int rows, columns;
+
+    FN Place(const Job& job, u64 row, u64 column)
+        : row(row), column(column), first(row * job.columns + column), rows(left(job.rows, row, M)), columns(left(job.columns, column, N)) {
+#ifdef __CUDA_ARCH__
+        asm volatile("" : "+l"(first));  // where it is used: no addresses are kept through a chain
+#endif
+    }
+    static FN int left(u64 all, u64 from, int most) { return from >= all ? 0 : all - from < (u64)most ? (int)(all - from) : most; }
+
+    FN bool exists(int i, int j) const { return i < rows && j < columns; }
+    FN u64 at(int i, int j, const Job& job) const { return first + i * job.columns + j; }
+};
+
+// A thread's results, but for those that only the rules have right: of a row or a column with specials, or `careful` ones.
+template <class Model, class Result, int M, int N>
+FN void hand_over_all(const Job& job, const Differences& differences, const Place<M, N>& place, const u32 (&a_special)[M],
+                      const u32 (&b_special)[N], u64 careful, const Result (&results)[M][N]) {
+    Result not_a_number = job.promote ? F32_NAN : (Result)Model::NOT_A_NUMBER;
+#pragma unroll
+    for (int i = 0; i < M; i++)
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            u32 special = a_special[i] | b_special[j];
+            bool nan = Model::NAN_WINS && special & HAS_NAN;
+            u64 bit = 1ull << (i * N + j);
+            if (special) careful |= bit;
+            if (nan || !place.exists(i, j)) careful &= ~bit;
+            if (place.exists(i, j) && !(careful & bit)) hand_over<Model>(job, differences, place.at(i, j, job), nan ? not_a_number : results[i][j]);
+        }
+#pragma unroll 1
+    for (; careful; careful &= careful - 1) {
+        int which = bit_length(careful & (~careful + 1)) - 1;
+        u64 row = place.row + which / N, column = place.column + which % N;
+        hand_over<Model>(job, differences, row * job.columns + column, one_by_one<Model>(job, row, column));
+    }
 }
 
 // A thread's part in one tile of a job. Between begin, each stage and each compute, all threads of the block meet.
@@ -106,7 +146,7 @@ template <class Model> struct Worker {
     using A = typename Model::A;
     using B = typename Model::B;
     using C = typename Model::C;
-    static constexpr bool SINGLE = sizeof(typename Model::Real) == 4 && !A::INTEGER;
+    using D = typename Model::D;
 
     const Job& job;
     Staged<Model>& staged;
@@ -115,11 +155,11 @@ template <class Model> struct Worker {
     Packed<A::STORAGE, S::OF_PART> next_a[S::ROUNDS_OF_A];
     Packed<B::STORAGE, S::OF_PART> next_b[S::ROUNDS_OF_B];
     Results<Model> sum;
-    u32 careful[S::ROWS_OF_THREAD];
+    u64 careful;
 
-    FN u64 row(int i) const { return top + S::row(thread) + i; }
-    FN u64 column(int j) const { return left + S::column(thread) + j; }
-    FN bool exists(int i, int j) const { return row(i) < job.rows && column(j) < job.columns; }
+    FN Place<S::ROWS_OF_THREAD, S::COLUMNS_OF_THREAD> place() const {
+        return {job, top + S::row(thread), left + S::column(thread)};
+    }
 
     // Line and part of the thread's share in a round; beyond the last one, nothing is.
     static FN int line(int thread, int round, int lines) { return (thread + round * S::THREADS) % lines; }
@@ -165,28 +205,27 @@ template <class Model> struct Worker {
     FN void begin() {
         staged.fill_tables(thread);
         load(0);
+        auto place = this->place();
+        if (!job.c || job.promote) place.rows = 0;
+        careful = 0;
 #pragma unroll
-        for (int i = 0; i < S::ROWS_OF_THREAD; i++) {
-            careful[i] = 0;
+        for (int i = 0; i < S::ROWS_OF_THREAD; i++)
 #pragma unroll
             for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
-                sum.at[i][j] = job.c && !job.promote && exists(i, j) ? (Pattern<Model>)read<C>(job.c, row(i) * job.columns + column(j)) : 0;
-                if (SINGLE && job.c && !job.promote) limit(sum.at[i][j], careful[i], j);
+                sum.at[i][j] = place.exists(i, j) ? (Pattern<Model>)read<C>(job.c, place.at(i, j, job)) : 0;
+                note<C>(i, j);
             }
-        }
     }
 
-    // In single precision, an addend of a usual size, no longer than it is cut to anyway.
-    static FN void limit(Pattern<Model>& pattern, u32& careful, int j) {
-        u32 exponent = (u32)pattern >> 23 & 255;
-        bool usual = exponent >= 127 - 90 && exponent <= 127 + 90;
-        if (!usual && pattern << 1) careful |= 1u << j;
-        pattern = usual ? pattern & ~0u << (23 - Model::ADDEND_BITS) : 0;
+    // What is infinite or NaN, C or a sum, stays so to the end of the chain, but not as the rules have it.
+    template <class Format> FN void note(int i, int j) {
+        if constexpr (!Format::INTEGER)
+            if ((sum.at[i][j] & Format::INF) == Format::INF) careful |= 1ull << (i * S::COLUMNS_OF_THREAD + j);
     }
 
     FN void compute(u32 block) {
         if (block + 1 < job.blocks) load(block + 1);
-        Share<Model> share{staged, S::row(thread), S::column(thread), sum, careful};
+        Share<Model> share{staged, S::row(thread), S::column(thread), sum};
         if constexpr (Model::Root::ALONE) {
             share.sum(typename Model::Root(), sum);
         } else {
@@ -198,14 +237,16 @@ template <class Model> struct Worker {
     }
 
     FN void promote(u32 block) {
+        auto place = this->place();
 #pragma unroll
         for (int i = 0; i < S::ROWS_OF_THREAD; i++)
 #pragma unroll
             for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
-                if (!exists(i, j)) continue;
-                u64 at = row(i) * job.columns + column(j);
+                if (!place.exists(i, j)) continue;
+                u64 at = place.at(i, j, job);
                 u32& accumulator = ((u32*)job.d)[at];
                 u32 before = block >= job.promote ? accumulator : job.c ? ((const u32*)job.c)[at] : 0;
+                note<D>(i, j);
                 accumulator = (u32)promoted<Model>(before, sum.at[i][j]);
                 if (block + 1 == job.blocks) sum.at[i][j] = accumulator;
                 else sum.at[i][j] = 0;
@@ -213,50 +254,80 @@ template <class Model> struct Worker {
     }
 
     FN void finish(const Differences& differences) {
-        u64 again[(S::ROWS_OF_THREAD * S::COLUMNS_OF_THREAD + 63) / 64] = {}, not_a_number = job.promote ? F32_NAN : Model::NOT_A_NUMBER;
+        bool one_sum = Model::Root::ALONE && job.blocks == 1;
 #pragma unroll
-        for (int i = 0; i < S::ROWS_OF_THREAD; i++)
+        for (int i = 0; i < S::ROWS_OF_THREAD && !one_sum && !job.promote; i++)
 #pragma unroll
-            for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) {
-                u32 special = staged.all(staged.a_special, S::row(thread) + i) | staged.all(staged.b_special, S::column(thread) + j);
-                bool nan = Model::NAN_WINS && special & HAS_NAN;
-                if (!exists(i, j)) continue;
-                if (!nan && (special || careful[i] >> j & 1)) again[(i * S::COLUMNS_OF_THREAD + j) / 64] |= 1ull << (i * S::COLUMNS_OF_THREAD + j) % 64;
-                else hand_over<Model>(job, differences, row(i), column(j), nan ? not_a_number : sum.at[i][j]);
-            }
+            for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) note<D>(i, j);
+        u32 of_a[S::ROWS_OF_THREAD], of_b[S::COLUMNS_OF_THREAD];
 #pragma unroll
-        for (int w = 0; w < (int)(sizeof again / sizeof *again); w++)
-#pragma unroll 1
-            for (; again[w]; again[w] &= again[w] - 1) {
-                int place = 64 * w + bit_length(again[w] & (~again[w] + 1)) - 1;
-                u64 r = row(place / S::COLUMNS_OF_THREAD), c = column(place % S::COLUMNS_OF_THREAD);
-                hand_over<Model>(job, differences, r, c, one_by_one<Model>(job, r, c));
-            }
+        for (int i = 0; i < S::ROWS_OF_THREAD; i++) of_a[i] = staged.all(staged.a_special, S::row(thread) + i);
+#pragma unroll
+        for (int j = 0; j < S::COLUMNS_OF_THREAD; j++) of_b[j] = staged.all(staged.b_special, S::column(thread) + j);
+        hand_over_all<Model>(job, differences, place(), of_a, of_b, careful, sum.at);
     }
 };
 
+#include "evaluator_chain.cuh"
+
 #ifdef __CUDACC__
-#if TILED
-constexpr int THREADS = Shape<TheModel>::THREADS, SHARED = sizeof(Staged<TheModel>);
-constexpr int ROWS = Shape<TheModel>::ROWS, COLUMNS = Shape<TheModel>::COLUMNS;
+#if CHAINED
+constexpr int SHARED = 2 * sizeof(Slice<TheModel>);
+constexpr int TAKEN[] = {sizeof(Taken<TheModel, true>), sizeof(Taken<TheModel, false>)};
 #else
-constexpr int THREADS = 256, SHARED = 0, ROWS = 1, COLUMNS = THREADS;
+constexpr int SHARED = TILED ? sizeof(Staged<TheModel>) : 0, TAKEN[] = {0, 0};
+#endif
+#if TILED
+constexpr int THREADS = Shape<TheModel>::THREADS, ROWS = Shape<TheModel>::ROWS, COLUMNS = Shape<TheModel>::COLUMNS;
+#else
+constexpr int THREADS = 256, ROWS = 1, COLUMNS = THREADS;
 #endif
 
-// How `evaluate` is launched: threads of a block, its bytes of shared memory, its rows and its columns.
+// How `evaluate` is launched: threads of a block, its bytes of shared memory, its rows and its columns; bytes of them taken apart
+// in memory, where they are.
 extern "C" __global__ void describe(u32* launch) {
-    launch[0] = THREADS, launch[1] = SHARED, launch[2] = ROWS, launch[3] = COLUMNS;
+    launch[0] = THREADS, launch[1] = SHARED, launch[2] = ROWS, launch[3] = COLUMNS, launch[4] = TAKEN[0], launch[5] = TAKEN[1];
 }
+
+#if CHAINED
+// A thread for a line of a tile; blockIdx: block of K and tile.
+extern "C" __global__ void take_rows(const void* a, u64 rows, u32 blocks, Taken<TheModel, true>* taken, u32* special) {
+    take_apart_line<TheModel, TheModel::A, true>(a, rows, blocks, blockIdx.y * (u64)ROWS + threadIdx.x, blockIdx.x, taken, special);
+}
+extern "C" __global__ void take_columns(const void* b, u64 columns, u32 blocks, Taken<TheModel, false>* taken, u32* special) {
+    take_apart_line<TheModel, TheModel::B, false>(b, columns, blocks, blockIdx.y * (u64)COLUMNS + threadIdx.x, blockIdx.x, taken, special);
+}
+#endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE)
 evaluate(const void* a, const void* b, const void* c, void* d, u64 rows, u64 columns, u32 blocks, u32 promote,
-         const void* expected, u64* count, u64 (*found)[4], u32 most) {
+         const void* expected, u64* count, u64 (*found)[4], u32 most
+#if CHAINED
+         , const Taken<TheModel, true>* taken_a, const Taken<TheModel, false>* taken_b, const u32* a_special, const u32* b_special
+#endif
+) {
     Job job{a, b, c, d, rows, columns, blocks, promote};
     Differences differences{expected, count, found, most};
 #if TILED
     extern __shared__ __align__(16) unsigned char shared[];
-    Worker<TheModel> worker{job, *reinterpret_cast<Staged<TheModel>*>(shared), (int)threadIdx.x % THREADS, blockIdx.y * (u64)ROWS,
-                            blockIdx.x * (u64)COLUMNS};
+    int thread = (int)threadIdx.x % THREADS;
+#endif
+#if CHAINED
+    Prepared<TheModel> prepared{taken_a, taken_b, a_special, b_special};
+    auto& slices = *reinterpret_cast<Slice<TheModel>(*)[2]>(shared);
+    Chain<TheModel> chain{job, prepared, slices, thread, blockIdx.y, blockIdx.x};
+    chain.copy(0);
+    chain.begin();
+#pragma unroll 1
+    for (u32 step = 0; step < chain.steps(); step++) {
+        wait_for_copies();
+        __syncthreads();
+        chain.copy(step + 1);
+        chain.compute(step);
+    }
+    chain.finish(differences);
+#elif TILED
+    Worker<TheModel> worker{job, *reinterpret_cast<Staged<TheModel>*>(shared), thread, blockIdx.y * (u64)ROWS, blockIdx.x * (u64)COLUMNS};
     worker.begin();
 #pragma unroll 1
     for (u32 block = 0; block < job.blocks; block++) {
@@ -268,7 +339,7 @@ evaluate(const void* a, const void* b, const void* c, void* d, u64 rows, u64 col
     worker.finish(differences);
 #else
     u64 row = blockIdx.y * (u64)ROWS, column = blockIdx.x * (u64)COLUMNS + threadIdx.x;
-    if (row < job.rows && column < job.columns) hand_over<TheModel>(job, differences, row, column, one_by_one<TheModel>(job, row, column));
+    if (row < job.rows && column < job.columns) hand_over<TheModel>(job, differences, row * columns + column, one_by_one<TheModel>(job, row, column));
 #endif
 }
 #endif

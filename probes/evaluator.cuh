@@ -55,26 +55,30 @@ struct Number {
     FN int leading() const { return low + bit_length(significand) - 1; }
 };
 
+template <int STORAGE> struct WordOf { using Type = u32; };
+template <> struct WordOf<64> { using Type = u64; };
+
 template <int EXPONENT_BITS, int MANTISSA_BITS, int BIAS, int IGNORED_LOW_BITS, int STORAGE_BITS, Specials SPECIALS> struct Float {
     static constexpr bool INTEGER = false;
-    static constexpr int STORAGE = STORAGE_BITS, MANTISSA = MANTISSA_BITS, MIN_EXPONENT = 1 - BIAS, CODES = 1 << EXPONENT_BITS;
+    static constexpr int STORAGE = STORAGE_BITS, MANTISSA = MANTISSA_BITS, IGNORED = IGNORED_LOW_BITS, MIN_EXPONENT = 1 - BIAS, CODES = 1 << EXPONENT_BITS;
     static constexpr int MAX_EXPONENT = CODES - 1 - BIAS - (SPECIALS == Specials::IEEE);
     static constexpr int SIGN_PLACE = IGNORED_LOW_BITS ? STORAGE_BITS - 1 : EXPONENT_BITS + MANTISSA_BITS;
     static constexpr u64 SIGN = 1ull << SIGN_PLACE;
     static constexpr u64 INF = (u64)(CODES - 1) << (MANTISSA_BITS + IGNORED_LOW_BITS);
 
-    static FN Number number(u64 pattern, bool flush) {
-        u64 fraction = pattern >> IGNORED_LOW_BITS & ((1ull << MANTISSA_BITS) - 1);
+    static FN Number number(u64 bits, bool flush) {
+        auto pattern = (typename WordOf<STORAGE_BITS>::Type)bits;
+        auto fraction = pattern >> IGNORED_LOW_BITS & (((decltype(pattern))1 << MANTISSA_BITS) - 1);
         int biased = (int)(pattern >> (IGNORED_LOW_BITS + MANTISSA_BITS)) & (CODES - 1);
         bool top = biased == CODES - 1;
         Number x;
         x.negative = pattern >> SIGN_PLACE & 1;
         x.nan = top && (SPECIALS == Specials::IEEE ? fraction != 0
-                                                   : SPECIALS == Specials::NAN_ONLY && fraction == (1ull << MANTISSA_BITS) - 1);
+                                                   : SPECIALS == Specials::NAN_ONLY && fraction + 1 == (decltype(pattern))1 << MANTISSA_BITS);
         x.inf = top && SPECIALS == Specials::IEEE && fraction == 0;
         x.exponent = larger(biased, 1) - BIAS;
         x.low = x.exponent - MANTISSA_BITS;
-        x.significand = x.nan || x.inf || (flush && !biased) ? 0 : fraction | (u64)(biased != 0) << MANTISSA_BITS;
+        x.significand = x.nan || x.inf || (flush && !biased) ? 0 : fraction | (decltype(pattern))(biased != 0) << MANTISSA_BITS;
         return x;
     }
 

@@ -14,8 +14,9 @@ template <class Model> struct Shape {
     static constexpr int WORDS = (Model::K + 31) / 32;
     static constexpr bool ONE_WORD = WORDS == 1 && Model::IN_ORDER;  // product k is bit k
 
-    static FN int row(int thread) { return (thread / 64 * 4 + thread % 32 / 8) * ROWS_OF_THREAD; }
-    static FN int column(int thread) { return (thread / 32 % 2 * 8 + thread % 8) * COLUMNS_OF_THREAD; }
+    // Neighbours in a row or a column of the warp differ in lane bits of their own, so that wide loads of either fall together.
+    static FN int row(int thread) { return (thread / 64 * 4 + thread % 32 / 16 * 2 + thread % 2) * ROWS_OF_THREAD; }
+    static FN int column(int thread) { return (thread / 32 % 2 * 8 + thread % 16 / 2) * COLUMNS_OF_THREAD; }
 
     // Where a column lies in a row of them: in chunks, those that eight lanes read together side by side.
     static FN int place(int column, int chunk) {
@@ -82,10 +83,10 @@ template <class Model, class Format, bool LEFT> FN Element<typename Model::Real>
         if constexpr (Format::MANTISSA > 24) {
             magnitude = bits_as<Real>((Word)(x.significand ? pattern & (Format::SIGN - 1) : 0));
         } else {
-            magnitude = (Real)(i64)x.significand * two_to<Real>(x.low);
-            if (Model::TILTED && (LEFT || !x.significand)) magnitude = bits_as<Real>((Word)(bits_as<Word>(magnitude) + 1));
+            magnitude = magnitude_of<Real, Format>(pattern, x);
+            if (Model::TILTED) magnitude = bits_as<Real>((Word)(bits_as<Word>(magnitude) | (Word)(LEFT || !x.significand)));
         }
-        e.value = x.negative ? -magnitude : magnitude;
+        e.value = bits_as<Real>((Word)(bits_as<Word>(magnitude) | (Word)x.negative << (8 * sizeof(Real) - 1)));
     }
     return e;
 }

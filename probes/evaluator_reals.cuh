@@ -63,10 +63,33 @@ template <class Real> FN Real two_to(int exponent) {
     return Layout<Real>::make((u32)(exponent + Layout<Real>::BIAS) << Layout<Real>::EXPONENT_PLACE, 0);
 }
 
-// A finite number of at most 24 bits as a real one, exactly.
+// A number of at most 24 bits as a real one, exactly; NaN as an infinity.
 template <class Real> FN Real real(const Number& x) {
-    Real magnitude = (Real)(i64)x.significand * two_to<Real>(x.low);
+    Real magnitude = x.nan || x.inf ? two_to<Real>(Layout<Real>::BIAS + 1) : (Real)(int)x.significand * two_to<Real>(x.low);
     return x.negative ? -magnitude : magnitude;
+}
+
+template <class Format>
+constexpr bool IS_HALF = Format::STORAGE == 16 && Format::MANTISSA == 10 && Format::CODES == 32 && Format::MIN_EXPONENT == -14;
+
+FN float from_half(u32 pattern) {
+#ifdef __CUDA_ARCH__
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((u16)pattern));
+    return value;
+#else
+    return real<float>(Float<5, 10, 15, 0, 16, Specials::IEEE>::number(pattern, false));
+#endif
+}
+
+// The magnitude of a pattern whose number is x.
+template <class Real, class Format> FN Real magnitude_of(u64 pattern, const Number& x) {
+    if constexpr (Format::CODES == 256 && Format::MIN_EXPONENT == -126 && Format::MANTISSA <= 23) {
+        u32 single = ((u32)pattern & ~0u << Format::IGNORED) << (31 - Format::SIGN_PLACE) & ~0u >> 1;
+        return x.significand ? (Real)bits_as<float>(single) : 0;
+    } else {
+        return (Real)(int)x.significand * two_to<Real>(x.low);
+    }
 }
 
 FN u32 max_of(u32 x, u32 y) { return x > y ? x : y; }
@@ -88,13 +111,55 @@ template <class Real> FN Real odd_fma(Real a, Real b, Real c) {
     return bits_as<Word>(down) & 1 ? down : up;
 }
 
+#ifdef __CUDA_ARCH__
+FN float cut_to_single(double x) { return __double2float_rz(x); }
+#else
+inline float cut_to_single(double x) {
+    volatile double value = x;
+    std::fesetround(FE_TOWARDZERO);
+    volatile float cut = (float)value;
+    std::fesetround(FE_TONEAREST);
+    return cut;
+}
+#endif
+
+// Whether encoding is what converting a double to a float does, but for the sign of what becomes zero and for overflow.
+template <class Rules>
+constexpr bool IS_CONVERSION = Rules::Result::MANTISSA == 23 && Rules::Result::MIN_EXPONENT == -126 && Rules::result_bits == 23 &&
+                               Rules::result_rounding == ResultRounding::RZ && Rules::subnormal_results == SubnormalResults::kept &&
+                               Rules::zero_sign == ZeroSign::positive;
+
+template <class Rules> FN u32 converted(double value) {
+    u32 pattern = bits_as<u32>(cut_to_single(value)), high = Layout<double>::high(value);
+    if (Rules::underflow_sign == UnderflowSign::positive && pattern == 1u << 31) pattern = 0;
+    if (Rules::overflow == Overflow::infinity && (high & ~0u >> 1) >= (1023u + 128) << 20) pattern = (high & 1u << 31) | 0x7f800000;
+    return pattern;
+}
+
+// The sum s, a multiple of its last bit's worth, and a product of which a bit is cut to: where any is cut, the term is odd, so that
+// with it the last bit of the sum changes.
+template <class Real> FN Real sticky_fma(Real a, Real b, Real s) {
+    using Word = typename Layout<Real>::Word;
+    Real down = fma_down(a, b, s);
+#ifdef __CUDA_ARCH__
+    if constexpr (sizeof(Real) == 4) {
+        asm("{\n.reg .pred even;\n.reg .b32 bit;\n"
+            "lop3.b32 bit, %0, %3, 1, 0x28;\n"  // (down ^ s) & 1
+            "setp.eq.u32 even, bit, 0;\n"
+            "@even fma.rp.f32 %0, %1, %2, %3;\n}"
+            : "+f"(down) : "f"(a), "f"(b), "f"(s));
+        return down;
+    }
+#endif
+    return (bits_as<Word>(down) ^ bits_as<Word>(s)) & 1 ? down : fma_up(a, b, s);
+}
+
 // encode() of a real number, not NaN, not infinite. `negative`: the sign, also of a zero.
 template <class Rules, class Real> FN u64 encode_real(Real value, bool negative) {
     using Result = typename Rules::Result;
     using Word = typename Layout<Real>::Word;
     constexpr int place = Layout<Real>::EXPONENT_PLACE, digits = Layout<Real>::DIGITS;
-    // In single precision every sum is of a usual size, and cut to fewer bits than a float has.
-    if constexpr (sizeof(Real) == 4) return bits_as<u32>(value) & ~0u << (digits - Rules::result_bits);
+    if constexpr (IS_CONVERSION<Rules>) return converted<Rules>(value);
     Real magnitude = absolute(value);
     int base = larger((int)(Layout<Real>::high(magnitude) >> place) - Layout<Real>::BIAS, Result::MIN_EXPONENT);
     Real unit = two_to<Real>(base - Rules::result_bits + digits);

@@ -20,7 +20,7 @@ template <class Model> struct Results {
     Pattern<Model> at[Shape<Model>::ROWS_OF_THREAD][Shape<Model>::COLUMNS_OF_THREAD];
 };
 
-// One thread's share of a tile. careful: by row, a bit a column: results that only evaluate() has right.
+// One thread's share of a tile.
 template <class Model> struct Share {
     using Real = typename Model::Real;
     using S = Shape<Model>;
@@ -29,7 +29,6 @@ template <class Model> struct Share {
     const Staged<Model>& staged;
     int row, column;
     const Results<Model>& c;
-    u32 (&careful)[M];
 
     struct alignas(16) Chunk { Real x[S::CHUNK]; };
     struct alignas(16) Powers { u32 x[4]; };
@@ -57,29 +56,20 @@ template <class Model> struct Share {
 
         FN Pattern<Model> pattern(int i, int j) const { return results.at[i][j]; }
         FN bool negative(int i, int j) const { return pattern(i, j) & Format::SIGN; }
-        FN u32 below_zero(Real value) const {
-            u32 high = Layout<Real>::high(value);
-            return high << 1 || sizeof(Real) == 4 ? high >> 31 : 0;  // in single precision there is no -0
+        // With a bit below all of its own, so that its floor is its truncation less one if it is negative, -0 too.
+        FN Real tilted(int i, int j) const {
+            static_assert(Format::STORAGE < 64, "");
+            return bits_as<Real>(bits_as<u64>(value(i, j)) | 1);
         }
-        FN bool special(int i, int j) const { return (pattern(i, j) & Format::INF) == Format::INF; }
         FN Real value(int i, int j) const {
             if constexpr (Format::STORAGE == 64) return bits_as<Real>((typename Layout<Real>::Word)pattern(i, j));
             else if constexpr (Format::MANTISSA == 23 && !FLUSH) return (Real)bits_as<float>((u32)pattern(i, j));
+            else if constexpr (IS_HALF<Format> && !FLUSH) return (Real)from_half((u32)pattern(i, j));
             else return real<Real>(Format::number(pattern(i, j), FLUSH));
-        }
-        // Upper halves of two columns' power(), without fractions.
-        FN u32 powers(int i, int j) const {
-            u32 low = Layout<Real>::high(value(i, j)), high = Layout<Real>::high(value(i, j + 1));
-#ifdef __CUDA_ARCH__
-            return __byte_perm(low, high, 0x7632) & 0x7f807f80;
-#else
-            return (low >> 16 | high >> 16 << 16) & 0x7f807f80;
-#endif
         }
         // The high word of 2^exponent as encoded, 0 of a zero; its fraction is to be ignored.
         FN u32 power(Real value) const {
             u32 leading = Layout<Real>::high(value) & ~0u >> 1;
-            if (sizeof(Real) == 4) return leading;
             constexpr u32 least = (u32)(Format::MIN_EXPONENT + Layout<Real>::BIAS) << Layout<Real>::EXPONENT_PLACE;
             return leading == 0 ? 0 : max_of(leading, least);
         }
@@ -112,11 +102,6 @@ template <class Model> struct Share {
         if constexpr (Rules::INTEGER) {
             integer_sum<Rules, FIRST, COUNT>(d, others...);
         } else {
-#pragma unroll
-            for (int i = 0; i < M && sizeof(Real) == 8; i++)
-#pragma unroll
-                for (int j = 0; j < N; j++)
-                    if ((others.special(i, j) || ... || false)) careful[i] |= 1u << j;
             if constexpr (Rules::alignment_bits == EXACT) exact_sum<Rules, FIRST, COUNT>(d, others...);
             else aligned_sum<Rules, FIRST, COUNT>(d, others...);
         }
@@ -182,20 +167,15 @@ template <class Model> struct Share {
         }
     };
 
-    // The high words of 2^largest exponent of the products, a pair of columns in a word, upper halves only. In single precision
-    // the others' exponents are among them, for they have no bits below, and each is lifted.
-    template <class Rules, int FIRST, int COUNT, class... Others> FN void largest_powers(u32 (&power)[M][N / 2], Others... others) const {
+    // The high words of 2^largest exponent of the products, a pair of columns in a word, upper halves only.
+    template <class Rules, int FIRST, int COUNT> FN void largest_powers(u32 (&power)[M][N / 2]) const {
         constexpr int shift = Layout<Real>::EXPONENT_PLACE - 16, bias = Layout<Real>::BIAS;
         // Below every term, yet so high that the tilted zeros stay below the last bit kept.
-        constexpr int lowest = sizeof(Real) == 4 ? -100 : -300;
-        constexpr u32 least = ((larger(Rules::min_exponent, lowest) + bias) << shift) + LIFT<Model>, lift_both = LIFT<Model> * 0x10001u;
+        constexpr u32 least = (larger(Rules::min_exponent, -300) + bias) << shift;
 #pragma unroll
         for (int i = 0; i < M; i++)
 #pragma unroll
-            for (int j = 0; j < N / 2; j++) {
-                power[i][j] = least * 0x10001u;
-                if constexpr (sizeof(Real) == 4) ((power[i][j] = add_max(others.powers(i, 2 * j), lift_both, power[i][j])), ...);
-            }
+            for (int j = 0; j < N / 2; j++) power[i][j] = least * 0x10001u;
         if constexpr (Rules::product_exponent == ProductExponent::normalised_product) {
 #pragma unroll 2
             for (int k = FIRST; k < FIRST + COUNT; k++) {
@@ -206,7 +186,7 @@ template <class Model> struct Share {
 #pragma unroll
                     for (int j = 0; j < N; j++) {
                         u32 high = Layout<Real>::high(a[i] * b[j]) >> 16 & (0x7fff >> shift << shift);
-                        power[i][j / 2] = add_max(high << (16 * (j % 2)), lift_both, power[i][j / 2]);
+                        power[i][j / 2] = add_max(high << (16 * (j % 2)), 0, power[i][j / 2]);
                     }
             }
         } else {
@@ -232,32 +212,34 @@ template <class Model> struct Share {
         }
     }
 
-    // 2^x of the constant 1.5 * 2^x onto which terms are added, of a sum that is within its binade.
-    static FN Real binade(Real s) { return Layout<Real>::make(Layout<Real>::high(s) & (~0u << Layout<Real>::EXPONENT_PLACE), 0); }
+    // The constant 1.5 * 2^x onto which terms are added, of a sum that is within its binade.
+    static FN Real constant(Real s) {
+        constexpr int place = Layout<Real>::EXPONENT_PLACE;
+        return Layout<Real>::make((Layout<Real>::high(s) & ~0u << place) | 1u << (place - 1), 0);
+    }
 
     template <class Rules> static FN Real with_term(Real a, Real b, Real s) {
-        using Word = typename Layout<Real>::Word;
         if (Rules::alignment_rounding == AlignmentRounding::truncate) return fma_down(a, b, s);
         if (Model::TILTED) a = untilted(a), b = untilted(b);
         if (Rules::alignment_rounding == AlignmentRounding::floor) return fma_down(a, b, s);
-        Real m = (Real)1.5 * binade(s);
-        if (Rules::alignment_rounding == AlignmentRounding::nearest) return s + (fma_near(a, b, m) - m);
-        Real down = fma_down(a, b, m), up = fma_up(a, b, m);
-        return s + ((bits_as<Word>(down) & 1 ? down : up) - m);
+        if (Rules::alignment_rounding == AlignmentRounding::nearest) {
+            Real m = constant(s);
+            return s + (fma_near(a, b, m) - m);
+        }
+        return sticky_fma(a, b, s);
     }
 
-    // As with_term, for a term that is not tilted.
-    template <class Rules> static FN Real with_other(Real value, Real s) {
-        constexpr Real tilt = (Real)1 + (Real)1 / ((Real)(1ll << Layout<Real>::DIGITS));
-        if (Rules::alignment_rounding == AlignmentRounding::truncate) return fma_down(value, tilt, s);
-        return with_term<Rules>(value, (Real)1, s);
+    // As with_term, for a term that is no product.
+    template <class Rules, class Term> static FN Real with_other(const Term& term, int i, int j, Real s) {
+        if constexpr (Rules::alignment_rounding == AlignmentRounding::truncate) return fma_down(term.tilted(i, j), (Real)1, s);
+        else return with_term<Rules>(term.value(i, j), (Real)1, s);
     }
 
     template <class Rules, int FIRST, int COUNT, class... Others> FN void aligned_sum(Results<Model>& d, Others... others) {
         constexpr int place = Layout<Real>::EXPONENT_PLACE, digits = Layout<Real>::DIGITS;
         constexpr bool truncate = Rules::alignment_rounding == AlignmentRounding::truncate;
         u32 power[M][N / 2];
-        largest_powers<Rules, FIRST, COUNT>(power, others...);
+        largest_powers<Rules, FIRST, COUNT>(power);
         Negatives<FIRST, COUNT> negatives(*this);
         Real s[M][N];
 #pragma unroll
@@ -266,13 +248,11 @@ template <class Model> struct Share {
             for (int j = 0; j < N; j++) {
                 u32 largest = j % 2 ? power[i][j / 2] & 0xffff0000u : power[i][j / 2] << 16;
                 int n = truncate ? negatives.count(i, j) : 0;
-                if (sizeof(Real) == 8) {
-                    ((largest = max_of(largest, others.power(others.value(i, j)))), ...);
-                    largest = (largest & ~0u << place) + ((u32)(digits - Rules::alignment_bits) << place) + (1u << (place - 1));
-                }
-                if (truncate) ((n += others.below_zero(others.value(i, j))), ...);
+                ((largest = max_of(largest, others.power(others.value(i, j)))), ...);
+                largest = (largest & ~0u << place) + ((u32)(digits - Rules::alignment_bits) << place) + (1u << (place - 1));
+                if (truncate) ((n += Layout<Real>::high(others.value(i, j)) >> 31), ...);
                 s[i][j] = Layout<Real>::make(largest, n);
-                ((s[i][j] = with_other<Rules>(others.value(i, j), s[i][j])), ...);
+                ((s[i][j] = with_other<Rules>(others, i, j, s[i][j])), ...);
             }
 #pragma unroll 8
         for (int k = FIRST; k < FIRST + COUNT; k++) {
@@ -287,8 +267,8 @@ template <class Model> struct Share {
         for (int i = 0; i < M; i++)
 #pragma unroll
             for (int j = 0; j < N; j++) {
-                Real total = fma_near(binade(s[i][j]), (Real)-1.5, s[i][j]);
-                bool negative = total < 0;
+                Real total = s[i][j] - constant(s[i][j]);
+                bool negative = Layout<Real>::high(total) >> 31;  // not of a zero
                 if (Rules::zero_sign == ZeroSign::ieee) {
                     bool all = negatives.count(i, j) == COUNT && (others.negative(i, j) && ... && true);
                     negative |= total == 0 && all;

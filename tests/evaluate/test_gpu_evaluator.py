@@ -86,7 +86,7 @@ CASES = {
     "zeros aligned": planted("f32", "f16", 8, 8, subnormal_results="flushed", zero_terms="aligned", min_exponent=-100),
     "one by one": planted("f32", "e5m2", 4, 4, alignment_bits=None),
 }
-SINGLE = ("QGMMA", "normalised product", "integers")
+SINGLE = ("QGMMA", "sticky", "normalised product", "integers")
 PROMOTED = ("QGMMA", "f16 results", "tf32")
 
 
@@ -238,6 +238,7 @@ def cubin(name: str, target: str, single: bool) -> Cubin:
     [
         ("tf32", "sm_80", False),
         pytest.param("one by one", "sm_89", False, marks=pytest.mark.slow),
+        ("QGMMA", "sm_75", True),
         ("integers", "sm_100a", False),
         pytest.param("f64", "sm_120a", False, marks=pytest.mark.slow),
     ],
@@ -257,10 +258,12 @@ def innermost_loops(function: Function) -> list[tuple[Line, ...]]:
     return [function.lines[a : z + 1] for a, z in inner]
 
 
-def test_a_product_costs_one_fused_multiply_add() -> None:
-    """QGMMA in float32, on Hopper: of a loop over k, 16 products a load of four operands, little is anything else."""
+def test_a_product_costs_one_fused_multiply_add_and_half_a_comparison() -> None:
+    """QGMMA in float32, on Hopper: while a block is summed and the next one's exponents are sought, little is anything else."""
     needs("nvdisasm")
     function = {found.name: found for found in functions(cubin("QGMMA", "sm_90a", True).path)}["evaluate"]
-    (opcodes,) = [found for loop in innermost_loops(function) if (found := Counter(line.stem for line in loop))["FFMA"]]
-    assert opcodes["FFMA"] == 16 * opcodes["LDS"] > 0
-    assert opcodes["FFMA"] > 0.9 * opcodes.total()
+    loops = [Counter(line.stem for line in loop) for loop in innermost_loops(function)]
+    (opcodes,) = [found for found in loops if found["FFMA"] and found["VIADDMNMX"]]
+    assert opcodes["FFMA"] == 2 * opcodes["VIADDMNMX"] > 0
+    assert 7 * opcodes["FFMA"] == 64 * opcodes["LDS"]
+    assert opcodes["FFMA"] + opcodes["VIADDMNMX"] > 0.88 * opcodes.total()

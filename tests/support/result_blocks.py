@@ -61,7 +61,9 @@ def evaluators_on_gpus() -> str:
     ceilings, peer = data["ceilings"], data["chains"][0]["mmaemu"]
     told = (
         f"The GPU's own ceilings in the same run: {ceilings['ffma']:.3g} float32 and {ceilings['dfma']:.3g} float64 fused"
-        f" multiply-adds, {ceilings['integer']:.3g} integer instructions a second. "
+        f" multiply-adds, {ceilings['integer']:.3g} integer instructions a second;"
+        f" {ceilings['products']:.3g} products, each a multiply-add and half a comparison of exponents, as"
+        " the compiler arranges them with all operands in registers. "
     )
     if "missing" not in peer:
         told += (

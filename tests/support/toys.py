@@ -109,7 +109,11 @@ FIELD: Edits = {
         (
             "pattern >= (u32)Result::INF) pattern",
             "pattern >= (u32)Result::INF) negative &= Rules::toy_sign == ToySign::kept, pattern",
-        )
+        ),
+        (
+            "pattern = (high & 1u << 31) | 0x7f800000",
+            "pattern = (Rules::toy_sign == ToySign::kept ? high & 1u << 31 : 0) | 0x7f800000",
+        ),
     ],
     "accprobe/infer/experiments/toy.py": [
         (

@@ -48,12 +48,13 @@ class Evaluator:
     def __init__(self, cupy: Any, inst: Instruction, model: DotModel, target: str, single: bool = False) -> None:
         cubin = compiler.compile_source(source.source(model, inst, single), target, evaluator_name(inst))
         module = cupy.RawModule(path=str(cubin.path))
-        self._function = module.get_function("evaluate")
-        launch = cupy.zeros(4, np.uint32)
+        self._cupy, self._function = cupy, module.get_function("evaluate")
+        launch = cupy.zeros(6, np.uint32)
         module.get_function("describe")((1,), (1,), (_pointer(launch),))
-        self._threads, self._shared, self._rows, self._columns = launch.get().tolist()
+        self._threads, self._shared, self._rows, self._columns, *self._taken = launch.get().tolist()
         if self._shared:
             self._function.max_dynamic_shared_size_bytes = self._shared
+        self._take = [module.get_function(name) for name in ("take_rows", "take_columns") if self._taken[0]]
 
     def evaluate(self, a: Any, b: Any, c: Any, d: Any, blocks: int = 1, promote: int = 0) -> None:
         """d = what the model makes of a · b + c in a chain of `blocks`. C may be None; promote: see evaluator.cu."""
@@ -72,8 +73,20 @@ class Evaluator:
         rows, columns = len(a), len(b)
         grid = (-(-columns // self._columns), -(-rows // self._rows))
         counts = (np.uint64(rows), np.uint64(columns), np.uint32(blocks), np.uint32(promote))
-        arguments = (*map(_pointer, (a, b, c, d)), *counts, *map(_pointer, differences), np.uint32(most))
+        taken = self._taken_apart(a, b, blocks) if self._take else ()
+        arguments = (*map(_pointer, (a, b, c, d)), *counts, *map(_pointer, differences), np.uint32(most), *map(_pointer, taken))
         self._function(grid, (self._threads,), arguments, shared_mem=self._shared)
+
+    def _taken_apart(self, a: Any, b: Any, blocks: int) -> tuple[Any, ...]:
+        """Operands as tiles of chains take them, A's and B's, and what is special, by line."""
+        taken, special = [], []
+        for take, matrix, lines, size in zip(self._take, (a, b), (self._rows, self._columns), self._taken, strict=True):
+            count, tiles = len(matrix), -(-len(matrix) // lines)
+            taken.append(self._cupy.empty(tiles * blocks * size, np.uint8))
+            special.append(self._cupy.zeros(tiles * lines, np.uint32))
+            arrays = (_pointer(taken[-1]), _pointer(special[-1]))
+            take((blocks, tiles), (lines,), (_pointer(matrix), np.uint64(count), np.uint32(blocks), *arrays))
+        return *taken, *special
 
 
 class Hardware:

@@ -85,8 +85,7 @@ def plan(model: DotModel, inst: Instruction, single: bool = False) -> Plan:
         and all(_tiles(node, inst) for node in nodes)
         and len(_alignment_rules(nodes)) <= 1
     )
-    alike = len({node.arithmetic.alignment_bits for node in nodes if isinstance(node.arithmetic, FloatArithmetic)}) == 1
-    return Plan(tiled, inst.is_integer or (single and tiled and alike and all(_fits_single(node, inst) for node in nodes)))
+    return Plan(tiled, inst.is_integer or (single and tiled and len(nodes) == 1 and _fits_single(nodes[0], inst)))
 
 
 def _decoding_fields() -> dict[str, Field]:
@@ -111,7 +110,7 @@ def _tiles(node: FusedSum, inst: Instruction) -> bool:
     if isinstance(a, IntegerArithmetic):
         return len(node.products) << (inst.a.bits + inst.b.bits) <= 1 << 24
     if a.alignment_bits is not None:
-        return a.alignment_bits + 2 + len(node.terms).bit_length() <= 51
+        return max(inst.c.bits, a.result.bits) < 64 and a.alignment_bits + 2 + len(node.terms).bit_length() <= 51
     if inst.a.name != "f64":
         return len(node.terms) <= 2
     plain = FloatArithmetic(a.result, 52, "RNE", None, zero_sign="ieee", nan=a.nan, nan_payload=a.nan_payload)
@@ -124,7 +123,7 @@ def _fits_single(node: FusedSum, inst: Instruction) -> bool:
         isinstance(a, FloatArithmetic)
         and a.alignment_bits is not None
         and a.alignment_bits + 2 + len(node.terms).bit_length() <= 22
-        and a.alignment_rounding in ("truncate", "floor")
+        and a.alignment_rounding in ("truncate", "floor", "sticky")
         and (a.min_exponent is None or a.min_exponent <= -90)
         and inst.a.storage_bits == 8
         and a.result.name == inst.c.name == "f32"
@@ -241,9 +240,17 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         f"    static constexpr FN int position(int k) {{ {_position(position, in_order)} }}",
         "};",
         f"#define TILED {int(how.tiled)}",
-        f"#define BLOCKS_AT_ONCE {3 if how.single else 2 if how.tiled else 1}",
+        f"#define CHAINED {int(how.single and not inst.is_integer)}",
+        f"#define BLOCKS_AT_ONCE {_blocks_at_once(model, how)}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _blocks_at_once(model: DotModel, how: Plan) -> int:
+    """Of a multiprocessor; one alone has most registers, which a tree of sums needs."""
+    if how.single:
+        return 3
+    return 2 if how.tiled and len(list(model.root.nodes())) == 1 else 1
 
 
 def _position(position: list[int], in_order: bool) -> str:
