@@ -370,7 +370,7 @@ def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_named_beside
     monkeypatch.setattr("accprobe.build.processor.why_no_instruction", lambda: None)
     planted(monkeypatch, {"VPDPBUSDS": DotModel(chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate")))})
     path = tmp_path / "r.json"
-    result = CliRunner().invoke(main, ["run", "--jobs", "1", "-o", str(path)])
+    result = CliRunner(env={"COLUMNS": "160"}).invoke(main, ["run", "--jobs", "1", "-o", str(path)])
     assert result.exit_code == 0
     assert result.stderr.startswith("accprobe: no GPU found (there is no NVIDIA driver); this is the processor, ")
     assert result.output.count("no GPU found") == 1
