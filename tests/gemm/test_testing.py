@@ -110,7 +110,7 @@ def test_a_function_that_changes_from_call_to_call() -> None:
         assert_batch_invariant(plan, ms=(1, 16), **how(plan))
 
 
-@pytest.mark.parametrize("plan", [SMALL, PROMOTED, Planted("s8", "s8", out="s32", k=300)])
+@pytest.mark.parametrize("plan", [SMALL, pytest.param(PROMOTED, marks=pytest.mark.slow), Planted("s8", "s8", out="s32", k=300)])
 def test_same_plan(plan: Planted) -> None:
     assert_same_plan(plan, replace(plan), **how(plan))
 
@@ -119,11 +119,7 @@ def test_same_plan(plan: Planted) -> None:
     ("plan", "change", "message"),
     [
         (FP8, {"k": 256, "promote_every": 128}, "promote_every none against 128"),
-        (
-            SMALL,
-            {"slices": (128, 128), "partial_format": "bf16"},
-            "split_k 1 against 2",
-        ),
+        pytest.param(SMALL, {"slices": (128, 128), "partial_format": "bf16"}, "split_k 1 against 2", marks=pytest.mark.slow),
         (SMALL, {"products_per_sum": 8}, "products_per_sum 16 against 8"),
     ],
 )

@@ -29,7 +29,15 @@ FILE = Path(__file__).parents[2] / "reports" / "h200.json"
 TEXT = FILE.read_text(encoding="utf-8")
 REPORT = Report.load("h200")
 ROWS = {row.name: row for row in REPORT.instructions}
+FAMILIES = ("mma.sync.", "mma.sp.", "wgmma.m", "wgmma.sp.")
 PROBED = [inst.name for inst in catalog("sm_90a") if probes.why_no_probe(inst) is None]
+
+
+def rows_of(family: str) -> list[Row]:
+    found = [row for name, row in ROWS.items() if name.startswith(family)]
+    assert found
+    return found
+
 
 MOST_BYTES = 4 << 20
 C_OF_SAGE = 0x404073FF
@@ -93,10 +101,14 @@ def test_every_instruction_is_in_it_and_every_probed_one_is_measured() -> None:
     assert len(ROWS) == REPORT.run.selected
 
 
-@pytest.mark.parametrize("name", PROBED)
-def test_row_is_confirmed_by_a_million_dot_products(name: str) -> None:
-    row = ROWS[name]
-    assert (row.status, row.reason, row.unstable) == ("confirmed", "", 0)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_are_confirmed_by_a_million_dot_products_each(family: str) -> None:
+    for row in rows_of(family):
+        assert_confirmed_by_a_million(row)
+
+
+def assert_confirmed_by_a_million(row: Row) -> None:
+    assert (row.name, row.status, row.reason, row.unstable) == (row.name, "confirmed", "", 0)
     done = row.verification
     assert done is not None
     assert done.random >= 10**6
@@ -112,36 +124,35 @@ def test_row_is_confirmed_by_a_million_dot_products(name: str) -> None:
     assert row.rivals.tried >= 1
 
 
-@pytest.mark.parametrize("name", PROBED)
-def test_what_a_rival_leaves_open_is_undetermined(name: str) -> None:
-    row = ROWS[name]
-    assert row.rivals is not None
-    for rival in row.rivals.survived:
-        for feature, _ in rival.changes[:1]:
-            finding = row.findings[feature]
-            assert finding.bound == "undetermined", rival
-            assert len(finding.left) >= 2, rival
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_rival_leaves_open_is_undetermined(family: str) -> None:
+    for row in rows_of(family):
+        assert row.rivals is not None, row.name
+        for rival in row.rivals.survived:
+            for feature, _ in rival.changes[:1]:
+                finding = row.findings[feature]
+                assert finding.bound == "undetermined", (row.name, rival)
+                assert len(finding.left) >= 2, (row.name, rival)
 
 
-@pytest.mark.parametrize("name", PROBED)
-def test_model_gives_every_answer_of_the_evidence(name: str) -> None:
-    row = ROWS[name]
-    if not row.evidence:
-        assert row.instruction.is_integer
-        return
-    asked, d = shown(row)
-    np.testing.assert_array_equal(evaluate(model_of(row), row.instruction, asked), d)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_model_gives_every_answer_of_the_evidence(family: str) -> None:
+    for row in rows_of(family):
+        assert row.evidence or row.instruction.is_integer, row.name
+        if row.evidence:
+            asked, d = shown(row)
+            np.testing.assert_array_equal(evaluate(model_of(row), row.instruction, asked), d, err_msg=row.name)
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_known_model_gives_every_answer_of_the_evidence(name: str) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_known_model_gives_every_answer_of_the_evidence(family: str) -> None:
     """What `sim:h200` computes is what the H200 answered."""
-    row = ROWS[name]
-    known = known_models("h200").get(row.instruction)
-    assert known or row.instruction.sparse
-    if row.evidence and known:
-        asked, d = shown(row)
-        np.testing.assert_array_equal(evaluate(known.model, row.instruction, asked), d)
+    for row in rows_of(family):
+        known = known_models("h200").get(row.instruction)
+        assert known or row.instruction.sparse, row.name
+        if row.evidence and known:
+            asked, d = shown(row)
+            np.testing.assert_array_equal(evaluate(known.model, row.instruction, asked), d, err_msg=row.name)
 
 
 def aligned(has: FloatArithmetic, more: int) -> FloatArithmetic:

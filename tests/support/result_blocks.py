@@ -97,11 +97,10 @@ def verified_rows() -> str:
     rows = data["verified"]
     dots, wrong = sum(row["dots"] for row in rows), sum(row["mismatches"] for row in rows)
     now = len(Report.load(data["models"]).measured)
+    later = f" They are of {len(rows)} of the {now} instructions that the report has now." if len(rows) < now else ""
     told = (
-        f"`accprobe verify {data['models']} --device cuda:0 --dots 1e9` on an {data['device']['name']}:"
-        f" {dots:,} dot products, {wrong:,} differ. They are of {len(rows)} instructions, those that the report had"
-        f" then; of the {now} that it has now, those with a sparse A, with operands of fewer than 8 bits and `mma.sync.m8n8k4`"
-        " of f16 came later."
+        f"`accprobe verify {data['models']} --device cuda:0 --dots 1e9` on an {data['device']['name']}: {len(rows)} instructions,"
+        f" {dots:,} dot products, {wrong:,} differ.{later}"
     )
     return filled(told) + "\n"
 

@@ -45,7 +45,7 @@ def check(seed: int) -> None:
     assert not judgement.false_exact
 
 
-LONG = ("f64 flushes elsewhere", "wrong row")
+LONG = ("f64 flushes elsewhere", "wrong row", "wrong register")
 """As long as all others together; seeds like them are "integers" and "wrong column"."""
 
 

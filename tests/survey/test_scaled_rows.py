@@ -73,7 +73,7 @@ def row_of(device: Scaled, inst: Instruction) -> Row:
         pytest.param(NVFP4, 35, 16, id="as MMA-Sim has it", marks=pytest.mark.slow),
         pytest.param(NVFP4, 36, 16, id="a bit more", marks=pytest.mark.slow),
         pytest.param(NVFP4, 34, 8, id="a bit fewer of eight"),
-        pytest.param(NVFP4, 30, None, id="each for itself"),
+        pytest.param(NVFP4, 30, None, id="each for itself", marks=pytest.mark.slow),
         pytest.param(FOUR, 34, 16, id="ue8m0"),
         pytest.param(FOUR, 35, 4, id="ue8m0 of four", marks=pytest.mark.slow),
         pytest.param(TWO, 35, 32, id="blocks of 32", marks=pytest.mark.slow),
@@ -144,6 +144,7 @@ def test_other_kinds_have_no_such_words() -> None:
     assert [len(settling_words(inst)) for inst in (TWO, MIXED, PLAIN)] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_window_that_no_model_has_is_never_confirmed() -> None:
     """A small scale's window that hangs on the scales alone: the last word answers 2^-17."""
     own = np.array([0, 0x36000000, 0x37000000], np.uint32)
