@@ -16,11 +16,15 @@ from accprobe.isa.instructions import architectures_with, catalog, parse
 SMALL = "mma.sync.m8n8k16.s32.s8.s8.s32"
 
 
+LATER = ("sm_80", "sm_89", "sm_90", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
+
+
 @pytest.fixture(autouse=True)
 def _compiler() -> None:
     pytest.importorskip("cuda.core", exc_type=ImportError)
 
 
+@pytest.mark.slow
 def test_everything_required_on_hopper_compiles() -> None:
     insts = [parse(name) for name in required_on_hopper()]
     cubins = compiler.compile_all(insts, "sm_90a")
@@ -28,7 +32,7 @@ def test_everything_required_on_hopper_compiles() -> None:
     assert len({cubin.sha256 for cubin in cubins.values()}) == len(insts)
 
 
-@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_89", "sm_90", "sm_100a", "sm_103a", "sm_120a", "sm_121a"])
+@pytest.mark.parametrize("target", ["sm_75", *(pytest.param(x, marks=pytest.mark.slow) for x in LATER)])
 def test_probes_compile_on_the_first_and_the_last_target_of_their_instruction(target: str) -> None:
     """And one of each layout on every target: ptxas differs from one to the next in the instructions that it lowers.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from fnmatch import fnmatch
 
 import house
 import pytest
@@ -78,6 +79,13 @@ def test_tests_of_a_room_stand_in_a_folder_of_its_name() -> None:
     rooms = {path.name for path in house.PACKAGE.iterdir() if path.is_dir()}
     assert {path.relative_to(house.ROOT / "tests").parts[0] for path in TESTS} <= rooms | NOT_ROOMS
     assert all(path.parents[2] == house.ROOT for path in TESTS)
+
+
+def test_the_tests_of_every_room_are_collected() -> None:
+    """What pytest leaves out unless it is told otherwise has a folder of ours among it."""
+    left_out = house.PROJECT["tool"]["pytest"]["ini_options"]["norecursedirs"]
+    folders = {part for path in TESTS for part in path.relative_to(house.ROOT).parts}
+    assert not [folder for folder in folders if any(fnmatch(folder, pattern) for pattern in left_out)]
 
 
 def test_no_test_imports_another() -> None:

@@ -99,8 +99,8 @@ def verified_rows() -> str:
     now = len(Report.load(data["models"]).measured)
     later = f" They are of {len(rows)} of the {now} instructions that the report has now." if len(rows) < now else ""
     told = (
-        f"`accprobe verify {data['models']} --device cuda:0 --dots 1e9` on an {data['device']['name']}: {len(rows)} instructions,"
-        f" {dots:,} dot products, {wrong:,} differ.{later}"
+        f"`accprobe verify {data['models']} --device cuda:0 --dots 1e9` on an {data['device']['name']}:"
+        f" {len(rows)} instructions, {dots:,} dot products, {wrong:,} differ.{later}"
     )
     return filled(told) + "\n"
 
