@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
+from heeding import heed_ctrl_c
 from jsonschema import Draft202012Validator
 
 from accprobe.cli import main
@@ -183,7 +184,8 @@ def test_the_table_is_shown_where_json_goes_to_a_file(tmp_path: Path) -> None:
 def test_an_interruption_keeps_what_was_seen(device: str, status: int, tmp_path: Path) -> None:
     file = tmp_path / "health.json"
     command = [sys.executable, "-m", "accprobe", "health", "--device", device, "--minutes", "5", "-o", str(file)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes, text=True, preexec_fn=heed_ctrl_c) as process:
         assert process.stderr is not None
         assert "results" in process.stderr.readline()
         process.send_signal(signal.SIGINT)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from fakes import DENSE, FakeDevice
+from heeding import heed_ctrl_c
 from planted_processor import planted
 
 from accprobe.cli import main
@@ -307,11 +308,6 @@ def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
             os.killpg(process.pid, signal.SIGKILL)
     assert not alive
     assert Report.load(path).measured
-
-
-def heed_ctrl_c() -> None:
-    """A shell has commands in the background ignore it, and a process inherits that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def alive_in_group(group: int, patience: float = 5) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import needs
+from long_tail import some
 from planted import instruction
 
 from accprobe.build import compiler
@@ -130,7 +131,7 @@ def matrices(kind: str, inst: Instruction, seed: int, blocks: int = 1) -> tuple[
 
 
 @needs_compiler
-@pytest.mark.parametrize(("name", "single"), [*((name, False) for name in CASES), *((name, True) for name in SINGLE)])
+@pytest.mark.parametrize(("name", "single"), some([*((name, True) for name in SINGLE), *((name, False) for name in CASES)], 2))
 def test_bits_are_those_of_numpy(name: str, single: bool) -> None:
     """Of every kind of operands, special values too, in matrices that fill no tile."""
     inst, model = CASES[name]
@@ -236,10 +237,10 @@ def cubin(name: str, target: str, single: bool) -> Cubin:
 @pytest.mark.parametrize(
     ("name", "target", "single"),
     [
-        ("tf32", "sm_80", False),
+        pytest.param("tf32", "sm_80", False, marks=pytest.mark.slow),
         pytest.param("one by one", "sm_89", False, marks=pytest.mark.slow),
         ("QGMMA", "sm_75", True),
-        ("integers", "sm_100a", False),
+        pytest.param("integers", "sm_100a", False, marks=pytest.mark.slow),
         pytest.param("f64", "sm_120a", False, marks=pytest.mark.slow),
     ],
 )

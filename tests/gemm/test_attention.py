@@ -41,6 +41,7 @@ LONG = {
 } | {
     ("8 products a sum", "f16"),
     ("16 products a sum", "bf16"),
+    ("multiply-adds", "f16"),
     ("2 splits of 512 keys, partial sums in bf16", "f16"),
 }
 """Plans, and operands whose numbers are not far enough apart for few calls."""

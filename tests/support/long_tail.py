@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 from _pytest.mark import ParameterSet
 
-EVERY = 4
 
-
-def some(values: Sequence[object]) -> list[ParameterSet]:
-    """The first and each fourth as they are, the others slow."""
-    return [pytest.param(value, marks=pytest.mark.slow if i % EVERY else ()) for i, value in enumerate(values)]
+def some(values: Sequence[object], every: int = 5) -> list[ParameterSet]:
+    """The first and each fifth as they are, the others slow."""
+    return [
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow if i % every else ())
+        for i, value in enumerate(values)
+    ]

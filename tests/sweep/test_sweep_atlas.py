@@ -29,15 +29,20 @@ FP8 = {
 
 @pytest.fixture(scope="module")
 def entries() -> list[Entry]:
-    """Each takes a second; what else multiplies f16 has but HMMA."""
-    fp8 = atlas(COMPILED_FOR.split(","), configurations(["e4m3"], [128], [2, 4]))
+    """Each takes a second."""
+    return list(atlas(COMPILED_FOR.split(","), configurations(["e4m3"], [128], [2, 4])))
+
+
+@pytest.fixture(scope="module")
+def entries_of_f16() -> list[Entry]:
+    """What else multiplies f16 has but HMMA."""
     return [
-        *fp8,
         *atlas(["sm_90"], configurations(["f16"], [128], [2, 4])),
         *atlas(["sm_100"], configurations(["f16"], [128], [4])),
     ]
 
 
+@pytest.mark.slow
 def test_two_warps_turn_fp8_into_hmma_on_hopper_and_blackwell(entries: list[Entry]) -> None:
     found = {(each.architecture, each.num_warps): each for each in entries if each.dtype == "e4m3"}
     for key, (opcode, accumulator) in FP8.items():
@@ -48,10 +53,8 @@ def test_two_warps_turn_fp8_into_hmma_on_hopper_and_blackwell(entries: list[Entr
         assert "fp8e4nv not supported in this architecture" in found["sm_80", warps].reason
 
 
-def test_f16_is_hmma_but_for_four_warps_of_hopper_and_of_the_data_centre_blackwell(entries: list[Entry]) -> None:
-    found = {
-        (each.architecture, each.num_warps): each.opcodes[0][0].partition(".")[0] for each in entries if each.dtype == "f16"
-    }
+def test_f16_is_hmma_but_for_four_warps_of_hopper_and_of_the_data_centre_blackwell(entries_of_f16: list[Entry]) -> None:
+    found = {(each.architecture, each.num_warps): each.opcodes[0][0].partition(".")[0] for each in entries_of_f16}
     assert found.pop(("sm_90", 4)) == "HGMMA"
     assert found.pop(("sm_100", 4)) == "UTCHMMA"
     assert found == {("sm_90", 2): "HMMA"}
