@@ -51,8 +51,8 @@ def health_prometheus(outcome: HealthOutcome) -> str:
 
 def _metrics(outcome: HealthOutcome) -> Iterator[str]:
     gpus = [(partial(_labels, gpu, place), gpu) for gpu, place in zip(outcome.gpus, _places(outcome.gpus), strict=True)]
-    yield from _metric("healthy", "1 where no result differs, 0 where one does or the GPU could not be checked")
-    yield from (f"accprobe_healthy{labels()} {int(gpu.status == 'healthy')}" for labels, gpu in gpus)
+    yield from _metric("healthy", "1 where nothing differs in a whole check, 0 where something does or the check was not whole")
+    yield from (f"accprobe_healthy{labels()} {int(gpu.status == 'healthy' and gpu.finished)}" for labels, gpu in gpus)
     yield from _metric("failed", "1 where the GPU could not be checked or stopped")
     yield from (f"accprobe_failed{labels()} {int(gpu.status == 'failed')}" for labels, gpu in gpus)
     yield from _metric("finished", "1 where all that was to be asked was, 0 where the check was interrupted or stopped")

@@ -44,9 +44,17 @@ FROM_ORDER = ("products_per_sum", "addend")
 
 def found(row: Row, feature: str) -> str:
     """The value of a finding, "" where there is none. What follows from the order is open where several orders are left."""
-    if feature in FROM_ORDER and feature in row.findings and row.findings["order"].left:
-        return f"{word(row.findings[feature].value, feature)}?"
-    return value(row.findings[feature], feature) if feature in row.findings else ""
+    if feature not in row.findings:
+        return ""
+    finding = row.findings[feature]
+    if is_unknown(row, finding) or (feature in FROM_ORDER and row.findings["order"].left):
+        return f"{word(finding.value, feature)}?"
+    return value(finding, feature)
+
+
+def is_unknown(row: Row, finding: Finding) -> bool:
+    """Undetermined, and nothing lists what it may be. Of integers all values give the same bits; of floats others may not."""
+    return finding.bound == "undetermined" and not finding.left and not row.instruction.is_integer
 
 
 def value(finding: Finding, feature: str = "") -> str:

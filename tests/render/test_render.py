@@ -2,7 +2,7 @@ import itertools
 import re
 
 import pytest
-from fakes import HMMA_OF_FP8, fake_report, float_row, simulated_report
+from fakes import DENSE, HMMA_OF_FP8, fake_report, float_row, simulated_report
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
@@ -106,7 +106,7 @@ def with_finding(feature: str, **finding: object) -> Report:
         ("alignment_bits", {"value": None, "bound": "exact"}, "exact"),
         ("alignment_rounding", {"value": "truncate", "bound": "undetermined", "left": ["truncate", "floor"]}, "truncate?"),
         ("products_per_sum", {"value": "8+4", "bound": "exact"}, "8+4"),
-        ("products_per_sum", {"value": 32, "bound": "undetermined"}, "any"),
+        ("products_per_sum", {"value": 32, "bound": "undetermined"}, "32?"),
     ],
 )
 def test_cell_says_how_far_a_value_is_known(feature: str, finding: dict[str, object], shown: str) -> None:
@@ -236,13 +236,21 @@ def test_undetermined_and_at_least_are_explained_only_where_they_are() -> None:
 
 
 def test_marks_are_explained_only_where_their_columns_are_shown() -> None:
-    row = float_row("mma.sync.m16n8k32.f32.e4m3.e4m3.f32", 23, HMMA_OF_FP8)
-    row["findings"]["products_per_sum"] = {"value": 32, "bound": "undetermined"}
-    report = fake_report(row)
+    h200 = Report.load("h200")
+    two = tuple(row for row in h200.instructions if row.name in (DENSE, "mma.sync.m16n8k32.f32.e4m3.e4m3.f32"))
+    report = h200.model_copy(update={"instructions": two, "sweeps": ()})
     assert "any: the bits are the same" in text(report_table(report, 160))
     narrow = text(report_table(report, 80), 80)
     assert "products a sum" in narrow.partition("Left out at this width: ")[2]
     assert "any: " not in narrow
+
+
+def test_what_is_unknown_of_a_float_row_is_not_any() -> None:
+    row = float_row("mma.sync.m16n8k32.f32.e4m3.e4m3.f32", 23, HMMA_OF_FP8)
+    row["findings"]["products_per_sum"] = {"value": 32, "bound": "undetermined"}
+    shown = text(report_table(fake_report(row), 160))
+    assert "any: " not in shown
+    assert "products_per_sum 1" in shown
 
 
 def test_rows_that_are_not_confirmed_give_their_reasons() -> None:

@@ -14,6 +14,7 @@ from accprobe.render.content.verification import coverage
 from accprobe.report.report import Report
 from accprobe.report.rows import NOT_MEASURED, Row, Status
 from accprobe.report.standing import was_measured
+from accprobe.report.words import is_unknown
 
 FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz at most"}
 """Facts about a device in words; others are written after their names."""
@@ -85,7 +86,10 @@ def legend(rows: list[Row], columns: Sequence[str]) -> Iterator[str]:
     if "any" in every:
         yield "any: the bits are the same whatever it is, as those of integer sums that wrap are in every order."
     undetermined = Counter(
-        feature for row in rows for feature, finding in row.findings.items() if finding.bound == "undetermined" and finding.left
+        feature
+        for row in rows
+        for feature, finding in row.findings.items()
+        if finding.bound == "undetermined" and (finding.left or is_unknown(row, finding))
     )
     if undetermined:
         mark = "?: undetermined" if any(text.endswith("?") for text in every) else "Undetermined"
