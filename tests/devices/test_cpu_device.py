@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted_processor import planted
+from planted_processor import FMA, planted
 
 from accprobe.build import machine_code, processor
 from accprobe.devices import cpu, open_device, why_no_processor
@@ -15,27 +15,14 @@ from accprobe.devices.cpu import SETTINGS, USUAL, CpuDevice
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa import tile
-from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.isa.processors import MNEMONICS
-from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, chain
+from accprobe.model.tree import Addend, DotModel, FusedSum, IntegerArithmetic, Product, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.survey.surveyor import Surveyor
 
 here = pytest.mark.skipif(bool(why_no_processor()), reason=why_no_processor() or "")
-
-FMA = FloatArithmetic(
-    FORMATS["f32"],
-    23,
-    "RNE",
-    None,
-    zero_sign="ieee",
-    subnormal_results="flushed",
-    nan=0xFFC00000,
-    nan_payload="a b c",
-    tininess_detected="after rounding to full precision",
-)
 
 
 def one_chain(inst: Instruction) -> DotModel:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from planted_processor import FMA
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import parse
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product
 from accprobe.operands.kinds import draw, kinds
@@ -17,18 +17,6 @@ from accprobe.operands.kinds import draw, kinds
 INST = parse("TDPBF16PS")
 WORDS = np.load(Path(__file__).parents[1] / "recordings" / "tdpbf16ps.npz")
 DRAWN, SEED = 8192, 17
-
-STEP = FloatArithmetic(
-    FORMATS["f32"],
-    23,
-    "RNE",
-    None,
-    zero_sign="ieee",
-    subnormal_results="flushed",
-    nan=0xFFC00000,
-    nan_payload="a b c",
-    tininess_detected="after rounding to full precision",
-)
 
 
 def chained(ks: range, step: FloatArithmetic) -> FusedSum:
@@ -53,16 +41,16 @@ def wrong(model: DotModel, kind: str) -> int:
 @pytest.mark.parametrize("kind", kinds(INST))
 def test_two_chains_from_zero_then_c_explain_every_word(kind: str) -> None:
     """Zeros have the signs of IEEE 754, and the NaN of C counts before that of the chains."""
-    assert wrong(two_chains(STEP), kind) == 0
+    assert wrong(two_chains(FMA), kind) == 0
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        replace(two_chains(STEP), subnormal_addend="kept"),
-        two_chains(replace(STEP, zero_sign="positive")),
-        two_chains(replace(STEP, underflow_sign="positive")),
-        two_chains(replace(STEP, nan_payload="c a b")),
+        replace(two_chains(FMA), subnormal_addend="kept"),
+        two_chains(replace(FMA, zero_sign="positive")),
+        two_chains(replace(FMA, underflow_sign="positive")),
+        two_chains(replace(FMA, nan_payload="c a b")),
     ],
 )
 def test_the_words_contradict_what_is_beside_it(changed: DotModel) -> None:

@@ -15,14 +15,27 @@ import pytest
 from accprobe.build import machine_code, processor
 from accprobe.devices.cpu import CpuDevice
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.isa.formats import Bits
+from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.isa.processors import MNEMONICS, Mnemonic
-from accprobe.model.tree import DotModel
+from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request
 
 OPCODE = b"planted"
 """In place of machine code: then the mnemonic."""
+
+FMA = FloatArithmetic(
+    FORMATS["f32"],
+    23,
+    "RNE",
+    None,
+    zero_sign="ieee",
+    subnormal_results="flushed",
+    nan=0xFFC00000,
+    nan_payload="a b c",
+    tininess_detected="after rounding to full precision",
+)
+"""As the processors that were measured add products of bf16, one by one."""
 
 
 def planted(monkeypatch: pytest.MonkeyPatch, models: Mapping[str, DotModel]) -> CpuDevice:
