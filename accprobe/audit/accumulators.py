@@ -24,7 +24,7 @@ class Accumulator:
 
     bound: "exact", or "at_least". format: of the result. alignment_bits: F, None where the sum is exact.
     wider: what the same opcode has with a wider result, where its name does not say which it is (fifth generation).
-    source: "measured on an NVIDIA H200 (report h200)", or who published it.
+    source: "measured on an NVIDIA H100 and an NVIDIA H200 (reports h100, h200)", or who published it.
     """
 
     bits: int | None
@@ -67,31 +67,51 @@ def accumulator(opcode: str, architecture: str) -> Accumulator | None:
 
 @cache
 def _measured(architecture: str) -> dict[Kind, Accumulator]:
-    """From the recorded reports of GPUs of this architecture: rows whose own unit ran; of a kind, the one of fewest bits."""
+    """From the recorded reports of GPUs of this architecture: rows whose own unit ran; of a kind, the one of fewest bits. Its
+    source names every report that says the same.
+    """
     found: dict[Kind, Accumulator] = {}
-    for row, known in _native_rows(architecture):
-        _keep_fewest(found, opcodes.parse(row.opcodes[0]).kind, known)
-    return found
+    sources: dict[Kind, dict[str, str]] = {}
+    for name, report in _reports_of(architecture).items():
+        of_report: dict[Kind, Accumulator] = {}
+        for row, known in _native_rows(report):
+            _keep_fewest(of_report, opcodes.parse(row.opcodes[0]).kind, known)
+        for kind, known in of_report.items():
+            _keep_fewest(found, kind, known)
+            if found[kind] == known:
+                sources.setdefault(kind, {})[name] = _article(report.device.name)
+    return {kind: replace(known, source=_measured_on(sources[kind])) for kind, known in found.items()}
 
 
 @cache
 def _measured_n(architecture: str) -> dict[Kind, set[int]]:
     """The n of the rows that those are from."""
     found: dict[Kind, set[int]] = {}
-    for row, _ in _native_rows(architecture):
-        found.setdefault(opcodes.parse(row.opcodes[0]).kind, set()).update(inst.n for inst in row.instructions)
+    for report in _reports_of(architecture).values():
+        for row, _ in _native_rows(report):
+            found.setdefault(opcodes.parse(row.opcodes[0]).kind, set()).update(inst.n for inst in row.instructions)
     return found
 
 
-def _native_rows(architecture: str) -> Iterator[tuple[Row, Accumulator]]:
-    for name in recorded():
-        report = Report.load(name)
-        if report.device.kind != "cuda" or architectures.get(report.device.architecture).name != architecture:
-            continue
-        source = f"measured on {_article(report.device.name)} (report {name})"
-        for row in report.measured:
-            if (known := _of_row(row, source)) is not None:
-                yield row, known
+def _reports_of(architecture: str) -> dict[str, Report]:
+    """Recorded reports of GPUs of this architecture, by name."""
+    reports = {name: Report.load(name) for name in recorded()}
+    return {
+        name: report
+        for name, report in reports.items()
+        if report.device.kind == "cuda" and architectures.get(report.device.architecture).name == architecture
+    }
+
+
+def _native_rows(report: Report) -> Iterator[tuple[Row, Accumulator]]:
+    for row in report.measured:
+        if (known := _of_row(row)) is not None:
+            yield row, known
+
+
+def _measured_on(devices: dict[str, str]) -> str:
+    """Of devices by report: "measured on an NVIDIA H100 and an NVIDIA H200 (reports h100, h200)"."""
+    return f"measured on {' and '.join(devices.values())} (report{'s' * (len(devices) > 1)} {', '.join(devices)})"
 
 
 def _elsewhere(n: int, measured: set[int]) -> str:
@@ -99,14 +119,15 @@ def _elsewhere(n: int, measured: set[int]) -> str:
     return f", at n = {known}, not at {n}" if n and n not in measured else ""
 
 
-def _of_row(row: Row, source: str) -> Accumulator | None:
+def _of_row(row: Row) -> Accumulator | None:
+    """Without its source."""
     inst, bits, f = row.instruction, row.findings.get("effective_bits"), row.findings.get("alignment_bits")
     native = [opcodes.relation(inst, opcode) == "native" for opcode in row.opcodes]
     if row.status != "confirmed" or native != [True] or bits is None or not isinstance(bits.value, int):
         return None
     bound = "exact" if bits.bound == "exact" else "at_least"
     alignment = f.value if f is not None and isinstance(f.value, int) else None
-    return Accumulator(bits.value, bound, inst.d.name, alignment, source)
+    return Accumulator(bits.value, bound, inst.d.name, alignment, "")
 
 
 @cache

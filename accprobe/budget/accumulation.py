@@ -95,7 +95,7 @@ def of_named(name: str) -> Accumulation:
 
 def of_instruction(like: str) -> Accumulation:
     """Of "h200:wgmma.m64n8k32.f32.e4m3.e4m3", "sim:b200:…", or an opcode, "QGMMA": of the recorded instructions that became it,
-    the first whose result is float32.
+    the first whose result is float32; where several GPUs were recorded, of the last by name (h200 before h100).
 
     Raises UnknownName, ReportError, and AccprobeError where it takes more than A, B and C, or adds integers.
     """
@@ -137,7 +137,7 @@ def _has_products(source: str) -> bool:
 
 
 def _of_opcode(opcode: str) -> str:
-    for source in recorded():
+    for source in reversed(recorded()):
         for row in Report.load(source).instructions:
             becomes = any(fnmatchcase(found, f"{opcode.upper()}*") for found in row.opcodes)
             if becomes and row.model is not None and row.instruction.d is FORMATS["f32"]:

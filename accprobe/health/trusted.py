@@ -34,12 +34,8 @@ def trusted(device: Device, like: str | None) -> Trusted:
         source = next((f"sim:{name}" for name in names() if chip(name).title in device.name), None)
         if source:
             return Trusted(source, named_models(source), simulated)
-    for name in recorded():
-        report = Report.load(name)
-        if report.device.kind == "cuda" and report.instructions and report.device.architecture == device.architecture:
-            same = _same_kind(report.device.name, device.name)
-            remark = "" if same else f"models recorded on another GPU, an {report.device.name}"
-            return Trusted(name, named_models(name), remark)
+    if found := _recorded_of(device):
+        return found
     for name in names():
         if chip(name).architecture == device.architecture:
             models = {inst: entry.model for inst, entry in known_models(name).items()}
@@ -48,6 +44,20 @@ def trusted(device: Device, like: str | None) -> Trusted:
         f"there is no model of {device.architecture}: `accprobe run -o FILE` on a GPU that is known to be good makes them, and"
         " --like FILE takes them"
     )
+
+
+def _recorded_of(device: Device) -> Trusted | None:
+    """The recorded models of that GPU kind, else of another of its architecture, else None."""
+    recorded_on = {
+        name: report.device.name
+        for name, report in ((name, Report.load(name)) for name in recorded())
+        if report.device.kind == "cuda" and report.instructions and report.device.architecture == device.architecture
+    }
+    if not recorded_on:
+        return None
+    same = [name for name, gpu in recorded_on.items() if _same_kind(gpu, device.name)]
+    name = (same or list(recorded_on))[0]
+    return Trusted(name, named_models(name), "" if same else f"models recorded on another GPU, an {recorded_on[name]}")
 
 
 def _same_kind(recorded_on: str, name: str) -> bool:

@@ -13,7 +13,7 @@ from accprobe.model.published import known_models
 from accprobe.report.report import Report
 from accprobe.sass import opcodes
 
-MEASURED = "measured on an NVIDIA H200 (report h200)"
+MEASURED = "measured on an NVIDIA H100 80GB HBM3 and an NVIDIA H200 (reports h100, h200)"
 
 
 def test_every_opcode_of_the_report_has_the_bits_of_its_row() -> None:

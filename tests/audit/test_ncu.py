@@ -154,7 +154,8 @@ def test_kernels_of_a_program(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> No
         "python x.py --fast",
         "gemm  sm_90a, 2 launches",
         *[line for line in printed.splitlines() if line.startswith("  QGMMA")],
-        "QGMMA sm_90a: measured on an NVIDIA H200 (report h200), at n = 8 and 256, not at 64",
+        "QGMMA sm_90a: measured on an NVIDIA H100 80GB HBM3 and an NVIDIA H200 (reports h100, h200), at n = 8 and 256,"
+        " not at 64",
         "3 launches seen, 1 kernel executed matrix opcodes",
     ]
     (line,) = [line for line in printed.splitlines() if line.startswith("  QGMMA")]

@@ -65,7 +65,8 @@ def test_terminal(promoted: str, columns: int) -> None:
     assert max(map(len, lines)) <= columns
     assert " ".join(" ".join(lines).split()) == (
         "k.cubin gemm sm_90a QGMMA.64x64x32.F32.E4M3.E4M3 ×4 13 (e8m13) 2 × k32, then promoted by FADD: 64 products"
-        " QGMMA sm_90a: measured on an NVIDIA H200 (report h200), at n = 8 and 256, not at 64"
+        " QGMMA sm_90a: measured on an NVIDIA H100 80GB HBM3 and an NVIDIA H200 (reports h100, h200),"
+        " at n = 8 and 256, not at 64"
         " 1 function read (sm_90a 1), 1 with matrix opcodes"
     )
 
@@ -91,7 +92,7 @@ def test_json(promoted: str, emulated: str) -> None:
         "bound": "exact",
         "format": "f32",
         "alignment_bits": 13,
-        "source": "measured on an NVIDIA H200 (report h200), at n = 8 and 256, not at 64",
+        "source": "measured on an NVIDIA H100 80GB HBM3 and an NVIDIA H200 (reports h100, h200), at n = 8 and 256, not at 64",
     }
     (chain,) = one["sums"]
     assert (chain["verdict"], chain["least"], chain["most"], chain["k"], chain["by"]) == ("promoted", 2, 2, 32, "FADD")

@@ -232,7 +232,9 @@ def products_told() -> dict[str, object]:
     assert len(ways) == 4
     (first,) = re.findall(r"k = (\d+)-", dropping.findings["each_product_once"].note)
     torch, cuda = (str(dropping.libraries[name]) for name in ("torch", "cuda"))
+    (sms,) = {str(Report.load(gpu).device.facts["sm_count"]) for gpu in ("h100", "h200")}
     return {
+        sms: sms,
         "2.11": ".".join(torch.split(".")[:2]),
         "13.0": cuda,
         "128": promoted.findings["promote_every"].value,

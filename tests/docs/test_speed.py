@@ -158,5 +158,6 @@ def test_recorded_results_above_a_limit_are_told(path: Path) -> None:
     data = json.loads(path.read_text(encoding="utf-8"))
     assert data["results"]
     (told,) = (" ".join(each.split()) for each in SPEED.split("\n\n") if each.startswith("Above its limit"))
-    named = [result for result in data["results"] if f"`{result['command']}`, {result['state'] or 'no GPU'}" in told]
+    place = f", on an {data['host']['device']}" if "device" in data["host"] else ""
+    named = [result for result in data["results"] if f"`{result['command']}`, {result['state'] or 'no GPU'}{place}" in told]
     assert named == [result for result in data["results"] if result["seconds"] > result["limit"]]

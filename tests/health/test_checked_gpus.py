@@ -158,7 +158,8 @@ def named(name: str, architecture: str) -> SimulatedDevice:
     [
         ("NVIDIA H200", "sm_90a", "h200", ""),
         ("NVIDIA H200 NVL", "sm_90a", "h200", ""),
-        ("NVIDIA H100 80GB HBM3", "sm_90a", "h200", "models recorded on another GPU, an NVIDIA H200"),
+        ("NVIDIA H100 80GB HBM3", "sm_90a", "h100", ""),
+        ("NVIDIA GH200 480GB", "sm_90a", "h100", "models recorded on another GPU, an NVIDIA H100 80GB HBM3"),
         ("NVIDIA A100-SXM4-80GB", "sm_80", "sim:a100", "published models of A100: nothing of this kind was measured"),
     ],
 )

@@ -25,8 +25,8 @@ from accprobe.sass import opcodes
 from accprobe.verify.outcome import CODE_PAIRS, COVERING, Cells
 from accprobe.verify.random import batches
 
-FILE = Path(__file__).parents[2] / "reports" / "h200.json"
-TEXT = FILE.read_text(encoding="utf-8")
+FOLDER = Path(__file__).parents[2] / "reports"
+GPUS = ("h100", "h200")
 REPORT = Report.load("h200")
 ROWS = {row.name: row for row in REPORT.instructions}
 FAMILIES = ("mma.sync.", "mma.sp.", "wgmma.m", "wgmma.sp.")
@@ -34,14 +34,19 @@ PROBED = [inst.name for inst in catalog("sm_90a") if probes.why_no_probe(inst) i
 
 
 def rows_of(family: str) -> list[Row]:
-    found = [row for name, row in ROWS.items() if name.startswith(family)]
-    assert found
-    return found
+    """Those of all recorded GPUs."""
+    of_each = [[row for row in Report.load(gpu).instructions if row.name.startswith(family)] for gpu in GPUS]
+    assert all(of_each)
+    return [row for rows in of_each for row in rows]
 
 
 MOST_BYTES = 4 << 20
 C_OF_SAGE = 0x404073FF
 """3.0070798 (SageAttention2): it comes back as it is where the sum keeps 23 fraction bits."""
+
+
+def text_of(gpu: str) -> str:
+    return (FOLDER / f"{gpu}.json").read_text(encoding="utf-8")
 
 
 def model_of(row: Row) -> DotModel:
@@ -65,19 +70,20 @@ def shown(row: Row) -> tuple[Request, Bits]:
 
 
 def test_every_recorded_report_is_tested_here() -> None:
-    assert sorted(path.name for path in FILE.parent.glob("*.json")) == [
+    assert sorted(path.name for path in FOLDER.glob("*.json")) == [
         "cpu-emerald-rapids.json",
         "cpu-zen4.json",
         "explained.json",
-        FILE.name,
+        *(f"{gpu}.json" for gpu in GPUS),
         "lowering.json",
-        "products-h200.json",
+        *(f"products-{gpu}.json" for gpu in GPUS),
         "sparse-products-h200.json",
     ]
 
 
-def test_recorded_products_are_proved_or_say_why_not() -> None:
-    products = Report.load("products-h200").products
+@pytest.mark.parametrize("gpu", GPUS)
+def test_recorded_products_are_proved_or_say_why_not(gpu: str) -> None:
+    products = Report.load(f"products-{gpu}").products
     assert len(products) == 102
     assert [row.shape for row in products if row.status != "confirmed"] == ["1x8x11528"]
     for row in products:
@@ -88,17 +94,34 @@ def test_recorded_products_are_proved_or_say_why_not() -> None:
             assert row.reason
 
 
-def test_it_is_of_a_gpu() -> None:
-    assert (REPORT.device.kind, REPORT.device.architecture, REPORT.device.reason) == ("cuda", "sm_90a", "")
-    assert "simulated" not in TEXT
-    assert {row.opcode_source for row in REPORT.measured} in ({"nvdisasm"}, {"ncu"})
-    assert all(row.cubin_sha256 for row in REPORT.measured)
+@pytest.mark.parametrize("gpu", GPUS)
+def test_it_is_of_a_gpu(gpu: str) -> None:
+    report = Report.load(gpu)
+    assert (report.device.kind, report.device.architecture, report.device.reason) == ("cuda", "sm_90a", "")
+    assert gpu.upper() in report.device.name
+    assert "simulated" not in text_of(gpu)
+    assert {row.opcode_source for row in report.measured} in ({"nvdisasm"}, {"ncu"})
+    assert all(row.cubin_sha256 for row in report.measured)
 
 
-def test_every_instruction_is_in_it_and_every_probed_one_is_measured() -> None:
-    assert list(ROWS) == [inst.name for inst in catalog("sm_90a")]
-    assert [row.name for row in REPORT.measured] == PROBED == list(ROWS)
-    assert len(ROWS) == REPORT.run.selected
+@pytest.mark.parametrize("gpu", GPUS)
+def test_every_instruction_is_in_it_and_every_probed_one_is_measured(gpu: str) -> None:
+    report = Report.load(gpu)
+    assert [row.name for row in report.instructions] == [inst.name for inst in catalog("sm_90a")]
+    assert [row.name for row in report.measured] == PROBED == [row.name for row in report.instructions]
+    assert len(report.instructions) == report.run.selected
+
+
+def test_gpus_were_measured_alike() -> None:
+    """By one commit, with the same machine code, and with the same questions."""
+    one, other = map(Report.load, GPUS)
+    assert (one.tool, one.environment, one.seed) == (other.tool, other.environment, other.seed)
+    for row, same in zip(one.instructions, other.instructions, strict=True):
+        assert (row.name, row.cubin_sha256, row.opcodes) == (same.name, same.cubin_sha256, same.opcodes)
+        assert row.verification == same.verification, row.name
+    timed_or_hashed = {"tflops", "seconds", "compile_seconds", "cubin_sha256"}
+    for swept, same_sweep in zip(one.sweeps, other.sweeps, strict=True):
+        assert swept.model_dump(exclude=timed_or_hashed) == same_sweep.model_dump(exclude=timed_or_hashed)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -227,15 +250,16 @@ def test_fp8_rows_are_all_there() -> None:
     assert len(FP8_MMA) >= 8
 
 
+@pytest.mark.parametrize("gpu", GPUS)
 @pytest.mark.parametrize("what", PRIVATE)
-def test_nothing_private_is_in_it(what: str) -> None:
-    found = re.search(PRIVATE[what], TEXT)
+def test_nothing_private_is_in_it(what: str, gpu: str) -> None:
+    found = re.search(PRIVATE[what], text_of(gpu))
     assert found is None, f"{what}: {found}"
 
 
 @pytest.mark.parametrize("name", recorded())
 def test_file_is_small_and_as_the_writer_has_it(tmp_path: Path, name: str) -> None:
-    file, again = FILE.parent / f"{name}.json", tmp_path / "again.json"
+    file, again = FOLDER / f"{name}.json", tmp_path / "again.json"
     report = Report.load(name)
     report.save(again)
     assert Report.load(again) == report

@@ -42,6 +42,8 @@ BLOCKS = {
     "processor_with_amx": report_blocks.processor_with_amx,
     "triton_cache": printed_blocks.triton_cache,
     "headline": printed_blocks.headline,
+    "gpus": printed_blocks.gpus,
+    "products_of_gpus": printed_blocks.products_of_gpus,
     "rooms": source_blocks.rooms,
     "commands": source_blocks.commands,
     "sweep": report_blocks.sweep,

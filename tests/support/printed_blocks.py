@@ -9,16 +9,16 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from block_forms import COLUMNS, ROOT, fenced
+from block_forms import COLUMNS, ROOT, fenced, filled
 from click.testing import CliRunner
 from compiled import triton_dot
 
 from accprobe.cli import main
+from accprobe.report.report import Report
 
 ONE = "wgmma.m64n8k32.f32.e4m3.e4m3"
 EXCERPT = (
     r"mma\.sync\.m16n8k\S*32\S*\.f32\.\{?e4m3",
-    r"wgmma\.\S*k16\.f32\.f16",
     r"wgmma\.\S*k32\.f32\.\{?e4m3",
 )
 """The lines of the table that a page shows."""
@@ -96,6 +96,28 @@ def headline() -> str:
     """What a comparison says first."""
     lines = printed("diff", "h200", "sim:b200", status=1)
     return fenced(lines[: lines.index("")])
+
+
+def gpus() -> str:
+    """What a comparison of the two recorded GPUs, measured by one commit, says first."""
+    same = printed("diff", "h100", "h200", status=0)[0]
+    return filled(f"`accprobe diff h100 h200`, two GPUs of one architecture: {same}.") + "\n"
+
+
+def products_of_gpus() -> str:
+    """What a comparison of their products says first, and of the first product that changed."""
+    lines = printed("diff", "products-h100", "products-h200", status=1)
+    first, second = [i for i, line in enumerate(lines) if line.startswith("changed")][:2]
+    counts = next(line for line in lines if line.startswith("products: "))
+    changed = [line.removeprefix("changed  ") for line in lines if line.startswith("changed")]
+    ran = [
+        {row.title: [kernel.name for kernel in row.kernels] for row in Report.load(f"products-{gpu}").products}
+        for gpu in ("h100", "h200")
+    ]
+    assert all(ran[0][title] == ran[1][title] for title in changed)
+    kernel = ran[0][changed[0]][0]
+    told = f"The witness saw the same kernels on both, of the first `{kernel}`, launched for another number of slices."
+    return fenced([*lines[: lines.index("")], "", *lines[first:second], "…", counts]) + "\n" + filled(told) + "\n"
 
 
 def diff() -> str:

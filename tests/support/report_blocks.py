@@ -26,15 +26,17 @@ from accprobe.report.standing import standings
 def ran() -> str:
     """On which hardware it has run, and on which it never has."""
     reports = [report for report in map(Report.load, recorded()) if report.device.kind == "cuda" and report.instructions]
-    generations = dict.fromkeys(known.generation for known in ARCHITECTURES)
-    told = []
+    kinds: dict[tuple[str, ...], list[str]] = {}
     for report in reports:
-        device, generation = report.device, get(report.device.architecture).generation
-        generations.pop(generation)
-        counts = f"{len(report.measured)} of its {len(report.instructions)} instructions"
-        others = "; the others have no probe yet" if len(report.measured) < len(report.instructions) else ""
-        told.append(f"On an {device.name} ({generation}, {device.architecture}): {counts}{others}.")
-    told.append(f"Never on {', '.join(generations)}.")
+        device, measured, known = report.device, len(report.measured), len(report.instructions)
+        counts = f"{measured} of {{}} {known} instructions{'; the others have no probe yet' * (measured < known)}"
+        kinds.setdefault((get(device.architecture).generation, device.architecture, counts), []).append(f"an {device.name}")
+    told = [
+        f"On {' and '.join(devices)} ({generation}, {target}): {counts.format('their' if len(devices) > 1 else 'its')}."
+        for (generation, target, counts), devices in kinds.items()
+    ]
+    unseen = [known.generation for known in ARCHITECTURES if known.generation not in {generation for generation, *_ in kinds}]
+    told.append(f"Never on {', '.join(dict.fromkeys(unseen))}.")
     return filled(" ".join(told)) + "\n"
 
 

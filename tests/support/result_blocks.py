@@ -89,17 +89,19 @@ def _on_gpu() -> Any:
 
 
 def verified_rows() -> str:
-    """What `accprobe verify` said of rows of the recorded report, and which they are, where that is recorded."""
-    path = RESULTS / "verified" / "h200.json"
-    if not path.exists():
-        return ""
-    data = json.loads(path.read_text(encoding="utf-8"))
+    """What `accprobe verify` said of rows of the recorded reports, and which they are, where that is recorded."""
+    return "".join(
+        _verified(json.loads(path.read_text(encoding="utf-8"))) for path in sorted((RESULTS / "verified").glob("*.json"))
+    )
+
+
+def _verified(data: Any) -> str:
     rows = data["verified"]
     dots, wrong = sum(row["dots"] for row in rows), sum(row["mismatches"] for row in rows)
     now = len(Report.load(data["models"]).measured)
     later = f" They are of {len(rows)} of the {now} instructions that the report has now." if len(rows) < now else ""
     told = (
-        f"`accprobe verify {data['models']} --device cuda:0 --dots 1e9` on an {data['device']['name']}:"
+        f"- `accprobe verify {data['models']} --device cuda:0 --dots 1e9` on an {data['device']['name']}:"
         f" {len(rows)} instructions, {dots:,} dot products, {wrong:,} differ.{later}"
     )
     return filled(told) + "\n"

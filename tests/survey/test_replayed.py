@@ -1,4 +1,4 @@
-"""A whole run on an H200, played back: every question of the inference, every rival, and verifications."""
+"""Whole runs on an H100 and an H200, played back: every question of the inference, every rival, and verifications."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from accprobe.devices.recording import Recording
 from accprobe.report.report import Report
 from accprobe.survey.run import survey
 
-FILE = Path(__file__).parents[1] / "recordings" / "h200.npz"
+FOLDER = Path(__file__).parents[1] / "recordings"
+GPUS = ("h100", "h200")
 MOST_BYTES = 2 << 20
+"""Of all of them together."""
 
 FAMILIES = [["mma.*"], ["wgmma.*"]]
 SOME = [
@@ -26,7 +28,7 @@ SOME = [
 
 COMPLETE = True
 """Whether the recording answers all that is asked today. A change that asks something else sets it to False, knowingly, until
-somebody with an H200 runs scripts/record; the models of the report stand in for the hardware meanwhile."""
+somebody with these GPUs runs scripts/record; the models of the report stand in for the hardware meanwhile."""
 
 
 class Replay(NamedTuple):
@@ -37,21 +39,33 @@ class Replay(NamedTuple):
     by_model: dict[str, int]
 
 
-@pytest.fixture(scope="module", params=[*SOME, *(pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((gpu, family), marks=[pytest.mark.slow] if family in FAMILIES else [], id=f"{gpu}-{i}")
+        for gpu in GPUS
+        for i, family in enumerate([*SOME, *FAMILIES])
+    ],
+)
 def replay(request: pytest.FixtureRequest) -> Replay:
-    """Some of the report again, once."""
-    recorded = Report.load("h200")
+    """Some of a report again, once."""
+    gpu, family = request.param
+    recorded = Report.load(gpu)
     (dots,) = {row.verification.random for row in recorded.measured if row.verification}
     models = {row.instruction: row.model for row in recorded.measured if row.model and row.status == "confirmed"}
-    device = ContinuedReplay(FILE, models)
-    report = survey(device, request.param, dots, recorded.seed)
+    device = ContinuedReplay(FOLDER / f"{gpu}.npz", models)
+    report = survey(device, family, dots, recorded.seed)
     return Replay(report, recorded, dict(device.by_model))
 
 
-def test_file_is_small_and_of_a_gpu() -> None:
-    assert FILE.stat().st_size <= MOST_BYTES
-    recording = Recording.load(FILE)
-    assert (recording.kind, recording.name, recording.architecture) == ("cuda", "NVIDIA H200", "sm_90a")
+def test_files_are_small() -> None:
+    assert sum((FOLDER / f"{gpu}.npz").stat().st_size for gpu in GPUS) <= MOST_BYTES
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_file_is_of_a_gpu(gpu: str) -> None:
+    recording = Recording.load(FOLDER / f"{gpu}.npz")
+    assert (recording.kind, recording.name, recording.architecture) == ("cuda", Report.load(gpu).device.name, "sm_90a")
     assert not recording.pure
     assert all(facts.asked or facts.why_not for facts in recording.instructions.values())
 
@@ -64,8 +78,9 @@ def test_replay_gives_the_committed_report(replay: Replay) -> None:
     """
     if replay.by_model:
         warnings.warn(
-            f"{FILE.name} lacks what is asked today: {sum(replay.by_model.values())} questions of"
-            f" {len(replay.by_model)} instructions were answered by models, not by an H200",
+            f"the recording of the {replay.recorded.device.name} lacks what is asked today:"
+            f" {sum(replay.by_model.values())} questions of"
+            f" {len(replay.by_model)} instructions were answered by models, not by the GPU",
             stacklevel=1,
         )
     assert replay.report.device.kind == "replay"
@@ -81,10 +96,11 @@ def test_replay_gives_the_committed_report(replay: Replay) -> None:
     assert found == {key: value for key, value in expected.items() if key != "tool"} | {"run": found["run"]}
 
 
-@pytest.mark.xfail(not COMPLETE, reason="the recording is of another search: scripts/record, on an H200")
+@pytest.mark.xfail(not COMPLETE, reason="the recordings are of another search: scripts/record, on both GPUs")
 def test_every_question_was_recorded(replay: Replay) -> None:
     assert replay.by_model == {}
 
 
-def test_replays_together_are_the_whole_report() -> None:
-    assert {f"{row.name.partition('.')[0]}.*" for row in Report.load("h200").instructions} == {glob for (glob,) in FAMILIES}
+@pytest.mark.parametrize("gpu", GPUS)
+def test_replays_together_are_the_whole_report(gpu: str) -> None:
+    assert {f"{row.name.partition('.')[0]}.*" for row in Report.load(gpu).instructions} == {glob for (glob,) in FAMILIES}
