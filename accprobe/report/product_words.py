@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from accprobe.infer.findings import Finding
 from accprobe.report.columns import Record
@@ -82,14 +82,21 @@ def _plan(findings: FindingsByName) -> Iterator[str]:
         yield found_words(findings, "split_k").replace("1", "one chain")
     else:
         sizes = str(findings["slice_sizes"].value).split(", ") if "slice_sizes" in findings else []
-        each = sizes[0] if len(set(sizes)) == 1 else ", ".join(sizes)
-        yield f"{found_words(findings, 'split_k')} slices{f' of {each}' if each else ''}"
+        yield f"{found_words(findings, 'split_k')} slices{f' of {_sizes(sizes)}' if sizes else ''}"
         if partials := found_words(findings, "partial_format"):
             yield f"partials {partials}"
         if (merge := found_words(findings, "merge_order")) not in ("", "forward"):
             yield f"merged {merge}"
     if "promote_every" in findings and findings["promote_every"].value is not None:
         yield f"promoted every {found_words(findings, 'promote_every')}"
+
+
+def _sizes(sizes: Sequence[str]) -> str:
+    """ "1024" of equal ones, "1408, the last 1280", "72, 96"."""
+    if len(set(sizes)) == 1:
+        return sizes[0]
+    all_but_one = len(sizes) > 2 and len(set(sizes[:-1])) == 1
+    return f"{sizes[0]}, the last {sizes[-1]}" if all_but_one else ", ".join(sizes)
 
 
 def miscounted(row: ProductRow) -> Iterator[tuple[str, str]]:

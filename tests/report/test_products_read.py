@@ -207,6 +207,15 @@ def test_globs_name_products(changes: dict[str, Any], globs: str, meant: bool) -
             ),
             "2 slices of 600, 424, merged serial",
         ),
+        (
+            product_data(
+                findings={
+                    "slice_sizes": {"value": "288, 288, 288, 160", "bound": "exact"},
+                    "split_k": {"value": 4, "bound": "exact"},
+                }
+            ),
+            "4 slices of 288, the last 160",
+        ),
     ],
 )
 def test_plan_in_words(row: dict[str, Any], words: str) -> None:
