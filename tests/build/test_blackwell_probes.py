@@ -70,7 +70,7 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "name",
     [
         *(name for kind in (IN_REGISTERS, BESIDE_METADATA, IN_TENSOR_MEMORY, SPARSE_IN_TENSOR_MEMORY) for name in some(kind)),
-        *OF_TWO_BLOCKS,
+        *some(OF_TWO_BLOCKS, 2),
     ],
 )
 def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
