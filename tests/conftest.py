@@ -42,6 +42,11 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     return (yield)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A cluster is waited for longest, so it begins first, beside other tests."""
+    items.sort(key=lambda item: item.path.name != "test_cluster.py")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _caches(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = folder_of_run(tmp_path_factory)
