@@ -1,17 +1,19 @@
 """Hypothesis draws the same examples in every run, unless `--hypothesis-profile=fresh` asks for others.
 
-A kernel is compiled once a run, by whichever process and test needs it first: the caches on disk are the run's. The evaluator
-is compiled before the first test, by one process while the others wait.
+A kernel is compiled and disassembled once a run, by whichever process and test needs it first: the caches on disk are the
+run's. The evaluator is compiled before the first test, by one process while the others wait.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from once import folder_of_run, keep_disassemblies
 
 if TYPE_CHECKING:
     from accprobe.devices.cuda import CudaDevice
@@ -26,11 +28,29 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 1
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """One process collects before the others: what it compiles of the tests, and of all that they import, the others read."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return (yield)
+    with open(folder_of_run(session.config._tmp_path_factory) / "collected", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.fstat(lock.fileno()).st_size:
+            collected = yield
+            lock.write("once")
+            return collected
+    return (yield)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A cluster is waited for longest, so it begins first, beside other tests."""
+    items.sort(key=lambda item: item.path.name != "test_cluster.py")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _caches(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
+    folder = folder_of_run(tmp_path_factory)
+    keep_disassemblies(folder / "disassembled")
     os.environ["ACCPROBE_CACHE_DIR"] = str(folder / "cubins")
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     with open(folder / "compiling", "w") as lock:

@@ -53,7 +53,7 @@ def lowering(cubin: Cubin) -> Lowering:
     kept = cubin.path.with_suffix(".sass.json")
     sequence = _read(kept)
     if sequence is None:
-        (function,) = functions(cubin.path)
+        (function,) = functions(cubin.path, targets=False)
         sequence = function.arithmetic
         atomic.save(kept, json.dumps({"schema": _SCHEMA, "sequence": sequence}).encode())
     matrix = tuple(opcode for opcode, _ in sequence if MATRIX.match(opcode))

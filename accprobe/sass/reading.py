@@ -100,9 +100,12 @@ def _opcodes(lines: Iterable[Line]) -> tuple[str, ...]:
     return tuple(line.opcode for line in lines if not _moves_constant(line))
 
 
-def functions(path: Path) -> Iterator[Function]:
-    """Every function of a cubin, one after another. Raises ToolMissing without nvdisasm, ToolFailed where it cannot read it."""
-    with toolchain.output("nvdisasm", "--print-code", str(path)) as text:
+def functions(path: Path, targets: bool = True) -> Iterator[Function]:
+    """Every function of a cubin, one after another. Raises ToolMissing without nvdisasm, ToolFailed where it cannot read it.
+
+    targets: whether jumps through a register say where they go, which takes nvdisasm a third of its time.
+    """
+    with toolchain.output("nvdisasm", "--print-code", *([] if targets else ["--no-dataflow"]), str(path)) as text:
         yield from parse(text)
 
 

@@ -177,7 +177,7 @@ def test_products_that_all_fit_are_exact() -> None:
     assert not tight(model, a, b).any()
 
 
-@pytest.mark.parametrize("how", ["product of scales", "a then b", "b then a"])
+@pytest.mark.parametrize("how", some(["product of scales", "a then b", "b then a"], 2))
 @pytest.mark.parametrize("of", ["row", "1x128"])
 @pytest.mark.parametrize("fused", [False, True])
 def test_scales(of: str, how: str, fused: bool) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 from emulated_blackwell import Emulated, compile_header, drawn, emulator, run
 from long_tail import some
+from once import folder_of_run, once
 
 from accprobe.build import compiler, probes
 from accprobe.errors import AccprobeError
@@ -60,16 +63,14 @@ SPARSE_IN_TENSOR_MEMORY = [
 @pytest.fixture(scope="session")
 def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the emulated GPU."""
-    folder = tmp_path_factory.mktemp("headers")
-    compile_header(folder)
-    return folder
+    return once(folder_of_run(tmp_path_factory) / "emulated_blackwell", compile_header)
 
 
 @pytest.mark.parametrize(
     "name",
     [
         *(name for kind in (IN_REGISTERS, BESIDE_METADATA, IN_TENSOR_MEMORY, SPARSE_IN_TENSOR_MEMORY) for name in some(kind)),
-        *OF_TWO_BLOCKS,
+        *some(OF_TWO_BLOCKS, 2),
     ],
 )
 def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
@@ -217,7 +218,16 @@ OPCODES = [
 ]
 
 
-@pytest.mark.parametrize(("target", "name", "opcode"), OPCODES, ids=[f"{t}-{n}" for t, n, _ in OPCODES])
+def first_of_each() -> Iterator[ParameterSet]:
+    """The first of each architecture and of each opcode, whatever it takes; others are slow."""
+    seen: set[str] = set()
+    for target, name, opcode in OPCODES:
+        new = {target, opcode.partition(".F")[0]} - seen
+        yield pytest.param(target, name, opcode, id=f"{target}-{name}", marks=() if new else pytest.mark.slow)
+        seen |= new
+
+
+@pytest.mark.parametrize(("target", "name", "opcode"), list(first_of_each()))
 def test_what_they_become(target: str, name: str, opcode: str) -> None:
     from compiled import needs
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from long_tail import some
+from once import folder_of_run, once
 from probed import ONE_OF_EACH_LAYOUT, required_on_hopper
 from sparse_semantics import codes_drawn, group_of, written_out
 
@@ -177,10 +178,12 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with emulated_gpu.h, compiled once: it takes longer than a probe."""
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
-    folder = tmp_path_factory.mktemp("headers")
-    shutil.copy(Path(__file__).parents[1] / "support" / "emulated_gpu.h", folder)
-    subprocess.run([*OPTIONS, "-x", "c++-header", str(folder / "emulated_gpu.h")], check=True)
-    return folder
+
+    def compile_header(folder: Path) -> None:
+        shutil.copy(Path(__file__).parents[1] / "support" / "emulated_gpu.h", folder)
+        subprocess.run([*OPTIONS, "-x", "c++-header", str(folder / "emulated_gpu.h")], check=True)
+
+    return once(folder_of_run(tmp_path_factory) / "emulated_gpu", compile_header)
 
 
 def emulator(inst: Instruction, headers: Path, folder: Path, part: probes.Part = probes.Part.SHARE) -> ctypes.CDLL:
@@ -237,7 +240,7 @@ class Grid(ctypes.Structure):
     _fields_ = (("x", ctypes.c_uint), ("y", ctypes.c_uint))
 
 
-@pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT))
+@pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT, 8))
 def test_products_reach_every_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
     """Matrix products whose last tiles are not full, by the instruction's own K."""
     inst = parse(name)
@@ -259,7 +262,7 @@ def test_products_reach_every_row_and_column(name: str, headers: Path, tmp_path:
     assert not d[rows:].any()
 
 
-@pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT))
+@pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT, 8))
 def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
     """On fragments as the PTX ISA lays them out, the probe computes every a · b + c, in the cells that `tile` says."""
     inst = parse(name)

@@ -51,7 +51,7 @@ def rows(result: Result) -> list[dict[str, Any]]:
 
 
 def test_the_known_errors_of_hopper_s_accumulator() -> None:
-    asked = ("QGMMA", "--k", "16384", "--promote-every", "none,128", "--data", "positive", "--outputs", "1024")
+    asked = ("QGMMA", "--k", "16384", "--promote-every", "none,128", "--data", "positive", "--outputs", "128")
     never, promoted = rows(budget(*asked, "--format", "json"))
     assert set(never) >= KEYS
     assert (never["promote_every"], promoted["promote_every"]) == (None, 128)
@@ -105,7 +105,7 @@ def test_the_form_of_a_file_is_as_its_name_ends(tmp_path: Path) -> None:
 
 def test_must_i_promote_and_what_may_a_test_ask() -> None:
     """In one command."""
-    said = " ".join(budget("QGMMA", "--k", "7168", "--outputs", "1024", columns=80).stdout.split())
+    said = " ".join(budget("QGMMA", "--k", "7168", "--outputs", "64", columns=80).stdout.split())
     assert re.search(r"K = 7168, all of these data: promote at least every 128 products", said)
     atol = re.search(r"A test may have atol = ([\d.]+) \(promoted every 128, f32 out;", said)
     assert atol

@@ -24,7 +24,7 @@ def signed(negative: bool, magnitude: int) -> int:
 integers = st.builds(signed, st.booleans(), magnitudes(53))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(integers, integers, st.integers(-120, 120))
 def test_nothing_is_lost_in_a_sum_or_a_product(x: int, y: int, apart: int) -> None:
     terms = of(float(x), float(y) * 2.0**apart)
@@ -37,7 +37,7 @@ def test_nothing_is_lost_in_a_sum_or_a_product(x: int, y: int, apart: int) -> No
         assert high == Fraction(float(exact))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(integers, integers, integers, st.integers(-250, 250))
 @example((1 << 53) - 1, (1 << 53) - 1, -((1 << 53) - 1), 53)
 @example((1 << 52) + 1, (1 << 52) + 1, -1, 104)
@@ -60,7 +60,7 @@ def test_the_top_bits_of_a_product_and_an_addend(a: int, b: int, c: int, apart: 
     assert abs(log2_floor(abs(exact)) - exponent - 59) <= 1
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(integers, integers, st.integers(-120, 120), st.integers(-250, 250))
 @example(-(1 << 52), 1, -54, 0)
 @example((1 << 53) - 1, 1, 0, 0)

@@ -93,7 +93,7 @@ def test_sums_of_terms_that_overlap(rows: list[list[Number]]) -> None:
     assert_rounds_alike(rows)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(products(-2300, 2000), numbers(-1100, 1000)).map(list), min_size=1, max_size=4))
 @example([[Number(False, 1, 1, 2000), Number(True, 1, None, -1100)]])
 @example([[Number(True, 1, 1, -2300), Number(False, 1, None, 900)], [Number(False, 1, 1, 0), Number(False, 1, None, 0)]])
@@ -103,7 +103,7 @@ def test_two_terms_far_apart(rows: list[list[Number]]) -> None:
     assert_rounds_alike(rows)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(products(-400, 400), min_size=1, max_size=3), numbers(-600, 600))
 def test_cancelling_terms_leave_the_rest(terms: list[Number], rest: Number) -> None:
     opposite = [n._replace(negative=not n.negative) for n in terms]
@@ -173,7 +173,7 @@ def assert_encodes(negative: bool, magnitude: int, exponent: int, arithmetic: Fl
     assert got == expected, f"{magnitude:#x} * 2^{exponent} {arithmetic}: {got:#x}, expected {expected:#x}"
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     arithmetics(), st.booleans(), magnitudes(61).filter(bool), st.sampled_from(("low", "middle", "high")), st.integers(-70, 8)
 )

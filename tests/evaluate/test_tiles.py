@@ -84,7 +84,7 @@ def _assert_same(model: DotModel, got: Bits, doubtful: Bits, expected: Bits) -> 
         pytest.fail(f"{model}: {len(wrong)} differ, first {first}: {got[first]:#x}, numpy {expected[first]:#x}")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(float_models(), st.integers(0, 2**32 - 1))
 def test_any_float_model(planted: Planted, seed: int) -> None:
     """Those with a field that compiled code does not know are refused."""

@@ -120,7 +120,7 @@ def test_same_plan(plan: Planted) -> None:
     [
         (FP8, {"k": 256, "promote_every": 128}, "promote_every none against 128"),
         pytest.param(SMALL, {"slices": (128, 128), "partial_format": "bf16"}, "split_k 1 against 2", marks=pytest.mark.slow),
-        (SMALL, {"products_per_sum": 8}, "products_per_sum 16 against 8"),
+        pytest.param(SMALL, {"products_per_sum": 8}, "products_per_sum 16 against 8", marks=pytest.mark.slow),
     ],
 )
 def test_another_plan(plan: Planted, change: dict[str, Any], message: str) -> None:

@@ -104,7 +104,7 @@ def surveyed(fault: Fault) -> tuple[Journal, Verification]:
     [
         (at(5, 3), "row 5, column 3"),
         (at(row=60), "row 60"),
-        (at(column=2), "column 2"),
+        pytest.param(at(column=2), "column 2", marks=pytest.mark.slow),
         pytest.param(lane(9), "lane 9", marks=pytest.mark.slow),
         (neighbours(23), "lane 23"),
         (lambda d, rows, columns, **_: np.where(rows < 32, d ^ np.uint32(1 << 20), d), "half of the rows 0 or all else"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from counting import odd_products, told
 from hypothesis import HealthCheck, given, settings
+from long_tail import some
 from planted import Planted, float_models, instruction, integer_models
 
 from accprobe.isa.formats import FORMATS
@@ -208,7 +209,7 @@ TINY = FloatArithmetic(FORMATS["f16"], 10, "RNE", 6, min_exponent=-16)
     ],
     ids=str,
 )
-@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("k", some([2, 1]))
 def test_nothing_impossible_happens_to_any_operands(k: int, changes: dict[str, object]) -> None:
     """Every pair of 4-bit codes as one product, or as two, beside C that is anything, or one of a few."""
     inst = instruction(k, "f16", "e2m1", "e2m1", "f16")
