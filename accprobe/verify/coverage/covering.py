@@ -15,6 +15,7 @@ from accprobe.verify.coverage.crowds import Crowds
 from accprobe.verify.coverage.factors import TermNumbers
 from accprobe.verify.coverage.groups import group_operands
 from accprobe.verify.coverage.kinds_of_operands import OPERAND_CLASSES, codes_of
+from accprobe.verify.coverage.narrow import narrow_operands
 from accprobe.verify.coverage.odd import OddTerms
 from accprobe.verify.coverage.pieces import Pieces, RoleRows
 from accprobe.verify.coverage.placing import Placing
@@ -68,6 +69,8 @@ class Maker:
             yield self.on_terms(crowds.tails())
             yield self.on_terms(crowds.dense())
         yield self.on_terms(crowds.below_c())
+        if narrow := narrow_operands(self._inst, self._node, self._bound):
+            yield Made(narrow)
 
     def _batches(self, pieces: Iterator[RoleRows]) -> Iterator[TermNumbers]:
         """The rows on terms, about BATCH of them at once."""

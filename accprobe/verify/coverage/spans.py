@@ -135,6 +135,28 @@ class Bounds:
         tops += [(s.sure if sure else s.span).exponents[1] for s in others]
         return max(tops, default=None)
 
+    def lossy(self, to_zero: bool = False) -> int:
+        """Terms of one sum that may lose bits, at most; to_zero: of a sum of zero, in which others make up for the largest."""
+        bits, found = self.arithmetic.alignment_bits, 0
+        assert bits is not None
+        for slots in self.slots.values():
+            least = slots.span.low + bits + 1
+            if self.floor is not None and self.floor >= least:
+                return self.terms
+            able = {other.role for other in self.slots.values() if other.span.exponents[1] >= least}
+            if to_zero:
+                able = {role for role in able if self._made_up_for(role, least)}
+            found += slots.count if able - {slots.role} else slots.count - 1 if able else 0
+        return found
+
+    def _made_up_for(self, role: TermRole, exponent: int) -> bool:
+        """Whether all others may come to as much as a term of that role that has this exponent in the alignment, or more."""
+        span, bits = self.slots[role].span, self.arithmetic.alignment_bits
+        assert bits is not None
+        less = role == "product" or exponent <= span.exponents[0]
+        up = Fraction(self.terms, 2**bits)
+        return less or self.most - span.most >= Fraction(2) ** exponent * (1 - up)
+
     def shifts(self, role: TermRole, sure: bool) -> set[int]:
         """By how much terms of that role can lie below what they are aligned to."""
         own = self._span(role, sure).exponents
