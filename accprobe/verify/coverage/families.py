@@ -246,7 +246,7 @@ def _depth(bound: Bounds) -> tuple[int, int]:
         narrow = [s.sure.width for s in bound.slots.values() if s.role == "C"]
         return min(most, max(span.width for span in spans)), max(narrow, default=2) - 1
     first = sorted(sure, key=lambda span: -span.leads[1])
-    return most, first[1].leads[1] - min(span.leads[0] for span in first[2:])
+    return min(most, bound.depth + bound.above), min(bound.depth, first[1].leads[1] - min(span.leads[0] for span in first[2:]))
 
 
 def _zeros(bound: Bounds) -> dict[str, EventFamily]:

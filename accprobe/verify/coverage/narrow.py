@@ -28,13 +28,13 @@ NARROW = 8
 DRAWS = 48
 """Dot products of each number of given products, of each of their signs."""
 
-SMALL = 256
+OTHERS = 256
 """Dot products of each of the other ways."""
 
 BOTH = 2
 """Signs of given products: positive, negative, both."""
 
-Patterns = NDArray[np.intp]
+TablePlaces = NDArray[np.intp]
 
 
 def narrow_operands(inst: Instruction, node: FusedSum, bound: Bounds) -> Request | None:
@@ -70,7 +70,7 @@ class NarrowProducts:
         """C of that exponent, so many odd products or a few that are cut, others until rounding turns or a little above."""
         size, rng = len(self._ks), self._rng
         rows = [(count, sign, True) for count, sign in product(range(size + 1), range(BOTH + 1))] * DRAWS
-        rows += [(count, BOTH, False) for count in (2, 3)] * SMALL
+        rows += [(count, BOTH, False) for count in (2, 3)] * OTHERS
         count, sign, odd = (np.array(column) for column in zip(*rows, strict=True))
         c, _ = self._addends(lead, len(rows))
         dropped = max(self._bits - self._result_bits, 0)
@@ -82,7 +82,7 @@ class NarrowProducts:
 
     def _taking_away(self, lead: int) -> Request:
         """C of that exponent, products that come to as much with the other sign, or a little more or less; some are cut."""
-        n, rng = SMALL, self._rng
+        n, rng = OTHERS, self._rng
         c, exact = self._addends(lead, n)
         unit = max(lead - self._bits - self._table.lowest, 0)
         beside = np.where(rng.random(n) < 0.5, 0, rng.integers(-3, 4, n) << unit)
@@ -91,7 +91,7 @@ class NarrowProducts:
 
     def _above_c(self) -> Request:
         """Two largest products that cancel, or none, one beside them, and C about half of the last bit of what is left."""
-        n, rng, table = SMALL * 4, self._rng, self._table
+        n, rng, table = OTHERS * 4, self._rng, self._table
         which = np.zeros((n, len(self._ks)), np.intp)
         which[:, 2] = rng.integers(0, len(table.multiples), n) >> rng.integers(0, 12, n)
         negative = rng.integers(0, 2, which.shape)
@@ -107,11 +107,11 @@ class NarrowProducts:
 
     def _dense(self) -> Request:
         """All terms of one sign and one leading bit, C with the bit that is half of the sum's last."""
-        n, rng, size = SMALL * 2, self._rng, len(self._ks)
+        n, rng, size = OTHERS * 2, self._rng, len(self._ks)
         lead = rng.integers(0, self._table.multiples[-1].item().bit_length(), (n, 1))
         first, end = (np.searchsorted(self._table.multiples, np.int64(1) << (lead + up)) for up in (0, 1))
         which = np.minimum(first + (rng.random((n, size)) * (end - first)).astype(np.intp), len(self._table.multiples) - 1)
-        below = self._result_bits + 1 - ((size + 1).bit_length() - 1)
+        below = max(1, self._result_bits + 1 - ((size + 1).bit_length() - 1))
         whole = (1 << below) + 2 * rng.integers(0, max(1 << below >> 1, 1), n) + 1
         c, fits = encoded(self._inst.c, np.zeros(n, np.int64), whole, lead[:, 0] + self._table.lowest - below)
         return self._placed(which, np.zeros_like(which), c)[fits]
@@ -163,7 +163,7 @@ class NarrowProducts:
             rest = goal - kept[which[:, column]] * (1 - 2 * negative[:, column])
         return self._placed(which, negative, c)[rest == 0]
 
-    def _placed(self, which: Patterns, negative: Whole, c: Bits) -> Request:
+    def _placed(self, which: TablePlaces, negative: Whole, c: Bits) -> Request:
         """Products of the table, [n, products], in any order; all signs of half of them turned over."""
         inst, asked = self._inst, Request.zeros(self._inst, len(c))
         turned = self._rng.integers(0, 2, len(c))
@@ -176,7 +176,7 @@ class NarrowProducts:
         return asked
 
 
-def _nearest(ascending: Whole, values: Whole) -> Patterns:
+def _nearest(ascending: Whole, values: Whole) -> TablePlaces:
     """Places of the numbers next to these."""
     above = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
     below = np.maximum(above - 1, 0)

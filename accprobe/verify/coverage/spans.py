@@ -74,6 +74,7 @@ class Bounds:
         self.arithmetic = arithmetic
         self.slots: dict[TermRole, TermsOfRole] = {slots.role: slots for slots in _slots(inst, model, node, inner)}
         self.terms = sum(slots.count for slots in self.slots.values())
+        self.depth = _depth(inst, node)
 
     def spans(self, sure: bool = False) -> list[TermSpan]:
         """One for every term."""
@@ -226,6 +227,15 @@ def bounds(inst: Instruction, model: DotModel) -> list[Bounds]:
     for node in model.root.nodes():
         found[id(node)] = Bounds(inst, model, node, [found[id(child)] for child in node.children])
     return list(found.values())
+
+
+def _depth(inst: Instruction, node: FusedSum) -> int:
+    """Bits from the exponent of the largest term down to the last bit of any, at most: few where all have the same scales."""
+    blocks = {k // (inst.scale_block or inst.k) for k in node.products}
+    alone = not (node.has_addend or node.children) and len(blocks) == 1
+    if inst.scale is None or not alone or getattr(node.arithmetic, "scaled_products", None) is not None:
+        return 1 << 20
+    return sum(fmt.max_exponent - fmt.min_exponent + fmt.mantissa_bits for fmt in (inst.a, inst.b))
 
 
 def _slots(inst: Instruction, model: DotModel, node: FusedSum, inner: list[Bounds]) -> Iterator[TermsOfRole]:
