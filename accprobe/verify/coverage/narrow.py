@@ -93,11 +93,11 @@ class NarrowProducts:
         """Two largest products that cancel, or none, one beside them, and C about half of the last bit of what is left."""
         n, rng, table = OTHERS * 4, self._rng, self._table
         which = np.zeros((n, len(self._ks)), np.intp)
-        which[:, 2] = rng.integers(0, len(table.multiples), n) >> rng.integers(0, 12, n)
+        lone, cancel = min(2, which.shape[1] - 1), (rng.random(n) < 0.9) & (which.shape[1] > 2)
+        which[:, lone] = rng.integers(0, len(table.multiples), n) >> rng.integers(0, 12, n)
         negative = rng.integers(0, 2, which.shape)
-        cancel = rng.random(n) < 0.9
-        which[cancel, :2], negative[:, 1] = len(table.multiples) - 1, 1 - negative[:, 0]
-        left = table.multiples[which[:, 2]]
+        which[cancel, :2], negative[cancel, 1:2] = len(table.multiples) - 1, 1 - negative[cancel, :1]
+        left = table.multiples[which[:, lone]]
         half = bit_length(left) - 1 + table.lowest - self._result_bits - 1 - (self._top - self._bits)
         steps = rng.integers(1, 4, n) * rng.choice(np.array([-1, 1]), n)
         whole = np.where((left > 0) & (half >= 0) & (half < 40), np.int64(1) << np.clip(half, 0, 40), 0) + steps
