@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.explained import Explained
+from accprobe.model.published import Left
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
@@ -125,9 +126,11 @@ class Identifies(Protocol):
 
 @runtime_checkable
 class Explains(Protocol):
-    """A device of published models, which explain words that others recorded on the real chip."""
+    """A device of published models: what words that others recorded on the real chip they explain, and what is left open."""
 
     def explains(self, inst: Instruction) -> tuple[Explained, ...]: ...
+
+    def left(self, inst: Instruction) -> Left: ...
 
 
 @runtime_checkable

@@ -11,6 +11,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, alike_but_n, catalog
 from accprobe.model.explained import Explained, words_explained
+from accprobe.model.published import Left
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
@@ -29,10 +30,11 @@ class SimulatedDevice:
         architecture: str = "sm_90a",
         lowerings: Mapping[Instruction, Lowering] | None = None,
         explained: Mapping[str, tuple[Explained, ...]] | None = None,
+        left: Mapping[Instruction, Left] | None = None,
     ) -> None:
         self.name, self.architecture = name, architecture
         self._models, self._lowerings = dict(models), dict(lowerings or {})
-        self._explained = dict(explained or {})
+        self._explained, self._left = dict(explained or {}), dict(left or {})
 
     def describe(self) -> dict[str, object]:
         """No facts: nothing but the models is simulated."""
@@ -69,6 +71,10 @@ class SimulatedDevice:
         """Words of the real chip that the instruction's model has, bit for bit."""
         return self._explained.get(inst.name, ())
 
+    def left(self, inst: Instruction) -> Left:
+        """Of features of the real chip that no public result pins, the values that are left."""
+        return self._left.get(inst, {})
+
     def model(self, inst: Instruction) -> DotModel:
         """The model that this device evaluates: of any n that is in no catalog, that of the nearest which is."""
         return self._models[inst if inst in self._models else self._alike(inst)[0]]
@@ -84,4 +90,6 @@ def simulated_device(name: str) -> SimulatedDevice:
     known = known_models(name)
     models = {inst: entry.model for inst, entry in known.items()}
     lowerings = {inst: entry.lowering for inst, entry in known.items()}
-    return SimulatedDevice(models, f"simulated {chip(name).title}", chip(name).architecture, lowerings, words_explained(name))
+    left = {inst: entry.left for inst, entry in known.items()}
+    title, architecture = f"simulated {chip(name).title}", chip(name).architecture
+    return SimulatedDevice(models, title, architecture, lowerings, words_explained(name), left)

@@ -14,8 +14,9 @@ from accprobe.isa.instructions import Instruction
 from accprobe.isa.sparsity import Places
 from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import Recipe, recipes
-from accprobe.operands.sparse import LAYOUTS, laid_out, layouts
+from accprobe.operands.sparse import laid_out
 from accprobe.verify.coverage.coverage import covering
+from accprobe.verify.coverage.left_out import layouts_do
 
 TOGGLING = "toggling"
 """Operands of which each has all bits of sign and significand turned over from step to step."""
@@ -76,10 +77,7 @@ def covering_layouts(inst: Instruction) -> Places:
     """Of `layouts`, few that have each code of metadata at each group and leave out each class of numbers at each place."""
     if inst.sparsity is None:
         return np.zeros(1, np.intp)
-    every, found = layouts(inst), list[int]()
-    codes = every.metadata[..., None] == np.array(inst.sparsity.codes)
-    left_out = every.left_out[..., None] == np.arange(len(every.classes))
-    does = np.concatenate([codes.reshape(LAYOUTS, -1), left_out.reshape(LAYOUTS, -1)], axis=1)
+    does, found = layouts_do(inst).does, list[int]()
     wanted = does.any(axis=0)
     while wanted.any():
         found.append(int((does & wanted).sum(axis=1).argmax()))

@@ -21,7 +21,7 @@ from accprobe.devices.protocol import Device
 from accprobe.infer.answers import Answers
 from accprobe.infer.findings import Characterisation, Finding, Findings, values
 from accprobe.infer.journal import NONE, Contradictions, Journal, JournalEntry
-from accprobe.infer.neighbours.ladders import Floors, coarser, floors, further, widest
+from accprobe.infer.neighbours.ladders import Floors, coarser, floors, further, of_one_cut, widest
 from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.neighbours.several import differing, groups, pairs
 from accprobe.infer.neighbours.single import rivals
@@ -84,8 +84,9 @@ def challenge(device: Device, inst: Instruction, result: Characterisation, seed:
     left = {(field, value) for rival in survived for field, value in rival.changes}
     for rival in (*pairs(result.model), *groups(result.model), *differing(result.model, result.others)):
         if not left.issuperset(rival.changes) and arena.survives(rival):
-            survived.append(rival)
-            left |= set(rival.changes)
+            same = [rival, *_while_alike(list(of_one_cut(result.model, rival)), arena)]
+            survived += same
+            left |= {change for one in same for change in one.changes}
     return Contest(arena.tried, tuple(survived), journal.contradictions(result.model))
 
 

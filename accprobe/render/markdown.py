@@ -163,7 +163,7 @@ def _row(row: Row) -> Iterator[str]:
         yield f"Effective bits: **{_plain(bits)}**."
     if row.model:
         yield "### Summation tree"
-        yield _block(details.tree(row.model))
+        yield _block(details.tree(row, row.model))
         yield "### Arithmetic"
         yield _list(map(_plain, details.arithmetics(row, row.model)))
     if row.findings:

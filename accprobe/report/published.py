@@ -42,13 +42,13 @@ def _row(inst: Instruction, known: KnownModel | None, explains: tuple[Explained,
         opcodes=known.lowering.matrix,
         lowering=known.lowering.sequence,
         opcode_source=known.lowering.source,
-        findings=_with_open(findings_of(inst, known.model), known.left),
+        findings=with_open(findings_of(inst, known.model), known.left),
         model=known.model,
         explains=explains,
     )
 
 
-def _with_open(findings: Findings, left: Left) -> Findings:
+def with_open(findings: Findings, left: Left) -> Findings:
     """The findings, those undetermined that no recorded word settles."""
     note = "no result of the real chip that is public tells these apart"
     opened = {name: replace(findings[name], bound="undetermined", left=values, note=note) for name, values in left.items()}

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from accprobe.devices.protocol import Device
+from accprobe.devices.stored import StoredProducts
 from accprobe.infer.characterise import characterise
 from accprobe.infer.contest import Contest, challenge, settled
 from accprobe.infer.findings import Characterisation
@@ -26,14 +27,19 @@ RECONSIDERED = 5
 """How often a model that some answer contradicts is looked for anew, at most."""
 
 
-def measured(journal: Journal, dots: int, seed: int) -> tuple[Characterisation, Contest, Verification | None]:
-    """What is settled of an instruction, and the verification of its model; settled once more where that alone refutes it."""
+def measured(
+    journal: Journal, dots: int, seed: int, stored: StoredProducts | None = None
+) -> tuple[Characterisation, Contest, Verification | None]:
+    """What is settled of an instruction, and the verification of its model; settled once more where that alone refutes it.
+
+    stored: as in `cover`.
+    """
     known: list[Exchange] = []
     for again in range(2):
         result, contest = settle(journal, journal.inst, seed, known)
         if result.model is None:
             return result, contest, None
-        done = checked(journal, result.model, contest.wrong, dots, seed + again)
+        done = checked(journal, result.model, contest.wrong, dots, seed + again, stored)
         if not done.mismatches or contest.wrong.count or journal.unstable or not journal.budget.left:
             break
         known = [wrong.exchange for wrong in journal.contradictions(result.model).some]
@@ -61,12 +67,14 @@ def settle(
     return replace(result, findings=settled(result.findings, contest, model)), contest
 
 
-def checked(journal: Journal, model: DotModel, known: Contradictions, dots: int, seed: int) -> Verification:
+def checked(
+    journal: Journal, model: DotModel, known: Contradictions, dots: int, seed: int, stored: StoredProducts | None = None
+) -> Verification:
     """The model against fresh dot products and those that cover it, and a share of all asked against their first answers.
 
     A simulated device is not covered: of a model against itself that would prove nothing.
     """
-    compare = verify if journal.kind == "simulated" else cover
+    compare = verify if journal.kind == "simulated" else partial(cover, stored=stored)
     done = compare(journal, journal.inst, model, dots, seed)
     journal.repeat(np.random.default_rng([seed, dots]))
     found = [*known.some, *filter(None, [done.counterexample])]

@@ -70,11 +70,12 @@ class Surveyor:
             reason = f"what a sparse A leaves out of B takes part: {beside.value}"
             return Row(name=inst.name, status="unverified", reason=reason, **_known(Characterisation(inst, {LEFT_OUT: beside})))
         asked = dense(self._device, inst)
+        stored = asked if isinstance(asked, StoredProducts) else None
         journal = Journal(asked, inst.stored)
-        result, contest, verification = measured(journal, dots, seed)
-        if beside and isinstance(asked, StoredProducts):
-            result = _as_asked(asked, beside, result)
-            verification = verification and as_asked(asked, verification)
+        result, contest, verification = measured(journal, dots, seed, stored)
+        if beside and stored:
+            result = _as_asked(stored, beside, result)
+            verification = verification and as_asked(stored, verification)
         if verification is None:
             reason = "no model explains what the device answered"
             return Row(name=inst.name, status="unverified", reason=reason, unstable=journal.unstable, **_known(result))

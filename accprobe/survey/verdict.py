@@ -7,6 +7,7 @@ from dataclasses import replace
 from accprobe.devices.protocol import Device, Explains
 from accprobe.infer.findings import Finding
 from accprobe.isa.instructions import Instruction
+from accprobe.report.published import with_open
 from accprobe.report.rows import Row, Status
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import Lowering, is_ordinary
@@ -36,11 +37,17 @@ def told(row: Row) -> Row:
 
 
 def labelled(row: Row, device: Device) -> Row:
-    """The row as the report has it: of a simulated device it is `simulated`; its reason says what else is in the way."""
+    """The row as the report has it: of a simulated device it is `simulated`; its reason says what else is in the way.
+
+    What no public result of the real chip pins is undetermined, however well the simulation was found again.
+    """
     if device.kind != "simulated":
         return row
-    explains = device.explains(row.instruction) if isinstance(device, Explains) else ()
-    return row.model_copy(update={"status": "simulated", "explains": explains})
+    changes: dict[str, object] = {"status": "simulated"}
+    if isinstance(device, Explains):
+        opened = {name: values for name, values in device.left(row.instruction).items() if name in row.findings}
+        changes |= {"explains": device.explains(row.instruction), "findings": with_open(row.findings, opened)}
+    return row.model_copy(update=changes)
 
 
 def _disproved(done: Verification) -> str:

@@ -13,7 +13,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.experiments.blocks import settling_words
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, chain
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
@@ -63,6 +63,17 @@ def fused(inst: Instruction, bits: int, at_once: int | None, floor: int = -139) 
     return DotModel(chain([range(inst.k)], arithmetic))
 
 
+def with_c_last(inst: Instruction, bits: int, at_once: int | None) -> DotModel:
+    """C is added by itself, rounded to nearest."""
+    products = FusedSum(tuple(map(Product, range(inst.k))), fused(inst, bits, at_once).root.arithmetic)
+    return DotModel(FusedSum((products, Addend()), FloatArithmetic(FORMATS["f32"], 23, "RNE", None)))
+
+
+def of_two_sums(inst: Instruction, bits: int, at_once: int | None) -> DotModel:
+    arithmetic = fused(inst, bits, at_once).root.arithmetic
+    return DotModel(chain([range(inst.k // 2), range(inst.k // 2, inst.k)], arithmetic))
+
+
 def row_of(device: Scaled, inst: Instruction) -> Row:
     return Surveyor(device).row(inst, 2000, 0)
 
@@ -93,6 +104,40 @@ def test_what_was_planted_is_found(inst: Instruction, bits: int, at_once: int | 
     assert row.verification.events is not None
     assert row.verification.events.missing == ()
     assert row.findings["min_exponent"].bound == ("undetermined" if inst is NVFP4 else "exact")
+
+
+@pytest.mark.parametrize(
+    ("inst", "bits", "at_once", "planted"),
+    [
+        pytest.param(TWO, 35, 32, with_c_last, id="C last, blocks of 32"),
+        pytest.param(FOUR, 34, 16, with_c_last, id="C last", marks=pytest.mark.slow),
+        pytest.param(NVFP4, 35, 16, with_c_last, id="C last, scales with fractions", marks=pytest.mark.slow),
+        pytest.param(MIXED, 25, None, of_two_sums, id="two sums of one block"),
+        pytest.param(NVFP4, 35, 16, of_two_sums, id="two sums", marks=pytest.mark.slow),
+        pytest.param(FOUR, 34, 16, of_two_sums, id="two sums of ue8m0", marks=pytest.mark.slow),
+    ],
+)
+def test_other_orders_are_found(
+    inst: Instruction, bits: int, at_once: int | None, planted: Callable[[Instruction, int, int | None], DotModel]
+) -> None:
+    """C is told apart by itself: it has a wide range, however narrow products are."""
+    model = planted(inst, bits, at_once)
+    row = row_of(Scaled(inst, model), inst)
+    assert row.model is not None
+    assert row.model.order == model.order
+    assert (row.status, row.reason) == ("confirmed", "")
+    sums = [node.arithmetic for node in row.model.root.nodes() if node.products]
+    assert {(x.alignment_bits, x.scaled_products) for x in sums if isinstance(x, FloatArithmetic)} == {(bits, at_once)}
+
+
+def test_bits_below_what_a_block_spans_stand_for_a_floor() -> None:
+    """No product of one block has bits below 25: with a bit more and a floor one higher, sums are the same."""
+    row = row_of(Scaled(MIXED, with_c_last(MIXED, 25, None)), MIXED)
+    assert (row.status, row.reason) == ("confirmed", "")
+    bits, floor = row.findings["alignment_bits"], row.findings["min_exponent"]
+    assert (bits.value, bits.bound) == (25, "at_least")
+    assert floor.bound == "undetermined"
+    assert -139 in floor.left
 
 
 def test_a_sparse_a_has_block_scales_too() -> None:

@@ -146,6 +146,24 @@ def test_every_published_model_is_covered(chip: str) -> None:
     covered_wholly({inst: known.model for inst, known in known_models(chip).items()})
 
 
+NARROW = [
+    f"mma.sync.m16n8k32.kind::f8f6f4.{d}.{a}.{b}.{d}"
+    for d, a, b in [("f16", "e4m3", "e2m3"), ("f16", "e2m1", "e2m1"), ("f16", "e3m2", "e3m2"), ("f32", "e3m2", "e2m1")]
+]
+"""Operands of few bits: C leads where products are odd or cut, or no product is ever cut."""
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_no_event_of_narrow_operands_lacks_them(name: str) -> None:
+    inst = parse(name)
+    model = known_models("rtx5090")[inst].model
+    for seed in range(2):
+        coverage = Coverage(inst, model, seed)
+        asked = list(coverage.directed())
+        assert [event.name for event, reason in coverage.unmet() if not reason or reason.startswith(NOT_FOUND)] == []
+        nothing_impossible_happens(inst, model, [*asked, *(request for _, request in batches(inst, 4000, seed))])
+
+
 def nothing_impossible_happens(inst: Instruction, model: DotModel, requests: list[Request]) -> Coverage:
     coverage = Coverage(inst, model)
     for request in requests:

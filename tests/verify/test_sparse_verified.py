@@ -16,8 +16,10 @@ from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
-from accprobe.operands.sparse import laid_out
+from accprobe.operands.sparse import LAYOUTS, laid_out, own_layouts
+from accprobe.report.models import named_models
 from accprobe.verify.coverage import cover
+from accprobe.verify.coverage.left_out import layout_events, layout_operands
 from accprobe.verify.on_gpu import LaidOut, MatrixProduct, recipes
 from accprobe.verify.outcome import Events
 from accprobe.verify.random import verify
@@ -53,6 +55,30 @@ def cover_of_stored() -> Events:
     events = cover(SimulatedDevice({INST.stored: model(25)}), INST.stored, model(25), 4000).events
     assert events is not None
     return events
+
+
+OF_H200 = {(inst.stored.k, inst.a, inst.b, inst.d): inst for inst in named_models("h200") if inst.sparse and not inst.satfinite}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_event_is_met_though_no_operands_are_random(seed: int) -> None:
+    """One row for all that are laid out alike, and no dot product but those that are made for events."""
+    for inst in OF_H200.values():
+        known = named_models("h200")[inst]
+        done = cover(SimulatedDevice({inst: known}), inst, known, 0, seed)
+        assert done.events is not None
+        assert (inst.name, done.events.missing, done.mismatches) == (inst.name, (), 0)
+
+
+def test_operands_for_layouts_are_few_and_by_their_own_bits() -> None:
+    used = np.zeros(LAYOUTS, bool)
+    for request in layout_operands(INST, used, 0):
+        chosen = own_layouts(request)
+        np.testing.assert_array_equal(laid_out(INST, request).b, laid_out(INST, request, chosen).b)
+        used[chosen] = True
+    assert layout_events(INST, used).missing == ()
+    assert used.sum() < 100
+    assert list(layout_operands(INST, used, 0)) == []
 
 
 def test_a_few_dot_products_do_not_meet_every_layout() -> None:

@@ -26,6 +26,8 @@ from accprobe.operands.request import Request
 EVIDENCE = 6
 RATIO = 120
 """log2(M / unit) at most: more than any format's products need."""
+FAR_BELOW = 48
+"""log2(M / unit) at least where C alone is asked about: more than any sum is known to keep of a term beside a larger one."""
 
 
 class _Contradiction(Exception):
@@ -36,8 +38,9 @@ def order(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """The summation tree. Where it cannot be told, that of the draft, and a finding that says so."""
     big, unit = _magnitudes(bench)
     if big - unit <= bench.inst.d.mantissa_bits + 2:
-        note = f"products span only {big - unit} bits, too few for a unit to be lost beside a large one"
-        return draft, {"order": Finding(None, "undetermined", note=note)}
+        of = " of one block" if bench.inst.scale is not None else ""
+        note = f"products{of} span only {big - unit} bits, too few for a unit to be lost beside a large one"
+        return _with_c_apart(bench, draft, note)
     search = _Search(bench, big, unit)
     try:
         tree = search.build([bench.addend, *range(bench.inst.k)])
@@ -55,6 +58,19 @@ def _magnitudes(bench: Workbench) -> tuple[int, int]:
         high = min(high, RATIO // 2)
         low = max(low, high - RATIO)
     return high, low
+
+
+def _with_c_apart(bench: Workbench, draft: Draft, note: str) -> tuple[Draft, Findings]:
+    """The draft, or where a C far below each pair of products that cancel survives, the one that adds C last."""
+    big = bench.product_exponents()[-1]
+    unit = two_to(max(bench.addend_exponents()[0], bench.inst.d.min_exponent, big - RATIO))
+    rows: list[Row] = [{i: two_to(big), j: -two_to(big), bench.addend: unit} for i, j in combinations(range(bench.inst.k), 2)]
+    operands = bench.rows(rows)
+    d = bench.ask(operands)
+    shown = np.linspace(0, len(rows) - 1, min(EVIDENCE, len(rows))).astype(int)
+    finding = Finding(None, "undetermined", note=note, evidence=bench.exchanges(operands, d, shown))
+    last = big - unit.exponent > FAR_BELOW and (d == bench.result(unit)).all()
+    return replace(draft, tree=(tuple(range(bench.inst.k)), bench.addend)) if last else draft, {"order": finding}
 
 
 def lone_products(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:

@@ -49,6 +49,24 @@ def further(model: DotModel, rival: Rival) -> Iterator[Rival]:
                 yield Rival(changed, ((feature, value),))
 
 
+def of_one_cut(model: DotModel, rival: Rival) -> Iterator[Rival]:
+    """Beyond a rival whose lowest alignment and bits cut the smallest terms where the model does: all others that do."""
+    changes = {parsed(name).feature: (name, value) for name, value in rival.changes}
+    for arithmetic, role in floats(model):
+        own = arithmetic.alignment_bits, arithmetic.min_exponent
+        if changes.keys() != {"alignment_bits", "min_exponent"} or None in own:
+            continue
+        (bits, kept), (floor, level) = changes["alignment_bits"], changes["min_exponent"]
+        if parsed(bits).role != role or not isinstance(kept, int) or not isinstance(level, int):
+            continue
+        step = 1 if own[0] is not None and kept > own[0] else -1
+        while changed := with_fields(
+            model, arithmetic, {"alignment_bits": (kept := kept + step), "min_exponent": level + step}
+        ):
+            level += step
+            yield Rival(changed, ((floor, level), (bits, kept)))
+
+
 def widest(model: DotModel) -> dict[str, int]:
     """The most bits that each feature can have that counts them, in all sums of a role."""
     most: dict[str, int] = {}

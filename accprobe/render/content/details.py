@@ -30,9 +30,11 @@ class FindingLine(NamedTuple):
     is_exact: bool
 
 
-def tree(model: DotModel) -> Iterator[str]:
-    """The tree, results above their terms."""
-    return _tree(model.root, model, "")
+def tree(row: Row, model: DotModel) -> Iterator[str]:
+    """The tree, results above their terms; marked as `arithmetics` where the order is undetermined, or suggested."""
+    first, *below = _tree(model.root, model, "")
+    yield _marked(row, "order", "sum", first)
+    yield from below
 
 
 def _tree(node: FusedSum, model: DotModel, indent: str) -> Iterator[str]:
@@ -70,7 +72,7 @@ def _marked(row: Row, feature: str, role: Role, text: str) -> str:
         return text if row.status in ("confirmed", "simulated") else f"~{text}"
     if finding.bound == "suggested":
         return f"~{text}"
-    return f"{text}?" if finding.bound == "undetermined" and finding.left else text
+    return f"{text}?" if finding.bound == "undetermined" and (finding.left or feature == "order") else text
 
 
 def _fields(arithmetic: Arithmetic) -> Iterator[tuple[str, str]]:

@@ -33,7 +33,7 @@ def _sections(row: Row) -> Iterator[tuple[str, RenderableType]]:
     if bits := effective_bits(row):
         yield "effective bits", Hanging([Text(bits, "bold yellow" if is_narrow(row) else "bold")])
     if row.model:
-        yield "summation tree", _hanging(details.tree(row.model))
+        yield "summation tree", _hanging(details.tree(row, row.model))
         yield "arithmetic", _hanging(details.arithmetics(row, row.model))
     if row.findings:
         yield "findings", _findings(row)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +34,7 @@ from accprobe.verify.coverage.integers import (
     integer_operands,
     odd_operands,
 )
-from accprobe.verify.coverage.left_out import as_asked
+from accprobe.verify.coverage.left_out import as_asked, layout_operands
 from accprobe.verify.coverage.scales import scale_operands
 from accprobe.verify.coverage.spans import bounds
 from accprobe.verify.coverage.trace import Trace
@@ -142,12 +143,21 @@ class Coverage:
 
 
 def cover(
-    device: Device, inst: Instruction, model: DotModel, dots: int = 1 << 14, seed: int = 0, advance: Advance = silent
+    device: Device,
+    inst: Instruction,
+    model: DotModel,
+    dots: int = 1 << 14,
+    seed: int = 0,
+    advance: Advance = silent,
+    stored: StoredProducts | None = None,
 ) -> Verification:
-    """As `random.verify`, then on every pair of codes, and on operands made for every event that none of these met."""
+    """As `random.verify`, then on every pair of codes, and on operands made for every event that none of these met.
+
+    stored: what lays dense questions of `inst` out for a sparse A, if any does; operands are made for its events too.
+    """
     if inst.sparse:
         asked = StoredProducts(device, inst)
-        return as_asked(asked, cover(asked, inst.stored, model, dots, seed, advance))
+        return as_asked(asked, cover(asked, inst.stored, model, dots, seed, advance, asked))
     coverage = Coverage(inst, model, seed)
 
     def known() -> Iterator[Known]:
@@ -159,7 +169,7 @@ def cover(
             for part in _asked(inst, model, dots, seed):
                 coverage.see(part.request[:SEEN])
                 yield part
-        for request in coverage.directed():
+        for request in chain(coverage.directed(), layout_operands(stored.inst, stored.used, seed) if stored else ()):
             yield Known(COVERING, request, evaluate(model, inst, request))
 
     done = compared(device, inst, known(), seed, advance)

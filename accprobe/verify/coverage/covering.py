@@ -15,6 +15,7 @@ from accprobe.verify.coverage.crowds import Crowds
 from accprobe.verify.coverage.factors import TermNumbers
 from accprobe.verify.coverage.groups import group_operands
 from accprobe.verify.coverage.kinds_of_operands import OPERAND_CLASSES, codes_of
+from accprobe.verify.coverage.narrow import narrow_operands
 from accprobe.verify.coverage.odd import OddTerms
 from accprobe.verify.coverage.pieces import Pieces, RoleRows
 from accprobe.verify.coverage.placing import Placing
@@ -68,6 +69,8 @@ class Maker:
             yield self.on_terms(crowds.tails())
             yield self.on_terms(crowds.dense())
         yield self.on_terms(crowds.below_c())
+        if narrow := narrow_operands(self._inst, self._node, self._bound):
+            yield Made(narrow)
 
     def _batches(self, pieces: Iterator[RoleRows]) -> Iterator[TermNumbers]:
         """The rows on terms, about BATCH of them at once."""
@@ -168,10 +171,16 @@ def _infinite(inst: Instruction, wanted: list[tuple[list[Product | Addend], int]
             asked.a[0, ks[0]], asked.b[0, ks[0]] = a[0] | sign * inst.a.sign_bit, codes_of(inst.b)["normal"][1]
         elif way == 1 and b and ks:
             asked.b[0, ks[-1]], asked.a[0, ks[-1]] = b[0] | sign * inst.b.sign_bit, codes_of(inst.a)["normal"][1]
+        elif way == 0 and kind == "NaN" and ks and inst.scale is not None and asked.scales_a is not None:
+            asked.a[0, ks[0]], asked.b[0, ks[0]] = codes_of(inst.a)["normal"][1], codes_of(inst.b)["normal"][1]
+            asked.scales_a[0, ks[0] // (inst.scale_block or 1)] = inst.scale.largest + 1
         elif way == 2 and c and len(ks) < len(leaves):
             asked.c[0] = c[0] | sign * inst.c.sign_bit
         else:
             asked.a[0, ks], asked.b[0, ks] = inst.a.largest | sign * inst.a.sign_bit, inst.b.largest
+            for scales in (asked.scales_a, asked.scales_b):
+                if scales is not None and inst.scale is not None:
+                    scales[0, [k // (inst.scale_block or 1) for k in ks]] = inst.scale.largest
             if len(ks) < len(leaves):
                 asked.c[0] = (codes_of(inst.c)["infinity"] or [inst.c.largest])[0] | sign * inst.c.sign_bit
     return asked

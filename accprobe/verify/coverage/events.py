@@ -67,6 +67,7 @@ CANCELLED = ("a little", "by half of its bits", "to nothing")
 EXTREMES = ("positive", "negative", "both signs")
 
 NO_BITS = "no term has bits so low"
+ONE_LOSSY = "one term at most has bits so low"
 TOO_FAR = "no two terms are so far apart"
 TOO_SMALL = "the terms do not reach the result's largest number"
 ONE_TERM = "the sum has a single term"

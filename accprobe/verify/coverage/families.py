@@ -19,6 +19,7 @@ from accprobe.verify.coverage.events import (
     NO_BITS,
     NO_FLOOR,
     ODD,
+    ONE_LOSSY,
     ONE_PRODUCT,
     ONE_TERM,
     ROUNDED_SHORT,
@@ -162,9 +163,16 @@ def _cuts(bound: Bounds) -> dict[str, EventFamily]:
             ),
         )
     found[ODD_TERMS] = odd_events(bound)
-    able = any(cut(role, 1, False) for role in bound.slots)
-    found["lost zeros"] = tuple(Event(f"a sum of zero, {word}", "" if able else NO_BITS, True) for word in LOST)
+    lossy = bound.lossy(to_zero=True)
+    found["lost zeros"] = tuple(
+        Event(f"a sum of zero, {word}", _lacking(lossy, takes), True) for word, takes in zip(LOST, (1, 1, 2), strict=True)
+    )
     return found
+
+
+def _lacking(lossy: int, takes: int) -> str:
+    """Why not so many terms lose bits."""
+    return "" if lossy >= takes else ONE_LOSSY if lossy else NO_BITS
 
 
 def _odd(bound: Bounds, count: int, sure: bool) -> bool:
@@ -238,7 +246,7 @@ def _depth(bound: Bounds) -> tuple[int, int]:
         narrow = [s.sure.width for s in bound.slots.values() if s.role == "C"]
         return min(most, max(span.width for span in spans)), max(narrow, default=2) - 1
     first = sorted(sure, key=lambda span: -span.leads[1])
-    return most, first[1].leads[1] - min(span.leads[0] for span in first[2:])
+    return min(most, bound.depth + bound.above), min(bound.depth, first[1].leads[1] - min(span.leads[0] for span in first[2:]))
 
 
 def _zeros(bound: Bounds) -> dict[str, EventFamily]:
@@ -319,11 +327,16 @@ def _pairs(bound: Bounds, inst: Instruction) -> dict[str, EventFamily]:
             reason = reason or ("" if inst.c.min_exponent <= bound.floor else NO_FLOOR)
             found["subnormal C"] = (Event("a subnormal C the largest term, aligned to the floor", reason),)
     if bits is not None and bound.terms > 1:
-        cut = [bound.reach(role, s.count) for role, s in bound.slots.items() if s.span.low < bound.top - bits]
-        lost = "" if cut else NO_BITS
+        lossy = bound.lossy()
         found["cut rounded"] = tuple(
-            Event(f"terms of both signs cut, {word}", lost or ("" if dropped(bound, False) >= takes else MANY_BITS), True)
+            Event(
+                f"terms of both signs cut, {word}",
+                _lacking(lossy, 2) or ("" if dropped(bound, False) >= takes else MANY_BITS),
+                True,
+            )
             for word, takes in zip(ROUNDED_SHORT, (0, 2, 1, 2), strict=True)
         )
-        found["cut against"] = tuple(Event(f"terms cut {word} the sum's sign", lost, True) for word in ("of", "against"))
+        found["cut against"] = tuple(
+            Event(f"terms cut {word} the sum's sign", _lacking(lossy, 1), True) for word in ("of", "against")
+        )
     return found

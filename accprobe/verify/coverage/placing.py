@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -103,19 +105,36 @@ class Placing:
         return done
 
     def _inner_scaled(self, asked: Request, node: FusedSum, numbers: TermNumbers) -> NDArray[np.bool_]:
-        """Numbers that a sum below of scaled products gives: one term of it, or C (in place)."""
+        """Numbers that a sum below of scaled products gives: one term of it, or C (in place).
+
+        C where a product does not hold the number, in half of the other cases, and always where products of this sum have the
+        same scales.
+        """
         n, below = len(numbers.negative), next((inner for inner in node.nodes() if inner.products), None)
+        has_c = any(inner.has_addend for inner in node.nodes())
         fits = np.zeros(n, bool)
         if below is not None:
             every = TermNumbers(*(np.full((n, products_of(below)), value, np.int64) for value in (0, 0, 1, 0)))
             rows, start = np.arange(n), self._rng.integers(0, products_of(below), n)
             for whole, column in zip(every.columns, numbers.columns, strict=True):
                 whole[rows, start] = column
+            alone = replace(asked, a=asked.a.copy(), scales_a=_copied(asked.scales_a), scales_b=_copied(asked.scales_b))
             fits = self._on_products(asked, below, every)[rows, start]
-            asked.a[~fits] = 0
-        if any(inner.has_addend for inner in node.nodes()):
+            if has_c:
+                shared = not self._blocks(below).isdisjoint(self._blocks(self._node))
+                fits &= ~encoded(self._inst.c, numbers.negative, numbers.first * numbers.second, numbers.exponent)[1] | (
+                    (self._rng.random(n) < 0.5) & (not shared)
+                )
+            for now, before in ((asked.a, alone.a), (asked.scales_a, alone.scales_a), (asked.scales_b, alone.scales_b)):
+                if now is not None and before is not None:
+                    now[~fits] = before[~fits]
+        if has_c:
             fits |= self._addend(asked, numbers, ~fits)
         return fits
+
+    def _blocks(self, node: FusedSum) -> set[int]:
+        """Those whose scales products of the sum have."""
+        return {k // (self._inst.scale_block or 1) for k in node.products}
 
     def _split(self, asked: Request, ks: Whole, rows: Whole, numbers: TermNumbers) -> NDArray[np.bool_]:
         """Numbers as sums of products, each with as many of the bits as a factor holds (in place)."""
@@ -130,3 +149,7 @@ class Placing:
             asked.a[rows, ks[i]], asked.b[rows, ks[i]] = a, b
             done &= fits
         return done
+
+
+def _copied(scales: Bits | None) -> Bits | None:
+    return None if scales is None else scales.copy()

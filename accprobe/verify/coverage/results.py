@@ -24,6 +24,7 @@ def result_events(bound: Bounds) -> dict[str, EventFamily]:
     """Of a sum as it is rounded to its result, and of one that is too large or too small for it."""
     x, few = bound.arithmetic, bound.terms < 3
     drops, sure = dropped(bound, False), dropped(bound, True)
+    few |= bound.depth < (x.alignment_bits or 0)
     takes = (0, 2, 1, 1, 2)
 
     def rounded(word: str, bits: int, sign: str) -> Event:
@@ -57,7 +58,7 @@ def dropped(bound: Bounds, sure: bool) -> int:
     x = bound.arithmetic
     low = bound.low if not sure else min(span.leads[0] for span in bound.spans(sure=True))
     highest = min(x.result.max_exponent, bound.top + bound.above + bound.carry(sure))
-    most = highest - x.result_bits - low
+    most = min(highest - low, bound.depth + bound.above + bound.carry(sure)) - x.result_bits
     if x.alignment_bits is None:
         return max(0, most)
     return max(0, min(most, bound.carry(sure) + (0 if sure else bound.above) + x.alignment_bits - x.result_bits))

@@ -83,8 +83,8 @@ class ScaledPlacing:
         of_scales = bit_length(np.prod(significands, axis=0)) - 1
         formats = (self._inst.a, self._inst.b)
         if self._size == 1:
-            low, high = (sum(ends) for ends in zip(*((fmt.min_exponent, fmt.max_exponent) for fmt in formats), strict=True))
-            least, most = lead - high, lead - low
+            high = sum(fmt.max_exponent for fmt in formats)
+            least, most = lead - high, exponent - sum(fmt.min_exponent - fmt.mantissa_bits for fmt in formats)
         else:
             most = exponent - sum(fmt.min_exponent - fmt.mantissa_bits for fmt in formats)
             rest = np.maximum(odd, 1) >> of_scales[:, None]

@@ -74,6 +74,7 @@ class Bounds:
         self.arithmetic = arithmetic
         self.slots: dict[TermRole, TermsOfRole] = {slots.role: slots for slots in _slots(inst, model, node, inner)}
         self.terms = sum(slots.count for slots in self.slots.values())
+        self.depth = _depth(inst, node)
 
     def spans(self, sure: bool = False) -> list[TermSpan]:
         """One for every term."""
@@ -134,6 +135,28 @@ class Bounds:
         others = (s for s in self.slots.values() if s.count > (count if s.role == among else 0))
         tops += [(s.sure if sure else s.span).exponents[1] for s in others]
         return max(tops, default=None)
+
+    def lossy(self, to_zero: bool = False) -> int:
+        """Terms of one sum that may lose bits, at most; to_zero: of a sum of zero, in which others make up for the largest."""
+        bits, found = self.arithmetic.alignment_bits, 0
+        assert bits is not None
+        for slots in self.slots.values():
+            least = slots.span.low + bits + 1
+            if self.floor is not None and self.floor >= least:
+                return self.terms
+            able = {other.role for other in self.slots.values() if other.span.exponents[1] >= least}
+            if to_zero:
+                able = {role for role in able if self._made_up_for(role, least)}
+            found += slots.count if able - {slots.role} else slots.count - 1 if able else 0
+        return found
+
+    def _made_up_for(self, role: TermRole, exponent: int) -> bool:
+        """Whether all others may come to as much as a term of that role that has this exponent in the alignment, or more."""
+        span, bits = self.slots[role].span, self.arithmetic.alignment_bits
+        assert bits is not None
+        less = role == "product" or exponent <= span.exponents[0]
+        up = Fraction(self.terms, 2**bits)
+        return less or self.most - span.most >= Fraction(2) ** exponent * (1 - up)
 
     def shifts(self, role: TermRole, sure: bool) -> set[int]:
         """By how much terms of that role can lie below what they are aligned to."""
@@ -204,6 +227,15 @@ def bounds(inst: Instruction, model: DotModel) -> list[Bounds]:
     for node in model.root.nodes():
         found[id(node)] = Bounds(inst, model, node, [found[id(child)] for child in node.children])
     return list(found.values())
+
+
+def _depth(inst: Instruction, node: FusedSum) -> int:
+    """Bits from the exponent of the largest term down to the last bit of any, at most: few where all have the same scales."""
+    blocks = {k // (inst.scale_block or inst.k) for k in node.products}
+    alone = not (node.has_addend or node.children) and len(blocks) == 1
+    if inst.scale is None or not alone or getattr(node.arithmetic, "scaled_products", None) is not None:
+        return 1 << 20
+    return sum(fmt.max_exponent - fmt.min_exponent + fmt.mantissa_bits for fmt in (inst.a, inst.b))
 
 
 def _slots(inst: Instruction, model: DotModel, node: FusedSum, inner: list[Bounds]) -> Iterator[TermsOfRole]:
