@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from accprobe.devices.protocol import Device
+from accprobe.health.sms import SMS_SHRUNK, Checkup
 from accprobe.isa.instructions import Instruction
 from accprobe.render.content.verification import CheckedUp, Verified, events_text, excluded_faults, mismatch
-from accprobe.render.terminal.console import ruled
+from accprobe.render.terminal.console import Hanging, ruled
 from accprobe.verify.outcome import Verification
 from accprobe.verify.vectors import Comparison
-
-SMS_NAMED = 20
-"""SMs that differ, named on one line."""
 
 
 def heading(models: str, device: Device, lacking: Sequence[Instruction]) -> Iterator[Text]:
@@ -84,14 +83,17 @@ def checkup_table(rows: Sequence[CheckedUp]) -> RenderableType:
             row.inst.name, f"{row.done.dots:,}", str(row.done.sms), str(faults), f"{speed:.2g}", style="red" if faults else ""
         )
     sick = sorted({sm for row in rows for sm in row.done.faults})
-    named = ", ".join(map(str, sick[:SMS_NAMED])) + (", …" if len(sick) > SMS_NAMED else "")
+    named = ", ".join(map(str, sick[:SMS_SHRUNK])) + (", …" if len(sick) > SMS_SHRUNK else "")
     verdict = f"SM {named} differ{'s' * (len(sick) == 1)} from the model" if sick else "no SM differs"
-    lines = [
-        Text(f"! SM {sm}: {fault.mismatches:,} differ, {row.inst.name}: {mismatch(row.inst, fault.first)}", "red")
-        for row in rows
-        for sm, fault in list(row.done.faults.items())[:SMS_NAMED]
-    ]
-    return Group(table, *lines, Text(verdict, "bold red" if sick else "bold"))
+    lines = [line for row in rows for line in _faults(row.inst, row.done)]
+    return Group(table, Hanging(lines, 0), Text(verdict, "bold red" if sick else "bold"))
+
+
+def _faults(inst: Instruction, done: Checkup) -> Iterator[Text]:
+    for sm, fault in islice(done.faults.items(), SMS_SHRUNK):
+        again = "" if fault.smallest else "; asked again, the SM did not differ"
+        shown = mismatch(inst, fault.smallest or fault.first)
+        yield Text(f"! SM {sm}: {fault.mismatches:,} differ, {inst.name}: {shown}{again}", "red")
 
 
 def vectors_table(rows: Sequence[Comparison]) -> RenderableType:
