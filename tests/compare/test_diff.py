@@ -225,6 +225,23 @@ def test_like_changes_are_one_entry() -> None:
     assert len(changed_pairs(diff(a, b), expand=True)) == 3
 
 
+def test_entries_of_one_name_say_what_tells_them_apart() -> None:
+    """As `diff h200 sim:rtx5090` and `sim:b200` have them: FP8 -> f32 twice."""
+    mixed = changed_pairs(diff(Report.load("h200"), published("b200")))
+    assert [entry.apart for entry in mixed if entry.name == "FP8 → f32"] == [
+        "e4m3 × e4m3, e5m2 × e5m2",
+        "e4m3 × e5m2, e5m2 × e4m3",
+    ]
+    kinds = changed_pairs(diff(Report.load("h200"), published("rtx5090")))
+    assert [entry.apart for entry in kinds if entry.name == "FP8 → f32"] == [
+        "wgmma → mma.sync",
+        "wgmma → mma.sync kind::f8f6f4",
+    ]
+    for entries in (mixed, kinds, changed_pairs(diff(Report.load("h200"), published("b200")), expand=True)):
+        assert len({entry.full_name for entry in entries}) == len(entries)
+        assert not any(entry.apart for entry in entries if [each.name for each in entries].count(entry.name) == 1)
+
+
 def test_every_feature_has_a_meaning_of_its_own() -> None:
     a, b = one().instructions[0], one(bits=23).instructions[0]
     assert len({meaning(field, a, b) for field in FEATURES}) >= len(FEATURES) - 1
