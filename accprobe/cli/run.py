@@ -83,7 +83,7 @@ def run_command(
     """Measure, bit for bit, every matrix instruction of a GPU or CPU.
 
     Each is characterised, the model that was found is verified on fresh random dot products, and rivals try to refute it.
-    Instructions that have no probe yet are skipped, and do not count. What was measured before an interruption is in the file
+    Instructions that have no probe are skipped, and do not count. What was measured before an interruption is in the file
     that -o names.
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices. With --ray: extra fleet, and on every node the

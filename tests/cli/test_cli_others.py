@@ -17,7 +17,7 @@ from accprobe.isa.instructions import catalog
 from accprobe.model.published import names
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
-from accprobe.report.standing import NEVER_RUN
+from accprobe.report.standing import WORDS
 
 
 def test_list_of_instructions_has_them_all() -> None:
@@ -25,8 +25,8 @@ def test_list_of_instructions_has_them_all() -> None:
     assert result.exit_code == 0
     assert [line.split("\t")[0] for line in result.stdout.splitlines()] == [inst.name for inst in catalog("sm_90a")]
     of_b200 = CliRunner().invoke(main, ["list", "--instructions", "sm_100a"]).stdout.splitlines()
-    assert "tcgen05.m128n16k16.kind::f16.f32.f16.f16\tits probe has never run on hardware" in of_b200
-    assert "tcgen05.sp.m256n256k32.kind::f16.f32.f16.f16\tits probe has never run on hardware" in of_b200
+    assert "tcgen05.m128n16k16.kind::f16.f32.f16.f16\tprobe never run on hardware" in of_b200
+    assert "tcgen05.sp.m256n256k32.kind::f16.f32.f16.f16\tprobe never run on hardware" in of_b200
     assert "wgmma.m64n8k32.f32.e4m3.e4m3" in result.stdout.splitlines()
 
 
@@ -34,7 +34,9 @@ def test_list_of_instructions_has_them_all() -> None:
 def test_list_of_what_the_newest_compiler_leaves_out(architecture: str) -> None:
     lines = CliRunner().invoke(main, ["list", "--instructions", architecture]).stdout.splitlines()
     assert len(lines) == 3
-    assert all(line.endswith(f"\t{NEVER_RUN}; CUDA 13 no longer compiles for {architecture}, CUDA 12 does") for line in lines)
+    assert all(
+        line.endswith(f"\t{WORDS['never run']}; CUDA 13 no longer compiles for {architecture}, CUDA 12 does") for line in lines
+    )
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
@@ -44,7 +46,7 @@ def test_dense_instructions_of_narrow_integers_have_a_probe(architecture: str) -
         name for name in lines if name.startswith(("mma.sync.", "wgmma.")) and any(f in name for f in (".s4.", ".u4.", ".b1."))
     ]
     assert len(narrow) == {"sm_75": 9, "sm_90a": 34}.get(architecture, 30)
-    told = "" if architecture == Report.load("h200").device.architecture else NEVER_RUN
+    told = "" if architecture == Report.load("h200").device.architecture else WORDS["never run"]
     assert {lines[name] for name in narrow} == {lines["mma.sync.m8n8k4.f16.f16.f16.f16"]} == {told}
 
 
@@ -90,10 +92,10 @@ def test_instructions_of_processors_tell_the_flags_that_they_need() -> None:
     assert lines["avx512.m1n16k2.f32.bf16.bf16"] == "VDPBF16PS, of processors with avx512f and avx512_bf16"
     assert lines["avx512.m1n16k4.s32.u8.s8"] == "VPDPBUSD, of processors with avx512f and avx512_vnni"
     assert lines["amx.m16n16k32.f32.bf16.bf16"] == "TDPBF16PS, of processors with amx_tile and amx_bf16"
-    assert lines["amx.m16n16k32.f32.f16.f16"].endswith(f"amx_tile and amx_fp16; {NEVER_RUN}")
+    assert lines["amx.m16n16k32.f32.f16.f16"].endswith(f"amx_tile and amx_fp16; {WORDS['never run']}")
     assert set(list_of("aarch64")) == {
-        f"neon.m1n4k2.f32.bf16.bf16\tBFDOT, of processors with bf16; {NEVER_RUN}",
-        f"neon_mmla.m2n2k4.f32.bf16.bf16\tBFMMLA, of processors with bf16; {NEVER_RUN}",
+        f"neon.m1n4k2.f32.bf16.bf16\tBFDOT, of processors with bf16; {WORDS['never run']}",
+        f"neon_mmla.m2n2k4.f32.bf16.bf16\tBFMMLA, of processors with bf16; {WORDS['never run']}",
     }
 
 
@@ -106,9 +108,9 @@ def test_coverage_of_one_architecture_is_told_of_each_instruction_and_adds_up(ar
     assert list(lines) == [inst.name for inst in catalog(architecture)]
     words = {
         "measured (": "measured on ",
-        "probe never run on hardware": NEVER_RUN,
-        "published model alone": "published model alone",
-        "nothing": "nothing",
+        "probe never run on hardware": "probe never run on hardware",
+        "no probe, but a published model": "no probe, but a published model",
+        "no probe, no published model": "no probe, no published model",
     }
     for counted, told in words.items():
         found = sum(told in remark.split("; ") or f"; {told}" in f"; {remark}" for remark in lines.values())

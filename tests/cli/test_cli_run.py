@@ -57,7 +57,7 @@ instruction                           ran as  bits       a sum     C joins  veri
 ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 mma.sync.m16n8k{16,32}.s32.s8.s8.s32  IMMA    32 wrap    any       any      2.5k-4.5k  all     0/7         confirmed
 any: the bits are the same whatever it is, as those of integer sums that wrap are in every order.
-no probe yet: 1 of 3 instructions (`accprobe list --instructions sm_90a` names them)
+no probe: 1 of 3 instructions (`accprobe list --instructions sm_90a` names them)
 accprobe VERSION, seed 0; driver 1.2
 """
 
@@ -107,7 +107,7 @@ def test_row_that_is_not_confirmed_gives_status_1(device: FakeDevice) -> None:
 def test_selecting_only_what_is_skipped_gives_status_2(device: FakeDevice) -> None:
     result = run("--select", "mma.sp*")
     assert result.exit_code == 2
-    assert result.stderr == "accprobe: none of the 1 instructions selected can be measured here: no probe yet\n"
+    assert result.stderr == "accprobe: none of the 1 instructions selected can be measured here: no probe\n"
 
 
 def test_dying_device_gives_status_2_and_keeps_what_was_measured(device: FakeDevice, tmp_path: Path) -> None:

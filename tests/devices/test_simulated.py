@@ -48,7 +48,7 @@ def test_what_it_has_no_model_of() -> None:
     device = SimulatedDevice({FP8: MODEL})
     absent = parse("wgmma.m64n8k32.f32.e5m2.e5m2")
     assert device.why_not(FP8) is None
-    assert device.why_not(absent) == "no model yet"
+    assert device.why_not(absent) == "no published model"
     assert absent in device.instructions()
     assert device.lowering(FP8) is None
 

@@ -20,7 +20,7 @@ from accprobe.report.products import ProductRow
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
-from accprobe.report.standing import standings
+from accprobe.report.standing import WORDS, standings
 
 
 def ran() -> str:
@@ -32,7 +32,7 @@ def ran() -> str:
         device, generation = report.device, get(report.device.architecture).generation
         generations.pop(generation)
         counts = f"{len(report.measured)} of its {len(report.instructions)} instructions"
-        others = "; the others have no probe yet" if len(report.measured) < len(report.instructions) else ""
+        others = "; the others have no probe" if len(report.measured) < len(report.instructions) else ""
         told.append(f"On an {device.name} ({generation}, {device.architecture}): {counts}{others}.")
     told.append(f"Never on {', '.join(generations)}.")
     return filled(" ".join(told)) + "\n"
@@ -129,8 +129,7 @@ def coverage() -> str:
         counts = (one.instructions, one.measured, one.never_run, one.published, one.nothing)
         alike.setdefault((one.generation, *counts, ", ".join(one.devices)), []).append(one.target)
     table = [(f"{generation}: {', '.join(targets)}", *told) for (generation, *told), targets in alike.items()]
-    columns = ("instructions", "measured", "probe never run", "published model alone", "nothing", "on")
-    return tabled(("architecture", *columns), table)
+    return tabled(("architecture", "instructions", *WORDS.values(), "on"), table)
 
 
 def explained() -> str:

@@ -39,7 +39,7 @@ def row_of(report: Report, name: str) -> Row:
 def test_device_is_surveyed_in_the_order_of_its_catalog() -> None:
     report = survey(FakeDevice(), dots=500, seed=3)
     assert [(row.name, row.status, row.reason) for row in report.instructions] == [
-        (SPARSE, "skipped", "no probe yet"),
+        (SPARSE, "skipped", "no probe"),
         (DENSE, "confirmed", ""),
         (WIDE, "confirmed", ""),
     ]
