@@ -82,7 +82,7 @@ def test_unknown_field_names_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("sides", "reason"),
     [
-        (("h200", "sim:z9"), "no published model of 'sim:z9'; did you mean sim:"),
+        (("h200", "sim:z9"), "no published model of 'sim:z9'; known are sim:"),
         (("h200", "nowhere.json"), "there is no file and no recorded report 'nowhere.json'"),
     ],
 )

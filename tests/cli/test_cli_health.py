@@ -103,7 +103,7 @@ def test_without_a_gpu_it_says_so() -> None:
         ("auto", "'auto' is no GPU; give all, or some of cuda:N, sim:NAME and sick:NAME with commas between"),
         ("cpu", "'cpu' is no GPU; "),
         ("sim:h100,", "'' is no GPU; "),
-        ("sick:nope", "no published model of 'sim:nope'; did you mean "),
+        ("sick:nope", "no published model of 'sim:nope'; known are sim:"),
         ("cuda:99", "there is no cuda:99: "),
     ],
 )

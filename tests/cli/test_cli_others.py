@@ -12,6 +12,7 @@ import accprobe
 from accprobe.build import inventory
 from accprobe.cli import main
 from accprobe.cli.output import list_names
+from accprobe.errors import nearest
 from accprobe.isa.architectures import ARCHITECTURES, PROCESSORS
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import names
@@ -134,11 +135,21 @@ def test_names_are_wrapped_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
+def test_a_hint_has_few_names_that_are_near_or_says_which_are_known() -> None:
+    many = [f"mma.sync.m16n8k{k}.f32.f16.f16.f32" for k in range(20)] + ["wgmma.m64n8k16.f32.f16.f16"]
+    assert nearest("h201", ["cpu-zen4", "h200", "products-h200"]) == "did you mean h200?"
+    assert nearest("zen4", ["cpu-zen4", "h200"]) == "did you mean cpu-zen4?"
+    assert nearest("f31", ["f32", "f33", "f34", "f35"], "sim:").count("sim:f3") == 3
+    assert nearest("zzz", ["h200", "a100", "b200"]) == "known are h200, a100 and b200"
+    assert nearest("zzz", ["h200"]) == "known is h200"
+    assert nearest("wgma", many) == "there are 21 known ones, such as wgmma.m64n8k16.f32.f16.f16"
+
+
 def test_the_hint_names_processors_and_what_a_product_is_of() -> None:
     def told(name: str) -> str:
         return CliRunner().invoke(main, ["list", "--instructions", name]).stderr
 
-    assert told("x86") == "accprobe: unknown architecture 'x86'; did you mean x86_64 or sm_86?\n"
+    assert told("x86") == "accprobe: unknown architecture 'x86'; did you mean x86_64?\n"
     assert told("zen4").endswith("; there are 24 known ones, such as x86_64, aarch64, sm_70\n")
     assert told("H200") == "accprobe: unknown architecture 'H200'; it is of sm_90a\n"
 

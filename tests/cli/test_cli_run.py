@@ -182,9 +182,9 @@ def test_disk_that_fills_up_is_told(device: FakeDevice) -> None:
     [
         (
             "cuda",
-            "unknown device 'cuda' (did you mean cuda:0 or cpu?); devices are auto, gpu, cpu, cuda:N, sim:NAME, sick:NAME and",
+            "unknown device 'cuda' (did you mean cuda:0?); devices are auto, gpu, cpu, cuda:N, sim:NAME, sick:NAME and",
         ),
-        ("h200", "unknown device 'h200' (did you mean sim:h200, sim:h100 or sim:b200?); devices are auto, gpu"),
+        ("h200", "unknown device 'h200' (did you mean sim:h200?); devices are auto, gpu"),
         ("cpu-zen4", "unknown device 'cpu-zen4' (did you mean cpu?); devices are auto, gpu"),
         ("xx", "unknown device 'xx'; devices are auto, gpu, cpu, cuda:N, sim:NAME, sick:NAME and replay:FILE (see"),
         ("cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),

@@ -234,7 +234,7 @@ def test_an_sm_that_does_not_differ_again_is_told(gpu: dict[str, SimulatedDevice
     [
         (
             ["h201", "--device", "sim:h100"],
-            "there is no file and no recorded report 'h201'; of the recorded",
+            "there is no file and no recorded report 'h201'; did you mean h200?",
         ),
         (["sim:h101", "--device", "sim:h100"], "no published model of 'sim:h101'; did you mean sim:h100"),
         (["sim:all", "--device", "sim:h100"], "sim:all goes with --vectors; for a device, name one chip, such as sim:h100"),
