@@ -82,6 +82,15 @@ def to_stdout(output: Path | None, form: str) -> tuple[Path | None, str]:
     return (None, "json") if output == STDOUT else (output, form)
 
 
+def say_what_is_unseen(device: str) -> None:
+    """Of a device, or of several with commas between, whose SMs are not all asked."""
+    from accprobe.devices import unseen
+
+    for name in dict.fromkeys(each.strip() for each in device.split(",")):
+        if clause := unseen(name):
+            tell(f"{name}: {clause}")
+
+
 def announce(report: Report) -> None:
     """What stands in for a GPU, and why."""
     missing = f"no GPU found ({report.device.reason})"

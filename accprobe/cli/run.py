@@ -11,7 +11,7 @@ import click
 
 from accprobe.cli.count import PositiveCount
 from accprobe.cli.measuring import Wanted, measured_report, report_holds
-from accprobe.cli.output import OutputFile, tell, to_stdout
+from accprobe.cli.output import OutputFile, say_what_is_unseen, tell, to_stdout
 from accprobe.cli.run_each import run_each
 from accprobe.cli.run_fleet import run_fleet
 from accprobe.errors import AccprobeError
@@ -108,6 +108,7 @@ def run_command(
     if record and output and record.resolve() == output.resolve():
         raise click.UsageError("-o and --record name the same file; give two")
     wanted = Wanted(select, dots, seed, jobs, with_uuid, form, expand, all_n)
+    say_what_is_unseen(device)
     if ray:
         if ncu or record:
             raise click.UsageError("--ncu and --record are for one device; leave out --ray")

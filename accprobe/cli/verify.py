@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import INTERRUPTED, tell, write
+from accprobe.cli.output import INTERRUPTED, say_what_is_unseen, tell, write
 from accprobe.cli.reports import read_report
 from accprobe.cli.run import NOT_CONFIRMED
 from accprobe.errors import AccprobeError, UnknownName
@@ -100,6 +100,7 @@ def _against_device(
     from accprobe.verify.shrink import shrink
 
     device, chosen, lacking = _opened(models, name, select)
+    say_what_is_unseen(name or "")
     prepare_to_verify(device, chosen)
     rows: list[Verified] = []
 

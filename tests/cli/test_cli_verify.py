@@ -214,6 +214,16 @@ def test_what_an_sm_gets_wrong_is_shrunk() -> None:
     assert (a.replace("00", ""), int(c, 16)) == ("d9", 0)
 
 
+def test_what_errs_on_one_sm_alone_is_told_where_not_all_are_asked() -> None:
+    arguments = ("h200", "--device", "sick:h100", "--dots", "100", "--select", FP8.name)
+    one, every = verify(*arguments), verify(*arguments, "--every-sm")
+    sentence = "one of its SMs errs, and others are asked here: `accprobe health` and `accprobe verify --every-sm` ask every SM"
+    assert (one.exit_code, one.stderr) == (0, f"accprobe: sick:h100: {sentence}\n")
+    assert (every.exit_code, every.stderr) == (1, "")
+    run = CliRunner().invoke(main, ["run", "--device", "sick:h100", "--select", FP8.name, "--dots", "100"])
+    assert (run.exit_code, run.stderr) == (0, one.stderr)
+
+
 def test_an_sm_that_does_not_differ_again_is_told(gpu: dict[str, SimulatedDevice]) -> None:
     class Once(Gpu):
         asked = 0
