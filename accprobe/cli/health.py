@@ -20,6 +20,7 @@ from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan, HealthLevel
 if TYPE_CHECKING:
     from accprobe.health.outcome import GpuOutcome, HealthOutcome, OnOutcome
 
+LEAST_MINUTES = 0.001
 MOST_MINUTES = 60 * 24 * 7
 
 
@@ -32,7 +33,7 @@ MOST_MINUTES = 60 * 24 * 7
     show_default=True,
     help="How long: 20 seconds, 5 minutes, an hour.",
 )
-@click.option("--minutes", type=click.FloatRange(0, MOST_MINUTES, min_open=True), metavar="N", help="That long instead.")
+@click.option("--minutes", type=click.FloatRange(LEAST_MINUTES, MOST_MINUTES), metavar="N", help="That long instead.")
 @click.option(
     "--like",
     metavar="REPORT|sim:NAME",
@@ -112,9 +113,10 @@ def health_command(
         check_writable(output)
     from accprobe.health.outcome import HealthOutcome
 
-    plan = CheckPlan(SECONDS[level] if minutes is None else 60 * minutes, seed, like, serial=with_serial)
+    seconds = SECONDS[level] if minutes is None else 60 * minutes
+    plan = CheckPlan(seconds, seed, like, serial=with_serial)
     gpus, interrupted = _of_cluster(ray, devices, plan, patience, retries) if ray else _of_host(devices, plan)
-    outcome = HealthOutcome.of(level, gpus)
+    outcome = HealthOutcome.of(level if minutes is None else None, seconds / 60, gpus)
     try:
         _print(outcome, form, output)
     except AccprobeError as e:

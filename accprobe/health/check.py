@@ -78,6 +78,8 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
     finally:
         if watch:
             watch.stop()
+    if idle := [unit.unit for unit in so_far.units if not unit.dots]:
+        raise AccprobeError(f"nothing was compared in {plan.seconds:g} s of {', '.join(idle)}; give it more time")
     yield so_far.model_copy(update={"finished": True})
 
 

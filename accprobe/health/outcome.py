@@ -207,18 +207,19 @@ OnOutcome = Callable[[int, GpuOutcome], None]
 
 
 class HealthOutcome(BaseModel):
-    """All GPUs that were checked together."""
+    """All GPUs that were checked together. level: None where other minutes were asked for; minutes: that were asked for."""
 
     model_config = STRICT
 
     schema_version: Literal[1] = Field(HEALTH_SCHEMA, alias="schema")
     tool: Tool
-    level: HealthLevel
+    level: HealthLevel | None
+    minutes: float
     gpus: tuple[GpuOutcome, ...]
 
     @classmethod
-    def of(cls, level: HealthLevel, gpus: Sequence[GpuOutcome]) -> HealthOutcome:
-        return cls(schema=HEALTH_SCHEMA, tool=Tool.current(), level=level, gpus=tuple(gpus))
+    def of(cls, level: HealthLevel | None, minutes: float, gpus: Sequence[GpuOutcome]) -> HealthOutcome:
+        return cls(schema=HEALTH_SCHEMA, tool=Tool.current(), level=level, minutes=minutes, gpus=tuple(gpus))
 
     @property
     def differs(self) -> bool:

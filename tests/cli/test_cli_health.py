@@ -17,6 +17,8 @@ from jsonschema import Draft202012Validator
 
 from accprobe.cli import main
 from accprobe.health import host
+from accprobe.health.asked import AskedBench
+from accprobe.health.bench import Turn
 from accprobe.health.check import check_gpu
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, Load, Sensors
 from accprobe.health.plan import CheckPlan
@@ -114,10 +116,42 @@ def test_what_is_no_gpu_is_refused_at_once(devices: str, sentence: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_a_time_that_is_none_is_refused() -> None:
-    result = CliRunner().invoke(main, ["health", "--device", "sim:h100", "--minutes", "nan"])
+@pytest.mark.parametrize(("minutes", "sentence"), [("nan", "nan is no time"), ("1e-9", "1e-09 is not in the range 0.001<=x")])
+def test_a_time_that_is_none_is_refused(minutes: str, sentence: str) -> None:
+    result = CliRunner().invoke(main, ["health", "--device", "sim:h100", "--minutes", minutes])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "nan is no time" in result.stderr
+    assert sentence in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "level", "minutes"),
+    [
+        (("--minutes", "0.005"), None, 0.005),
+        (("--minutes", "0.005", "--level", "soak"), None, 0.005),
+        (("--level", "quick"), "quick", 1 / 3),
+    ],
+)
+def test_json_has_the_time_that_was_asked_for(
+    asked: tuple[str, ...], level: str | None, minutes: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "check_host", lambda names, plan, told: None)
+    result = CliRunner().invoke(main, ["health", "--device", "sim:h100", "--format", "json", *asked])
+    data = json.loads(result.stdout)
+    assert (data["level"], data["minutes"]) == (level, pytest.approx(minutes))
+
+
+def test_a_unit_that_compared_nothing_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = AskedBench.turn
+
+    def idle(self: AskedBench, seconds: float) -> Turn:
+        return Turn(0, 0, seconds, None, {}, ()) if self.inst.a.name == "f64" else turn(self, seconds)
+
+    monkeypatch.setattr(AskedBench, "turn", idle)
+    result = health("--device", "sim:h100", "--format", "json")
+    assert result.exit_code == 2
+    assert result.stderr.endswith("accprobe: sim:h100: nothing was compared in 0.3 s of f64; give it more time\n")
+    (gpu,) = json.loads(result.stdout)["gpus"]
+    assert (gpu["status"], gpu["finished"]) == ("failed", False)
 
 
 def test_what_differs_outweighs_a_file_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -155,7 +189,7 @@ def test_prometheus() -> None:
 
 def test_labels_are_escaped() -> None:
     odd = GpuOutcome.unopened('a"b\\c').model_copy(update={"name": "two\nlines"})
-    assert '{device="a\\"b\\\\c",name="two\\nlines",' in health_prometheus(HealthOutcome.of("quick", [odd]))
+    assert '{device="a\\"b\\\\c",name="two\\nlines",' in health_prometheus(HealthOutcome.of("quick", 1 / 3, [odd]))
 
 
 def test_a_file_that_cannot_be_written_is_told_before(tmp_path: Path) -> None:
