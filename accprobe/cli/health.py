@@ -112,6 +112,10 @@ def health_command(
     if output:
         check_writable(output)
     from accprobe.health.outcome import HealthOutcome
+    from accprobe.report.models import named_models
+
+    if like is not None:
+        named_models(like)  # so that it is refused before anything begins
 
     seconds = SECONDS[level] if minutes is None else 60 * minutes
     plan = CheckPlan(seconds, seed, like, serial=with_serial)
@@ -189,9 +193,8 @@ def _text(outcome: HealthOutcome, form: str) -> str:
 
 def _exit(outcome: HealthOutcome, interrupted: bool) -> None:
     """Words that differ count for more than a GPU that could not be checked: nothing hides them."""
-    for gpu in outcome.gpus:
-        if gpu.reason:
-            tell(f"{gpu.where}: {gpu.reason}")
+    for reason in dict.fromkeys(gpu.reason for gpu in outcome.gpus if gpu.reason):
+        tell(f"{', '.join(gpu.where for gpu in outcome.gpus if gpu.reason == reason)}: {reason}")
     if interrupted:
         dots, wrong = (sum(getattr(gpu, key) for gpu in outcome.gpus) for key in ("dots", "wrong"))
         tell(f"interrupted: {dots:,} results were compared, {wrong:,} differ")

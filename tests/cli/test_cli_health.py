@@ -53,8 +53,12 @@ def test_a_healthy_gpu() -> None:
     result = health("--device", "sim:h100")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[:2] == ["SIMULATED: devices that are models, no hardware was checked", "sim:h100 simulated H100"]
-    assert [line.split()[0] for line in lines[4:10]] == ["fp8", "f16", "bf16", "tf32", "int8", "f64"]
+    assert lines[:3] == [
+        "SIMULATED: devices that are models, no hardware was checked",
+        "sim:h100 simulated H100",
+        "against the models of sim:h100",
+    ]
+    assert [line.split()[0] for line in lines[5:11]] == ["fp8", "f16", "bf16", "tf32", "int8", "f64"]
     assert re.fullmatch(r"healthy: [\d,]+ results", lines[-1])
     assert re.fullmatch(r"accprobe: sim:h100 \d of 0 s, healthy: [\d,]+ results\n", result.stderr)
 
@@ -91,6 +95,27 @@ def test_a_gpu_that_cannot_be_checked() -> None:
     result = health("--device", "sim:h100,sim:nope")
     assert result.exit_code == 2
     assert "FAILED: no published model of 'sim:nope'" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("like", "sentence"),
+    [
+        ("h201", "there is no file and no recorded report 'h201'; did you mean h200?"),
+        ("nothing", "there is no file and no recorded report 'nothing'; known are cpu-emerald-rapids, cpu-zen4 and h200"),
+        ("products-h200", "products-h200 has no model of any instruction; name a report that has instructions, or sim:NAME"),
+        ("sim:h201", "no published model of 'sim:h201'; did you mean sim:h200?"),
+    ],
+)
+def test_models_that_are_none_are_refused_at_once(like: str, sentence: str) -> None:
+    result = health("--device", "sim:h100,sim:h100", "--like", like)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"accprobe: {sentence}\n")
+
+
+def test_what_several_gpus_fail_by_is_told_once() -> None:
+    result = health("--device", "sim:h100,sick:h100", "--like", "cpu-zen4", "--format", "junit")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith("accprobe: sim:h100, sick:h100: cpu-zen4 has no model of a unit of")
+    assert result.stderr.count("has no model") == 1
 
 
 def test_without_a_gpu_it_says_so() -> None:

@@ -14,7 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
-from accprobe.render.content.health import gpu_title, gpu_verdict, load_text, remarks, speed_text, word_lines
+from accprobe.render.content.health import (
+    gpu_counts,
+    gpu_title,
+    gpu_verdict,
+    load_text,
+    models_text,
+    remarks,
+    speed_text,
+    word_lines,
+)
 from accprobe.render.plain import plain
 from accprobe.render.terminal.console import Hanging, ruled
 
@@ -53,7 +62,7 @@ class _Lines:
             return
         self._told[changed.where] = now
         click.echo(
-            plain(f"accprobe: {changed.where} {changed.seconds:.0f} of {self._seconds:.0f} s, {gpu_verdict(changed)}"),
+            plain(f"accprobe: {changed.where} {changed.seconds:.0f} of {self._seconds:.0f} s, {gpu_counts(changed)}"),
             err=True,
         )
 
@@ -65,6 +74,8 @@ def health_table(outcome: HealthOutcome) -> RenderableType:
         parts.append(Text("SIMULATED: devices that are models, no hardware was checked", "bold red"))
     for gpu in outcome.gpus:
         parts.append(Text(gpu_title(gpu), "bold"))
+        if models := models_text(gpu):
+            parts.append(Text(models, "dim"))
         if gpu.units and not (gpu.node and gpu.status == "healthy"):
             parts.append(_units(gpu))
         if load := load_text(gpu):
