@@ -139,7 +139,11 @@ def _of_host(devices: str, plan: CheckPlan) -> tuple[list[GpuOutcome], bool]:
     names = device_names(devices)
     for name in names:
         check_named(name)
-    return _watched(plan, [GpuOutcome.unopened(name) for name in names], partial(check_host, names, plan))
+    gpus = [
+        GpuOutcome.unopened(name).model_copy(update={"number": names[: i + 1].count(name) if names.count(name) > 1 else None})
+        for i, name in enumerate(names)
+    ]
+    return _watched(plan, gpus, partial(check_host, names, plan))
 
 
 def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float, retries: int) -> tuple[list[GpuOutcome], bool]:
@@ -160,8 +164,8 @@ def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome
     with watched(plan.seconds) as show:
 
         def told(index: int, so_far: GpuOutcome) -> None:
-            gpus[index] = so_far
-            show(gpus, so_far)
+            gpus[index] = so_far.model_copy(update={"number": gpus[index].number})
+            show(gpus, gpus[index])
 
         try:
             check(told)
