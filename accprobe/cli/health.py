@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, deliver, tell
+from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, deliver, named_form, tell
 from accprobe.cli.run import COULD_NOT
 from accprobe.cli.verify import MISMATCH
 from accprobe.errors import AccprobeError
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 LEAST_MINUTES = 0.001
 MOST_MINUTES = 60 * 24 * 7
+
+_FORMS = {".xml": "junit", ".prom": "prometheus"}
+"""By how a file's name ends; JSON otherwise."""
 
 
 @click.command("health")
@@ -73,7 +76,7 @@ MOST_MINUTES = 60 * 24 * 7
     "--output",
     type=OutputFile(),
     metavar="FILE",
-    help="Write the outcome here, as JSON where --format does not say; - is standard output.",
+    help="Write the outcome here; where --format does not say, .xml is JUnit, .prom Prometheus, others JSON. - is stdout.",
 )
 def health_command(
     devices: str,
@@ -109,6 +112,7 @@ def health_command(
     """
     if minutes is not None and math.isnan(minutes):
         raise click.BadParameter("nan is no time; give a number of minutes.", param_hint="'--minutes'")
+    in_file = named_form(output, _FORMS) if output and form == "terminal" else form
     if output:
         check_writable(output)
     from accprobe.health.outcome import HealthOutcome
@@ -122,7 +126,7 @@ def health_command(
     gpus, interrupted = _of_cluster(ray, devices, plan, patience, retries) if ray else _of_host(devices, plan)
     outcome = HealthOutcome.of(level if minutes is None else None, seconds / 60, gpus)
     try:
-        _print(outcome, form, output)
+        _print(outcome, form, in_file, output)
     except AccprobeError as e:
         if not outcome.differs:
             raise
@@ -174,7 +178,7 @@ def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome
     return gpus, False
 
 
-def _print(outcome: HealthOutcome, form: str, output: Path | None) -> None:
+def _print(outcome: HealthOutcome, form: str, in_file: str, output: Path | None) -> None:
     if form != "terminal":
         deliver(_text(outcome, form), output)
         return
@@ -184,7 +188,7 @@ def _print(outcome: HealthOutcome, form: str, output: Path | None) -> None:
 
         console().print(health_table(outcome))
     if output:  # last, so that a full disk hides nothing
-        deliver(_text(outcome, "json"), output)
+        deliver(_text(outcome, in_file), output)
 
 
 def _text(outcome: HealthOutcome, form: str) -> str:

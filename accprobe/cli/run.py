@@ -11,7 +11,7 @@ import click
 
 from accprobe.cli.count import PositiveCount
 from accprobe.cli.measuring import Wanted, measured_report, report_holds
-from accprobe.cli.output import OutputFile, say_what_is_unseen, tell, to_stdout
+from accprobe.cli.output import OutputFile, named_form, say_what_is_unseen, tell, to_stdout
 from accprobe.cli.run_each import run_each
 from accprobe.cli.run_fleet import run_fleet
 from accprobe.errors import AccprobeError
@@ -105,6 +105,8 @@ def run_command(
       accprobe run --device cuda:0 --select 'wgmma.*e4m3*' -o report.json
     """
     output, form = to_stdout(output, form)
+    if output:
+        named_form(output, {})
     if record and output and record.resolve() == output.resolve():
         raise click.UsageError("-o and --record name the same file; give two")
     wanted = Wanted(select, dots, seed, jobs, with_uuid, form, expand, all_n)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import OutputFile, deliver, tell
+from accprobe.cli.output import OutputFile, deliver, named_form, tell
 from accprobe.cli.reports import read_report
 from accprobe.errors import UnknownName, nearest
 from accprobe.render.plain import plain
@@ -63,7 +63,7 @@ def show_command(
     if instruction is not None:
         loaded = _chosen(report, loaded, instruction)
     if output and form == "terminal":
-        form = _FORMS.get(output.suffix.lower(), "json")
+        form = named_form(output, _FORMS)
     if form == "terminal":
         _terminal(loaded, instruction is not None, expand, sweeps)
     else:

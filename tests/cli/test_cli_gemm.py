@@ -209,7 +209,7 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
             "own:tall gives an array of shape (8, 16) (transposed?): a product of 16x8x64 has (16, 8)",
         ),
         (["own:chain", "--dtype", "fp8"], "unknown format 'fp8'; did you mean e4m3 or e5m2?"),
-        (["own:chain", "-o", "page.html"], "-o keeps a report, as JSON: for .html, --format html or markdown > page.html"),
+        (["own:chain", "-o", "page.html"], "-o writes no .html: let the name end in .json; > page.html keeps what is printed"),
         (["own:shape"], "own:shape gives an array of shape (16, 64): a product of 16x16x64 has (16, 16)"),
         (["own:wide"], "own:wide gives an array of complex64, which is no format that is known here"),
         (

@@ -250,6 +250,12 @@ def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert result.stderr.splitlines()[-1].endswith("health.json cannot be written: No space left on device")
 
 
+@pytest.mark.parametrize(("name", "begins"), [("x.xml", "<?xml"), ("x.prom", "# HELP accprobe_healthy"), ("x", "{")])
+def test_a_file_is_of_the_form_that_its_name_says(name: str, begins: str, tmp_path: Path) -> None:
+    assert health("--device", "sim:h100", "-o", str(tmp_path / name)).stdout.startswith("SIMULATED")
+    assert (tmp_path / name).read_text().startswith(begins)
+
+
 def test_the_table_is_shown_where_json_goes_to_a_file(tmp_path: Path) -> None:
     result = health("--device", "sim:h100", "-o", str(tmp_path / "health.json"))
     assert "healthy: " in result.stdout

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -133,6 +134,30 @@ def test_names_are_wrapped_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) 
         "triton:dot  accprobe's own kernel accprobe's own kernel accprobe's own",
         "    kernel accprobe's own kernel accprobe's own kernel accprobe's own kernel",
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "endings"),
+    [
+        (["run", "--device", "sim:h100"], ".json"),
+        (["verify", "h200", "--device", "sim:h100"], ".json"),
+        (["sweep", "--device", "sim:h100"], ".json"),
+        (["gemm", "numpy:matmul"], ".json"),
+        (["health", "--device", "sim:h100"], ".xml, .prom or .json"),
+        (["budget", "QGMMA"], ".html, .csv, .md or .json"),
+        (["tolerance", "QGMMA", "--k", "128"], ".md or .json"),
+        (["show", "h200"], ".html, .md, .csv, .jsonl or .json"),
+    ],
+    ids=lambda given: given[0] if isinstance(given, list) else "",
+)
+def test_json_is_not_written_where_the_name_asks_for_another_form(
+    command: list[str], endings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, [*command, "-o", "x.txt"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"accprobe: -o writes no .txt: let the name end in {endings}; > x.txt keeps what is printed\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_hint_has_few_names_that_are_near_or_says_which_are_known() -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -222,6 +223,23 @@ def test_what_errs_on_one_sm_alone_is_told_where_not_all_are_asked() -> None:
     assert (every.exit_code, every.stderr) == (1, "")
     run = CliRunner().invoke(main, ["run", "--device", "sick:h100", "--select", FP8.name, "--dots", "100"])
     assert (run.exit_code, run.stderr) == (0, one.stderr)
+
+
+def test_the_outcome_is_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "verified.json"
+    arguments = ("h200", "--device", "sick:h100", "--every-sm", "--dots", "500", "--select", FP8.name)
+    result = verify(*arguments, "-o", str(file))
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (1, "SM 2 differs from the model")
+    assert [row["name"] for row in json.loads(file.read_text())["checked"]] == [FP8.name]
+    assert json.loads(verify(*arguments, "-o", "-").stdout)["models"] == "h200"
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("accprobe.build.atomic.save", full)
+    assert verify(*arguments, "-o", str(file)).exit_code == 1
+    right = verify("h200", "--device", "sim:h100", "--dots", "500", "--select", FP8.name, "-o", str(file))
+    assert (right.exit_code, right.stderr) == (2, f"accprobe: {file} cannot be written: No space left on device\n")
 
 
 def test_an_sm_that_does_not_differ_again_is_told(gpu: dict[str, SimulatedDevice]) -> None:
