@@ -160,6 +160,16 @@ def test_json_is_not_written_where_the_name_asks_for_another_form(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("columns", [80, 96, 110, 130, 160])
+def test_doctor_breaks_no_word(columns: int) -> None:
+    shown = CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["doctor"]).stdout
+    assert max(map(len, shown.splitlines())) <= columns
+    items = inventory.inventory()
+    words = {word for item in items for word in f"{item.name} {item.version or ''} {item.purpose} {item.note}".split()}
+    words |= {word for item in items if not item.found for word in item.install.split()}
+    assert words <= {word.rstrip(";:") for word in shown.split()} | {word for word in words if word[-1] in ";:"}
+
+
 def test_a_hint_has_few_names_that_are_near_or_says_which_are_known() -> None:
     many = [f"mma.sync.m16n8k{k}.f32.f16.f16.f32" for k in range(20)] + ["wgmma.m64n8k16.f32.f16.f16"]
     assert nearest("h201", ["cpu-zen4", "h200", "products-h200"]) == "did you mean h200?"

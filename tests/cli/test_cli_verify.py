@@ -17,7 +17,7 @@ from measured import Measured
 from accprobe import devices
 from accprobe.cli import main
 from accprobe.devices.protocol import Device
-from accprobe.devices.simulated import SimulatedDevice
+from accprobe.devices.simulated import SimulatedDevice, simulated_device
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
@@ -137,7 +137,7 @@ def test_a_mismatch_that_does_not_come_back_is_told(gpu: dict[str, SimulatedDevi
     gpu["device"] = Once({F16: MODELS[F16]})
     result = verify("sim:h100", "--device", "cuda:0", "--dots", "500")
     assert result.exit_code == 1
-    assert "asked again, the device did not differ" in result.stdout.replace("\n", " ")
+    assert "asked again, the device did not differ" in " ".join(result.stdout.split())
 
 
 def test_interrupt_shows_what_was_compared(gpu: dict[str, SimulatedDevice]) -> None:
@@ -240,6 +240,16 @@ def test_the_outcome_is_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert verify(*arguments, "-o", str(file)).exit_code == 1
     right = verify("h200", "--device", "sim:h100", "--dots", "500", "--select", FP8.name, "-o", str(file))
     assert (right.exit_code, right.stderr) == (2, f"accprobe: {file} cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize(("option", "left_out"), [("--coverage", "MAC/s"), ("--every-sm", "dots/s")])
+def test_at_80_columns_names_are_whole_and_columns_are_left_out(option: str, left_out: str) -> None:
+    names = [inst.name for inst in simulated_device("h100").instructions() if "s4.u4" in inst.name and not inst.sparse]
+    result = verify("sim:h100", "--device", "sick:h100", "--dots", "100", "--select", "mma.sync*s4.u4*", option, columns=80)
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert names == [line.split()[0] for line in lines if line.startswith("mma.sync") and ":" not in line]
+    assert [line for line in lines if line.startswith("left out")] == [f"left out at this width: {left_out}"]
 
 
 def test_an_sm_that_does_not_differ_again_is_told(gpu: dict[str, SimulatedDevice]) -> None:

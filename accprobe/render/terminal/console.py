@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich import box
@@ -128,6 +129,42 @@ def styled_lines(lines: Iterable[Phrases]) -> Text:
 def ruled(gap: int = 1, left: int = 1) -> Table:
     """A table with a line below its headers alone. gap, left: spaces on the right and on the left of a cell."""
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap, 0, left))
+
+
+@dataclass
+class WholeCells:
+    """A table whose first column is whole: where not all columns fit, `dispensable` ones are left out, the first of them first.
+
+    right: columns of numbers. rows: a cell a header, and a style.
+    """
+
+    headers: tuple[str, ...]
+    right: tuple[str, ...]
+    dispensable: tuple[str, ...]
+    rows: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        widths = [max(map(cell_len, column)) for column in zip(self.headers, *(cells for cells, _ in self.rows), strict=True)]
+        left_out: list[str] = []
+        for header in self.dispensable:
+            kept = [wide for name, wide in zip(self.headers, widths, strict=True) if name not in left_out]
+            if sum(kept) + BETWEEN * (len(kept) - 1) <= options.max_width:
+                break
+            left_out += [header] if header in self.headers else []
+        shown = [i for i, header in enumerate(self.headers) if header not in left_out]
+        table = ruled()
+        for i in shown:
+            right = self.headers[i] in self.right
+            table.add_column(self.headers[i], justify="right" if right else "left", no_wrap=right, overflow="fold")
+        for cells, style in self.rows:
+            table.add_row(*(cells[i] for i in shown), style=style)
+        yield table
+        if left_out:
+            yield Text(f"left out at this width: {', '.join(left_out)}", "dim")
+
+
+BETWEEN = 3
+"""Columns between two of a table that is `ruled`."""
 
 
 def wrapped(name: str, room: int) -> str:

@@ -25,7 +25,7 @@ from accprobe.render.content.health import (
     word_lines,
 )
 from accprobe.render.plain import plain
-from accprobe.render.terminal.console import Hanging, ruled
+from accprobe.render.terminal.console import Hanging, WholeCells, ruled
 
 BETWEEN_LINES = 10.0
 """Seconds between two lines of progress of a GPU where standard error is no terminal."""
@@ -91,15 +91,12 @@ def health_table(outcome: HealthOutcome) -> RenderableType:
 _STYLES = {"healthy": "bold green", "differs": "bold red", "failed": "bold red"}
 
 
-def _units(gpu: GpuOutcome) -> Table:
-    table = ruled()
-    for header in ("unit", "instruction"):
-        table.add_column(header, overflow="fold")
-    for header in ("results compared", "differ", "seconds", "Tops/s"):
-        table.add_column(header, justify="right", no_wrap=True)
+def _units(gpu: GpuOutcome) -> WholeCells:
+    numbers = ("results compared", "differ", "seconds", "Tops/s")
+    table = WholeCells(("unit", "instruction", *numbers), numbers, ("Tops/s", "seconds"))
     for unit in gpu.units:
         counts = (f"{unit.dots:,}", f"{unit.wrong:,}", f"{unit.seconds:.1f}", speed_text(unit))
-        table.add_row(unit.unit, unit.instruction, *counts, style="red" if unit.wrong else "")
+        table.rows.append(((unit.unit, unit.instruction, *counts), "red" if unit.wrong else ""))
     return table
 
 
