@@ -60,7 +60,7 @@ MOST_MEANT = 3
 MOST_KNOWN = 12
 """Names up to which all known ones are told where none is near."""
 
-NEAR = 0.6
+ALIKE_ENOUGH = 0.6
 """Of `difflib`'s ratio, at which names count as near."""
 
 
@@ -75,7 +75,7 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     every = [prefix + each for each in names]
     if len(every) <= MOST_KNOWN:
         return f"known {'is' if len(every) == 1 else 'are'} {_listed(every, 'and')}" if every else "none is known"
-    stems = difflib.get_close_matches(_stem(name), {_stem(each) for each in names}, n=1, cutoff=NEAR)
+    stems = difflib.get_close_matches(_stem(name), {_stem(each) for each in names}, n=1, cutoff=ALIKE_ENOUGH)
     some = [each for each in names if _stem(each) in stems] or names
     return f"there are {len(every)} known ones, such as {', '.join(prefix + each for each in some[:MOST_MEANT])}"
 
@@ -83,7 +83,7 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     """As `nearest`; "" where none is near."""
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=MOST_MEANT, cutoff=NEAR)
+    close = difflib.get_close_matches(name, names, n=MOST_MEANT, cutoff=ALIKE_ENOUGH)
     parts = [each for each in names if name in _PARTS.split(each) or each in _PARTS.split(name)]
     near = [prefix + each for each in dict.fromkeys([*close, *parts])][:MOST_MEANT]
     return f"did you mean {_listed(near, 'or')}?" if near else ""

@@ -56,14 +56,14 @@ def _reports() -> Iterator[tuple[str, str]]:
 
 
 def _coverage() -> Iterator[tuple[str, str]]:
-    from accprobe.report.standing import WORDS, standings
+    from accprobe.report.standing import STATE_WORDS, standings
 
     for one in standings():
         words = {
-            f"{WORDS['measured']} ({', '.join(one.devices)})": one.measured,
-            WORDS["never run"]: one.never_run,
-            WORDS["published"]: one.published,
-            WORDS["nothing"]: one.nothing,
+            f"{STATE_WORDS['measured']} ({', '.join(one.devices)})": one.measured,
+            STATE_WORDS["never run"]: one.never_run,
+            STATE_WORDS["published"]: one.published,
+            STATE_WORDS["nothing"]: one.nothing,
         }
         told = ", ".join(f"{count} {what}" for what, count in words.items() if count)
         yield one.target, f"{one.generation}, {one.instructions}: {told}"
@@ -73,13 +73,13 @@ def _instructions(architecture: str, coverage: bool) -> Iterator[tuple[str, str]
     """Each with what is to be known before it is measured; where coverage is asked for, with what is known of it."""
     from accprobe.build import probes
     from accprobe.isa import architectures, processors
-    from accprobe.report.standing import WORDS, measured_on, states
+    from accprobe.report.standing import STATE_WORDS, measured_on, states
 
     every, on = states(architecture), measured_on(architecture)
     known = None if architecture in architectures.PROCESSORS else architectures.get(architecture)
     for inst, state in every.items():
         where = f" on {', '.join(on[inst])}" if state == "measured" else ""
-        standing = f"{WORDS[state]}{where}" if coverage or state == "never run" else ""
+        standing = f"{STATE_WORDS[state]}{where}" if coverage or state == "never run" else ""
         if inst.mnemonic:
             needs = f"{inst.mnemonic}, of processors with {' and '.join(processors.BY_MNEMONIC[inst.mnemonic].flags)}"
             remarks = (needs, standing)

@@ -37,7 +37,7 @@ class Standing:
         return self.measured + self.never_run + self.published + self.nothing
 
 
-WORDS: dict[State, str] = {
+STATE_WORDS: dict[State, str] = {
     "measured": "measured",
     "never run": "probe never run on hardware",
     "published": "no probe, but a published model",

@@ -19,7 +19,7 @@ from accprobe.isa.instructions import catalog
 from accprobe.model.published import names
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
-from accprobe.report.standing import WORDS
+from accprobe.report.standing import STATE_WORDS
 
 
 def test_list_of_instructions_has_them_all() -> None:
@@ -37,7 +37,8 @@ def test_list_of_what_the_newest_compiler_leaves_out(architecture: str) -> None:
     lines = CliRunner().invoke(main, ["list", "--instructions", architecture]).stdout.splitlines()
     assert len(lines) == 3
     assert all(
-        line.endswith(f"\t{WORDS['never run']}; CUDA 13 no longer compiles for {architecture}, CUDA 12 does") for line in lines
+        line.endswith(f"\t{STATE_WORDS['never run']}; CUDA 13 no longer compiles for {architecture}, CUDA 12 does")
+        for line in lines
     )
 
 
@@ -48,7 +49,7 @@ def test_dense_instructions_of_narrow_integers_have_a_probe(architecture: str) -
         name for name in lines if name.startswith(("mma.sync.", "wgmma.")) and any(f in name for f in (".s4.", ".u4.", ".b1."))
     ]
     assert len(narrow) == {"sm_75": 9, "sm_90a": 34}.get(architecture, 30)
-    told = "" if architecture == Report.load("h200").device.architecture else WORDS["never run"]
+    told = "" if architecture == Report.load("h200").device.architecture else STATE_WORDS["never run"]
     assert {lines[name] for name in narrow} == {lines["mma.sync.m8n8k4.f16.f16.f16.f16"]} == {told}
 
 
@@ -94,10 +95,10 @@ def test_instructions_of_processors_tell_the_flags_that_they_need() -> None:
     assert lines["avx512.m1n16k2.f32.bf16.bf16"] == "VDPBF16PS, of processors with avx512f and avx512_bf16"
     assert lines["avx512.m1n16k4.s32.u8.s8"] == "VPDPBUSD, of processors with avx512f and avx512_vnni"
     assert lines["amx.m16n16k32.f32.bf16.bf16"] == "TDPBF16PS, of processors with amx_tile and amx_bf16"
-    assert lines["amx.m16n16k32.f32.f16.f16"].endswith(f"amx_tile and amx_fp16; {WORDS['never run']}")
+    assert lines["amx.m16n16k32.f32.f16.f16"].endswith(f"amx_tile and amx_fp16; {STATE_WORDS['never run']}")
     assert set(list_of("aarch64")) == {
-        f"neon.m1n4k2.f32.bf16.bf16\tBFDOT, of processors with bf16; {WORDS['never run']}",
-        f"neon_mmla.m2n2k4.f32.bf16.bf16\tBFMMLA, of processors with bf16; {WORDS['never run']}",
+        f"neon.m1n4k2.f32.bf16.bf16\tBFDOT, of processors with bf16; {STATE_WORDS['never run']}",
+        f"neon_mmla.m2n2k4.f32.bf16.bf16\tBFMMLA, of processors with bf16; {STATE_WORDS['never run']}",
     }
 
 

@@ -20,7 +20,7 @@ from accprobe.report.products import ProductRow
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
-from accprobe.report.standing import WORDS, standings
+from accprobe.report.standing import STATE_WORDS, standings
 
 
 def ran() -> str:
@@ -129,7 +129,7 @@ def coverage() -> str:
         counts = (one.instructions, one.measured, one.never_run, one.published, one.nothing)
         alike.setdefault((one.generation, *counts, ", ".join(one.devices)), []).append(one.target)
     table = [(f"{generation}: {', '.join(targets)}", *told) for (generation, *told), targets in alike.items()]
-    return tabled(("architecture", "instructions", *WORDS.values(), "on"), table)
+    return tabled(("architecture", "instructions", *STATE_WORDS.values(), "on"), table)
 
 
 def explained() -> str:

@@ -15,6 +15,7 @@ from accprobe.compare.headline import headline
 from accprobe.render.content import changes
 from accprobe.render.content.changes import AlikePairs, changed_pairs
 from accprobe.render.terminal.console import Hanging, ruled
+from accprobe.render.terminal.report import COLUMN_GAP
 
 STYLES: dict[Verdict, str] = {
     "changed": "yellow",
@@ -24,8 +25,6 @@ STYLES: dict[Verdict, str] = {
     "same": "green",
 }
 MARK = "red"
-GAP = 2
-"""Between two columns."""
 
 
 def diff_report(diff: Diff, width: int, expand: bool = False) -> RenderableType:
@@ -55,7 +54,7 @@ def _table(diff: Diff, entries: Sequence[AlikePairs], width: int) -> RenderableT
     title, a, b = (max(map(len, column)) for column in zip(headers, *every, strict=True))
     names = [_name(entry) for entry in entries]
     longest = max(line.cell_len for name in names for line in name)
-    room = width - title - 3 * GAP
+    room = width - title - 3 * COLUMN_GAP
     if longest + a + b <= room:
         return _beside(headers, names, entries)
     of_a = min(a, max(room // 2, room - b))

@@ -148,7 +148,7 @@ class WholeCells:
         left_out: list[str] = []
         for header in self.dispensable:
             kept = [wide for name, wide in zip(self.headers, widths, strict=True) if name not in left_out]
-            if sum(kept) + BETWEEN * (len(kept) - 1) <= options.max_width:
+            if sum(kept) + COLUMNS_APART * (len(kept) - 1) <= options.max_width:
                 break
             left_out += [header] if header in self.headers else []
         shown = [i for i, header in enumerate(self.headers) if header not in left_out]
@@ -163,7 +163,7 @@ class WholeCells:
             yield Text(f"left out at this width: {', '.join(left_out)}", "dim")
 
 
-BETWEEN = 3
+COLUMNS_APART = 3
 """Columns between two of a table that is `ruled`."""
 
 

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from accprobe.build.inventory import Item
-from accprobe.render.terminal.console import BETWEEN, Hanging, ruled
+from accprobe.render.terminal.console import COLUMNS_APART, Hanging, ruled
 
 PURPOSE = 24
 """Columns that what a thing is for has at most."""
@@ -23,7 +23,7 @@ class InventoryTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         what, found, _, remark = zip(*map(_cells, self.items), strict=True)
-        taken = max(map(len, what)) + PURPOSE + 3 * BETWEEN
+        taken = max(map(len, what)) + PURPOSE + 3 * COLUMNS_APART
         address = max(len(word) for text in remark for word in text.split())
         of_versions = min(max(map(len, found)), options.max_width - taken - address)
         beside = of_versions >= max(len(word) for text in found for word in text.split())
