@@ -14,6 +14,7 @@ AccprobeError
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -53,23 +54,48 @@ class VectorsError(AccprobeError):
     """Recorded results that cannot be read or have no model; the text names the file, and the line where it goes wrong."""
 
 
-def nearest(name: str, known: Iterable[str], count: int = 3, prefix: str = "") -> str:
-    """'did you mean a, b or c?', from the names nearest to `name`; all known ones where none is near and they are few.
+MOST_MEANT = 3
+"""Names that `nearest` tells of those that are near."""
+
+MOST_KNOWN = 12
+"""Names up to which all known ones are told where none is near."""
+
+ALIKE_ENOUGH = 0.6
+"""Of `difflib`'s ratio, at which names count as near."""
+
+
+def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """'did you mean a, b or c?', from the names near to `name`; where none is, 'known are a, b and c', or how many they are.
 
     prefix: stands before each of them where they are typed.
     """
     names = list(known)
-    if told := did_you_mean(name, names, count, prefix):
+    if told := did_you_mean(name, names, prefix):
         return told
     every = [prefix + each for each in names]
-    return _meant(every) if len(every) <= 12 else f"there are {len(every)} known ones, such as {', '.join(every[:count])}"
+    if len(every) <= MOST_KNOWN:
+        return f"known {'is' if len(every) == 1 else 'are'} {_listed(every, 'and')}" if every else "none is known"
+    stems = difflib.get_close_matches(_stem(name), {_stem(each) for each in names}, n=1, cutoff=ALIKE_ENOUGH)
+    some = [each for each in names if _stem(each) in stems] or names
+    return f"there are {len(every)} known ones, such as {', '.join(prefix + each for each in some[:MOST_MEANT])}"
 
 
-def did_you_mean(name: str, known: Iterable[str], count: int = 3, prefix: str = "") -> str:
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     """As `nearest`; "" where none is near."""
-    return _meant([prefix + each for each in difflib.get_close_matches(name, list(known), n=count, cutoff=0.4)])
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=MOST_MEANT, cutoff=ALIKE_ENOUGH)
+    parts = [each for each in names if name in _PARTS.split(each) or each in _PARTS.split(name)]
+    near = [prefix + each for each in dict.fromkeys([*close, *parts])][:MOST_MEANT]
+    return f"did you mean {_listed(near, 'or')}?" if near else ""
 
 
-def _meant(names: list[str]) -> str:
-    *others, last = names or [""]
-    return f"did you mean {', '.join(others)}{' or ' * bool(others)}{last}?" if last else ""
+def _stem(name: str) -> str:
+    return _PARTS.split(name)[0]
+
+
+_PARTS = re.compile(r"\W")
+"""What parts of a name stand between: one that is a part of the other is near too, as "zen4" is to "cpu-zen4"."""
+
+
+def _listed(names: list[str], last: str) -> str:
+    return f" {last} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
 
@@ -142,8 +142,13 @@ def plans_of(accumulation: Accumulation, question: Question, data: Data) -> list
         PlannedProduct(k, interval, split, accumulation.product(k, interval, split, out))
         for k in ks
         for split in splits
-        for interval in intervals
+        for interval in (intervals if set(question.scales) != {"none"} else _promoting(intervals, -(-k // split)))
     ]
+
+
+def _promoting(intervals: Iterable[int | None], k: int) -> Iterable[int | None]:
+    """The intervals of a slice of that K; one that is no shorter promotes nothing."""
+    return dict.fromkeys(each if each and each < k else None for each in intervals)
 
 
 def asked(accumulation: Accumulation, question: Question) -> list[tuple[Data, list[PlannedProduct]]]:

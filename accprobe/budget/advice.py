@@ -48,7 +48,8 @@ class Advice:
     out: the output's format; rounding: `own_rounding` of it. unpromoted, bias: of sums that are never promoted, before the last
     rounding. longest: the longest interval whose error is below by MARGIN, None where sums that are never promoted are, or none
     is short enough; error: with it, or with the shortest. speed: of the fastest swept kernel that promotes at least so often.
-    allowance: what a test of the plan with the tightest bound may ask; None where nothing is known of one.
+    allowance: what a test of the plan that is advised may ask, or else of that with the tightest bound; None where nothing is
+    known of one.
     """
 
     accumulation: str
@@ -97,6 +98,7 @@ def advice(
     if weighed(error, rounding) != "less":
         longest, error = _longest(_intervals(accumulation, k), error_of, rounding / MARGIN)
     speeds = [speed for at, speed in measured_speeds(accumulation).items() if longest and at <= longest]
+    enough = longest is not None or weighed(never.error_of_sums, rounding) != "more"
     return Advice(
         accumulation=accumulation.name,
         data=data_name(data),
@@ -108,8 +110,17 @@ def advice(
         longest=longest,
         error=error,
         speed=max(speeds, key=lambda speed: speed.tflops, default=None),
-        allowance=allowance(accumulation, data, question.seed, those),
+        allowance=allowance(accumulation, data, question.seed, _as_advised(those, longest, enough)),
     )
+
+
+def _as_advised(entries: Sequence[AccountEntry], longest: int | None, enough: bool) -> Sequence[AccountEntry]:
+    """Those that are promoted as often as it takes, never where it takes none; all where none is so, or often is not enough."""
+    if not enough:
+        return entries
+    if longest is None:
+        return [each for each in entries if each.promote_every is None] or entries
+    return [each for each in entries if each.promote_every and each.promote_every <= longest] or entries
 
 
 def _intervals(accumulation: Accumulation, k: int) -> list[int]:

@@ -26,7 +26,7 @@ def why_no_probe(inst: Instruction) -> str | None:
     probe = inst.family.probe
     if probe and probe.takes(inst):
         return None
-    return "no probe yet"
+    return "no probe"
 
 
 def multiplies_matrices(inst: Instruction) -> bool:

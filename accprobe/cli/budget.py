@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, deliver, tell
+from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, deliver, named_form, tell
 from accprobe.errors import AccprobeError, nearest
 from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import Show, progress_bar
@@ -97,6 +97,7 @@ def budget_command(
     )
     if question.out is not None and question.out.name not in _OUTS:
         raise AccprobeError(f"--out {out}: errors are told of results in {', '.join(_OUTS)}")
+    in_file = named_form(output, _FORMS) if output and form == "terminal" else form
     if output:
         check_writable(output)
     named = (*map(of_instruction, (*names, *like)), *map(of_product, products))
@@ -108,7 +109,7 @@ def budget_command(
     with progress_bar("errors") as show:
         account = _account(Account(question, accumulations, ()), show)
     if account.entries or not account.interrupted:
-        _print(account, form, output)
+        _print(account, form, in_file, output)
     if account.interrupted:
         tell(f"interrupted: {len(account.entries)} rows are known")
         sys.exit(INTERRUPTED)
@@ -143,8 +144,8 @@ def _largest_k(found: Sequence[AccountEntry], accumulation: Accumulation, data: 
     return max(entry.k for entry in found if (entry.accumulation, entry.data) == (accumulation.name, data_name(data)))
 
 
-def _print(account: Account, form: str, output: Path | None) -> None:
-    """The table, or another form; into a file too, as its name ends where no form is asked for."""
+def _print(account: Account, form: str, in_file: str, output: Path | None) -> None:
+    """The table, or another form; into a file too."""
     if form == "terminal" and output != STDOUT:
         from accprobe.render.terminal.budget import budget_text
         from accprobe.render.terminal.console import console
@@ -153,9 +154,7 @@ def _print(account: Account, form: str, output: Path | None) -> None:
         out.print(budget_text(account, out.width))
     if form == "terminal" and output is None:
         return
-    by_name = _FORMS.get(output.suffix.lower(), "json") if output else form
-    text = plain(_text(account, by_name if form == "terminal" else form))
-    deliver(text, output)
+    deliver(plain(_text(account, in_file)), output)
 
 
 def _text(account: Account, form: str) -> str:

@@ -17,6 +17,7 @@ from accprobe.cli.output import (
     check_writable,
     end_interrupted,
     list_names,
+    named_form,
     reported_before,
     saving,
     tell,
@@ -109,10 +110,7 @@ def gemm_command(
     questions = _questions([callable_, *([versus] if versus else [])], shapes, _asking(dtype, out, scale), options, arrays)
     ms = _sizes(sweep) if sweep else ()
     if output:
-        if output.suffix.lower() in (".html", ".htm", ".md", ".csv"):
-            raise click.UsageError(
-                f"-o keeps a report, as JSON: for {output.suffix}, --format html or markdown > {output.name}"
-            )
+        named_form(output, {})
         check_writable(output)
     run = _Run(elements, seed, device, ncu, before=reported_before(output))
     stopped: KeyboardInterrupt | AccprobeError | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, deliver, tell
+from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, deliver, named_form, tell
 from accprobe.cli.run import COULD_NOT
 from accprobe.cli.verify import MISMATCH
 from accprobe.errors import AccprobeError
@@ -20,7 +20,11 @@ from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan, HealthLevel
 if TYPE_CHECKING:
     from accprobe.health.outcome import GpuOutcome, HealthOutcome, OnOutcome
 
+LEAST_MINUTES = 0.001
 MOST_MINUTES = 60 * 24 * 7
+
+_FORMS = {".xml": "junit", ".prom": "prometheus"}
+"""By how a file's name ends; JSON otherwise."""
 
 
 @click.command("health")
@@ -32,7 +36,7 @@ MOST_MINUTES = 60 * 24 * 7
     show_default=True,
     help="How long: 20 seconds, 5 minutes, an hour.",
 )
-@click.option("--minutes", type=click.FloatRange(0, MOST_MINUTES, min_open=True), metavar="N", help="That long instead.")
+@click.option("--minutes", type=click.FloatRange(LEAST_MINUTES, MOST_MINUTES), metavar="N", help="That long instead.")
 @click.option(
     "--like",
     metavar="REPORT|sim:NAME",
@@ -72,7 +76,7 @@ MOST_MINUTES = 60 * 24 * 7
     "--output",
     type=OutputFile(),
     metavar="FILE",
-    help="Write the outcome here, as JSON where --format does not say; - is standard output.",
+    help="Write the outcome here; where --format does not say, .xml is JUnit, .prom Prometheus, others JSON. - is stdout.",
 )
 def health_command(
     devices: str,
@@ -108,15 +112,21 @@ def health_command(
     """
     if minutes is not None and math.isnan(minutes):
         raise click.BadParameter("nan is no time; give a number of minutes.", param_hint="'--minutes'")
+    in_file = named_form(output, _FORMS) if output and form == "terminal" else form
     if output:
         check_writable(output)
     from accprobe.health.outcome import HealthOutcome
+    from accprobe.report.models import named_models
 
-    plan = CheckPlan(SECONDS[level] if minutes is None else 60 * minutes, seed, like, serial=with_serial)
+    if like is not None:
+        named_models(like)  # so that it is refused before anything begins
+
+    seconds = SECONDS[level] if minutes is None else 60 * minutes
+    plan = CheckPlan(seconds, seed, like, serial=with_serial)
     gpus, interrupted = _of_cluster(ray, devices, plan, patience, retries) if ray else _of_host(devices, plan)
-    outcome = HealthOutcome.of(level, gpus)
+    outcome = HealthOutcome.of(level if minutes is None else None, seconds / 60, gpus)
     try:
-        _print(outcome, form, output)
+        _print(outcome, form, in_file, output)
     except AccprobeError as e:
         if not outcome.differs:
             raise
@@ -133,7 +143,11 @@ def _of_host(devices: str, plan: CheckPlan) -> tuple[list[GpuOutcome], bool]:
     names = device_names(devices)
     for name in names:
         check_named(name)
-    return _watched(plan, [GpuOutcome.unopened(name) for name in names], partial(check_host, names, plan))
+    gpus = [
+        GpuOutcome.unopened(name).model_copy(update={"number": names[: i + 1].count(name) if names.count(name) > 1 else None})
+        for i, name in enumerate(names)
+    ]
+    return _watched(plan, gpus, partial(check_host, names, plan))
 
 
 def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float, retries: int) -> tuple[list[GpuOutcome], bool]:
@@ -154,8 +168,8 @@ def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome
     with watched(plan.seconds) as show:
 
         def told(index: int, so_far: GpuOutcome) -> None:
-            gpus[index] = so_far
-            show(gpus, so_far)
+            gpus[index] = so_far.model_copy(update={"number": gpus[index].number})
+            show(gpus, gpus[index])
 
         try:
             check(told)
@@ -164,7 +178,7 @@ def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome
     return gpus, False
 
 
-def _print(outcome: HealthOutcome, form: str, output: Path | None) -> None:
+def _print(outcome: HealthOutcome, form: str, in_file: str, output: Path | None) -> None:
     if form != "terminal":
         deliver(_text(outcome, form), output)
         return
@@ -174,7 +188,7 @@ def _print(outcome: HealthOutcome, form: str, output: Path | None) -> None:
 
         console().print(health_table(outcome))
     if output:  # last, so that a full disk hides nothing
-        deliver(_text(outcome, "json"), output)
+        deliver(_text(outcome, in_file), output)
 
 
 def _text(outcome: HealthOutcome, form: str) -> str:
@@ -187,9 +201,8 @@ def _text(outcome: HealthOutcome, form: str) -> str:
 
 def _exit(outcome: HealthOutcome, interrupted: bool) -> None:
     """Words that differ count for more than a GPU that could not be checked: nothing hides them."""
-    for gpu in outcome.gpus:
-        if gpu.reason:
-            tell(f"{gpu.where}: {gpu.reason}")
+    for reason in dict.fromkeys(gpu.reason for gpu in outcome.gpus if gpu.reason):
+        tell(f"{', '.join(gpu.where for gpu in outcome.gpus if gpu.reason == reason)}: {reason}")
     if interrupted:
         dots, wrong = (sum(getattr(gpu, key) for gpu in outcome.gpus) for key in ("dots", "wrong"))
         tell(f"interrupted: {dots:,} results were compared, {wrong:,} differ")

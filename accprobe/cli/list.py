@@ -56,14 +56,14 @@ def _reports() -> Iterator[tuple[str, str]]:
 
 
 def _coverage() -> Iterator[tuple[str, str]]:
-    from accprobe.report.standing import standings
+    from accprobe.report.standing import STATE_WORDS, standings
 
     for one in standings():
         words = {
-            f"measured ({', '.join(one.devices)})": one.measured,
-            "probe never run on hardware": one.never_run,
-            "published model alone": one.published,
-            "nothing": one.nothing,
+            f"{STATE_WORDS['measured']} ({', '.join(one.devices)})": one.measured,
+            STATE_WORDS["never run"]: one.never_run,
+            STATE_WORDS["published"]: one.published,
+            STATE_WORDS["nothing"]: one.nothing,
         }
         told = ", ".join(f"{count} {what}" for what, count in words.items() if count)
         yield one.target, f"{one.generation}, {one.instructions}: {told}"
@@ -73,19 +73,19 @@ def _instructions(architecture: str, coverage: bool) -> Iterator[tuple[str, str]
     """Each with what is to be known before it is measured; where coverage is asked for, with what is known of it."""
     from accprobe.build import probes
     from accprobe.isa import architectures, processors
-    from accprobe.report.standing import NEVER_RUN, measured_on, states
+    from accprobe.report.standing import STATE_WORDS, measured_on, states
 
     every, on = states(architecture), measured_on(architecture)
     known = None if architecture in architectures.PROCESSORS else architectures.get(architecture)
     for inst, state in every.items():
-        measured = f"measured on {', '.join(on.get(inst, ()))}"
-        told = {"measured": measured, "published": "published model alone", "nothing": "nothing"}
-        standing = NEVER_RUN if state == "never run" else told[state] * coverage
+        where = f" on {', '.join(on[inst])}" if state == "measured" else ""
+        standing = f"{STATE_WORDS[state]}{where}" if coverage or state == "never run" else ""
         if inst.mnemonic:
             needs = f"{inst.mnemonic}, of processors with {' and '.join(processors.BY_MNEMONIC[inst.mnemonic].flags)}"
             remarks = (needs, standing)
         else:
-            remarks = (standing, probes.why_no_probe(inst) or (known.caveat if known else ""))
+            lacking = probes.why_no_probe(inst) if not standing else None
+            remarks = (standing, lacking or (known.caveat if known else ""))
         yield inst.name, "; ".join(filter(None, remarks))
     if known and known.target != architecture:
         tell(f"{architecture} is listed; {known.target} has more")

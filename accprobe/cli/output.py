@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -76,10 +76,37 @@ class OutputFile(ParamType[Path]):
 
 STDOUT = Path("/dev/stdout")
 
+ENDINGS = (".txt", ".html", ".htm", ".md", ".csv", ".tsv", ".jsonl", ".xml", ".prom", ".svg", ".pdf", ".yaml", ".yml", ".toml")
+"""Of files that nobody expects JSON in."""
+
+
+def named_form(output: Path, forms: Mapping[str, str]) -> str:
+    """The form that the name of a file asks for, of those by their endings; JSON where it asks for none.
+
+    Raises UsageError where it asks for another.
+    """
+    ending = output.suffix.lower()
+    if ending in ENDINGS and ending not in forms:
+        *others, last = (*forms, ".json")
+        known = f"{', '.join(others)}{' or ' * bool(others)}{last}"
+        raise click.UsageError(
+            f"-o writes no {output.suffix}: let the name end in {known}; > {output.name} keeps what is printed"
+        )
+    return forms.get(ending, "json")
+
 
 def to_stdout(output: Path | None, form: str) -> tuple[Path | None, str]:
     """(file, form) of a report; where the file is standard output, none is kept, and the report is what is printed."""
     return (None, "json") if output == STDOUT else (output, form)
+
+
+def say_what_is_unseen(device: str) -> None:
+    """Of a device, or of several with commas between, whose SMs are not all asked."""
+    from accprobe.devices import unseen
+
+    for name in dict.fromkeys(each.strip() for each in device.split(",")):
+        if clause := unseen(name):
+            tell(f"{name}: {clause}")
 
 
 def announce(report: Report) -> None:

@@ -11,7 +11,7 @@ import click
 
 from accprobe.cli.count import PositiveCount
 from accprobe.cli.measuring import Wanted, measured_report, report_holds
-from accprobe.cli.output import OutputFile, tell, to_stdout
+from accprobe.cli.output import OutputFile, named_form, say_what_is_unseen, tell, to_stdout
 from accprobe.cli.run_each import run_each
 from accprobe.cli.run_fleet import run_fleet
 from accprobe.errors import AccprobeError
@@ -83,7 +83,7 @@ def run_command(
     """Measure, bit for bit, every matrix instruction of a GPU or CPU.
 
     Each is characterised, the model that was found is verified on fresh random dot products, and rivals try to refute it.
-    Instructions that have no probe yet are skipped, and do not count. What was measured before an interruption is in the file
+    Instructions that have no probe are skipped, and do not count. What was measured before an interruption is in the file
     that -o names.
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices. With --ray: extra fleet, and on every node the
@@ -105,9 +105,12 @@ def run_command(
       accprobe run --device cuda:0 --select 'wgmma.*e4m3*' -o report.json
     """
     output, form = to_stdout(output, form)
+    if output:
+        named_form(output, {})
     if record and output and record.resolve() == output.resolve():
         raise click.UsageError("-o and --record name the same file; give two")
     wanted = Wanted(select, dots, seed, jobs, with_uuid, form, expand, all_n)
+    say_what_is_unseen(device)
     if ray:
         if ncu or record:
             raise click.UsageError("--ncu and --record are for one device; leave out --ray")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import OutputFile, deliver, tell
+from accprobe.cli.output import OutputFile, deliver, named_form, tell
 from accprobe.cli.reports import read_report
 from accprobe.errors import UnknownName, nearest
 from accprobe.render.plain import plain
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from accprobe.report.report import Report
 
 _FORMS = {".html": "html", ".md": "markdown", ".csv": "csv", ".jsonl": "jsonl"}
+
+
+def _select_is_an_argument(ctx: click.Context, param: click.Parameter, glob: str | None) -> None:
+    if glob is not None:
+        raise click.UsageError(f"show has no --select: the name or glob stands after the report, as in show h200 '{glob}'")
 
 
 @click.command("show")
@@ -30,6 +35,7 @@ _FORMS = {".html": "html", ".md": "markdown", ".csv": "csv", ".jsonl": "jsonl"}
     show_default=True,
 )
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
+@click.option("--select", metavar="GLOB", hidden=True, callback=_select_is_an_argument, expose_value=False)
 @click.option("--sweeps", is_flag=True, help="All of the sweeps, not a line a type.")
 @click.option("--plots/--no-plots", default=True, help="In HTML: whether the sweeps are drawn.")
 @click.option(
@@ -45,8 +51,8 @@ def show_command(
     """Show a report: a table, or one instruction in full.
 
     REPORT is a file, the name of a recorded one, sim:NAME for published models, or - for standard input; with INSTRUCTION,
-    a name or glob, everything about those is shown. One with a colon means whole products: a callable, and words such as the
-    shape that tell which of its products.
+    a name or glob, everything about that one is shown, or a table where several match. One with a colon means whole products:
+    a callable, and words such as the shape that tell which of its products.
 
     Needs: nothing.
 
@@ -60,14 +66,16 @@ def show_command(
       accprobe show h200 -o h200.html
     """
     loaded = read_report(report)
+    in_full = False
     if instruction is not None:
         loaded = _chosen(report, loaded, instruction)
+        in_full = len(loaded.instructions) <= 1
     if output and form == "terminal":
-        form = _FORMS.get(output.suffix.lower(), "json")
+        form = named_form(output, _FORMS)
     if form == "terminal":
-        _terminal(loaded, instruction is not None, expand, sweeps)
+        _terminal(loaded, in_full, expand, sweeps)
     else:
-        deliver(plain(_text(loaded, form, instruction is not None, expand, sweeps, plots)), output)
+        deliver(plain(_text(loaded, form, in_full, expand, sweeps, plots)), output)
 
 
 def _chosen(name: str, report: Report, wanted: str) -> Report:
@@ -86,7 +94,7 @@ def _chosen(name: str, report: Report, wanted: str) -> Report:
     if not chosen:
         raise UnknownName(f"{name} has no instruction '{wanted}'; {nearest(wanted, names)}")
     rows = tuple(row for row in report.instructions if row.name in chosen)
-    run = report.run.model_copy(update={"selected": len(rows)})
+    run = report.run.model_copy(update={"selected": len(rows), "seconds": 0.0})  # nobody knows how long these alone took
     return report.model_copy(update={"instructions": rows, "run": run, "sweeps": (), "products": ()})
 
 

@@ -14,6 +14,7 @@ from accprobe.cli.output import (
     announce,
     check_writable,
     end_interrupted,
+    named_form,
     reported_before,
     saving,
     to_stdout,
@@ -130,6 +131,8 @@ def sweep_command(
     if compile_only:
         _compile_only(wanted, arch, form, output or plot)
         return
+    if output:
+        named_form(output, {})
     sets = _known_sets(operand_sets or [])
     for path in filter(None, (output, plot)):
         check_writable(path)

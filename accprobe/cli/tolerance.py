@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import STDOUT, OutputFile, check_writable, deliver, tell
+from accprobe.cli.output import STDOUT, OutputFile, check_writable, deliver, named_form, tell
 from accprobe.errors import AccprobeError, nearest
 from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import progress_bar
@@ -88,6 +88,7 @@ def tolerance_command(
     rounded = formats.get(out) if out else accumulation.measured.result if accumulation.measured else accumulation.result
     if rounded.kind != "float" or rounded.infinity is None:
         raise AccprobeError(f"--out {out}: results are float numbers with infinities, such as f32, bf16 and f16")
+    in_file = named_form(output, {".md": "markdown"}) if output and form == "terminal" else form
     if output:
         check_writable(output)
     if accumulation.remark:
@@ -97,7 +98,7 @@ def tolerance_command(
     asked = Inquiry(accumulation, found_k, m, n, every, slices, rounded, operands, _scale(scale), seed)
     with progress_bar("tolerance") as show:
         found = advised(asked, lambda what: show(0, None, what))
-    _print(found, form, output)
+    _print(found, form, in_file, output)
 
 
 def _accumulation(name: str | None, like: str | None, product: str | None) -> Accumulation:
@@ -139,7 +140,7 @@ def _scale(word: str) -> ScaleOf | None:
     return found
 
 
-def _print(found: Advised, form: str, output: Path | None) -> None:
+def _print(found: Advised, form: str, in_file: str, output: Path | None) -> None:
     """What is told; into a file too, as its name ends where no form is asked for."""
     from accprobe.render.data import tolerance_json
     from accprobe.render.markdown import tolerance_markdown
@@ -151,6 +152,4 @@ def _print(found: Advised, form: str, output: Path | None) -> None:
         console().print(tolerance_text(found))
     if form == "terminal" and output is None:
         return
-    in_markdown = form == "markdown" or (form == "terminal" and output is not None and output.suffix.lower() == ".md")
-    text = plain(tolerance_markdown(found) if in_markdown else tolerance_json(found))
-    deliver(text, output)
+    deliver(plain(tolerance_markdown(found) if in_file == "markdown" else tolerance_json(found)), output)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import INTERRUPTED, tell, write
+from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, deliver, named_form, say_what_is_unseen, tell
 from accprobe.cli.reports import read_report
 from accprobe.cli.run import NOT_CONFIRMED
 from accprobe.errors import AccprobeError, UnknownName
@@ -46,6 +46,7 @@ MISMATCH = NOT_CONFIRMED
 @click.option("--every-sm", is_flag=True, help="Ask every SM of the GPU all of the dots, and name those that differ.")
 @click.option("--coverage", is_flag=True, help="Make operands for all that a model's sums can do, and say what was met.")
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
+@click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Keep it here, as JSON; - is standard output.")
 def verify_command(
     models: str,
     device: str | None,
@@ -56,6 +57,7 @@ def verify_command(
     every_sm: bool,
     coverage: bool,
     form: str,
+    output: Path | None,
 ) -> None:
     """Hold models against a GPU, or against recorded results.
 
@@ -76,21 +78,48 @@ def verify_command(
       accprobe verify h200 --device cuda:0 --every-sm
       accprobe verify sim:all --vectors model_validation
     """
+    if output:
+        named_form(output, {})
+        check_writable(output)
+    told = _Told(form, output)
     if vectors:
         if device or every_sm or coverage:
             raise click.UsageError("--vectors needs no device: leave out --device, --every-sm and --coverage")
-        _against_vectors(models, vectors, select, form)
+        _against_vectors(models, vectors, select, told)
         return
     if every_sm and coverage:
         raise click.UsageError("--coverage is of the device as a whole: leave out --every-sm")
     if every_sm:
-        _on_every_sm(models, device, select, dots, seed, form)
+        _on_every_sm(models, device, select, dots, seed, told)
     else:
-        _against_device(models, device, select, dots, seed, coverage, form)
+        _against_device(models, device, select, dots, seed, coverage, told)
+
+
+class _Told(NamedTuple):
+    """How the outcome is told: printed in a form, and kept in a file."""
+
+    form: str
+    output: Path | None
+
+    def print(self, data: object, shown: Callable[[], Iterable[object]], differs: bool) -> None:
+        """differs: what differs counts for more than a file that cannot be written."""
+        text = plain(json.dumps(data, indent=1, ensure_ascii=False)) + "\n"
+        if self.output != STDOUT and self.form == "terminal":
+            from accprobe.render.terminal.console import console
+
+            console().print(*shown(), sep="\n")
+        if not self.output and self.form != "json":
+            return
+        try:
+            deliver(text, self.output)
+        except AccprobeError as e:
+            if not differs:
+                raise
+            tell(str(e))
 
 
 def _against_device(
-    models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, coverage: bool, form: str
+    models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, coverage: bool, told: _Told
 ) -> None:
     from accprobe.render.content.verification import Verified
     from accprobe.render.data import verified_data
@@ -100,6 +129,7 @@ def _against_device(
     from accprobe.verify.shrink import shrink
 
     device, chosen, lacking = _opened(models, name, select)
+    say_what_is_unseen(name or "")
     prepare_to_verify(device, chosen)
     rows: list[Verified] = []
 
@@ -116,14 +146,13 @@ def _against_device(
 
     seen = _measured(measure, len(chosen) * dots, device)
     data = {**_head(models, device, lacking), "verified": [verified_data(row) for row in rows]}
+    differs = any(row.done.mismatches or (row.done.events and row.done.events.missing) for row in rows)
     if rows or seen.finished:
-        _print(form, data, lambda: [*heading(models, device, lacking), verification_table(rows)])
-    _exit(
-        any(row.done.mismatches or (row.done.events and row.done.events.missing) for row in rows), seen, len(rows), len(chosen)
-    )
+        told.print(data, lambda: [*heading(models, device, lacking), verification_table(rows)], differs)
+    _exit(differs, seen, len(rows), len(chosen))
 
 
-def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, form: str) -> None:
+def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, told: _Told) -> None:
     from accprobe.devices.protocol import OnEverySm
     from accprobe.health.sms import check_every_sm
     from accprobe.render.content.verification import CheckedUp
@@ -143,12 +172,13 @@ def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: i
 
     seen = _measured(measure, None, device)
     data = {**_head(models, device, lacking), "checked": [checked_up_data(row) for row in rows]}
+    differs = any(row.done.faults for row in rows)
     if rows or seen.finished:
-        _print(form, data, lambda: [*heading(models, device, lacking), checkup_table(rows)])
-    _exit(any(row.done.faults for row in rows), seen, len(rows), len(chosen))
+        told.print(data, lambda: [*heading(models, device, lacking), checkup_table(rows)], differs)
+    _exit(differs, seen, len(rows), len(chosen))
 
 
-def _against_vectors(models: str, folder: Path, select: tuple[str, ...], form: str) -> None:
+def _against_vectors(models: str, folder: Path, select: tuple[str, ...], told: _Told) -> None:
     from accprobe.render.data import compared_data
     from accprobe.render.terminal.verification import vectors_table
     from accprobe.survey.selection import matching
@@ -171,8 +201,9 @@ def _against_vectors(models: str, folder: Path, select: tuple[str, ...], form: s
     if others:
         tell(f"left out, as {models} is not about them: {', '.join(others)}")
     data = {"models": models, "compared": [compared_data(row) for row in rows]}
-    _print(form, data, lambda: [vectors_table(rows)])
-    if any(row.mismatches for row in rows):
+    differs = any(row.mismatches for row in rows)
+    told.print(data, lambda: [vectors_table(rows)], differs)
+    if differs:
         sys.exit(MISMATCH)
 
 
@@ -256,15 +287,6 @@ def _measured(measure: Callable[[Advance], None], total: int | None, device: Dev
 def _head(models: str, device: Device, lacking: Sequence[Instruction]) -> dict[str, object]:
     about = {"kind": device.kind, "name": device.name, "architecture": device.architecture}
     return {"models": models, "device": about, "lacking": [inst.name for inst in lacking]}
-
-
-def _print(form: str, data: object, shown: Callable[[], Iterable[object]]) -> None:
-    if form == "json":
-        write(plain(json.dumps(data, indent=1, ensure_ascii=False)) + "\n")
-        return
-    from accprobe.render.terminal.console import console
-
-    console().print(*shown(), sep="\n")
 
 
 def _exit(differs: bool, seen: _Seen, done: int, wanted: int) -> None:

@@ -20,12 +20,13 @@ class Scheme:
     """Devices that are named alike, by a word, a colon and the rest.
 
     rest: what stands for it where names are explained. open: the device of a rest, which may be empty. known: every rest that
-    there is here, or what stands for them, each with a remark.
+    there is here, or what stands for them, each with a remark. unseen: what of them only those see who ask every SM.
     """
 
     rest: str
     open: Callable[[str], Device]
     known: Callable[[], Iterable[tuple[str, str]]]
+    unseen: str = ""
 
 
 def _cuda(index: str) -> Device:
@@ -84,7 +85,12 @@ def _replay(file: str) -> Device:
 SCHEMES = {
     "cuda": Scheme("N", _cuda, _gpus),
     "sim": Scheme("NAME", _simulated, _chips),
-    "sick": Scheme("NAME", _sick, lambda: [("NAME", "sim:NAME with an SM that errs: what `accprobe health` says of one")]),
+    "sick": Scheme(
+        "NAME",
+        _sick,
+        lambda: [("NAME", "sim:NAME with an SM that errs: what `accprobe health` says of one")],
+        "one of its SMs errs, and others are asked here: `accprobe health` and `accprobe verify --every-sm` ask every SM",
+    ),
     "replay": Scheme("FILE", _replay, lambda: [("FILE", "a recording that `accprobe run --record FILE` made")]),
 }
 """By the word."""
@@ -116,6 +122,12 @@ def open_device(name: str, of_gpus: bool = False) -> Device:
     if colon and word in SCHEMES:
         return SCHEMES[word].open(rest)
     raise _unknown(name)
+
+
+def unseen(name: str) -> str:
+    """What of the device of that name is seen only where every SM is asked, as a clause; "" of most."""
+    word, colon, _ = name.partition(":")
+    return SCHEMES[word].unseen if colon and word in SCHEMES else ""
 
 
 def _unknown(name: str) -> UnknownName:

@@ -41,7 +41,7 @@ class Device(Protocol):
         """Every instruction that the architecture has, those without a probe too."""
 
     def why_not(self, inst: Instruction) -> str | None:
-        """Why this device cannot run `inst`, as a short clause ("no probe yet"), or None where it can."""
+        """Why this device cannot run `inst`, as a short clause ("no probe"), or None where it can."""
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         """The answers to N independent dot products, [N], bit patterns of D's format.

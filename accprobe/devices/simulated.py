@@ -11,7 +11,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, alike_but_n, catalog
 from accprobe.model.explained import Explained, words_explained
-from accprobe.model.published import Left
+from accprobe.model.published import NO_MODEL, Left, chip, known_models
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
@@ -50,7 +50,7 @@ class SimulatedDevice:
         return [*listed, *(inst for inst in self._models if inst not in listed)]
 
     def why_not(self, inst: Instruction) -> str | None:
-        return None if inst in self._models or self._alike(inst) else "no model yet"
+        return None if inst in self._models or self._alike(inst) else NO_MODEL
 
     def identity(self, inst: Instruction) -> Hashable:
         """Two instructions with the same identity are computed by the same function."""
@@ -85,8 +85,6 @@ class SimulatedDevice:
 
 def simulated_device(name: str) -> SimulatedDevice:
     """The device that evaluates the published models of a chip: "h100", "sim:v100", … Raises UnknownName."""
-    from accprobe.model.published import chip, known_models
-
     known = known_models(name)
     models = {inst: entry.model for inst, entry in known.items()}
     lowerings = {inst: entry.lowering for inst, entry in known.items()}

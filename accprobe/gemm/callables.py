@@ -76,7 +76,7 @@ def find_callable(name: str) -> Listed | Own:
         if placeholder.isupper() and left == stem:
             return listed
     if not (left and colon and right):
-        raise UnknownName(f"there is no callable '{name}'; {nearest(name, LISTED)} Or give FILE.py:FUNCTION")
+        raise UnknownName(f"there is no callable '{name}', and it is no FILE.py:FUNCTION; {nearest(name, LISTED)}")
     module = _file(Path(left)) if left.endswith(".py") else _module(left, name)
     function: Any = module
     for part in right.split("."):

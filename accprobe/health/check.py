@@ -63,7 +63,7 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
     source, models, remark = trusted(device, plan.like)
     units = chosen(device, models)
     if not units:
-        raise AccprobeError(f"{source} has no model of a matrix unit that {device.name} has; --like REPORT names one that has")
+        raise AccprobeError(f"{source} has no model of a unit of {device.architecture}; --like REPORT names one that has")
     so_far = so_far.model_copy(update={"models": source, "remark": remark})
     benches = _benches(device, {unit: (inst, models[inst]) for unit, inst in units.items()}, plan.seed)
     watch = Watch(nvml) if nvml else None
@@ -78,6 +78,8 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
     finally:
         if watch:
             watch.stop()
+    if idle := [unit.unit for unit in so_far.units if not unit.dots]:
+        raise AccprobeError(f"nothing was compared in {plan.seconds:g} s of {', '.join(idle)}; give it more time")
     yield so_far.model_copy(update={"finished": True})
 
 

@@ -152,6 +152,7 @@ class GpuOutcome(BaseModel):
     what does not tell its SM. vanished: of `wrong`, comparisons that failed although each word, looked at by itself, was right:
     not the matrix unit erred but what compares, the SM's integer units and registers. sensors_missing: why there are none.
     shared: who else uses the GPU, in words. node: None on this host. deaths: how often a process that checked it died.
+    number: from 1, which it is of several on this host that were asked for by one name; None where the name is its own.
     """
 
     model_config = STRICT
@@ -181,6 +182,7 @@ class GpuOutcome(BaseModel):
     shared: str = ""
     node: ClusterNode | None = None
     deaths: int = 0
+    number: int | None = None
 
     @classmethod
     def unopened(cls, device: str) -> GpuOutcome:
@@ -189,7 +191,9 @@ class GpuOutcome(BaseModel):
 
     @property
     def where(self) -> str:
-        return whereabouts(self.device, self.node)
+        """ "cuda:0", "sim:h100 #2": of GPUs that are checked together, no two have the same."""
+        numbered = f"{self.device} #{self.number}" if self.number else self.device
+        return whereabouts(numbered, self.node)
 
     @property
     def ended(self) -> bool:
@@ -207,18 +211,19 @@ OnOutcome = Callable[[int, GpuOutcome], None]
 
 
 class HealthOutcome(BaseModel):
-    """All GPUs that were checked together."""
+    """All GPUs that were checked together. level: None where other minutes were asked for; minutes: that were asked for."""
 
     model_config = STRICT
 
     schema_version: Literal[1] = Field(HEALTH_SCHEMA, alias="schema")
     tool: Tool
-    level: HealthLevel
+    level: HealthLevel | None
+    minutes: float
     gpus: tuple[GpuOutcome, ...]
 
     @classmethod
-    def of(cls, level: HealthLevel, gpus: Sequence[GpuOutcome]) -> HealthOutcome:
-        return cls(schema=HEALTH_SCHEMA, tool=Tool.current(), level=level, gpus=tuple(gpus))
+    def of(cls, level: HealthLevel | None, minutes: float, gpus: Sequence[GpuOutcome]) -> HealthOutcome:
+        return cls(schema=HEALTH_SCHEMA, tool=Tool.current(), level=level, minutes=minutes, gpus=tuple(gpus))
 
     @property
     def differs(self) -> bool:

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 
 import numpy as np
 
 from accprobe.devices.protocol import OnEverySm
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample
+from accprobe.operands.request import Request
 from accprobe.verify.outcome import Advance, silent
 from accprobe.verify.random import batches
+from accprobe.verify.shrink import shrink
+
+SMS_SHRUNK = 20
+"""SMs that differ of which the first mismatch is shrunk: all SMs are asked for each."""
 
 
 @dataclass
 class Fault:
-    """What one SM got wrong: how many dot products, and the first."""
+    """What one SM got wrong: how many dot products, and the first.
+
+    smallest: that one shrunk; None where it did not come back, or the SM is none of the first SMS_SHRUNK.
+    """
 
     mismatches: int
     first: Counterexample
+    smallest: Counterexample | None = None
 
 
 @dataclass
@@ -35,7 +47,7 @@ class Checkup:
 def check_every_sm(
     device: OnEverySm, inst: Instruction, model: DotModel, dots: int, seed: int = 0, advance: Advance = silent
 ) -> Checkup:
-    """Ask `dots` random dot products of each SM. Raises DeviceError where the device fails."""
+    """Ask `dots` random dot products of each SM, and shrink what differs. Raises DeviceError where the device fails."""
     done = Checkup(dots)
     for kind, operands in batches(inst, dots, seed):
         expected = evaluate(model, inst, operands)
@@ -51,4 +63,10 @@ def check_every_sm(
             fault = done.faults.setdefault(sm, Fault(0, first))
             fault.mismatches += len(wrong)
         advance(len(expected) * len(answers), wrong_ones)
+    for sm, fault in islice(done.faults.items(), SMS_SHRUNK):
+        fault.smallest = shrink(partial(_answer, device, inst, sm), inst, model, fault.first)
     return done
+
+
+def _answer(device: OnEverySm, inst: Instruction, sm: int, request: Request) -> Bits:
+    return device.dot_on_every_sm(inst, request)[sm]

@@ -137,6 +137,9 @@ CHIPS: dict[str, Chip] = {
 }
 ALIASES = {"ada": "l40s", "h200": "h100"}
 
+NO_MODEL = "no published model"
+"""Why a device of published models cannot run an instruction."""
+
 SIM = "sim:"
 """What a chip's name begins with where a device or a report could be named too."""
 

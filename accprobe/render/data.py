@@ -200,7 +200,7 @@ def checked_up_data(row: CheckedUp) -> dict[str, object]:
         "sms": row.done.sms,
         "seconds": round(row.seconds, 3),
         "faults": {
-            str(sm): {"mismatches": fault.mismatches, "counterexample": _counterexample(fault.first)}
+            str(sm): {"mismatches": fault.mismatches, "counterexample": _counterexample(fault.smallest or fault.first)}
             for sm, fault in row.done.faults.items()
         },
     }

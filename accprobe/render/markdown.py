@@ -191,7 +191,10 @@ def _diff(diff: Diff, expand: bool) -> Iterator[str]:
         if entries := [entry for entry in found if entry.first.by == by]:
             yield f"### {heading}"
             table = (
-                (_plain(entry.name), *map(_plain, (field.title, field.a, field.b, entry.marks or "measured and confirmed")))
+                (
+                    _plain(entry.full_name),
+                    *map(_plain, (field.title, field.a, field.b, entry.marks or "measured and confirmed")),
+                )
                 for entry in entries
                 for field in entry.fields
             )

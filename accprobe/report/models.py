@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel
+from accprobe.report.recorded import no_report, recorded
 from accprobe.report.stand_in import stand_in
 
 if TYPE_CHECKING:
@@ -59,6 +61,9 @@ def named_models(name: str) -> dict[Instruction, DotModel]:
         return {inst: known.model for inst, known in known_models(name).items()}
     from accprobe.report.report import Report
 
+    known = recorded()
+    if name not in known and not Path(name).exists():
+        raise no_report(name, [each for each in known if Report.load(each).instructions])
     return models_of(Report.load(name), name)
 
 
@@ -66,5 +71,5 @@ def models_of(report: Report, name: str) -> dict[Instruction, DotModel]:
     """The models of a report that the user calls `name`. Raises AccprobeError where it has none."""
     models = {inst: row.model for row in report.instructions if row.model is not None for inst in row.instructions}
     if not models:
-        raise AccprobeError(f"{name} has no model of any instruction")
+        raise AccprobeError(f"{name} has no model of any instruction; name a report that has instructions, or sim:NAME")
     return models

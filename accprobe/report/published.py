@@ -8,11 +8,9 @@ from accprobe.infer.findings import Findings
 from accprobe.infer.from_model import findings_of
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.explained import Explained, words_explained
-from accprobe.model.published import KnownModel, Left, chip, known_models
+from accprobe.model.published import NO_MODEL, KnownModel, Left, chip, known_models
 from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
 from accprobe.report.rows import NOT_MEASURED, Row
-
-NO_MODEL = "no published model"
 
 
 def published(name: str) -> Report:

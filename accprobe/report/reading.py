@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+import json
+
 from pydantic import ValidationError
+
+OUTCOMES = {
+    "gpus": "health: gpus[].status says what became of each GPU, gpus[].mismatches which words differ (docs/health.md)",
+    "verified": "verify: verified[].mismatches says how many dot products differ",
+    "checked": "verify --every-sm: checked[].faults has the SMs that differ",
+    "compared": "verify --vectors: compared[].mismatches says how many dot products differ",
+    "pairs": "diff: counts says how many pairs are what, pairs has each",
+    "kernels": "sass: kernels has each, with its opcodes",
+    "accumulations": "budget: rows has each error",
+    "kill_table": "tolerance: absolute is what a test may ask, kill_table what it notices",
+}
+"""JSON of other commands by a key that no other has: the command, and what says most in it."""
+
+
+def outcome_of_another(text: bytes) -> str:
+    """Which command's outcome a file is that is no report, and how that is read; "" where it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    told = next((told for key, told in OUTCOMES.items() if isinstance(found, dict) and key in found), "")
+    return f"it is no report, but the JSON of accprobe {told}" if told else ""
 
 
 def is_of_schema(error: ValidationError, schema: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -36,5 +37,9 @@ def find(name: str | Path) -> Path | Traversable:
         raise ReportError(f"{name} is no regular file; what a pipe has is read from standard input, as -")
     if str(name).startswith("sim:"):
         raise ReportError(f"{name} is a device; `accprobe run --device {name} -o FILE` makes a report of it")
-    hint = f"; of the recorded reports, {nearest(str(name), known)}" if known else ""
-    raise ReportError(f"there is no file and no recorded report '{name}'{hint}")
+    raise no_report(str(name), known)
+
+
+def no_report(name: str, known: Sequence[str]) -> ReportError:
+    """known: names of the recorded reports that would do."""
+    return ReportError(f"there is no file and no recorded report '{name}'; {nearest(name, known)}")

@@ -19,7 +19,7 @@ from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import ReportError
 from accprobe.report import schema_1
 from accprobe.report.products import ProductRow
-from accprobe.report.reading import is_of_schema, reason
+from accprobe.report.reading import is_of_schema, outcome_of_another, reason
 from accprobe.report.recorded import find, recorded
 from accprobe.report.rows import STRICT, Row
 from accprobe.report.sweeps import SweepRecord
@@ -176,7 +176,7 @@ class Report(BaseModel):
                     raise
             return cls.model_validate_json(schema_1.converted(text)), schema_1.SCHEMA
         except ValidationError as e:
-            raise ReportError(f"{name}: {reason(e, SCHEMA)}") from None
+            raise ReportError(f"{name}: {outcome_of_another(text) or reason(e, SCHEMA)}") from None
 
 
 def _read(name: str | Path) -> tuple[Report, int]:

@@ -37,8 +37,13 @@ class Standing:
         return self.measured + self.never_run + self.published + self.nothing
 
 
-NEVER_RUN = "its probe has never run on hardware"
-"""As lists of instructions say it."""
+STATE_WORDS: dict[State, str] = {
+    "measured": "measured",
+    "never run": "probe never run on hardware",
+    "published": "no probe, but a published model",
+    "nothing": "no probe, no published model",
+}
+"""As lists and tables say it."""
 
 
 def standings() -> Iterator[Standing]:

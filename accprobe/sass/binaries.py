@@ -14,6 +14,7 @@ import re
 import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -83,6 +84,8 @@ def find(paths: Iterable[Path], unpacked: Path, architectures: tuple[str, ...] =
             _check_regular(path)
             if zipfile.is_zipfile(path):
                 _in_wheel(path, unpacked, found)
+            elif path.suffix in (".whl", ".zip") and path.exists():
+                raise AccprobeError(f"{path} is no whole archive: it is cut short or damaged")
             else:
                 _in_file(path, str(path), found)
         except AccprobeError as e:
@@ -153,32 +156,47 @@ def _check_size(size: int, label: str) -> None:
 
 def _in_folder(folder: Path, found: Found) -> None:
     """Caches of Triton and of torch-inductor keep the PTX beside the cubin that it became: then the cubin counts."""
-    before = len(found.pieces)
-    for path in sorted(folder.rglob("*")):
+    before = len(found.pieces), len(found.problems)
+    paths = sorted(folder.rglob("*"))
+    if not paths:
+        raise AccprobeError(f"{folder} is an empty folder")
+    for path in paths:
         has_cubin = path.suffix == ".ptx" and path.with_suffix(".cubin").is_file()
         if path.is_file() and _BINARIES.search(path.name) and not has_cubin:
             _try(path, str(path), found)
-    if len(found.pieces) == before and not found.problems:
+    if (len(found.pieces), len(found.problems)) == before:
         raise AccprobeError(f"{folder} has no file with device code in it")
 
 
 def _in_wheel(wheel: Path, unpacked: Path, found: Found) -> None:
-    before = len(found.pieces)
-    with zipfile.ZipFile(wheel) as archive:
-        for number, member in enumerate(archive.infolist()):
-            if not member.is_dir() and _BINARIES.search(Path(member.filename).name):
-                label = f"{wheel.name}: {member.filename}"
-                _check_size(member.file_size, label)
-                target = unpacked / f"{wheel.stem}.{number}"
-                with archive.open(member) as source, target.open("wb") as copy:
-                    while chunk := source.read(1 << 20):
-                        copy.write(chunk)
-                had = len(found.pieces)
-                _try(target, label, found)
-                if len(found.pieces) == had:
-                    target.unlink()
-    if len(found.pieces) == before and not found.problems:
+    before = len(found.pieces), len(found.problems)
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for number, member in enumerate(archive.infolist()):
+                if not member.is_dir() and _BINARIES.search(Path(member.filename).name):
+                    _in_member(archive, member, unpacked / f"{wheel.stem}.{number}", f"{wheel.name}: {member.filename}", found)
+    except zipfile.BadZipFile as e:
+        raise AccprobeError(f"{wheel} is no whole archive: {e}") from None
+    if (len(found.pieces), len(found.problems)) == before:
         raise AccprobeError(f"{wheel} has no file with NVIDIA device code in it")
+
+
+def _in_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, label: str, found: Found) -> None:
+    """As `_try`, of what an archive holds; one member that cannot be unpacked is a problem, the others are read."""
+    before = len(found.pieces)
+    try:
+        _check_size(member.file_size, label)
+        with archive.open(member) as source, target.open("wb") as copy:
+            while chunk := source.read(1 << 20):
+                copy.write(chunk)
+    except AccprobeError as e:
+        found.problems.append(str(e))
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as e:
+        found.problems.append(f"{label} cannot be unpacked: {str(e) or 'it is cut short'}")
+    else:
+        _try(target, label, found)
+    if len(found.pieces) == before:
+        target.unlink(missing_ok=True)
 
 
 def _try(path: Path, label: str, found: Found) -> None:

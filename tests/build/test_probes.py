@@ -32,8 +32,8 @@ def test_hopper_has_a_probe_for_everything_required() -> None:
 
 def test_no_probe_has_a_reason_and_no_source() -> None:
     few_rows = replace(parse("mma.sync.m16n8k16.f32.f16.f16.f32"), family=TCGEN05)
-    assert probes.why_no_probe(few_rows) == "no probe yet"
-    with pytest.raises(AccprobeError, match="no probe yet"):
+    assert probes.why_no_probe(few_rows) == "no probe"
+    with pytest.raises(AccprobeError, match="no probe"):
         probes.source(few_rows)
 
 

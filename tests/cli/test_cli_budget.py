@@ -270,3 +270,21 @@ def test_help_has_an_example_and_fits_a_terminal() -> None:
     result = budget("--help", columns=80)
     assert "accprobe budget QGMMA --k 7168" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_an_interval_that_is_no_shorter_than_k_is_no_promotion() -> None:
+    """K = 100 has no row of 128, nor has a slice of 64; with scales by block, applied where sums are promoted, it has."""
+    of_k = json.loads(small("--k", "100", "--promote-every", "none,32,100,128", "--format", "json").stdout)
+    assert [row["promote_every"] for row in of_k["rows"] if row["data"] == "normal"] == [None, 32]
+    of_slices = json.loads(small("--k", "128", "--split-k", "2", "--promote-every", "128", "--format", "json").stdout)
+    assert {row["promote_every"] for row in of_slices["rows"]} == {None}
+    scaled = json.loads(small("--k", "100", "--promote-every", "128", "--scale", "1x128", "--format", "json").stdout)
+    assert {row["promote_every"] for row in scaled["rows"]} == {128}
+
+
+def test_the_tolerance_is_of_the_plan_that_is_advised() -> None:
+    told = " ".join(small("--k", "100", "--promote-every", "none,32", "--data", "normal").stdout.split())
+    assert "promotion is not needed. A test may have atol" in told
+    assert re.search(r"atol = \S+ \(never promoted, ", told)
+    often = " ".join(small("--k", "65536", "--promote-every", "none,32,4096", "--data", "positive").stdout.split())
+    assert re.search(r"clearly less is \d+ products.* \(promoted every 32, ", often)

@@ -45,6 +45,15 @@ def test_output_does_not_scroll_past() -> None:
     assert all(len(golden.printed(name, 160).splitlines()) < 95 for name in golden.DIFFS)
 
 
+@pytest.mark.parametrize("sides", [("h200", "sim:rtx5090"), ("h200", "sim:b200"), ("sim:a100", "sim:h100")])
+def test_names_are_whole_at_80_columns(sides: tuple[str, str]) -> None:
+    """Each word of the widest output stands in the narrow one too; patterns longer than a line are broken before a dot."""
+    narrow = diff(*sides, columns=80).stdout
+    assert max(map(len, narrow.splitlines())) <= 80
+    words = set(re.sub(r"\n +\.", ".", narrow).split())
+    assert set(diff(*sides, columns=400).stdout.split()) - words <= {"─" * n for n in range(400)}
+
+
 def test_exit_zero() -> None:
     assert diff("h200", "sim:b200", "--exit-zero").exit_code == 0
 
@@ -73,7 +82,7 @@ def test_unknown_field_names_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("sides", "reason"),
     [
-        (("h200", "sim:z9"), "no published model of 'sim:z9'; did you mean sim:"),
+        (("h200", "sim:z9"), "no published model of 'sim:z9'; known are sim:"),
         (("h200", "nowhere.json"), "there is no file and no recorded report 'nowhere.json'"),
     ],
 )

@@ -17,6 +17,8 @@ from jsonschema import Draft202012Validator
 
 from accprobe.cli import main
 from accprobe.health import host
+from accprobe.health.asked import AskedBench
+from accprobe.health.bench import Turn
 from accprobe.health.check import check_gpu
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, Load, Sensors
 from accprobe.health.plan import CheckPlan
@@ -51,8 +53,12 @@ def test_a_healthy_gpu() -> None:
     result = health("--device", "sim:h100")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[:2] == ["SIMULATED: devices that are models, no hardware was checked", "sim:h100 simulated H100"]
-    assert [line.split()[0] for line in lines[4:10]] == ["fp8", "f16", "bf16", "tf32", "int8", "f64"]
+    assert lines[:3] == [
+        "SIMULATED: devices that are models, no hardware was checked",
+        "sim:h100 simulated H100",
+        "against the models of sim:h100",
+    ]
+    assert [line.split()[0] for line in lines[5:11]] == ["fp8", "f16", "bf16", "tf32", "int8", "f64"]
     assert re.fullmatch(r"healthy: [\d,]+ results", lines[-1])
     assert re.fullmatch(r"accprobe: sim:h100 \d of 0 s, healthy: [\d,]+ results\n", result.stderr)
 
@@ -91,6 +97,27 @@ def test_a_gpu_that_cannot_be_checked() -> None:
     assert "FAILED: no published model of 'sim:nope'" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("like", "sentence"),
+    [
+        ("h201", "there is no file and no recorded report 'h201'; did you mean h200?"),
+        ("nothing", "there is no file and no recorded report 'nothing'; known are cpu-emerald-rapids, cpu-zen4 and h200"),
+        ("products-h200", "products-h200 has no model of any instruction; name a report that has instructions, or sim:NAME"),
+        ("sim:h201", "no published model of 'sim:h201'; did you mean sim:h200?"),
+    ],
+)
+def test_models_that_are_none_are_refused_at_once(like: str, sentence: str) -> None:
+    result = health("--device", "sim:h100,sim:h100", "--like", like)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"accprobe: {sentence}\n")
+
+
+def test_what_several_gpus_fail_by_is_told_once() -> None:
+    result = health("--device", "sim:h100,sick:h100", "--like", "cpu-zen4", "--format", "junit")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith("accprobe: sim:h100, sick:h100: cpu-zen4 has no model of a unit of")
+    assert result.stderr.count("has no model") == 1
+
+
 def test_without_a_gpu_it_says_so() -> None:
     result = CliRunner().invoke(main, ["health"])
     assert result.exit_code == 2
@@ -103,7 +130,7 @@ def test_without_a_gpu_it_says_so() -> None:
         ("auto", "'auto' is no GPU; give all, or some of cuda:N, sim:NAME and sick:NAME with commas between"),
         ("cpu", "'cpu' is no GPU; "),
         ("sim:h100,", "'' is no GPU; "),
-        ("sick:nope", "no published model of 'sim:nope'; did you mean "),
+        ("sick:nope", "no published model of 'sim:nope'; known are sim:"),
         ("cuda:99", "there is no cuda:99: "),
     ],
 )
@@ -114,10 +141,42 @@ def test_what_is_no_gpu_is_refused_at_once(devices: str, sentence: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_a_time_that_is_none_is_refused() -> None:
-    result = CliRunner().invoke(main, ["health", "--device", "sim:h100", "--minutes", "nan"])
+@pytest.mark.parametrize(("minutes", "sentence"), [("nan", "nan is no time"), ("1e-9", "1e-09 is not in the range 0.001<=x")])
+def test_a_time_that_is_none_is_refused(minutes: str, sentence: str) -> None:
+    result = CliRunner().invoke(main, ["health", "--device", "sim:h100", "--minutes", minutes])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "nan is no time" in result.stderr
+    assert sentence in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "level", "minutes"),
+    [
+        (("--minutes", "0.005"), None, 0.005),
+        (("--minutes", "0.005", "--level", "soak"), None, 0.005),
+        (("--level", "quick"), "quick", 1 / 3),
+    ],
+)
+def test_json_has_the_time_that_was_asked_for(
+    asked: tuple[str, ...], level: str | None, minutes: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "check_host", lambda names, plan, told: None)
+    result = CliRunner().invoke(main, ["health", "--device", "sim:h100", "--format", "json", *asked])
+    data = json.loads(result.stdout)
+    assert (data["level"], data["minutes"]) == (level, pytest.approx(minutes))
+
+
+def test_a_unit_that_compared_nothing_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = AskedBench.turn
+
+    def idle(self: AskedBench, seconds: float) -> Turn:
+        return Turn(0, 0, seconds, None, {}, ()) if self.inst.a.name == "f64" else turn(self, seconds)
+
+    monkeypatch.setattr(AskedBench, "turn", idle)
+    result = health("--device", "sim:h100", "--format", "json")
+    assert result.exit_code == 2
+    assert result.stderr.endswith("accprobe: sim:h100: nothing was compared in 0.3 s of f64; give it more time\n")
+    (gpu,) = json.loads(result.stdout)["gpus"]
+    assert (gpu["status"], gpu["finished"]) == ("failed", False)
 
 
 def test_what_differs_outweighs_a_file_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -153,9 +212,26 @@ def test_prometheus() -> None:
     assert sum('sm="2"' in line for line in lines) == 1
 
 
+def test_devices_of_one_name_are_numbered() -> None:
+    devices = ("--device", "sim:h100,sick:h100,sim:h100")
+    table = health(*devices)
+    titles = [line for line in table.stdout.splitlines() if line.startswith(("sim:", "sick:"))]
+    assert [title.split(" simulated")[0] for title in titles] == ["sim:h100 #1", "sick:h100", "sim:h100 #2"]
+    assert [re.split(r" \d+ of ", line)[0] for line in table.stderr.splitlines()] == [
+        f"accprobe: {name}" for name in ("sim:h100 #1", "sick:h100", "sim:h100 #2")
+    ]
+    suites = ElementTree.fromstring(health(*devices, "--format", "junit").stdout).findall("testsuite")
+    assert [suite.get("name", "").split(" simulated")[0] for suite in suites] == ["sim:h100 #1", "sick:h100", "sim:h100 #2"]
+    lines = health(*devices, "--format", "prometheus").stdout.splitlines()
+    series = [line.rpartition(" ")[0] for line in lines if line[0] != "#"]
+    assert len(set(series)) == len(series)
+    data = json.loads(health(*devices, "--format", "json").stdout)
+    assert [(gpu["device"], gpu["number"]) for gpu in data["gpus"]] == [("sim:h100", 1), ("sick:h100", None), ("sim:h100", 2)]
+
+
 def test_labels_are_escaped() -> None:
     odd = GpuOutcome.unopened('a"b\\c').model_copy(update={"name": "two\nlines"})
-    assert '{device="a\\"b\\\\c",name="two\\nlines",' in health_prometheus(HealthOutcome.of("quick", [odd]))
+    assert '{device="a\\"b\\\\c",name="two\\nlines",' in health_prometheus(HealthOutcome.of("quick", 1 / 3, [odd]))
 
 
 def test_a_file_that_cannot_be_written_is_told_before(tmp_path: Path) -> None:
@@ -172,6 +248,12 @@ def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     result = health("--device", "sim:h100", "--format", "json", "-o", str(tmp_path / "health.json"))
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].endswith("health.json cannot be written: No space left on device")
+
+
+@pytest.mark.parametrize(("name", "begins"), [("x.xml", "<?xml"), ("x.prom", "# HELP accprobe_healthy"), ("x", "{")])
+def test_a_file_is_of_the_form_that_its_name_says(name: str, begins: str, tmp_path: Path) -> None:
+    assert health("--device", "sim:h100", "-o", str(tmp_path / name)).stdout.startswith("SIMULATED")
+    assert (tmp_path / name).read_text().startswith(begins)
 
 
 def test_the_table_is_shown_where_json_goes_to_a_file(tmp_path: Path) -> None:

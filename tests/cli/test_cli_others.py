@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -12,12 +13,13 @@ import accprobe
 from accprobe.build import inventory
 from accprobe.cli import main
 from accprobe.cli.output import list_names
+from accprobe.errors import nearest
 from accprobe.isa.architectures import ARCHITECTURES, PROCESSORS
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import names
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
-from accprobe.report.standing import NEVER_RUN
+from accprobe.report.standing import STATE_WORDS
 
 
 def test_list_of_instructions_has_them_all() -> None:
@@ -25,8 +27,8 @@ def test_list_of_instructions_has_them_all() -> None:
     assert result.exit_code == 0
     assert [line.split("\t")[0] for line in result.stdout.splitlines()] == [inst.name for inst in catalog("sm_90a")]
     of_b200 = CliRunner().invoke(main, ["list", "--instructions", "sm_100a"]).stdout.splitlines()
-    assert "tcgen05.m128n16k16.kind::f16.f32.f16.f16\tits probe has never run on hardware" in of_b200
-    assert "tcgen05.sp.m256n256k32.kind::f16.f32.f16.f16\tits probe has never run on hardware" in of_b200
+    assert "tcgen05.m128n16k16.kind::f16.f32.f16.f16\tprobe never run on hardware" in of_b200
+    assert "tcgen05.sp.m256n256k32.kind::f16.f32.f16.f16\tprobe never run on hardware" in of_b200
     assert "wgmma.m64n8k32.f32.e4m3.e4m3" in result.stdout.splitlines()
 
 
@@ -34,7 +36,10 @@ def test_list_of_instructions_has_them_all() -> None:
 def test_list_of_what_the_newest_compiler_leaves_out(architecture: str) -> None:
     lines = CliRunner().invoke(main, ["list", "--instructions", architecture]).stdout.splitlines()
     assert len(lines) == 3
-    assert all(line.endswith(f"\t{NEVER_RUN}; CUDA 13 no longer compiles for {architecture}, CUDA 12 does") for line in lines)
+    assert all(
+        line.endswith(f"\t{STATE_WORDS['never run']}; CUDA 13 no longer compiles for {architecture}, CUDA 12 does")
+        for line in lines
+    )
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
@@ -44,7 +49,7 @@ def test_dense_instructions_of_narrow_integers_have_a_probe(architecture: str) -
         name for name in lines if name.startswith(("mma.sync.", "wgmma.")) and any(f in name for f in (".s4.", ".u4.", ".b1."))
     ]
     assert len(narrow) == {"sm_75": 9, "sm_90a": 34}.get(architecture, 30)
-    told = "" if architecture == Report.load("h200").device.architecture else NEVER_RUN
+    told = "" if architecture == Report.load("h200").device.architecture else STATE_WORDS["never run"]
     assert {lines[name] for name in narrow} == {lines["mma.sync.m8n8k4.f16.f16.f16.f16"]} == {told}
 
 
@@ -90,10 +95,10 @@ def test_instructions_of_processors_tell_the_flags_that_they_need() -> None:
     assert lines["avx512.m1n16k2.f32.bf16.bf16"] == "VDPBF16PS, of processors with avx512f and avx512_bf16"
     assert lines["avx512.m1n16k4.s32.u8.s8"] == "VPDPBUSD, of processors with avx512f and avx512_vnni"
     assert lines["amx.m16n16k32.f32.bf16.bf16"] == "TDPBF16PS, of processors with amx_tile and amx_bf16"
-    assert lines["amx.m16n16k32.f32.f16.f16"].endswith(f"amx_tile and amx_fp16; {NEVER_RUN}")
+    assert lines["amx.m16n16k32.f32.f16.f16"].endswith(f"amx_tile and amx_fp16; {STATE_WORDS['never run']}")
     assert set(list_of("aarch64")) == {
-        f"neon.m1n4k2.f32.bf16.bf16\tBFDOT, of processors with bf16; {NEVER_RUN}",
-        f"neon_mmla.m2n2k4.f32.bf16.bf16\tBFMMLA, of processors with bf16; {NEVER_RUN}",
+        f"neon.m1n4k2.f32.bf16.bf16\tBFDOT, of processors with bf16; {STATE_WORDS['never run']}",
+        f"neon_mmla.m2n2k4.f32.bf16.bf16\tBFMMLA, of processors with bf16; {STATE_WORDS['never run']}",
     }
 
 
@@ -106,9 +111,9 @@ def test_coverage_of_one_architecture_is_told_of_each_instruction_and_adds_up(ar
     assert list(lines) == [inst.name for inst in catalog(architecture)]
     words = {
         "measured (": "measured on ",
-        "probe never run on hardware": NEVER_RUN,
-        "published model alone": "published model alone",
-        "nothing": "nothing",
+        "probe never run on hardware": "probe never run on hardware",
+        "no probe, but a published model": "no probe, but a published model",
+        "no probe, no published model": "no probe, no published model",
     }
     for counted, told in words.items():
         found = sum(told in remark.split("; ") or f"; {told}" in f"; {remark}" for remark in lines.values())
@@ -132,11 +137,55 @@ def test_names_are_wrapped_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
+@pytest.mark.parametrize(
+    ("command", "endings"),
+    [
+        (["run", "--device", "sim:h100"], ".json"),
+        (["verify", "h200", "--device", "sim:h100"], ".json"),
+        (["sweep", "--device", "sim:h100"], ".json"),
+        (["gemm", "numpy:matmul"], ".json"),
+        (["health", "--device", "sim:h100"], ".xml, .prom or .json"),
+        (["budget", "QGMMA"], ".html, .csv, .md or .json"),
+        (["tolerance", "QGMMA", "--k", "128"], ".md or .json"),
+        (["show", "h200"], ".html, .md, .csv, .jsonl or .json"),
+    ],
+    ids=lambda given: given[0] if isinstance(given, list) else "",
+)
+def test_json_is_not_written_where_the_name_asks_for_another_form(
+    command: list[str], endings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, [*command, "-o", "x.txt"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"accprobe: -o writes no .txt: let the name end in {endings}; > x.txt keeps what is printed\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("columns", [80, 96, 110, 130, 160])
+def test_doctor_breaks_no_word(columns: int) -> None:
+    shown = CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["doctor"]).stdout
+    assert max(map(len, shown.splitlines())) <= columns
+    items = inventory.inventory()
+    words = {word for item in items for word in f"{item.name} {item.version or ''} {item.purpose} {item.note}".split()}
+    words |= {word for item in items if not item.found for word in item.install.split()}
+    assert words <= {word.rstrip(";:") for word in shown.split()} | {word for word in words if word[-1] in ";:"}
+
+
+def test_a_hint_has_few_names_that_are_near_or_says_which_are_known() -> None:
+    many = [f"mma.sync.m16n8k{k}.f32.f16.f16.f32" for k in range(20)] + ["wgmma.m64n8k16.f32.f16.f16"]
+    assert nearest("h201", ["cpu-zen4", "h200", "products-h200"]) == "did you mean h200?"
+    assert nearest("zen4", ["cpu-zen4", "h200"]) == "did you mean cpu-zen4?"
+    assert nearest("f31", ["f32", "f33", "f34", "f35"], "sim:").count("sim:f3") == 3
+    assert nearest("zzz", ["h200", "a100", "b200"]) == "known are h200, a100 and b200"
+    assert nearest("zzz", ["h200"]) == "known is h200"
+    assert nearest("wgma", many) == "there are 21 known ones, such as wgmma.m64n8k16.f32.f16.f16"
+
+
 def test_the_hint_names_processors_and_what_a_product_is_of() -> None:
     def told(name: str) -> str:
         return CliRunner().invoke(main, ["list", "--instructions", name]).stderr
 
-    assert told("x86") == "accprobe: unknown architecture 'x86'; did you mean x86_64 or sm_86?\n"
+    assert told("x86") == "accprobe: unknown architecture 'x86'; did you mean x86_64?\n"
     assert told("zen4").endswith("; there are 24 known ones, such as x86_64, aarch64, sm_70\n")
     assert told("H200") == "accprobe: unknown architecture 'H200'; it is of sm_90a\n"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -109,6 +110,29 @@ def test_markdown(promoted: str) -> None:
     assert lines[2] == (
         "| `gemm` | sm_90a | `QGMMA.64x64x32.F32.E4M3.E4M3` | ×4 | 13 (e8m13) | 2 × k32, then promoted by FADD: 64 products |"
     )
+
+
+def test_what_cannot_be_read_is_a_sentence_each_and_the_others_are_told(promoted: str) -> None:
+    code = Path(promoted).read_bytes()
+    Path("empty").mkdir()
+    with zipfile.ZipFile("damaged.whl", "w") as wheel:
+        wheel.writestr("a.cubin", code)
+        wheel.writestr("b.cubin", code)
+    whole = bytearray(Path("damaged.whl").read_bytes())
+    whole[1000] ^= 1  # of the first member, whose checksum is wrong then
+    Path("damaged.whl").write_bytes(whole)
+    Path("short.whl").write_bytes(whole[: len(whole) // 2])
+    with zipfile.ZipFile("python.whl", "w") as wheel:
+        wheel.writestr("a.py", "")
+    status, lines, told = sass("damaged.whl", "empty", "short.whl", "python.whl", promoted)
+    assert status == 2
+    assert told.splitlines() == [
+        "accprobe: damaged.whl: a.cubin cannot be unpacked: Bad CRC-32 for file 'a.cubin'",
+        "accprobe: empty is an empty folder",
+        "accprobe: short.whl is no whole archive: it is cut short or damaged",
+        "accprobe: python.whl has no file with NVIDIA device code in it",
+    ]
+    assert [line for line in lines if "cubin" in line] == ["damaged.whl: b.cubin", "k.cubin"]
 
 
 def test_like_kernels_are_together_unless_all_is_given(promoted: str) -> None:

@@ -39,12 +39,63 @@ def test_one_instruction_is_shown_in_full(path: Path) -> None:
     assert "k 0: 0x38 (1) × 0x38 (1)" in result.stdout
 
 
-def test_glob_shows_several(path: Path) -> None:
-    result = show(str(path), "wgmma*")
-    assert [line for line in result.stdout.splitlines() if line.startswith("wgmma")] == [
-        "wgmma.m64n8k32.f32.e4m3.e4m3  confirmed",
-        "wgmma.m64n8k32.f32.e4m3.e4m3.rs  confirmed",
-    ]
+def test_a_glob_that_matches_several_is_a_table_and_one_that_matches_one_is_that_one_in_full(path: Path) -> None:
+    table = show(str(path), "wgmma*").stdout
+    assert "2 instructions measured: 2 confirmed" in table
+    assert re.search(r"^wgmma\.m64n8k32\.f32\.e4m3\.e4m3\{,\.rs\} +QGMMA ", table, re.MULTILINE)
+    assert "k 0: " not in table
+    assert len(re.findall(r"^wgmma\S+ +QGMMA", show(str(path), "wgmma*", "--all").stdout, re.MULTILINE)) == 2
+    one = show(str(path), "wgmma*.rs")
+    assert one.stdout.startswith("wgmma.m64n8k32.f32.e4m3.e4m3.rs  confirmed\n")
+    several = show(str(path), "wgmma*", "--format", "markdown").stdout
+    assert "| wgmma" in several.replace("`", "")
+
+
+def test_select_is_an_argument(path: Path) -> None:
+    result = show(str(path), "--select", "wgmma*")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "accprobe: show has no --select: the name or glob stands after the report, as in show h200 'wgmma*'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (
+            ("health", "--device", "sick:h100", "--minutes", "0.001"),
+            "health: gpus[].status says what became of each GPU, gpus[].mismatches which words differ (docs/health.md)",
+        ),
+        (
+            (
+                "verify",
+                "h200",
+                "--device",
+                "sick:h100",
+                "--every-sm",
+                "--dots",
+                "100",
+                "--select",
+                "wgmma.m64n8k16.f32.f16.f16",
+            ),
+            "verify --every-sm: checked[].faults has the SMs that differ",
+        ),
+        (
+            ("verify", "h200", "--device", "sim:h100", "--dots", "100", "--select", "wgmma.m64n8k16.f32.f16.f16"),
+            "verify: verified[].mismatches says how many dot products differ",
+        ),
+        (("diff", "h200", "sim:b200"), "diff: counts says how many pairs are what, pairs has each"),
+        (("budget", "QGMMA", "--k", "64", "--outputs", "64"), "budget: rows has each error"),
+        (("tolerance", "QGMMA", "--k", "64"), "tolerance: absolute is what a test may ask, kill_table what it notices"),
+    ],
+    ids=lambda given: given[0] if isinstance(given, tuple) else "",
+)
+def test_an_outcome_of_another_command_is_named(command: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "outcome.json"
+    file.write_text(CliRunner().invoke(main, [*command, "--format", "json"]).stdout)
+    result = show(str(file))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"accprobe: {file}: it is no report, but the JSON of accprobe {sentence}\n"
 
 
 def test_json_is_the_report_again(path: Path) -> None:
@@ -93,12 +144,18 @@ def test_broken_report_is_told(path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(("name", "near"), [("nowhere.json", ""), ("h2000", "h200"), ("zen4", "cpu-zen4")])
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("nowhere.json", "known are cpu-emerald-rapids, cpu-zen4, h200, products-h200 and sparse-products-h200"),
+        ("h2000", "did you mean h200?"),
+        ("zen4", "did you mean cpu-zen4?"),
+    ],
+)
 def test_missing_report_is_told(name: str, near: str) -> None:
     result = show(name)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"accprobe: there is no file and no recorded report '{name}'; of the recorded reports, did")
-    assert f"did you mean {near}" in result.stderr
+    assert result.stderr == f"accprobe: there is no file and no recorded report '{name}'; {near}\n"
 
 
 def test_colours_go_to_terminals_only_and_never_with_no_color(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`accprobe verify`: against simulated devices, faulty ones among them, and against vectors written here."""
+"""`accprobe verify`: against simulated devices, faulty ones among them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from hardware_vectors import FOLDERS, needs_vectors
 from measured import Measured
 
 from accprobe import devices
@@ -24,7 +23,6 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel
-from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 from accprobe.report.report import Report
 from accprobe.verify import on_gpu
@@ -139,7 +137,7 @@ def test_a_mismatch_that_does_not_come_back_is_told(gpu: dict[str, SimulatedDevi
     gpu["device"] = Once({F16: MODELS[F16]})
     result = verify("sim:h100", "--device", "cuda:0", "--dots", "500")
     assert result.exit_code == 1
-    assert "asked again, the device did not differ" in result.stdout.replace("\n", " ")
+    assert "asked again, the device did not differ" in " ".join(result.stdout.split())
 
 
 def test_interrupt_shows_what_was_compared(gpu: dict[str, SimulatedDevice]) -> None:
@@ -194,12 +192,87 @@ def test_the_sm_that_differs_is_named(gpu: dict[str, SimulatedDevice]) -> None:
     ]
 
 
+SHRUNK = """
+SIMULATED: the device is published models too, nothing was measured
+models of h200 against simulated H100, SM 2 of which is made to err, sm_90a
+instruction                    dots an SM   SMs   that differ    dots/s
+───────────────────────────────────────────────────────────────────────
+wgmma.m64n8k32.f32.e4m3.e4m3        2,000     4             1      RATE
+! SM 2: 86 differ, wgmma.m64n8k32.f32.e4m3.e4m3: k 3: 0xd9 (-18) × 0xf3 (-176); C 0x00000000 (0) → 0x45460200
+    (3168.125), expected 0x45460000 (3168)
+SM 2 differs from the model
+"""
+
+
+def test_what_an_sm_gets_wrong_is_shrunk() -> None:
+    """To the product by which a sick device errs, k 3."""
+    arguments = ("h200", "--device", "sick:h100", "--every-sm", "--dots", "2000", "--select", FP8.name)
+    result = verify(*arguments)
+    shown = re.sub(r" \d(\.\d)?e\+\d\d$", " RATE".rjust(8), result.stdout, flags=re.MULTILINE)
+    assert (result.exit_code, shown) == (1, SHRUNK.lstrip("\n"))
+    (row,) = json.loads(verify(*arguments, "--format", "json").stdout)["checked"]
+    a, _, c, _ = row["faults"]["2"]["counterexample"]["exchange"]
+    assert (a.replace("00", ""), int(c, 16)) == ("d9", 0)
+
+
+def test_what_errs_on_one_sm_alone_is_told_where_not_all_are_asked() -> None:
+    arguments = ("h200", "--device", "sick:h100", "--dots", "100", "--select", FP8.name)
+    one, every = verify(*arguments), verify(*arguments, "--every-sm")
+    sentence = "one of its SMs errs, and others are asked here: `accprobe health` and `accprobe verify --every-sm` ask every SM"
+    assert (one.exit_code, one.stderr) == (0, f"accprobe: sick:h100: {sentence}\n")
+    assert (every.exit_code, every.stderr) == (1, "")
+    run = CliRunner().invoke(main, ["run", "--device", "sick:h100", "--select", FP8.name, "--dots", "100"])
+    assert (run.exit_code, run.stderr) == (0, one.stderr)
+
+
+def test_the_outcome_is_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "verified.json"
+    arguments = ("h200", "--device", "sick:h100", "--every-sm", "--dots", "500", "--select", FP8.name)
+    result = verify(*arguments, "-o", str(file))
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (1, "SM 2 differs from the model")
+    assert [row["name"] for row in json.loads(file.read_text())["checked"]] == [FP8.name]
+    assert json.loads(verify(*arguments, "-o", "-").stdout)["models"] == "h200"
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("accprobe.build.atomic.save", full)
+    assert verify(*arguments, "-o", str(file)).exit_code == 1
+    right = verify("h200", "--device", "sim:h100", "--dots", "500", "--select", FP8.name, "-o", str(file))
+    assert (right.exit_code, right.stderr) == (2, f"accprobe: {file} cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize(("option", "left_out"), [("--coverage", "MAC/s"), ("--every-sm", "dots/s")])
+def test_at_80_columns_names_are_whole_and_columns_are_left_out(option: str, left_out: str) -> None:
+    names = [inst.name for inst in simulated_device("h100").instructions() if "s4.u4" in inst.name and not inst.sparse]
+    result = verify("sim:h100", "--device", "sick:h100", "--dots", "100", "--select", "mma.sync*s4.u4*", option, columns=80)
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert names == [line.split()[0] for line in lines if line.startswith("mma.sync") and ":" not in line]
+    assert [line for line in lines if line.startswith("left out")] == [f"left out at this width: {left_out}"]
+
+
+def test_an_sm_that_does_not_differ_again_is_told(gpu: dict[str, SimulatedDevice]) -> None:
+    class Once(Gpu):
+        asked = 0
+
+        def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int, Bits]:
+            self.asked += 1
+            right = self.dot(inst, request)
+            return dict.fromkeys(range(4), right) | {3: right ^ inst.d.dtype.type(self.asked == 1)}
+
+    gpu["device"] = Once({F16: MODELS[F16]})
+    result = verify("sim:h100", "--device", "cuda:0", "--every-sm", "--dots", "100")
+    assert result.exit_code == 1
+    assert "asked again, the SM did not differ" in result.stdout.replace("\n   ", "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (
             ["h201", "--device", "sim:h100"],
-            "there is no file and no recorded report 'h201'; of the recorded",
+            "there is no file and no recorded report 'h201'; did you mean h200?",
         ),
         (["sim:h101", "--device", "sim:h100"], "no published model of 'sim:h101'; did you mean sim:h100"),
         (["sim:all", "--device", "sim:h100"], "sim:all goes with --vectors; for a device, name one chip, such as sim:h100"),
@@ -245,124 +318,6 @@ def test_recorded_models_are_the_published_ones() -> None:
     assert result.exit_code == 0, result.stdout
     dense = [row for row in Report.load("h200").measured if not row.instruction.sparse]
     assert f"\n{len(dense)} instructions, {len(dense) * 3000:,} dot products: 0 differ\n" in result.stdout
-
-
-@pytest.fixture
-def vectors(tmp_path: Path) -> Path:
-    """Results that a simulated H100 gave, in the layout: f16 with f32 results, fp8 with f16 results."""
-    rng = np.random.default_rng(0)
-    for operand, name, result in (
-        ("fp16", "mma.sync.m16n8k16.f32.f16.f16.f32", "fp32"),
-        ("E4M3", "mma.sync.m16n8k32.f16.e4m3.e4m3.f16", "fp16"),
-    ):
-        inst = parse(name)
-        request = draw("normal", inst, rng, 40)
-        a, b, c = request.columns
-        d = simulated_device("h100").dot(inst, request)
-        folder = tmp_path / "H100" / operand
-        folder.mkdir(parents=True)
-        for letter, fmt, x in (("a", inst.a, a), ("b", inst.b, b)):
-            lines = [" ".join(f"{p:08x}" for p in row) for row in fmt.values(x).astype(np.float32).view(np.uint32)]
-            (folder / f"{letter}_H100_{operand}.txt").write_text("\n".join(lines) + "\n")
-        for letter, x, suffix in (("c", c, "fp32"), ("d", d, result)):
-            wide = inst.c.values(x).astype(np.float32).view(np.uint32)
-            (folder / f"{letter}_H100_{suffix}.txt").write_text("\n".join(f"{p:032b}" for p in wide) + "\n")
-    return tmp_path
-
-
-def test_vectors_agree_and_the_reading_is_told(vectors: Path) -> None:
-    result = verify("sim:all", "--vectors", str(vectors))
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert "mma.sync.m16n8k32.f16.e4m3.e4m3.f16" in result.stdout
-    assert re.search(r"H100/E4M3 -> fp16: as wgmma.m64n8k32.f16.e4m3.e4m3 \d+ would differ", result.stdout)
-    assert result.stdout.endswith("2 sets of results, 80 dot products: 0 differ\n")
-
-
-def test_h200_report_explains_an_h100(vectors: Path) -> None:
-    assert verify("h200", "--vectors", str(vectors)).exit_code == 0
-    only = verify("h200", "--vectors", str(vectors), "--select", "*f16.f16*", "--format", "json")
-    (row,) = json.loads(only.stdout)["compared"]
-    assert (row["gpu"], row["operand"], row["result"], row["dots"], row["mismatches"]) == ("H100", "fp16", "fp32", 40, 0)
-
-
-def test_wrong_results_are_found(vectors: Path) -> None:
-    file = vectors / "H100" / "fp16" / "d_H100_fp32.txt"
-    lines = file.read_text().splitlines()
-    lines[7] = lines[7][:-1] + ("1" if lines[7][-1] == "0" else "0")
-    file.write_text("\n".join(lines) + "\n")
-    result = verify("sim:h100", "--vectors", str(vectors))
-    assert result.exit_code == 1
-    assert "80 dot products: 1 differ" in result.stdout
-    assert "! H100/fp16 -> fp32: k 0: 0x" in result.stdout
-    (wrong,) = [
-        row
-        for row in json.loads(verify("sim:h100", "--vectors", str(vectors), "--format", "json").stdout)["compared"]
-        if row["mismatches"]
-    ]
-    assert wrong["counterexample"]["exchange"][3] == f"{int(lines[7], 2):08x}"
-
-
-def spoil(path: Path, line: int, text: str) -> None:
-    lines = path.read_text().splitlines()
-    lines[line - 1] = text
-    path.write_text("\n".join(lines) + "\n")
-
-
-@pytest.mark.parametrize(
-    ("file", "change", "sentence"),
-    [
-        ("a_H100_fp16.txt", None, "is missing"),
-        ("d_H100_fp32.txt", None, "d_H100_fp32.txt is missing"),
-        ("d_H100_fp32.txt", "d_H100_fp8.txt", "is not GPU/FORMAT/d_GPU_RESULT.txt with a known format and result"),
-        ("c_H100_fp32.txt", (3, "0102"), ":3: '0102' is no binary pattern of a float32"),
-        ("b_H100_fp16.txt", (2, "xyz"), ":2: 'xyz' is no hexadecimal pattern of a float32"),
-        ("b_H100_fp16.txt", (2, "3f800000"), ":2: 1 values, and 16 on the first line"),
-        ("a_H100_fp16.txt", (5, " ".join(["3f800001"] * 16)), ":5: 3f800001 is not a value of f16"),
-    ],
-)
-def test_damaged_vectors(vectors: Path, file: str, change: object, sentence: str) -> None:
-    path = vectors / "H100" / "fp16" / file
-    match change:
-        case None:
-            path.unlink()
-        case str():
-            path.rename(path.with_name(change))
-        case (int() as line, str() as text):
-            spoil(path, line, text)
-    result = verify("sim:all", "--vectors", str(vectors))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert sentence in result.stderr
-    assert str(path.parent) in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_lines_are_missing(vectors: Path) -> None:
-    file = vectors / "H100" / "fp16" / "c_H100_fp32.txt"
-    file.write_text("\n".join(file.read_text().splitlines()[:30]) + "\n")
-    result = verify("sim:all", "--vectors", str(vectors))
-    assert result.exit_code == 2
-    assert "the files have different numbers of values: a 40×16, b 40×16, c 30, d 40" in result.stderr
-
-
-def test_a_gpu_that_is_not_known(vectors: Path) -> None:
-    (vectors / "H100").rename(vectors / "K80")
-    for file in vectors.glob("*/*/*"):
-        file.rename(file.with_name(file.name.replace("H100", "K80")))
-    result = verify("sim:all", "--vectors", str(vectors))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "no published model of 'K80'" in result.stderr
-    other = verify("sim:h100", "--vectors", str(vectors))
-    assert "has results of K80, none of which sim:h100 is about; sim:all takes them all" in other.stderr
-
-
-@needs_vectors
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_every_recorded_result_of_hardware(folder: Path) -> None:
-    result = verify("sim:all", "--vectors", str(folder))
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.endswith(" dot products: 0 differ\n")
-    if (folder / "H100").is_dir():
-        assert "as mma.sync.m16n8k32.f32.e4m3.e4m3.f32 5,000 would differ" in result.stdout
 
 
 def test_of_an_n_that_has_no_model_the_nearest_one_is_held_against_the_device() -> None:

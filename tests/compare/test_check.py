@@ -22,7 +22,7 @@ def report(bits: int = 13, finding: dict[str, Any] | None = None, **changes: Any
     row = float_row(WGMMA, bits, QGMMA, **changes)
     if finding:
         row["findings"]["effective_bits"] = finding
-    return fake_report(row, {"name": SPARSE, "status": "skipped", "reason": "no probe yet"})
+    return fake_report(row, {"name": SPARSE, "status": "skipped", "reason": "no probe"})
 
 
 def found(what: Report, line: str) -> list[str]:

@@ -165,16 +165,16 @@ def test_instruction_of_one_side_alone_says_why() -> None:
 def test_of_a_processor_is_told_what_its_report_has_and_not_what_others_have() -> None:
     h200, zen4 = Report.load("h200"), Report.load("cpu-zen4")
     notes = {pair.note for pair in diff(h200, zen4).pairs if pair.verdict == "only in A"}
-    assert "B skipped amx for it: this processor has no amx_fp16" in notes
-    assert not any("x86_64 has it" in note or "B has " in note for note in notes)
+    assert "B has no numbers for it (there amx): this processor has no amx_fp16" in notes
+    assert not any("x86_64 has it" in note for note in notes)
     fewer = zen4.model_copy(update={"instructions": zen4.instructions[:1]})
     assert "not in the report of A" in {pair.note for pair in diff(fewer, zen4).pairs}
 
 
 def test_skipped_is_not_measured() -> None:
-    skipped = fake_report({"name": WGMMA, "status": "skipped", "reason": "no probe yet"})
+    skipped = fake_report({"name": WGMMA, "status": "skipped", "reason": "no probe"})
     pair = only_pair(diff(one(), skipped))
-    assert (pair.verdict, pair.note) == ("only in A", "B did not measure it: no probe yet")
+    assert (pair.verdict, pair.note) == ("only in A", "B has no numbers for it: no probe")
     found = diff(skipped, skipped)
     assert (found.pairs, found.unmeasured) == ((), 1)
 
@@ -223,6 +223,23 @@ def test_like_changes_are_one_entry() -> None:
     assert len(entry.pairs) == 3
     assert [field.name for field in entry.fields][:1] == ["effective_bits"]
     assert len(changed_pairs(diff(a, b), expand=True)) == 3
+
+
+def test_entries_of_one_name_say_what_tells_them_apart() -> None:
+    """As `diff h200 sim:rtx5090` and `sim:b200` have them: FP8 -> f32 twice."""
+    mixed = changed_pairs(diff(Report.load("h200"), published("b200")))
+    assert [entry.apart for entry in mixed if entry.name == "FP8 → f32"] == [
+        "e4m3 × e4m3, e5m2 × e5m2",
+        "e4m3 × e5m2, e5m2 × e4m3",
+    ]
+    kinds = changed_pairs(diff(Report.load("h200"), published("rtx5090")))
+    assert [entry.apart for entry in kinds if entry.name == "FP8 → f32"] == [
+        "wgmma → mma.sync",
+        "wgmma → mma.sync kind::f8f6f4",
+    ]
+    for entries in (mixed, kinds, changed_pairs(diff(Report.load("h200"), published("b200")), expand=True)):
+        assert len({entry.full_name for entry in entries}) == len(entries)
+        assert not any(entry.apart for entry in entries if [each.name for each in entries].count(entry.name) == 1)
 
 
 def test_every_feature_has_a_meaning_of_its_own() -> None:

@@ -48,7 +48,7 @@ def test_what_it_has_no_model_of() -> None:
     device = SimulatedDevice({FP8: MODEL})
     absent = parse("wgmma.m64n8k32.f32.e5m2.e5m2")
     assert device.why_not(FP8) is None
-    assert device.why_not(absent) == "no model yet"
+    assert device.why_not(absent) == "no published model"
     assert absent in device.instructions()
     assert device.lowering(FP8) is None
 
@@ -104,7 +104,7 @@ def test_unknown_device_gives_the_names_as_they_are_typed(wrong: str) -> None:
     known = [f"sim:{name}" for name in names()]
     with pytest.raises(UnknownName) as error:
         open_device(wrong)
-    assert str(error.value) == f"no published model of '{wrong}'; did you mean {', '.join(known[:-1])} or {known[-1]}?"
+    assert str(error.value) == f"no published model of '{wrong}'; known are {', '.join(known[:-1])} and {known[-1]}"
     assert all(open_device(name).kind == "simulated" for name in known)
 
 

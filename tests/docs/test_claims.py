@@ -1,5 +1,6 @@
 """What the pages say is in the reports, in the package, and in the results of benchmarks."""
 
+import json
 import re
 import tomllib
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import pytest
 import report_blocks
 import source_blocks
 from benchmark import loaded
-from block_forms import ROOT
+from block_forms import RESULTS, ROOT
 from click.testing import CliRunner
 from document_blocks import FENCE, PAGES
 
@@ -257,6 +258,7 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
     )
     golden = golden_shape(parse("wgmma.m64n256k32.f32.e4m3.e4m3"))
     _, (_, promoted) = loaded("accuracy").ACCUMULATORS["QGMMA"]
+    peers = json.loads((RESULTS / "evaluators" / "cpu.json").read_text(encoding="utf-8"))["host"]
     sources = {
         "README": {"3.11": PROJECT["requires-python"].removeprefix(">=")},
         "accuracy": {"256": CHANNELS},
@@ -279,7 +281,15 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
         "library": {"65791.9375": 256 * 256 + 4095 * 0.0625, "4096": side, "128": promoted},
         "limits": {"256": max(inst.n for inst in catalog("sm_90a"))},
         "numbers": {"128": promoted},
-        "speed": {"256": cpu.ROWS, "1024": cpu.PRODUCTS, "8192": gpu.SIDE, "4096": gpu.DEPTH, "16384": gpu.DOTS_SIDE},
+        "speed": {
+            "256": cpu.ROWS,
+            "1024": cpu.PRODUCTS,
+            "8192": gpu.SIDE,
+            "4096": gpu.DEPTH,
+            "16384": gpu.DOTS_SIDE,
+            "0.1.0": peers["mmaemu"],
+            "2.1.1": peers["mmasim"],
+        },
         "processors": {"207": Report.load("cpu-emerald-rapids").device.facts["model"]},
         "sweep": {"2048": {side for sweep in REPORT.sweeps for side in (sweep.m, sweep.n, sweep.k)}.pop()},
         "verification": {"65,536": f"{PAIRS:,}", "132": REPORT.device.facts["sm_count"]},

@@ -141,7 +141,7 @@ def test_one_that_differed_before_it_died_is_not_begun_again() -> None:
 
 
 def test_of_a_cluster_monitors_are_told_the_node() -> None:
-    text = health_prometheus(HealthOutcome.of("quick", checked(PlayedCluster(1), ["sim:h100"])))
+    text = health_prometheus(HealthOutcome.of("quick", 1 / 3, checked(PlayedCluster(1), ["sim:h100"])))
     (line,) = (line for line in text.splitlines() if line.startswith("accprobe_healthy{"))
     assert line.endswith(f'place="0",node="10.0.0.7",node_id="3f2a9c01{48 * "0"}",node_gpu="0"}} 1')
 
@@ -153,7 +153,7 @@ def test_no_two_series_of_monitors_are_the_same() -> None:
     nodes = [None, sick.node, sick.node.model_copy(update={"id": "6a018742" + 48 * "0"})]
     gpus = [sick.model_copy(update={"node": node}) for node in nodes for _ in range(2)]
     gpus += [unopened(gpu, "sick:h100") for gpu in PlayedCluster(2).gpus]
-    lines = health_prometheus(HealthOutcome.of("quick", gpus)).splitlines()
+    lines = health_prometheus(HealthOutcome.of("quick", 1 / 3, gpus)).splitlines()
     series = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
     assert sum(each.startswith("accprobe_healthy{") for each in series) == len(gpus)
     assert sum('sm="2"' in each for each in series) == 6

@@ -157,7 +157,7 @@ def test_options_are_every_combination_of_their_values() -> None:
         ("deep_gemm:fp8_gemm_nt", {}, "deep_gemm:FUNCTION cannot be asked: .*never ran it on hardware"),
         ("torch:mmm", {}, "torch has no 'mmm'; did you mean torch:mm"),
         ("tarch:mm", {}, "there is no package 'tarch' for 'tarch:mm'; did you mean torch:mm"),
-        ("mm", {}, "there is no callable 'mm'; did you mean torch:mm"),
+        ("mm", {}, "there is no callable 'mm', and it is no FILE.py:FUNCTION; did you mean torch:mm"),
         ("gone.py:f", {}, "there is no file gone.py"),
     ],
 )

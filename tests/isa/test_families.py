@@ -46,8 +46,8 @@ def test_a_record_is_enough_to_write_a_probe() -> None:
 
 
 def test_a_probe_takes_what_its_record_says() -> None:
-    assert probes.why_no_probe(toy(HALF, takes=lambda _: False)) == "no probe yet"
-    assert probes.why_no_probe(replace(parse(HALF), family=TCGEN05)) == "no probe yet"
+    assert probes.why_no_probe(toy(HALF, takes=lambda _: False)) == "no probe"
+    assert probes.why_no_probe(replace(parse(HALF), family=TCGEN05)) == "no probe"
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ instruction                          ran as                bits        bits F  r
 mma.sync.m16n8k32.f32.e4m3.e4m3.f32  F2FP + 2×HMMA + FADD  23 (f32)    23      truncate  RZ        32        first sum  10M       0/40        confirmed
 
 wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}   QGMMA                 13 (e8m13)  13      truncate  RZ        32        first sum  10M       0/40        confirmed
-no probe yet: 1 of 4 instructions (`accprobe list --instructions sm_90a` names them)
+no probe: 1 of 4 instructions (`accprobe list --instructions sm_90a` names them)
 accprobe 0.1.0, seed 0; driver 1.2
 """  # noqa: E501
 

@@ -82,7 +82,7 @@ def test_recorded_report_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(recorded, "files", lambda package: tmp_path)
     assert recorded.recorded() == ["mine"]
     assert Report.load("mine") == fake_report()
-    with pytest.raises(ReportError, match=r"no recorded report 'min'; of the recorded reports, did you mean mine\?"):
+    with pytest.raises(ReportError, match=r"no recorded report 'min'; did you mean mine\?"):
         Report.load("min")
 
 

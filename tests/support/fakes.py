@@ -41,7 +41,7 @@ class FakeDevice:
         return [parse(name) for name in (SPARSE, DENSE, WIDE)]
 
     def why_not(self, inst: Instruction) -> str | None:
-        return "no probe yet" if inst.sparse else None
+        return "no probe" if inst.sparse else None
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         products = inst.a.integers(request.a) * inst.b.integers(request.b)
@@ -117,7 +117,7 @@ HMMA_OF_FP8 = {"F2FP.F16.E4M3.UNPACK_B": 12, "HMMA.16816.F32": 2, "FADD": 4}
 def report_data(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A report, as JSON values; by default of a GPU whose wgmma keeps 13 bits and whose mma.sync of fp8 runs as HMMA."""
     rows = rows or (
-        {"name": SPARSE, "status": "skipped", "reason": "no probe yet"},
+        {"name": SPARSE, "status": "skipped", "reason": "no probe"},
         float_row("mma.sync.m16n8k32.f32.e4m3.e4m3.f32", 23, HMMA_OF_FP8),
         float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}),
         float_row("wgmma.m64n8k32.f32.e4m3.e4m3.rs", 13, {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}),

@@ -20,7 +20,7 @@ from accprobe.report.products import ProductRow
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
-from accprobe.report.standing import standings
+from accprobe.report.standing import STATE_WORDS, standings
 
 
 def ran() -> str:
@@ -29,7 +29,7 @@ def ran() -> str:
     kinds: dict[tuple[str, ...], list[str]] = {}
     for report in reports:
         device, measured, known = report.device, len(report.measured), len(report.instructions)
-        counts = f"{measured} of {{}} {known} instructions{'; the others have no probe yet' * (measured < known)}"
+        counts = f"{measured} of {{}} {known} instructions{'; the others have no probe' * (measured < known)}"
         kinds.setdefault((get(device.architecture).generation, device.architecture, counts), []).append(f"an {device.name}")
     told = [
         f"On {' and '.join(devices)} ({generation}, {target}): {counts.format('their' if len(devices) > 1 else 'its')}."
@@ -131,8 +131,7 @@ def coverage() -> str:
         counts = (one.instructions, one.measured, one.never_run, one.published, one.nothing)
         alike.setdefault((one.generation, *counts, ", ".join(one.devices)), []).append(one.target)
     table = [(f"{generation}: {', '.join(targets)}", *told) for (generation, *told), targets in alike.items()]
-    columns = ("instructions", "measured", "probe never run", "published model alone", "nothing", "on")
-    return tabled(("architecture", *columns), table)
+    return tabled(("architecture", "instructions", *STATE_WORDS.values(), "on"), table)
 
 
 def explained() -> str:

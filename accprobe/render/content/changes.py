@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accprobe.compare.diff import By, Diff, Pair, Verdict, generation, marked
 from accprobe.compare.products import ProductPair, ProductVerdict, apart
@@ -38,16 +38,24 @@ class Field:
 
 @dataclass(frozen=True)
 class AlikePairs:
-    """Pairs that changed alike. name: the roles, or the names as patterns; undecided: fields that are so in some of them."""
+    """Pairs that changed alike. name: the roles, or the names as patterns; undecided: fields that are so in some of them.
+
+    apart: where others have the same name, what tells these from them: formats, kinds or instructions.
+    """
 
     name: str
     pairs: tuple[Pair, ...]
     fields: tuple[Field, ...]
     undecided: tuple[str, ...]
+    apart: str = ""
 
     @property
     def first(self) -> Pair:
         return self.pairs[0]
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.name} ({self.apart})" if self.apart else self.name
 
     @property
     def instructions(self) -> str:
@@ -81,7 +89,38 @@ def changed_pairs(diff: Diff, expand: bool = False) -> list[AlikePairs]:
     for i, pair in enumerate(pair for pair in diff.pairs if pair.verdict == "changed"):
         like = (i,) if expand else (pair.by, pair.role.d, _family(pair), _fields(pair), pair.marks)
         groups.setdefault(like, []).append(pair)
-    return sorted(map(_entry, groups.values()), key=_importance)
+    return _told_apart(sorted(map(_entry, groups.values()), key=_importance))
+
+
+def _told_apart(entries: Sequence[AlikePairs]) -> list[AlikePairs]:
+    """Those of one name with what differs between them, the shortest that is another of each."""
+    alike: dict[str, list[AlikePairs]] = {}
+    for entry in entries:
+        alike.setdefault(entry.name, []).append(entry)
+    tell = {
+        name: next((tell for tell in (_formats, _kinds) if len(set(map(tell, same))) == len(same)), _instructions)
+        for name, same in alike.items()
+        if len(same) > 1
+    }
+    return [replace(entry, apart=tell[entry.name](entry)) if entry.name in tell else entry for entry in entries]
+
+
+def _formats(entry: AlikePairs) -> str:
+    """ "e4m3 × e5m2, e5m2 × e4m3"."""
+    return ", ".join(dict.fromkeys(f"{pair.role.a} × {pair.role.b}" for pair in entry.pairs))
+
+
+def _kinds(entry: AlikePairs) -> str:
+    """ "wgmma → mma.sync kind::f8f6f4"."""
+    sides = ([row.instruction for row in rows if row] for rows in zip(*((p.a, p.b) for p in entry.pairs), strict=True))
+    return " → ".join(
+        ", ".join(dict.fromkeys(f"{inst.family.name}{f' kind::{inst.kind}' * bool(inst.kind)}" for inst in side))
+        for side in sides
+    )
+
+
+def _instructions(entry: AlikePairs) -> str:
+    return entry.instructions
 
 
 def _others(diff: Diff, verdict: Verdict, expand: bool = False) -> list[AlikePairs]:

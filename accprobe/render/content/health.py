@@ -18,14 +18,27 @@ def gpu_title(gpu: GpuOutcome) -> str:
 
 
 def gpu_verdict(gpu: GpuOutcome) -> str:
-    """What became of a GPU, in a sentence without an end."""
+    """What became of a GPU, and why, in a sentence without an end."""
+    if gpu.wrong:
+        return gpu_counts(gpu) + (f"; {gpu.reason}" if gpu.reason else "")
+    if gpu.status == "failed":
+        return f"{gpu_counts(gpu)}: {gpu.reason or 'nothing is known of it'}"
+    return gpu_counts(gpu)
+
+
+def gpu_counts(gpu: GpuOutcome) -> str:
+    """ "DIFFERS: 3 of 8,192 results on SM 2", "FAILED", "healthy: 8,192 results"."""
     if gpu.wrong:
         sms = [sm for sm in gpu.wrong_by_sm if sm]
-        where = f" on SM {', '.join(sms)}" if sms else ""
-        return f"DIFFERS: {gpu.wrong:,} of {gpu.dots:,} results{where}" + (f"; {gpu.reason}" if gpu.reason else "")
+        return f"DIFFERS: {gpu.wrong:,} of {gpu.dots:,} results" + (f" on SM {', '.join(sms)}" if sms else "")
     if gpu.status == "failed":
-        return f"FAILED: {gpu.reason or 'nothing is known of it'}"
+        return "FAILED"
     return f"{'healthy' if gpu.finished else 'nothing differs so far'}: {gpu.dots:,} results"
+
+
+def models_text(gpu: GpuOutcome) -> str:
+    """ "against the models of h200"; "" where none were found."""
+    return f"against the models of {gpu.models}" if gpu.models else ""
 
 
 def remarks(gpu: GpuOutcome) -> Iterator[str]:

@@ -132,7 +132,8 @@ def summary(report: Report, lines_shown: int | None = None) -> Iterator[Phrases]
     if lines_shown is not None and lines_shown < len(report.measured):
         alike = f"; like ones share a line ({lines_shown} line{'s' * (lines_shown > 1)}, --all has each)"
     count = len(report.measured)
-    ended = f"{count} instruction{'s' * (count != 1)} {done} in {report.run.seconds:.1f} s: {every or 'none'}{skipped}"
+    took = f" in {report.run.seconds:.1f} s" if report.run.seconds else ""
+    ended = f"{count} instruction{'s' * (count != 1)} {done}{took}: {every or 'none'}{skipped}"
     yield Phrase(ended, "strong"), Phrase(alike, "aside")
     if covered := coverage([row.verification for row in report.measured if row.verification]):
         yield (Phrase(covered, "quiet"),)

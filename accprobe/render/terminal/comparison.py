@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,7 +14,8 @@ from accprobe.compare.diff import Diff, Verdict, generation, marked
 from accprobe.compare.headline import headline
 from accprobe.render.content import changes
 from accprobe.render.content.changes import AlikePairs, changed_pairs
-from accprobe.render.terminal.console import Hanging, ruled, wrapped
+from accprobe.render.terminal.console import Hanging, ruled
+from accprobe.render.terminal.report import COLUMN_GAP
 
 STYLES: dict[Verdict, str] = {
     "changed": "yellow",
@@ -23,10 +25,6 @@ STYLES: dict[Verdict, str] = {
     "same": "green",
 }
 MARK = "red"
-NARROWEST_NAME = 24
-"""Columns that names have at least."""
-GAPS = 6
-"""Between the four columns."""
 
 
 def diff_report(diff: Diff, width: int, expand: bool = False) -> RenderableType:
@@ -49,31 +47,60 @@ def diff_report(diff: Diff, width: int, expand: bool = False) -> RenderableType:
     return Group(*parts)
 
 
-def _table(diff: Diff, entries: list[AlikePairs], width: int) -> Table:
-    table = ruled(left=0)
+def _table(diff: Diff, entries: Sequence[AlikePairs], width: int) -> RenderableType:
+    """Names beside their fields; where one would not be whole there, each above its own."""
     headers = ("field", f"A: {generation(diff.a)}", f"B: {generation(diff.b)}")
     every = [(field.title, field.a, field.b) for entry in entries for field in entry.fields]
-    taken = sum(max(map(len, column)) for column in zip(headers, *every, strict=True))
-    room = max(width - taken - GAPS, NARROWEST_NAME)
-    table.add_column("", no_wrap=True)
-    for header in headers:
-        table.add_column(header, overflow="fold")
-    for entry in entries:
-        for line in _lines(entry, room):
-            table.add_row(*line)
+    title, a, b = (max(map(len, column)) for column in zip(headers, *every, strict=True))
+    names = [_name(entry) for entry in entries]
+    longest = max(line.cell_len for name in names for line in name)
+    room = width - title - 3 * COLUMN_GAP
+    if longest + a + b <= room:
+        return _beside(headers, names, entries)
+    of_a = min(a, max(room // 2, room - b))
+    return _above(headers, (title, of_a, min(b, room - of_a)), names, entries)
+
+
+def _beside(headers: Sequence[str], names: Sequence[Sequence[Text]], entries: Sequence[AlikePairs]) -> Table:
+    table = ruled(left=0)
+    for header in ("", *headers):
+        table.add_column(header)
+    for name, entry in zip(names, entries, strict=True):
+        for line, fields in zip_longest(name, _fields(entry), fillvalue=()):
+            table.add_row(line or "", *fields)
         table.add_section()
     return table
 
 
-def _lines(entry: AlikePairs, room: int) -> Iterator[tuple[Text, Text, Text, Text]]:
-    """An entry's lines: its name and mark beside its fields."""
-    name = [Text(line, "bold") for pattern in _pieces(entry) for line in wrapped(pattern, room).split("\n")]
-    if entry.marks:
-        name.append(Text(entry.marks, MARK))
-    fields = [(Text(f.title), Text(f.a), Text(f.b, "bold")) for f in entry.fields]
-    for i in range(max(len(name), len(fields))):
-        shown = fields[i] if i < len(fields) else (Text(), Text(), Text())
-        yield (name[i] if i < len(name) else Text(), *shown)
+def _above(
+    headers: Sequence[str], widths: Sequence[int], names: Sequence[Sequence[Text]], entries: Sequence[AlikePairs]
+) -> RenderableType:
+    """The fields further in than the names, by a column that is empty."""
+
+    def table(rows: Iterable[Sequence[Text]], show_header: bool = False) -> Table:
+        one = ruled(left=0)
+        one.show_header = show_header
+        for header, wide in zip(("", *headers), (0, *widths), strict=True):
+            one.add_column(header, width=wide, overflow="fold")
+        for row in rows:
+            one.add_row("", *row)
+        return one
+
+    parts: list[RenderableType] = [table((), True)]
+    for name, entry in zip(names, entries, strict=True):
+        parts += [*name, table(_fields(entry)), Text()]
+    return Group(*parts[:-1])
+
+
+def _name(entry: AlikePairs) -> list[Text]:
+    """A line each: what the pairs are, what tells them from others of that name, and who proved them."""
+    lines = [Text(line, "bold") for line in _pieces(entry)]
+    lines += [Text(entry.apart, "dim")] if entry.apart else []
+    return [*lines, Text(entry.marks, MARK)] if entry.marks else lines
+
+
+def _fields(entry: AlikePairs) -> list[tuple[Text, Text, Text]]:
+    return [(Text(f.title), Text(f.a), Text(f.b, "bold")) for f in entry.fields]
 
 
 def _pieces(entry: AlikePairs) -> list[str]:

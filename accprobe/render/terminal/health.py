@@ -14,9 +14,18 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
-from accprobe.render.content.health import gpu_title, gpu_verdict, load_text, remarks, speed_text, word_lines
+from accprobe.render.content.health import (
+    gpu_counts,
+    gpu_title,
+    gpu_verdict,
+    load_text,
+    models_text,
+    remarks,
+    speed_text,
+    word_lines,
+)
 from accprobe.render.plain import plain
-from accprobe.render.terminal.console import Hanging, ruled
+from accprobe.render.terminal.console import Hanging, WholeCells, ruled
 
 BETWEEN_LINES = 10.0
 """Seconds between two lines of progress of a GPU where standard error is no terminal."""
@@ -53,7 +62,7 @@ class _Lines:
             return
         self._told[changed.where] = now
         click.echo(
-            plain(f"accprobe: {changed.where} {changed.seconds:.0f} of {self._seconds:.0f} s, {gpu_verdict(changed)}"),
+            plain(f"accprobe: {changed.where} {changed.seconds:.0f} of {self._seconds:.0f} s, {gpu_counts(changed)}"),
             err=True,
         )
 
@@ -65,6 +74,8 @@ def health_table(outcome: HealthOutcome) -> RenderableType:
         parts.append(Text("SIMULATED: devices that are models, no hardware was checked", "bold red"))
     for gpu in outcome.gpus:
         parts.append(Text(gpu_title(gpu), "bold"))
+        if models := models_text(gpu):
+            parts.append(Text(models, "dim"))
         if gpu.units and not (gpu.node and gpu.status == "healthy"):
             parts.append(_units(gpu))
         if load := load_text(gpu):
@@ -80,15 +91,12 @@ def health_table(outcome: HealthOutcome) -> RenderableType:
 _STYLES = {"healthy": "bold green", "differs": "bold red", "failed": "bold red"}
 
 
-def _units(gpu: GpuOutcome) -> Table:
-    table = ruled()
-    for header in ("unit", "instruction"):
-        table.add_column(header, overflow="fold")
-    for header in ("results compared", "differ", "seconds", "Tops/s"):
-        table.add_column(header, justify="right", no_wrap=True)
+def _units(gpu: GpuOutcome) -> WholeCells:
+    numbers = ("results compared", "differ", "seconds", "Tops/s")
+    table = WholeCells(("unit", "instruction", *numbers), numbers, ("Tops/s", "seconds"))
     for unit in gpu.units:
         counts = (f"{unit.dots:,}", f"{unit.wrong:,}", f"{unit.seconds:.1f}", speed_text(unit))
-        table.add_row(unit.unit, unit.instruction, *counts, style="red" if unit.wrong else "")
+        table.rows.append(((unit.unit, unit.instruction, *counts), "red" if unit.wrong else ""))
     return table
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from accprobe.devices.protocol import Device
+from accprobe.health.sms import SMS_SHRUNK, Checkup
 from accprobe.isa.instructions import Instruction
 from accprobe.render.content.verification import CheckedUp, Verified, events_text, excluded_faults, mismatch
-from accprobe.render.terminal.console import ruled
+from accprobe.render.terminal.console import Hanging, WholeCells
 from accprobe.verify.outcome import Verification
 from accprobe.verify.vectors import Comparison
-
-SMS_NAMED = 20
-"""SMs that differ, named on one line."""
 
 
 def heading(models: str, device: Device, lacking: Sequence[Instruction]) -> Iterator[Text]:
@@ -32,18 +30,19 @@ def heading(models: str, device: Device, lacking: Sequence[Instruction]) -> Iter
 def verification_table(rows: Sequence[Verified]) -> RenderableType:
     """A line an instruction, and below it what differs and what none that differs excludes."""
     covered = {header: tell for header, tell in _COVERAGE.items() if any(tell(row.done) for row in rows)}
-    table = _table("instruction", "dots", "differ", *covered, "dots/s", "MAC/s")
+    headers = ("instruction", "dots", "differ", *covered, "dots/s", "MAC/s")
+    table = WholeCells(headers, headers[1:], ("MAC/s", "dots/s", *covered))
     for row in rows:
         done, speed = row.done, (f"{row.dots_a_second:.2g}", f"{row.dots_a_second * row.inst.k:.2g}")
         counts = (f"{done.dots:,}", f"{done.mismatches:,}", *(tell(done) for tell in covered.values()))
-        table.add_row(row.inst.name, *counts, *speed, style="red" if done.mismatches else "")
+        table.rows.append(((row.inst.name, *counts, *speed), "red" if done.mismatches else ""))
     dots, wrong = sum(row.done.dots for row in rows), sum(row.done.mismatches for row in rows)
     total = f"{len(rows)} instructions, {dots:,} dot products: {wrong:,} differ"
     least = min((row.done for row in rows), key=lambda done: done.dots, default=None)
     below = [*_uncovered(rows), *_counterexamples(rows)]
     if least and not wrong and (excluded := excluded_faults(least)):
         below.append(Text(f"of each instruction: {excluded}", "dim"))
-    return Group(table, *below, Text(total, "bold red" if wrong else "bold"))
+    return Group(table, Hanging(below, 0), Text(total, "bold red" if wrong else "bold"))
 
 
 def _cells(done: Verification) -> str:
@@ -76,32 +75,35 @@ def _counterexamples(rows: Sequence[Verified]) -> Iterator[Text]:
 
 def checkup_table(rows: Sequence[CheckedUp]) -> RenderableType:
     """A line an instruction, and below it every SM that differs."""
-    table = _table("instruction", "dots an SM", "SMs", "that differ", "dots/s")
+    headers = ("instruction", "dots an SM", "SMs", "that differ", "dots/s")
+    table = WholeCells(headers, headers[1:], ("dots/s", "dots an SM"))
     for row in rows:
         speed = row.done.dots * row.done.sms / row.seconds if row.seconds else 0.0
         faults = len(row.done.faults)
-        table.add_row(
-            row.inst.name, f"{row.done.dots:,}", str(row.done.sms), str(faults), f"{speed:.2g}", style="red" if faults else ""
-        )
+        counts = (f"{row.done.dots:,}", str(row.done.sms), str(faults), f"{speed:.2g}")
+        table.rows.append(((row.inst.name, *counts), "red" if faults else ""))
     sick = sorted({sm for row in rows for sm in row.done.faults})
-    named = ", ".join(map(str, sick[:SMS_NAMED])) + (", …" if len(sick) > SMS_NAMED else "")
+    named = ", ".join(map(str, sick[:SMS_SHRUNK])) + (", …" if len(sick) > SMS_SHRUNK else "")
     verdict = f"SM {named} differ{'s' * (len(sick) == 1)} from the model" if sick else "no SM differs"
-    lines = [
-        Text(f"! SM {sm}: {fault.mismatches:,} differ, {row.inst.name}: {mismatch(row.inst, fault.first)}", "red")
-        for row in rows
-        for sm, fault in list(row.done.faults.items())[:SMS_NAMED]
-    ]
-    return Group(table, *lines, Text(verdict, "bold red" if sick else "bold"))
+    lines = [line for row in rows for line in _faults(row.inst, row.done)]
+    return Group(table, Hanging(lines, 0), Text(verdict, "bold red" if sick else "bold"))
+
+
+def _faults(inst: Instruction, done: Checkup) -> Iterator[Text]:
+    for sm, fault in islice(done.faults.items(), SMS_SHRUNK):
+        again = "" if fault.smallest else "; asked again, the SM did not differ"
+        shown = mismatch(inst, fault.smallest or fault.first)
+        yield Text(f"! SM {sm}: {fault.mismatches:,} differ, {inst.name}: {shown}{again}", "red")
 
 
 def vectors_table(rows: Sequence[Comparison]) -> RenderableType:
     """A line a set of results, and below it how else they were read, and what differs."""
-    table = _table("GPU", "operands", "result", "dots", "differ")
-    table.add_column("read as", overflow="fold")
+    table = WholeCells(("GPU", "operands", "result", "dots", "differ", "read as"), ("dots", "differ"), ("operands", "result"))
     for row in rows:
         where = row.recorded
         counts = (f"{row.dots:,}", f"{row.mismatches:,}")
-        table.add_row(where.gpu, where.operand, where.result, *counts, str(row.reading), style="red" if row.mismatches else "")
+        cells = (where.gpu, where.operand, where.result, *counts, str(row.reading))
+        table.rows.append((cells, "red" if row.mismatches else ""))
     notes = [
         Text(f"{row.recorded.name}: {'; '.join(f'as {reading} {n:,} would differ' for reading, n in row.others)}", "dim")
         for row in rows
@@ -110,12 +112,4 @@ def vectors_table(rows: Sequence[Comparison]) -> RenderableType:
     first = [Text(f"! {row.recorded.name}: {mismatch(row.reading.inst, row.first)}", "red") for row in rows if row.first]
     dots, wrong = sum(row.dots for row in rows), sum(row.mismatches for row in rows)
     total = Text(f"{len(rows)} sets of results, {dots:,} dot products: {wrong:,} differ", "bold red" if wrong else "bold")
-    return Group(table, *notes, *first, total)
-
-
-def _table(name: str, *numbers: str) -> Table:
-    table = ruled()
-    table.add_column(name, overflow="fold")
-    for header in numbers:
-        table.add_column(header, justify="left" if header in ("operands", "result") else "right", no_wrap=True)
-    return table
+    return Group(table, Hanging([*notes, *first], 0), total)
