@@ -53,7 +53,7 @@ def with_scales(asked: Asked, plan: ProductPlan, rows: Ints, columns: Ints, seed
     wide = rows[:WIDE], columns[:WIDE]
     rows, columns = rows[:SIDE], columns[:SIDE]
     calls = []
-    for kind in KINDS * (4 if asked.spec.scale == "tensor" else 1):
+    for kind in KINDS:
         a, b, scales = drawn(asked.spec, kind, rng, rows, columns)
         assert scales is not None
         d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
@@ -64,7 +64,8 @@ def with_scales(asked: Asked, plan: ProductPlan, rows: Ints, columns: Ints, seed
         possible = [way for way in ways if not counts[way]]
         if len(possible) < 2:
             break
-        for way, wrong in zip(possible, _wrong_of_few(asked, plan, possible, *wide, rng, evaluate), strict=True):
+        few = _wrong_of_one if asked.spec.scale == "tensor" else _wrong_of_few
+        for way, wrong in zip(possible, few(asked, plan, possible, *wide, rng, evaluate), strict=True):
             counts[way] += wrong
     best = min(counts, key=lambda way: counts[way])
     elements = sum(call[3].size for call in calls)
@@ -119,6 +120,25 @@ def _wrong_of_few(
         return [0] * len(ways)
     d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
     return [int(np.count_nonzero(each != d)) for each in expected]
+
+
+def _wrong_of_one(
+    asked: Asked, plan: ProductPlan, ways: Sequence[Scales], rows: Ints, columns: Ints, rng: Generator, evaluate: Evaluate
+) -> list[int]:
+    """The same where all of A, and of B, has one scale: many pairs are tried, and one that tells ways apart is asked."""
+    spec = asked.spec
+    smaller, ks = restricted(plan.model(), np.zeros(1, np.int64))
+    x, y = (random_lines(fmt, (WIDE, 1), "normal", rng) * (ks == 0).astype(fmt.dtype) for fmt in (spec.a, spec.b))
+    pairs = ScaleWords(*(rng.uniform(0.5, 2.0, shape).astype(np.float32) for shape in ((WIDE, 1), (1, WIDE))))
+    expected = np.stack([evaluate(replace(smaller, scales=way), x, y, pairs) for way in ways])
+    apart = np.argwhere((expected != expected[0]).any(axis=0))
+    if not len(apart):
+        return [0] * len(ways)
+    i, j = apart[0]
+    a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+    a[rows, 0], b[columns, 0] = x[i].max(), y[j].max()
+    d = asked.product(a, b, ScaleWords(pairs.a[[i]], pairs.b[:, [j]]), keep=False)[np.ix_(rows, columns)]
+    return [int(np.count_nonzero(each != d)) for each in expected[:, i, j]]
 
 
 def _ks(spec: Spec) -> Ints:

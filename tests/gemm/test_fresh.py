@@ -19,7 +19,7 @@ from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.scaling import Scaled, scaling_in_words, with_scales
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import ProductModel, Scales, Scaling, nested
+from accprobe.model.product import ProductModel, ScaleOf, Scales, Scaling, nested
 
 FLOATS = ("e4m3", "e5m2", "f16", "bf16", "tf32", "f32", "f64")
 SHAPE = (300, 300)
@@ -114,6 +114,21 @@ def test_ways_to_scale_blocks_are_told_apart_within_a_few_calls(how: Scaling, fu
     assert scaling_in_words(found.plan.scales) == scaling_in_words(Scales("128x128", how, fused))
     assert (found.wrong, found.left) == (0, ())
     assert calls < 12
+
+
+@pytest.mark.parametrize("of", ["tensor", "row"])
+@pytest.mark.parametrize("how", get_args(Scaling))
+def test_ways_to_scale_the_result_are_told_apart_within_a_few_calls(how: Scaling, of: ScaleOf) -> None:
+    """Though D is bf16, and of one scale a call shows few numbers."""
+    scales = Scales(of, how)
+    model = replace(model_of(NAMED["tensor scales"]), scales=scales)
+    spec = Spec(64, 64, model.k, model.a, model.b, model.result, of)
+    groups = tuple(tuple(range(i, i + 32)) for i in range(0, model.k, 32))
+    asked, every = Asked(ModelBox(spec, model)), np.arange(64)
+    found = with_scales(asked, ProductPlan(spec, groups, model.step), every, every, seed=0)
+    assert found.plan.scales == scales
+    assert (found.wrong, found.left) == (0, ())
+    assert asked.calls < 12
 
 
 @pytest.mark.parametrize("how", get_args(Scaling))
