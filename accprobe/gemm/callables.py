@@ -71,10 +71,6 @@ def find_callable(name: str) -> Listed | Own:
     if name in LISTED:
         return LISTED[name]
     left, colon, right = name.partition(":")
-    for listed in LISTED.values():
-        stem, _, placeholder = listed.name.partition(":")
-        if placeholder.isupper() and left == stem:
-            return listed
     if not (left and colon and right):
         raise UnknownName(f"there is no callable '{name}'; {nearest(name, LISTED)} Or give FILE.py:FUNCTION")
     module = _file(Path(left)) if left.endswith(".py") else _module(left, name)

@@ -267,12 +267,14 @@ def test_names_are_listed_with_what_they_lack() -> None:
         "torch:sdpa",
         "numpy:matmul",
         "triton:dot",
-        "cublaslt:ALGO",
-        "deep_gemm:FUNCTION",
+        "cublaslt:matmul",
+        "deep_gemm:fp8_gemm_nt",
+        "deep_gemm:bf16_gemm_nt",
     } < set(lines)
     assert lines["numpy:matmul"] == "numpy.matmul(a, b)"
     assert lines["torch:sdpa"].startswith("attention, P·V along K keys")
-    assert "never ran it on hardware" in lines["deep_gemm:FUNCTION"]
+    assert "never run on hardware; deep_gemm is not installed: see https" in lines["deep_gemm:fp8_gemm_nt"]
+    assert "never run on hardware; nvmath is not installed: pip install 'nvmath" in lines["cublaslt:matmul"]
 
 
 def test_attention_is_asked_by_back_end() -> None:
