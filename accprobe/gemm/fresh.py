@@ -134,25 +134,30 @@ def of_lines(scales: ScaleWords, rows: Ints, columns: Ints) -> ScaleWords:
     return ScaleWords(a if len(a) == 1 else a[rows], b if b.shape[1] == 1 else b[:, columns])
 
 
+def expected_of(evaluate: Evaluate, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None, got: Bits) -> Bits:
+    """What the model makes of a and b; of sums that are added in any order what came back, where some order gives that."""
+    if model.is_ordered:
+        return evaluate(model, a, b, scales)
+    every = outcomes(model, a, b, scales)
+    return np.where((every == got).any(axis=0), got, every[0])
+
+
 def _compare(
     layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, call: _FreshCall, evaluate: Evaluate
 ) -> None:
-    a, b, d = call.a, call.b, call.d
-    columns, unlike = part.columns, layout.unlike(rows)
+    a, b, d, columns = call.a, call.b, call.d, part.columns
     if not part.model.is_ordered:
         rows = rows[: max(1, UNORDERED // len(columns))]
-        unlike = layout.unlike(rows)
-        got = d[np.ix_(rows, columns)]
-        expected = outcomes(part.model, a[unlike], b[columns])
-        expected = np.where((expected == got).any(axis=0), got, expected[0])
-    else:
-        got = d if len(rows) == len(a) and len(columns) == len(b) else d[np.ix_(rows, columns)]
-        expected = evaluate(
-            part.model,
-            a if len(unlike) == len(a) else a[unlike],
-            b if len(columns) == len(b) else b[columns],
-            call.scales and of_lines(call.scales, unlike, columns),
-        )
+    unlike = layout.unlike(rows)
+    got = d if len(rows) == len(a) and len(columns) == len(b) else d[np.ix_(rows, columns)]
+    expected = expected_of(
+        evaluate,
+        part.model,
+        a if len(unlike) == len(a) else a[unlike],
+        b if len(columns) == len(b) else b[columns],
+        call.scales and of_lines(call.scales, unlike, columns),
+        got,
+    )
     _count(proof, kind, got, expected, rows, columns)
 
 

@@ -12,7 +12,7 @@ from numpy.random import Generator
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.distributions import random_lines
-from accprobe.gemm.fresh import Evaluate, drawn, of_lines, on_cpu, scale_words
+from accprobe.gemm.fresh import Evaluate, drawn, expected_of, of_lines, on_cpu, scale_words
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.spec import BLOCK, Spec
@@ -23,6 +23,9 @@ from accprobe.model.restricted import restricted
 
 SIDE, WIDE = 64, 512
 """Rows, and columns, of a call on which ways to scale are compared; and of calls in which each element is a product or two."""
+
+UNORDERED_SIDE = 8
+"""Rows of the same where partial sums are added in any order, each of which is tried."""
 
 MOST_DRAWN = 256
 """Operands of a product or two an element that are drawn in search of some that tell ways to scale apart."""
@@ -51,7 +54,7 @@ def with_scales(asked: Asked, plan: ProductPlan, rows: Ints, columns: Ints, seed
     """Asks with scales that are no powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
     wide = rows[:WIDE], columns[:WIDE]
-    rows, columns = rows[:SIDE], columns[:SIDE]
+    rows, columns = rows[: UNORDERED_SIDE if plan.unordered else SIDE], columns[:SIDE]
     calls = []
     for kind in KINDS:
         a, b, scales = drawn(asked.spec, kind, rng, rows, columns)
@@ -91,7 +94,7 @@ def _ways(plan: ProductPlan) -> Iterator[Scales]:
 
 
 def _wrong(evaluate: Evaluate, plan: ProductPlan, a: Bits, b: Bits, scales: ScaleWords | None, d: Bits) -> int:
-    return int(np.count_nonzero(evaluate(plan.model(), a, b, scales) != d))
+    return int(np.count_nonzero(expected_of(evaluate, plan.model(), a, b, scales, d) != d))
 
 
 def _wrong_of_few(

@@ -21,7 +21,7 @@ from accprobe.operands import drawing
 MOST_FOUND = 4
 """Mismatches of a batch that are kept."""
 
-SCRATCH, LEAST_SCRATCH = 1 / 4, 1 << 26
+SCRATCH, LEAST_SCRATCH = 1 / 4, 1 << 28
 """Memory that a chain may take beside its operands: of what they take themselves, and bytes that are always allowed."""
 
 THREADS = 256
@@ -75,22 +75,24 @@ class Evaluator:
             self._promoted(a, b, c, d, blocks, promote, ks)
             return
         every = most // promote * promote if promote and most < blocks else most
+        before = self._cupy.empty_like(d) if promote and every < blocks else d
         for first in range(0, blocks, every):
-            if first:  # a chain goes on in place; what is promoted is stored before C is read for the last time
-                c = d.copy() if promote else d
             part = range(first, min(first + every, blocks))
             of_a, of_b = (_gathered(self._cupy, x, _of_blocks(ks, part, blocks)) for x in (a, b))
             self._launch(of_a, of_b, c, d, len(part), promote, (None, None, None), 0)
+            if part.stop < blocks:  # a chain goes on in place; what is promoted is stored before C is read for the last time
+                if promote:
+                    before[...] = d
+                c = before
 
     def _promoted(self, a: Any, b: Any, c: Any, d: Any, blocks: int, promote: int, ks: NDArray[np.intp]) -> None:
         """Chains that are longer than a part; each is added to float32 sums."""
-        sums = self._cupy.empty(d.shape, np.float32)
-        total = self._cupy.zeros(d.shape, np.float32) if c is None else c.view(np.float32)
+        total, sums = d.view(np.float32), self._cupy.empty(d.shape, np.float32)
+        total[...] = 0 if c is None else c.view(np.float32)
         for first in range(0, blocks, promote):
             part = range(first, min(first + promote, blocks))
             self.evaluate(a, b, None, sums, len(part), ks=_of_blocks(ks, part, blocks))
-            total = total + sums
-        d.view(np.float32)[:] = total
+            total += sums
 
     def compare(self, a: Any, b: Any, c: Any, expected: Any, count: Any, found: Any) -> None:
         """Adds to count [1] the results of one block that are not as in `expected`; the first of them go to found [n, 4].
