@@ -24,6 +24,9 @@ _NEAR = 230
 TOGETHER = 1 << 12
 """Elements that are predicted at once: several calls of a small product."""
 
+MANY = 16
+"""Calls of a product so small that they are predicted sooner all at once on the CPU than one by one on a GPU."""
+
 UNORDERED = 1 << 12
 """Elements of a call whose every order is tried, where partial sums are added in any."""
 
@@ -93,6 +96,7 @@ def prove(
     """Products of fresh operands until so many elements are compared."""
     proof, layout, rng = Proof(), layout_of(asked.spec), np.random.default_rng((seed, 0xF5E5))
     several = max(1, TOGETHER // sum(len(part.rows) * len(part.columns) for part in parts))
+    at_once = several > 1 if evaluate is on_cpu else several >= MANY
     for kind in _in_turn():
         calls = []
         for _ in range(several):
@@ -103,7 +107,7 @@ def prove(
             rows = part.rows
             if len(rows) * len(part.columns) > left:
                 rows = np.sort(rng.permutation(rows)[: max(1, left // len(part.columns))])
-            if several > 1 and evaluate is on_cpu and asked.spec.scale is None and part.model.is_ordered:
+            if at_once and asked.spec.scale is None and part.model.is_ordered:
                 _compare_together(layout, proof, kind, part, rows, calls)
             else:
                 for call in calls:

@@ -12,6 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from accprobe.cli import main
+from accprobe.cli.gemm import usual_elements
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS
 from accprobe.report.report import Report
 
 FUNCTIONS = '''
@@ -256,6 +259,13 @@ def test_what_is_no_product_is_told_by_what_it_makes_of_ones(file: str) -> None:
     result = gemm(f"{file}:half", *SMALL)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("accprobe: of ones at k = 0 alone the result is 0.5: this is no product of two matrices")
+
+
+def test_small_products_are_proved_on_fewer_elements() -> None:
+    f32 = FORMATS["f32"]
+    shapes = [(1, 8), (16, 128), (256, 256)]
+    fresh = [[usual_elements(Spec(m, n, 64, f32, f32, f32), device) for m, n in shapes] for device in ("cpu", "cuda:0")]
+    assert fresh == [[1 << 16, 1 << 18, 1 << 18], [1 << 16, 1 << 22, 1 << 22]]
 
 
 def test_names_are_listed_with_what_they_lack() -> None:

@@ -13,7 +13,7 @@ from planted_plans import NAMED
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.distributions import KINDS, random_lines
-from accprobe.gemm.fresh import drawn
+from accprobe.gemm.fresh import Predicted, drawn, prove
 from accprobe.gemm.parts import Merging
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.scaling import Scaled, scaling_in_words, with_scales
@@ -146,3 +146,18 @@ def of_blocks(scales: Scales, k: int, out: str = "bf16") -> tuple[Scaled, int]:
     tree = Merging(tuple(chains), nested("forward", len(chains))) if len(chains) > 1 else chains[0]
     asked, every = Asked(ModelBox(spec, model)), np.arange(24)
     return with_scales(asked, ProductPlan(spec, tree, model.step), every, every, seed=0), asked.calls
+
+
+@pytest.mark.parametrize(("m", "n", "singly"), [(1, 8, False), (16, 64, True)])
+def test_calls_of_small_products_are_predicted_together_whoever_evaluates_others(m: int, n: int, singly: bool) -> None:
+    model = model_of(NAMED["chain of 32"])
+    spec, seen = Spec(m, n, model.k, model.a, model.b, model.result), []
+
+    def evaluate(given: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> Bits:
+        seen.append(a.shape)
+        return product(given, a, b)
+
+    parts = [Predicted(model, np.arange(m), np.arange(n))]
+    proof = prove(Asked(ModelBox(spec, model)), parts, 1 << 12, 0, evaluate)
+    assert (proof.elements, proof.wrong) == (1 << 12, 0)
+    assert bool(seen) == singly
