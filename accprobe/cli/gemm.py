@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from accprobe.report.report import Report
 
 NOT_SO = 1
-ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 22}
+ELEMENTS, CALLS = {"cpu": 1 << 18, "cuda": 1 << 22}, 1 << 13
+"""Fresh elements where none are asked for, and calls that they may take at most, where a call gives few of them."""
+
 SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 
 
@@ -49,7 +51,11 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option("--sweep", metavar="m=N,N,…", help="Which M give the same bits for the same row of A.")
 @click.option("--device", metavar="cuda:N|cpu", help="[default: the first GPU that can be used, else the CPU]")
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="What a function of yours takes.")
-@click.option("--elements", type=PositiveCount(), help="Fresh elements to prove it on.  [default: 2^18; 2^22 on a GPU]")
+@click.option(
+    "--elements",
+    type=PositiveCount(),
+    help="Fresh elements to prove it on.  [default: 2^18; 2^22 on a GPU; of 8,192 calls at most]",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the operands.")
 @click.option("--ncu", is_flag=True, help="Nsight Compute counts which opcodes a call executes.")
 @click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown", "html"]), default="terminal")
@@ -223,7 +229,7 @@ class _Run:
         title = f"{question.callable} {called.spec.shape}"
         outcome = characterise(
             called,
-            self.elements or ELEMENTS["cuda" if called.handover.device.startswith("cuda") else "cpu"],
+            self.elements or usual_elements(called.spec, called.handover.device),
             self.seed,
             evaluator_of(called.handover.device),
             lambda name, part: show(int(100 * part), 100, f"{title}: {name}"),
@@ -255,6 +261,12 @@ class _Run:
             row = self.asked(at(max(each.ms)), show)
             apart = (str(each),) if len(found) > 1 else ()
             yield row.model_copy(update={"remarks": (*row.remarks, *apart)})
+
+
+def usual_elements(spec: Any, device: str) -> int:
+    """Fresh elements that a plan is proved on, unless other ones are asked for."""
+    most: int = CALLS * spec.m * spec.n
+    return min(ELEMENTS["cuda" if device.startswith("cuda") else "cpu"], most)
 
 
 def _questions(

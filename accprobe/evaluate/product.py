@@ -96,9 +96,9 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
     return d
 
 
-def outcomes(model: ProductModel, a: Bits, b: Bits) -> Bits:
+def outcomes(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
     """The results [orders, M, N] that a product whose outermost sum is unordered can have, one for each order of its parts."""
-    work = _Tile(model, _compiled_step(model, a.shape[-2] * b.shape[-2], prod(a.shape[:-2])), a, b, None)
+    work = _Tile(model, _compiled_step(model, a.shape[-2] * b.shape[-2], prod(a.shape[:-2])), a, b, scales)
     if not isinstance(model.tree, Merged) or model.tree.order != "unordered":
         return work.result(work.node(model.tree, None))[None]
     parts = [work.node(part, None) for part in model.tree.parts]

@@ -91,6 +91,9 @@ def one_nan(d: Bits, fmt: Format) -> Bits:
     """The elements with one pattern for all NaNs, that which models give: libraries differ in it, and nothing rests on it."""
     if fmt.is_integer:
         return d
-    unsigned = d & fmt.dtype.type(fmt.sign_bit - 1)
-    nan = unsigned > fmt.dtype.type(fmt.infinity or fmt.largest)
-    return np.where(nan, fmt.dtype.type(fmt.sign_bit - 1), d) if nan.any() else d
+    last = int(fmt.infinity or fmt.largest)
+    signed = d.view(np.dtype(f"i{d.itemsize}"))
+    if not d.size or (int(signed.max()) <= last and int(d.max()) <= last | fmt.sign_bit):
+        return d
+    nan = d & fmt.dtype.type(fmt.sign_bit - 1) > fmt.dtype.type(last)
+    return np.where(nan, fmt.dtype.type(fmt.sign_bit - 1), d)

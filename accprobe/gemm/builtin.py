@@ -1,6 +1,6 @@
 """Callables that accprobe knows by name: how each is called, what it takes, and what it needs.
 
-Written without a GPU at hand: those of torch and numpy were asked on a CPU; what was never run at all says so (`unasked`).
+Written without a GPU at hand: those of torch and numpy were asked on a CPU; what never ran on hardware says so in its title.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.gemm.attention import ASKS, attention, weight
 from accprobe.gemm.called import Multiply
 from accprobe.gemm.handover import Handover, OfTorch
+from accprobe.gemm.libraries import bf16_gemm_nt, cublaslt, fp8_gemm_nt
 from accprobe.gemm.options import FLAGS, OptionValue, under_flags
 from accprobe.gemm.semi_structured import ASKS as STORED_ALONE
 from accprobe.gemm.semi_structured import semi_structured
@@ -44,7 +45,7 @@ Make = Callable[[Spec, Options, Handover], Ready]
 class Listed:
     """One callable. formats: of the operands, the first where none is asked for; result: of D, likewise.
 
-    needs: a package, and the line that installs it. options: with their defaults. unasked: why it cannot be asked.
+    needs: a package, and the line that installs it. options: with their defaults.
     a_exponent: where A is the callable's own, the exponent of all its elements, of a format and a K. asks: what is asked of
     it, where that is not all that it computes.
     """
@@ -52,15 +53,14 @@ class Listed:
     name: str
     title: str
     needs: tuple[str, str]
-    formats: tuple[str, ...] = ()
-    make: Make | None = None
+    formats: tuple[str, ...]
+    make: Make
     result: Callable[[Format], Format] = lambda a: a
     scales: tuple[ScaleOf, ...] = ()
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     arrays: str = "torch"
     gpu_only: bool = False
     by_columns: bool = False
-    unasked: str = ""
     a_exponent: Callable[[Format, int], int] | None = None
     asks: str = ""
 
@@ -69,7 +69,7 @@ class Listed:
         package, line = self.needs
         missing = f"{package} is not installed: {line}" if importlib.util.find_spec(package) is None else ""
         count, why = driver.gpus() if self.gpu_only else (1, "")
-        return "; ".join(filter(None, (missing, "" if count else f"it needs a GPU, and {why}", self.unasked)))
+        return "; ".join(filter(None, (missing, "" if count else f"it needs a GPU, and {why}")))
 
     def takes(self, option: str) -> bool:
         return option in self.options
@@ -172,6 +172,22 @@ def _sdpa(spec: Spec, options: Options, handover: Handover) -> Ready:
     return Ready(under_flags(function, _flags(spec, options)))
 
 
+def _cublaslt(spec: Spec, options: Options, handover: Handover) -> Ready:
+    if spec.a.storage_bits > 8 and _type(handover, spec.out) != _type(handover, spec.a):
+        raise AccprobeError(f"cublaslt:matmul gives products of {spec.a} as {_own(spec.a)} alone: give --out {_own(spec.a)}")
+    return Ready(cublaslt(spec, _whole(options["algorithm"]), bool(options["fast_accumulation"])))
+
+
+def _fp8_gemm_nt(spec: Spec, options: Options, handover: Handover) -> Ready:
+    if spec.scale is None:
+        raise AccprobeError("deep_gemm:fp8_gemm_nt takes scales by block alone: give --scale 128x128")
+    return Ready(fp8_gemm_nt(spec, _type(handover, spec.out)))
+
+
+def _bf16_gemm_nt(spec: Spec, options: Options, handover: Handover) -> Ready:
+    return Ready(bf16_gemm_nt(spec, _type(handover, spec.out)))
+
+
 def _numpy_matmul(spec: Spec, options: Options, handover: Handover) -> Ready:
     return Ready(np.matmul)
 
@@ -231,7 +247,7 @@ _TRITON_OPTIONS: dict[str, OptionValue] = {
     "block_m": 64,
     "block_n": 64,
 }
-_UNASKED = "accprobe does not ask it yet, and never ran it on hardware: wrap it in FILE.py:FUNCTION"
+_DEEP_GEMM = ("deep_gemm", "see https://github.com/deepseek-ai/DeepGEMM")
 
 LISTED: dict[str, Listed] = {
     each.name: each
@@ -294,16 +310,36 @@ LISTED: dict[str, Listed] = {
             by_columns=True,
         ),
         Listed(
-            "cublaslt:ALGO",
-            "one algorithm of cuBLASLt, through nvmath-python",
+            "cublaslt:matmul",
+            "cuBLASLt through nvmath-python; option algorithm: 0, 1, … of its heuristic's; never run on hardware",
             ("nvmath", "pip install 'nvmath-python[cu13]'"),
-            unasked=_UNASKED,
+            ("bf16", "f16", "f32", "tf32", "e4m3", "e5m2"),
+            _cublaslt,
+            lambda a: FORMATS["bf16"] if a.storage_bits == 8 else _own(a),
+            ("tensor",),
+            {"algorithm": 0, "fast_accumulation": False},
+            gpu_only=True,
+            by_columns=True,
         ),
         Listed(
-            "deep_gemm:FUNCTION",
-            "a kernel of DeepGEMM",
-            ("deep_gemm", "see https://github.com/deepseek-ai/DeepGEMM"),
-            unasked=_UNASKED,
+            "deep_gemm:fp8_gemm_nt",
+            "DeepGEMM, A scaled by 1 x 128 and B by 128 x 128 (--scale 128x128), sm_90; never run on hardware",
+            _DEEP_GEMM,
+            ("e4m3",),
+            _fp8_gemm_nt,
+            lambda a: FORMATS["bf16"],
+            ("128x128",),
+            gpu_only=True,
+            by_columns=True,
+        ),
+        Listed(
+            "deep_gemm:bf16_gemm_nt",
+            "DeepGEMM, without scales; never run on hardware",
+            _DEEP_GEMM,
+            ("bf16",),
+            _bf16_gemm_nt,
+            gpu_only=True,
+            by_columns=True,
         ),
     )
 }
@@ -311,6 +347,6 @@ LISTED: dict[str, Listed] = {
 
 def require(listed: Listed) -> Make:
     """How it is made. Raises ToolMissing where it cannot be asked here."""
-    if (reason := listed.why_not()) or listed.make is None:
+    if reason := listed.why_not():
         raise ToolMissing(f"{listed.name} cannot be asked: {reason}")
     return listed.make

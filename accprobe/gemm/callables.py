@@ -71,10 +71,6 @@ def find_callable(name: str) -> Listed | Own:
     if name in LISTED:
         return LISTED[name]
     left, colon, right = name.partition(":")
-    for listed in LISTED.values():
-        stem, _, placeholder = listed.name.partition(":")
-        if placeholder.isupper() and left == stem:
-            return listed
     if not (left and colon and right):
         raise UnknownName(f"there is no callable '{name}', and it is no FILE.py:FUNCTION; {nearest(name, LISTED)}")
     module = _file(Path(left)) if left.endswith(".py") else _module(left, name)

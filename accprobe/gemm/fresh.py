@@ -24,6 +24,9 @@ _NEAR = 230
 TOGETHER = 1 << 12
 """Elements that are predicted at once: several calls of a small product."""
 
+MANY = 16
+"""Calls of a product so small that they are predicted sooner all at once on the CPU than one by one on a GPU."""
+
 UNORDERED = 1 << 12
 """Elements of a call whose every order is tried, where partial sums are added in any."""
 
@@ -93,6 +96,7 @@ def prove(
     """Products of fresh operands until so many elements are compared."""
     proof, layout, rng = Proof(), layout_of(asked.spec), np.random.default_rng((seed, 0xF5E5))
     several = max(1, TOGETHER // sum(len(part.rows) * len(part.columns) for part in parts))
+    at_once = several > 1 if evaluate is on_cpu else several >= MANY
     for kind in _in_turn():
         calls = []
         for _ in range(several):
@@ -103,7 +107,7 @@ def prove(
             rows = part.rows
             if len(rows) * len(part.columns) > left:
                 rows = np.sort(rng.permutation(rows)[: max(1, left // len(part.columns))])
-            if several > 1 and evaluate is on_cpu and asked.spec.scale is None and part.model.is_ordered:
+            if at_once and asked.spec.scale is None and part.model.is_ordered:
                 _compare_together(layout, proof, kind, part, rows, calls)
             else:
                 for call in calls:
@@ -134,25 +138,30 @@ def of_lines(scales: ScaleWords, rows: Ints, columns: Ints) -> ScaleWords:
     return ScaleWords(a if len(a) == 1 else a[rows], b if b.shape[1] == 1 else b[:, columns])
 
 
+def expected_of(evaluate: Evaluate, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None, got: Bits) -> Bits:
+    """What the model makes of a and b; of sums that are added in any order what came back, where some order gives that."""
+    if model.is_ordered:
+        return evaluate(model, a, b, scales)
+    every = outcomes(model, a, b, scales)
+    return np.where((every == got).any(axis=0), got, every[0])
+
+
 def _compare(
     layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, call: _FreshCall, evaluate: Evaluate
 ) -> None:
-    a, b, d = call.a, call.b, call.d
-    columns, unlike = part.columns, layout.unlike(rows)
+    a, b, d, columns = call.a, call.b, call.d, part.columns
     if not part.model.is_ordered:
         rows = rows[: max(1, UNORDERED // len(columns))]
-        unlike = layout.unlike(rows)
-        got = d[np.ix_(rows, columns)]
-        expected = outcomes(part.model, a[unlike], b[columns])
-        expected = np.where((expected == got).any(axis=0), got, expected[0])
-    else:
-        got = d if len(rows) == len(a) and len(columns) == len(b) else d[np.ix_(rows, columns)]
-        expected = evaluate(
-            part.model,
-            a if len(unlike) == len(a) else a[unlike],
-            b if len(columns) == len(b) else b[columns],
-            call.scales and of_lines(call.scales, unlike, columns),
-        )
+    unlike = layout.unlike(rows)
+    got = d if len(rows) == len(a) and len(columns) == len(b) else d[np.ix_(rows, columns)]
+    expected = expected_of(
+        evaluate,
+        part.model,
+        a if len(unlike) == len(a) else a[unlike],
+        b if len(columns) == len(b) else b[columns],
+        call.scales and of_lines(call.scales, unlike, columns),
+        got,
+    )
     _count(proof, kind, got, expected, rows, columns)
 
 

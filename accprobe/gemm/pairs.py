@@ -6,7 +6,7 @@ pair a call is one column here).
 
 i is the same for all elements of a call, each column has its j, each row its window of units: both factors of a large product
 are large, and both of a unit small. No unit stands where another column's j does, so k are told apart by digits of their
-numbers: what is asked with j are the k that differ from it in one digit, and in none below.
+numbers: what is asked with j are the k that differ from it in one digit, and in none below. B has a column's units alone.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class ProductPairs:
 
     def __init__(self, asked: Asked, rows: Ints, columns: Ints, units: Units) -> None:
         self._asked, self._rows, self._columns, self._units = asked, rows, columns, units
+        spec = asked.spec
+        self._a, self._b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
 
     def sizes(self, i: int, j: Ints, leaves: Ints) -> Floats:
         """[len(j)]: how many of `leaves`, among which i and j are, the smallest part has that has both; everything else is
@@ -45,10 +47,10 @@ class ProductPairs:
             for left in range(0, len(at), len(self._columns)):
                 js = at[left : left + len(self._columns)]
                 for top in range(0, len(question.windows), len(self._rows)):
-                    y = slice(top, top + len(self._rows))
-                    found = self._left_over([i], others[js], [others[units] for units in question.windows[y]])
-                    with_it = question.classes[y, None] == js % question.modulus
-                    survivors[js] += np.where(with_it, found, 0).sum(axis=0)
+                    windows = question.windows[top : top + len(self._rows)]
+                    alike = js % question.modulus, np.concatenate(windows) % question.modulus
+                    found = self._left_over([i], others[js], [others[units] for units in windows], alike)
+                    survivors[js] += found.sum(axis=0)
         sizes = np.full(len(j), 1.0)
         sizes[j != i] = len(leaves) - survivors[np.searchsorted(others, j[j != i])]
         return sizes
@@ -57,7 +59,7 @@ class ProductPairs:
         """Of n numbers, with the base that takes the fewest calls."""
         height, width, most = len(self._rows), len(self._columns), self._units.most
         base = min(BASES, key=lambda base: _calls(n, base, height, width, most))
-        return _questions(n, base, height, width, most)
+        return _questions(n, base, width, most)
 
     def joined(self, ks: Ints, before: int) -> NDArray[np.bool_]:
         """[n, n]: which of n products are added to one another before `before` is added to either."""
@@ -83,61 +85,73 @@ class ProductPairs:
         ]
         return np.asarray(np.concatenate(there) | (ks == i))
 
-    def _left_over(self, i: Sequence[int] | Ints, j: Ints, windows: Sequence[Ints]) -> Floats:
-        """[windows, len(j)]: units that come out of each window beside i, one of all rows or one each, and a column's j."""
+    def _left_over(
+        self, i: Sequence[int] | Ints, j: Ints, windows: Sequence[Ints], alike: tuple[Ints, Ints] | None = None
+    ) -> Floats:
+        """[windows, len(j)]: units that come out of each window beside i, one of all rows or one each, and a column's j.
+
+        alike: a number of each j, and of each unit of all windows; a column has the units with its j's number. None: all.
+        """
         spec, each = self._asked.spec, self._units
         rows, columns = self._rows[: len(windows)], self._columns[: len(j)]
         units = np.concatenate(windows)
-        of_a, of_b = np.zeros(spec.k, spec.a.dtype), np.zeros(spec.k, spec.b.dtype)
+        of_column, of_unit = alike or (np.zeros(len(j), np.int64), np.zeros(len(units), np.int64))
+        numbers, which = np.unique(of_column, return_inverse=True)
+        there = np.isin(of_unit, numbers)
+        of_a, of_b = np.zeros(spec.k, spec.a.dtype), np.zeros((len(numbers), spec.k), spec.b.dtype)
         of_a[j] = power(spec.a, each.large[0])
-        of_b[units], of_b[i] = power(spec.b, each.unit[1]), power(spec.b, each.large[1])
-        a, b = np.tile(of_a, (spec.m, 1)), np.tile(of_b, (spec.n, 1))
+        of_b[np.searchsorted(numbers, of_unit[there]), units[there]] = power(spec.b, each.unit[1])
+        of_b[:, i] = power(spec.b, each.large[1])
+        a, b = self._a, self._b  # whose other lines are those of calls before
+        a[rows] = of_a
         a[np.repeat(rows, [len(window) for window in windows]), units] = power(spec.a, each.unit[0])
         a[rows, i] = power(spec.a, each.large[0])
+        b[columns] = of_b[which]
         b[columns, j] = power(spec.b, each.large[1], negative=True)
         return units_in(self._asked.product(a, b)[np.ix_(rows, columns)], spec, each)
 
 
 @dataclass(frozen=True)
 class _Question:
-    """js: numbers that have a digit in common. windows: others that differ from those in that digit, in parts that are counted
-    at once; classes: what each is modulo `modulus`, as the js that it is asked with, so that no digit below differs.
+    """js: numbers that have a digit in common. windows: others that have another there, in parts of which those that are a j
+    modulo `modulus` are counted at once: no digit below differs.
     """
 
     js: Ints
     windows: Sequence[Ints]
-    classes: Ints
     modulus: int
 
 
-def _questions(n: int, base: int, height: int, width: int, most: int) -> Iterator[_Question]:
+def _questions(n: int, base: int, width: int, most: int) -> Iterator[_Question]:
     """Every number with every other, once."""
     every = np.arange(n)
     low = 1
     while low < n:
         digit, below = every // low % base, every % low
-        group = _group(n, base, low, height, width, most)
+        group = _group(n, base, low, width)
         for value in range(min(base, -(-n // low))):
             for first in range(0, low, group):
                 there = (below >= first) & (below < first + group)
-                js = every[there & (digit == value)]
-                windows, classes = [], []
-                for residue in range(first, min(first + group, low)):
-                    units = np.arange(residue, n, low)
-                    units = units[units // low % base != value]
-                    for start in range(0, len(units), most):
-                        windows.append(units[start : start + most])
-                        classes.append(residue)
+                js, units = every[there & (digit == value)], every[there & (digit != value)]
+                turn = _turns(units, low) // most
+                windows = [units[turn == i] for i in range(turn.max(initial=-1) + 1)]
                 if len(js) and windows:
-                    yield _Question(js, windows, np.array(classes, np.int64), low)
+                    yield _Question(js, windows, low)
         low *= base
 
 
-def _group(n: int, base: int, low: int, height: int, width: int, most: int) -> int:
-    """Numbers modulo `low` that are asked together: as many as have their columns and their rows."""
-    alike = -(-n // (low * base))
-    windows = -(-(base - 1) * alike // most)
-    return max(1, min(width // alike, height // windows, low))
+def _turns(numbers: Ints, modulus: int) -> Ints:
+    """How many of those before each are it modulo `modulus`."""
+    order = np.argsort(numbers % modulus, kind="stable")
+    classes = (numbers % modulus)[order]
+    turns = np.empty(len(numbers), np.int64)
+    turns[order] = np.arange(len(numbers)) - np.searchsorted(classes, classes)
+    return turns
+
+
+def _group(n: int, base: int, low: int, width: int) -> int:
+    """Numbers modulo `low` that are asked together: as many as have their columns."""
+    return max(1, min(width // -(-n // (low * base)), low))
 
 
 def _calls(n: int, base: int, height: int, width: int, most: int) -> int:
@@ -145,9 +159,9 @@ def _calls(n: int, base: int, height: int, width: int, most: int) -> int:
     calls, low = 0, 1
     while low < n:
         alike = -(-n // (low * base))
-        windows, group = -(-(base - 1) * alike // most), _group(n, base, low, height, width, most)
+        windows, group = -(-(base - 1) * alike // most), _group(n, base, low, width)
         values = min(base, -(-n // low))
-        calls += values * -(-low // group) * -(-group * alike // width) * -(-group * windows // height)
+        calls += values * -(-low // group) * -(-group * alike // width) * -(-windows // height)
         low *= base
     return calls
 

@@ -12,7 +12,7 @@ from numpy.random import Generator
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.distributions import random_lines
-from accprobe.gemm.fresh import Evaluate, drawn, of_lines, on_cpu, scale_words
+from accprobe.gemm.fresh import Evaluate, drawn, expected_of, of_lines, on_cpu, scale_words
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.spec import BLOCK, Spec
@@ -23,6 +23,9 @@ from accprobe.model.restricted import restricted
 
 SIDE, WIDE = 64, 512
 """Rows, and columns, of a call on which ways to scale are compared; and of calls in which each element is a product or two."""
+
+UNORDERED_SIDE = 8
+"""Rows of the same where partial sums are added in any order, each of which is tried."""
 
 MOST_DRAWN = 256
 """Operands of a product or two an element that are drawn in search of some that tell ways to scale apart."""
@@ -51,9 +54,9 @@ def with_scales(asked: Asked, plan: ProductPlan, rows: Ints, columns: Ints, seed
     """Asks with scales that are no powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
     wide = rows[:WIDE], columns[:WIDE]
-    rows, columns = rows[:SIDE], columns[:SIDE]
+    rows, columns = rows[: UNORDERED_SIDE if plan.unordered else SIDE], columns[:SIDE]
     calls = []
-    for kind in KINDS * (4 if asked.spec.scale == "tensor" else 1):
+    for kind in KINDS:
         a, b, scales = drawn(asked.spec, kind, rng, rows, columns)
         assert scales is not None
         d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
@@ -64,7 +67,8 @@ def with_scales(asked: Asked, plan: ProductPlan, rows: Ints, columns: Ints, seed
         possible = [way for way in ways if not counts[way]]
         if len(possible) < 2:
             break
-        for way, wrong in zip(possible, _wrong_of_few(asked, plan, possible, *wide, rng, evaluate), strict=True):
+        few = _wrong_of_one if asked.spec.scale == "tensor" else _wrong_of_few
+        for way, wrong in zip(possible, few(asked, plan, possible, *wide, rng, evaluate), strict=True):
             counts[way] += wrong
     best = min(counts, key=lambda way: counts[way])
     elements = sum(call[3].size for call in calls)
@@ -90,7 +94,7 @@ def _ways(plan: ProductPlan) -> Iterator[Scales]:
 
 
 def _wrong(evaluate: Evaluate, plan: ProductPlan, a: Bits, b: Bits, scales: ScaleWords | None, d: Bits) -> int:
-    return int(np.count_nonzero(evaluate(plan.model(), a, b, scales) != d))
+    return int(np.count_nonzero(expected_of(evaluate, plan.model(), a, b, scales, d) != d))
 
 
 def _wrong_of_few(
@@ -119,6 +123,25 @@ def _wrong_of_few(
         return [0] * len(ways)
     d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
     return [int(np.count_nonzero(each != d)) for each in expected]
+
+
+def _wrong_of_one(
+    asked: Asked, plan: ProductPlan, ways: Sequence[Scales], rows: Ints, columns: Ints, rng: Generator, evaluate: Evaluate
+) -> list[int]:
+    """The same where all of A, and of B, has one scale: many pairs are tried, and one that tells ways apart is asked."""
+    spec = asked.spec
+    smaller, ks = restricted(plan.model(), np.zeros(1, np.int64))
+    x, y = (random_lines(fmt, (WIDE, 1), "normal", rng) * (ks == 0).astype(fmt.dtype) for fmt in (spec.a, spec.b))
+    pairs = ScaleWords(*(rng.uniform(0.5, 2.0, shape).astype(np.float32) for shape in ((WIDE, 1), (1, WIDE))))
+    expected = np.stack([evaluate(replace(smaller, scales=way), x, y, pairs) for way in ways])
+    apart = np.argwhere((expected != expected[0]).any(axis=0))
+    if not len(apart):
+        return [0] * len(ways)
+    i, j = apart[0]
+    a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+    a[rows, 0], b[columns, 0] = x[i].max(), y[j].max()
+    d = asked.product(a, b, ScaleWords(pairs.a[[i]], pairs.b[:, [j]]), keep=False)[np.ix_(rows, columns)]
+    return [int(np.count_nonzero(each != d)) for each in expected[:, i, j]]
 
 
 def _ks(spec: Spec) -> Ints:

@@ -12,6 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from accprobe.cli import main
+from accprobe.cli.gemm import usual_elements
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS
 from accprobe.report.report import Report
 
 FUNCTIONS = '''
@@ -258,6 +261,13 @@ def test_what_is_no_product_is_told_by_what_it_makes_of_ones(file: str) -> None:
     assert result.stderr.startswith("accprobe: of ones at k = 0 alone the result is 0.5: this is no product of two matrices")
 
 
+def test_small_products_are_proved_on_fewer_elements() -> None:
+    f32 = FORMATS["f32"]
+    shapes = [(1, 8), (16, 128), (256, 256)]
+    fresh = [[usual_elements(Spec(m, n, 64, f32, f32, f32), device) for m, n in shapes] for device in ("cpu", "cuda:0")]
+    assert fresh == [[1 << 16, 1 << 18, 1 << 18], [1 << 16, 1 << 22, 1 << 22]]
+
+
 def test_names_are_listed_with_what_they_lack() -> None:
     lines = dict(line.split("\t") for line in gemm("--list").stdout.splitlines())
     assert {
@@ -267,12 +277,14 @@ def test_names_are_listed_with_what_they_lack() -> None:
         "torch:sdpa",
         "numpy:matmul",
         "triton:dot",
-        "cublaslt:ALGO",
-        "deep_gemm:FUNCTION",
+        "cublaslt:matmul",
+        "deep_gemm:fp8_gemm_nt",
+        "deep_gemm:bf16_gemm_nt",
     } < set(lines)
     assert lines["numpy:matmul"] == "numpy.matmul(a, b)"
     assert lines["torch:sdpa"].startswith("attention, P·V along K keys")
-    assert "never ran it on hardware" in lines["deep_gemm:FUNCTION"]
+    assert "never run on hardware; deep_gemm is not installed: see https" in lines["deep_gemm:fp8_gemm_nt"]
+    assert "never run on hardware; nvmath is not installed: pip install 'nvmath" in lines["cublaslt:matmul"]
 
 
 def test_attention_is_asked_by_back_end() -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import ctypes
 import re
 import shutil
-import subprocess
-import tempfile
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+import evaluator_on_host
 import numpy as np
 import pytest
 from compiled import needs
+from evaluator_on_host import Differences, Job
 from long_tail import some
 from planted import instruction
 
@@ -32,8 +31,6 @@ from accprobe.operands.request import Request
 from accprobe.report.models import named_models
 from accprobe.sass.reading import Function, Line, functions
 
-ON_HOST = Path(__file__).parents[1] / "support" / "evaluator_on_host.h"
-FLAGS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC")
 ROWS, COLUMNS = 21, 19
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 
@@ -42,22 +39,6 @@ TF32 = "mma.sync.m16n8k8.f32.tf32.tf32.f32"
 F64 = "mma.sync.m16n8k8.f64.f64.f64.f64"
 INT8 = "mma.sync.m16n8k32.satfinite.s32.s8.u8.s32"
 SPLIT = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32"
-
-
-class Job(ctypes.Structure):
-    """`Job` of evaluator.cu."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in "abcd"),
-        *((name, ctypes.c_uint64) for name in ("rows", "columns")),
-        *((name, ctypes.c_uint32) for name in ("blocks", "promote")),
-    )
-
-
-class Differences(ctypes.Structure):
-    """`Differences` of evaluator.cu."""
-
-    _fields_ = (*((name, ctypes.c_void_p) for name in ("expected", "count", "found")), ("most", ctypes.c_uint32))
 
 
 def recorded(name: str, **changes: Any) -> tuple[Instruction, DotModel]:
@@ -95,13 +76,7 @@ PROMOTED = ("QGMMA", "f16 results", "tf32")
 def compiled(name: str, single: bool = False) -> ctypes.CDLL:
     """The evaluator of a case for the CPU."""
     inst, model = CASES[name]
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "evaluator.cpp"
-        place.write_text(f"{source(model, inst, single)}\n{ON_HOST.read_text()}")
-        made = place.with_suffix(".so")
-        built = subprocess.run(["g++", *FLAGS, "-o", made, place], capture_output=True, text=True)
-        assert built.returncode == 0, built.stderr
-        return ctypes.CDLL(str(made))
+    return evaluator_on_host.library(source(model, inst, single))
 
 
 def run(library: ctypes.CDLL, inst: Instruction, a: Bits, b: Bits, c: Bits | None, blocks: int = 1, promote: int = 0) -> Bits:

@@ -67,10 +67,11 @@ def test_planted_product(name: str) -> None:
     np.testing.assert_array_equal(product(model_of(plan), a, b, scales=scales), d)
 
 
-def test_every_outcome_of_an_unordered_one() -> None:
-    plan = replace(NAMED["5 even slices, unordered"], m=12, n=9)
-    a, b, _, d = words(plan, seed=3)
-    every = outcomes(model_of(plan), a, b)
+@pytest.mark.parametrize("name", ["5 even slices, unordered", "5 even slices, unordered, tensor scale"])
+def test_every_outcome_of_an_unordered_one(name: str) -> None:
+    plan = replace(NAMED[name], m=12, n=9)
+    a, b, scales, d = words(plan, seed=3)
+    every = outcomes(model_of(plan), a, b, scales)
     assert len(every) == 60
     assert (every == d).any(axis=0).all()
     assert not (every == d).all(axis=0).all()

@@ -246,6 +246,14 @@ def test_unordered_sums_change_from_call_to_call() -> None:
     assert outcome.alike.values > 1
 
 
+@pytest.mark.parametrize("name", ["5 even slices, unordered, tensor scale", "4 uneven slices, unordered, row scales"])
+def test_unordered_sums_may_be_scaled(name: str) -> None:
+    outcome = asked(NAMED[name])
+    assert status(outcome) == ("confirmed", "")
+    hold_as_planted(NAMED[name], outcome)
+    assert findings(outcome)["repeatable"].value == "no"
+
+
 @pytest.mark.slow
 def test_unordered_slices_may_be_promoted() -> None:
     plan = replace(HOPPER, k=768, slices=(192, 256, 192, 128), promote_every=64, merge="unordered")

@@ -13,13 +13,13 @@ from planted_plans import NAMED
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.distributions import KINDS, random_lines
-from accprobe.gemm.fresh import drawn
+from accprobe.gemm.fresh import Predicted, drawn, prove
 from accprobe.gemm.parts import Merging
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.scaling import Scaled, scaling_in_words, with_scales
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import ProductModel, Scales, Scaling, nested
+from accprobe.model.product import ProductModel, ScaleOf, Scales, Scaling, nested
 
 FLOATS = ("e4m3", "e5m2", "f16", "bf16", "tf32", "f32", "f64")
 SHAPE = (300, 300)
@@ -116,6 +116,21 @@ def test_ways_to_scale_blocks_are_told_apart_within_a_few_calls(how: Scaling, fu
     assert calls < 12
 
 
+@pytest.mark.parametrize("of", ["tensor", "row"])
+@pytest.mark.parametrize("how", get_args(Scaling))
+def test_ways_to_scale_the_result_are_told_apart_within_a_few_calls(how: Scaling, of: ScaleOf) -> None:
+    """Though D is bf16, and of one scale a call shows few numbers."""
+    scales = Scales(of, how)
+    model = replace(model_of(NAMED["tensor scales"]), scales=scales)
+    spec = Spec(64, 64, model.k, model.a, model.b, model.result, of)
+    groups = tuple(tuple(range(i, i + 32)) for i in range(0, model.k, 32))
+    asked, every = Asked(ModelBox(spec, model)), np.arange(64)
+    found = with_scales(asked, ProductPlan(spec, groups, model.step), every, every, seed=0)
+    assert found.plan.scales == scales
+    assert (found.wrong, found.left) == (0, ())
+    assert asked.calls < 12
+
+
 @pytest.mark.parametrize("how", get_args(Scaling))
 def test_one_block_is_not_added_to_anything(how: Scaling) -> None:
     found, _ = of_blocks(Scales("128x128", how), 128, out="f32")
@@ -131,3 +146,18 @@ def of_blocks(scales: Scales, k: int, out: str = "bf16") -> tuple[Scaled, int]:
     tree = Merging(tuple(chains), nested("forward", len(chains))) if len(chains) > 1 else chains[0]
     asked, every = Asked(ModelBox(spec, model)), np.arange(24)
     return with_scales(asked, ProductPlan(spec, tree, model.step), every, every, seed=0), asked.calls
+
+
+@pytest.mark.parametrize(("m", "n", "singly"), [(1, 8, False), (16, 64, True)])
+def test_calls_of_small_products_are_predicted_together_whoever_evaluates_others(m: int, n: int, singly: bool) -> None:
+    model = model_of(NAMED["chain of 32"])
+    spec, seen = Spec(m, n, model.k, model.a, model.b, model.result), []
+
+    def evaluate(given: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> Bits:
+        seen.append(a.shape)
+        return product(given, a, b)
+
+    parts = [Predicted(model, np.arange(m), np.arange(n))]
+    proof = prove(Asked(ModelBox(spec, model)), parts, 1 << 12, 0, evaluate)
+    assert (proof.elements, proof.wrong) == (1 << 12, 0)
+    assert bool(seen) == singly

@@ -7,13 +7,15 @@ import pytest
 from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.growth import Grown
+from accprobe.gemm.characterise import MOST_CALLS, SWEEPS
+from accprobe.gemm.growth import Grown, growth
 from accprobe.gemm.pairs import ProductPairs
-from accprobe.gemm.parts import taken_apart
+from accprobe.gemm.parts import Merging, taken_apart
 from accprobe.gemm.reach import measured_units
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.units import Units, candidates, factors, fewer
 from accprobe.isa.formats import FORMATS
+from accprobe.model.product import nested
 
 FLOATS = ("e4m3", "e5m2", "f16", "bf16", "tf32", "f32")
 
@@ -84,11 +86,46 @@ def test_joined_are_those_that_meet_before_another() -> None:
     assert pairs.joined_with(40, ks, 0).tolist() == (ks >= 32).tolist()
 
 
-def test_few_calls_where_d_is_small() -> None:
-    box = TreeBox(_spec(16, 64, 1024), 1024, 16)
+@pytest.mark.parametrize(("m", "n", "k"), [(16, 64, 1024), (1, 8, 512)])
+def test_few_calls_where_d_is_small(m: int, n: int, k: int) -> None:
+    """Each column's j needs its own; twice, for what has no digit in common, and for the rest."""
+    box = TreeBox(_spec(m, n, k), k, 16)
     units = Units((-14, -14), (15, 15), 2048)
-    ProductPairs(Asked(box), np.arange(16), np.arange(64), units).sizes(0, np.arange(1024), np.arange(1024))
-    assert box.calls <= 2 * 1024 // 16  # one pair an element, without units of its own, would need a call for each 16 x 64
+    ProductPairs(Asked(box), np.arange(m), np.arange(n), units).sizes(0, np.arange(k), np.arange(k))
+    assert box.calls <= 3 * k // n
+
+
+class EvenSlices:
+    """Slices of K, each a chain of sums, added forward; the last products are dropped."""
+
+    def __init__(self, spec: Spec, slices: int, size: int, width: int) -> None:
+        self.spec, self._shape = spec, (spec.n, slices, size // width, width)
+
+    def product(
+        self, a: NDArray[np.unsignedinteger], b: NDArray[np.unsignedinteger], scales: object = None
+    ) -> NDArray[np.uint32]:
+        products = self.spec.a.values(a) * self.spec.b.values(b)
+        sums = products[:, : np.prod(self._shape[1:])].reshape(self._shape)
+        parts = np.zeros((*self._shape[:2], 1))
+        for step in range(self._shape[2]):
+            parts = _swamped(np.concatenate([parts, sums[:, :, step]], axis=-1))[..., None]
+        total = parts[:, 0]
+        for part in range(1, self._shape[1]):
+            total = _swamped(np.concatenate([total, parts[:, part]], axis=-1))[..., None]
+        return total.T.astype(np.float32).view(np.uint32)
+
+
+@pytest.mark.slow
+def test_the_order_of_a_long_product_of_eight_elements_is_found_within_the_calls_that_it_may_take() -> None:
+    """The shape of which cuBLAS drops eight products: 12 slices of 960 and what is left."""
+    asked = Asked(EvenSlices(_spec(1, 8, 11528), 12, 960, 16))
+    leaves = np.arange(11520)
+    asked.most = MOST_CALLS + SWEEPS * -(-asked.spec.k // 8)
+    tree = taken_apart(growth(asked, np.arange(1), np.arange(8), leaves).tree(leaves))
+    assert isinstance(tree, Merging)
+    assert tree.nested == nested("forward", 12)
+    chains = [[tuple(range(k, k + 16)) for k in range(start, start + 960, 16)] for start in range(0, 11520, 960)]
+    assert list(map(list, tree.parts)) == chains
 
 
 @pytest.mark.parametrize("name", FLOATS)

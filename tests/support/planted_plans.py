@@ -39,6 +39,10 @@ NAMED: dict[str, Planted] = {
     "4 even slices, serial in f16": replace(AMPERE, k=1024, slices=(256,) * 4, partial_format="f16", merge="serial"),
     "4 even slices, tree": replace(HOPPER, k=1024, slices=(256,) * 4, merge="tree"),
     "5 even slices, unordered": replace(HOPPER, k=640, slices=(128,) * 5, merge="unordered"),
+    "5 even slices, unordered, tensor scale": replace(HOPPER, k=640, slices=(128,) * 5, merge="unordered", scales="tensor"),
+    "4 uneven slices, unordered, row scales": replace(
+        HOPPER, k=512, slices=(144, 144, 144, 80), merge="unordered", scales="row"
+    ),
     "5 uneven slices, tree in bf16": replace(HOPPER, slices=(128, 128, 128, 64, 64), merge="tree", partial_format="bf16"),
     "6 uneven slices, forward": replace(HOPPER, k=1000, slices=(176,) * 5 + (120,)),
     "7 even slices, backward in f16": replace(AMPERE, k=896, slices=(128,) * 7, merge="backward", partial_format="f16"),

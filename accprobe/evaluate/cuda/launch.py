@@ -9,15 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accprobe.build import compiler, probes
 from accprobe.evaluate.cuda import source
 from accprobe.isa.instructions import Instruction
+from accprobe.model.product import NOBODY
 from accprobe.model.tree import DotModel
 from accprobe.operands import drawing
 
 MOST_FOUND = 4
 """Mismatches of a batch that are kept."""
+
+SCRATCH, LEAST_SCRATCH = 1 / 4, 1 << 28
+"""Memory that a chain may take beside its operands: of what they take themselves, and bytes that are always allowed."""
 
 THREADS = 256
 _MOST_BLOCKS = 1 << 14
@@ -56,9 +61,38 @@ class Evaluator:
             self._function.max_dynamic_shared_size_bytes = self._shared
         self._take = [module.get_function(name) for name in ("take_rows", "take_columns") if self._taken[0]]
 
-    def evaluate(self, a: Any, b: Any, c: Any, d: Any, blocks: int = 1, promote: int = 0) -> None:
-        """d = what the model makes of a · b + c in a chain of `blocks`. C may be None; promote: see evaluator.cu."""
-        self._launch(a, b, c, d, blocks, promote, (None, None, None), 0)
+    def evaluate(
+        self, a: Any, b: Any, c: Any, d: Any, blocks: int = 1, promote: int = 0, ks: NDArray[np.intp] | None = None
+    ) -> None:
+        """d = what the model makes of a · b + c in a chain of `blocks`. C may be None; promote: see evaluator.cu.
+
+        ks: the columns of A and B that are taken, in their order, NOBODY where zeros are; None: all as they come. What is taken
+        apart, or copied, is so in parts of K, of a block or more, which stay within SCRATCH of the operands or LEAST_SCRATCH.
+        """
+        ks = np.arange(a.shape[1]) if ks is None else ks
+        most = self._most_blocks(a, b, blocks, ks)
+        if most < min(blocks, promote):
+            self._promoted(a, b, c, d, blocks, promote, ks)
+            return
+        every = most // promote * promote if promote and most < blocks else most
+        before = self._cupy.empty_like(d) if promote and every < blocks else d
+        for first in range(0, blocks, every):
+            part = range(first, min(first + every, blocks))
+            of_a, of_b = (_gathered(self._cupy, x, _of_blocks(ks, part, blocks)) for x in (a, b))
+            self._launch(of_a, of_b, c, d, len(part), promote, (None, None, None), 0)
+            if part.stop < blocks:  # a chain goes on in place; what is promoted is stored before C is read for the last time
+                if promote:
+                    before[...] = d
+                c = before
+
+    def _promoted(self, a: Any, b: Any, c: Any, d: Any, blocks: int, promote: int, ks: NDArray[np.intp]) -> None:
+        """Chains that are longer than a part; each is added to float32 sums."""
+        total, sums = d.view(np.float32), self._cupy.empty(d.shape, np.float32)
+        total[...] = 0 if c is None else c.view(np.float32)
+        for first in range(0, blocks, promote):
+            part = range(first, min(first + promote, blocks))
+            self.evaluate(a, b, None, sums, len(part), ks=_of_blocks(ks, part, blocks))
+            total += sums
 
     def compare(self, a: Any, b: Any, c: Any, expected: Any, count: Any, found: Any) -> None:
         """Adds to count [1] the results of one block that are not as in `expected`; the first of them go to found [n, 4].
@@ -77,6 +111,15 @@ class Evaluator:
         arguments = (*map(_pointer, (a, b, c, d)), *counts, *map(_pointer, differences), np.uint32(most), *map(_pointer, taken))
         self._function(grid, (self._threads,), arguments, shared_mem=self._shared)
 
+    def _most_blocks(self, a: Any, b: Any, blocks: int, ks: NDArray[np.intp]) -> int:
+        """Of K in a part: all of them where they fit."""
+        tiles = zip((a, b), (self._rows, self._columns), self._taken, strict=True)
+        apart = sum(-(-len(x) // lines) * size for x, lines, size in tiles)
+        copied = (a.itemsize * len(a) + b.itemsize * len(b)) * len(ks) // blocks
+        allowed = max(LEAST_SCRATCH, int((a.nbytes + b.nbytes) * SCRATCH))
+        whole = apart if _are_all(ks, a) else apart + copied
+        return blocks if blocks * whole <= allowed else max(1, allowed // (apart + copied))
+
     def _taken_apart(self, a: Any, b: Any, blocks: int) -> tuple[Any, ...]:
         """Operands as tiles of chains take them, A's and B's, and what is special, by line."""
         taken, special = [], []
@@ -87,6 +130,27 @@ class Evaluator:
             arrays = (_pointer(taken[-1]), _pointer(special[-1]))
             take((blocks, tiles), (lines,), (_pointer(matrix), np.uint64(count), np.uint32(blocks), *arrays))
         return *taken, *special
+
+
+def _of_blocks(ks: NDArray[np.intp], part: range, blocks: int) -> NDArray[np.intp]:
+    """Those of some of the blocks."""
+    products = len(ks) // blocks
+    return ks[part.start * products : part.stop * products]
+
+
+def _are_all(ks: NDArray[np.intp], lines: Any) -> bool:
+    return len(ks) == lines.shape[1] and bool((ks == np.arange(len(ks))).all())
+
+
+def _gathered(cupy: Any, lines: Any, ks: NDArray[np.intp]) -> Any:
+    """The columns of a matrix in the order in which they are taken, zeros where nobody is."""
+    if _are_all(ks, lines):
+        return lines
+    place = cupy.asarray(np.where(ks == NOBODY, 0, ks))
+    taken = cupy.take(lines, place, axis=1)
+    if (ks == NOBODY).any():
+        taken[:, cupy.asarray(ks == NOBODY)] = 0
+    return cupy.ascontiguousarray(taken)
 
 
 class Hardware:

@@ -183,20 +183,9 @@ class _Work:
             arguments = (self._a, self._b, d, *sizes, taken, np.uint32(len(taken)))
             self._gpu.multiply_adds(fused)((-(-n // TILE), -(-m // TILE)), (THREADS,), arguments)
             return d
-        a, b = (self._taken(lines, ks) for lines in (self._a, self._b))
         blocks = len(ks) // self._model.step.products
-        self._gpu.evaluator(self._model).evaluate(a, b, None, d, blocks, promote)
+        self._gpu.evaluator(self._model).evaluate(self._a, self._b, None, d, blocks, promote, ks)
         return d
-
-    def _taken(self, lines: Any, ks: Any) -> Any:
-        """Operands in the order in which they are taken, zeros where a sum has a product fewer."""
-        if np.array_equal(ks, np.arange(lines.shape[1])):
-            return lines
-        place = self._cupy.asarray(np.where(ks == NOBODY, 0, ks))
-        taken = self._cupy.take(lines, place, axis=1)
-        if (ks == NOBODY).any():
-            taken[:, self._cupy.asarray(ks == NOBODY)] = 0
-        return self._cupy.ascontiguousarray(taken)
 
 
 def _scaled(cupy: Any, sums: Any, scales: ScaleWords, how: str) -> Any:

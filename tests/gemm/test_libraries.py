@@ -1,0 +1,179 @@
+"""cuBLASLt and DeepGEMM as they are called: stand-ins take what their documentation says, and multiply with torch."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.builtin import LISTED
+from accprobe.gemm.called import Called
+from accprobe.gemm.handover import OfTorch
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.model.product import ScaleOf
+
+torch = pytest.importorskip("torch")
+
+
+SHAPE = 16, 256, 256
+
+
+class CudaDataType(Enum):
+    CUDA_R_32F = torch.float32
+    CUDA_R_16BF = torch.bfloat16
+    CUDA_R_16F = torch.float16
+
+
+class ComputeType(Enum):
+    COMPUTE_32F = 4
+    COMPUTE_32F_FAST_TF32 = 77
+
+
+class Matmul:
+    """`nvmath.linalg.advanced.Matmul` of which three algorithms are known: number n is off by n, so that it shows which ran."""
+
+    made: list[Matmul]
+
+    def __init__(self, a: Any, b: Any, *, quantization_scales: Any = None, options: Any = None) -> None:
+        small = a.dtype.itemsize == 1
+        if small:
+            assert b.stride(0) == 1, "operands of 8 bits lie along K"
+        self.options, self._small = options, small
+        self.algorithms: list[int] = []
+        self._set(a, b, quantization_scales)
+        Matmul.made.append(self)
+
+    def _set(self, a: Any, b: Any, scales: Any) -> None:
+        assert (scales is not None) == self._small
+        for scale in (scales or {}).values():
+            assert isinstance(scale, float) or (tuple(scale.shape) in ((1,), ()) and scale.dtype == torch.float32)
+        self._a, self._b, self._scales = a, b, scales or {}
+
+    def plan(self, *, preferences: dict[str, int]) -> list[int]:
+        self.algorithms = list(range(min(3, preferences["limit"])))
+        return self.algorithms
+
+    def reset_operands(self, *, a: Any, b: Any, quantization_scales: Any = None) -> None:
+        self._set(a, b, quantization_scales)
+
+    def execute(self, *, algorithm: int) -> Any:
+        d = self._a.float() @ self._b.float()
+        for scale in self._scales.values():
+            d = d * scale
+        return (d + algorithm).to(self.options["result_type"].value if self._small else self._a.dtype)
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    Matmul.made = []
+    of_nvmath: dict[str, dict[str, Any]] = {
+        "nvmath": {"CudaDataType": CudaDataType},
+        "nvmath.linalg": {"ComputeType": ComputeType},
+        "nvmath.linalg.advanced": {"Matmul": Matmul},
+        "deep_gemm": {"fp8_gemm_nt": fp8_gemm_nt, "bf16_gemm_nt": bf16_gemm_nt},
+    }
+    for name, has in of_nvmath.items():
+        module = ModuleType(name)
+        vars(module).update(has)
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+def fp8_gemm_nt(a: tuple[Any, Any], b: tuple[Any, Any], d: Any) -> None:
+    """D = A · B transposed, scales [M, K / 128] and [N / 128, K / 128]; both operands lie along K."""
+    (x, of_x), (y, of_y) = a, b
+    assert x.is_contiguous()
+    assert y.is_contiguous()
+    assert of_y.is_contiguous()
+    assert (of_x.shape, of_y.shape) == ((len(x), x.shape[1] // 128), (len(y) // 128, x.shape[1] // 128))
+    scaled_x = x.float() * of_x.repeat_interleave(128, 1)
+    scaled_y = y.float() * of_y.repeat_interleave(128, 0).repeat_interleave(128, 1)
+    d.copy_(scaled_x @ scaled_y.t())
+
+
+def bf16_gemm_nt(a: Any, b: Any, d: Any) -> None:
+    assert b.is_contiguous()
+    d.copy_(a.float() @ b.float().t())
+
+
+def called(
+    name: str, a: Format, out: Format, scale: ScaleOf | None = None, shape: Any = (16, 256, 256), **options: Any
+) -> Called:
+    listed, handover = LISTED[name], OfTorch("cpu")
+    spec = Spec(*shape, a, a, out, scale)
+    made = listed.make(spec, {**listed.options, **options}, handover)
+    return Called(spec, made.function, handover, name, listed.by_columns)
+
+
+def powers(fmt: Format, shape: tuple[int, int], seed: int) -> Bits:
+    random = np.random.default_rng(seed)
+    patterns = np.array([fmt.encode(False, 1, exponent) for exponent in range(-1, 1)], fmt.dtype)
+    return patterns[random.integers(0, 2, shape)]
+
+
+def exact(asked: Called, a: Bits, b: Bits, of_a: Any = 1.0, of_b: Any = 1.0) -> Any:
+    spec = asked.spec
+    return (spec.a.values(a) * of_a) @ (spec.b.values(b) * of_b).T
+
+
+@pytest.mark.parametrize(("a", "out"), [("bf16", "bf16"), ("f16", "f16"), ("f32", "f32"), ("e4m3", "f32"), ("e5m2", "bf16")])
+def test_cublaslt_multiplies_by_what_was_planned_once(a: str, out: str) -> None:
+    asked = called("cublaslt:matmul", FORMATS[a], FORMATS[out], shape=(4, 8, 16))
+    for seed in (0, 1):
+        x, y = powers(FORMATS[a], (4, 16), seed), powers(FORMATS[a], (8, 16), seed + 9)
+        np.testing.assert_array_equal(asked.spec.out.values(asked.product(x, y)), exact(asked, x, y))
+    assert len(Matmul.made) == 1
+
+
+def test_cublaslt_takes_the_algorithm_of_that_number() -> None:
+    f32 = FORMATS["f32"]
+    x, y = powers(f32, (16, 256), 0), powers(f32, (256, 256), 1)
+    found = [f32.values(called("cublaslt:matmul", f32, f32, algorithm=n).product(x, y))[0, 0] for n in range(3)]
+    assert np.diff(found).tolist() == [1, 1]
+    for wrong in (3, -1):
+        with pytest.raises(AccprobeError, match=f"cuBLASLt has no algorithm {wrong} for 16x256x256: give --option"):
+            called("cublaslt:matmul", f32, f32, algorithm=wrong).product(x, y)
+
+
+def test_cublaslt_is_given_types_flags_and_scales() -> None:
+    e4m3, bf16 = FORMATS["e4m3"], FORMATS["bf16"]
+    asked = called("cublaslt:matmul", e4m3, bf16, "tensor", fast_accumulation=True)
+    x, y = powers(e4m3, (16, 256), 0) & 0x38, powers(e4m3, (256, 256), 1) & 0x38
+    scales = ScaleWords(np.full((1, 1), 2, np.float32), np.full((1, 1), 4, np.float32))
+    np.testing.assert_array_equal(bf16.values(asked.product(x, y, scales)), 8 * bf16.values(asked.product(x, y)))
+    assert Matmul.made[0].options == {"result_type": CudaDataType.CUDA_R_16BF, "fast_accumulation": True}
+    for name, compute in (("f32", "COMPUTE_32F"), ("tf32", "COMPUTE_32F_FAST_TF32")):
+        fmt = FORMATS[name]
+        called("cublaslt:matmul", fmt, FORMATS["f32"]).product(powers(fmt, (16, 256), 0), powers(fmt, (256, 256), 1))
+        assert Matmul.made[-1].options == {"compute_type": ComputeType[compute]}
+
+
+@pytest.mark.parametrize(("a", "out", "given"), [("bf16", "f32", "bf16"), ("tf32", "bf16", "f32"), ("e4m3", "f64", "f32 or")])
+def test_types_that_cublaslt_does_not_give_are_one_sentence(a: str, out: str, given: str) -> None:
+    with pytest.raises(AccprobeError, match=f"give --out {given}"):
+        called("cublaslt:matmul", FORMATS[a], FORMATS[out])
+
+
+def test_deep_gemm_is_given_operands_and_scales_along_k() -> None:
+    e4m3, bf16 = FORMATS["e4m3"], FORMATS["bf16"]
+    asked = called("deep_gemm:fp8_gemm_nt", e4m3, FORMATS["f32"], "128x128")
+    x, y = powers(e4m3, (16, 256), 0), powers(e4m3, (256, 256), 1)
+    random = np.random.default_rng(2)
+    of_a, of_b = (np.exp2(random.integers(-3, 4, shape)).astype(np.float32) for shape in ((16, 2), (2, 2)))
+    d = asked.product(x, y, ScaleWords(of_a, np.repeat(of_b, 128, axis=1)))
+    of_y = np.repeat(np.repeat(of_b.T, 128, axis=0), 128, axis=1)
+    np.testing.assert_array_equal(FORMATS["f32"].values(d), exact(asked, x, y, np.repeat(of_a, 128, axis=1), of_y))
+    plain = called("deep_gemm:bf16_gemm_nt", bf16, bf16, shape=(4, 8, 16))
+    x, y = powers(bf16, (4, 16), 0), powers(bf16, (8, 16), 1)
+    np.testing.assert_array_equal(bf16.values(plain.product(x, y)), exact(plain, x, y))
+
+
+def test_deep_gemm_says_which_scales_it_takes() -> None:
+    with pytest.raises(AccprobeError, match="takes scales by block alone: give --scale 128x128"):
+        called("deep_gemm:fp8_gemm_nt", FORMATS["e4m3"], FORMATS["bf16"])
