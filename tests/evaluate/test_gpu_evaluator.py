@@ -76,6 +76,7 @@ def planted(d: str, operand: str, k: int, size: int, **changes: Any) -> tuple[In
 
 CASES = {
     "QGMMA": recorded(QGMMA),
+    "wide exponents": recorded("wgmma.m64n8k32.f32.e5m2.e5m2"),
     "sticky": recorded(QGMMA, alignment_rounding="sticky"),
     "normalised product": recorded(QGMMA, product_exponent="normalised product"),
     "two sums and an add": recorded(SPLIT),
@@ -87,17 +88,20 @@ CASES = {
     "zeros aligned": planted("f32", "f16", 8, 8, subnormal_results="flushed", zero_terms="aligned", min_exponent=-100),
     "one by one": planted("f32", "e5m2", 4, 4, alignment_bits=None),
 }
-SINGLE = ("QGMMA", "sticky", "normalised product", "integers")
+ON_MATRIX_UNITS = ("QGMMA", "sticky", "wide exponents")
+SINGLE = ("QGMMA", "wide exponents", "sticky", "normalised product", "integers")
+WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): SINGLE, (False, False): tuple(CASES)}
+"""Of `compiled`: single, matrix_units."""
 PROMOTED = ("QGMMA", "f16 results", "tf32")
 
 
 @cache
-def compiled(name: str, single: bool = False) -> ctypes.CDLL:
-    """The evaluator of a case for the CPU."""
+def compiled(name: str, single: bool = False, matrix_units: bool = False) -> ctypes.CDLL:
+    """The evaluator of a case for the CPU, where sums of matrix units are computed one by one."""
     inst, model = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "evaluator.cpp"
-        place.write_text(f"{source(model, inst, single)}\n{ON_HOST.read_text()}")
+        place.write_text(f"{source(model, inst, single, matrix_units)}\n{ON_HOST.read_text()}")
         made = place.with_suffix(".so")
         built = subprocess.run(["g++", *FLAGS, "-o", made, place], capture_output=True, text=True)
         assert built.returncode == 0, built.stderr
@@ -131,11 +135,11 @@ def matrices(kind: str, inst: Instruction, seed: int, blocks: int = 1) -> tuple[
 
 
 @needs_compiler
-@pytest.mark.parametrize(("name", "single"), some([*((name, True) for name in SINGLE), *((name, False) for name in CASES)], 2))
-def test_bits_are_those_of_numpy(name: str, single: bool) -> None:
+@pytest.mark.parametrize(("name", "how"), some([*((name, how) for how, names in WAYS.items() for name in names)], 2))
+def test_bits_are_those_of_numpy(name: str, how: tuple[bool, bool]) -> None:
     """Of every kind of operands, special values too, in matrices that fill no tile."""
     inst, model = CASES[name]
-    library = compiled(name, single)
+    library = compiled(name, *how)
     for seed, kind in enumerate(kinds(inst)):
         a, b, c = matrices(kind, inst, seed)
         np.testing.assert_array_equal(run(library, inst, a, b, c), reference(inst, model, a, b, c), err_msg=kind)
@@ -144,10 +148,12 @@ def test_bits_are_those_of_numpy(name: str, single: bool) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", CASES)
-def test_chains(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "matrix_units"), [*((name, False) for name in CASES), *((name, True) for name in ON_MATRIX_UNITS)]
+)
+def test_chains(name: str, matrix_units: bool) -> None:
     inst, model = CASES[name]
-    library = compiled(name, name in SINGLE)
+    library = compiled(name, name in SINGLE, matrix_units)
     blocks = 5
     for seed, kind in enumerate(("uniform", "extreme") if inst.is_integer else ("normal", "cancelling", "huge", "special")):
         a, b, c = matrices(kind, inst, seed, blocks)
