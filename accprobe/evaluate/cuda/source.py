@@ -8,6 +8,7 @@ from math import inf
 
 from accprobe.build.probes import device_code
 from accprobe.errors import AccprobeError
+from accprobe.isa import architectures
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import fields_of, told_of
@@ -71,6 +72,11 @@ def _unknown(described: DotModel | Arithmetic) -> str:
         if not field.is_compiled(value := getattr(described, name)):
             return f"{name} {value}"
     return ""
+
+
+def has_bf16_units(target: str) -> bool:
+    """Whether exponents can be sought by matrix units there."""
+    return architectures.get(target).compute_capability >= (8, 0)
 
 
 def can_promote(inst: Instruction) -> bool:
