@@ -245,10 +245,10 @@ template <class Model> struct Chain {
     static constexpr int NOTHING = Model::BASE ? 127 - (127 + Model::SHIFT) / Model::BASE : 0, LEAST_ADDEND = Model::BASE ? NOTHING : 127 - 90;
     static constexpr u32 SOUGHT = Model::POWERS ? LEAST * 0x10001u : 0, LIFT_BOTH = LIFT<Model> * 0x10001u;
 
-    // The largest exponents of the next block in columns 2 * j and 2 * j + 1, from sums of powers.
+    // The largest exponents of the next block in columns 2 * j and 2 * j + 1, less NOTHING, from sums of powers.
     FN void seek(const Steps& slice, int j, u32 (&largest)[M]) const {
         constexpr int halvings = Model::BASE == 8 ? 3 : 2, together = Model::BASE == 8 ? 16 : 8;
-        constexpr u32 kept = (EXPONENTS >> halvings & EXPONENTS & 0x7fff) * 0x10001u, from = (NOTHING << 7) + LIFT<Model>;
+        constexpr u32 kept = (EXPONENTS >> halvings & EXPONENTS & 0x7fff) * 0x10001u;
         int lane = thread % 32;
 #pragma unroll
         for (int i = 0; i < M; i += 2) {
@@ -265,10 +265,7 @@ template <class Model> struct Chain {
                 for (int x = 0; x < 4; x++) found[x] = bits_as<float>(max_of(bits_as<u32>(found[x]), bits_as<u32>(sums[x]))), sums[x] = 0;
             }
 #pragma unroll
-            for (int x = 0; x < 2; x++) {
-                u32 both = high_halves(found[x], found[x + 2]) >> halvings & kept;
-                largest[i + x] = add_max(both, from * 0x10001u, LEAST * 0x10001u);
-            }
+            for (int x = 0; x < 2; x++) largest[i + x] = high_halves(found[x], found[x + 2]) >> halvings & kept;
         }
     }
 
@@ -286,10 +283,12 @@ template <class Model> struct Chain {
             if constexpr (Model::BASE != 0) seek(slice, j / 2, found);
 #pragma unroll
             for (int i = 0; i < M; i++) {
-                u32 largest = Model::BASE ? found[i] : power[i][j / 2];
+                u32 largest = power[i][j / 2], so_far = high_halves(s[i][j], s[i][j + 1]) & EXPONENTS;
                 if (!Model::POWERS) largest = add_max(largest & EXPONENTS, LIFT_BOTH, LEAST * 0x10001u);
-                largest = add_max(high_halves(s[i][j], s[i][j + 1]) & EXPONENTS, LIFT_BOTH, largest);
-                u32 low = largest << 16, high = largest & 0xffff0000;
+                if (Model::BASE) largest = add_max(found[i], (NOTHING << 7) * 0x10001u, so_far);
+                else largest = add_max(so_far, LIFT_BOTH, largest);
+                constexpr u32 lift = Model::BASE ? (u32)LIFT<Model> << 16 : 0;
+                u32 low = (largest << 16) + lift, high = (largest & 0xffff0000) + lift;
                 if (TRUNCATE) {
 #pragma unroll
                     for (int w = 0; w < S::WORDS; w++) low += bits_set(a[w][i] ^ b[w][j]), high += bits_set(a[w][i] ^ b[w][j + 1]);

@@ -28,7 +28,7 @@ from accprobe.evaluate.cuda.source import source
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.health.bench import SeenWord, Turn
 from accprobe.health.outcome import SmPlace
-from accprobe.health.sets import covering_sets, operand_kinds, turned_over
+from accprobe.health.sets import OperandKind, covering_sets, operand_kinds, turned_over
 from accprobe.isa.families import registers
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, in_a_row
@@ -48,7 +48,7 @@ MADE_SECONDS = 0.005
 """How long one is whose operands were made for events: comparing takes longer than computing then."""
 
 TIMES_PREPARED = 6
-"""A set counts as one that takes so many times as long as to draw and evaluate it: of f64 some kinds take long, and come rarely."""
+"""A set counts as if it took so many times as long as drawing and evaluating it: of f64 some kinds take long, and come rarely."""
 
 FIRST_ROUNDS = 256
 """Of chains of each group of threads, before it is known how long one takes."""

@@ -103,7 +103,7 @@ def _rules_of_operands(nodes: list[FusedSum]) -> dict[str, str]:
 
 
 def _base(inst: Instruction, rules: dict[str, str]) -> int:
-    """8, of which a power exceeds the sum of 64 lower ones, or 4, if no more than 8 are added; 0 where exponents differ too much."""
+    """8, a power of which exceeds 64 lower ones, or 4, if no more than 8 are added; 0 where exponents are too far apart."""
     if rules["product_exponent"] == "normalised product" or rules["zero_terms"] == "aligned" or inst.k % 16:
         return 0
     return next((base for base in (8, 4) if _shift(inst, rules, base) is not None), 0)
