@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.explained import Explained
+from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
@@ -107,6 +108,14 @@ class Passing:
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
         assert isinstance(self._device, Controlled)
         return self._device.dot_under(setting, inst, request)
+
+
+@runtime_checkable
+class EvaluatesModels(Protocol):
+    """A device that computes by models."""
+
+    def with_models(self, more: Mapping[Instruction, DotModel]) -> Device:
+        """The same device with more instructions."""
 
 
 @runtime_checkable

@@ -48,7 +48,7 @@ MADE_SECONDS = 0.005
 """How long one is whose operands were made for events: comparing takes longer than computing then."""
 
 TIMES_PREPARED = 6
-"""A set counts as if it took so many times as long as drawing and evaluating it: of f64 some kinds take long, and come rarely."""
+"""A set counts as if it took so many times as long as to draw and evaluate it: of f64 some kinds take long, and come rarely."""
 
 FIRST_ROUNDS = 256
 """Of chains of each group of threads, before it is known how long one takes."""

@@ -217,7 +217,7 @@ NAMES = "slow", "quick", "quicker"
 
 @pytest.mark.parametrize("bench", [(True, [replace(DRAWN[0], name=name) for name in NAMES])], indirect=True)
 def test_kinds_that_take_long_to_prepare_come_rarely(bench: GoldenBench, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A set takes 3.2 ms: what takes 32 to prepare, twice that or not counted, comes once in twenty or ten times of others."""
+    """A set takes 3.2 ms: what takes 32 to prepare, twice that or not counted, comes as rarely."""
     monkeypatch.setattr(golden, "TIMES_PREPARED", 2)
     for step in ("_launch", "_draw", "_evaluate"):
         monkeypatch.setattr(bench, step, lambda *_: None)
@@ -231,7 +231,8 @@ def test_kinds_that_take_long_to_prepare_come_rarely(bench: GoldenBench, gpu: Gp
         monkeypatch.setattr(gpu.cupy.cuda, "get_elapsed_time", lambda began, ended: milliseconds[came[-1]])
         bench._told(operands)
     assert came[:3] == list(NAMES)
-    assert [came.count(name) for name in NAMES] == [7, 65, 128]
+    spent = [came.count(name) * max(3.2, 2 * milliseconds[name]) for name in NAMES]
+    assert max(spent) - min(spent) < 64
 
 
 SICK = [((False, DRAWN), SHAPE.chain), ((False, MADE), 1)]
