@@ -23,7 +23,7 @@ from accprobe.build import compiler
 from accprobe.build.cache import Cubin
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.evaluate import evaluator
-from accprobe.evaluate.cuda.source import Plan, can_promote, plan, source
+from accprobe.evaluate.cuda.source import Plan, can_promote, has_bf16_units, plan, source
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, chain
@@ -164,6 +164,24 @@ def test_chains(name: str, matrix_units: bool) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("name", ON_MATRIX_UNITS)
+def test_addends_smaller_than_every_product_beside_zeros(name: str) -> None:
+    """Whether any product is there, or none: sums of powers say no less than that of the smallest."""
+    inst, model = CASES[name]
+    random = np.random.default_rng(0)
+    a, b = (
+        fmt.sign_bit * random.integers(0, 2, (lines, inst.k), np.uint8) for fmt, lines in ((inst.a, ROWS), (inst.b, COLUMNS))
+    )
+    a[::2, 3], b[::3, 3] = 1, 1
+    c = (
+        random.integers(0, 1 << 32, (ROWS, COLUMNS), np.uint32) & 0x807FFFFF
+        | random.integers(60, 140, (ROWS, COLUMNS), np.uint32) << 23
+    )
+    got = run(compiled(name, True, True), inst, a, b, c)
+    np.testing.assert_array_equal(got, reference(inst, model, a, b, c))
+
+
+@needs_compiler
 @pytest.mark.parametrize("name", PROMOTED)
 def test_promoted_chains(name: str) -> None:
     """Two blocks, then the one that is left, each added to a float32 sum."""
@@ -210,6 +228,16 @@ def test_what_is_held_in_float32_and_what_is_tiled() -> None:
         assert plan(model, inst).tiled == (name != "one by one")
 
 
+def test_where_matrix_units_seek_exponents() -> None:
+    """Eight of K at once where products differ by more than 2^31 or so."""
+    bases = {name: plan(model, inst, single=True, matrix_units=True).base for name, (inst, model) in CASES.items()}
+    assert {name: base for name, base in bases.items() if base} == {"QGMMA": 8, "sticky": 8, "wide exponents": 4}
+    inst, model = CASES["QGMMA"]
+    assert not plan(model, inst, single=False, matrix_units=True).base
+    assert has_bf16_units("sm_80")
+    assert not has_bf16_units("sm_75")
+
+
 def test_float32_cuts_results_and_cuts_all_sums_alike() -> None:
     inst, model = recorded(QGMMA, result_rounding="RNE")
     assert not plan(model, inst, single=True).single
@@ -232,10 +260,10 @@ def test_what_has_no_evaluator_says_so() -> None:
     assert can_promote(inst)
 
 
-def cubin(name: str, target: str, single: bool) -> Cubin:
+def cubin(name: str, target: str, single: bool, matrix_units: bool = False) -> Cubin:
     inst, model = CASES[name]
     try:
-        return compiler.compile_source(source(model, inst, single), target, name)
+        return compiler.compile_source(source(model, inst, single, matrix_units), target, name)
     except ToolMissing as e:
         pytest.skip(str(e))
 
@@ -274,3 +302,17 @@ def test_a_product_costs_one_fused_multiply_add_and_half_a_comparison() -> None:
     assert opcodes["FFMA"] == 2 * opcodes["VIADDMNMX"] > 0
     assert 7 * opcodes["FFMA"] == 64 * opcodes["LDS"]
     assert opcodes["FFMA"] + opcodes["VIADDMNMX"] > 0.88 * opcodes.total()
+
+
+@pytest.mark.parametrize(("name", "multiply_adds"), [("QGMMA", 1), pytest.param("sticky", 2, marks=pytest.mark.slow)])
+def test_a_product_costs_multiply_adds_alone_where_matrix_units_seek_exponents(name: str, multiply_adds: int) -> None:
+    """On Hopper: eight values of A and eight of B, in four loads, for 64 products; all else is an eighth of it or less."""
+    needs("nvdisasm")
+    function = {found.name: found for found in functions(cubin(name, "sm_90a", True, True).path)}["evaluate"]
+    loops = [Counter(line.stem for line in loop) for loop in innermost_loops(function)]
+    summing = [found for found in loops if found["FFMA"] and not found["VIADDMNMX"]]
+    assert summing
+    for opcodes in summing:
+        assert opcodes["FFMA"] == 16 * multiply_adds * opcodes["LDS"] > 0
+        assert opcodes["FFMA"] > 0.88 * opcodes.total()
+    assert any(line.stem == "HMMA" for line in function.lines)
