@@ -35,6 +35,9 @@ from accprobe.isa.instructions import in_a_row
 from accprobe.render.content.verification import mismatch
 
 SHARE = 0.8
+LONGER = {"f64": 4}
+"""Units that are checked for so many times as long as others: until each kind of operands has come."""
+
 SIDE = 8192
 A_MINUTE = 60.0
 
@@ -90,7 +93,7 @@ def measured(
     bench.turn(0.5)
     rate, gemm_load = watched(nvml, lambda: gemm_rate(unit, seconds))
     torch.cuda.empty_cache()
-    turn, load = watched(nvml, lambda: bench.turn(seconds))
+    turn, load = watched(nvml, lambda: bench.turn(seconds * LONGER.get(unit, 1)))
     again = gemm_rate(unit, seconds / 2)
     torch.cuda.empty_cache()
     ours = 2 * turn.computed * shape.inst.k / turn.seconds

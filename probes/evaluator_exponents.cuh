@@ -5,7 +5,7 @@
 // lane in four pairs; its columns are rows of the tile, likewise.
 
 // The powers of a line (rows of A, LEFT, or columns of B) in the order in which lanes take them, 16 bytes each at once.
-template <class Model, bool LEFT> struct PowersOfBase {
+template <class Model, bool LEFT, bool ANY = Model::BASE != 0> struct PowersOfBase {
     using S = Shape<Model>;
     static constexpr int OF_WARP = LEFT ? 32 : 64, WARPS = (LEFT ? S::ROWS : S::COLUMNS) / OF_WARP, TAKEN = OF_WARP / 16;
     u16 power[Model::K / 16][WARPS][TAKEN][32][8];
@@ -17,6 +17,8 @@ template <class Model, bool LEFT> struct PowersOfBase {
         return power[k / 16][line / OF_WARP][LEFT ? pair / 2 : pair][lane][2 * word + k % 2];
     }
 };
+
+template <class Model, bool LEFT> struct PowersOfBase<Model, LEFT, false> {};
 
 // rest: of an Element.
 template <class Model, bool LEFT> FN u16 power_of_base(u32 rest) {
