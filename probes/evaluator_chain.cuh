@@ -242,7 +242,8 @@ template <class Model> struct Chain {
 
     // Below every term, yet so high that the tilted zeros stay below the last bit kept.
     static constexpr u32 LEAST = ((larger(Rules::min_exponent, -100) + 127) << 7) + LIFT<Model>;
-    // Of sums of powers of 2^BASE, where all are zero: above addends that are smaller, and so are grids of others.
+    // The biased exponent that a sum of powers has where every product is zero, below those of all products. Addends below it are
+    // careful ones; the others, and every sum after them, have no bit that it cuts.
     static constexpr int NOTHING = Model::BASE ? 127 - (127 + Model::SHIFT) / Model::BASE : 0, LEAST_ADDEND = Model::BASE ? NOTHING : 127 - 90;
     static constexpr u32 SOUGHT = Model::POWERS ? LEAST * 0x10001u : 0, LIFT_BOTH = LIFT<Model> * 0x10001u;
 

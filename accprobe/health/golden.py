@@ -88,20 +88,13 @@ def evaluate_chain(model: DotModel, inst: Instruction, request: Request) -> Bits
 class _Source:
     """Where sets come from: a kind that is drawn, or where that is None the operands made for events that have this `place`.
 
-    cost: what its last set did cost, in milliseconds; spent: all of them.
+    cost: what its last set did cost, in milliseconds, and the next one is expected to; spent: all of them.
     """
 
     kind: OperandKind | None
     place: int = 0
     cost: float = 0.0
     spent: float = 0.0
-
-    def begin(self) -> None:
-        self.spent += self.cost
-
-    def end(self, cost: float) -> None:
-        self.spent += cost - self.cost
-        self.cost = cost
 
 
 @dataclass(frozen=True)
@@ -248,7 +241,7 @@ class GoldenBench:
         """Everything for one set goes to the stream; nothing waits."""
         operands.started.record()
         source = min(self._sources, key=lambda each: each.spent)
-        source.begin()
+        source.spent += source.cost
         operands.source, operands.number = source, next(self._numbers)
         self._draw(operands, source, operands.number)
         program = operands.program
@@ -323,8 +316,9 @@ class GoldenBench:
         milliseconds = self._cupy.cuda.get_elapsed_time(finished.began, finished.ended)
         program = finished.program
         preparing = self._cupy.cuda.get_elapsed_time(finished.started, finished.began)
-        cost = max(program.milliseconds, TIMES_PREPARED * preparing)
-        finished.source.end(cost if finished.source.kind else cost * len(self._covering))
+        source, cost = finished.source, max(program.milliseconds, TIMES_PREPARED * preparing)
+        cost *= 1 if source.kind else len(self._covering)
+        source.spent, source.cost = source.spent + cost - source.cost, cost
         wanted = finished.rounds * program.milliseconds / max(milliseconds, 1e-3)
         program.rounds = int(min(max(wanted, program.shape.chains), finished.rounds * MOST_GROWTH, MOST_ROUNDS))
         tally = finished.tally.get(stream=self._copies)
