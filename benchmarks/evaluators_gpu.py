@@ -4,8 +4,9 @@
 
 Ceilings: fused multiply-adds of float32 and float64 and integer instructions (LOP3) a second, of all threads; and products
 whose operands lie in registers, a multiply-add and half a comparison of exponents each.
-Chains: a matrix product of 8192 x 8192 x 4096 by the evaluator, and, of QGMMA and where it is installed, by mmaemu's
-`accumulate` (PyPI) on the same operands; the results are compared with each other, and some with the CPU's evaluator.
+Chains: a matrix product of 8192 x 8192 x 4096 by the evaluator, once more where matrix units can seek the exponents, and, of
+QGMMA and where it is installed, by mmaemu's `accumulate` (PyPI) on the same operands; the results are compared with each other,
+and some with the CPU's evaluator.
 Dots: 16384 x 16384 dot products of one instruction, with C, by the evaluator alone; and `verify`, which also draws the
 operands, runs the hardware and compares: the dot products a second of that.
 
@@ -115,15 +116,17 @@ class Bench:
         Drawing(self.cupy, wide, self.device.architecture, 0).draw(recipe, 0, a, b, c)
         return a, b, c
 
-    def rate(self, inst: Instruction, model: DotModel, side: int, blocks: int) -> tuple[dict[str, Any], tuple[Any, Any, Any]]:
+    def rate(
+        self, inst: Instruction, model: DotModel, side: int, blocks: int, units: bool
+    ) -> tuple[dict[str, Any], tuple[Any, Any, Any]]:
         """The evaluator alone: what it reaches, and (A, B, result). The result's corner is compared with the CPU's."""
         single = blocks > 1
-        evaluator = Evaluator(self.cupy, inst, model, self.device.architecture, single)
+        evaluator = Evaluator(self.cupy, inst, model, self.device.architecture, single, units)
         a, b, c = self.operands(inst, side, blocks)
         d = self.cupy.empty((side, side), inst.d.dtype)
         elapsed = self.seconds(lambda: evaluator.evaluate(a, b, c, d, blocks))
         differ = int((d[:CORNER, :CORNER].get() != corner(inst, model, a, b, c)).sum())
-        how = plan(model, inst, single)
+        how = plan(model, inst, single, units)
         held = ("float32" if how.single else "float64") if how.tiled else "integers"
         macs = round(side * side * inst.k * blocks / elapsed)
         return {"macs_per_second": macs, "sums_in": held, "differ": differ}, (a, b, d)
@@ -161,20 +164,23 @@ def peer(a: Any, b: Any, d: Any) -> dict[str, Any]:
 
 def measured(bench: Bench, dots: int) -> dict[str, Any]:
     models = {parse(name): model for name in MEASURED for model in [named_models("h200")[parse(name)]]}
-    results: dict[str, Any] = {"ceilings": bench.ceilings(), "chains": [], "dots": [], "verified": []}
+    results: dict[str, Any] = {"ceilings": bench.ceilings(), "chains": [], "dots": [], "on_matrix_units": [], "verified": []}
     print("ceilings   " + ", ".join(f"{name} {rate:.3g}/s" for name, rate in results["ceilings"].items()), flush=True)
     qgmma, planted = parse(QGMMA), []
     for field, change in PLANTED.items():
         model = models[qgmma].with_arithmetic(lambda a, change=change: replace(a, **change))
         planted.append((qgmma, model, field))
     every = [*((inst, model, None) for inst, model in models.items()), *planted]
-    chains = [(source(model, inst, single=True), inst.name) for inst, model, _ in every]
+    chains = [(source(model, inst, True, units), inst.name) for inst, model, _ in every for units in (False, True)]
     prepare_to_verify(bench.device, models)
     compiler.fill_cache(chains, bench.device.architecture)
     for inst, model, field in every:
         about = {"instruction": inst.name, "changed": PLANTED[field] if field else None}
-        for way, side, blocks in (("chains", SIDE, DEPTH // inst.k), ("dots", DOTS_SIDE, 1)):
-            row, (a, b, d) = bench.rate(inst, model, side, blocks)
+        ways = [("chains", SIDE, DEPTH // inst.k, False), ("dots", DOTS_SIDE, 1, False)]
+        if plan(model, inst, True, True).base:
+            ways.append(("on_matrix_units", SIDE, DEPTH // inst.k, True))
+        for way, side, blocks, units in ways:
+            row, (a, b, d) = bench.rate(inst, model, side, blocks, units)
             shown = f"{row['macs_per_second']:.3g} MAC/s in {row['sums_in']}, {row['differ']} differ"
             if way == "chains" and inst is qgmma and not field:
                 theirs = peer(a, b, d)
@@ -182,7 +188,7 @@ def measured(bench: Bench, dots: int) -> dict[str, Any]:
                 row |= {"mmaemu": theirs, "ratio_to_mmaemu": ratio and round(ratio, 3)}
                 shown += f"; mmaemu {theirs}, ratio {row['ratio_to_mmaemu']}"
             results[way].append(about | row)
-            print(f"{way:10} {inst.name} {field or ''}  {shown}", flush=True)
+            print(f"{way:15} {inst.name} {field or ''}  {shown}", flush=True)
             del a, b, d
             bench.cupy.get_default_memory_pool().free_all_blocks()
     for name in VERIFIED:
@@ -202,9 +208,8 @@ def measured(bench: Bench, dots: int) -> dict[str, Any]:
 
 def failures(results: dict[str, Any]) -> list[str]:
     """What is not as it should be, a sentence each."""
-    found = [
-        f"{row['instruction']}: {row['differ']} differ" for way in ("chains", "dots") for row in results[way] if row["differ"]
-    ]
+    ways = ("chains", "dots", "on_matrix_units")
+    found = [f"{row['instruction']}: {row['differ']} differ" for way in ways for row in results[way] if row["differ"]]
     found += [f"{row['instruction']}: {row['mismatches']} mismatches" for row in results["verified"] if row["mismatches"]]
     for chain, dots in zip(results["chains"], results["dots"], strict=True):
         if max(chain["macs_per_second"], dots["macs_per_second"]) < LIMIT:

@@ -3,6 +3,8 @@
 //
 // Sums are cut as evaluator_tile.cuh has it.
 
+#include "evaluator_exponents.cuh"
+
 template <bool KEPT, bool LEFT> struct PowerOf { using Type = float; };  // sought from the values themselves
 template <> struct PowerOf<true, true> { using Type = u32; };            // in both halves
 template <> struct PowerOf<true, false> { using Type = u16; };
@@ -13,7 +15,8 @@ template <class Model, bool LEFT> struct Taken {
     using Power = typename PowerOf<Model::POWERS, LEFT>::Type;
     static constexpr int LINES = LEFT ? S::ROWS : S::COLUMNS;
     alignas(16) float value[Model::K][LINES];
-    alignas(16) Power power[Model::POWERS ? Model::K : 1][LINES];
+    alignas(16) Power power[Model::POWERS && !Model::BASE ? Model::K : 1][LINES];
+    alignas(16) PowersOfBase<Model, LEFT> of_base;
     alignas(16) u32 negative[S::WORDS][LINES];
 
     FN const void* powers(int k) const {
@@ -30,8 +33,9 @@ template <class Model, bool LEFT> struct Taken {
             Element<float> e = take_apart<Model, Format, LEFT>(operands.pattern(k));
             int i = Model::position(k);
             value[i][place] = e.value;
-            if constexpr (Model::POWERS && LEFT) power[i][place_of_power] = Staged<Model>::twice(e.rest);
-            if constexpr (Model::POWERS && !LEFT) power[i][place_of_power] = (u16)e.rest;
+            if constexpr (Model::BASE) of_base.at(line, i) = power_of_base<Model, LEFT>(e.rest);
+            else if constexpr (Model::POWERS && LEFT) power[i][place_of_power] = Staged<Model>::twice(e.rest);
+            else if constexpr (Model::POWERS) power[i][place_of_power] = (u16)e.rest;
             special |= e.rest;
 #pragma unroll
             for (int w = 0; w < S::WORDS; w++) negatives[w] |= i / 32 == w ? (u32)e.negative << (i % 32) : 0;
@@ -77,8 +81,10 @@ template <class Model> struct Slice {
     using S = Shape<Model>;
     static constexpr int K = Model::K % 16 == 0 ? 16 : Model::K & -Model::K, COUNT = Model::K / K;
     alignas(16) float a[K][S::ROWS], b[K][S::COLUMNS];
-    alignas(16) typename Taken<Model, true>::Power a_power[K][S::ROWS];
-    alignas(16) typename Taken<Model, false>::Power b_power[K][S::COLUMNS];
+    alignas(16) typename Taken<Model, true>::Power a_power[Model::BASE ? 1 : K][S::ROWS];
+    alignas(16) typename Taken<Model, false>::Power b_power[Model::BASE ? 1 : K][S::COLUMNS];
+    alignas(16) PowersOfBase<Model, true> a_of_base;
+    alignas(16) PowersOfBase<Model, false> b_of_base;
     alignas(16) u32 a_negative[S::WORDS][S::ROWS], b_negative[S::WORDS][S::COLUMNS];
 };
 
@@ -99,6 +105,7 @@ template <class Model> struct Chain {
     // Whether the next sum cuts what a result has too many bits for.
     static constexpr bool CUT_LATER = TRUNCATE && Rules::result_bits >= Rules::alignment_bits;
     static constexpr u32 EXPONENTS = 0x7f807f80;
+    static constexpr int UNROLLED = Model::BASE ? 8 / (1 + IS_TWICE<Rules>) : 2;  // as was fastest on an H200
 
     const Job& job;
     const Prepared<Model>& prepared;
@@ -109,7 +116,6 @@ template <class Model> struct Chain {
     u64 careful;
     u32 power[M][N / 2];
 
-    struct alignas(16) Four { float x[4]; };
     struct alignas(16) Words { u32 x[4]; };
 
     FN Place<M, N> place() const { return {job, tile_row * S::ROWS + S::row(thread), tile_column * S::COLUMNS + S::column(thread)}; }
@@ -135,11 +141,17 @@ template <class Model> struct Chain {
             copy<sizeof slice.b>(slice.b, b[next - 1].value[k]);
         }
         if (next < job.blocks) {
-            copy<sizeof slice.a_power>(slice.a_power, a[next].powers(k));
-            copy<sizeof slice.b_power>(slice.b_power, b[next].powers(k));
+            if (!Model::BASE) {
+                copy<sizeof slice.a_power>(slice.a_power, a[next].powers(k));
+                copy<sizeof slice.b_power>(slice.b_power, b[next].powers(k));
+            }
             if (part == Steps::COUNT - 1) {
                 copy<sizeof slice.a_negative>(slice.a_negative, a[next].negative);
                 copy<sizeof slice.b_negative>(slice.b_negative, b[next].negative);
+                if (Model::BASE) {
+                    copy<sizeof slice.a_of_base>(&slice.a_of_base, &a[next].of_base);
+                    copy<sizeof slice.b_of_base>(&slice.b_of_base, &b[next].of_base);
+                }
             }
         }
     }
@@ -154,7 +166,7 @@ template <class Model> struct Chain {
 #pragma unroll
             for (int j = 0; j < N; j++) {
                 u32 c = place.exists(i, j) ? ((const u32*)job.c)[place.at(i, j, job)] : 0, exponent = c >> 23 & 255;
-                bool usual = exponent >= 127 - 90 && exponent <= 127 + 90;
+                bool usual = exponent >= LEAST_ADDEND && exponent <= 127 + 90;
                 if (!usual && c << 1) careful |= 1ull << (i * N + j);
                 s[i][j] = bits_as<float>(usual ? c & (TRUNCATE ? ~0u << (23 - Rules::alignment_bits) : ~0u) : 0);
             }
@@ -163,14 +175,14 @@ template <class Model> struct Chain {
     FN void compute(u32 step) {
         const Steps& slice = slices[step % 2];
         u32 next = step / Steps::COUNT, part = step % Steps::COUNT;
-        if (part == 0) {
+        if (part == 0 && !Model::BASE) {
 #pragma unroll
             for (int i = 0; i < M; i++)
 #pragma unroll
                 for (int j = 0; j < N / 2; j++) power[i][j] = SOUGHT;
         }
-        if (next == 0) through<false, true>(slice);
-        else if (next < job.blocks) through<true, true>(slice);
+        if (next == 0) through<false, !Model::BASE>(slice);
+        else if (next < job.blocks) through<true, !Model::BASE>(slice);
         else through<true, false>(slice);
         if (part == Steps::COUNT - 1) {
             if (next > 0) total(next - 1);
@@ -181,7 +193,7 @@ template <class Model> struct Chain {
     template <bool SUM, bool SEEK> FN void through(const Steps& slice) {
         constexpr int chunk = S::CHUNK_OF_POWERS;
         int row = S::row(thread), place = S::place(S::column(thread), S::CHUNK), place_of_power = S::place(S::column(thread), chunk);
-#pragma unroll 2
+#pragma unroll UNROLLED
         for (int k = 0; k < Steps::K; k++) {
             if constexpr (SUM) {
                 float a[M], b[N];
@@ -230,7 +242,34 @@ template <class Model> struct Chain {
 
     // Below every term, yet so high that the tilted zeros stay below the last bit kept.
     static constexpr u32 LEAST = ((larger(Rules::min_exponent, -100) + 127) << 7) + LIFT<Model>;
+    // The biased exponent that a sum of powers has where every product is zero, below those of all products. Addends below it are
+    // careful ones; the others, and every sum after them, have no bit that it cuts.
+    static constexpr int NOTHING = Model::BASE ? 127 - (127 + Model::SHIFT) / Model::BASE : 0, LEAST_ADDEND = Model::BASE ? NOTHING : 127 - 90;
     static constexpr u32 SOUGHT = Model::POWERS ? LEAST * 0x10001u : 0, LIFT_BOTH = LIFT<Model> * 0x10001u;
+
+    // The largest exponents of the next block in columns 2 * j and 2 * j + 1, less NOTHING, from sums of powers.
+    FN void seek(const Steps& slice, int j, u32 (&largest)[M]) const {
+        constexpr int halvings = Model::BASE == 8 ? 3 : 2, together = Model::BASE == 8 ? 16 : 8;
+        constexpr u32 kept = (EXPONENTS >> halvings & EXPONENTS & 0x7fff) * 0x10001u;
+        int lane = thread % 32;
+#pragma unroll
+        for (int i = 0; i < M; i += 2) {
+            float sums[4] = {}, found[4] = {};
+#pragma unroll
+            for (int k = 0; k < Model::K; k += together) {
+                Fragment of_columns(slice.b_of_base.power[k / 16][thread / 32 % 2][j], lane);
+                Fragment of_rows(slice.a_of_base.power[k / 16][thread / 64][i / 4], lane);
+                if (together == 16) multiply<0, 16>(of_columns, of_rows, i / 2 % 2, sums);
+                else if (k % 16 == 0) multiply<0, 8>(of_columns, of_rows, i / 2 % 2, sums);
+                else multiply<8, 8>(of_columns, of_rows, i / 2 % 2, sums);
+                if (together == 16 && k + 16 < Model::K) continue;
+#pragma unroll
+                for (int x = 0; x < 4; x++) found[x] = bits_as<float>(max_of(bits_as<u32>(found[x]), bits_as<u32>(sums[x]))), sums[x] = 0;
+            }
+#pragma unroll
+            for (int x = 0; x < 2; x++) largest[i + x] = high_halves(found[x], found[x + 2]) >> halvings & kept;
+        }
+    }
 
     // Makes of sums so far and largest exponents the constants onto which the next block's terms are added, and adds the sums.
     FN void align(const Steps& slice) {
@@ -241,19 +280,24 @@ template <class Model> struct Chain {
             read(slice.b_negative[w], S::column(thread), 4, b[w]);
         }
 #pragma unroll
-        for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j += 2) {
+            u32 found[M];
+            if constexpr (Model::BASE != 0) seek(slice, j / 2, found);
 #pragma unroll
-            for (int j = 0; j < N; j += 2) {
-                u32 largest = power[i][j / 2];
+            for (int i = 0; i < M; i++) {
+                u32 largest = power[i][j / 2], so_far = high_halves(s[i][j], s[i][j + 1]) & EXPONENTS;
                 if (!Model::POWERS) largest = add_max(largest & EXPONENTS, LIFT_BOTH, LEAST * 0x10001u);
-                largest = add_max(high_halves(s[i][j], s[i][j + 1]) & EXPONENTS, LIFT_BOTH, largest);
-                u32 low = largest << 16, high = largest & 0xffff0000;
+                if (Model::BASE) largest = add_max(found[i], (NOTHING << 7) * 0x10001u, so_far);
+                else largest = add_max(so_far, LIFT_BOTH, largest);
+                constexpr u32 lift = Model::BASE ? (u32)LIFT<Model> << 16 : 0;
+                u32 low = (largest << 16) + lift, high = (largest & 0xffff0000) + lift;
                 if (TRUNCATE) {
 #pragma unroll
                     for (int w = 0; w < S::WORDS; w++) low += bits_set(a[w][i] ^ b[w][j]), high += bits_set(a[w][i] ^ b[w][j + 1]);
                 }
                 s[i][j] = with_addend(s[i][j], low), s[i][j + 1] = with_addend(s[i][j + 1], high);
             }
+        }
     }
 
     static FN float with_term(float a, float b, float s) {
@@ -274,6 +318,7 @@ template <class Model> struct Chain {
             for (int j = 0; j < N; j++) {
                 float binade = bits_as<float>(bits_as<u32>(s[i][j]) & ~0u << 23);
                 s[i][j] = fma_near(binade, -1.5f, s[i][j]);
+                if (IS_TWICE<Rules>) s[i][j] *= 0.5f;
                 if (!CUT_LATER) s[i][j] = cut(s[i][j]);
             }
         if (job.promote && ((block + 1) % job.promote == 0 || block + 1 == job.blocks)) promote(block);

@@ -14,9 +14,12 @@ template <class Model> struct Shape {
     static constexpr int WORDS = (Model::K + 31) / 32;
     static constexpr bool ONE_WORD = WORDS == 1 && Model::IN_ORDER;  // product k is bit k
 
-    // Neighbours in a row or a column of the warp differ in lane bits of their own, so that wide loads of either fall together.
-    static FN int row(int thread) { return (thread / 64 * 4 + thread % 32 / 16 * 2 + thread % 2) * ROWS_OF_THREAD; }
-    static FN int column(int thread) { return (thread / 32 % 2 * 8 + thread % 16 / 2) * COLUMNS_OF_THREAD; }
+    // Neighbours in a row or a column of the warp differ in lane bits of their own, so that wide loads of either fall together; but
+    // with matrix units, lanes are where those have columns as rows.
+    static FN int row_of_lane(int lane) { return Model::BASE ? lane % 4 : lane / 16 * 2 + lane % 2; }
+    static FN int column_of_lane(int lane) { return Model::BASE ? lane / 4 : lane % 16 / 2; }
+    static FN int row(int thread) { return (thread / 64 * 4 + row_of_lane(thread % 32)) * ROWS_OF_THREAD; }
+    static FN int column(int thread) { return (thread / 32 % 2 * 8 + column_of_lane(thread % 32)) * COLUMNS_OF_THREAD; }
 
     // Where a column lies in a row of them: in chunks, those that eight lanes read together side by side.
     static FN int place(int column, int chunk) {
@@ -35,7 +38,7 @@ constexpr u32 HAS_NAN = 1, HAS_INF = 2;
 // From the power of the largest term to that of the constant onto which terms are added, as B's powers have it in single precision,
 // where all sums are cut alike.
 template <class Model> constexpr int LIFT =
-    sizeof(typename Model::Real) == 4 ? (2 * (Layout<float>::DIGITS - Model::ADDEND_BITS) + 1) << (Layout<float>::EXPONENT_PLACE - 17) : 0;
+    sizeof(typename Model::Real) == 4 ? (2 * (Layout<float>::DIGITS - Model::CUT_BITS) + 1) << (Layout<float>::EXPONENT_PLACE - 17) : 0;
 
 // One operand taken apart. `rest`: in its lower half the power, the exponent as it stands in the upper half of a real number's high
 // word, B's with the bias; above it whether it is special, and perhaps more.

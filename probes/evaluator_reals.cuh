@@ -136,23 +136,10 @@ template <class Rules> FN u32 converted(double value) {
     return pattern;
 }
 
-// The sum s, a multiple of its last bit's worth, and a product of which a bit is cut to: where any is cut, the term is odd, so that
-// with it the last bit of the sum changes.
-template <class Real> FN Real sticky_fma(Real a, Real b, Real s) {
-    using Word = typename Layout<Real>::Word;
-    Real down = fma_down(a, b, s);
-#ifdef __CUDA_ARCH__
-    if constexpr (sizeof(Real) == 4) {
-        asm("{\n.reg .pred even;\n.reg .b32 bit;\n"
-            "lop3.b32 bit, %0, %3, 1, 0x28;\n"  // (down ^ s) & 1
-            "setp.eq.u32 even, bit, 0;\n"
-            "@even fma.rp.f32 %0, %1, %2, %3;\n}"
-            : "+f"(down) : "f"(a), "f"(b), "f"(s));
-        return down;
-    }
-#endif
-    return (bits_as<Word>(down) ^ bits_as<Word>(s)) & 1 ? down : fma_up(a, b, s);
-}
+// Adds a product of which a bit is cut to a sum s in units of two last bits: floor and ceiling of half of it are that half twice, or
+// where any is cut the odd number between them. The sum is twice as large as it is to be.
+template <class Rules> constexpr bool IS_TWICE = Rules::alignment_rounding == AlignmentRounding::sticky;
+template <class Real> FN Real sticky_fma(Real a, Real b, Real s) { return fma_up(a, b, fma_down(a, b, s)); }
 
 // encode() of a real number, not NaN, not infinite. `negative`: the sign, also of a zero.
 template <class Rules, class Real> FN u64 encode_real(Real value, bool negative) {

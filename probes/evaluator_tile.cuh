@@ -237,7 +237,7 @@ template <class Model> struct Share {
 
     template <class Rules, int FIRST, int COUNT, class... Others> FN void aligned_sum(Results<Model>& d, Others... others) {
         constexpr int place = Layout<Real>::EXPONENT_PLACE, digits = Layout<Real>::DIGITS;
-        constexpr bool truncate = Rules::alignment_rounding == AlignmentRounding::truncate;
+        constexpr bool truncate = Rules::alignment_rounding == AlignmentRounding::truncate, twice = IS_TWICE<Rules>;
         u32 power[M][N / 2];
         largest_powers<Rules, FIRST, COUNT>(power);
         Negatives<FIRST, COUNT> negatives(*this);
@@ -249,7 +249,7 @@ template <class Model> struct Share {
                 u32 largest = j % 2 ? power[i][j / 2] & 0xffff0000u : power[i][j / 2] << 16;
                 int n = truncate ? negatives.count(i, j) : 0;
                 ((largest = max_of(largest, others.power(others.value(i, j)))), ...);
-                largest = (largest & ~0u << place) + ((u32)(digits - Rules::alignment_bits) << place) + (1u << (place - 1));
+                largest = (largest & ~0u << place) + ((u32)(digits - Rules::alignment_bits + twice) << place) + (1u << (place - 1));
                 if (truncate) ((n += Layout<Real>::high(others.value(i, j)) >> 31), ...);
                 s[i][j] = Layout<Real>::make(largest, n);
                 ((s[i][j] = with_other<Rules>(others, i, j, s[i][j])), ...);
@@ -268,6 +268,7 @@ template <class Model> struct Share {
 #pragma unroll
             for (int j = 0; j < N; j++) {
                 Real total = s[i][j] - constant(s[i][j]);
+                if (twice) total *= (Real)0.5;
                 bool negative = Layout<Real>::high(total) >> 31;  // not of a zero
                 if (Rules::zero_sign == ZeroSign::ieee) {
                     bool all = negatives.count(i, j) == COUNT && (others.negative(i, j) && ... && true);

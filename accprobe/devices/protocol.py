@@ -13,6 +13,7 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.explained import Explained
 from accprobe.model.published import Left
+from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
@@ -108,6 +109,14 @@ class Passing:
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
         assert isinstance(self._device, Controlled)
         return self._device.dot_under(setting, inst, request)
+
+
+@runtime_checkable
+class EvaluatesModels(Protocol):
+    """A device that computes by models."""
+
+    def with_models(self, more: Mapping[Instruction, DotModel]) -> Device:
+        """The same device with more instructions."""
 
 
 @runtime_checkable

@@ -11,6 +11,7 @@ from accprobe.devices.protocol import Passing
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
 
@@ -30,6 +31,10 @@ class SickDevice(Passing):
         self._simulated = simulated
         super().__init__(simulated)
         self.name = f"{simulated.name}, SM {SICK_SM} of which is made to err"
+
+    def with_models(self, more: Mapping[Instruction, DotModel]) -> SickDevice:
+        """As `EvaluatesModels.with_models`."""
+        return SickDevice(self._simulated.with_models(more))
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         """As `Device.dot`, on an SM that does not err."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from importlib.metadata import version
 from platform import python_version
+from typing import Self
 
 from accprobe.devices.protocol import DeviceKind
 from accprobe.evaluate.evaluator import evaluate
@@ -51,6 +53,12 @@ class SimulatedDevice:
 
     def why_not(self, inst: Instruction) -> str | None:
         return None if inst in self._models or self._alike(inst) else NO_MODEL
+
+    def with_models(self, more: Mapping[Instruction, DotModel]) -> Self:
+        """The same device with more instructions."""
+        other = copy(self)
+        other._models = self._models | dict(more)
+        return other
 
     def identity(self, inst: Instruction) -> Hashable:
         """Two instructions with the same identity are computed by the same function."""

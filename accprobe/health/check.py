@@ -17,7 +17,7 @@ from accprobe.health.bench import SeenWord, Turn, UnitBench
 from accprobe.health.outcome import Board, GpuOutcome, Sensors, Smallest, UnitOutcome, WrongWord
 from accprobe.health.plan import CheckPlan
 from accprobe.health.sensors import Nvml, Watch
-from accprobe.health.trusted import trusted
+from accprobe.health.trusted import trusted, with_sparse_units
 from accprobe.health.units import chosen
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
@@ -48,7 +48,7 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
     started = time.monotonic()
     nvml, missing = _nvml(name)
     shared = nvml.others() if nvml else ""
-    device = open_device(name)
+    device = with_sparse_units(open_device(name))
     so_far = GpuOutcome(
         device=name,
         name=device.name,

@@ -2,7 +2,8 @@
 
 A set of operands serves for many chains: all pairs of a place among the tiles of A and a place among those of B. Its results
 are evaluated once, folded into a word a thread, and then computed over and over; nothing but what differs leaves the GPU. The
-next set is drawn and evaluated in the same stream, so that the GPU never waits for the host.
+next set is drawn and evaluated in the same stream, so that the GPU never waits for the host. Each kind of operands has a turn;
+then the next set is of the kind whose sets did cost least, all those together that were made counting as one kind.
 
 Operands that were made for events stand in chains of one instruction with a C of their own, so that each result is compared.
 """
@@ -10,12 +11,10 @@ Operands that were made for events stand in chains of one instruction with a C o
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, cycle
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from accprobe.evaluate.cuda.source import source
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.health.bench import SeenWord, Turn
 from accprobe.health.outcome import SmPlace
-from accprobe.health.sets import covering_sets, operand_kinds, turned_over
+from accprobe.health.sets import OperandKind, covering_sets, operand_kinds, turned_over
 from accprobe.isa.families import registers
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, in_a_row
@@ -42,14 +41,14 @@ from accprobe.operands.sparse import LAYOUTS, layouts
 from accprobe.verify.outcome import COVERING
 from accprobe.verify.shrink import fewest
 
-SET_SECONDS = 0.05
-"""How long the chains of one set of operands are computed, at least."""
-
-TIMES_PREPARED = 6
-"""So many times as long are sets computed as they take to be drawn and evaluated, all kinds together: of f64 some take long."""
+CHAIN_SECONDS = 2e-4
+"""How long a set is computed for each of its chains: pairs of operands come by equally fast where a set has fewer of them."""
 
 MADE_SECONDS = 0.005
-"""How long those are that were made for events: comparing takes longer than computing then."""
+"""How long one is whose operands were made for events: comparing takes longer than computing then."""
+
+TIMES_PREPARED = 6
+"""A set counts as if it took so many times as long as to draw and evaluate it: of f64 some kinds take long, and come rarely."""
 
 FIRST_ROUNDS = 256
 """Of chains of each group of threads, before it is known how long one takes."""
@@ -85,10 +84,24 @@ def evaluate_chain(model: DotModel, inst: Instruction, request: Request) -> Bits
     return d
 
 
+@dataclass(eq=False)
+class _Source:
+    """Where sets come from: a kind that is drawn, or where that is None the operands made for events that have this `place`.
+
+    cost: what its last set did cost, in milliseconds, and the next one is expected to; spent: all of them.
+    """
+
+    kind: OperandKind | None
+    place: int = 0
+    cost: float = 0.0
+    spent: float = 0.0
+
+
 @dataclass(frozen=True)
 class _Where:
     """What is needed to compute a word again: its set, chain, thread of the block, register."""
 
+    source: _Source
     number: int
     chain: int
     thread: int
@@ -106,6 +119,7 @@ class _Program:
         self.golden.max_dynamic_shared_size_bytes = shape.shared_bytes
         self.steps = cupy.asarray((np.arange(shape.steps)[:, None] + np.arange(shape.chain)) % shape.steps)
         self.rounds = max(FIRST_ROUNDS, shape.chains)
+        self.milliseconds = 1e3 * (MADE_SECONDS if shape.addends else CHAIN_SECONDS * shape.chains)
 
 
 class _Set:
@@ -125,7 +139,7 @@ class _Set:
         self.tally = cupy.empty(2 * MOST_SMS + 1, np.uint64)
         self.records = cupy.empty((MOST_RECORDS, 8), np.uint32)
         self.started, self.began, self.ended = (cupy.cuda.Event() for _ in range(3))
-        self.program, self.number, self.kind, self.rounds = program, -1, "", 0
+        self.program, self.source, self.number, self.rounds = program, _Source(None), -1, 0
         self._cupy, self._every_metadata, self._every_stored = cupy, every_metadata, every_stored
         self.metadata: Any = None
         self.stored: Any = None
@@ -170,7 +184,7 @@ class GoldenBench:
         self._device, self.inst, self._model = device, inst, model
         shape = shape or golden_shape(inst)
         self.chain = shape.chain
-        self._kinds, self._numbers, self._seed = operand_kinds(inst.stored), count(), seed
+        self._numbers, self._seed = count(), seed
         with device.lend(f"failed to prepare the check of {inst.name}") as cupy:
             self._cupy = cupy
             self._sms: int = cupy.cuda.Device().attributes["MultiProcessorCount"]
@@ -183,8 +197,8 @@ class GoldenBench:
                 self._sets = [_Set(cupy, self._drawn, *every) for _ in range(2)]
             self._covering = [[*map(cupy.asarray, made)] for made in covering_sets(inst, self._made.shape, model, seed)]
             cupy.cuda.Device().synchronize()
-        self._sets_in_turn = len(self._covering) + len(self._kinds)
-        self._preparing = deque[float](maxlen=self._sets_in_turn)
+        made = [_Source(None, place) for place in range(len(self._covering))]
+        self._sources = [*made, *map(_Source, operand_kinds(inst.stored))]
 
     def turn(self, seconds: float) -> Turn:
         started, dots, computed, vanished = time.monotonic(), 0, 0, 0
@@ -226,7 +240,10 @@ class GoldenBench:
     def _begun(self, operands: _Set) -> _Set:
         """Everything for one set goes to the stream; nothing waits."""
         operands.started.record()
-        self._draw(operands, next(self._numbers))
+        source = min(self._sources, key=lambda each: each.spent)
+        source.spent += source.cost
+        operands.source, operands.number = source, next(self._numbers)
+        self._draw(operands, source, operands.number)
         program = operands.program
         self._evaluate(operands)
         program.fold((program.shape.chains,), (program.shape.group_threads,), (operands.words, operands.folded))
@@ -237,15 +254,13 @@ class GoldenBench:
         operands.ended.record()
         return operands
 
-    def _draw(self, operands: _Set, number: int) -> None:
-        place = number % self._sets_in_turn
-        if place < len(self._covering):
-            operands.number, operands.kind, operands.program = number, COVERING, self._made
-            operands.a[:], operands.b[:], operands.addends[:], which = self._covering[place]
+    def _draw(self, operands: _Set, source: _Source, number: int) -> None:
+        if (kind := source.kind) is None:
+            operands.program = self._made
+            operands.a[:], operands.b[:], operands.addends[:], which = self._covering[source.place]
             operands.lay_out(which)
             return
-        kind = self._kinds[place - len(self._covering)]
-        operands.number, operands.kind, operands.program = number, kind.name, self._drawn
+        operands.program = self._drawn
         self._drawing.draw(kind.recipe, number, operands.a, operands.b.reshape(-1, self.inst.stored.k), None)
         lines = METADATA_LINES * self.chain
         operands.lay_out((self._cupy.arange(lines) + (self._seed + number) * lines % LAYOUTS) % LAYOUTS)
@@ -300,20 +315,16 @@ class GoldenBench:
         finished.ended.synchronize()
         milliseconds = self._cupy.cuda.get_elapsed_time(finished.began, finished.ended)
         program = finished.program
-        self._preparing.append(self._cupy.cuda.get_elapsed_time(finished.started, finished.began))
-        wanted = finished.rounds * self._milliseconds(program) / max(milliseconds, 1e-3)
+        preparing = self._cupy.cuda.get_elapsed_time(finished.started, finished.began)
+        source, cost = finished.source, max(program.milliseconds, TIMES_PREPARED * preparing)
+        cost *= 1 if source.kind else len(self._covering)
+        source.spent, source.cost = source.spent + cost - source.cost, cost
+        wanted = finished.rounds * program.milliseconds / max(milliseconds, 1e-3)
         program.rounds = int(min(max(wanted, program.shape.chains), finished.rounds * MOST_GROWTH, MOST_ROUNDS))
         tally = finished.tally.get(stream=self._copies)
         kept = min(int(tally[-1]), MOST_RECORDS)
         records = finished.records[:kept].get(stream=self._copies) if kept else np.zeros((0, 8), np.uint32)
         return tally[:MOST_SMS], tally[MOST_SMS:-1], records
-
-    def _milliseconds(self, program: _Program) -> float:
-        """How long a set is to be computed. What made ones take to be prepared is made up for by those that are drawn."""
-        if program is self._made:
-            return MADE_SECONDS * 1e3
-        sets_a_drawn_one = self._sets_in_turn / len(self._kinds)
-        return max(SET_SECONDS * 1e3, TIMES_PREPARED * fmean(self._preparing) * sets_a_drawn_one)
 
     def _seen(self, finished: _Set, records: Any) -> Iterator[SeenWord]:
         """The first words that differ, of each SM as many."""
@@ -325,7 +336,7 @@ class GoldenBench:
     def _named(self, finished: _Set, record: list[int]) -> SeenWord:
         sm, thread, chain, register = record[:4]
         got, expected = np.array(record[4:], np.uint32).view(np.uint64).astype(self.inst.d.dtype)[:, None]
-        shape, where = finished.program.shape, _Where(finished.number, chain, thread, register)
+        shape, where = finished.program.shape, _Where(finished.source, finished.number, chain, thread, register)
         rows, columns = self._places(shape, where)
         a, b, c = (
             x[self._cupy.asarray(lines)].get(stream=self._stream)
@@ -335,9 +346,10 @@ class GoldenBench:
         metadata = None
         if finished.metadata is not None:
             metadata = finished.metadata[int(rows[0]) % METADATA_LINES].get(stream=self._stream).reshape(1, -1)
+        kind = finished.source.kind
         place = SmPlace(sm=sm, warp=thread // 32, lane=thread % 32, register_of_lane=register)
         request = Request(a.reshape(1, -1), b.reshape(1, -1), c, metadata)
-        found = Counterexample.of(request, 0, got, expected, finished.kind)
+        found = Counterexample.of(request, 0, got, expected, kind.name if kind else COVERING)
         return SeenWord(place, found, where, shape.chain)
 
     def _places(self, shape: GoldenShape, where: _Where) -> tuple[Places, Places]:
@@ -358,7 +370,7 @@ class GoldenBench:
         assert isinstance(where, _Where)
         with self._device.lend(f"failed to ask SM {seen.place.sm} again") as cupy, self._stream:
             operands = self._sets[0]
-            self._draw(operands, where.number)
+            self._draw(operands, where.source, where.number)
             rows, columns = (cupy.asarray(each) for each in self._places(operands.program.shape, where))
             a, b, c = (cupy.asarray(x) for x in (request.a, request.b, request.c))
             words = cupy.zeros((n, rounds), self.inst.d.dtype)

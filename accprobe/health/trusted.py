@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accprobe.devices.protocol import Device
+from accprobe.devices.protocol import Device, EvaluatesModels
 from accprobe.errors import DeviceError
 from accprobe.isa.instructions import Instruction
-from accprobe.model.published import chip, known_models, names
+from accprobe.model.published import chip, known_models, names, sparse_models
 from accprobe.model.tree import DotModel
 from accprobe.report.models import named_models
 from accprobe.report.recorded import recorded
@@ -30,10 +30,8 @@ def trusted(device: Device, like: str | None) -> Trusted:
     simulated = "SIMULATED: no hardware is checked" if device.kind == "simulated" else ""
     if like is not None:
         return Trusted(like, named_models(like), simulated)
-    if simulated:
-        source = next((f"sim:{name}" for name in names() if chip(name).title in device.name), None)
-        if source:
-            return Trusted(source, named_models(source), simulated)
+    if simulated and (source := simulated_chip(device)):
+        return Trusted(source, named_models(source) | sparse_models(source), simulated)
     if found := _recorded_of(device):
         return found
     for name in names():
@@ -58,6 +56,17 @@ def _recorded_of(device: Device) -> Trusted | None:
     same = [name for name, gpu in recorded_on.items() if _same_kind(gpu, device.name)]
     name = (same or list(recorded_on))[0]
     return Trusted(name, named_models(name), "" if same else f"models recorded on another GPU, an {recorded_on[name]}")
+
+
+def with_sparse_units(device: Device) -> Device:
+    """Of a published chip, a device that has its sparse units too; any other as it is."""
+    source = simulated_chip(device)
+    return device.with_models(sparse_models(source)) if isinstance(device, EvaluatesModels) and source else device
+
+
+def simulated_chip(device: Device) -> str | None:
+    """Whose published models a simulated device evaluates: "sim:h100"."""
+    return next((f"sim:{name}" for name in names() if chip(name).title in device.name), None)
 
 
 def _same_kind(recorded_on: str, name: str) -> bool:

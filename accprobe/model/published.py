@@ -5,8 +5,8 @@ a PTX instruction is made of the unit's sums. What the papers do not give is not
 published model is missing here.
 
 Not from the papers but measured on an H200 (report h200), wherever an instruction there can show it: `underflow_sign`, which
-is assumed of the other chips' units too; `min_exponent` of the f16 unit's f16 results, taken over for Blackwell's; and what f64
-sums make of NaNs, taken over for every chip.
+is assumed of the other chips' units too; `min_exponent` of the f16 unit's f16 results, taken over for Blackwell's; what f64
+sums make of NaNs, taken over for every chip; and what sparse instructions add, of its own architecture alone.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class Chip(NamedTuple):
     counts_bits: single bits have a unit; otherwise they are widened for that of 8-bit integers.
     has_xor: that unit counts bits that differ; otherwise they are counted as common ones, twice.
     has_int4: 4-bit integers have a unit; otherwise they are widened for two products of that of 8-bit integers.
+    adds_stored: sparse instructions add the products of what is stored as dense ones add as many; nobody has published it.
     """
 
     title: str
@@ -76,6 +77,7 @@ class Chip(NamedTuple):
     has_xor: bool = True
     has_int4: bool = True
     scaled_units: Mapping[Kind, Unit] = MappingProxyType({})
+    adds_stored: bool = False
 
 
 Left = Mapping[str, tuple[Value, ...]]
@@ -120,6 +122,7 @@ CHIPS: dict[str, Chip] = {
         converts_fp8=True,
         has_xor=False,
         has_int4=False,
+        adds_stored=True,
     ),
     "b200": Chip(
         "B200",
@@ -165,6 +168,19 @@ def known_models(name: str) -> dict[Instruction, KnownModel]:
     known = chip(name)
     models = ((inst, _model(known, inst)) for inst in catalog(known.architecture))
     return {inst: model for inst, model in models if model is not None}
+
+
+@cache
+def sparse_models(name: str) -> dict[Instruction, DotModel]:
+    """Of sparse instructions, which have no published models: those of chips that add what is stored. Raises UnknownName."""
+    known = chip(name)
+    dense = {_nameless(inst): entry.model for inst, entry in known_models(name).items()}
+    sparse = [inst for inst in catalog(known.architecture) if inst.sparse and known.adds_stored]
+    return {inst: dense[same] for inst in sparse if (same := _nameless(inst.stored)) in dense}
+
+
+def _nameless(inst: Instruction) -> Instruction:
+    return replace(inst, name="")
 
 
 def _model(known: Chip, inst: Instruction) -> KnownModel | None:

@@ -30,6 +30,7 @@ from accprobe.compare.diff import Verdict
 from accprobe.compare.possible import OPERATORS
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.fleet.cluster import OLDEST
+from accprobe.health.golden import CHAIN_SECONDS
 from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan
 from accprobe.isa import families
 from accprobe.isa.architectures import ARCHITECTURES
@@ -270,6 +271,7 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
         "gemm": products_told(),
         "health": {
             "20": round(SECONDS["quick"]),
+            "0.2": f"{1e3 * CHAIN_SECONDS:g}",
             "120": round(HANG_SECONDS),
             "2.51": ".".join(map(str, OLDEST)),
             "1,000": f"{CheckPlan().again:,}",

@@ -96,6 +96,7 @@ def test_what_a_gpu_falls_short_of_is_told() -> None:
     for key, change, sentence in (
         ("chains", {"differ": 3}, "wgmma.m64n256k32.f32.e4m3.e4m3: 3 differ"),
         ("chains", {"macs_per_second": 6e12}, "wgmma.m64n256k32.f32.e4m3.e4m3: not above 6.6e+12 MAC/s"),
+        ("on_matrix_units", {"differ": 2}, "wgmma.m64n256k32.f32.e4m3.e4m3: 2 differ"),
         ("verified", {"mismatches": 1}, "wgmma.m64n256k32.f32.e4m3.e4m3: 1 mismatches"),
     ):
         data = json.loads(path.read_text(encoding="utf-8"))

@@ -22,7 +22,7 @@ from accprobe.build import compiler
 from accprobe.build.cache import Cubin
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.evaluate import evaluator
-from accprobe.evaluate.cuda.source import Plan, can_promote, plan, source
+from accprobe.evaluate.cuda.source import Plan, can_promote, has_bf16_units, plan, source
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, chain
@@ -57,6 +57,7 @@ def planted(d: str, operand: str, k: int, size: int, **changes: Any) -> tuple[In
 
 CASES = {
     "QGMMA": recorded(QGMMA),
+    "wide exponents": recorded("wgmma.m64n8k32.f32.e5m2.e5m2"),
     "sticky": recorded(QGMMA, alignment_rounding="sticky"),
     "normalised product": recorded(QGMMA, product_exponent="normalised product"),
     "two sums and an add": recorded(SPLIT),
@@ -68,15 +69,18 @@ CASES = {
     "zeros aligned": planted("f32", "f16", 8, 8, subnormal_results="flushed", zero_terms="aligned", min_exponent=-100),
     "one by one": planted("f32", "e5m2", 4, 4, alignment_bits=None),
 }
-SINGLE = ("QGMMA", "sticky", "normalised product", "integers")
+ON_MATRIX_UNITS = ("QGMMA", "sticky", "wide exponents")
+SINGLE = ("QGMMA", "wide exponents", "sticky", "normalised product", "integers")
+WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): SINGLE, (False, False): tuple(CASES)}
+"""Of `compiled`: single, matrix_units."""
 PROMOTED = ("QGMMA", "f16 results", "tf32")
 
 
 @cache
-def compiled(name: str, single: bool = False) -> ctypes.CDLL:
-    """The evaluator of a case for the CPU."""
+def compiled(name: str, single: bool = False, matrix_units: bool = False) -> ctypes.CDLL:
+    """The evaluator of a case for the CPU, where sums of matrix units are computed one by one."""
     inst, model = CASES[name]
-    return evaluator_on_host.library(source(model, inst, single))
+    return evaluator_on_host.library(source(model, inst, single, matrix_units))
 
 
 def run(library: ctypes.CDLL, inst: Instruction, a: Bits, b: Bits, c: Bits | None, blocks: int = 1, promote: int = 0) -> Bits:
@@ -106,14 +110,11 @@ def matrices(kind: str, inst: Instruction, seed: int, blocks: int = 1) -> tuple[
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    ("name", "single"),
-    [*some([(name, name in SINGLE) for name in CASES], 2), *some([(name, False) for name in SINGLE], len(SINGLE))],
-)
-def test_bits_are_those_of_numpy(name: str, single: bool) -> None:
+@pytest.mark.parametrize(("name", "how"), some([*((name, how) for how, names in WAYS.items() for name in names)], 2))
+def test_bits_are_those_of_numpy(name: str, how: tuple[bool, bool]) -> None:
     """Of every kind of operands, special values too, in matrices that fill no tile."""
     inst, model = CASES[name]
-    library = compiled(name, single)
+    library = compiled(name, *how)
     for seed, kind in enumerate(kinds(inst)):
         a, b, c = matrices(kind, inst, seed)
         np.testing.assert_array_equal(run(library, inst, a, b, c), reference(inst, model, a, b, c), err_msg=kind)
@@ -122,10 +123,16 @@ def test_bits_are_those_of_numpy(name: str, single: bool) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if i % 2 else pytest.mark.slow) for i, name in enumerate(CASES)])
-def test_chains(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "matrix_units"),
+    [
+        *(pytest.param(name, False, marks=() if i % 2 else pytest.mark.slow) for i, name in enumerate(CASES)),
+        *((name, True) for name in ON_MATRIX_UNITS),
+    ],
+)
+def test_chains(name: str, matrix_units: bool) -> None:
     inst, model = CASES[name]
-    library = compiled(name, name in SINGLE)
+    library = compiled(name, name in SINGLE, matrix_units)
     blocks = 5
     for seed, kind in enumerate(("uniform", "extreme") if inst.is_integer else ("normal", "cancelling", "huge", "special")):
         a, b, c = matrices(kind, inst, seed, blocks)
@@ -133,6 +140,24 @@ def test_chains(name: str) -> None:
         for k in range(0, a.shape[1], inst.k):
             expected = reference(inst, model, a[:, k : k + inst.k], b[:, k : k + inst.k], expected)
         np.testing.assert_array_equal(run(library, inst, a, b, c, blocks), expected, err_msg=kind)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ON_MATRIX_UNITS)
+def test_addends_smaller_than_every_product_beside_zeros(name: str) -> None:
+    """Whether any product is there, or none: sums of powers say no less than that of the smallest."""
+    inst, model = CASES[name]
+    random = np.random.default_rng(0)
+    a, b = (
+        fmt.sign_bit * random.integers(0, 2, (lines, inst.k), np.uint8) for fmt, lines in ((inst.a, ROWS), (inst.b, COLUMNS))
+    )
+    a[::2, 3], b[::3, 3] = 1, 1
+    c = (
+        random.integers(0, 1 << 32, (ROWS, COLUMNS), np.uint32) & 0x807FFFFF
+        | random.integers(60, 140, (ROWS, COLUMNS), np.uint32) << 23
+    )
+    got = run(compiled(name, True, True), inst, a, b, c)
+    np.testing.assert_array_equal(got, reference(inst, model, a, b, c))
 
 
 @needs_compiler
@@ -182,6 +207,16 @@ def test_what_is_held_in_float32_and_what_is_tiled() -> None:
         assert plan(model, inst).tiled == (name != "one by one")
 
 
+def test_where_matrix_units_seek_exponents() -> None:
+    """Eight of K at once where products differ by more than 2^31 or so."""
+    bases = {name: plan(model, inst, single=True, matrix_units=True).base for name, (inst, model) in CASES.items()}
+    assert {name: base for name, base in bases.items() if base} == {"QGMMA": 8, "sticky": 8, "wide exponents": 4}
+    inst, model = CASES["QGMMA"]
+    assert not plan(model, inst, single=False, matrix_units=True).base
+    assert has_bf16_units("sm_80")
+    assert not has_bf16_units("sm_75")
+
+
 def test_float32_cuts_results_and_cuts_all_sums_alike() -> None:
     inst, model = recorded(QGMMA, result_rounding="RNE")
     assert not plan(model, inst, single=True).single
@@ -204,10 +239,10 @@ def test_what_has_no_evaluator_says_so() -> None:
     assert can_promote(inst)
 
 
-def cubin(name: str, target: str, single: bool) -> Cubin:
+def cubin(name: str, target: str, single: bool, matrix_units: bool = False) -> Cubin:
     inst, model = CASES[name]
     try:
-        return compiler.compile_source(source(model, inst, single), target, name)
+        return compiler.compile_source(source(model, inst, single, matrix_units), target, name)
     except ToolMissing as e:
         pytest.skip(str(e))
 
@@ -246,3 +281,17 @@ def test_a_product_costs_one_fused_multiply_add_and_half_a_comparison() -> None:
     assert opcodes["FFMA"] == 2 * opcodes["VIADDMNMX"] > 0
     assert 7 * opcodes["FFMA"] == 64 * opcodes["LDS"]
     assert opcodes["FFMA"] + opcodes["VIADDMNMX"] > 0.88 * opcodes.total()
+
+
+@pytest.mark.parametrize(("name", "multiply_adds"), [("QGMMA", 1), pytest.param("sticky", 2, marks=pytest.mark.slow)])
+def test_a_product_costs_multiply_adds_alone_where_matrix_units_seek_exponents(name: str, multiply_adds: int) -> None:
+    """On Hopper: eight values of A and eight of B, in four loads, for 64 products; all else is an eighth of it or less."""
+    needs("nvdisasm")
+    function = {found.name: found for found in functions(cubin(name, "sm_90a", True, True).path)}["evaluate"]
+    loops = [Counter(line.stem for line in loop) for loop in innermost_loops(function)]
+    summing = [found for found in loops if found["FFMA"] and not found["VIADDMNMX"]]
+    assert summing
+    for opcodes in summing:
+        assert opcodes["FFMA"] == 16 * multiply_adds * opcodes["LDS"] > 0
+        assert opcodes["FFMA"] > 0.88 * opcodes.total()
+    assert any(line.stem == "HMMA" for line in function.lines)

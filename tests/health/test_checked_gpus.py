@@ -45,7 +45,7 @@ def test_a_healthy_gpu() -> None:
     every = list(check_gpu("sim:h100", SHORT))
     outcome = every[-1]
     assert (outcome.status, outcome.finished, outcome.kind, outcome.models) == ("healthy", True, "simulated", "sim:h100")
-    assert [unit.unit for unit in outcome.units] == [name for name, unit in UNITS.items() if not unit.sparse]
+    assert [unit.unit for unit in outcome.units] == list(UNITS)
     assert outcome.dots == sum(unit.dots for unit in outcome.units) > 0
     assert outcome.sms is None, "nothing says on which SM a published model is computed"
     assert [each.dots for each in every] == sorted(each.dots for each in every)
@@ -72,7 +72,13 @@ def sick_words(outcome: GpuOutcome) -> None:
 
 
 def test_a_sick_sm_is_named_and_its_operands_are_shrunk() -> None:
-    sick_words(last("sick:h100"))
+    outcome = last("sick:h100")
+    assert [unit.unit for unit in outcome.units] == list(UNITS)
+    sick_words(outcome)
+
+
+def test_simulated_chips_of_which_nobody_has_measured_sparse_units_have_none() -> None:
+    assert not [unit.unit for unit in last("sim:a100", CheckPlan(0.01)).units if UNITS[unit.unit].sparse]
 
 
 def test_sparse_units_are_checked_where_somebody_has_models(monkeypatch: pytest.MonkeyPatch) -> None:

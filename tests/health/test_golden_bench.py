@@ -197,20 +197,42 @@ def test_a_fold_that_differs_where_no_word_does_has_vanished(bench: GoldenBench,
 
 
 @pytest.mark.parametrize("bench", [(True, DRAWN)], indirect=True)
-def test_sets_that_are_drawn_make_up_for_the_time_to_prepare_all(bench: GoldenBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here each takes 50 ms to prepare and 50 ms to compute; made ones are to take 5, each thousand rounds."""
-    monkeypatch.setattr(golden, "TIMES_PREPARED", 3)
+def test_sets_take_as_long_as_they_have_chains(bench: GoldenBench) -> None:
+    """Here a thousand rounds take 50 ms; made ones are to take 5."""
     finished = bench._sets[0]
-    finished.tally[:], finished.rounds = 0, 1000
+    finished.source, finished.tally[:], finished.rounds = bench._sources[0], 0, 1000
 
-    def rounds_of(program: Any, sets_in_turn: int) -> int:
-        bench._sets_in_turn, finished.program = sets_in_turn, program
+    def rounds_of(program: Any) -> int:
+        finished.program = program
         bench._told(finished)
         return int(program.rounds)
 
-    assert (rounds_of(bench._drawn, 1), rounds_of(bench._drawn, 4), rounds_of(bench._made, 4)) == (3000, 12000, 100)
+    assert (rounds_of(bench._drawn), rounds_of(bench._made)) == (1000 * SHAPE.chains * 200 // 50_000, 100)
     finished.rounds = SHAPE.chains
-    assert rounds_of(bench._made, 4) == SHAPE.chains, "each group comes to each chain"
+    assert rounds_of(bench._made) == SHAPE.chains, "each group comes to each chain"
+
+
+NAMES = "slow", "quick", "quicker"
+
+
+@pytest.mark.parametrize("bench", [(True, [replace(DRAWN[0], name=name) for name in NAMES])], indirect=True)
+def test_kinds_that_take_long_to_prepare_come_rarely(bench: GoldenBench, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set takes 3.2 ms: what takes 32 to prepare, twice that or not counted, comes as rarely."""
+    monkeypatch.setattr(golden, "TIMES_PREPARED", 2)
+    for step in ("_launch", "_draw", "_evaluate"):
+        monkeypatch.setattr(bench, step, lambda *_: None)
+    monkeypatch.setattr(bench._drawn, "fold", lambda *_: None)
+    came, milliseconds = list[str](), dict(zip(NAMES, (32.0, 3.2, 0.0), strict=True))
+    for _ in range(200):
+        operands = bench._begun(bench._sets[0])
+        kind = operands.source.kind
+        assert kind
+        came.append(kind.name)
+        monkeypatch.setattr(gpu.cupy.cuda, "get_elapsed_time", lambda began, ended: milliseconds[came[-1]])
+        bench._told(operands)
+    assert came[:3] == list(NAMES)
+    spent = [came.count(name) * max(3.2, 2 * milliseconds[name]) for name in NAMES]
+    assert max(spent) - min(spent) < 64
 
 
 SICK = [((False, DRAWN), SHAPE.chain), ((False, MADE), 1)]

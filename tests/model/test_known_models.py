@@ -15,10 +15,11 @@ from accprobe.errors import UnknownName
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import catalog, parse
-from accprobe.model.published import CHIPS, MEASURED, architecture_of, chip, known_models, names
+from accprobe.model.published import CHIPS, MEASURED, architecture_of, chip, known_models, names, sparse_models
 from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
+from accprobe.report.models import named_models
 from accprobe.report.report import Report
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import is_ordinary
@@ -105,6 +106,17 @@ def test_what_is_not_published_exists() -> None:
     """The catalogs have what the test above looks for."""
     missing = [inst for name in CHIPS for inst in catalog(chip(name).architecture) if inst not in known_models(name)]
     assert any(inst.sparse for inst in missing)
+
+
+def test_sparse_instructions_add_what_is_stored() -> None:
+    """As the H200 was measured to do, and that is what `sparse_models` says of its architecture and of no other."""
+    measured, simulated = named_models("h200"), sparse_models("h100")
+    dense = {replace(inst, name=""): inst for inst in measured if not inst.sparse}
+    sparse = {inst: dense[replace(inst.stored, name="")] for inst in measured if inst.sparse}
+    assert len(sparse) > 100
+    assert all(measured[inst] == measured[same] for inst, same in sparse.items())
+    assert all(simulated[inst] == known_models("h100")[same].model for inst, same in sparse.items())
+    assert not any(map(sparse_models, ("a100", "b200")))
 
 
 @pytest.mark.parametrize(

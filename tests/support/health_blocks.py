@@ -37,7 +37,7 @@ def health_rates() -> str:
 
 def health_planted() -> str:
     """How soon an error that was planted was found, and what was told of it; not which elements of a sparse A are stored."""
-    told = [_told(name) for name in ("h200-planted.json", "h200-planted-sparse.json")]
+    told = [_told(name) for name in ("h200-planted.json", "h200-planted-f64.json", "h200-planted-sparse.json")]
     (gpu,) = {each["gpu"] for each in told}
     planted = [found for each in told for found in each["planted"]]
     found = [

@@ -51,11 +51,14 @@ def evaluators_on_gpus() -> str:
     """Of each model, in chains and alone, what an H200 reached; its ceilings, mmaemu, and what stayed below the limit."""
     data = _on_gpu()
     table, below = [], []
+    of_units = {(way["instruction"], str(way["changed"])): way for way in data["on_matrix_units"]}
     for chain, dots in zip(data["chains"], data["dots"], strict=True):
         changed = "".join(f", {field}: {value}" for field, value in (chain["changed"] or {}).items())
         name = f"`{chain['instruction']}`{changed}"
         rates = [f"{way['macs_per_second']:.3g}, {way['sums_in']}" for way in (chain, dots)]
-        table.append((name, *rates, chain["differ"] + dots["differ"]))
+        units = of_units.get((chain["instruction"], str(chain["changed"])))
+        differ = sum(way["differ"] for way in (chain, dots, units) if way)
+        table.append((name, rates[0], f"{units['macs_per_second']:.3g}" if units else "", rates[1], differ))
         for way, how in ((chain, "in chains"), (dots, "alone")):
             below += [f"{name} {how}"] if way["macs_per_second"] < EVERY_MODEL else []
     ceilings, peer = data["ceilings"], data["chains"][0]["mmaemu"]
@@ -71,7 +74,7 @@ def evaluators_on_gpus() -> str:
             f" {peer['differ']} differ; accprobe is {data['chains'][0]['ratio_to_mmaemu']:.2f} times as fast. "
         )
     told = filled(f"{told}Below {EVERY_MODEL:.0e}: {', '.join(below) or 'none'}.") + "\n"
-    header = ("model", "in chains", "alone", "that differ")
+    header = ("model", "in chains", "and matrix units", "alone", "that differ")
     return f"{tabled(header, table)}\n{told}"
 
 

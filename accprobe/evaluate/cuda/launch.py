@@ -48,10 +48,16 @@ def evaluator_name(inst: Instruction) -> str:
 
 
 class Evaluator:
-    """A model's evaluator for a compile target. single: in float32 where the model allows it, for long chains."""
+    """A model's evaluator for a compile target. single: in float32 where the model allows it, for long chains.
 
-    def __init__(self, cupy: Any, inst: Instruction, model: DotModel, target: str, single: bool = False) -> None:
-        cubin = compiler.compile_source(source.source(model, inst, single), target, evaluator_name(inst))
+    matrix_units: they may seek exponents there; not where they are what is checked.
+    """
+
+    def __init__(
+        self, cupy: Any, inst: Instruction, model: DotModel, target: str, single: bool = False, matrix_units: bool = False
+    ) -> None:
+        code = source.source(model, inst, single, matrix_units and source.has_bf16_units(target))
+        cubin = compiler.compile_source(code, target, evaluator_name(inst))
         module = cupy.RawModule(path=str(cubin.path))
         self._cupy, self._function = cupy, module.get_function("evaluate")
         launch = cupy.zeros(6, np.uint32)

@@ -8,6 +8,7 @@ from math import inf
 
 from accprobe.build.probes import device_code
 from accprobe.errors import AccprobeError
+from accprobe.isa import architectures
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import fields_of, told_of
@@ -24,20 +25,22 @@ class Plan:
 
     tiled: rows and columns share what is decoded of their operands; otherwise each dot product is evaluated on its own, by the
     rules. single: sums are held in float32 rather than float64; addends of an unusual size are then evaluated on their own.
+    base: the largest exponents of products are those of sums of powers of 2^base, which matrix units give; 0: they are sought.
     """
 
     tiled: bool
     single: bool
+    base: int = 0
 
 
-def source(model: DotModel, inst: Instruction, single: bool = False) -> str:
-    """The complete CUDA C++, also C++, of the evaluator of `model`. single: in float32 where the model allows it."""
+def source(model: DotModel, inst: Instruction, single: bool = False, matrix_units: bool = False) -> str:
+    """The complete CUDA C++, also C++, of the evaluator of `model`; as `plan` has it."""
     check(model, inst)
     parts = [
         _words(),
         device_code("evaluator.cuh"),
         device_code("evaluator_tile.cuh"),
-        _model(model, inst, plan(model, inst, single)),
+        _model(model, inst, plan(model, inst, single, matrix_units)),
     ]
     return "\n".join([*parts, device_code("evaluator.cu")])
 
@@ -71,13 +74,18 @@ def _unknown(described: DotModel | Arithmetic) -> str:
     return ""
 
 
+def has_bf16_units(target: str) -> bool:
+    """Whether exponents can be sought by matrix units there."""
+    return architectures.get(target).compute_capability >= (8, 0)
+
+
 def can_promote(inst: Instruction) -> bool:
     """Whether results are f32 or fit into it."""
     return inst.d.is_float and inst.d.bits <= 32
 
 
-def plan(model: DotModel, inst: Instruction, single: bool = False) -> Plan:
-    """How `model` is evaluated; `single`: in float32 if that can be."""
+def plan(model: DotModel, inst: Instruction, single: bool = False, matrix_units: bool = False) -> Plan:
+    """How `model` is evaluated; `single`: in float32 if that can be; `matrix_units`: they seek exponents then, if they can."""
     nodes = list(model.root.nodes())
     tiled = (
         inst.k <= MOST_PRODUCTS
@@ -85,7 +93,29 @@ def plan(model: DotModel, inst: Instruction, single: bool = False) -> Plan:
         and all(_tiles(node, inst) for node in nodes)
         and len(_alignment_rules(nodes)) <= 1
     )
-    return Plan(tiled, inst.is_integer or (single and tiled and len(nodes) == 1 and _fits_single(nodes[0], inst)))
+    single = single and tiled and len(nodes) == 1 and _fits_single(nodes[0], inst)
+    base = _base(inst, _rules_of_operands(nodes)) if single and matrix_units else 0
+    return Plan(tiled, inst.is_integer or single, base)
+
+
+def _rules_of_operands(nodes: list[FusedSum]) -> dict[str, str]:
+    return dict(next(iter(_alignment_rules(nodes)), ()))
+
+
+def _base(inst: Instruction, rules: dict[str, str]) -> int:
+    """8, a power of which exceeds 64 lower ones, or 4, if no more than 8 are added; 0 where exponents are too far apart."""
+    if rules["product_exponent"] == "normalised product" or rules["zero_terms"] == "aligned" or inst.k % 16:
+        return 0
+    return next((base for base in (8, 4) if _shift(inst, rules, base) is not None), 0)
+
+
+def _shift(inst: Instruction, rules: dict[str, str], base: int) -> int | None:
+    """What is added to exponents of products, so that sums of their powers are float32; one above a multiple of the base."""
+    normalised = rules["product_exponent"] == "normalised operands"
+    lowest = sum(fmt.min_exponent - normalised * fmt.mantissa_bits for fmt in (inst.a, inst.b)) * base
+    highest = (sum(fmt.max_exponent for fmt in (inst.a, inst.b)) + 1) * base - 1
+    fitting = [shift for shift in range(1 - 32 * base, 32 * base, base) if lowest + shift >= -126 and highest + shift <= 127]
+    return fitting[0] if fitting else None
 
 
 def _decoding_fields() -> dict[str, Field]:
@@ -208,7 +238,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
     position = [order.index(k) for k in range(inst.k)]
     in_order = order == sorted(order)
     nodes = list(model.root.nodes())
-    rules = dict(next(iter(_alignment_rules(nodes)), ()))
+    rules = _rules_of_operands(nodes)
     floats = [a for a in model.arithmetics if isinstance(a, FloatArithmetic)]
     aligned = [a for a in floats if a.alignment_bits is not None]
     others = [fmt for fmt in (inst.c, *(a.result for a in model.arithmetics)) if fmt.is_float]
@@ -220,7 +250,9 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         OTHERS_HIGH=("int", max((fmt.max_exponent for fmt in others), default=0)),
         TILTED=("bool", any(a.alignment_rounding == "truncate" for a in aligned)),
         POWERS=("bool", bool(aligned) and rules.get("product_exponent") != "normalised product"),
-        ADDEND_BITS=("int", max((a.alignment_bits or 0 for a in aligned), default=0) if how.single else 0),
+        CUT_BITS=("int", max(((a.alignment_bits or 0) - (a.alignment_rounding == "sticky") for a in aligned), default=0)),
+        BASE=("int", how.base),
+        SHIFT=("int", _shift(inst, rules, how.base) if how.base else 0),
         CAN_PROMOTE=("bool", can_promote(inst)),
         NAN_WINS=("bool", bool(floats) and all(a.nan_payload == "dropped" for a in floats)),
         NOT_A_NUMBER=("u64", f"{model.root.arithmetic.nan:#x}ull" if isinstance(model.root.arithmetic, FloatArithmetic) else 0),
@@ -249,7 +281,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
 def _blocks_at_once(model: DotModel, how: Plan) -> int:
     """Of a multiprocessor; one alone has most registers, which a tree of sums needs."""
     if how.single:
-        return 3
+        return 4 if how.base else 3
     return 2 if how.tiled and len(list(model.root.nodes())) == 1 else 1
 
 

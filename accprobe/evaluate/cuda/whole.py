@@ -81,7 +81,8 @@ class WholeOnGpu:
         """Of the model's fused sum."""
         key = model.a, model.b, model.step
         if key not in self._evaluators:
-            self._evaluators[key] = Evaluator(self._cupy, model.instruction, model.step, self._target, single=True)
+            inst, step = model.instruction, model.step
+            self._evaluators[key] = Evaluator(self._cupy, inst, step, self._target, single=True, matrix_units=True)
         return self._evaluators[key]
 
     def multiply_adds(self, fused: bool) -> Any:
