@@ -242,7 +242,7 @@ def _fit(asked: Asked, found: RegionOutcome, tree: Groups | Merging, seed: int) 
 def _refit(found: RegionOutcome, answers: Sequence[Answered]) -> None:
     """Other bits for the plan's sums, where what was asked about rivals contradicts it and some others explain everything."""
     plan = found.plan
-    if plan is None or not isinstance(plan.step.root.arithmetic, FloatArithmetic):
+    if plan is None or not isinstance(plan.step.root.arithmetic, FloatArithmetic) or not contradicted(plan, answers):
         return
     for step in beside(plan.step.root.arithmetic, plan.step.products):
         other = replace(plan, step=step)
