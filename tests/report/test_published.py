@@ -10,9 +10,11 @@ from accprobe.infer.from_model import findings_of
 from accprobe.infer.left_out import LEFT_OUT, PLAYS_NO_PART
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import CHIPS, known_models
+from accprobe.render.content.details import tree
 from accprobe.report.published import NOT_MEASURED, published
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
+from accprobe.survey.run import survey
 
 ROWS = Report.load("h200").measured
 
@@ -70,6 +72,21 @@ def test_every_model_is_there_and_nothing_looks_measured(chip: str) -> None:
     }
     assert not any(row.verification or row.rivals or row.evidence for row in report.instructions)
     assert Report.model_validate_json(report.dumps()) == report
+
+
+def test_a_run_of_a_simulated_device_leaves_open_what_its_models_do() -> None:
+    """Though it finds what the simulation computes; what no public result pins is the same in both."""
+    name = "mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.e2m1.e2m1.f32.ue8m0"
+    device = simulated_device("rtx5090")
+    (row,) = survey(device, [name], dots=100).instructions
+    (said,) = [row for row in published("rtx5090").measured if row.name == name]
+    assert row.status == "simulated"
+    ran, known = row.findings["alignment_bits"], said.findings["alignment_bits"]
+    assert (ran.value, ran.bound, ran.left, ran.note) == (known.value, "undetermined", ("any",), known.note)
+    assert row.findings["result_bits"].bound == "exact"
+    assert row.model is not None
+    assert next(tree(row, row.model)) == "sum of C and products 0-31?"
+    assert next(tree(said, row.model)) == "sum of C and products 0-31"
 
 
 def test_unknown_chip_names_the_known_ones() -> None:
