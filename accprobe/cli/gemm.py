@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from accprobe.report.report import Report
 
 NOT_SO = 1
-ELEMENTS, CALLS = {"cpu": 1 << 18, "cuda": 1 << 22}, 1 << 13
+ELEMENTS, CALLS = {"cpu": 1 << 18, "cuda": 1 << 22}, 1 << 12
 """Fresh elements where none are asked for, and calls that they may take at most, where a call gives few of them."""
 
 SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
@@ -54,7 +54,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option(
     "--elements",
     type=PositiveCount(),
-    help="Fresh elements to prove it on.  [default: 2^18; 2^22 on a GPU; of 8,192 calls at most]",
+    help="Fresh elements to prove it on.  [default: 2^18; 2^22 on a GPU; of 4,096 calls at most]",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the operands.")
 @click.option("--ncu", is_flag=True, help="Nsight Compute counts which opcodes a call executes.")

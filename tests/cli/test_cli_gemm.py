@@ -265,7 +265,7 @@ def test_small_products_are_proved_on_fewer_elements() -> None:
     f32 = FORMATS["f32"]
     shapes = [(1, 8), (16, 128), (256, 256)]
     fresh = [[usual_elements(Spec(m, n, 64, f32, f32, f32), device) for m, n in shapes] for device in ("cpu", "cuda:0")]
-    assert fresh == [[1 << 16, 1 << 18, 1 << 18], [1 << 16, 1 << 22, 1 << 22]]
+    assert fresh == [[1 << 15, 1 << 18, 1 << 18], [1 << 15, 1 << 22, 1 << 22]]
 
 
 def test_names_are_listed_with_what_they_lack() -> None:

@@ -114,8 +114,7 @@ BLOCK = 2 * (OF_A + OF_B) + sum(LINES) * INST.k
 """Bytes of one block of the operands here, which are two tiles of lines each, taken apart and copied."""
 
 
-@pytest.mark.parametrize("kind", ["normal", "special"])
-@pytest.mark.parametrize("with_c", [False, True])
+@pytest.mark.parametrize(("kind", "with_c"), [("normal", True), ("special", False)])
 @pytest.mark.parametrize(
     ("promote", "ks", "launches"),
     [(0, None, 3), (0, SHUFFLED, 3), (2, None, 5), (3, SHUFFLED, 3), (4, None, 5), (12, None, 3)],
