@@ -311,7 +311,7 @@ LISTED: dict[str, Listed] = {
         ),
         Listed(
             "cublaslt:matmul",
-            "cuBLASLt through nvmath-python; option algorithm: 0, 1, … of its heuristic's; never run on hardware",
+            "cuBLASLt through nvmath-python; option algorithm: 0, 1, … of its heuristic's",
             ("nvmath", "pip install 'nvmath-python[cu13]'"),
             ("bf16", "f16", "f32", "tf32", "e4m3", "e5m2"),
             _cublaslt,

@@ -1,6 +1,7 @@
 """Products of libraries that torch does not bring: cuBLASLt, an algorithm at a time, and DeepGEMM.
 
-Written from nvmath-python 1.0 (nvmath.linalg.advanced) and from DeepGEMM's csrc/apis/gemm.hpp; never run on hardware.
+Written from nvmath-python 1.0 (nvmath.linalg.advanced) and from DeepGEMM's csrc/apis/gemm.hpp; the latter never ran on
+hardware.
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ def test_names_are_listed_with_what_they_lack() -> None:
     assert lines["numpy:matmul"] == "numpy.matmul(a, b)"
     assert lines["torch:sdpa"].startswith("attention, P·V along K keys")
     assert "never run on hardware; deep_gemm is not installed: see https" in lines["deep_gemm:fp8_gemm_nt"]
-    assert "never run on hardware; nvmath is not installed: pip install 'nvmath" in lines["cublaslt:matmul"]
+    assert "of its heuristic's; nvmath is not installed: pip install 'nvmath" in lines["cublaslt:matmul"]
 
 
 def test_attention_is_asked_by_back_end() -> None:

@@ -234,9 +234,18 @@ def products_told() -> dict[str, object]:
     assert len(ways) == 4
     (first,) = re.findall(r"k = (\d+)-", dropping.findings["each_product_once"].note)
     torch, cuda = (str(dropping.libraries[name]) for name in ("torch", "cuda"))
+    later = Report.load("more-products-h200").products
+    (chunked,) = [row for row in later if row.callable == "torch:mm"]
+    assert {row.findings["each_product_once"].note for row in (dropping, chunked)} == {
+        dropping.findings["each_product_once"].note
+    }
+    of_cublas = [row for row in later if row.callable == "cublaslt:matmul" and row.a == "bf16"]
+    assert len({row.kernels[0].name for row in of_cublas}) == len(of_cublas) == 3
+    assert len({row.findings["order"].value for row in of_cublas}) == 1
     (sms,) = {str(Report.load(gpu).device.facts["sm_count"]) for gpu in ("h100", "h200")}
     return {
         sms: sms,
+        "1280": chunked.findings["promote_every"].value,
         "2.11": ".".join(torch.split(".")[:2]),
         "13.0": cuda,
         "128": promoted.findings["promote_every"].value,

@@ -76,6 +76,7 @@ def test_every_recorded_report_is_tested_here() -> None:
         "explained.json",
         *(f"{gpu}.json" for gpu in GPUS),
         "lowering.json",
+        "more-products-h200.json",
         *(f"products-{gpu}.json" for gpu in GPUS),
         "sparse-products-h200.json",
     ]

@@ -38,6 +38,7 @@ BLOCKS = {
     "health_rates": health_blocks.health_rates,
     "health_planted": health_blocks.health_planted,
     "sparse_plans": report_blocks.sparse_plans,
+    "more_plans": report_blocks.more_plans,
     "processor": report_blocks.processor,
     "processor_with_amx": report_blocks.processor_with_amx,
     "triton_cache": printed_blocks.triton_cache,

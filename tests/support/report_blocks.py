@@ -171,6 +171,11 @@ def plans() -> str:
     return _plans("products-h200")
 
 
+def more_plans() -> str:
+    """Those of products that were asked later."""
+    return _plans("more-products-h200")
+
+
 def sparse_plans() -> str:
     """Those of products with a sparse A."""
     return _plans("sparse-products-h200")
