@@ -41,9 +41,9 @@ def health_later() -> str:
     (f64,) = _told("h200-planted-f64.json")["units"]
     return (
         filled(
-            "That table is of a check that took all kinds of operands alike. Those that take long to prepare come rarely since, and"
-            f" the shares, measured again, were {', '.join(shares)}; {f64['unit']} had {f64['share']:.0%} in a turn so short that"
-            " most of it went to the first round, which has every kind. The sparse units were not measured again."
+            "That table is of a check that took all kinds of operands alike. Those that take long to prepare come rarely since,"
+            f" and the shares, measured again, were {', '.join(shares)}; {f64['unit']} had {f64['share']:.0%} in a short turn,"
+            " whose first round has every kind. The sparse units were not measured again."
         )
         + "\n"
     )
