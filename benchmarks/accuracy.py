@@ -24,6 +24,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -70,9 +71,13 @@ INTEGER_BLOCKS = {"tensor": 0, "row": COLUMNS, "1x128": 128}
 
 
 def over_k(ks: tuple[int, ...] = KS, data: tuple[str, ...] = DATA) -> Iterator[Line]:
+    """An interval that is no shorter than K promotes nothing: its line is that of sums that are never promoted."""
     for name, (accumulation, intervals) in ACCUMULATORS.items():
-        for entry in entries(accumulation, Question(ks=ks, intervals=intervals, data=data)):
-            yield {"accumulator": name, **summed(entry)}
+        found = [summed(entry) for entry in entries(accumulation, Question(ks=ks, intervals=intervals, data=data))]
+        by_plan = {(each["data"], each["k"], each["promote_every"]): each for each in found}
+        for kind, k, every in product(data, ks, intervals):
+            line = by_plan.get((kind, k, every)) or by_plan[kind, k, None] | {"promote_every": every}
+            yield {"accumulator": name, **line}
 
 
 def promotion() -> Iterator[Line]:

@@ -101,7 +101,7 @@ def test_a_gpu_that_cannot_be_checked() -> None:
     ("like", "sentence"),
     [
         ("h201", "there is no file and no recorded report 'h201'; did you mean h200?"),
-        ("nothing", "there is no file and no recorded report 'nothing'; known are cpu-emerald-rapids, cpu-zen4 and h200"),
+        ("nothing", "there is no file and no recorded report 'nothing'; known are cpu-emerald-rapids, cpu-zen4, h100 and h200"),
         ("products-h200", "products-h200 has no model of any instruction; name a report that has instructions, or sim:NAME"),
         ("sim:h201", "no published model of 'sim:h201'; did you mean sim:h200?"),
     ],

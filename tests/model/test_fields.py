@@ -114,6 +114,7 @@ def test_what_goes_unsaid_is_written_where_it_is_unusual() -> None:
 def test_a_field_is_described_once() -> None:
     """Its type, its record, the two evaluators on CPUs and the device code's two, its experiment, its part in coverage."""
     assert files_of("zero_terms") == [
+        "accprobe/evaluate/cuda/source.py",
         "accprobe/evaluate/reference.py",
         "accprobe/evaluate/steps.py",
         "accprobe/evaluate/tiles.py",
