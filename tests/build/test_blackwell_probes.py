@@ -69,8 +69,12 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "name",
     [
-        *(name for kind in (IN_REGISTERS, BESIDE_METADATA, IN_TENSOR_MEMORY, SPARSE_IN_TENSOR_MEMORY) for name in some(kind)),
-        *some(OF_TWO_BLOCKS, 2),
+        *(
+            name
+            for kind in (IN_REGISTERS, BESIDE_METADATA, IN_TENSOR_MEMORY, SPARSE_IN_TENSOR_MEMORY)
+            for name in some(kind, 20)
+        ),
+        *some(OF_TWO_BLOCKS, 4),
     ],
 )
 def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
@@ -105,7 +109,7 @@ def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_
             (SPARSE_IN_TENSOR_MEMORY[0], "row + i / OF_A_ROW * 8", "row + i / OF_A_ROW * 4"),
             (SPARSE_IN_TENSOR_MEMORY[3], "lane, column * 8, line_of", "lane, (1 - column) * 8, line_of"),
         ],
-        2,
+        3,
     ),
 )
 def test_a_wrong_layout_is_seen(name: str, old: str, new: str, headers: Path, tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ class Grid(ctypes.Structure):
     _fields_ = (("x", ctypes.c_uint), ("y", ctypes.c_uint))
 
 
-@pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT, 8))
+@pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT, 16))
 def test_products_reach_every_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
     """Matrix products whose last tiles are not full, by the instruction's own K."""
     inst = parse(name)
@@ -262,7 +262,7 @@ def test_products_reach_every_row_and_column(name: str, headers: Path, tmp_path:
     assert not d[rows:].any()
 
 
-@pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT, 8))
+@pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT, 16))
 def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
     """On fragments as the PTX ISA lays them out, the probe computes every a · b + c, in the cells that `tile` says."""
     inst = parse(name)

@@ -286,5 +286,5 @@ def test_the_tolerance_is_of_the_plan_that_is_advised() -> None:
     told = " ".join(small("--k", "100", "--promote-every", "none,32", "--data", "normal").stdout.split())
     assert "promotion is not needed. A test may have atol" in told
     assert re.search(r"atol = \S+ \(never promoted, ", told)
-    often = " ".join(small("--k", "65536", "--promote-every", "none,32,4096", "--data", "positive").stdout.split())
+    often = " ".join(small("--k", "8192", "--promote-every", "none,32,1024", "--data", "positive").stdout.split())
     assert re.search(r"clearly less is \d+ products.* \(promoted every 32, ", often)

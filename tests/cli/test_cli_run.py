@@ -275,7 +275,7 @@ def running(path: Path) -> Iterator["subprocess.Popen[str]"]:
     ("sent", "to_the_group", "times"),
     [
         pytest.param(signal.SIGINT, True, 1, id="Ctrl-C in a terminal", marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, False, 1, id="kill"),
+        pytest.param(signal.SIGTERM, False, 1, id="kill", marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, True, 3, id="Ctrl-C again and again"),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from evaluator_on_host import Differences, Job, library
+from long_tail import some
 
 from accprobe.evaluate.cuda import launch
 from accprobe.evaluate.cuda.launch import Evaluator
@@ -114,7 +115,7 @@ BLOCK = 2 * (OF_A + OF_B) + sum(LINES) * INST.k
 """Bytes of one block of the operands here, which are two tiles of lines each, taken apart and copied."""
 
 
-@pytest.mark.parametrize(("kind", "with_c"), [("normal", True), ("special", False)])
+@pytest.mark.parametrize(("kind", "with_c"), some([("normal", True), ("special", False)]))
 @pytest.mark.parametrize(
     ("promote", "ks", "launches"),
     [(0, None, 3), (0, SHUFFLED, 3), (2, None, 5), (3, SHUFFLED, 3), (4, None, 5), (12, None, 3)],

@@ -204,7 +204,7 @@ def test_each_unit_of_hopper_has_its_largest_instruction() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", [unit if unit in ("fp8-sparse", "f64") else pytest.param(unit, marks=pytest.mark.slow) for unit in UNITS]
+    "unit", [unit if unit == "fp8-sparse" else pytest.param(unit, marks=pytest.mark.slow) for unit in UNITS]
 )
 def test_what_a_kernel_becomes(unit: str) -> None:
     """The unit's own opcode, as often as a chain has instructions, and no register spilled to memory."""

@@ -112,7 +112,7 @@ def test_what_was_planted_is_found(inst: Instruction, bits: int, at_once: int | 
         pytest.param(TWO, 35, 32, with_c_last, id="C last, blocks of 32"),
         pytest.param(FOUR, 34, 16, with_c_last, id="C last", marks=pytest.mark.slow),
         pytest.param(NVFP4, 35, 16, with_c_last, id="C last, scales with fractions", marks=pytest.mark.slow),
-        pytest.param(MIXED, 25, None, of_two_sums, id="two sums of one block"),
+        pytest.param(MIXED, 25, None, of_two_sums, id="two sums of one block", marks=pytest.mark.slow),
         pytest.param(NVFP4, 35, 16, of_two_sums, id="two sums", marks=pytest.mark.slow),
         pytest.param(FOUR, 34, 16, of_two_sums, id="two sums of ue8m0", marks=pytest.mark.slow),
     ],

@@ -70,7 +70,7 @@ def interpreted() -> list[Any]:
 
 
 def _parameter(number: int) -> Any:
-    marks = [pytest.mark.skip(reason=BFLOAT)] if CASES[number][0] == "bf16" else []
+    marks = [pytest.mark.skip(reason=BFLOAT)] if CASES[number][0] == "bf16" else [pytest.mark.slow] if number % 2 else []
     return pytest.param(number, id="-".join(map(str, CASES[number])), marks=marks)
 
 

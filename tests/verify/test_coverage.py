@@ -136,7 +136,7 @@ def covered_wholly(models: dict[Instruction, DotModel]) -> None:
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("family", ["mma", "wgmma"])
+@pytest.mark.parametrize("family", some(["wgmma", "mma"]))
 def test_models_of_the_h200_are_covered(family: str, every: int) -> None:
     covered_wholly(dict([(inst, model) for inst, model in H200.items() if inst.name.startswith(family)][::every]))
 
@@ -153,7 +153,7 @@ NARROW = [
 """Operands of few bits: C leads where products are odd or cut, or no product is ever cut."""
 
 
-@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("name", some(NARROW, 3))
 def test_no_event_of_narrow_operands_lacks_them(name: str) -> None:
     inst = parse(name)
     model = known_models("rtx5090")[inst].model
