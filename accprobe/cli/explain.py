@@ -108,7 +108,10 @@ def _recorded(name: str, spec: Spec) -> list[Candidate]:
     from accprobe.gemm.explain import Candidate
 
     found = []
-    for row in getattr(read_report(name), "products", ()):
+    products = getattr(read_report(name), "products", ())
+    if not products:
+        raise AccprobeError(f"--report {name}: it has no products, and so no plans to try")
+    for row in products:
         for region in row.regions:
             model = region.model
             if model is None or not model.is_ordered or model.scales is not None:

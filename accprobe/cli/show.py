@@ -9,7 +9,7 @@ import click
 
 from accprobe.cli.output import OutputFile, deliver, named_form, tell
 from accprobe.cli.reports import read_report
-from accprobe.errors import UnknownName, nearest
+from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import progress_bar
 
@@ -72,6 +72,8 @@ def show_command(
         in_full = len(loaded.instructions) <= 1
     if output and form == "terminal":
         form = named_form(output, _FORMS)
+    if form in ("csv", "jsonl") and loaded.products and not loaded.instructions:
+        raise AccprobeError(f"{form} has instructions alone, and this is of products: take --format json, markdown or html")
     if form == "terminal":
         _terminal(loaded, in_full, expand, sweeps)
     else:

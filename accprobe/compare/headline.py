@@ -30,7 +30,10 @@ def headline(diff: Diff) -> str:
     if not told:
         counts = diff.counts + Counter(f"{pair.verdict} (products)" for pair in diff.products)
         rest = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "nothing to compare"
-        told = [rest if diff.counts["changed"] else f"no value differs: {rest}"]
+        verdicts = {*diff.counts, *(pair.verdict for pair in diff.products)}
+        shared = not verdicts or verdicts - {"only in A", "only in B"}
+        said = "" if diff.counts["changed"] else "no value differs: " if shared else "nothing is in both: "
+        told = [f"{said}{rest}"]
     marks = marked(mark for pair in diff.pairs for mark in pair.marks)
     return f"{_sides(diff)}: {'; '.join(told)}{f' ({marks})' if marks else ''}"
 

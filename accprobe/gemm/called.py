@@ -65,7 +65,7 @@ class Called:
                 return self._function(*self._given)
         except AccprobeError:
             raise
-        except Exception as e:  # whatever somebody's function raises
+        except (Exception, SystemExit) as e:  # whatever somebody's function raises
             raise AccprobeError(f"{self.name} raises {described(e, self._file)}") from e
 
     def _taken(self, result: Any) -> Bits:

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import cache
+from multiprocessing import resource_tracker
 from multiprocessing.queues import SimpleQueue
 
 from accprobe.devices import open_device
@@ -142,7 +143,9 @@ def interrupts_held_back() -> Iterator[None]:
     """Processes started inside never see Ctrl-C or SIGTERM: a blocked signal is inherited. This process sees it afterwards.
 
     That it is blocked here is not enough: another thread of this process takes it, and the main thread would be interrupted.
+    The tracker that multiprocessing starts before its first process unblocks both as it starts.
     """
+    resource_tracker.ensure_running()
     came: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():

@@ -122,6 +122,13 @@ def test_f32_operands_are_tried_as_tf32_too(folder: Path) -> None:
     assert "h200:mma.sync.m16n8k8.f32.tf32.tf32.f32" in result.stdout
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_report_without_products_has_no_plans() -> None:
+    result = explain("chain.npy", "--report", "h100")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "accprobe: --report h100: it has no products, and so no plans to try\n"
+
+
 def test_plans_of_a_report_are_tried_first(folder: Path) -> None:
     spec = Spec(8, 16, 256, FORMATS["e4m3"], FORMATS["e4m3"], FORMATS["f32"])
     model = KnownPlan(*next(instruction_steps(spec)), 256, 256).model(spec)

@@ -36,6 +36,8 @@ def by_m(a, b): return chain(a, b, every=16 if len(a) > 8 else None)
 def raises(a, b):
     raise ValueError("no such\\n kernel")
 
+def exits(a, b): raise SystemExit
+
 def shape(a, b): return a
 
 def tall(a, b): return (a @ b).T
@@ -207,6 +209,7 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
     ("arguments", "sentence"),
     [
         (["own:raises"], "own:raises raises ValueError: no such kernel (own, line 18)"),
+        (["own:exits"], "own:exits raises SystemExit (own, line 20)"),
         (
             ["own:tall", "--shape", "16x8x64"],
             "own:tall gives an array of shape (8, 16) (transposed?): a product of 16x8x64 has (16, 8)",

@@ -268,3 +268,12 @@ def test_a_file_with_a_recorded_name_is_told(path: Path, monkeypatch: pytest.Mon
     file = show("./h200")
     assert "NVIDIA H200" not in file.stdout
     assert (file.exit_code, file.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_products_alone_are_no_empty_table(form: str, tmp_path: Path) -> None:
+    path = tmp_path / f"p.{form}"
+    for arguments in (("products-h100", "--format", form), ("products-h100", "-o", str(path))):
+        result = show(*arguments)
+        assert (result.exit_code, result.stdout, path.exists()) == (2, "", False)
+        assert result.stderr.startswith(f"accprobe: {form} has instructions alone, and this is of products")

@@ -100,6 +100,12 @@ def test_undecided_alone_does_not_count_as_a_difference() -> None:
     assert headline(found) == "Fake GPU: no value differs: 1 undecided"
 
 
+def test_reports_that_share_nothing_are_not_said_to_be_alike() -> None:
+    found = diff(Report.load("h100"), Report.load("products-h200"))
+    assert headline(found).endswith(": nothing is in both: 293 only in A, 102 only in B (products)")
+    assert ": no value differs: " in headline(diff(Report.load("h100"), Report.load("h200")))
+
+
 def test_another_opcode_is_a_change_and_modifiers_are_not() -> None:
     assert only_pair(diff(one(), one(opcodes={"HGMMA.64x8x32": 1}))).values("ran_as") == ("QGMMA", "HGMMA")
     assert only_pair(diff(one(), one(opcodes={"QGMMA.64x8x32.OTHER": 1}))).verdict == "same"

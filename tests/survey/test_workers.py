@@ -34,6 +34,21 @@ def another_thread() -> Iterator[int]:
     thread.join()
 
 
+IN_ITS_FIRST = """
+import multiprocessing
+from accprobe.survey.workers import interrupts_held_back
+told = "import signal; print(sorted(each.name for each in signal.pthread_sigmask(signal.SIG_BLOCK, ())))"
+with interrupts_held_back():
+    process = multiprocessing.get_context("spawn").Process(target=exec, args=(told,))
+    process.start()
+process.join()
+"""
+
+
+def test_the_first_process_that_a_program_starts_sees_no_interrupt_either() -> None:
+    assert subprocess.check_output([sys.executable, "-c", IN_ITS_FIRST], text=True) == "['SIGINT', 'SIGTERM']\n"
+
+
 @pytest.mark.usefixtures("_interruptible")
 def test_an_interrupt_waits_whichever_thread_takes_it(another_thread: int) -> None:
     blocked: list[bytes] = []
