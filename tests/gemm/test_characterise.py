@@ -72,10 +72,7 @@ LONG = {
     "row scales",
     "first row everywhere",
     "largest product",
-    "3 even slices, backward",
     "4 even slices, forward in bf16",
-    "chain of 32",
-    "results f16, RZ",
     "sick output, negative",
     "of magnitudes",
 }
