@@ -46,7 +46,7 @@ enum Way { UNIFORM, NORMAL, WIDE, CENTRED, ENDS, PAIRED };
 // slot moves A's up and B's down by at most `slots`, each element by at most `spread`. C's lies around the sum of the two lines',
 // at most c_spread away. zeros, specials, c_zeros, c_specials, c_small: how many of 256 elements become that (c_small: subnormal
 // or zero). cancelling: pairs of slots have one product but for its sign, and but for one in 64 the same significand.
-// PAIRED: line i has the code i in the one slot `slots`, and else zeros: all pairs of codes of 8 bits.
+// PAIRED: line i has the code i in the one slot `slots`, and else zeros: all pairs of codes of 8 bits; C is zero.
 // ENDS: the smallest and largest integers; c_edge: C close to where a sum of 32 bits overflows; of floating-point operands, 1:
 // within a few units of the largest number, 2: of the smallest normal one. one_sign: all products of two lines have one, and C has
 // it too. fours: each four slots have the same of each line.
@@ -142,7 +142,7 @@ template <class Format, bool LEFT> DRAWN u64 element(const Recipe& r, u64 key, u
 
 template <class Format> DRAWN u64 addend(const Recipe& r, u64 key, u32 batch, u32 row, u32 column, u32 products) {
     Random random = philox(key, ADDENDS, row, column, batch);
-    if (r.way == PAIRED) return random.word[3] & 1 ? random.bits() & Format::ALL : 0;
+    if (r.way == PAIRED) return 0;
     if constexpr (!Format::FLOAT) {
         if (!r.c_edge) return random.bits() & Format::ALL;
         if ((int)(random.word[3] >> 8 & 255) < r.c_zeros) return 0;

@@ -84,9 +84,9 @@ def recipes(inst: Instruction) -> dict[str, Recipe]:
     }
 
 
-def pairs(inst: Instruction, seed: int) -> Recipe:
-    """All pairs of codes of 8 bits, at one place along K."""
-    return Recipe(Way.PAIRED, slots=seed % inst.k)
+def pairs(k: int) -> Recipe:
+    """All pairs of codes of 8 bits, at place k."""
+    return Recipe(Way.PAIRED, slots=k)
 
 
 def _around(inst: Instruction, low: int, high: int, spread: int) -> Recipe:

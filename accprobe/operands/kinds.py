@@ -6,7 +6,7 @@ DESIGN's list, after Berkeley TestFloat's: boundary exponents crossed with rando
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -50,20 +50,22 @@ PAIRS = 1 << 16
 """Of two 8-bit codes."""
 
 
-def has_pairs(inst: Instruction) -> bool:
-    """Whether A and B have codes of 8 bits."""
-    return inst.a.bits == inst.b.bits == 8
+def pair_places(inst: Instruction, dots: int, seed: int) -> Sequence[int]:
+    """Places along K at which every pair of two 8-bit codes is asked: each if that is at most half of the dot products.
+
+    Otherwise one, or none where that is more than half, or where the formats have other sizes.
+    """
+    if not inst.a.bits == inst.b.bits == 8 or dots < 2 * PAIRS:
+        return ()
+    return range(inst.k) if dots >= 2 * PAIRS * inst.k else (seed % inst.k,)
 
 
-def pairs(inst: Instruction, rng: np.random.Generator) -> Request:
-    """Every pair of 8-bit codes once, as the one product that is not 0 × 0, somewhere, beside zero or any C."""
+def pairs(inst: Instruction, rng: np.random.Generator, k: int) -> Request:
+    """Every pair of 8-bit codes once, as the one product that is not 0 × 0, at place k; C is zero."""
     a, b = (np.zeros((PAIRS, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
-    rows, codes = np.arange(PAIRS), np.arange(PAIRS, dtype=np.uint16)
-    k = rng.integers(0, inst.k, PAIRS)
-    a[rows, k], b[rows, k] = (codes >> 8).astype(np.uint8), (codes & 0xFF).astype(np.uint8)
-    c = _uniform(inst, rng, PAIRS).c
-    c[rng.random(PAIRS) < 0.5] = 0
-    return _scaled(inst, rng, Request(a, b, c))
+    codes = np.arange(PAIRS, dtype=np.uint16)
+    a[:, k], b[:, k] = (codes >> 8).astype(np.uint8), (codes & 0xFF).astype(np.uint8)
+    return _scaled(inst, rng, Request(a, b, np.zeros(PAIRS, inst.c.dtype)))
 
 
 def kinds(inst: Instruction) -> dict[str, Callable[[Instruction, np.random.Generator, int], Request]]:

@@ -9,7 +9,6 @@ from accprobe.devices.protocol import Device, OnGpu
 from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.operands.kinds import PAIRS, has_pairs
 from accprobe.verify import random
 from accprobe.verify.outcome import Advance, Verification, silent
 
@@ -25,12 +24,12 @@ def prepare_to_verify(device: Device, models: Mapping[Instruction, DotModel]) ->
 def verify_in_bulk(
     device: Device, inst: Instruction, model: DotModel, dots: int, seed: int = 0, advance: Advance = silent
 ) -> Verification:
-    """As `random.verify`, with all pairs of codes where the formats have 8 bits; `dots` may be rounded up."""
+    """As `random.verify`, with pairs of codes; `dots` may be rounded up."""
     if isinstance(device, OnGpu) and _all_there(inst, model):
         from accprobe.verify import on_gpu
 
         return on_gpu.verify(device, inst, model, dots, seed, advance)
-    return random.verify(device, inst, model, dots, seed, has_pairs(inst) and dots >= 2 * PAIRS, advance)
+    return random.verify(device, inst, model, dots, seed, True, advance)
 
 
 def _all_there(inst: Instruction, model: DotModel) -> bool:

@@ -17,7 +17,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import CODES, PAIRS_KIND, Recipe, pairs, recipes
 from accprobe.operands.exchange import Counterexample
-from accprobe.operands.kinds import PAIRS, has_pairs, kinds
+from accprobe.operands.kinds import PAIRS, kinds, pair_places
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, layouts
 from accprobe.verify.outcome import Advance, Verification
@@ -48,12 +48,12 @@ class MatrixProduct:
 
 
 def batches(inst: Instruction, dots: int, seed: int) -> Iterator[MatrixProduct]:
-    """At least `dots` dot products, spread evenly over all kinds, and all pairs of 8-bit codes where there are enough."""
-    number = 0
-    if has_pairs(inst) and dots >= 2 * PAIRS:
-        yield MatrixProduct(number, PAIRS_KIND, pairs(inst, seed), CODES, CODES)
-        number, dots = 1, dots - PAIRS
-    share = -(-dots // len(kinds(inst)))
+    """At least `dots` dot products, spread evenly over all kinds, and all pairs of 8-bit codes at `pair_places`."""
+    places = pair_places(inst, dots, seed)
+    for number, k in enumerate(places):
+        yield MatrixProduct(number, PAIRS_KIND, pairs(k), CODES, CODES)
+    number = len(places)
+    share = -(-(dots - number * PAIRS) // len(kinds(inst)))
     columns = min(SIDE, -(-isqrt(share) // NARROW) * NARROW)
     for kind, recipe in recipes(inst).items():
         rows = -(-share // columns)

@@ -16,7 +16,7 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample
-from accprobe.operands.kinds import PAIRS, draw, kinds, pairs
+from accprobe.operands.kinds import PAIRS, draw, kinds, pair_places, pairs
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import laid_out
 from accprobe.verify.outcome import Advance, Verification, silent
@@ -36,8 +36,8 @@ def verify(
 ) -> Verification:
     """Compare the model with the device on `dots` fresh random dot products, spread evenly over all operand kinds.
 
-    The same seed draws the same operands. Each batch goes on in the tile where the one before ended. with_pairs: all pairs of
-    two 8-bit codes are among them. Raises AccprobeError where dots is negative.
+    The same seed draws the same operands. Each batch goes on in the tile where the one before ended. with_pairs: every pair
+    of two 8-bit codes is among them at `pair_places`. Raises AccprobeError where dots is negative.
     """
     if dots < 0:
         raise AccprobeError(f"dots is {dots}; there are no fewer than 0 dot products")
@@ -82,9 +82,10 @@ def parts(inst: Instruction, model: DotModel, dots: int, seed: int, with_pairs: 
 def batches(inst: Instruction, dots: int, seed: int, with_pairs: bool = False) -> Iterator[tuple[str, Request]]:
     """`dots` dot products, a few at a time, with the name of their kind."""
     names = list(kinds(inst))
-    if with_pairs:
-        yield "pairs", laid_out(inst, pairs(inst.stored, np.random.default_rng([seed, len(names), 0])))
-        dots -= PAIRS
+    places = pair_places(inst.stored, dots, seed) if with_pairs else ()
+    for k in places:
+        yield "pairs", laid_out(inst, pairs(inst.stored, np.random.default_rng([seed, len(names), k]), k))
+    dots -= PAIRS * len(places)
     counts = dict.fromkeys(names, dots // len(names))
     counts[names[0]] += dots - sum(counts.values())
     for index, (kind, count) in enumerate(counts.items()):

@@ -195,9 +195,9 @@ def test_the_sm_that_differs_is_named(gpu: dict[str, SimulatedDevice]) -> None:
 SHRUNK = """
 SIMULATED: the device is published models too, nothing was measured
 models of h200 against simulated H100, SM 2 of which is made to err, sm_90a
-instruction                    dots an SM   SMs   that differ    dots/s
-───────────────────────────────────────────────────────────────────────
-wgmma.m64n8k32.f32.e4m3.e4m3        2,000     4             1      RATE
+instruction                    dots an SM   SMs   that differ  RATE
+───
+wgmma.m64n8k32.f32.e4m3.e4m3        2,000     4             1  RATE
 ! SM 2: 86 differ, wgmma.m64n8k32.f32.e4m3.e4m3: k 3: 0xd9 (-18) × 0xf3 (-176); C 0x00000000 (0) → 0x45460200
     (3168.125), expected 0x45460000 (3168)
 SM 2 differs from the model
@@ -208,7 +208,7 @@ def test_what_an_sm_gets_wrong_is_shrunk() -> None:
     """To the product by which a sick device errs, k 3."""
     arguments = ("h200", "--device", "sick:h100", "--every-sm", "--dots", "2000", "--select", FP8.name)
     result = verify(*arguments)
-    shown = re.sub(r" \d(\.\d)?e\+\d\d$", " RATE".rjust(8), result.stdout, flags=re.MULTILINE)
+    shown = re.sub(r" +(\d(\.\d)?e\+\d\d|dots/s)$", "  RATE", re.sub("─+", "───", result.stdout), flags=re.MULTILINE)
     assert (result.exit_code, shown) == (1, SHRUNK.lstrip("\n"))
     (row,) = json.loads(verify(*arguments, "--format", "json").stdout)["checked"]
     a, _, c, _ = row["faults"]["2"]["counterexample"]["exchange"]

@@ -303,7 +303,7 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
         },
         "processors": {"207": Report.load("cpu-emerald-rapids").device.facts["model"]},
         "sweep": {"2048": {side for sweep in REPORT.sweeps for side in (sweep.m, sweep.n, sweep.k)}.pop()},
-        "verification": {"65,536": f"{PAIRS:,}", "132": REPORT.device.facts["sm_count"]},
+        "verification": {"65,536": f"{PAIRS:,}", "131,072": f"{2 * PAIRS:,}", "132": REPORT.device.facts["sm_count"]},
     }
     for path in PAGES:
         text = FENCE.sub("", document_blocks.BLOCK.sub("", path.read_text(encoding="utf-8")))

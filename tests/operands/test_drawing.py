@@ -180,12 +180,11 @@ def test_cancelling_products_cancel_in_every_pair_of_lines(compiled: Callable[[s
 
 
 def test_pairs_are_all_pairs(compiled: Callable[[str], Draw]) -> None:
-    inst = parse(FP8)
-    a, b, c = compiled(FP8)(drawing.pairs(inst, 5), drawing.CODES, drawing.CODES)
+    a, b, c = compiled(FP8)(drawing.pairs(5), drawing.CODES, drawing.CODES)
     assert a[:, 5].tolist() == b[:, 5].tolist() == list(range(256))
     assert not np.delete(a, 5, 1).any()
     assert not np.delete(b, 5, 1).any()
-    assert 0.4 < (c == 0).mean() < 0.6
+    assert not c.any()
 
 
 @pytest.mark.parametrize("name", [F16, FP8, TF32, F64])

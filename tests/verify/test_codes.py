@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 import pytest
 from outside import Entry, Unit, Wide
@@ -10,6 +12,8 @@ from plants import OPCODES, Plant
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
+from accprobe.operands.kinds import PAIRS
+from accprobe.verify import on_gpu, random
 from accprobe.verify.coverage import cover
 from accprobe.verify.coverage.codes import every_pair
 from accprobe.verify.outcome import CODE_PAIRS
@@ -63,6 +67,35 @@ def test_a_device_with_one_wrong_entry_is_found() -> None:
     assert done.mismatches
     assert done.counterexample is not None
     assert done.counterexample.kind == CODE_PAIRS
+
+
+@pytest.mark.parametrize("name", ["mma.sync.m16n8k16.s32.s8.u8.s32", "wgmma.sp.m64n8k64.f32.e4m3.e4m3"])
+def test_many_dot_products_have_every_pair_at_every_place(name: str) -> None:
+    inst = parse(name).stored
+    dots = 2 * PAIRS * inst.k
+    drawn = list(islice(random.batches(inst, dots, 1, with_pairs=True), inst.k + 1))
+    for k, (kind, asked) in enumerate(drawn[:-1]):
+        assert kind == "pairs"
+        assert len(np.unique(asked.a[:, k].astype(np.int64) << 8 | asked.b[:, k])) == len(asked) == PAIRS
+        assert not np.delete(asked.a, k, 1).any()
+        assert not np.delete(asked.b, k, 1).any()
+    assert drawn[-1][0] != "pairs"
+    for fewer, places in ((dots, range(inst.k)), (dots - 1, [7]), (2 * PAIRS - 1, [])):
+        names = [kind for kind, _ in islice(random.batches(inst, fewer, 7 + inst.k, with_pairs=True), inst.k + 1)]
+        assert names.count("pairs") == len(places)
+        made = list(on_gpu.batches(inst, fewer, 7 + inst.k))
+        assert [batch.recipe.slots for batch in made if batch.kind == "pairs"] == list(places)
+        assert [batch.number for batch in made] == list(range(len(made)))
+        assert sum(batch.dots for batch in made) >= fewer
+
+
+def test_a_wrong_entry_at_one_place_is_found_by_many_dot_products() -> None:
+    """The run's own operands pass it: those of verification do not."""
+    inst = parse("wgmma.m64n8k32.f16.e5m2.e5m2")
+    device = Plant(inst, HOPPER[inst], Wide(entry=Entry(0x45, 0x3B, 1, 29))).device()
+    _, asked = next(islice(random.batches(inst, 2 * PAIRS * inst.k, 0, with_pairs=True), 29, None))
+    wrong = np.flatnonzero(device.dot(inst, asked) != evaluate(HOPPER[inst], inst, asked))
+    assert wrong.tolist() == [0x453B]
 
 
 def test_other_formats_have_too_many_codes() -> None:
