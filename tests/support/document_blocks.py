@@ -36,7 +36,6 @@ BLOCKS = {
     "attention_over_keys": accuracy_blocks.attention_over_keys,
     "ran": report_blocks.ran,
     "health_rates": health_blocks.health_rates,
-    "health_later": health_blocks.health_later,
     "health_planted": health_blocks.health_planted,
     "sparse_plans": report_blocks.sparse_plans,
     "more_plans": report_blocks.more_plans,

@@ -35,20 +35,6 @@ def health_rates() -> str:
     return tabled(heads, rows)
 
 
-def health_later() -> str:
-    """Shares that were measured since kinds that take long to prepare come rarely."""
-    shares = [f"{unit['unit']} {unit['share']:.0%}" for unit in _told("h200-later.json")["units"]]
-    (f64,) = _told("h200-planted-f64.json")["units"]
-    return (
-        filled(
-            "That table is of a check that took all kinds of operands alike. Those that take long to prepare come rarely since,"
-            f" and the shares, measured again, were {', '.join(shares)}; {f64['unit']} had {f64['share']:.0%} in a short turn,"
-            " whose first round has every kind. The sparse units were not measured again."
-        )
-        + "\n"
-    )
-
-
 def health_planted() -> str:
     """How soon an error that was planted was found, and what was told of it; not which elements of a sparse A are stored."""
     told = [_told(name) for name in ("h200-planted.json", "h200-planted-f64.json", "h200-planted-sparse.json")]
