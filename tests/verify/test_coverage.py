@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from counting import odd_products, told
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from long_tail import some
 from planted import Planted, float_models, instruction, integer_models
 
@@ -45,6 +45,9 @@ RANDOM_OF_MULTIPLY_ADDS = 1 << 14
 """Dot products, as `cover` asks by itself: hardly any operands are made for a conversion after the sums."""
 
 MOST_EVENTS = 2300
+
+MOST_ALIGNED = 27
+"""Bits for which everything has operands: of e4m3, products that lie further apart are the largest and the smallest."""
 
 HOPPER = {inst: known.model for inst, known in known_models("h100").items()}
 H200 = {row.instruction.stored: row.model for row in Report.load("h200").measured if row.model}
@@ -176,7 +179,10 @@ def nothing_impossible_happens(inst: Instruction, model: DotModel, requests: lis
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(float_models())
 def test_planted_models_are_covered(planted: Planted) -> None:
+    """Where fewer bits are aligned than the exponents of the narrowest products lie apart."""
     inst, model = planted.instruction, planted.model
+    floats = [arithmetic for arithmetic in model.arithmetics if isinstance(arithmetic, FloatArithmetic)]
+    assume(all((arithmetic.alignment_bits or 0) <= MOST_ALIGNED for arithmetic in floats))
     coverage = nothing_impossible_happens(inst, model, [request for _, request in batches(inst, 2000, 1)])
     list(coverage.directed())
     assert coverage.missing() == ()

@@ -71,6 +71,7 @@ class Maker:
         yield self.on_terms(crowds.below_c())
         if narrow := narrow_operands(self._inst, self._node, self._bound):
             yield Made(narrow)
+        yield from map(self.on_terms, self._batches(Pieces(self._bound, self._inst).under_a_power()))
 
     def _batches(self, pieces: Iterator[RoleRows]) -> Iterator[TermNumbers]:
         """The rows on terms, about BATCH of them at once."""

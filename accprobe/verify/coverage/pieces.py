@@ -40,6 +40,16 @@ class Pieces:
         yield from self._at_the_floor()
         yield from self._about_half()
 
+    def under_a_power(self) -> Iterator[RoleRows]:
+        """Three terms that make a power of two above them all, and less by about a last bit kept."""
+        bits = self._x.result_bits
+        for roles in self._tuples(4, 1) if self._bound.terms > 3 else ():
+            rows = []
+            for top, sign, below in product(self._levels(*set(roles)), (0, 1), (-1, 0, 1)):
+                three = [(sign, 3, 1, top - 1), (sign, 3, 1, top - 1), (sign, 1, 1, top)]
+                rows.append([*three, (1 - sign, 1, 1, top - bits + below)])
+            yield roles, rows
+
     def _tuples(self, length: int, most_others: int = 2) -> Iterator[tuple[TermRole, ...]]:
         """Roles of so many terms; all but a few are products where there are as many."""
         for roles in product(self._roles, repeat=length):
