@@ -42,8 +42,6 @@ class Ran(NamedTuple):
 def kernels_of(called: Called, made: Ready, command: Sequence[str] | None = None) -> Ran:
     """The kernels of one call with the operands that were handed over last; of a CPU's there are no names.
 
-    Written without a GPU at hand: what it says of one was never seen on hardware.
-
     command: arguments of `python -m accprobe.gemm` that launch the same call, for Nsight Compute; None: it is not asked.
     """
     if called.handover.device == "cpu":
