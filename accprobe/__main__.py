@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import signal
 
 
@@ -10,9 +11,11 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from accprobe.cli import main as command
+    from accprobe.cli.ending import leave_libraries_alone
     from accprobe.cli.streams import guard
 
     guard()
+    atexit.register(leave_libraries_alone)
     command(prog_name="accprobe")
 
 
