@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm import battery, held, once, transposed, weights
+from accprobe.gemm import battery, beyond, held, once, transposed, weights
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
 from accprobe.gemm.candidates import beside, integer_step
@@ -60,7 +60,8 @@ class RegionOutcome:
     """What was found of one region. plan: None where there is no tree, and reason says why.
 
     once: how often each k is counted. wrong: answers of the battery that the plan does not explain, of `answers`;
-    contradicting: the same of those that were kept, of `held`. scales_left: other ways to scale that explain everything;
+    contradicting: the same of those that were kept, of `held`; beyond: those of them for which the plan has an infinity, and
+    instead: what comes for what where sums are too large. scales_left: other ways to scale that explain everything;
     misplaced: which scales went elsewhere.
     """
 
@@ -72,6 +73,8 @@ class RegionOutcome:
     answers: int = 0
     held: int = 0
     contradicting: int = 0
+    beyond: int = 0
+    instead: tuple[str, ...] = ()
     tried: int = 0
     survived: list[RivalPlan] = field(default_factory=list)
     scales_left: tuple[str, ...] = ()
@@ -112,6 +115,11 @@ class ProductOutcome:
         return sum(found.contradicting for found in self.found)
 
     @property
+    def fits_in_range(self) -> bool:
+        """Whether they explain all but what comes of sums that are too large."""
+        return all(found.contradicting == found.beyond for found in self.found)
+
+    @property
     def explained(self) -> bool:
         """Whether every element of D has a plan that nothing speaks against."""
         covered = sum(found.region.elements for found in self.found if found.plan is not None)
@@ -141,8 +149,10 @@ def characterise(
             continue
         outcome.found.append(_of_region(asked, region, seed, evaluate, tell))
     parts = [Predicted(x.model, x.region.rows, x.region.columns) for x in outcome.found if x.model is not None]
-    if parts and not outcome.contradicting:
+    if parts and outcome.fits_in_range:
         outcome.proof = prove(asked, parts, elements, seed, evaluate, lambda n: tell("fresh operands", n / elements))
+    for found in outcome.found:
+        _ask_too_large(asked, found)
     outcome.calls, outcome.elements = asked.calls, asked.elements
     return outcome
 
@@ -161,9 +171,20 @@ def _of_region(asked: Asked, region: Region, seed: int, evaluate: Evaluate, tell
             _plan(asked, found, leaves, doubled, seed, thorough, evaluate, tell)
         except (NoTree, TooManyCalls) as e:
             found.reason, asked.most = str(e), None
-        if found.plan is not None and not found.wrong and not found.contradicting:
+        if found.plan is not None and not found.wrong and found.contradicting == found.beyond:
             break
     return found
+
+
+def _ask_too_large(asked: Asked, found: RegionOutcome) -> None:
+    """What comes of sums beyond the range of D, held against the plan."""
+    answers = None if found.model is None else beyond.ask(asked, found.region, np.flatnonzero(found.once))
+    if found.model is not None and answers is not None:
+        wrong = battery.wrong(found.model, answers)
+        found.held, found.contradicting, found.beyond = (
+            count + more for count, more in ((found.held, len(answers)), (found.contradicting, wrong), (found.beyond, wrong))
+        )
+        found.instead = beyond.instead(found.model, answers)
 
 
 def _plan(
@@ -317,6 +338,7 @@ def _hold(asked: Asked, found: RegionOutcome, answers: Sequence[Answered], evalu
         contradicting = [each for each in words if held.wrong(found.plan.model(), each, evaluate)]
     found.held = sum(each[2].size for each in words)
     found.contradicting = sum(held.wrong(found.plan.model(), each) for each in contradicting)
+    found.beyond = sum(held.beyond(found.plan.model(), each) for each in contradicting)
 
 
 def at_shape(spec: Spec, m: int) -> Spec:

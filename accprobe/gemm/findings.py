@@ -34,6 +34,9 @@ def status(outcome: ProductOutcome) -> tuple[Status, str]:
     for found in outcome.found:
         if found.plan is None or found.wrong:
             return ("unstable" if outcome.alike.changed else "inferred"), f"{found.region}: {found.reason}"
+    if outcome.contradicting and outcome.fits_in_range and not outcome.proof.wrong:
+        told = sorted({words for found in outcome.found for words in found.instead})
+        return "inferred", f"of sums beyond the range of {outcome.spec.out}: {' and '.join(told)}"
     if outcome.contradicting:
         return "inferred", f"{outcome.contradicting} of {outcome.held} answers that were kept have no explanation"
     if outcome.proof.wrong:

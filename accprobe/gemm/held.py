@@ -10,6 +10,7 @@ import numpy as np
 from accprobe.errors import AccprobeError
 from accprobe.gemm import battery
 from accprobe.gemm.battery import Answered
+from accprobe.gemm.beyond import is_infinite
 from accprobe.gemm.blackbox import Call
 from accprobe.gemm.fresh import TOGETHER, Evaluate, on_cpu
 from accprobe.gemm.plans import ProductPlan
@@ -42,6 +43,13 @@ def wrong(model: ProductModel, words: _Batch, evaluate: Evaluate = on_cpu) -> in
     """Answers that the model does not explain."""
     a, b, d = words
     return int(np.count_nonzero(evaluate(model, a, b, None) != d))
+
+
+def beyond(model: ProductModel, words: _Batch) -> int:
+    """Answers for which the model has an infinity, and that are none."""
+    a, b, d = words
+    expected = on_cpu(model, a, b, None)
+    return int(np.count_nonzero((expected != d) & is_infinite(model.result, expected)))
 
 
 def reconciled(plan: ProductPlan, answers: Sequence[Answered], contradicting: Sequence[_Batch]) -> ProductPlan | None:
