@@ -10,7 +10,16 @@ from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ScaleOf
 from accprobe.model.product_error import worst_error
 from accprobe.render.content.phrases import Phrase, Phrases
-from accprobe.report.product_words import FindingsByName, found_words, is_misplaced, miscounted, misscaled, plan_words
+from accprobe.report.product_words import (
+    BACKWARD,
+    FindingsByName,
+    found_words,
+    is_backward,
+    is_misplaced,
+    miscounted,
+    misscaled,
+    plan_words,
+)
 from accprobe.report.products import KernelRecord, ProductRow, RegionRecord
 from accprobe.report.rows import Status
 
@@ -166,6 +175,8 @@ def _inside(found: FindingsByName) -> Iterator[str]:
         yield f"one product after the other, each rounded to {found_words(found, 'product_bits')} bits first"
     else:
         yield "one product after the other, fused multiply-adds"
+    if is_backward(found):
+        yield BACKWARD
     if bits := found_words(found, "effective_bits"):
         yield f"{bits} fraction bits"
     aligned = found.get("alignment_bits")
