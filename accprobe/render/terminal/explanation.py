@@ -55,6 +55,8 @@ def _of_one(name: str, found: Explanation, out: Format) -> Iterator[Text | str]:
         further = f"; and {found.more} that a sample does not tell from it" if found.more else ""
         plans = "1 other plan gives" if found.alike == 1 else f"{found.alike} other plans give"
         yield f"  {plans} the same bits on these operands: {which}{further}"
+    if found.stopped:
+        yield "  plans with other arithmetics may too: the search ends where one explains the words"
     if found.nearly and found.wrong:
         for place in found.places:
             yield f"  {_place(place, out)}"
