@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -108,7 +109,7 @@ def gemm_command(
       accprobe gemm torch:mm --shape 128x4096x4096 --sweep m=1,2,4,8,16,128
     """
     if listing:
-        _list()
+        _list(form)
         return
     if callable_ is None:
         raise click.UsageError("no CALLABLE is given; `accprobe gemm --list` tells those that have names")
@@ -319,9 +320,15 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _list() -> None:
+def _list(form: str) -> None:
     from accprobe.gemm.builtin import LISTED
 
+    if form == "json":
+        told = [{"name": each.name, "title": each.title, "lacks": each.why_not() or None} for each in LISTED.values()]
+        write(json.dumps(told, indent=2) + "\n")
+        return
+    if form != "terminal":
+        raise click.UsageError(f"--list has no {form}: give --format json, or none")
     yours = ("FILE.py:FUNCTION, package.module:FUNCTION", "a function of yours: d = f(a, b), or f(a, b, scale_a, scale_b)")
     every = ((listed.name, listed.title, listed.why_not()) for listed in LISTED.values())
     list_names([*((name, f"{title}{f'; {missing}' if missing else ''}") for name, title, missing in every), yours])
