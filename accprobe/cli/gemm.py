@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from accprobe.cli.count import PositiveCount
+from accprobe.cli.interrupts import ending_by
 from accprobe.cli.output import (
     OutputFile,
     check_writable,
@@ -121,7 +123,7 @@ def gemm_command(
         check_writable(output)
     run = _Run(elements, seed, device, ncu, before=reported_before(output))
     stopped: KeyboardInterrupt | AccprobeError | None = None
-    with saving(output) as save, progress_bar("opening") as show:
+    with saving(output) as save, progress_bar("opening") as show, ending_by(partial(_end_now, run, form, output)):
         try:
             run.open_each(questions)
             for question in questions:
@@ -129,6 +131,10 @@ def gemm_command(
                     save(run.add(row))
         except (KeyboardInterrupt, AccprobeError) as e:
             stopped = e
+    _end(run, form, output, stopped)
+
+
+def _end(run: _Run, form: str, output: Path | None, stopped: KeyboardInterrupt | AccprobeError | None) -> None:
     if run.report is not None and run.rows and (stopped is None or output is None):
         _print(run, run.report, form)
     for sentence in run.unseen:
@@ -139,6 +145,13 @@ def gemm_command(
         raise stopped
     if run.wrong:
         sys.exit(NOT_SO)
+
+
+def _end_now(run: _Run, form: str, output: Path | None) -> None:
+    """In the middle of a callable that does not let itself be interrupted."""
+    if output and run.rows:
+        run.whole.save(output)
+    _end(run, form, output, KeyboardInterrupt())
 
 
 @dataclass(frozen=True)
@@ -189,6 +202,12 @@ class _Run:
         seconds = round(time.perf_counter() - self.started, 3)
         run = self.report.run.model_copy(update={"seconds": seconds})
         self.report = self.report.model_copy(update={"products": tuple(self.rows), "run": run})
+        return self.whole
+
+    @property
+    def whole(self) -> Report:
+        """The report, with what its file had before."""
+        assert self.report is not None
         return self.before.with_products(self.report) if self.before else self.report
 
     def opened(self, question: _Question) -> Opened:
