@@ -291,8 +291,10 @@ def _head(models: str, device: Device, lacking: Sequence[Instruction]) -> dict[s
 
 def _exit(differs: bool, seen: _Seen, done: int, wanted: int) -> None:
     if not seen.finished:
+        from accprobe.report.words import so_many
+
         compared = f"{seen.compared:,} dot products were compared, {seen.differed:,} differ"
-        tell(f"interrupted after {done} of {wanted} instructions: {compared}")
+        tell(f"interrupted after {done} of {so_many(wanted, 'instruction')}: {compared}")
         sys.exit(INTERRUPTED)
     if differs:
         sys.exit(MISMATCH)

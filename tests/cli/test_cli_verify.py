@@ -151,7 +151,7 @@ def test_interrupt_shows_what_was_compared(gpu: dict[str, SimulatedDevice]) -> N
     result = verify("sim:h100", "--device", "cuda:0", "--dots", "500")
     assert result.exit_code == 130
     assert result.stderr == ("accprobe: interrupted after 1 of 2 instructions: 500 dot products were compared, 0 differ\n")
-    assert "1 instructions, 500 dot products: 0 differ" in result.stdout
+    assert "1 instruction, 500 dot products: 0 differ" in result.stdout
 
 
 def test_on_a_device_that_lends_its_gpu_verification_runs_there(
@@ -335,7 +335,7 @@ def test_models_may_come_from_standard_input() -> None:
     arguments = ["verify", "-", "--device", "sim:h100", "--dots", "300", "--select", "wgmma.m64n8k32.f32.e4m3.e4m3"]
     result = CliRunner().invoke(main, arguments, input=Report.load("h200").dumps())
     assert result.exit_code == 0
-    assert "1 instructions, 300 dot products: 0 differ" in result.stdout
+    assert "1 instruction, 300 dot products: 0 differ" in result.stdout
 
 
 def test_coverage_says_which_events_were_met(gpu: dict[str, SimulatedDevice]) -> None:

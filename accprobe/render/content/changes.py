@@ -13,6 +13,7 @@ from accprobe.model.features import IMPORTANCE, title
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.verification import coverage
 from accprobe.report.report import Report
+from accprobe.report.words import so_many
 
 HEADINGS: dict[By, str] = {
     "role": "What each generation offers for the same operands",
@@ -171,7 +172,7 @@ def _side(side: str, report: Report) -> str:
     about = (report.device.name, report.device.architecture, generation(report))
     name = f"{side}: {', '.join(dict.fromkeys(about))}"
     if report.device.kind == "simulated":
-        models = f"published models of {len(report.measured)} instructions; nothing was measured"
+        models = f"published models of {so_many(len(report.measured), 'instruction')}; nothing was measured"
         return f"{name}: SIMULATED, {models}{_explained(report)}"
     counts = Counter(row.status for row in report.measured)
     of_products = Counter(row.status for row in report.products)

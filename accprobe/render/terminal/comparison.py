@@ -17,6 +17,7 @@ from accprobe.render.content import changes
 from accprobe.render.content.changes import AlikePairs
 from accprobe.render.terminal.console import Hanging, ruled
 from accprobe.render.terminal.report import COLUMN_GAP
+from accprobe.report.words import so_many
 
 STYLES: dict[VerdictWord, str] = {
     "changed": "yellow",
@@ -151,5 +152,5 @@ def _summary(diff: Diff) -> Text:
     for i, (verdict, count) in enumerate(changes.verdict_counts(diff.pairs).items()):
         text.append(", " if i else "").append(f"{count} {verdict}", STYLES[verdict])
     if diff.unmeasured:
-        text.append(f"; {diff.unmeasured} instructions measured on neither side", "dim")
+        text.append(f"; {so_many(diff.unmeasured, 'instruction')} measured on neither side", "dim")
     return text
