@@ -47,9 +47,8 @@ def _of_one(name: str, found: Explanation, out: Format) -> Iterator[Text | str]:
     for key, value in _told(plan.told):
         yield f"    {key:<16}{value}"
     if found.instructions:
-        have = (
-            "1 other instruction has" if len(found.instructions) == 1 else f"{len(found.instructions)} other instructions have"
-        )
+        count = len(found.instructions)
+        have = "1 other instruction has" if count == 1 else f"{count} other instructions have"
         yield f"  {have} the same arithmetic, such as {found.instructions[0]}"
     if not found.nearly:
         yield "  where the program is at hand, `accprobe gemm` asks it itself"
