@@ -98,7 +98,7 @@ class Quantised(NamedTuple):
         lost, there = kept - exact, exact != 0
         noise, signal = float(np.square(lost).sum()), float(np.square(exact).sum())
         relative = np.abs(lost[there]) / np.abs(exact[there])
-        most = _rounds_to_largest(self.element) * _spread(self.scales, self.ks, values.shape)
+        most = _rounds_to_largest(self.element) * _spread(self.scales, self.ks, values.shape).astype(np.float64)
         return Fidelity(
             snr=float(10 * np.log10(signal / noise)) if noise and signal else None,
             median_error=float(np.median(relative)) if relative.size else 0.0,

@@ -111,7 +111,9 @@ def budget_command(
     if account.entries or not account.interrupted:
         _print(account, form, in_file, output)
     if account.interrupted:
-        tell(f"interrupted: {len(account.entries)} rows are known")
+        from accprobe.report.words import so_many
+
+        tell(f"interrupted: {so_many(len(account.entries), 'row')} known")
         sys.exit(INTERRUPTED)
 
 

@@ -134,6 +134,7 @@ def _json(names: list[str], found: list[Explanation]) -> dict[str, Any]:
                 "wrong": each.wrong,
                 "plans": [{"name": plan.name, "findings": dict(plan.told)} for plan in each.plans],
                 "more": each.more,
+                "others_tried": not each.stopped,
                 "instructions": list(each.instructions),
                 "unexplained": [
                     {"row": place.row, "column": place.column, "got": hex(place.got), "expected": hex(place.expected)}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from accprobe.cli.count import PositiveCount
+from accprobe.cli.interrupts import ending_by
 from accprobe.cli.output import (
     OutputFile,
     check_writable,
@@ -108,7 +111,7 @@ def gemm_command(
       accprobe gemm torch:mm --shape 128x4096x4096 --sweep m=1,2,4,8,16,128
     """
     if listing:
-        _list()
+        _list(form)
         return
     if callable_ is None:
         raise click.UsageError("no CALLABLE is given; `accprobe gemm --list` tells those that have names")
@@ -120,7 +123,7 @@ def gemm_command(
         check_writable(output)
     run = _Run(elements, seed, device, ncu, before=reported_before(output))
     stopped: KeyboardInterrupt | AccprobeError | None = None
-    with saving(output) as save, progress_bar("opening") as show:
+    with saving(output) as save, progress_bar("opening") as show, ending_by(partial(_end_now, run, form, output)):
         try:
             run.open_each(questions)
             for question in questions:
@@ -128,6 +131,10 @@ def gemm_command(
                     save(run.add(row))
         except (KeyboardInterrupt, AccprobeError) as e:
             stopped = e
+    _end(run, form, output, stopped)
+
+
+def _end(run: _Run, form: str, output: Path | None, stopped: KeyboardInterrupt | AccprobeError | None) -> None:
     if run.report is not None and run.rows and (stopped is None or output is None):
         _print(run, run.report, form)
     for sentence in run.unseen:
@@ -138,6 +145,13 @@ def gemm_command(
         raise stopped
     if run.wrong:
         sys.exit(NOT_SO)
+
+
+def _end_now(run: _Run, form: str, output: Path | None) -> None:
+    """In the middle of a callable that does not let itself be interrupted."""
+    if output and run.rows:
+        run.whole.save(output)
+    _end(run, form, output, KeyboardInterrupt())
 
 
 @dataclass(frozen=True)
@@ -188,6 +202,12 @@ class _Run:
         seconds = round(time.perf_counter() - self.started, 3)
         run = self.report.run.model_copy(update={"seconds": seconds})
         self.report = self.report.model_copy(update={"products": tuple(self.rows), "run": run})
+        return self.whole
+
+    @property
+    def whole(self) -> Report:
+        """The report, with what its file had before."""
+        assert self.report is not None
         return self.before.with_products(self.report) if self.before else self.report
 
     def opened(self, question: _Question) -> Opened:
@@ -319,9 +339,15 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _list() -> None:
+def _list(form: str) -> None:
     from accprobe.gemm.builtin import LISTED
 
+    if form == "json":
+        told = [{"name": each.name, "title": each.title, "lacks": each.why_not() or None} for each in LISTED.values()]
+        write(json.dumps(told, indent=2) + "\n")
+        return
+    if form != "terminal":
+        raise click.UsageError(f"--list has no {form}: give --format json, or none")
     yours = ("FILE.py:FUNCTION, package.module:FUNCTION", "a function of yours: d = f(a, b), or f(a, b, scale_a, scale_b)")
     every = ((listed.name, listed.title, listed.why_not()) for listed in LISTED.values())
     list_names([*((name, f"{title}{f'; {missing}' if missing else ''}") for name, title, missing in every), yours])

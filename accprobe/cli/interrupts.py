@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 SIGNALS = signal.SIGINT, signal.SIGTERM
 
@@ -18,8 +21,38 @@ _USUAL = signal.default_int_handler, signal.SIG_DFL
 GRACE = 5.0
 """Seconds after a signal in which more of them say the same: `timeout` sends one to the process and one to its group."""
 
+INSISTING = 1.0
+"""Seconds after a signal that came to nothing in which more of them are still the same one."""
+
 SOON = 0.02
 """Seconds after which a signal that came during an import is tried again."""
+
+
+_ends: list[Callable[[], None]] = []
+
+
+@contextmanager
+def ending_by(end: Callable[[], None]) -> Iterator[None]:
+    """Code of others runs inside, which may keep a KeyboardInterrupt to itself: where a signal comes to nothing, the next one
+    ends the process here and now. end: what is still to be done; it exits with the status.
+    """
+    _ends.append(end)
+    try:
+        yield
+    finally:
+        _ends.pop()
+
+
+def _end_now(end: Callable[[], None]) -> NoReturn:
+    status = 1
+    try:
+        end()
+    except SystemExit as e:
+        status = e.code if isinstance(e.code, int) else status
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 @contextmanager
@@ -39,6 +72,8 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal quiet_until, patient_until
         now = time.monotonic()
+        if quiet_until and _ends and now >= quiet_until - GRACE + INSISTING:
+            _end_now(_ends[-1])
         if now < quiet_until:
             return
         patient_until = min(patient_until, now + GRACE)

@@ -77,6 +77,7 @@ def _say_why_no_processor(report: Report) -> None:
 
 
 def _advance(show: Show, report: Report) -> None:
+
     skipped = len(report.instructions) - len(report.measured)
     show(len(report.measured), report.run.selected - skipped, f"measuring {report.device.name}")
 
@@ -100,16 +101,19 @@ def _beside() -> str:
     """What must not be missed of a recorded GPU, and the command that shows the rest."""
     from accprobe.render.content.cells import meanings
     from accprobe.report.report import Report
+    from accprobe.report.words import so_many
 
     report = Report.load(BESIDE)
     first, *_ = meanings(report)
-    rest = f"`accprobe show {BESIDE}` shows all {len(report.measured)} instructions of it."
+    rest = f"`accprobe show {BESIDE}` shows all {so_many(len(report.measured), 'instruction')} of it."
     return f"Beside it, a GPU as it was recorded, {report.device.name}:\n! {first}\n{rest}"
 
 
 def _count(report: Report) -> str:
+    from accprobe.report.words import so_many
+
     skipped = len(report.instructions) - len(report.measured)
-    return f"{len(report.measured)} of {report.run.selected - skipped} instructions"
+    return f"{len(report.measured)} of {so_many(report.run.selected - skipped, 'instruction')}"
 
 
 def report_holds(report: Report) -> bool:
@@ -119,5 +123,7 @@ def report_holds(report: Report) -> bool:
     """
     if not report.measured:
         reasons = ", ".join(dict.fromkeys(row.reason for row in report.instructions))
-        raise AccprobeError(f"none of the {len(report.instructions)} instructions selected can be measured here: {reasons}")
+        one = len(report.instructions) == 1
+        none = "the one instruction" if one else f"none of the {len(report.instructions)} instructions"
+        raise AccprobeError(f"{none} selected can{'not' * one} be measured here: {reasons}")
     return all(row.holds for row in report.measured)

@@ -69,6 +69,8 @@ class OutputFile(ParamType[Path]):
         self._stdout = stdout
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if value == "":
+            self.fail("no file is named: give its name", param, ctx)
         if value == "-" and not self._stdout:
             self.fail("'-' is standard output, which this cannot go to; a file of that name is ./-", param, ctx)
         return STDOUT if value == "-" else Path(value)

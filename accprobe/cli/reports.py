@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accprobe.cli.output import tell
+from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
     from accprobe.report.report import Report
@@ -15,7 +16,9 @@ STANDARD_INPUT = "-"
 
 
 def read_report(name: str) -> Report:
-    """The report, with a word where it is of an older schema, or a file has its name. Raises ReportError, UnknownName."""
+    """The report, with a word where it is of an older schema, or a file has its name. Raises AccprobeError."""
+    if not name:
+        raise AccprobeError("no report is named: give a file, the name of a recorded one, sim:NAME, or - for standard input")
     if name.startswith("sim:"):
         from accprobe.report.published import published
 

@@ -58,7 +58,9 @@ def _verified(name: str, first: str, models: dict[Instruction, DotModel], wanted
                 started = time.perf_counter()
                 show(len(rows), len(models), f"verifying {name}")
     except KeyboardInterrupt:
-        tell(f"interrupted: {name} was verified on {len(rows)} of {len(models)} instructions")
+        from accprobe.report.words import so_many
+
+        tell(f"interrupted: {name} was verified on {len(rows)} of {so_many(len(models), 'instruction')}")
         sys.exit(INTERRUPTED)
     return tell_verified(name, first, rows, wanted)
 
@@ -68,6 +70,7 @@ def tell_verified(name: str, first: str, rows: Sequence[Verified], wanted: Wante
     from accprobe.render.content.verification import mismatch
     from accprobe.render.terminal.console import console
     from accprobe.render.terminal.verification import verification_table
+    from accprobe.report.words import so_many
 
     wrong = [row for row in rows if row.done.mismatches]
     dots = sum(row.done.dots for row in rows)
@@ -76,9 +79,10 @@ def tell_verified(name: str, first: str, rows: Sequence[Verified], wanted: Wante
     for row in wrong[:1]:
         assert row.done.counterexample is not None
         found = f"{row.inst.name}: {mismatch(row.inst, row.done.counterexample)}"
-        tell(f"{name} differs from {first} in {len(wrong)} of {len(rows)} instructions; {found}")
+        tell(f"{name} differs from {first} in {len(wrong)} of {so_many(len(rows), 'instruction')}; {found}")
     if not wrong:
-        tell(f"{name} computes as {first} does: {len(rows)} instructions, {dots:,} dot products, none differs")
+        asked = f"{so_many(len(rows), 'instruction')}, {so_many(dots, 'dot product')}"
+        tell(f"{name} computes as {first} does: {asked}, none differs")
     return not wrong
 
 

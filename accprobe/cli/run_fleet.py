@@ -90,7 +90,9 @@ def _good(fleet: list[Member], wanted: Wanted, interrupted: bool, kept: _Kept) -
             tell(f"{member.where}: {member.reason}")
     done = sum(member.ended and not member.reason and member.doing != "opening" for member in fleet)
     if interrupted:
-        tell(f"interrupted: {done} of {len(fleet)} GPUs were done")
+        from accprobe.report.words import so_many
+
+        tell(f"interrupted: {done} of {so_many(len(fleet), 'GPU')} done")
     if good and interrupted:
         sys.exit(INTERRUPTED)
     if good and done < len(fleet):

@@ -85,8 +85,7 @@ def _chosen(name: str, report: Report, wanted: str) -> Report:
     if ":" in wanted.replace("::", ""):
         products = tuple(row for row in report.products if row.matches(wanted))
         if not products:
-            titles = [row.callable for row in report.products]
-            raise UnknownName(f"{name} has no product '{wanted}'; {nearest(wanted.split()[0], titles)}")
+            raise UnknownName(f"{name} has no product '{wanted}'; {_near(name, report, wanted)}")
         run = report.run.model_copy(update={"selected": 0})
         return report.model_copy(update={"instructions": (), "run": run, "sweeps": (), "products": products})
     from accprobe.survey.selection import matching
@@ -98,6 +97,15 @@ def _chosen(name: str, report: Report, wanted: str) -> Report:
     rows = tuple(row for row in report.instructions if row.name in chosen)
     run = report.run.model_copy(update={"selected": len(rows), "seconds": 0.0})  # nobody knows how long these alone took
     return report.model_copy(update={"instructions": rows, "run": run, "sweeps": (), "products": ()})
+
+
+def _near(name: str, report: Report, wanted: str) -> str:
+    """Which products there are of the callable that is meant, or which callables."""
+    callable_ = wanted.split()[0]
+    of_callable = [" ".join(row.words) for row in report.products if row.matches(callable_)]
+    if not of_callable:
+        return nearest(callable_, dict.fromkeys(row.callable for row in report.products))
+    return f"`accprobe show {name} '{callable_}'` shows what there is; {nearest(wanted, of_callable)}"
 
 
 def _nearest(name: str, report: Report, instruction: str) -> set[str]:

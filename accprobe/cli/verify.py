@@ -33,7 +33,7 @@ MISMATCH = NOT_CONFIRMED
 
 @click.command("verify")
 @click.argument("models", metavar="REPORT|sim:NAME|sim:all")
-@click.option("--device", metavar="auto|gpu|cuda:N|sim:NAME", help="What to hold them against.  [default: gpu]")
+@click.option("--device", metavar="auto|gpu|cuda:N|sim:NAME|sick:NAME", help="What to hold them against.  [default: gpu]")
 @click.option(
     "--vectors",
     type=click.Path(path_type=Path),
@@ -65,6 +65,9 @@ def verify_command(
     counts. Against a GPU
     it is a check of that GPU and its driver; with --vectors DIR, of the models: the name of each GPU there says which are
     meant (sim:all: those of every GPU).
+
+    A sim:NAME is published models, without SMs: --every-sm refuses it. A sick:NAME has four SMs, one of which is made to err:
+    it shows what --every-sm says of such a GPU, and the three others are the healthy control.
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for --vectors and sim: devices.
 
@@ -161,7 +164,8 @@ def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: i
 
     device, chosen, lacking = _opened(models, name, select)
     if not isinstance(device, OnEverySm):
-        raise AccprobeError(f"--every-sm: {device.name} does not say which SM computed what")
+        known = "" if device.kind != "simulated" else "; sick:NAME has SMs, one of which is made to err"
+        raise AccprobeError(f"--every-sm: {device.name} does not say which SM computed what{known}")
     rows: list[CheckedUp] = []
 
     def measure(advance: Advance) -> None:
@@ -270,7 +274,7 @@ class _Seen(NamedTuple):
 
 def _measured(measure: Callable[[Advance], None], total: int | None, device: Device) -> _Seen:
     seen = [0, 0]
-    with progress_bar(f"verifying {device.name}", speed=True) as show:
+    with progress_bar(f"verifying {device.name}", speed=True, in_lines="dot products") as show:
 
         def advance(compared: int, differed: int) -> None:
             seen[0] += compared
@@ -291,8 +295,10 @@ def _head(models: str, device: Device, lacking: Sequence[Instruction]) -> dict[s
 
 def _exit(differs: bool, seen: _Seen, done: int, wanted: int) -> None:
     if not seen.finished:
+        from accprobe.report.words import so_many
+
         compared = f"{seen.compared:,} dot products were compared, {seen.differed:,} differ"
-        tell(f"interrupted after {done} of {wanted} instructions: {compared}")
+        tell(f"interrupted after {done} of {so_many(wanted, 'instruction')}: {compared}")
         sys.exit(INTERRUPTED)
     if differs:
         sys.exit(MISMATCH)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from accprobe.compare.meaning import meaning
 from accprobe.compare.possible import overlap, possible
-from accprobe.compare.products import ProductPair, fields_compared, product_pairs
+from accprobe.compare.products import ProductPair, VerdictWord, fields_compared, product_pairs, verdict_word
 from accprobe.compare.roles import InstructionRole, nearest_shape, offered, role_of
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
@@ -66,6 +66,10 @@ class Pair:
         """A field's values on both sides, as tables show them."""
         a, b = ("" if row is None else shown(row, field) for row in (self.a, self.b))
         return a, b
+
+    @property
+    def word(self) -> VerdictWord:
+        return verdict_word(self.verdict, (each.field for each in self.differences if each.verdict == "changed"))
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,9 @@ MOST_NEW = 4
 def headline(diff: Diff) -> str:
     """ "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
     told = [*_changes(diff), *_new(diff), *_products(diff)]
+    words = {*(pair.word for pair in diff.pairs), *(pair.word for pair in diff.products)}
+    if "status changed" in words and words <= {"status changed", "same"}:
+        told.insert(0, "no value differs")
     if not told:
         counts = diff.counts + Counter(f"{pair.verdict} (products)" for pair in diff.products)
         rest = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "nothing to compare"

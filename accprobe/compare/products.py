@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,8 +15,16 @@ from accprobe.report.report import Report
 
 ProductVerdict = Literal["changed", "only in A", "only in B", "undecided", "same"]
 
+VerdictWord = ProductVerdict | Literal["status changed"]
+"""A verdict as readers are told it: of rows whose status alone changed, and no value, that."""
+
 STATUS, REGIONS = "status", "regions"
 """Fields that a row has of its own."""
+
+
+def verdict_word(verdict: ProductVerdict, changed: Iterable[str]) -> VerdictWord:
+    """changed: the fields that did."""
+    return "status changed" if verdict == "changed" and {*changed} == {STATUS} else verdict
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,10 @@ class ProductPair:
         row = self.a or self.b
         assert row is not None
         return row
+
+    @property
+    def word(self) -> VerdictWord:
+        return verdict_word(self.verdict, (each.field for each in self.differences if each.verdict == "changed"))
 
 
 def fields_compared(a: Report, b: Report) -> list[str]:

@@ -73,7 +73,8 @@ class Unexplained:
 class Explanation:
     """What gives one result. plans: the first, and others that give the same bits; more: how many there are beyond these which
     a sample did not tell apart. compared: words of `words` that were held against it; wrong: those that differ. instructions:
-    others with the arithmetic of the first plan.
+    others with the arithmetic of the first plan. stopped: whether the search ended with an arithmetic that explains the
+    words, so that some others, which may too, were not tried.
     """
 
     words: int
@@ -83,6 +84,7 @@ class Explanation:
     more: int = 0
     places: tuple[Unexplained, ...] = ()
     instructions: tuple[str, ...] = ()
+    stopped: bool = False
 
     @property
     def alike(self) -> int:
@@ -184,7 +186,9 @@ class _Search:
         first = [*usual, *_one_of_each(every)]
         whole = [self._specs[0].k]
         found = self._explained([Tried(self._specs[0], x) for x in recorded], [(step, whole) for step in first])
-        if not all(each.nearly for each in found):
+        if all(each.nearly for each in found):
+            found = [replace(each, stopped=True) for each in found]
+        else:
             cuts = _cuts(self._specs[0].k)
             more = [(step, cuts) for step in first] + [(step, [*whole, *cuts]) for step in others if step not in usual]
             found = [min(two, key=lambda x: x.wrong / x.compared) for two in zip(found, self._explained([], more), strict=True)]
@@ -208,7 +212,7 @@ class _Search:
             if not any(each.wrong for each in best):
                 held = [self._held(each, d) for each, d in zip(best, self._results, strict=True)]
                 if all(each.wrong * HARDLY_ANY <= each.compared for each in held):
-                    return held
+                    return [replace(each, stopped=True) for each in held]
         return [self._held(each, d) for each, d in zip(best, self._results, strict=True)]
 
     def _held(self, best: _Best, d: Bits) -> Explanation:

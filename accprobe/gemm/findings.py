@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from accprobe.gemm.slices import chunks, is_even, sizes, slice_readings
 from accprobe.infer.findings import Finding
 from accprobe.model.record import Value
 from accprobe.model.tree import FloatArithmetic
+from accprobe.report.product_words import BACKWARD
 from accprobe.report.rows import Status
 
 PROMOTED, MOST_SLICES = 512, 8
@@ -207,7 +209,7 @@ def _all_groups(slice_: Sequence[Groups]) -> Groups:
 def order_in_words(plan: ProductPlan) -> str:
     """ "4 slices of 256: chain of [acc 32]"."""
     slices, _ = levels(plan)
-    chunk = f"chain of [acc {plan.step.products}]"
+    chunk = f"chain of [acc {plan.step.products}]{f', {BACKWARD}' if _is_backward(slices) else ''}"
     if every := promoted_every(slices):
         chunk = f"chunks of {every}, each a {chunk}"
     if len(slices) == 1:
@@ -215,6 +217,12 @@ def order_in_words(plan: ProductPlan) -> str:
     of = sizes([_all_groups(slice_) for slice_ in slices])
     told = str(of[0]) if len(set(of)) == 1 else ", ".join(map(str, of))
     return f"{len(slices)} slices of {told}: {chunk}"
+
+
+def _is_backward(slices: Sequence[Sequence[Groups]]) -> bool:
+    """Whether every chain goes from its last k to its first."""
+    steps = [pair for slice_ in slices for chain in slice_ for pair in pairwise(chain)]
+    return bool(steps) and all(max(after) < min(before) for before, after in steps)
 
 
 def ranges(ks: Ints) -> str:

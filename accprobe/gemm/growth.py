@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,9 +61,13 @@ class Growth:
 
     def tree(self, ks: Ints) -> Grown:
         """Of some products. Raises NoTree."""
-        first = int(ks[0])
+        first, sums = int(ks[0]), list(self._joins(ks, int(ks[0])))
+        if len(ks) > 2 and (len(sums) == 1 or not _are_told(sums)):
+            backward = list(self._joins(ks, int(ks[-1])))
+            if len(backward) > 1 and _are_told(backward):  # the first product joins last of all, the last one first
+                first, sums = int(ks[-1]), backward
         joins: list[tuple[int | Grown, ...]] = []
-        for new, exact in self._joins(ks):
+        for new, exact in sums:
             if new is None:
                 raise NoTree("beside two large products that cancel, no whole number of the others comes out as a tree has it")
             joins.append((*map(int, new),) if exact else self._inside(new, first))
@@ -91,7 +95,7 @@ class Growth:
         """The sums from the first product on to which products alone are added."""
         first = int(left[0])
         joins: list[tuple[int | Grown, ...]] = []
-        for new, exact in self._joins(left):
+        for new, exact in self._joins(left, first):
             if new is None:
                 break
             try:
@@ -103,16 +107,19 @@ class Growth:
             joins.append(inside)
         return Grown(first, tuple(joins))
 
-    def _joins(self, ks: Ints) -> Iterator[tuple[Ints | None, bool]]:
-        """What joins the first product at each sum, and whether that is an exact one; None where the sizes are of no tree."""
+    def _joins(self, ks: Ints, first: int) -> Iterator[tuple[Ints | None, bool]]:
+        """What of some products joins one of them, that is first, at each sum, and whether that is an exact one; None where the
+        sizes are of no tree.
+        """
         if len(ks) == 1:
             return
-        sizes, below = self._pairs.sizes(int(ks[0]), ks[1:], ks), 1
+        others = ks[ks != first]
+        sizes, below = self._pairs.sizes(first, others, ks), 1
         if not is_whole(sizes, len(ks)):
             yield None, False
             return
         for size in np.unique(sizes):
-            new = ks[1:][sizes == size]
+            new = others[sizes == size]
             exact = _is_exact(size, below, len(new))
             if below + len(new) != size and not exact:
                 yield None, False
@@ -150,6 +157,10 @@ def growth(asked: Asked, rows: Ints, columns: Ints, leaves: Ints, thorough: bool
         return Growth(ProductPairs(asked, rows, columns, measured_units(asked, rows, columns, leaves)), thorough)
     a, _ = layout_of(spec).blank()
     return Growth(ColumnPairs(asked, int(rows[0]), columns, a, of_b(spec, spec.a_exponent)), thorough)
+
+
+def _are_told(sums: Sequence[tuple[Ints | None, bool]]) -> bool:
+    return all(new is not None for new, _ in sums)
 
 
 WIDEST = 64

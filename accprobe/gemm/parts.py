@@ -65,10 +65,12 @@ def taken_apart(grown: Grown) -> Groups | Merging:
 
 
 def _from_its_start(grown: Grown) -> Grown:
-    """The tree as it grows around what is added up first, where its first product joins, with others, what was there before."""
+    """The tree as it grows around what is added up first, where its first product joins what was there before: with others, or
+    alone a chain, of which it is the next product.
+    """
     while grown.joins:
         before = [x for x in grown.joins[0] if isinstance(x, Grown)]
-        if len(before) != 1 or len(grown.joins[0]) == 1:
+        if len(before) != 1 or (len(grown.joins[0]) == 1 and not before[0].is_chain):
             break
         others = tuple(x for x in grown.joins[0] if isinstance(x, int))
         grown = Grown(before[0].first, (*before[0].joins, (grown.first, *others), *grown.joins[1:]))

@@ -13,7 +13,9 @@ from accprobe.gemm.blackbox import BlackBox
 from accprobe.gemm.fresh import drawn
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
+from accprobe.model.fields import FEATURES
 from accprobe.model.product import ProductModel
+from accprobe.model.record import Field
 from accprobe.model.tree import FloatArithmetic
 from accprobe.report.product_words import PRODUCT_FINDINGS
 from accprobe.report.products import ProductRow
@@ -55,15 +57,22 @@ def versus(one: ProductRow, other: ProductRow) -> Versus:
 
 
 def _of_sums(one: Sequence[ProductModel | None], other: Sequence[ProductModel | None]) -> Iterator[str]:
-    """ "product bits none -> 23": fields of fused sums that differ."""
+    """ "product bits none -> 23": fields of fused sums that differ; "none" too where one means nothing."""
     for x, y in zip(one, other, strict=False):
         first, second = (None if each is None else each.step.root.arithmetic for each in (x, y))
         if isinstance(first, FloatArithmetic) and isinstance(second, FloatArithmetic):
             for field in fields(FloatArithmetic):
-                values = [getattr(each, field.name) for each in (first, second)]
+                values = [_meant(each, field.name) for each in (first, second)]
                 if values[0] != values[1]:
                     told = ("none" if value is None else str(value) for value in values)
                     yield f"{field.name.replace('_', ' ')} {' -> '.join(told)}"
+
+
+def _meant(arithmetic: FloatArithmetic, name: str) -> object:
+    """A field's value; None where it says nothing, as how products are rounded does where they are not."""
+    field = FEATURES.get(name)
+    needed = field.only_with if isinstance(field, Field) else ""
+    return None if needed and getattr(arithmetic, needed) is None else getattr(arithmetic, name)
 
 
 def _what(one: ProductRow, other: ProductRow) -> str:

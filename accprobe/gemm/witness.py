@@ -32,6 +32,9 @@ HINTS = (
 """What kernels' names suggest of their matrix opcodes: a warpgroup's on Hopper, or a warp's."""
 
 
+NOTHING_TO_COUNT = "opcodes: there is nothing for --ncu to count, as the product was computed on the CPU"
+
+
 class Ran(NamedTuple):
     """kernels: of one call; why_not: what could not be seen, and why, in words."""
 
@@ -45,7 +48,7 @@ def kernels_of(called: Called, made: Ready, command: Sequence[str] | None = None
     command: arguments of `python -m accprobe.gemm` that launch the same call, for Nsight Compute; None: it is not asked.
     """
     if called.handover.device == "cpu":
-        return Ran()
+        return Ran(why_not=() if command is None else (NOTHING_TO_COUNT,))
     names, why_not = _profiled(called)
     of_own = made.lowering.matrix if made.lowering else ()
     kernels = tuple(

@@ -85,6 +85,7 @@ def _explained(row: Row | None) -> list[dict[str, Any]]:
 def _pair(pair: Pair) -> dict[str, Any]:
     return {
         "verdict": pair.verdict,
+        "word": pair.word,
         "by": pair.by,
         "role": str(pair.role),
         "a": pair.a and pair.a.name,
@@ -99,6 +100,7 @@ def _pair(pair: Pair) -> dict[str, Any]:
 def _product_pair(diff: Diff, pair: ProductPair) -> dict[str, Any]:
     return {
         "verdict": pair.verdict,
+        "word": pair.word,
         "product": pair.row.title,
         "marks": list(pair.marks),
         "why": why_apart(diff, pair),

@@ -81,7 +81,6 @@ def report_page(report: Report, plots: bool = True, show: Show = lambda done, to
 
 def diff_page(diff: Diff, expand: bool = False) -> str:
     """The whole comparison; `expand`: one entry a pair."""
-    found = changes.changed_pairs(diff, expand)
     return (
         _environment()
         .get_template("diff.html")
@@ -92,7 +91,7 @@ def diff_page(diff: Diff, expand: bool = False) -> str:
             headline=headline(diff),
             sides=changes.sides(diff),
             generations=(generation(diff.a), generation(diff.b)),
-            tables={heading: [entry for entry in found if entry.first.by == by] for by, heading in changes.HEADINGS.items()},
+            tables=changes.changed_tables(diff, expand),
             meanings=changes.meanings(diff),
             verdicts=changes.verdicts(diff, expand),
             unmeasured=diff.unmeasured,

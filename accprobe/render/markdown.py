@@ -186,28 +186,26 @@ def _row(row: Row) -> Iterator[str]:
 def _diff(diff: Diff, expand: bool) -> Iterator[str]:
     yield f"## {_plain(headline(diff))}"
     yield _list(map(_plain, changes.sides(diff)))
-    found = changes.changed_pairs(diff, expand)
-    for by, heading in changes.HEADINGS.items():
-        if entries := [entry for entry in found if entry.first.by == by]:
-            yield f"### {heading}"
-            table = (
-                (
-                    _plain(entry.full_name),
-                    *map(_plain, (field.title, field.a, field.b, entry.marks or "measured and confirmed")),
-                )
-                for entry in entries
-                for field in entry.fields
+    for heading, entries in changes.changed_tables(diff, expand).items():
+        yield f"### {heading}"
+        table = (
+            (
+                _plain(entry.full_name),
+                *map(_plain, (field.title, field.a, field.b, entry.marks or "measured and confirmed")),
             )
-            yield _table(("instructions", "field", f"A: {generation(diff.a)}", f"B: {generation(diff.b)}", "proof"), table)
+            for entry in entries
+            for field in entry.fields
+        )
+        yield _table(("instructions", "field", f"A: {generation(diff.a)}", f"B: {generation(diff.b)}", "proof"), table)
     if told := changes.meanings(diff):
         yield "### What it means for a kernel"
         yield _list(map(_plain, told))
     if diff.products:
         yield f"### {changes.PRODUCTS_HEADING}"
-        yield _plain(", ".join(f"{count} {verdict}" for verdict, count in changes.product_counts(diff).items()))
+        yield _plain(", ".join(f"{count} {verdict}" for verdict, count in changes.verdict_counts(diff.products).items()))
         for pair in changes.told_products(diff):
             proof = marked(pair.marks) or "measured and confirmed"
-            yield f"{_code(pair.row.title)}: **{pair.verdict}**, {_plain(proof)}"
+            yield f"{_code(pair.row.title)}: **{pair.word}**, {_plain(proof)}"
             if why := changes.why_apart(diff, pair):
                 yield _plain(why)
             if pair.differences:
@@ -215,7 +213,7 @@ def _diff(diff: Diff, expand: bool) -> Iterator[str]:
                 yield _table(("field", "A", "B", "verdict"), fields)
     yield "### Every verdict"
     verdicts = (
-        (one.verdict, str(len(one.pairs)), one.instructions, one.remark, one.marks or "measured and confirmed")
+        (one.word, str(len(one.pairs)), one.instructions, one.remark, one.marks or "measured and confirmed")
         for one in changes.verdicts(diff, expand)
     )
     yield _table(("verdict", "pairs", "instructions", "remark", "proof"), (map(_plain, verdict) for verdict in verdicts))

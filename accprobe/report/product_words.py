@@ -37,6 +37,9 @@ PRODUCT_FINDINGS = (
 )
 """FindingsByName of whole products, those first that a reader looks for first."""
 
+BACKWARD = "from the last k to the first"
+"""How the finding `order` ends where chains take K so."""
+
 _NUMBERS = (
     "split_k",
     "promote_every",
@@ -79,10 +82,13 @@ def _plan(findings: FindingsByName) -> Iterator[str]:
     if split is None:
         return
     if split.value == 1:
-        yield found_words(findings, "split_k").replace("1", "one chain")
+        chain = f"one chain {BACKWARD}" if is_backward(findings) else "one chain"
+        yield found_words(findings, "split_k").replace("1", chain)
     else:
         sizes = str(findings["slice_sizes"].value).split(", ") if "slice_sizes" in findings else []
         yield f"{found_words(findings, 'split_k')} slices{f' of {_sizes(sizes)}' if sizes else ''}"
+        if is_backward(findings):
+            yield f"each {BACKWARD}"
         if partials := found_words(findings, "partial_format"):
             yield f"partials {partials}"
         if (merge := found_words(findings, "merge_order")) not in ("", "forward"):
@@ -97,6 +103,11 @@ def _sizes(sizes: Sequence[str]) -> str:
         return sizes[0]
     all_but_one = len(sizes) > 2 and len(set(sizes[:-1])) == 1
     return f"{sizes[0]}, the last {sizes[-1]}" if all_but_one else ", ".join(sizes)
+
+
+def is_backward(findings: FindingsByName) -> bool:
+    """Whether each chain takes its last k first."""
+    return "order" in findings and str(findings["order"].value).endswith(BACKWARD)
 
 
 def miscounted(row: ProductRow) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,11 @@ from accprobe.sass import opcodes
 from accprobe.sass.lowering import is_ordinary
 
 
+def so_many(count: int, noun: str) -> str:
+    """ "1 instruction", "2,000 instructions"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def ran_as(row: Row) -> str:
     """The lowering without modifiers: "F2FP + 2×HMMA + FADD"."""
     return lowered(row.lowering)

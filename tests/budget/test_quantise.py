@@ -73,6 +73,13 @@ def test_what_is_lost_is_counted_number_by_number() -> None:
     assert quantised_operand(None, E4M3, exact).fidelity(exact).snr is None
 
 
+def test_nothing_of_f32_is_lost_in_f32() -> None:
+    """Though what rounds to its largest number is no f32."""
+    values = np.array([[1.5, -0.0, float(np.finfo(np.float32).max)]], np.float32)
+    fidelity = quantised_operand(None, FORMATS["f32"], values).fidelity(values)
+    assert (fidelity.saturated, fidelity.flushed, fidelity.snr) == (0, 0, None)
+
+
 def test_scales_take_the_memory_that_they_take() -> None:
     values = np.ones((256, 512), np.float32)
     bytes_of = {

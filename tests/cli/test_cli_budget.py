@@ -258,7 +258,7 @@ def test_an_interruption_keeps_what_is_known(form: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(account, "entries", interrupted)
     result = small("--format", form)
     assert result.exit_code == 130
-    assert result.stderr == "accprobe: interrupted: 2 rows are known\n"
+    assert result.stderr == "accprobe: interrupted: 2 rows known\n"
     if form == "json":
         told = json.loads(result.stdout)
         assert (told["interrupted"], len(told["rows"])) == (True, 2)

@@ -33,6 +33,25 @@ def test_whole_output(name: str, width: int) -> None:
     assert max(map(len, shown.splitlines())) <= width
 
 
+def test_a_status_that_changed_alone_is_told_as_that_in_every_form(tmp_path: Path) -> None:
+    proved = saved(tmp_path, "proved.json", float_row(WGMMA, 13, QGMMA))
+    weaker = saved(tmp_path, "weaker.json", float_row(WGMMA, 13, QGMMA, status="inferred", reason="3 differ"))
+    shown = diff(proved, weaker)
+    assert shown.exit_code == 1
+    assert "The same instruction: status changed\n" in shown.stdout
+    assert shown.stdout.endswith("pairs: 1 status changed\n")
+    told = json.loads(diff(proved, weaker, "--format", "json").stdout)
+    assert ([(pair["verdict"], pair["word"]) for pair in told["pairs"]], told["counts"]) == (
+        [("changed", "status changed")],
+        {"changed": 1},
+    )
+    markdown, html = (diff(proved, weaker, "--format", form).stdout for form in ("markdown", "html"))
+    assert "### The same instruction: status changed\n" in markdown
+    assert re.search(r"^\| status changed \| 1 \|", markdown, re.MULTILINE)
+    assert "<h2>The same instruction: status changed</h2>" in html
+    assert '<th scope="row">status changed</th><td>1</td>' in html
+
+
 @pytest.mark.parametrize("width", golden.WIDTHS)
 def test_first_line_says_what_matters(width: int) -> None:
     first = diff("h200", "sim:b200", columns=width).stdout.splitlines()[0]

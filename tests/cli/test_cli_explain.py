@@ -46,7 +46,8 @@ def test_one_result() -> None:
     assert result.exit_code == 0, result.output
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert lines[:2] == ["chain.npy", "explained: 128 words, each bit for bit, by"]
-    assert lines[-1].endswith("other instructions have the same arithmetic, such as h200:wgmma.m64n8k32.f32.e4m3.e4m3.rs")
+    assert lines[-2].endswith("other instructions have the same arithmetic, such as h200:wgmma.m64n8k32.f32.e4m3.e4m3.rs")
+    assert lines[-1] == "plans with other arithmetics may too: the search ends where one explains the words"
     assert {"every k once yes", "inside h200:wgmma.m64n8k32.f32.e4m3.e4m3", "promotion every never", "split K 1"} <= set(lines)
 
 
@@ -82,6 +83,8 @@ def test_no_known_plan(folder: Path) -> None:
     result = explain("other.npy")
     assert result.exit_code == 1
     assert "NOT explained; the nearest known plan has" in result.stdout or "no known plan explains one of" in result.stdout
+    assert "other arithmetics" not in result.stdout
+    assert json.loads(explain("other.npy", "--format", "json").stdout)["results"][0]["others_tried"] is True
 
 
 @pytest.mark.usefixtures("folder")
@@ -93,6 +96,7 @@ def test_json() -> None:
     assert [(each["words"], each["compared"], each["wrong"]) for each in told["results"]] == [(128, 128, 0)] * 2
     assert told["differ"] == {"split_k": [2, 1]}
     assert told["results"][0]["plans"][0]["findings"]["partial_format"] == "bf16"
+    assert told["results"][0]["others_tried"] is False
 
 
 def saved_as_safetensors(path: Path, array: Array, dtype: str) -> None:

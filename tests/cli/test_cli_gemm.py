@@ -245,6 +245,7 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
         (["numpy:matmul", "--arrays", "jax"], "numpy:matmul takes arrays of numpy alone, not of jax"),
         (["numpy:matmul", "--dtype", "e4m3"], "numpy:matmul takes no e4m3: give --dtype f32 or f64"),
         ([], "no CALLABLE is given; `accprobe gemm --list` tells those that have names"),
+        (["--list", "--format", "html"], "--list has no html: give --format json, or none"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -288,6 +289,10 @@ def test_names_are_listed_with_what_they_lack() -> None:
     assert lines["torch:sdpa"].startswith("attention, P·V along K keys")
     assert "never run on hardware; deep_gemm is not installed: see https" in lines["deep_gemm:fp8_gemm_nt"]
     assert "of its heuristic's; nvmath is not installed: pip install 'nvmath" in lines["cublaslt:matmul"]
+    told = json.loads(gemm("--list", "--format", "json").stdout)
+    assert {each["name"] for each in told} == {name for name in lines if not name.startswith("FILE.py")}
+    for each in told:
+        assert lines[each["name"]] == "; ".join(filter(None, (each["title"], each["lacks"])))
 
 
 def test_attention_is_asked_by_back_end() -> None:

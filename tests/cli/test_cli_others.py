@@ -265,6 +265,32 @@ def test_unknown_command_names_the_nearest() -> None:
     assert (result.exit_code, result.stderr) == (2, "accprobe: there is no command 'rum'; did you mean run?\n")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show", "h200"],
+        ["gemm", "numpy:matmul"],
+        ["run", "--device", "sim:h100"],
+        ["verify", "h200", "--device", "sim:h200"],
+        ["health", "--device", "sim:h100"],
+        ["budget", "--like", "QGMMA", "--k", "64"],
+        ["tolerance", "--like", "QGMMA", "--k", "64"],
+        ["sweep"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_file_without_a_name_is_none(command: list[str]) -> None:
+    result = CliRunner().invoke(main, [*command, "-o", ""])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "accprobe: Invalid value for '-o' / '--output': no file is named: give its name\n"
+
+
+def test_a_report_without_a_name_is_none() -> None:
+    result = CliRunner().invoke(main, ["show", ""])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("accprobe: no report is named: give a file, the name of a recorded one, ")
+
+
 def test_no_command_shows_the_help() -> None:
     result = CliRunner().invoke(main, [])
     assert (result.exit_code, result.stdout) == (2, "")

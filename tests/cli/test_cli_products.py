@@ -56,6 +56,16 @@ def test_product_that_is_not_there_is_told(path: str) -> None:
     assert "has no product 'torch:nn'; did you mean torch:mm" in result.stderr
 
 
+def test_products_of_a_callable_are_told_where_none_has_the_shape() -> None:
+    result = run("show", "products-h200", "torch:_int_mm 99x*")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "accprobe: products-h200 has no product 'torch:_int_mm 99x*'; `accprobe show products-h200 'torch:_int_mm'` shows"
+        " what there is; did you mean torch:_int_mm 4096x4096x4096 s8 s32 or torch:_int_mm 512x512x512 s8 s32?\n"
+    )
+    assert run("show", "products-h200", "torch:_int_mm 512x512x512 s8 s32").exit_code == 0
+
+
 def test_diff_of_like_products_is_no_difference(path: str) -> None:
     assert run("diff", path, path).exit_code == 0
 

@@ -107,7 +107,7 @@ def test_row_that_is_not_confirmed_gives_status_1(device: FakeDevice) -> None:
 def test_selecting_only_what_is_skipped_gives_status_2(device: FakeDevice) -> None:
     result = run("--select", "mma.sp*")
     assert result.exit_code == 2
-    assert result.stderr == "accprobe: none of the 1 instructions selected can be measured here: no probe\n"
+    assert result.stderr == "accprobe: the one instruction selected cannot be measured here: no probe\n"
 
 
 def test_dying_device_gives_status_2_and_keeps_what_was_measured(device: FakeDevice, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
         130,
         "accprobe: interrupted: 1 of 2 instructions measured; with -o FILE they are kept\n",
     )
-    assert "The run was cut short: 1 of 3 instructions are missing" in result.stdout
+    assert "The run was cut short: 1 of 3 instructions missing" in result.stdout
 
 
 @pytest.mark.parametrize(

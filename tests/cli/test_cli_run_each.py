@@ -28,7 +28,7 @@ def test_one_of_each_kind_is_measured_and_the_others_are_verified(tmp_path: Path
     assert result.exit_code == 0, result.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == ["report-simulated-a100.json", "report-simulated-h100.json"]
     assert Report.load(tmp_path / "report-simulated-a100.json").device.name == "simulated A100"
-    assert "sim:h200 computes as sim:h100 does: 1 instructions, 2,000 dot products, none differs" in result.stderr
+    assert "sim:h200 computes as sim:h100 does: 1 instruction, 2,000 dot products, none differs" in result.stderr
 
 
 def test_one_kind_alone_has_the_name_that_was_given(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_one_that_differs_from_the_first_of_its_kind_is_told(monkeypatch: pytest
     monkeypatch.setattr("accprobe.devices.open_device", opened)
     result = run("--device", "sim:h100,sim:h200")
     assert result.exit_code == 1
-    assert f"sim:h200 differs from sim:h100 in 1 of 1 instructions; {NAME}: k " in result.stderr
+    assert f"sim:h200 differs from sim:h100 in 1 of 1 instruction; {NAME}: k " in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from measured import Measured
 from accprobe import devices
 from accprobe.cli import main
 from accprobe.devices.protocol import Device
+from accprobe.devices.sick import SMS
 from accprobe.devices.simulated import SimulatedDevice, simulated_device
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
@@ -24,6 +25,7 @@ from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
+from accprobe.render.terminal import progress
 from accprobe.report.report import Report
 from accprobe.verify import on_gpu
 from accprobe.verify.coverage import Coverage
@@ -151,7 +153,7 @@ def test_interrupt_shows_what_was_compared(gpu: dict[str, SimulatedDevice]) -> N
     result = verify("sim:h100", "--device", "cuda:0", "--dots", "500")
     assert result.exit_code == 130
     assert result.stderr == ("accprobe: interrupted after 1 of 2 instructions: 500 dot products were compared, 0 differ\n")
-    assert "1 instructions, 500 dot products: 0 differ" in result.stdout
+    assert "1 instruction, 500 dot products: 0 differ" in result.stdout
 
 
 def test_on_a_device_that_lends_its_gpu_verification_runs_there(
@@ -215,6 +217,26 @@ def test_what_an_sm_gets_wrong_is_shrunk() -> None:
     assert (a.replace("00", ""), int(c, 16)) == ("d9", 0)
 
 
+@pytest.mark.parametrize("more", [("--every-sm",), ()])
+def test_progress_is_told_in_lines_where_no_terminal_is(more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "BETWEEN_LINES", 0.0)
+    lines = verify("h200", "--device", "sick:h100", *more, "--dots", "100", "--select", FP8.name).stderr.splitlines()
+    told = [line for line in lines if "verifying" in line]
+    sms = SMS if more else 1
+    verifying = r"accprobe: verifying simulated H100, SM 2 of which is made to err(, \d+ differ)?"
+    assert re.fullmatch(rf"{verifying}: {100 * sms}( of 100)? dot products", told[-1])
+    monkeypatch.setattr(progress, "BETWEEN_LINES", 60.0)
+    assert "verifying" not in verify("h200", "--device", "sick:h100", *more, "--dots", "100", "--select", FP8.name).stderr
+
+
+def test_help_says_what_a_sick_device_has_and_that_a_simulated_one_is_refused() -> None:
+    told = " ".join(verify("--help", columns=80).stdout.split())
+    sms = {4: "four"}[SMS]
+    assert (
+        f"A sim:NAME is published models, without SMs: --every-sm refuses it. A sick:NAME has {sms} SMs, one of which" in told
+    )
+
+
 def test_what_errs_on_one_sm_alone_is_told_where_not_all_are_asked() -> None:
     arguments = ("h200", "--device", "sick:h100", "--dots", "100", "--select", FP8.name)
     one, every = verify(*arguments), verify(*arguments, "--every-sm")
@@ -276,7 +298,10 @@ def test_an_sm_that_does_not_differ_again_is_told(gpu: dict[str, SimulatedDevice
         ),
         (["sim:h101", "--device", "sim:h100"], "no published model of 'sim:h101'; did you mean sim:h100"),
         (["sim:all", "--device", "sim:h100"], "sim:all goes with --vectors; for a device, name one chip, such as sim:h100"),
-        (["sim:h100", "--device", "sim:h100", "--every-sm"], "--every-sm: simulated H100 does not say which SM computed what"),
+        (
+            ["sim:h100", "--device", "sim:h100", "--every-sm"],
+            "--every-sm: simulated H100 does not say which SM computed what; sick:NAME has SMs, one of which is made to err",
+        ),
         (
             ["sim:v100", "--device", "sim:h100", "--select", "wgmma*"],
             "sim:v100 has no model of an instruction that simulated H100 can run",
@@ -335,7 +360,7 @@ def test_models_may_come_from_standard_input() -> None:
     arguments = ["verify", "-", "--device", "sim:h100", "--dots", "300", "--select", "wgmma.m64n8k32.f32.e4m3.e4m3"]
     result = CliRunner().invoke(main, arguments, input=Report.load("h200").dumps())
     assert result.exit_code == 0
-    assert "1 instructions, 300 dot products: 0 differ" in result.stdout
+    assert "1 instruction, 300 dot products: 0 differ" in result.stdout
 
 
 def test_coverage_says_which_events_were_met(gpu: dict[str, SimulatedDevice]) -> None:

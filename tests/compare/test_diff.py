@@ -192,7 +192,15 @@ def test_weaker_proof_is_a_change_and_marked(status: str) -> None:
     assert [(d.field, d.a, d.b) for d in pair.differences] == [("status", "confirmed", status)]
     assert pair.marks == (f"B {status}",)
     found = diff(one(), fake_report(row))
-    assert headline(found) == f"Fake GPU: FP8 status confirmed → {status}, QGMMA (B {status})"
+    assert (pair.verdict, pair.word) == ("changed", "status changed")
+    assert headline(found) == f"Fake GPU: no value differs; FP8 status confirmed → {status}, QGMMA (B {status})"
+
+
+def test_a_changed_status_beside_a_changed_value_is_a_change() -> None:
+    weaker = float_row(WGMMA, 12, QGMMA, status="inferred", reason="3 differ")
+    found = diff(one(), fake_report(weaker))
+    assert (only_pair(found).verdict, only_pair(found).word) == ("changed", "changed")
+    assert "no value differs" not in headline(found)
 
 
 def test_simulated_side_is_marked_everywhere_and_its_status_is_no_change() -> None:

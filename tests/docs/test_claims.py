@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import click
 import document_blocks
@@ -26,7 +25,6 @@ from accprobe.build import probes
 from accprobe.build.golden import golden_shape
 from accprobe.cli import main
 from accprobe.cli.output import INTERRUPTED
-from accprobe.compare.diff import Verdict
 from accprobe.compare.possible import OPERATORS
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.fleet.cluster import OLDEST
@@ -39,6 +37,7 @@ from accprobe.model.published import known_models
 from accprobe.model.tree import FloatArithmetic
 from accprobe.operands.kinds import PAIRS, draw
 from accprobe.render.content.cells import HEADERS
+from accprobe.render.content.changes import ORDER
 from accprobe.report.products import ProductRow
 from accprobe.report.report import SCHEMA, Report
 from accprobe.report.rows import Row
@@ -333,7 +332,7 @@ def test_comparison_is_the_one_that_it_says_it_is() -> None:
         "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA (B simulated)"
     )
     told = set(first_cells(section("commands", "diff"))) - {"verdict"}
-    assert {word for words in told for word in words.split(", ")} == set(get_args(Verdict))
+    assert {word for words in told for word in words.split(", ")} == set(ORDER)
 
 
 def test_gate_of_a_ci_job_works(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def surveys_one_of_each_kind(cluster: SimulatedCluster, folder: Path) -> None:
         assert [row.status for row in report.instructions] == ["simulated"]
     assert out.count("SIMULATED") == 2
     assert errors.count(": measured, into ") == 2
-    assert errors.count("1 instructions, 512 dot products, none differs") == 4
+    assert errors.count("1 instruction, 512 dot products, none differs") == 4
     lines = {node: next(line for line in errors.splitlines() if f"({node[:8]}): " in line) for node in (without, old)}
     assert "accprobe cannot be imported there (No module named 'accprobe'): install accprobe " in lines[without]
     assert "accprobe 0.0.1 is installed there, not " in lines[old]

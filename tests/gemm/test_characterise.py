@@ -52,6 +52,7 @@ LONG = {
     "3 slices of chunks, backward in bf16",
     "dropped tail",
     "exact sums of 16",
+    "exact sums of 16, descending",
     "first slice of two chunks, in bf16",
     "promoted every 64",
     "promoted every 256",

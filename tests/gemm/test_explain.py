@@ -125,6 +125,7 @@ def test_no_other_arithmetic_is_tried_where_hardly_a_word_is_left() -> None:
     parts: list[float] = []
     (found,) = explain([spec_of(plan)], a, b, [d], tell=lambda name, part: parts.append(part))
     assert found.wrong == 1
+    assert found.stopped
     assert max(parts) < 0.5
 
 

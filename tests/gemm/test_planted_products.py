@@ -107,7 +107,7 @@ def partials(plan: Planted, given: Operands, m: int, n: int) -> list[Fraction]:
 
     def slice_sum(ks: list[int]) -> Fraction:
         if plan.promote_every is None:
-            return chain(ks)
+            return chain(ks[::-1] if plan.descending else ks)
         total = Fraction()
         for start in range(0, len(ks), plan.promote_every):
             found = chain(ks[start : start + plan.promote_every])

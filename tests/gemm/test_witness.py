@@ -152,7 +152,10 @@ def test_what_cannot_be_seen_says_why(called: Called, monkeypatch: pytest.Monkey
 def test_a_cpu_has_no_kernels_and_says_whose_product_it_is() -> None:
     f32 = FORMATS["f32"]
     handover = open_handover("numpy")
-    assert witness.kernels_of(Called(Spec(2, 2, 4, f32, f32, f32), np.matmul, handover, "mine"), Ready(np.matmul)) == ((), ())
+    mine = Called(Spec(2, 2, 4, f32, f32, f32), np.matmul, handover, "mine")
+    assert witness.kernels_of(mine, Ready(np.matmul)) == ((), ())
+    asked_to_count = witness.kernels_of(mine, Ready(np.matmul), ["numpy:matmul"])
+    assert asked_to_count == ((), ("opcodes: there is nothing for --ncu to count, as the product was computed on the CPU",))
     versions = library_versions(handover)
     assert versions["numpy"] == np.__version__
     assert "BLAS" in versions["blas"].upper() or "MKL" in versions["blas"].upper()

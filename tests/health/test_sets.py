@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from accprobe.build.golden import METADATA_LINES, golden_shape
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.health.asked import ASKED_AT_ONCE, AskedBench
 from accprobe.health.golden import singly
 from accprobe.health.sets import MadeSet, covering_sets, operand_kinds, turned_over
 from accprobe.health.units import UNITS
-from accprobe.isa.formats import FORMATS
+from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
+from accprobe.operands.kinds import kinds
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import LAYOUTS, layouts, stored_products
 from accprobe.report.models import named_models
@@ -89,3 +92,21 @@ def test_kinds_of_operands_leave_out_what_becomes_nan() -> None:
     assert [kind.name for kind in fp8][:3] == ["toggling", "normal", "wide"]
     assert [kind.name for kind in integer] == ["toggling", "uniform", "extreme", "edge", "fours"]
     assert [kind.toggling for kind in fp8] == [True] + [False] * (len(fp8) - 1)
+
+
+def test_a_simulated_device_is_asked_all_kinds_in_turn_those_too() -> None:
+    inst = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
+    model = named_models("sim:h100")[inst]
+    not_numbers: list[int] = []
+
+    class Listening(SimulatedDevice):
+        def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+            not_numbers.append(int(np.isnan(inst.a.values(request.a)).any(axis=1).sum()))
+            return super().dot(inst, request, placement)
+
+    bench = AskedBench(Listening({inst: model}), inst, model, 0)
+    for _ in kinds(inst):
+        assert not bench.turn(0).wrong_by_sm
+    shares = dict(zip(kinds(inst), (count / ASKED_AT_ONCE for count in not_numbers), strict=True))
+    assert shares["uniform"] == pytest.approx(1 - (31 / 32) ** 16, abs=0.05)
+    assert [kind for kind, share in shares.items() if not share][:2] == ["normal", "wide"]

@@ -39,6 +39,11 @@ def said(data: Row) -> dict[str, str]:
         (dropped(), "every k", f"NOT counted once: {TAIL}"),
         (product_data(), "inside", "sums of 32 products, 13 fraction bits, cut"),
         (
+            product_data(findings={"order": {"value": "chain of [acc 32], from the last k to the first", "bound": "exact"}}),
+            "inside",
+            "sums of 32 products, from the last k to the first, 13 fraction bits, cut",
+        ),
+        (
             product_data(
                 product_model(of=step(16, 23, 25)),
                 findings={"instruction": {"value": "h200:x", "bound": "exact", "note": "and 3 others"}},

@@ -260,7 +260,7 @@ def test_rows_that_are_not_confirmed_give_their_reasons() -> None:
 
 def test_report_that_was_cut_short_says_so() -> None:
     cut = fake_report(run={"jobs": 1, "seconds": 1.0, "selected": 9})
-    assert "The run was cut short: 5 of 9 instructions are missing" in text(report_table(cut, 160))
+    assert "The run was cut short: 5 of 9 instructions missing" in text(report_table(cut, 160))
 
 
 def test_stand_in_for_a_gpu_is_loud() -> None:

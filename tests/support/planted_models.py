@@ -29,6 +29,11 @@ def model_of(plan: Planted) -> ProductModel:
     return ProductModel(a, b, plan.k, step, tree, out, plan.result_rounding, scales, plan.operand_rounding)
 
 
+def _downward(products: int, each: int) -> tuple[int, ...]:
+    """Sums of `each` products, from the last to the first; a whole number of them."""
+    return tuple(k for first in range(products - each, -1, -each) for k in range(first, first + each))
+
+
 def step_of(plan: Planted) -> DotModel:
     """The fused sum of a chain."""
     arithmetic: Arithmetic = FloatArithmetic(
@@ -62,4 +67,6 @@ def _slices(plan: Planted, pattern: tuple[int, ...]) -> list[Node]:
     ranges = [
         range(low - (plan.doubled_k == low - 1), min(high, stop)) for low, high in pairwise([*borders, plan.k]) if low < stop
     ]
+    if plan.descending:
+        return [Chain(ks.start, ks.stop, _downward(len(ks), len(pattern)), len(ks) + 1) for ks in ranges]
     return [in_chunks(ks, plan.promote_every or len(ks), pattern, _addition(plan, "f32")) for ks in ranges]

@@ -95,6 +95,7 @@ class Planted:
     scales: f32. "tensor": sa [], sb []; "row": sa [M] or [M, 1], sb [N] or [1, N]; the f32 total times RNE(sa · sb), RNE.
         "1x128 and 128x128": sa [M, ceil(K / 128)], sb [ceil(K / 128), ceil(N / 128)]; each chunk of promote_every is multiplied
         by RNE(sa · sb) before it is added, both RNE.
+    descending: sums run down K inside a slice.
     dropped_tail: the last products that never join. doubled_k: the last k of a slice, which the next one has too, as its first.
     wrong_block_scale: this block has the scales, of both operands, of the one before it.
     operand_rounding: of tf32 operands, from f32, before they are multiplied; RNA: to nearest, ties away from zero.
@@ -119,6 +120,7 @@ class Planted:
     out: str = "f32"
     result_rounding: Rounding = "RNE"
     scales: Scales | None = None
+    descending: bool = False
     dropped_tail: int = 0
     doubled_k: int | None = None
     wrong_block_scale: int | None = None
@@ -139,6 +141,7 @@ class Planted:
         _require(not self.slices or sliced == list(self.slices), f"slices of {self.slices} are not those of {self.k}: {sliced}")
         ends = [int(ks[-1]) for ks in self._undisturbed(self.k)][:-1]
         _require(self.doubled_k is None or self.doubled_k in ends, f"no slice but the last ends with {self.doubled_k}")
+        _require(not (self.descending and self.promote_every), "chunks run up K")
         if self.scales == "1x128 and 128x128":
             every = self.promote_every
             _require(every is not None and BLOCK % every == 0, "a chunk lies in one block of scales")
@@ -217,7 +220,7 @@ class Planted:
     def _slice(self, factors: _Factors, ks: Ks, scale_of: Callable[[int], Singles] | None) -> Singles:
         """The sum of one slice, f32 [M, N]."""
         if self.promote_every is None:
-            return self._chain(factors, ks)
+            return self._chain(factors, ks[::-1] if self.descending else ks)
         total = np.zeros(factors.shape, np.float32)
         for chunk in _in_parts(ks, self.promote_every):
             found = self._chain(factors, chunk)

@@ -6,20 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from accprobe.compare.diff import By, Diff, Pair, Verdict, generation, marked
-from accprobe.compare.products import ProductPair, ProductVerdict, apart
+from accprobe.compare.diff import By, Diff, Pair, generation, marked
+from accprobe.compare.products import ProductPair, VerdictWord, apart
 from accprobe.model.explained import told_words
 from accprobe.model.features import IMPORTANCE, title
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.verification import coverage
 from accprobe.report.report import Report
+from accprobe.report.words import so_many
 
 HEADINGS: dict[By, str] = {
-    "role": "What each generation offers for the same operands: changed",
-    "name": "The same instruction: changed",
+    "role": "What each generation offers for the same operands",
+    "name": "The same instruction",
 }
 
-ORDER: tuple[Verdict, ...] = ("changed", "only in A", "only in B", "undecided", "same")
+CHANGED: tuple[VerdictWord, ...] = ("changed", "status changed")
+ORDER: tuple[VerdictWord, ...] = (*CHANGED, "only in A", "only in B", "undecided", "same")
 """In which verdicts are told."""
 
 
@@ -74,8 +76,8 @@ class AlikePairs:
         return " → ".join(dict.fromkeys(_family(self.first)))
 
     @property
-    def verdict(self) -> Verdict:
-        return self.first.verdict
+    def word(self) -> VerdictWord:
+        return self.first.word
 
     @property
     def marks(self) -> str:
@@ -90,6 +92,17 @@ def changed_pairs(diff: Diff, expand: bool = False) -> list[AlikePairs]:
         like = (i,) if expand else (pair.by, pair.role.d, _family(pair), _fields(pair), pair.marks)
         groups.setdefault(like, []).append(pair)
     return _told_apart(sorted(map(_entry, groups.values()), key=_importance))
+
+
+def changed_tables(diff: Diff, expand: bool = False) -> dict[str, list[AlikePairs]]:
+    """What changed, by heading; first values, then where the status alone did."""
+    found = changed_pairs(diff, expand)
+    tables = {
+        f"{heading}: {word}": [entry for entry in found if (entry.first.by, entry.word) == (by, word)]
+        for by, heading in HEADINGS.items()
+        for word in CHANGED
+    }
+    return {heading: entries for heading, entries in tables.items() if entries}
 
 
 def _told_apart(entries: Sequence[AlikePairs]) -> list[AlikePairs]:
@@ -123,10 +136,10 @@ def _instructions(entry: AlikePairs) -> str:
     return entry.instructions
 
 
-def _others(diff: Diff, verdict: Verdict, expand: bool = False) -> list[AlikePairs]:
+def _others(diff: Diff, verdict: VerdictWord, expand: bool = False) -> list[AlikePairs]:
     """Every pair of a verdict in which no field is told, or only which are undecided."""
     groups: dict[tuple[object, ...], list[Pair]] = {}
-    for i, pair in enumerate(pair for pair in diff.pairs if pair.verdict == verdict):
+    for i, pair in enumerate(pair for pair in diff.pairs if pair.word == verdict):
         groups.setdefault((i,) if expand else (pair.by, _family(pair), pair.note, pair.marks), []).append(pair)
     return [_entry(group) for group in groups.values()]
 
@@ -159,7 +172,7 @@ def _side(side: str, report: Report) -> str:
     about = (report.device.name, report.device.architecture, generation(report))
     name = f"{side}: {', '.join(dict.fromkeys(about))}"
     if report.device.kind == "simulated":
-        models = f"published models of {len(report.measured)} instructions; nothing was measured"
+        models = f"published models of {so_many(len(report.measured), 'instruction')}; nothing was measured"
         return f"{name}: SIMULATED, {models}{_explained(report)}"
     counts = Counter(row.status for row in report.measured)
     of_products = Counter(row.status for row in report.products)
@@ -180,15 +193,15 @@ def _explained(report: Report) -> str:
 PRODUCTS_HEADING = "Whole products"
 
 
-def product_counts(diff: Diff) -> dict[ProductVerdict, int]:
-    """How many pairs of products have which verdict, in the order in which verdicts are told."""
-    counts = Counter(pair.verdict for pair in diff.products)
-    return {verdict: counts[verdict] for verdict in ORDER if counts[verdict]}
+def verdict_counts(pairs: Iterable[Pair | ProductPair]) -> dict[VerdictWord, int]:
+    """How many have which verdict, in the order in which verdicts are told."""
+    counts = Counter(pair.word for pair in pairs)
+    return {word: counts[word] for word in ORDER if counts[word]}
 
 
 def told_products(diff: Diff) -> list[ProductPair]:
     """The pairs of products that are not the same, in the order of their verdicts."""
-    return [pair for verdict in ORDER for pair in diff.products if pair.verdict == verdict != "same"]
+    return [pair for word in ORDER for pair in diff.products if pair.word == word != "same"]
 
 
 def why_apart(diff: Diff, pair: ProductPair) -> str:

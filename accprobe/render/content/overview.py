@@ -14,7 +14,7 @@ from accprobe.render.content.verification import coverage
 from accprobe.report.report import Report
 from accprobe.report.rows import NOT_MEASURED, Row, Status
 from accprobe.report.standing import was_measured
-from accprobe.report.words import is_unknown
+from accprobe.report.words import is_unknown, so_many
 
 FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz at most"}
 """Facts about a device in words; others are written after their names."""
@@ -138,4 +138,4 @@ def summary(report: Report, lines_shown: int | None = None) -> Iterator[Phrases]
     if covered := coverage([row.verification for row in report.measured if row.verification]):
         yield (Phrase(covered, "quiet"),)
     if cut := report.run.selected - len(report.instructions):
-        yield (Phrase(f"The run was cut short: {cut} of {report.run.selected} instructions are missing", "bad"),)
+        yield (Phrase(f"The run was cut short: {cut} of {so_many(report.run.selected, 'instruction')} missing", "bad"),)

@@ -10,7 +10,16 @@ from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ScaleOf
 from accprobe.model.product_error import worst_error
 from accprobe.render.content.phrases import Phrase, Phrases
-from accprobe.report.product_words import FindingsByName, found_words, is_misplaced, miscounted, misscaled, plan_words
+from accprobe.report.product_words import (
+    BACKWARD,
+    FindingsByName,
+    found_words,
+    is_backward,
+    is_misplaced,
+    miscounted,
+    misscaled,
+    plan_words,
+)
 from accprobe.report.products import KernelRecord, ProductRow, RegionRecord
 from accprobe.report.rows import Status
 
@@ -160,12 +169,14 @@ def _libraries(row: ProductRow) -> str:
 
 
 def _inside(found: FindingsByName) -> Iterator[str]:
-    if found["products_per_sum"].value != 1:
-        yield f"sums of {found_words(found, 'products_per_sum')} products"
-    elif "product_bits" in found:
-        yield f"one product after the other, each rounded to {found_words(found, 'product_bits')} bits first"
-    else:
-        yield "one product after the other, fused multiply-adds"
+    alone = found["products_per_sum"].value == 1
+    yield "one product after the other" if alone else f"sums of {found_words(found, 'products_per_sum')} products"
+    if is_backward(found):
+        yield BACKWARD
+    if alone and "product_bits" in found:
+        yield f"each rounded to {found_words(found, 'product_bits')} bits first"
+    elif alone:
+        yield "fused multiply-adds"
     if bits := found_words(found, "effective_bits"):
         yield f"{bits} fraction bits"
     aligned = found.get("alignment_bits")

@@ -10,15 +10,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from accprobe.compare.diff import Diff, Verdict, generation, marked
+from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
+from accprobe.compare.products import VerdictWord
 from accprobe.render.content import changes
-from accprobe.render.content.changes import AlikePairs, changed_pairs
+from accprobe.render.content.changes import AlikePairs
 from accprobe.render.terminal.console import Hanging, ruled
 from accprobe.render.terminal.report import COLUMN_GAP
+from accprobe.report.words import so_many
 
-STYLES: dict[Verdict, str] = {
+STYLES: dict[VerdictWord, str] = {
     "changed": "yellow",
+    "status changed": "yellow",
     "only in A": "magenta",
     "only in B": "magenta",
     "undecided": "cyan",
@@ -31,11 +34,8 @@ def diff_report(diff: Diff, width: int, expand: bool = False) -> RenderableType:
     """The whole comparison; `expand`: one entry a pair."""
     parts: list[RenderableType] = [Text(headline(diff), "bold")]
     parts.append(Hanging([Text(side, "dim") for side in changes.sides(diff)], 0))
-    found = changed_pairs(diff, expand)
-    for by, heading in changes.HEADINGS.items():
-        entries = [entry for entry in found if entry.first.by == by]
-        if entries:
-            parts += [Text(f"\n{heading}", "bold"), _table(diff, entries, width)]
+    for heading, entries in changes.changed_tables(diff, expand).items():
+        parts += [Text(f"\n{heading}", "bold"), _table(diff, entries, width)]
     if diff.products:
         parts += [Text(f"\n{changes.PRODUCTS_HEADING}", "bold"), Hanging(list(_products(diff)), 0)]
     below = [*_verdicts(diff, expand), *_environment(diff)]
@@ -111,15 +111,15 @@ def _verdicts(diff: Diff, expand: bool) -> Iterator[Text]:
     """What is not in the tables; what is the same by number alone, but for `expand`: nobody asks for the names."""
     same: Counter[tuple[str, str]] = Counter()
     for told in changes.verdicts(diff, expand):
-        if told.verdict == "same" and not expand:
+        if told.word == "same" and not expand:
             same[told.families, told.marks] += len(told.pairs)
-        elif told.verdict != "changed":
-            yield _told(told.verdict, len(told.pairs), told.instructions, told.remark, told.marks)
+        elif told.word not in changes.CHANGED:
+            yield _told(told.word, len(told.pairs), told.instructions, told.remark, told.marks)
     for (families, marks), count in same.items():
         yield _told("same", count, families, "", marks)
 
 
-def _told(verdict: Verdict, count: int, what: str, remark: str, marks: str) -> Text:
+def _told(verdict: VerdictWord, count: int, what: str, remark: str, marks: str) -> Text:
     text = Text(verdict, STYLES[verdict])
     text.append(f" {count}: {what}" if count > 1 else f": {what}", "default")
     text.append(f"; {remark}" if remark else "", "dim")
@@ -129,7 +129,7 @@ def _told(verdict: Verdict, count: int, what: str, remark: str, marks: str) -> T
 def _products(diff: Diff) -> Iterator[Text]:
     """Each pair that is not the same, and in what."""
     for pair in changes.told_products(diff):
-        line = Text(pair.verdict, STYLES[pair.verdict]).append(f"  {pair.row.title}", "bold")
+        line = Text(pair.word, STYLES[pair.word]).append(f"  {pair.row.title}", "bold")
         yield line.append(f" ({marked(pair.marks)})" if pair.marks else "", MARK)
         if why := changes.why_apart(diff, pair):
             yield Text(f"  {why}")
@@ -137,7 +137,7 @@ def _products(diff: Diff) -> Iterator[Text]:
             unsure = " (undecided)" if each.verdict == "undecided" else ""
             yield Text(f"    {each.title}: {each.a} → {each.b}{unsure}", "dim" if unsure else "")
     counts = Text("products: ", "bold")
-    for i, (verdict, count) in enumerate(changes.product_counts(diff).items()):
+    for i, (verdict, count) in enumerate(changes.verdict_counts(diff.products).items()):
         counts.append(", " if i else "").append(f"{count} {verdict}", STYLES[verdict])
     yield counts
 
@@ -149,8 +149,8 @@ def _environment(diff: Diff) -> Iterator[Text]:
 
 def _summary(diff: Diff) -> Text:
     text = Text("pairs: ", "bold")
-    for i, verdict in enumerate(verdict for verdict in changes.ORDER if diff.counts[verdict]):
-        text.append(", " if i else "").append(f"{diff.counts[verdict]} {verdict}", STYLES[verdict])
+    for i, (verdict, count) in enumerate(changes.verdict_counts(diff.pairs).items()):
+        text.append(", " if i else "").append(f"{count} {verdict}", STYLES[verdict])
     if diff.unmeasured:
-        text.append(f"; {diff.unmeasured} instructions measured on neither side", "dim")
+        text.append(f"; {so_many(diff.unmeasured, 'instruction')} measured on neither side", "dim")
     return text

@@ -47,7 +47,9 @@ def _of_one(name: str, found: Explanation, out: Format) -> Iterator[Text | str]:
     for key, value in _told(plan.told):
         yield f"    {key:<16}{value}"
     if found.instructions:
-        yield f"  {len(found.instructions)} other instructions have the same arithmetic, such as {found.instructions[0]}"
+        count = len(found.instructions)
+        have = "1 other instruction has" if count == 1 else f"{count} other instructions have"
+        yield f"  {have} the same arithmetic, such as {found.instructions[0]}"
     if not found.nearly:
         yield "  where the program is at hand, `accprobe gemm` asks it itself"
     elif found.alike:
@@ -55,6 +57,8 @@ def _of_one(name: str, found: Explanation, out: Format) -> Iterator[Text | str]:
         further = f"; and {found.more} that a sample does not tell from it" if found.more else ""
         plans = "1 other plan gives" if found.alike == 1 else f"{found.alike} other plans give"
         yield f"  {plans} the same bits on these operands: {which}{further}"
+    if found.stopped:
+        yield "  plans with other arithmetics may too: the search ends where one explains the words"
     if found.nearly and found.wrong:
         for place in found.places:
             yield f"  {_place(place, out)}"

@@ -26,9 +26,7 @@ from accprobe.render.content.health import (
 )
 from accprobe.render.plain import plain
 from accprobe.render.terminal.console import Hanging, WholeCells, ruled
-
-BETWEEN_LINES = 10.0
-"""Seconds between two lines of progress of a GPU where standard error is no terminal."""
+from accprobe.render.terminal.progress import BETWEEN_LINES
 
 
 class ShowGpus(Protocol):

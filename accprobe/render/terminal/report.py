@@ -14,6 +14,7 @@ from accprobe.render.content.phrases import on_one_line
 from accprobe.render.terminal.console import STYLES, ruled, styled, styled_lines, wrapped
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
+from accprobe.report.words import so_many
 
 NARROWEST_NAME = 26
 """Columns are left out until the names have this much."""
@@ -95,7 +96,7 @@ def _below(report: Report, columns: list[str]) -> Iterator[Text]:
         listing = f" (`accprobe list --instructions {report.device.architecture}` names them)"
         if report.device.kind == "simulated":
             listing = ""
-        yield Text(f"{why.reason}: {len(why.names)} of {report.run.selected} instructions{listing}", "dim")
+        yield Text(f"{why.reason}: {len(why.names)} of {so_many(report.run.selected, 'instruction')}{listing}", "dim")
 
 
 def _left_out(rows: Sequence[Row], column: str) -> str:

@@ -13,6 +13,7 @@ from accprobe.health.sms import SMS_SHRUNK, Checkup
 from accprobe.isa.instructions import Instruction
 from accprobe.render.content.verification import CheckedUp, Verified, events_text, excluded_faults, mismatch
 from accprobe.render.terminal.console import Hanging, WholeCells
+from accprobe.report.words import so_many
 from accprobe.verify.outcome import Verification
 from accprobe.verify.vectors import Comparison
 
@@ -23,7 +24,7 @@ def heading(models: str, device: Device, lacking: Sequence[Instruction]) -> Iter
         yield Text("SIMULATED: the device is published models too, nothing was measured", "bold red")
     yield Text(f"models of {models} against {device.name}, {device.architecture}", "bold")
     if lacking:
-        others = f" and {len(lacking) - 1:,} others" if len(lacking) > 1 else ""
+        others = f" and {so_many(len(lacking) - 1, 'other')}" if len(lacking) > 1 else ""
         yield Text(f"! {len(lacking):,} not verified, as the device cannot run them: {lacking[0]}{others}", "yellow")
 
 
@@ -37,7 +38,7 @@ def verification_table(rows: Sequence[Verified]) -> RenderableType:
         counts = (f"{done.dots:,}", f"{done.mismatches:,}", *(tell(done) for tell in covered.values()))
         table.rows.append(((row.inst.name, *counts, *speed), "red" if done.mismatches else ""))
     dots, wrong = sum(row.done.dots for row in rows), sum(row.done.mismatches for row in rows)
-    total = f"{len(rows)} instructions, {dots:,} dot products: {wrong:,} differ"
+    total = f"{so_many(len(rows), 'instruction')}, {so_many(dots, 'dot product')}: {wrong:,} differ"
     least = min((row.done for row in rows), key=lambda done: done.dots, default=None)
     below = [*_uncovered(rows), *_counterexamples(rows)]
     if least and not wrong and (excluded := excluded_faults(least)):
@@ -111,5 +112,6 @@ def vectors_table(rows: Sequence[Comparison]) -> RenderableType:
     ]
     first = [Text(f"! {row.recorded.name}: {mismatch(row.reading.inst, row.first)}", "red") for row in rows if row.first]
     dots, wrong = sum(row.dots for row in rows), sum(row.mismatches for row in rows)
-    total = Text(f"{len(rows)} sets of results, {dots:,} dot products: {wrong:,} differ", "bold red" if wrong else "bold")
+    sets = f"{len(rows)} set{'s' * (len(rows) != 1)} of results"
+    total = Text(f"{sets}, {so_many(dots, 'dot product')}: {wrong:,} differ", "bold red" if wrong else "bold")
     return Group(table, Hanging([*notes, *first], 0), total)
