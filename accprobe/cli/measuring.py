@@ -77,7 +77,6 @@ def _say_why_no_processor(report: Report) -> None:
 
 
 def _advance(show: Show, report: Report) -> None:
-
     skipped = len(report.instructions) - len(report.measured)
     show(len(report.measured), report.run.selected - skipped, f"measuring {report.device.name}")
 
