@@ -51,7 +51,7 @@ def recorded(name: str, **changes: Any) -> tuple[Instruction, DotModel]:
 def planted(d: str, operand: str, k: int, size: int, **changes: Any) -> tuple[Instruction, DotModel]:
     """A model of no hardware: a chain of sums of `size` products, every other rule as given."""
     inst = instruction(k, d, operand, operand, d)
-    summing = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", **{"alignment_bits": 20, **changes})
+    summing = replace(FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", 20), **changes)
     return inst, DotModel(chain([list(range(i, k, k // size)) for i in range(k // size)], summing))
 
 
@@ -63,6 +63,11 @@ CASES = {
     "two sums and an add": recorded(SPLIT),
     "f16 results": recorded("wgmma.m64n8k32.f16.e5m2.e4m3"),
     "tf32": recorded(TF32),
+    "bf16": recorded("mma.sync.m16n8k16.f32.bf16.bf16.f32"),
+    "f16": recorded("mma.sync.m16n8k16.f32.f16.f16.f32"),
+    "floor": recorded("mma.sync.m16n8k16.f32.f16.f16.f32", alignment_rounding="floor", underflow_sign="kept"),
+    "two sums": planted("f32", "tf32", 8, 4, alignment_bits=24, alignment_rounding="sticky", overflow="largest"),
+    "four sums": planted("f32", "e4m3", 16, 4, alignment_bits=13, result_bits=13),
     "f64": recorded(F64),
     "integers": recorded(INT8),
     "planted": planted("f32", "bf16", 16, 4, product_exponent="normalised operands", zero_sign="ieee", overflow="largest"),
@@ -71,16 +76,21 @@ CASES = {
 }
 ON_MATRIX_UNITS = ("QGMMA", "sticky", "wide exponents")
 SINGLE = ("QGMMA", "wide exponents", "sticky", "normalised product", "integers")
-WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): SINGLE, (False, False): tuple(CASES)}
-"""Of `compiled`: single, matrix_units."""
-PROMOTED = ("QGMMA", "f16 results", "tf32")
+LINKS = {
+    **dict.fromkeys(("QGMMA", "wide exponents", "sticky", "normalised product", "tf32", "bf16", "f16", "floor"), 1),
+    **{"two sums and an add": 2, "two sums": 2, "four sums": 4},
+}
+"""Of chains whose operands are taken apart once: how many sums a block has."""
+WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): tuple(LINKS), (False, False): tuple(CASES)}
+"""Of `compiled`: chained, matrix_units."""
+PROMOTED = ("QGMMA", "f16 results", "tf32", "two sums and an add")
 
 
 @cache
-def compiled(name: str, single: bool = False, matrix_units: bool = False) -> ctypes.CDLL:
+def compiled(name: str, chained: bool = False, matrix_units: bool = False) -> ctypes.CDLL:
     """The evaluator of a case for the CPU, where sums of matrix units are computed one by one."""
     inst, model = CASES[name]
-    return evaluator_on_host.library(source(model, inst, single, matrix_units))
+    return evaluator_on_host.library(source(model, inst, chained, matrix_units))
 
 
 def run(library: ctypes.CDLL, inst: Instruction, a: Bits, b: Bits, c: Bits | None, blocks: int = 1, promote: int = 0) -> Bits:
@@ -132,9 +142,9 @@ def test_bits_are_those_of_numpy(name: str, how: tuple[bool, bool]) -> None:
 )
 def test_chains(name: str, matrix_units: bool) -> None:
     inst, model = CASES[name]
-    library = compiled(name, name in SINGLE, matrix_units)
+    library = compiled(name, name in LINKS, matrix_units)
     blocks = 5
-    for seed, kind in enumerate(("uniform", "extreme") if inst.is_integer else ("normal", "cancelling", "huge", "special")):
+    for seed, kind in enumerate(("uniform", "extreme") if inst.is_integer else ("normal", "cancelling", "huge", "tiny", "special")):
         a, b, c = matrices(kind, inst, seed, blocks)
         expected = c
         for k in range(0, a.shape[1], inst.k):
@@ -165,7 +175,7 @@ def test_addends_smaller_than_every_product_beside_zeros(name: str) -> None:
 def test_promoted_chains(name: str) -> None:
     """Two blocks, then the one that is left, each added to a float32 sum."""
     inst, model = CASES[name]
-    library = compiled(name, name in SINGLE)
+    library = compiled(name, name in LINKS)
     for seed, kind in enumerate(("normal", "special")):
         a, b, _ = matrices(kind, inst, seed, 3)
         total = draw("normal", parse(QGMMA), np.random.default_rng(seed), ROWS * COLUMNS).c.reshape(ROWS, COLUMNS)
@@ -203,28 +213,29 @@ def test_differences_are_counted_and_the_first_are_kept() -> None:
 def test_what_is_held_in_float32_and_what_is_tiled() -> None:
     for name, (inst, model) in CASES.items():
         assert plan(model, inst).single == inst.is_integer
-        assert plan(model, inst, single=True).single == (name in SINGLE)
+        assert plan(model, inst, chained=True).single == (name in SINGLE or name == "four sums")
+        assert plan(model, inst, chained=True).links == LINKS.get(name, 0)
         assert plan(model, inst).tiled == (name != "one by one")
 
 
 def test_where_matrix_units_seek_exponents() -> None:
     """Eight of K at once where products differ by more than 2^31 or so."""
-    bases = {name: plan(model, inst, single=True, matrix_units=True).base for name, (inst, model) in CASES.items()}
+    bases = {name: plan(model, inst, chained=True, matrix_units=True).base for name, (inst, model) in CASES.items()}
     assert {name: base for name, base in bases.items() if base} == {"QGMMA": 8, "sticky": 8, "wide exponents": 4}
     inst, model = CASES["QGMMA"]
-    assert not plan(model, inst, single=False, matrix_units=True).base
+    assert not plan(model, inst, chained=False, matrix_units=True).base
     assert has_bf16_units("sm_80")
     assert not has_bf16_units("sm_75")
 
 
 def test_float32_cuts_results_and_cuts_all_sums_alike() -> None:
     inst, model = recorded(QGMMA, result_rounding="RNE")
-    assert not plan(model, inst, single=True).single
+    assert not plan(model, inst, chained=True).single
     inst, model = CASES["QGMMA"]
     assert isinstance(model.root.arithmetic, FloatArithmetic)
     wider = replace(model.root.arithmetic, alignment_bits=14)
     outer = FusedSum((FusedSum(model.root.terms[:9], wider), *model.root.terms[9:]), model.root.arithmetic)
-    assert plan(DotModel(outer), inst, single=True) == Plan(tiled=True, single=False)
+    assert plan(DotModel(outer), inst, chained=True) == Plan(tiled=True, single=False)
 
 
 def test_what_has_no_evaluator_says_so() -> None:
