@@ -254,7 +254,7 @@ template <class Model> struct Chain {
                 if (IS_TWICE<Rules>) s[i][j] *= (Real)0.5;
                 if (!CUT_LATER && !WIDE) s[i][j] = cut(s[i][j]);
             }
-        if constexpr (WIDE) cut_all();
+        if constexpr (WIDE) cut_all(sum + 1 == sums() && !Model::ADDED && !job.promote);
         u32 block = sum / Model::SUMS;
         if ((sum + 1) % Model::SUMS) return;
         if (Model::ADDED) add();
@@ -270,7 +270,7 @@ template <class Model> struct Chain {
     static constexpr u32 LOWEST = (u32)(L::BIAS - 126) << PLACE, NORMAL = 254 << PLACE;
 
     // To float32's bits; where a sum is not one of its normal numbers, also to its last bit.
-    FN void cut_all() {
+    FN void cut_all(bool last) {
         u32 above = 0;
 #pragma unroll
         for (int i = 0; i < M; i++)
@@ -280,11 +280,11 @@ template <class Model> struct Chain {
                 s[i][j] = cut(s[i][j]), s[i][j + 1] = cut(s[i][j + 1]);
             }
         subnormal = false;
-        if (max_of(above & 0xffff, above >> 16) >= NORMAL) cut_others();
+        if (max_of(above & 0xffff, above >> 16) >= NORMAL) cut_others(last);
     }
 
-    // What becomes zero or overflows does so by rules that only a careful evaluation knows.
-    FN void cut_others() {
+    // A sum that overflows, or becomes zero, makes a result that others are added to a careful one.
+    FN void cut_others(bool last) {
         Real sums[M][N];  // in local memory, so that nothing else has fewer registers
         move(sums, s);
 #pragma unroll 1
@@ -292,8 +292,10 @@ template <class Model> struct Chain {
             Real& sum = sums[x / N][x % N];
             u32 exponent = L::high(sum) >> 16 & (EXPONENTS & 0xffff);
             if (sum == 0 || exponent - LOWEST < NORMAL) continue;
-            if (exponent < LOWEST) sum = cut_to_single(sum), subnormal = true;
+            sum = bits_as<float>(converted<Rules>(sum));
+            if (last) continue;
             if (exponent > LOWEST || sum == 0) sum = 0, careful |= 1ull << x;
+            else subnormal = true;
         }
         move(s, sums);
     }

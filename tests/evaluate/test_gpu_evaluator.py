@@ -25,7 +25,8 @@ from accprobe.evaluate import evaluator
 from accprobe.evaluate.cuda.source import Plan, can_promote, has_bf16_units, plan, source
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, chain
+from accprobe.model.product import addition
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
 from accprobe.report.models import named_models
@@ -60,13 +61,13 @@ CASES = {
     "wide exponents": recorded("wgmma.m64n8k32.f32.e5m2.e5m2"),
     "sticky": recorded(QGMMA, alignment_rounding="sticky"),
     "normalised product": recorded(QGMMA, product_exponent="normalised product"),
-    "two sums and an add": recorded(SPLIT),
     "f16 results": recorded("wgmma.m64n8k32.f16.e5m2.e4m3"),
-    "tf32": recorded(TF32),
-    "bf16": recorded("mma.sync.m16n8k16.f32.bf16.bf16.f32"),
-    "f16": recorded("mma.sync.m16n8k16.f32.f16.f16.f32"),
-    "floor": recorded("mma.sync.m16n8k16.f32.f16.f16.f32", alignment_rounding="floor", underflow_sign="kept"),
+    "two sums and an add": recorded(SPLIT),
     "two sums": planted("f32", "tf32", 8, 4, alignment_bits=24, alignment_rounding="sticky", overflow="largest"),
+    "tf32": recorded(TF32),
+    "f16": recorded("mma.sync.m16n8k16.f32.f16.f16.f32"),
+    "bf16": recorded("mma.sync.m16n8k16.f32.bf16.bf16.f32"),
+    "floor": recorded("mma.sync.m16n8k16.f32.f16.f16.f32", alignment_rounding="floor", underflow_sign="kept"),
     "four sums": planted("f32", "e4m3", 16, 4, alignment_bits=13, result_bits=13),
     "f64": recorded(F64),
     "integers": recorded(INT8),
@@ -78,7 +79,9 @@ ON_MATRIX_UNITS = ("QGMMA", "sticky", "wide exponents")
 SINGLE = ("QGMMA", "wide exponents", "sticky", "normalised product", "integers")
 LINKS = {
     **dict.fromkeys(("QGMMA", "wide exponents", "sticky", "normalised product", "tf32", "bf16", "f16", "floor"), 1),
-    **{"two sums and an add": 2, "two sums": 2, "four sums": 4},
+    "two sums and an add": 2,
+    "two sums": 2,
+    "four sums": 4,
 }
 """Of chains whose operands are taken apart once: how many sums a block has."""
 WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): tuple(LINKS), (False, False): tuple(CASES)}
@@ -144,7 +147,8 @@ def test_chains(name: str, matrix_units: bool) -> None:
     inst, model = CASES[name]
     library = compiled(name, name in LINKS, matrix_units)
     blocks = 5
-    for seed, kind in enumerate(("uniform", "extreme") if inst.is_integer else ("normal", "cancelling", "huge", "tiny", "special")):
+    of_floats = "normal", "cancelling", "huge", "verge", "special"
+    for seed, kind in enumerate(("uniform", "extreme") if inst.is_integer else of_floats):
         a, b, c = matrices(kind, inst, seed, blocks)
         expected = c
         for k in range(0, a.shape[1], inst.k):
@@ -238,6 +242,29 @@ def test_float32_cuts_results_and_cuts_all_sums_alike() -> None:
     assert plan(DotModel(outer), inst, chained=True) == Plan(tiled=True, single=False)
 
 
+def test_which_sums_are_no_chain() -> None:
+    """Whose results are not float32's, cut; that flush what went before; that differ; that have C in the middle."""
+    inst, model = CASES["tf32"]
+    arithmetic = model.root.arithmetic
+    half = tuple(map(Product, range(4)))
+    rest = tuple(map(Product, range(4, 8)))
+
+    def links(root: FusedSum, **changes: Any) -> int:
+        return plan(replace(DotModel(root), **changes), inst, chained=True).links
+
+    assert links(model.root) == 1
+    assert links(FusedSum((FusedSum((Addend(), *half), arithmetic), *rest), arithmetic)) == 2
+    added = FusedSum((*half, *rest), arithmetic)
+    assert links(FusedSum((added, Addend()), addition())) == 1
+    assert links(FusedSum((added, Addend()), replace(addition(), result_rounding="RZ"))) == 0  # type: ignore[arg-type]
+    assert links(FusedSum((FusedSum((Addend(), *half, *rest), arithmetic), Addend()), addition())) == 0
+    assert links(FusedSum((FusedSum(half, arithmetic), Addend(), *rest), arithmetic)) == 0
+    assert links(FusedSum((FusedSum((Addend(), *half[:2]), arithmetic), *half[2:], *rest), arithmetic)) == 0
+    assert links(model.root, subnormal_addend="flushed") == 0
+    for changes in ({"result_rounding": "RNE"}, {"result_bits": 22}, {"zero_sign": "ieee"}, {"subnormal_results": "flushed"}):
+        assert links(FusedSum(model.root.terms, replace(arithmetic, **changes))) == 0  # type: ignore[arg-type]
+
+
 def test_what_has_no_evaluator_says_so() -> None:
     inst, model = CASES["QGMMA"]
     with pytest.raises(AccprobeError, match="has 8 products, the model 32"):
@@ -292,6 +319,18 @@ def test_a_product_costs_one_fused_multiply_add_and_half_a_comparison() -> None:
     assert opcodes["FFMA"] == 2 * opcodes["VIADDMNMX"] > 0
     assert 7 * opcodes["FFMA"] == 64 * opcodes["LDS"]
     assert opcodes["FFMA"] + opcodes["VIADDMNMX"] > 0.88 * opcodes.total()
+
+
+def test_a_product_in_float64_costs_no_more_instructions() -> None:
+    """But for pairs of registers: of a float64, only the upper half is loaded. Of the sums so far, none are in memory."""
+    needs("nvdisasm")
+    function = {found.name: found for found in functions(cubin("tf32", "sm_90a", True).path)}["evaluate"]
+    loops = [Counter(line.stem for line in loop) for loop in innermost_loops(function)]
+    (opcodes,) = [found for found in loops if found["DFMA"] and found["VIADDMNMX"]]
+    assert opcodes["DFMA"] == 2 * opcodes["VIADDMNMX"] > 0
+    assert 7 * opcodes["DFMA"] == 64 * opcodes["LDS"]
+    assert opcodes["DFMA"] + opcodes["VIADDMNMX"] > 0.7 * opcodes.total()
+    assert not opcodes["LDL"] + opcodes["STL"]
 
 
 @pytest.mark.parametrize(("name", "multiply_adds"), [("QGMMA", 1), pytest.param("sticky", 2, marks=pytest.mark.slow)])

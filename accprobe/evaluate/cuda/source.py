@@ -109,19 +109,20 @@ def _links(model: DotModel, inst: Instruction) -> list[FusedSum]:
     C is in the first one, or is added to the last one as float32.
     """
     nodes = list(model.root.nodes())
-    added = _adds_c(nodes[-1]) and model.subnormal_addend == "kept"
+    added = _adds_c(nodes[-1])
     links = nodes[:-1] if added else nodes
     alike = len({(node.arithmetic, len(node.products)) for node in links}) == 1
     one_by_one = all(after.children == (before,) for before, after in pairwise(nodes))
     begins = [node.has_addend for node in links] == [not added] + [False] * (len(links) - 1)
-    fits = _fits_single(links[0], inst) or (_fits_double(links[0], inst) and model.subnormal_addend == "kept") if links else False
-    return links if alike and one_by_one and begins and fits else []
+    single = _fits_single(links[0], inst)
+    kept = model.subnormal_addend == "kept" or (single and not added)  # in float32, no sum is so small that it is flushed
+    return links if alike and one_by_one and begins and kept and (single or _fits_double(links[0], inst)) else []
 
 
 def _adds_c(node: FusedSum) -> bool:
     """Whether it is a float32 addition of another sum, which is never -0, and C."""
     a = node.arithmetic
-    plain = isinstance(a, FloatArithmetic) and replace(addition(), nan=a.nan, zero_sign=a.zero_sign) == a
+    plain = isinstance(a, FloatArithmetic) and replace(a, zero_sign="ieee", nan=0x7FFFFFFF) == addition()
     return plain and node.has_addend and len(node.terms) == 2 and bool(node.children)
 
 
