@@ -15,7 +15,10 @@ template <class Model> struct Chain {
     using Rules = typename Model::Linked;
     using Real = typename Model::Real;
     using L = Layout<Real>;
-    static constexpr bool WIDE = L::DIGITS > 23;  // results have fewer bits than sums, and any exponent
+    static constexpr bool WIDE = L::DIGITS > 23;  // results have fewer bits than sums
+    // Whether a chain that begins with an addend of a usual size may have sums, not zero, that are no normal float32.
+    static constexpr int LOWEST_BIT = Model::A::MIN_EXPONENT - Model::A::MANTISSA + Model::B::MIN_EXPONENT - Model::B::MANTISSA;
+    static constexpr bool WATCHED = WIDE && (LOWEST_BIT < -90 || Model::A::MAX_EXPONENT + Model::B::MAX_EXPONENT > 40);
     static constexpr int M = S::ROWS_OF_THREAD, N = S::COLUMNS_OF_THREAD;
     static constexpr bool TRUNCATE = Rules::alignment_rounding == AlignmentRounding::truncate;
     // Whether the next sum cuts what a result has too many bits for.
@@ -35,6 +38,7 @@ template <class Model> struct Chain {
     bool subnormal;  // some of s
 
     struct alignas(16) Words { u32 x[4]; };
+    struct alignas(2 * N) Pairs { u32 x[N / 2]; };
 
     FN Place<M, N> place() const { return {job, tile_row * S::ROWS + S::row(thread), tile_column * S::COLUMNS + S::column(thread)}; }
     FN u32 sums() const { return job.blocks * Model::SUMS; }
@@ -86,10 +90,10 @@ template <class Model> struct Chain {
 #pragma unroll
             for (int j = 0; j < N; j++) {
                 u32 c = place.exists(i, j) ? ((const u32*)job.c)[place.at(i, j, job)] : 0, exponent = c >> 23 & 255;
-                bool usual = WIDE ? exponent < 255 : exponent >= LEAST_ADDEND && exponent <= 127 + 90;
+                bool usual = WATCHED ? exponent < 255 : exponent >= LEAST_ADDEND && exponent <= 127 + 90;
                 if (!usual && c << 1) careful |= 1ull << (i * N + j);
-                if (WIDE) subnormal |= !exponent;
-                if (!WIDE && TRUNCATE) c &= ~0u << (23 - Rules::alignment_bits);
+                if (WATCHED) subnormal |= !exponent;
+                if constexpr (!WIDE && TRUNCATE) c &= ~0u << (23 - Rules::alignment_bits);
                 Real value = usual && c << 1 ? (Real)bits_as<float>(c) : 0;
                 s[i][j] = Model::ADDED ? 0 : value;
                 if (Model::ADDED) added(i, j) = bits_as<float>(c);
@@ -132,7 +136,7 @@ template <class Model> struct Chain {
             if constexpr (SEEK && Model::POWERS) {
                 u32 a[M], b[N / 2];
                 read(slice.a_power[k], row, 4, a);
-                *(Words*)b = *(const Words*)&slice.b_power[k][place_of_power];
+                *(Pairs*)b = *(const Pairs*)&slice.b_power[k][place_of_power];
 #pragma unroll
                 for (int i = 0; i < M; i++)
 #pragma unroll
@@ -161,10 +165,10 @@ template <class Model> struct Chain {
 #endif
     }
 
-    // Eight of a line, a chunk of four after another.
-    template <class Of> static FN void read(const Of* line, int first, int stride, Of (&to)[8]) {
-        *(Words*)&to[0] = *(const Words*)&line[first];
-        *(Words*)&to[4] = *(const Words*)&line[first + stride];
+    // Of a line, a chunk of four after another.
+    template <int COUNT> static FN void read(const u32* line, int first, int stride, u32 (&to)[COUNT]) {
+#pragma unroll
+        for (int x = 0; x < COUNT; x += 4) *(Words*)&to[x] = *(const Words*)&line[first + x / 4 * stride];
     }
 
     // Below every term, yet so high that the tilted zeros stay below the last bit kept.
@@ -206,7 +210,7 @@ template <class Model> struct Chain {
             read(slice.a_negative[w], S::row(thread), 4, a[w]);
             read(slice.b_negative[w], S::column(thread), 4, b[w]);
         }
-        if (WIDE && subnormal) raise();
+        if (WATCHED && subnormal) raise();
 #pragma unroll
         for (int j = 0; j < N; j += 2) {
             u32 found[M];
@@ -276,15 +280,21 @@ template <class Model> struct Chain {
         for (int i = 0; i < M; i++)
 #pragma unroll
             for (int j = 0; j < N; j += 2) {
-                above = add_max_unsigned(exponents(i, j), (0x10000 - LOWEST) * 0x10001u, above);
+                if (WATCHED) above = add_max_unsigned(exponents(i, j), (0x10000 - LOWEST) * 0x10001u, above);
                 s[i][j] = cut(s[i][j]), s[i][j + 1] = cut(s[i][j + 1]);
             }
         subnormal = false;
-        if (max_of(above & 0xffff, above >> 16) >= NORMAL) cut_others(last);
+        if (WATCHED && max_of(above & 0xffff, above >> 16) >= NORMAL) cut_others(last);
     }
 
     // A sum that overflows, or becomes zero, makes a result that others are added to a careful one.
     FN void cut_others(bool last) {
+        bool any = false;
+#pragma unroll
+        for (int i = 0; i < M; i++)
+#pragma unroll
+            for (int j = 0; j < N; j++) any |= s[i][j] != 0 && (exponents(i, j / 2 * 2) >> (16 * (j % 2)) & 0xffff) - LOWEST >= NORMAL;
+        if (!any) return;
         Real sums[M][N];  // in local memory, so that nothing else has fewer registers
         move(sums, s);
 #pragma unroll 1
@@ -294,7 +304,8 @@ template <class Model> struct Chain {
             if (sum == 0 || exponent - LOWEST < NORMAL) continue;
             sum = bits_as<float>(converted<Rules>(sum));
             if (last) continue;
-            if (exponent > LOWEST || sum == 0) sum = 0, careful |= 1ull << x;
+            if (exponent > LOWEST || (sum == 0 && job.promote)) careful |= 1ull << x, sum = 0;
+            if (sum == 0) sum = 0;  // not -0
             else subnormal = true;
         }
         move(s, sums);

@@ -5,7 +5,7 @@
 template <class Model> struct Shape {
     using Real = typename Model::Real;
     static constexpr bool LARGE = sizeof(Real) == 4 || Model::OF_SUM;
-    static constexpr int THREADS = LARGE ? 128 : 256, ROWS_OF_THREAD = 8, COLUMNS_OF_THREAD = LARGE ? 8 : 4;
+    static constexpr int THREADS = LARGE ? 128 : 256, ROWS_OF_THREAD = 8, COLUMNS_OF_THREAD = sizeof(Real) == 4 ? 8 : 4;
     static constexpr int ROWS = THREADS / 64 * 4 * ROWS_OF_THREAD, COLUMNS = 2 * 8 * COLUMNS_OF_THREAD;
     static constexpr int LEAST_BITS = Model::K * (Model::A::STORAGE < Model::B::STORAGE ? Model::A::STORAGE : Model::B::STORAGE);
     static constexpr int MOST_PARTS = sizeof(Real) == 4 ? 2 : 4, PARTS = LEAST_BITS / MOST_PARTS >= 32 ? MOST_PARTS : 1;

@@ -329,7 +329,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
 def _blocks_at_once(model: DotModel, how: Plan) -> int:
     """Of a multiprocessor; the fewer, the more registers each has."""
     if how.links:
-        return 4 if how.base else 3 if how.single else 2
+        return 4 if how.base else 3 if how.single else 4
     if how.single:
         return 3
     return 2 if how.tiled and len(list(model.root.nodes())) == 1 else 1
