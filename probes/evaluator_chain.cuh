@@ -124,9 +124,9 @@ template <class Model> struct Chain {
 #pragma unroll UNROLLED
         for (int k = 0; k < Steps::K; k++) {
             if constexpr (SUM) {
-                u32 a[M], b[N];
-                read(slice.a[k], row, 4, a);
-                read(slice.b[k], place, 32, b);
+                typename Taken<Model, true>::Value a[M], b[N];
+                read(slice.a[k], row, 16 / sizeof(a[0]), a);
+                read(slice.b[k], place, 8 * (16 / sizeof(a[0])), b);
 #pragma unroll
                 for (int i = 0; i < M; i++)
 #pragma unroll
@@ -166,9 +166,15 @@ template <class Model> struct Chain {
     }
 
     // Of a line, a chunk of four after another.
-    template <int COUNT> static FN void read(const u32* line, int first, int stride, u32 (&to)[COUNT]) {
+    template <class Of, int COUNT> static FN void read(const Of* line, int first, int stride, Of (&to)[COUNT]) {
+        constexpr int n = 16 / sizeof(Of);
+        struct alignas(16) Chunk { Of x[n]; };
 #pragma unroll
-        for (int x = 0; x < COUNT; x += 4) *(Words*)&to[x] = *(const Words*)&line[first + x / 4 * stride];
+        for (int x = 0; x < COUNT; x += n) {
+            Chunk chunk = *(const Chunk*)&line[first + x / n * stride];
+#pragma unroll
+            for (int y = 0; y < n; y++) to[x + y] = chunk.x[y];
+        }
     }
 
     // Below every term, yet so high that the tilted zeros stay below the last bit kept.

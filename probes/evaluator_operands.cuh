@@ -1,3 +1,4 @@
+#define FULLVALUES 1
 // A tile's operands, taken apart into shared memory: once a row of A and once a column of B.
 
 // How the tile is laid out among threads: warps of 4 x 8 lanes, two side by side. Lines (rows of A, columns of B) are taken apart
@@ -11,7 +12,7 @@ template <class Model> struct Shape {
     static constexpr int MOST_PARTS = sizeof(Real) == 4 ? 2 : 4, PARTS = LEAST_BITS / MOST_PARTS >= 32 ? MOST_PARTS : 1;
     static constexpr int OF_PART = Model::K / PARTS;
     static constexpr int ROUNDS_OF_A = (ROWS * PARTS + THREADS - 1) / THREADS, ROUNDS_OF_B = (COLUMNS * PARTS + THREADS - 1) / THREADS;
-    static constexpr int CHUNK = LARGE ? 4 : 2, CHUNK_OF_POWERS = COLUMNS_OF_THREAD < 8 ? COLUMNS_OF_THREAD : 8;
+    static constexpr int CHUNK = LARGE && !FULLVALUES ? 4 : 16 / sizeof(Real), CHUNK_OF_POWERS = COLUMNS_OF_THREAD < 8 ? COLUMNS_OF_THREAD : 8;
     static constexpr int WORDS = (Model::K + 31) / 32, WORDS_OF_SUM = (Model::OF_SUM + 31) / 32;
     static constexpr bool ONE_WORD = WORDS == 1 && Model::IN_ORDER;  // product k is bit k
 

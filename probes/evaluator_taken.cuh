@@ -12,7 +12,12 @@ template <class Model, bool LEFT> struct Taken {
     using Real = typename Model::Real;
     using Power = typename PowerOf<Model::POWERS, LEFT>::Type;
     static constexpr int LINES = LEFT ? S::ROWS : S::COLUMNS;
-    alignas(16) u32 value[Model::OF_SUM][LINES];
+#if FULLVALUES
+    using Value = Real;
+#else
+    using Value = u32;
+#endif
+    alignas(16) Value value[Model::OF_SUM][LINES];
     alignas(16) Power power[Model::POWERS && !Model::BASE ? Model::OF_SUM : 1][LINES];
     alignas(16) PowersOfBase<Model, LEFT> of_base;
     alignas(16) u32 negative[S::WORDS_OF_SUM][LINES];
@@ -22,12 +27,17 @@ template <class Model, bool LEFT> struct Taken {
         else return value[k];
     }
 
+#if FULLVALUES
+    static FN Real word(Real x) { return x; }
+    static FN Real real(Real x) { return x; }
+#else
     static FN u32 word(Real x) {
         u32 high = Layout<Real>::high(x);
         bool zero = Layout<Real>::DIGITS > 23 && Model::TILTED && !LEFT && !(high << 1);
         return high | (u32)zero;
     }
     static FN Real real(u32 word) { return Layout<Real>::make(word, Layout<Real>::DIGITS > 23 && Model::TILTED && LEFT); }
+#endif
 
     FN void enter(int k, int line, const Element<Real>& e) {
         value[k][LEFT ? line : S::place(line, S::CHUNK)] = word(e.value);
@@ -86,7 +96,7 @@ FN void wait_for_copies() {
 template <class Model> struct Slice {
     using S = Shape<Model>;
     static constexpr int K = Model::OF_SUM % 16 == 0 ? 16 : Model::OF_SUM & -Model::OF_SUM, COUNT = Model::OF_SUM / K;
-    alignas(16) u32 a[K][S::ROWS], b[K][S::COLUMNS];
+    alignas(16) typename Taken<Model, true>::Value a[K][S::ROWS], b[K][S::COLUMNS];
     alignas(16) typename Taken<Model, true>::Power a_power[Model::BASE ? 1 : K][S::ROWS];
     alignas(16) typename Taken<Model, false>::Power b_power[Model::BASE ? 1 : K][S::COLUMNS];
     alignas(16) PowersOfBase<Model, true> a_of_base;
