@@ -16,9 +16,9 @@ template <class Model> struct Chain {
     using Real = typename Model::Real;
     using L = Layout<Real>;
     static constexpr bool WIDE = L::DIGITS > 23;  // results have fewer bits than sums
-    // Whether a chain that begins with an addend of a usual size may have sums, not zero, that are no normal float32.
+    // Whether sums, not zero, may be no normal float32.
     static constexpr int LOWEST_BIT = Model::A::MIN_EXPONENT - Model::A::MANTISSA + Model::B::MIN_EXPONENT - Model::B::MANTISSA;
-    static constexpr bool WATCHED = WIDE && (LOWEST_BIT < -90 || Model::A::MAX_EXPONENT + Model::B::MAX_EXPONENT > 40);
+    static constexpr bool WATCHED = WIDE && (!Model::ADDED || LOWEST_BIT < -90 || Model::A::MAX_EXPONENT + Model::B::MAX_EXPONENT > 90);
     static constexpr int M = S::ROWS_OF_THREAD, N = S::COLUMNS_OF_THREAD;
     static constexpr bool TRUNCATE = Rules::alignment_rounding == AlignmentRounding::truncate;
     // Whether the next sum cuts what a result has too many bits for.
@@ -90,7 +90,7 @@ template <class Model> struct Chain {
 #pragma unroll
             for (int j = 0; j < N; j++) {
                 u32 c = place.exists(i, j) ? ((const u32*)job.c)[place.at(i, j, job)] : 0, exponent = c >> 23 & 255;
-                bool usual = WATCHED ? exponent < 255 : exponent >= LEAST_ADDEND && exponent <= 127 + 90;
+                bool usual = WIDE ? exponent < 255 : exponent >= LEAST_ADDEND && exponent <= 127 + 90;
                 if (!usual && c << 1) careful |= 1ull << (i * N + j);
                 if (WATCHED) subnormal |= !exponent;
                 if constexpr (!WIDE && TRUNCATE) c &= ~0u << (23 - Rules::alignment_bits);
@@ -124,14 +124,13 @@ template <class Model> struct Chain {
 #pragma unroll UNROLLED
         for (int k = 0; k < Steps::K; k++) {
             if constexpr (SUM) {
-                typename Taken<Model, true>::Value a[M], b[N];
-                read(slice.a[k], row, 16 / sizeof(a[0]), a);
-                read(slice.b[k], place, 8 * (16 / sizeof(a[0])), b);
+                Real a[M], b[N];
+                read(slice.a[k], row, S::CHUNK, a);
+                read(slice.b[k], place, 8 * S::CHUNK, b);
 #pragma unroll
                 for (int i = 0; i < M; i++)
 #pragma unroll
-                    for (int j = 0; j < N; j++)
-                        s[i][j] = with_term(Taken<Model, true>::real(a[i]), Taken<Model, false>::real(b[j]), s[i][j]);
+                    for (int j = 0; j < N; j++) s[i][j] = with_term(a[i], b[j], s[i][j]);
             }
             if constexpr (SEEK && Model::POWERS) {
                 u32 a[M], b[N / 2];
@@ -143,10 +142,10 @@ template <class Model> struct Chain {
                     for (int j = 0; j < N / 2; j++) power[i][j] = add_max(a[i], b[j], power[i][j]);
             }
             if constexpr (SEEK && !Model::POWERS) {
-                u32 a[M], b[N];
-                read(slice.a_power[k], row, 4, a);
-                read(slice.b_power[k], place, 32, b);
-                auto product = [&](int i, int j) { return absolute(bits_as<float>(a[i])) * absolute(bits_as<float>(b[j])); };
+                Real a[M], b[N];
+                read(slice.a_power[k], row, S::CHUNK, a);
+                read(slice.b_power[k], place, 8 * S::CHUNK, b);
+                auto product = [&](int i, int j) { return absolute(a[i]) * absolute(b[j]); };
 #pragma unroll
                 for (int i = 0; i < M; i++)
 #pragma unroll
@@ -165,7 +164,7 @@ template <class Model> struct Chain {
 #endif
     }
 
-    // Of a line, a chunk of four after another.
+    // Of a line, a chunk of 16 bytes after another.
     template <class Of, int COUNT> static FN void read(const Of* line, int first, int stride, Of (&to)[COUNT]) {
         constexpr int n = 16 / sizeof(Of);
         struct alignas(16) Chunk { Of x[n]; };
@@ -293,7 +292,7 @@ template <class Model> struct Chain {
         if (WATCHED && max_of(above & 0xffff, above >> 16) >= NORMAL) cut_others(last);
     }
 
-    // A sum that overflows, or becomes zero, makes a result that others are added to a careful one.
+    // Of sums that others are added to, those that overflow make the result a careful one, and so does -0 where it is promoted.
     FN void cut_others(bool last) {
         bool any = false;
 #pragma unroll
@@ -310,8 +309,9 @@ template <class Model> struct Chain {
             if (sum == 0 || exponent - LOWEST < NORMAL) continue;
             sum = bits_as<float>(converted<Rules>(sum));
             if (last) continue;
-            if (exponent > LOWEST || (sum == 0 && job.promote)) careful |= 1ull << x, sum = 0;
-            if (sum == 0) sum = 0;  // not -0
+            bool lost = exponent > LOWEST || (job.promote && L::high(sum) == 1u << 31);
+            if (lost) careful |= 1ull << x;
+            if (lost || sum == 0) sum = 0;
             else subnormal = true;
         }
         move(s, sums);

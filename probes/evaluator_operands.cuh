@@ -1,18 +1,16 @@
-#define FULLVALUES 1
 // A tile's operands, taken apart into shared memory: once a row of A and once a column of B.
 
 // How the tile is laid out among threads: warps of 4 x 8 lanes, two side by side. Lines (rows of A, columns of B) are taken apart
 // in PARTS, so that all threads have as much to do.
 template <class Model> struct Shape {
     using Real = typename Model::Real;
-    static constexpr bool LARGE = sizeof(Real) == 4 || Model::OF_SUM;
-    static constexpr int THREADS = LARGE ? 128 : 256, ROWS_OF_THREAD = 8, COLUMNS_OF_THREAD = sizeof(Real) == 4 ? 8 : 4;
+    static constexpr int THREADS = sizeof(Real) == 4 || Model::OF_SUM ? 128 : 256, ROWS_OF_THREAD = 8, COLUMNS_OF_THREAD = sizeof(Real) == 4 ? 8 : 4;
     static constexpr int ROWS = THREADS / 64 * 4 * ROWS_OF_THREAD, COLUMNS = 2 * 8 * COLUMNS_OF_THREAD;
     static constexpr int LEAST_BITS = Model::K * (Model::A::STORAGE < Model::B::STORAGE ? Model::A::STORAGE : Model::B::STORAGE);
     static constexpr int MOST_PARTS = sizeof(Real) == 4 ? 2 : 4, PARTS = LEAST_BITS / MOST_PARTS >= 32 ? MOST_PARTS : 1;
     static constexpr int OF_PART = Model::K / PARTS;
     static constexpr int ROUNDS_OF_A = (ROWS * PARTS + THREADS - 1) / THREADS, ROUNDS_OF_B = (COLUMNS * PARTS + THREADS - 1) / THREADS;
-    static constexpr int CHUNK = LARGE && !FULLVALUES ? 4 : 16 / sizeof(Real), CHUNK_OF_POWERS = COLUMNS_OF_THREAD < 8 ? COLUMNS_OF_THREAD : 8;
+    static constexpr int CHUNK = 16 / sizeof(Real), CHUNK_OF_POWERS = COLUMNS_OF_THREAD < 8 ? COLUMNS_OF_THREAD : 8;
     static constexpr int WORDS = (Model::K + 31) / 32, WORDS_OF_SUM = (Model::OF_SUM + 31) / 32;
     static constexpr bool ONE_WORD = WORDS == 1 && Model::IN_ORDER;  // product k is bit k
 

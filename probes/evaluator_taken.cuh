@@ -2,22 +2,17 @@
 
 #include "evaluator_exponents.cuh"
 
-template <bool KEPT, bool LEFT> struct PowerOf { using Type = u32; };  // in both halves, or sought from the values themselves
-template <> struct PowerOf<true, false> { using Type = u16; };
+template <bool KEPT, bool LEFT, class Real> struct PowerOf { using Type = Real; };  // sought from the values themselves
+template <class Real> struct PowerOf<true, true, Real> { using Type = u32; };       // in both halves
+template <class Real> struct PowerOf<true, false, Real> { using Type = u16; };
 
-// One sum's operands of a tile's rows of A (LEFT) or columns of B, taken apart. A value is the highest word of a real number: the rest
-// of it, where there is any, is the same of all.
+// One sum's operands of a tile's rows of A (LEFT) or columns of B, taken apart.
 template <class Model, bool LEFT> struct Taken {
     using S = Shape<Model>;
     using Real = typename Model::Real;
-    using Power = typename PowerOf<Model::POWERS, LEFT>::Type;
+    using Power = typename PowerOf<Model::POWERS, LEFT, Real>::Type;
     static constexpr int LINES = LEFT ? S::ROWS : S::COLUMNS;
-#if FULLVALUES
-    using Value = Real;
-#else
-    using Value = u32;
-#endif
-    alignas(16) Value value[Model::OF_SUM][LINES];
+    alignas(16) Real value[Model::OF_SUM][LINES];
     alignas(16) Power power[Model::POWERS && !Model::BASE ? Model::OF_SUM : 1][LINES];
     alignas(16) PowersOfBase<Model, LEFT> of_base;
     alignas(16) u32 negative[S::WORDS_OF_SUM][LINES];
@@ -27,20 +22,8 @@ template <class Model, bool LEFT> struct Taken {
         else return value[k];
     }
 
-#if FULLVALUES
-    static FN Real word(Real x) { return x; }
-    static FN Real real(Real x) { return x; }
-#else
-    static FN u32 word(Real x) {
-        u32 high = Layout<Real>::high(x);
-        bool zero = Layout<Real>::DIGITS > 23 && Model::TILTED && !LEFT && !(high << 1);
-        return high | (u32)zero;
-    }
-    static FN Real real(u32 word) { return Layout<Real>::make(word, Layout<Real>::DIGITS > 23 && Model::TILTED && LEFT); }
-#endif
-
     FN void enter(int k, int line, const Element<Real>& e) {
-        value[k][LEFT ? line : S::place(line, S::CHUNK)] = word(e.value);
+        value[k][LEFT ? line : S::place(line, S::CHUNK)] = e.value;
         int place_of_power = LEFT ? line : S::place(line, S::CHUNK_OF_POWERS);
         if constexpr (Model::BASE) of_base.at(line, k) = power_of_base<Model, LEFT>(e.rest);
         else if constexpr (Model::POWERS && LEFT) power[k][place_of_power] = Staged<Model>::twice(e.rest);
@@ -96,7 +79,7 @@ FN void wait_for_copies() {
 template <class Model> struct Slice {
     using S = Shape<Model>;
     static constexpr int K = Model::OF_SUM % 16 == 0 ? 16 : Model::OF_SUM & -Model::OF_SUM, COUNT = Model::OF_SUM / K;
-    alignas(16) typename Taken<Model, true>::Value a[K][S::ROWS], b[K][S::COLUMNS];
+    alignas(16) typename Model::Real a[K][S::ROWS], b[K][S::COLUMNS];
     alignas(16) typename Taken<Model, true>::Power a_power[Model::BASE ? 1 : K][S::ROWS];
     alignas(16) typename Taken<Model, false>::Power b_power[Model::BASE ? 1 : K][S::COLUMNS];
     alignas(16) PowersOfBase<Model, true> a_of_base;

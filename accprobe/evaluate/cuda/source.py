@@ -192,14 +192,12 @@ def _fits_single(node: FusedSum, inst: Instruction) -> bool:
 
 
 def _fits_double(node: FusedSum, inst: Instruction) -> bool:
-    """Operands have the upper half of a float64 alone, results are those of a conversion to float32, but for the rarest."""
+    """Results are those of a conversion to float32."""
     a = node.arithmetic
     return (
         isinstance(a, FloatArithmetic)
         and a.alignment_bits is not None
         and a.alignment_rounding in ("truncate", "floor", "sticky")
-        and a.product_exponent != "normalised product"
-        and max(inst.a.mantissa_bits, inst.b.mantissa_bits) <= 20
         and a.result.name == inst.c.name == "f32"
         and (a.result_bits, a.result_rounding, a.subnormal_results) == (23, "RZ", "kept")
         and a.zero_sign == "positive"
@@ -328,10 +326,8 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
 
 def _blocks_at_once(model: DotModel, how: Plan) -> int:
     """Of a multiprocessor; the fewer, the more registers each has."""
-    if how.links:
-        return 4 if how.base else 3 if how.single else 4
-    if how.single:
-        return 3
+    if how.links or how.single:
+        return 4 if how.base else 3
     return 2 if how.tiled and len(list(model.root.nodes())) == 1 else 1
 
 
