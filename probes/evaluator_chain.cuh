@@ -275,8 +275,9 @@ template <class Model> struct Chain {
         return bits_as<Real>((Word)(bits_as<Word>(value) & ~(Word)0 << (L::DIGITS - Rules::result_bits)));
     }
 
-    // Exponents of normal results, from the lowest on.
+    // Exponents of normal results, from the lowest on; and that one as `power` has it.
     static constexpr u32 LOWEST = (u32)(L::BIAS - 126) << PLACE, NORMAL = 254 << PLACE;
+    static constexpr u32 LEAST_OF_SUM = LOWEST + (Model::POWERS ? LIFT<Model> : 0);
 
     // To float32's bits; where a sum is not one of its normal numbers, also to its last bit.
     FN void cut_all(bool last) {
@@ -325,7 +326,7 @@ template <class Model> struct Chain {
 #pragma unroll 1
         for (int x = 0; x < M * N; x++) {
             u32& largest = powers[x / N][x % N / 2];
-            if (sums[x / N][x % N] != 0) largest = add_max((LOWEST + LIFT<Model>) << (16 * (x % 2)), 0, largest);
+            if (sums[x / N][x % N] != 0) largest = add_max(LEAST_OF_SUM << (16 * (x % 2)), 0, largest);
         }
         move(power, powers);
     }

@@ -197,6 +197,15 @@ def test_promoted_chains(name: str) -> None:
 
 
 @needs_compiler
+def test_a_sum_that_vanishes_keeps_its_sign_where_it_is_promoted() -> None:
+    inst, _ = CASES["normalised bf16"]
+    a, b = (np.full((lines, inst.k), sign | 27 << 7, np.uint16) for lines, sign in ((ROWS, 0), (COLUMNS, 1 << 15)))
+    for sign in (0, 1 << 31):
+        c = np.full((ROWS, COLUMNS), sign, np.uint32)
+        np.testing.assert_array_equal(run(compiled("normalised bf16", True), inst, a, b, c, 1, 1), c)
+
+
+@needs_compiler
 def test_differences_are_counted_and_the_first_are_kept() -> None:
     inst, model = CASES["QGMMA"]
     library = compiled("QGMMA")
