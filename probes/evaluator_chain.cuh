@@ -22,7 +22,7 @@ template <class Model> struct Chain {
     static constexpr int M = S::ROWS_OF_THREAD, N = S::COLUMNS_OF_THREAD;
     static constexpr bool TRUNCATE = Rules::alignment_rounding == AlignmentRounding::truncate;
     // Whether the next sum cuts what a result has too many bits for.
-    static constexpr bool CUT_LATER = !WIDE && TRUNCATE && Rules::result_bits >= Rules::alignment_bits;
+    static constexpr bool CUT_LATER = !WIDE && !Model::ADDED && TRUNCATE && Rules::result_bits >= Rules::alignment_bits;
     static constexpr int PLACE = L::EXPONENT_PLACE - 16;  // of exponents in a half of a word
     static constexpr u32 EXPONENTS = (0x7fff >> PLACE << PLACE) * 0x10001u;
     static constexpr int UNROLLED = Model::BASE ? 8 / (1 + IS_TWICE<Rules>) : 2;  // as was fastest on an H200
@@ -90,13 +90,12 @@ template <class Model> struct Chain {
 #pragma unroll
             for (int j = 0; j < N; j++) {
                 u32 c = place.exists(i, j) ? ((const u32*)job.c)[place.at(i, j, job)] : 0, exponent = c >> 23 & 255;
-                bool usual = WIDE ? exponent < 255 : exponent >= LEAST_ADDEND && exponent <= 127 + 90;
+                bool usual = WIDE || Model::ADDED ? exponent < 255 : exponent >= LEAST_ADDEND && exponent <= 127 + 90;
                 if (!usual && c << 1) careful |= 1ull << (i * N + j);
-                if (WATCHED) subnormal |= !exponent;
-                if constexpr (!WIDE && TRUNCATE) c &= ~0u << (23 - Rules::alignment_bits);
-                Real value = usual && c << 1 ? (Real)bits_as<float>(c) : 0;
-                s[i][j] = Model::ADDED ? 0 : value;
+                if (WATCHED) subnormal |= !exponent && c << 1;
                 if (Model::ADDED) added(i, j) = bits_as<float>(c);
+                if constexpr (!WIDE && TRUNCATE) c &= ~0u << (23 - Rules::alignment_bits);
+                s[i][j] = !Model::ADDED && usual && c << 1 ? (Real)bits_as<float>(c) : 0;
             }
     }
 
@@ -293,7 +292,7 @@ template <class Model> struct Chain {
         if (WATCHED && max_of(above & 0xffff, above >> 16) >= NORMAL) cut_others(last);
     }
 
-    // Of sums that others are added to, those that overflow make the result a careful one, and so does -0 where it is promoted.
+    // Of sums that others are added to, those that overflow make the result a careful one, and so does -0 where float32s are added.
     FN void cut_others(bool last) {
         bool any = false;
 #pragma unroll
@@ -310,7 +309,7 @@ template <class Model> struct Chain {
             if (sum == 0 || exponent - LOWEST < NORMAL) continue;
             sum = bits_as<float>(converted<Rules>(sum));
             if (last) continue;
-            bool lost = exponent > LOWEST || (job.promote && L::high(sum) == 1u << 31);
+            bool lost = exponent > LOWEST || ((job.promote || Model::ADDED) && L::high(sum) == 1u << 31);
             if (lost) careful |= 1ull << x;
             if (lost || sum == 0) sum = 0;
             else subnormal = true;

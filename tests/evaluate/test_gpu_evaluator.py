@@ -49,11 +49,12 @@ def recorded(name: str, **changes: Any) -> tuple[Instruction, DotModel]:
     return inst, model.with_arithmetic(lambda has: replace(has, **changes)) if changes else model
 
 
-def planted(d: str, operand: str, k: int, size: int, **changes: Any) -> tuple[Instruction, DotModel]:
-    """A model of no hardware: a chain of sums of `size` products, every other rule as given."""
+def planted(d: str, operand: str, k: int, size: int, added: bool = False, **changes: Any) -> tuple[Instruction, DotModel]:
+    """A model of no hardware: a chain of sums of `size` products, every other rule as given. added: to C, by an addition."""
     inst = instruction(k, d, operand, operand, d)
     summing = replace(FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", 20), **changes)
-    return inst, DotModel(chain([list(range(i, k, k // size)) for i in range(k // size)], summing))
+    groups = [list(range(i, k, k // size)) for i in range(k // size)]
+    return inst, DotModel(chain(groups, summing, "own add", addition()) if added else chain(groups, summing))
 
 
 CASES = {
@@ -70,6 +71,8 @@ CASES = {
     "normalised bf16": planted("f32", "bf16", 16, 16, alignment_bits=24, product_exponent="normalised product"),
     "floor": recorded("mma.sync.m16n8k16.f32.f16.f16.f32", alignment_rounding="floor", underflow_sign="kept"),
     "four sums": planted("f32", "e4m3", 16, 4, alignment_bits=13, result_bits=13),
+    "sums and an add": planted("f32", "e4m3", 16, 8, True, alignment_bits=13, result_bits=13),
+    "bf16, added": planted("f32", "bf16", 8, 8, True, alignment_bits=24),
     "f64": recorded(F64),
     "integers": recorded(INT8),
     "planted": planted("f32", "bf16", 16, 4, product_exponent="normalised operands", zero_sign="ieee", overflow="largest"),
@@ -77,13 +80,15 @@ CASES = {
     "one by one": planted("f32", "e5m2", 4, 4, alignment_bits=None),
 }
 ON_MATRIX_UNITS = ("QGMMA", "sticky", "wide exponents")
-SINGLE = ("QGMMA", "wide exponents", "sticky", "normalised product", "integers")
+SINGLE = ("QGMMA", "wide exponents", "sticky", "normalised product", "four sums", "sums and an add", "integers")
 LINKS = {
     **dict.fromkeys(("QGMMA", "wide exponents", "sticky", "normalised product"), 1),
     **dict.fromkeys(("tf32", "bf16", "f16", "normalised bf16", "floor"), 1),
     "two sums and an add": 2,
     "two sums": 2,
     "four sums": 4,
+    "sums and an add": 2,
+    "bf16, added": 1,
 }
 """Of chains whose operands are taken apart once: how many sums a block has."""
 WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): tuple(LINKS), (False, False): tuple(CASES)}
@@ -228,7 +233,7 @@ def test_differences_are_counted_and_the_first_are_kept() -> None:
 def test_what_is_held_in_float32_and_what_is_tiled() -> None:
     for name, (inst, model) in CASES.items():
         assert plan(model, inst).single == inst.is_integer
-        assert plan(model, inst, chained=True).single == (name in SINGLE or name == "four sums")
+        assert plan(model, inst, chained=True).single == (name in SINGLE)
         assert plan(model, inst, chained=True).links == LINKS.get(name, 0)
         assert plan(model, inst).tiled == (name != "one by one")
 
