@@ -202,12 +202,13 @@ def test_promoted_chains(name: str) -> None:
 
 
 @needs_compiler
-def test_a_sum_that_vanishes_keeps_its_sign_where_it_is_promoted() -> None:
-    inst, _ = CASES["normalised bf16"]
+@pytest.mark.parametrize(("name", "promote"), [("normalised bf16", 1), ("bf16, added", 0)])
+def test_a_sum_that_vanishes_keeps_its_sign_where_float32s_are_added(name: str, promote: int) -> None:
+    inst, _ = CASES[name]
     a, b = (np.full((lines, inst.k), sign | 27 << 7, np.uint16) for lines, sign in ((ROWS, 0), (COLUMNS, 1 << 15)))
     for sign in (0, 1 << 31):
         c = np.full((ROWS, COLUMNS), sign, np.uint32)
-        np.testing.assert_array_equal(run(compiled("normalised bf16", True), inst, a, b, c, 1, 1), c)
+        np.testing.assert_array_equal(run(compiled(name, True), inst, a, b, c, 1, promote), c)
 
 
 @needs_compiler
