@@ -166,13 +166,8 @@ template <class Model> struct Chain {
     // Of a line, a chunk of 16 bytes after another.
     template <class Of, int COUNT> static FN void read(const Of* line, int first, int stride, Of (&to)[COUNT]) {
         constexpr int n = 16 / sizeof(Of);
-        struct alignas(16) Chunk { Of x[n]; };
 #pragma unroll
-        for (int x = 0; x < COUNT; x += n) {
-            Chunk chunk = *(const Chunk*)&line[first + x / n * stride];
-#pragma unroll
-            for (int y = 0; y < n; y++) to[x + y] = chunk.x[y];
-        }
+        for (int x = 0; x < COUNT; x += n) *(Words*)&to[x] = *(const Words*)&line[first + x / n * stride];
     }
 
     // Below every term, yet so high that the tilted zeros stay below the last bit kept.
