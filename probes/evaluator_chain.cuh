@@ -360,14 +360,10 @@ template <class Model> struct Chain {
                 u32& accumulator = ((u32*)job.d)[at];
                 u32 before = block >= job.promote ? accumulator : job.c ? ((const u32*)job.c)[at] : 0;
                 accumulator = (u32)promoted<Model>(before, result(i, j));
-                s[i][j] = 0;
-                if (Model::ADDED) added(i, j) = 0;
+                Real next = block + 1 == job.blocks ? (Real)bits_as<float>(accumulator) : 0;
+                if (Model::ADDED) added(i, j) = (float)next;
+                else s[i][j] = next;
             }
-    }
-
-    FN u32 promoted_result(int i, int j) const {
-        auto place = this->place();
-        return place.exists(i, j) ? ((const u32*)job.d)[place.at(i, j, job)] : 0;
     }
 
     FN void finish(const Differences& differences) {
@@ -379,7 +375,7 @@ template <class Model> struct Chain {
 #pragma unroll
         for (int i = 0; i < M; i++)
 #pragma unroll
-            for (int j = 0; j < N; j++) results[i][j] = job.promote ? promoted_result(i, j) : result(i, j);
+            for (int j = 0; j < N; j++) results[i][j] = job.promote && !Model::ADDED ? bits_as<u32>((float)s[i][j]) : result(i, j);
         hand_over_all<Model>(job, differences, place(), of_a, of_b, careful, results);
     }
 };
