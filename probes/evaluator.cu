@@ -272,8 +272,8 @@ template <class Model> struct Worker {
 
 #ifdef __CUDACC__
 #if CHAINED
-constexpr int SHARED = 2 * sizeof(Slice<TheModel>);
-constexpr int TAKEN[] = {sizeof(Taken<TheModel, true>), sizeof(Taken<TheModel, false>)};
+constexpr int SHARED = sizeof(InChain<TheModel>);
+constexpr int TAKEN[] = {TheModel::SUMS * sizeof(Taken<TheModel, true>), TheModel::SUMS * sizeof(Taken<TheModel, false>)};
 #else
 constexpr int SHARED = TILED ? sizeof(Staged<TheModel>) : 0, TAKEN[] = {0, 0};
 #endif
@@ -314,8 +314,7 @@ evaluate(const void* a, const void* b, const void* c, void* d, u64 rows, u64 col
 #endif
 #if CHAINED
     Prepared<TheModel> prepared{taken_a, taken_b, a_special, b_special};
-    auto& slices = *reinterpret_cast<Slice<TheModel>(*)[2]>(shared);
-    Chain<TheModel> chain{job, prepared, slices, thread, blockIdx.y, blockIdx.x};
+    Chain<TheModel> chain{job, prepared, *reinterpret_cast<InChain<TheModel>*>(shared), thread, blockIdx.y, blockIdx.x};
     chain.copy(0);
     chain.begin();
 #pragma unroll 1

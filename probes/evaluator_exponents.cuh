@@ -8,7 +8,7 @@
 template <class Model, bool LEFT, bool ANY = Model::BASE != 0> struct PowersOfBase {
     using S = Shape<Model>;
     static constexpr int OF_WARP = LEFT ? 32 : 64, WARPS = (LEFT ? S::ROWS : S::COLUMNS) / OF_WARP, TAKEN = OF_WARP / 16;
-    u16 power[Model::K / 16][WARPS][TAKEN][32][8];
+    u16 power[Model::OF_SUM / 16][WARPS][TAKEN][32][8];
 
     FN u16& at(int line, int k) {
         int x = line % 8, of_lane = line % OF_WARP / 8, pair = x / 2, high = k % 16 / 8;

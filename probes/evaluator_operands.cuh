@@ -4,14 +4,14 @@
 // in PARTS, so that all threads have as much to do.
 template <class Model> struct Shape {
     using Real = typename Model::Real;
-    static constexpr int THREADS = sizeof(Real) == 4 ? 128 : 256, ROWS_OF_THREAD = 8, COLUMNS_OF_THREAD = sizeof(Real) == 4 ? 8 : 4;
+    static constexpr int THREADS = sizeof(Real) == 4 || Model::OF_SUM ? 128 : 256, ROWS_OF_THREAD = 8, COLUMNS_OF_THREAD = sizeof(Real) == 4 ? 8 : 4;
     static constexpr int ROWS = THREADS / 64 * 4 * ROWS_OF_THREAD, COLUMNS = 2 * 8 * COLUMNS_OF_THREAD;
     static constexpr int LEAST_BITS = Model::K * (Model::A::STORAGE < Model::B::STORAGE ? Model::A::STORAGE : Model::B::STORAGE);
     static constexpr int MOST_PARTS = sizeof(Real) == 4 ? 2 : 4, PARTS = LEAST_BITS / MOST_PARTS >= 32 ? MOST_PARTS : 1;
     static constexpr int OF_PART = Model::K / PARTS;
     static constexpr int ROUNDS_OF_A = (ROWS * PARTS + THREADS - 1) / THREADS, ROUNDS_OF_B = (COLUMNS * PARTS + THREADS - 1) / THREADS;
     static constexpr int CHUNK = 16 / sizeof(Real), CHUNK_OF_POWERS = COLUMNS_OF_THREAD < 8 ? COLUMNS_OF_THREAD : 8;
-    static constexpr int WORDS = (Model::K + 31) / 32;
+    static constexpr int WORDS = (Model::K + 31) / 32, WORDS_OF_SUM = (Model::OF_SUM + 31) / 32;
     static constexpr bool ONE_WORD = WORDS == 1 && Model::IN_ORDER;  // product k is bit k
 
     // Neighbours in a row or a column of the warp differ in lane bits of their own, so that wide loads of either fall together; but
@@ -35,10 +35,10 @@ template <class Model> struct Shape {
 
 constexpr u32 HAS_NAN = 1, HAS_INF = 2;
 
-// From the power of the largest term to that of the constant onto which terms are added, as B's powers have it in single precision,
-// where all sums are cut alike.
-template <class Model> constexpr int LIFT =
-    sizeof(typename Model::Real) == 4 ? (2 * (Layout<float>::DIGITS - Model::CUT_BITS) + 1) << (Layout<float>::EXPONENT_PLACE - 17) : 0;
+// From the power of the largest term to that of the constant onto which terms are added, as B's powers have it in chains, where all
+// sums are cut alike.
+template <class Model, class L = Layout<typename Model::Real>>
+constexpr int LIFT = Model::OF_SUM ? (2 * (L::DIGITS - Model::CUT_BITS) + 1) << (L::EXPONENT_PLACE - 17) : 0;
 
 // One operand taken apart. `rest`: in its lower half the power, the exponent as it stands in the upper half of a real number's high
 // word, B's with the bias; above it whether it is special, and perhaps more.

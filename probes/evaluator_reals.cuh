@@ -21,6 +21,16 @@ FN u32 add_max(u32 a, u32 b, u32 c) {
 #endif
 }
 
+// The same of unsigned numbers.
+FN u32 add_max_unsigned(u32 a, u32 b, u32 c) {
+#ifdef __CUDA_ARCH__
+    return __viaddmax_u16x2(a, b, c);
+#else
+    auto half = [](u32 x, u32 y, u32 z) { return (u32)larger((u16)(x + y), (u16)z); };
+    return half(a, b, c) | half(a >> 16, b >> 16, c >> 16) << 16;
+#endif
+}
+
 #ifndef __CUDA_ARCH__
 template <class Real> inline Real fma_on_host(int rounding, Real a, Real b, Real c) {
     volatile Real x = a, y = b, z = c;

@@ -158,7 +158,7 @@ def prepare_golden(device: OnGpu, models: Mapping[Instruction, DotModel]) -> Non
     """Compiles what is needed for many units at once; of GPUs that are checked at once, one does."""
     shapes = [shape for inst in models for shape in (golden_shape(inst), singly(golden_shape(inst)))]
     sources = [(golden_source(shape), shape.inst.name) for shape in shapes]
-    sources += [(source(model, inst.stored, single=True), evaluator_name(inst)) for inst, model in models.items()]
+    sources += [(source(model, inst.stored, chained=True), evaluator_name(inst)) for inst, model in models.items()]
     sources += [(drawing.source(inst.stored), f"the operands of {inst.name}") for inst in models]
     with cache.one_at_a_time(f"golden-{device.architecture}"):
         compiler.fill_cache(sources, device.architecture)
@@ -188,7 +188,7 @@ class GoldenBench:
         with device.lend(f"failed to prepare the check of {inst.name}") as cupy:
             self._cupy = cupy
             self._sms: int = cupy.cuda.Device().attributes["MultiProcessorCount"]
-            self._evaluator = Evaluator(cupy, inst.stored, model, device.architecture, single=True)
+            self._evaluator = Evaluator(cupy, inst.stored, model, device.architecture, chained=True)
             self._drawing = Drawing(cupy, inst.stored, device.architecture, seed)
             self._drawn, self._made = (_Program(cupy, each, device.architecture, planted) for each in (shape, singly(shape)))
             self._stream, self._copies = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))

@@ -25,7 +25,8 @@ from accprobe.evaluate import evaluator
 from accprobe.evaluate.cuda.source import Plan, can_promote, has_bf16_units, plan, source
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, chain
+from accprobe.model.product import addition
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
 from accprobe.report.models import named_models
@@ -48,11 +49,12 @@ def recorded(name: str, **changes: Any) -> tuple[Instruction, DotModel]:
     return inst, model.with_arithmetic(lambda has: replace(has, **changes)) if changes else model
 
 
-def planted(d: str, operand: str, k: int, size: int, **changes: Any) -> tuple[Instruction, DotModel]:
-    """A model of no hardware: a chain of sums of `size` products, every other rule as given."""
+def planted(d: str, operand: str, k: int, size: int, added: bool = False, **changes: Any) -> tuple[Instruction, DotModel]:
+    """A model of no hardware: a chain of sums of `size` products, every other rule as given. added: to C, by an addition."""
     inst = instruction(k, d, operand, operand, d)
-    summing = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", **{"alignment_bits": 20, **changes})
-    return inst, DotModel(chain([list(range(i, k, k // size)) for i in range(k // size)], summing))
+    summing = replace(FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", 20), **changes)
+    groups = [list(range(i, k, k // size)) for i in range(k // size)]
+    return inst, DotModel(chain(groups, summing, "own add", addition()) if added else chain(groups, summing))
 
 
 CASES = {
@@ -60,9 +62,17 @@ CASES = {
     "wide exponents": recorded("wgmma.m64n8k32.f32.e5m2.e5m2"),
     "sticky": recorded(QGMMA, alignment_rounding="sticky"),
     "normalised product": recorded(QGMMA, product_exponent="normalised product"),
-    "two sums and an add": recorded(SPLIT),
     "f16 results": recorded("wgmma.m64n8k32.f16.e5m2.e4m3"),
+    "two sums and an add": recorded(SPLIT),
+    "two sums": planted("f32", "tf32", 8, 4, alignment_bits=24, alignment_rounding="sticky", overflow="largest"),
     "tf32": recorded(TF32),
+    "f16": recorded("mma.sync.m16n8k16.f32.f16.f16.f32"),
+    "bf16": recorded("mma.sync.m16n8k16.f32.bf16.bf16.f32"),
+    "normalised bf16": planted("f32", "bf16", 16, 16, alignment_bits=24, product_exponent="normalised product"),
+    "floor": recorded("mma.sync.m16n8k16.f32.f16.f16.f32", alignment_rounding="floor", underflow_sign="kept"),
+    "four sums": planted("f32", "e4m3", 16, 4, alignment_bits=13, result_bits=13),
+    "sums and an add": planted("f32", "e4m3", 16, 8, True, alignment_bits=13, result_bits=13),
+    "bf16, added": planted("f32", "bf16", 8, 8, True, alignment_bits=24),
     "f64": recorded(F64),
     "integers": recorded(INT8),
     "planted": planted("f32", "bf16", 16, 4, product_exponent="normalised operands", zero_sign="ieee", overflow="largest"),
@@ -70,17 +80,27 @@ CASES = {
     "one by one": planted("f32", "e5m2", 4, 4, alignment_bits=None),
 }
 ON_MATRIX_UNITS = ("QGMMA", "sticky", "wide exponents")
-SINGLE = ("QGMMA", "wide exponents", "sticky", "normalised product", "integers")
-WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): SINGLE, (False, False): tuple(CASES)}
-"""Of `compiled`: single, matrix_units."""
-PROMOTED = ("QGMMA", "f16 results", "tf32")
+SINGLE = ("QGMMA", "wide exponents", "sticky", "normalised product", "four sums", "sums and an add", "integers")
+LINKS = {
+    **dict.fromkeys(("QGMMA", "wide exponents", "sticky", "normalised product"), 1),
+    **dict.fromkeys(("tf32", "bf16", "f16", "normalised bf16", "floor"), 1),
+    "two sums and an add": 2,
+    "two sums": 2,
+    "four sums": 4,
+    "sums and an add": 2,
+    "bf16, added": 1,
+}
+"""Of chains whose operands are taken apart once: how many sums a block has."""
+WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): tuple(LINKS), (False, False): tuple(CASES)}
+"""Of `compiled`: chained, matrix_units."""
+PROMOTED = ("QGMMA", "f16 results", "tf32", "two sums and an add")
 
 
 @cache
-def compiled(name: str, single: bool = False, matrix_units: bool = False) -> ctypes.CDLL:
+def compiled(name: str, chained: bool = False, matrix_units: bool = False) -> ctypes.CDLL:
     """The evaluator of a case for the CPU, where sums of matrix units are computed one by one."""
     inst, model = CASES[name]
-    return evaluator_on_host.library(source(model, inst, single, matrix_units))
+    return evaluator_on_host.library(source(model, inst, chained, matrix_units))
 
 
 def run(library: ctypes.CDLL, inst: Instruction, a: Bits, b: Bits, c: Bits | None, blocks: int = 1, promote: int = 0) -> Bits:
@@ -132,9 +152,10 @@ def test_bits_are_those_of_numpy(name: str, how: tuple[bool, bool]) -> None:
 )
 def test_chains(name: str, matrix_units: bool) -> None:
     inst, model = CASES[name]
-    library = compiled(name, name in SINGLE, matrix_units)
+    library = compiled(name, name in LINKS, matrix_units)
     blocks = 5
-    for seed, kind in enumerate(("uniform", "extreme") if inst.is_integer else ("normal", "cancelling", "huge", "special")):
+    of_floats = "normal", "cancelling", "huge", "verge", "special"
+    for seed, kind in enumerate(("uniform", "extreme") if inst.is_integer else of_floats):
         a, b, c = matrices(kind, inst, seed, blocks)
         expected = c
         for k in range(0, a.shape[1], inst.k):
@@ -165,7 +186,7 @@ def test_addends_smaller_than_every_product_beside_zeros(name: str) -> None:
 def test_promoted_chains(name: str) -> None:
     """Two blocks, then the one that is left, each added to a float32 sum."""
     inst, model = CASES[name]
-    library = compiled(name, name in SINGLE)
+    library = compiled(name, name in LINKS)
     for seed, kind in enumerate(("normal", "special")):
         a, b, _ = matrices(kind, inst, seed, 3)
         total = draw("normal", parse(QGMMA), np.random.default_rng(seed), ROWS * COLUMNS).c.reshape(ROWS, COLUMNS)
@@ -178,6 +199,16 @@ def test_promoted_chains(name: str) -> None:
                 values = total.view(np.float32) + inst.d.values(running).astype(np.float32)
             total = np.where(np.isnan(values), np.uint32(0x7FFFFFFF), values.view(np.uint32))
         np.testing.assert_array_equal(got, total, err_msg=kind)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "promote"), [("normalised bf16", 1), ("bf16, added", 0)])
+def test_a_sum_that_vanishes_keeps_its_sign_where_float32s_are_added(name: str, promote: int) -> None:
+    inst, _ = CASES[name]
+    a, b = (np.full((lines, inst.k), sign | 27 << 7, np.uint16) for lines, sign in ((ROWS, 0), (COLUMNS, 1 << 15)))
+    for sign in (0, 1 << 31):
+        c = np.full((ROWS, COLUMNS), sign, np.uint32)
+        np.testing.assert_array_equal(run(compiled(name, True), inst, a, b, c, 1, promote), c)
 
 
 @needs_compiler
@@ -203,28 +234,52 @@ def test_differences_are_counted_and_the_first_are_kept() -> None:
 def test_what_is_held_in_float32_and_what_is_tiled() -> None:
     for name, (inst, model) in CASES.items():
         assert plan(model, inst).single == inst.is_integer
-        assert plan(model, inst, single=True).single == (name in SINGLE)
+        assert plan(model, inst, chained=True).single == (name in SINGLE)
+        assert plan(model, inst, chained=True).links == LINKS.get(name, 0)
         assert plan(model, inst).tiled == (name != "one by one")
 
 
 def test_where_matrix_units_seek_exponents() -> None:
     """Eight of K at once where products differ by more than 2^31 or so."""
-    bases = {name: plan(model, inst, single=True, matrix_units=True).base for name, (inst, model) in CASES.items()}
+    bases = {name: plan(model, inst, chained=True, matrix_units=True).base for name, (inst, model) in CASES.items()}
     assert {name: base for name, base in bases.items() if base} == {"QGMMA": 8, "sticky": 8, "wide exponents": 4}
     inst, model = CASES["QGMMA"]
-    assert not plan(model, inst, single=False, matrix_units=True).base
+    assert not plan(model, inst, chained=False, matrix_units=True).base
     assert has_bf16_units("sm_80")
     assert not has_bf16_units("sm_75")
 
 
 def test_float32_cuts_results_and_cuts_all_sums_alike() -> None:
     inst, model = recorded(QGMMA, result_rounding="RNE")
-    assert not plan(model, inst, single=True).single
+    assert not plan(model, inst, chained=True).single
     inst, model = CASES["QGMMA"]
     assert isinstance(model.root.arithmetic, FloatArithmetic)
     wider = replace(model.root.arithmetic, alignment_bits=14)
     outer = FusedSum((FusedSum(model.root.terms[:9], wider), *model.root.terms[9:]), model.root.arithmetic)
-    assert plan(DotModel(outer), inst, single=True) == Plan(tiled=True, single=False)
+    assert plan(DotModel(outer), inst, chained=True) == Plan(tiled=True, single=False)
+
+
+def test_which_sums_are_no_chain() -> None:
+    """Whose results are not float32's, cut; that flush what went before; that differ; that have C in the middle."""
+    inst, model = CASES["tf32"]
+    arithmetic = model.root.arithmetic
+    half = tuple(map(Product, range(4)))
+    rest = tuple(map(Product, range(4, 8)))
+
+    def links(root: FusedSum, **changes: Any) -> int:
+        return plan(replace(DotModel(root), **changes), inst, chained=True).links
+
+    assert links(model.root) == 1
+    assert links(FusedSum((FusedSum((Addend(), *half), arithmetic), *rest), arithmetic)) == 2
+    added = FusedSum((*half, *rest), arithmetic)
+    assert links(FusedSum((added, Addend()), addition())) == 1
+    assert links(FusedSum((added, Addend()), replace(addition(), result_rounding="RZ"))) == 0  # type: ignore[arg-type]
+    assert links(FusedSum((FusedSum((Addend(), *half, *rest), arithmetic), Addend()), addition())) == 0
+    assert links(FusedSum((FusedSum(half, arithmetic), Addend(), *rest), arithmetic)) == 0
+    assert links(FusedSum((FusedSum((Addend(), *half[:2]), arithmetic), *half[2:], *rest), arithmetic)) == 0
+    assert links(model.root, subnormal_addend="flushed") == 0
+    for changes in ({"result_rounding": "RNE"}, {"result_bits": 22}, {"zero_sign": "ieee"}, {"subnormal_results": "flushed"}):
+        assert links(FusedSum(model.root.terms, replace(arithmetic, **changes))) == 0  # type: ignore[arg-type]
 
 
 def test_what_has_no_evaluator_says_so() -> None:
@@ -253,6 +308,7 @@ def cubin(name: str, target: str, single: bool, matrix_units: bool = False) -> C
         ("tf32", "sm_75", False),
         pytest.param("one by one", "sm_89", False, marks=pytest.mark.slow),
         pytest.param("QGMMA", "sm_80", True, marks=pytest.mark.slow),
+        pytest.param("two sums and an add", "sm_120a", True, marks=pytest.mark.slow),
         pytest.param("integers", "sm_100a", False, marks=pytest.mark.slow),
         pytest.param("f64", "sm_120a", False, marks=pytest.mark.slow),
     ],
@@ -281,6 +337,18 @@ def test_a_product_costs_one_fused_multiply_add_and_half_a_comparison() -> None:
     assert opcodes["FFMA"] == 2 * opcodes["VIADDMNMX"] > 0
     assert 7 * opcodes["FFMA"] == 64 * opcodes["LDS"]
     assert opcodes["FFMA"] + opcodes["VIADDMNMX"] > 0.88 * opcodes.total()
+
+
+def test_a_product_in_float64_costs_as_many() -> None:
+    """And six loads of values and three of exponents for 32 of them; nothing that a thread holds is in local memory."""
+    needs("nvdisasm")
+    function = {found.name: found for found in functions(cubin("tf32", "sm_90a", True).path)}["evaluate"]
+    loops = [Counter(line.stem for line in loop) for loop in innermost_loops(function)]
+    (opcodes,) = [found for found in loops if found["DFMA"] and found["VIADDMNMX"]]
+    assert opcodes["DFMA"] == 2 * opcodes["VIADDMNMX"] > 0
+    assert 9 * opcodes["DFMA"] == 32 * opcodes["LDS"]
+    assert opcodes["DFMA"] + opcodes["VIADDMNMX"] > 0.75 * opcodes.total()
+    assert not opcodes["LDL"] + opcodes["STL"]
 
 
 @pytest.mark.parametrize(("name", "multiply_adds"), [("QGMMA", 1), pytest.param("sticky", 2, marks=pytest.mark.slow)])

@@ -106,7 +106,7 @@ def asked(gpu: Emulated, least: int, monkeypatch: pytest.MonkeyPatch, *given: An
     d = np.full(LINES, 0x55, np.uint32)
     gpu.most = gpu.launches = 0
     with np.errstate(invalid="ignore"):
-        Evaluator(gpu, INST, MODEL, "", single=True).evaluate(*given[:3], d, **named)
+        Evaluator(gpu, INST, MODEL, "", chained=True).evaluate(*given[:3], d, **named)
     return np.where(np.isnan(d.view(np.float32)), np.uint32(A_GPUS_NAN), d)
 
 
@@ -141,7 +141,7 @@ def test_parts_of_a_chain_give_the_bits_of_one_launch(
 def test_a_quarter_of_the_operands_is_enough(gpu: Emulated, side: int) -> None:
     line = np.broadcast_to(np.uint8(0), (side, side))
     blocks = side // INST.k
-    most = Evaluator(gpu, INST, MODEL, "", single=True)._most_blocks(line, line, blocks, np.arange(side))
+    most = Evaluator(gpu, INST, MODEL, "", chained=True)._most_blocks(line, line, blocks, np.arange(side))
     taken = most * (side // ROWS * OF_A + side // COLUMNS * OF_B) + (0 if most == blocks else most * 2 * side * INST.k)
     assert taken <= max(256 << 20, 2 * side * side // 4)
     assert most == blocks or (most + 1) * taken // most > max(256 << 20, 2 * side * side // 4)

@@ -8,8 +8,8 @@ extern "C" void evaluate_on_host(const Job* job, const Differences* differences)
 #if CHAINED
     using S = Shape<TheModel>;
     u64 down = (job->rows + S::ROWS - 1) / S::ROWS, across = (job->columns + S::COLUMNS - 1) / S::COLUMNS;
-    std::vector<Taken<TheModel, true>> a(down * job->blocks);
-    std::vector<Taken<TheModel, false>> b(across * job->blocks);
+    std::vector<Taken<TheModel, true>> a(down * job->blocks * TheModel::SUMS);
+    std::vector<Taken<TheModel, false>> b(across * job->blocks * TheModel::SUMS);
     std::vector<u32> a_special(down * S::ROWS), b_special(across * S::COLUMNS);
     for (u32 block = 0; block < job->blocks; block++) {
         for (u64 line = 0; line < a_special.size(); line++)
@@ -18,11 +18,11 @@ extern "C" void evaluate_on_host(const Job* job, const Differences* differences)
             take_apart_line<TheModel, TheModel::B, false>(job->b, job->columns, job->blocks, line, block, b.data(), b_special.data());
     }
     Prepared<TheModel> prepared{a.data(), b.data(), a_special.data(), b_special.data()};
-    auto slices = std::make_unique<Slice<TheModel>[]>(2);
+    auto shared = std::make_unique<InChain<TheModel>>();
     for (u64 tile = 0; tile < down * across; tile++) {
         std::vector<Chain<TheModel>> chains;
         for (int thread = 0; thread < S::THREADS; thread++)
-            chains.push_back({*job, prepared, *(Slice<TheModel>(*)[2])slices.get(), thread, tile / across, tile % across});
+            chains.push_back({*job, prepared, *shared, thread, tile / across, tile % across});
         for (auto& chain : chains) chain.begin();
         for (u32 step = 0; step < chains[0].steps(); step++) {
             for (auto& chain : chains) chain.copy(step);

@@ -48,15 +48,15 @@ def evaluator_name(inst: Instruction) -> str:
 
 
 class Evaluator:
-    """A model's evaluator for a compile target. single: in float32 where the model allows it, for long chains.
+    """A model's evaluator for a compile target. chained: for long chains.
 
     matrix_units: they may seek exponents there; not where they are what is checked.
     """
 
     def __init__(
-        self, cupy: Any, inst: Instruction, model: DotModel, target: str, single: bool = False, matrix_units: bool = False
+        self, cupy: Any, inst: Instruction, model: DotModel, target: str, chained: bool = False, matrix_units: bool = False
     ) -> None:
-        code = source.source(model, inst, single, matrix_units and source.has_bf16_units(target))
+        code = source.source(model, inst, chained, matrix_units and source.has_bf16_units(target))
         cubin = compiler.compile_source(code, target, evaluator_name(inst))
         module = cupy.RawModule(path=str(cubin.path))
         self._cupy, self._function = cupy, module.get_function("evaluate")

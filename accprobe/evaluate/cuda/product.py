@@ -100,4 +100,4 @@ def _target(cupy: Any, index: int) -> str:
 @lru_cache(maxsize=64)
 def _evaluator(cupy: Any, inst: Instruction, model: DotModel, target: str, index: int) -> Evaluator:
     """Of the GPU number `index`, where it is loaded."""
-    return Evaluator(cupy, inst, model, target, single=True, matrix_units=True)
+    return Evaluator(cupy, inst, model, target, chained=True, matrix_units=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from math import inf
 
 from accprobe.build.probes import device_code
@@ -12,6 +13,7 @@ from accprobe.isa import architectures
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import fields_of, told_of
+from accprobe.model.product import addition
 from accprobe.model.record import Field, Patterns, Value, Words
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
 
@@ -26,21 +28,23 @@ class Plan:
     tiled: rows and columns share what is decoded of their operands; otherwise each dot product is evaluated on its own, by the
     rules. single: sums are held in float32 rather than float64; addends of an unusual size are then evaluated on their own.
     base: the largest exponents of products are those of sums of powers of 2^base, which matrix units give; 0: they are sought.
+    links: operands are taken apart once, in memory, for a chain of so many sums in each block; 0: block by block.
     """
 
     tiled: bool
     single: bool
     base: int = 0
+    links: int = 0
 
 
-def source(model: DotModel, inst: Instruction, single: bool = False, matrix_units: bool = False) -> str:
+def source(model: DotModel, inst: Instruction, chained: bool = False, matrix_units: bool = False) -> str:
     """The complete CUDA C++, also C++, of the evaluator of `model`; as `plan` has it."""
     check(model, inst)
     parts = [
         _words(),
         device_code("evaluator.cuh"),
         device_code("evaluator_tile.cuh"),
-        _model(model, inst, plan(model, inst, single, matrix_units)),
+        _model(model, inst, plan(model, inst, chained, matrix_units)),
     ]
     return "\n".join([*parts, device_code("evaluator.cu")])
 
@@ -84,8 +88,8 @@ def can_promote(inst: Instruction) -> bool:
     return inst.d.is_float and inst.d.bits <= 32
 
 
-def plan(model: DotModel, inst: Instruction, single: bool = False, matrix_units: bool = False) -> Plan:
-    """How `model` is evaluated; `single`: in float32 if that can be; `matrix_units`: they seek exponents then, if they can."""
+def plan(model: DotModel, inst: Instruction, chained: bool = False, matrix_units: bool = False) -> Plan:
+    """How `model` is evaluated; `chained`: for long chains; `matrix_units`: they seek exponents then, if they can."""
     nodes = list(model.root.nodes())
     tiled = (
         inst.k <= MOST_PRODUCTS
@@ -93,18 +97,42 @@ def plan(model: DotModel, inst: Instruction, single: bool = False, matrix_units:
         and all(_tiles(node, inst) for node in nodes)
         and len(_alignment_rules(nodes)) <= 1
     )
-    single = single and tiled and len(nodes) == 1 and _fits_single(nodes[0], inst)
-    base = _base(inst, _rules_of_operands(nodes)) if single and matrix_units else 0
-    return Plan(tiled, inst.is_integer or single, base)
+    links = _links(model, inst) if chained and tiled else []
+    single = bool(links) and _fits_single(links[0], inst)
+    base = _base(inst, _rules_of_operands(nodes), len(links[0].products)) if single and matrix_units else 0
+    return Plan(tiled, inst.is_integer or single, base, len(links))
+
+
+def _links(model: DotModel, inst: Instruction) -> list[FusedSum]:
+    """The sums of a chain of them that differ in nothing but whose products they add, the first one first; [] where none is.
+
+    C is in the first one, or is added to the last one as float32.
+    """
+    nodes = list(model.root.nodes())
+    added = _adds_c(nodes[-1])
+    links = nodes[:-1] if added else nodes
+    alike = len({(node.arithmetic, len(node.products)) for node in links}) == 1
+    one_by_one = all(after.children == (before,) for before, after in pairwise(nodes))
+    begins = [node.has_addend for node in links] == [not added] + [False] * (len(links) - 1)
+    single = _fits_single(links[0], inst)
+    kept = model.subnormal_addend == "kept" or (single and not added)  # in float32, no sum is so small that it is flushed
+    return links if alike and one_by_one and begins and kept and (single or _fits_double(links[0], inst)) else []
+
+
+def _adds_c(node: FusedSum) -> bool:
+    """Whether it is a float32 addition of another sum, which is never -0, and C."""
+    a = node.arithmetic
+    plain = isinstance(a, FloatArithmetic) and replace(a, zero_sign="ieee", nan=0x7FFFFFFF) == addition()
+    return plain and node.has_addend and len(node.terms) == 2 and bool(node.children)
 
 
 def _rules_of_operands(nodes: list[FusedSum]) -> dict[str, str]:
     return dict(next(iter(_alignment_rules(nodes)), ()))
 
 
-def _base(inst: Instruction, rules: dict[str, str]) -> int:
+def _base(inst: Instruction, rules: dict[str, str], products: int) -> int:
     """8, a power of which exceeds 64 lower ones, or 4, if no more than 8 are added; 0 where exponents are too far apart."""
-    if rules["product_exponent"] == "normalised product" or rules["zero_terms"] == "aligned" or inst.k % 16:
+    if rules["product_exponent"] == "normalised product" or rules["zero_terms"] == "aligned" or products % 16:
         return 0
     return next((base for base in (8, 4) if _shift(inst, rules, base) is not None), 0)
 
@@ -159,6 +187,19 @@ def _fits_single(node: FusedSum, inst: Instruction) -> bool:
         and a.result.name == inst.c.name == "f32"
         and a.result_bits <= 21
         and a.result_rounding == "RZ"
+        and a.zero_sign == "positive"
+    )
+
+
+def _fits_double(node: FusedSum, inst: Instruction) -> bool:
+    """Results are those of a conversion to float32."""
+    a = node.arithmetic
+    return (
+        isinstance(a, FloatArithmetic)
+        and a.alignment_bits is not None
+        and a.alignment_rounding in ("truncate", "floor", "sticky")
+        and a.result.name == inst.c.name == "f32"
+        and (a.result_bits, a.result_rounding, a.subnormal_results) == (23, "RZ", "kept")
         and a.zero_sign == "positive"
     )
 
@@ -241,6 +282,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
     rules = _rules_of_operands(nodes)
     floats = [a for a in model.arithmetics if isinstance(a, FloatArithmetic)]
     aligned = [a for a in floats if a.alignment_bits is not None]
+    linked = aligned[0] if how.links else None
     others = [fmt for fmt in (inst.c, *(a.result for a in model.arithmetics)) if fmt.is_float]
     constants = _constants(
         K=("int", inst.k),
@@ -251,6 +293,9 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         TILTED=("bool", any(a.alignment_rounding == "truncate" for a in aligned)),
         POWERS=("bool", bool(aligned) and rules.get("product_exponent") != "normalised product"),
         CUT_BITS=("int", max(((a.alignment_bits or 0) - (a.alignment_rounding == "sticky") for a in aligned), default=0)),
+        OF_SUM=("int", inst.k // how.links if how.links else 0),
+        SUMS=("int", how.links),
+        ADDED=("bool", linked is not None and model.root.arithmetic != linked),
         BASE=("int", how.base),
         SHIFT=("int", _shift(inst, rules, how.base) if how.base else 0),
         CAN_PROMOTE=("bool", can_promote(inst)),
@@ -265,6 +310,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         "struct TheModel {",
         *(f"    using {name} = {_format(fmt)};" for name, fmt in zip("ABCD", (inst.a, inst.b, inst.c, inst.d), strict=True)),
         f"    using Root = {root};",
+        *([f"    using Linked = Rules{model.arithmetics.index(linked)};"] if linked else []),
         f"    using Real = {'float' if how.single else 'double'};",
         f"    using Pattern = {'u64' if inst.d.bits == 64 else 'u32'};",
         (constants + _fields(model) + _constants(**decoding)).rstrip(),
@@ -272,15 +318,15 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         f"    static constexpr FN int position(int k) {{ {_position(position, in_order)} }}",
         "};",
         f"#define TILED {int(how.tiled)}",
-        f"#define CHAINED {int(how.single and not inst.is_integer)}",
+        f"#define CHAINED {int(how.links > 0)}",
         f"#define BLOCKS_AT_ONCE {_blocks_at_once(model, how)}",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _blocks_at_once(model: DotModel, how: Plan) -> int:
-    """Of a multiprocessor; one alone has most registers, which a tree of sums needs."""
-    if how.single:
+    """Of a multiprocessor; the fewer, the more registers each has."""
+    if how.links or how.single:
         return 4 if how.base else 3
     return 2 if how.tiled and len(list(model.root.nodes())) == 1 else 1
 

@@ -82,7 +82,7 @@ class WholeOnGpu:
         key = model.a, model.b, model.step
         if key not in self._evaluators:
             inst, step = model.instruction, model.step
-            self._evaluators[key] = Evaluator(self._cupy, inst, step, self._target, single=True, matrix_units=True)
+            self._evaluators[key] = Evaluator(self._cupy, inst, step, self._target, chained=True, matrix_units=True)
         return self._evaluators[key]
 
     def multiply_adds(self, fused: bool) -> Any:
