@@ -95,6 +95,19 @@ def test_recorded_products_are_proved_or_say_why_not(gpu: str) -> None:
             assert row.reason
 
 
+def test_sparse_products_are_proved_but_for_what_a_sum_below_the_range_of_bf16_gives() -> None:
+    products = Report.load("sparse-products-h200").products
+    assert {row.a: (row.status, row.reason or "") for row in products} == {
+        "f16": ("confirmed", ""),
+        "bf16": ("inferred", "of sums beyond the range of bf16: NaN for -Inf"),
+        "e4m3": ("confirmed", ""),
+        "s8": ("confirmed", ""),
+    }
+    for row in products:
+        assert row.verification is not None
+        assert (row.verification.wrong, row.verification.elements) == (0, 1 << 22)
+
+
 @pytest.mark.parametrize("gpu", GPUS)
 def test_it_is_of_a_gpu(gpu: str) -> None:
     report = Report.load(gpu)

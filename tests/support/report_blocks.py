@@ -202,7 +202,8 @@ def _plans(report: str) -> str:
         f"{len(proved)} of the {len(rows)} rows are confirmed: {sum(proved):,} fresh outputs were predicted, at least"
         f" {min(proved):,} of each row, and none came back otherwise."
     )
-    return f"{filled(told)}\n\n{table}"
+    others = "; ".join(f"{row.shape} of {row.a} -> {row.out}: {row.reason}" for row in rows if row.status != "confirmed")
+    return f"{filled(f'{told} Not confirmed: {others}.' if others else told)}\n\n{table}"
 
 
 def _options(rows: Sequence[ProductRow]) -> str:
