@@ -7,6 +7,7 @@ run's. The evaluator is compiled before the first test, by one process while the
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 from collections.abc import Generator
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from once import folder_of_run, keep_disassemblies
 
 if TYPE_CHECKING:
     from accprobe.devices.cuda import CudaDevice
+
+gc.set_threshold(2_000, 20, 100)  # thousands of tests are half a million objects, of which none is garbage
 
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("fresh", derandomize=False)
