@@ -49,6 +49,7 @@ LONG = {
     "block scales",
     "block scales, 2 uneven slices",
     "2 even slices",
+    "2 uneven slices, partials bf16",
     "3 slices of chunks, backward in bf16",
     "dropped tail",
     "exact sums of 16",
@@ -210,6 +211,7 @@ def test_what_is_left_open_has_the_values_that_are_left() -> None:
     outcome = asked(NAMED["2 uneven slices, partials bf16"])
     plan = outcome.main.plan
     assert plan is not None
+    assert status(outcome) == ("confirmed", "")
     assert findings(outcome)["partial_format"] == Finding("bf16")
     outcome.main.survived = [rival for rival in rival_plans(plan) if rival.respect in ("partial_format", "alignment_rounding")]
     told = findings(outcome)

@@ -75,7 +75,7 @@ NAMED: dict[str, Planted] = {
     "edge rows with split K": replace(HOPPER, m=40, n=32, edge=Edge(32, 32, replace(HOPPER, slices=(256, 256)))),
     "sick output": replace(HOPPER, sick=Sick(5, 11)),
     "sick output, negative": replace(HOPPER, out="bf16", sick=Sick(17, 3, bit=2, when="negative")),
-    "other plan from 17 rows": replace(HOPPER, slices=(128,) * 4, by_m=((17, replace(HOPPER, m=17)),)),
+    "other plan from 17 rows": replace(HOPPER, k=256, slices=(128,) * 2, by_m=((17, replace(HOPPER, m=17, k=256)),)),
     "int8": Planted(a="s8", b="s8", out="s32"),
     "int8, dropped tail": Planted(a="s8", b="s8", out="s32", k=552, dropped_tail=40),
 }
