@@ -262,10 +262,18 @@ def test_the_table_is_shown_where_json_goes_to_a_file(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "health.json").read_text())["gpus"][0]["status"] == "healthy"
 
 
+IMPATIENT = """
+from accprobe.__main__ import main
+from accprobe.render.terminal import health
+health.BETWEEN_LINES = 1.0
+main()
+"""
+
+
 @pytest.mark.parametrize(("device", "status"), [pytest.param("sim:h100", 130, marks=pytest.mark.slow), ("sick:h100", 1)])
 def test_an_interruption_keeps_what_was_seen(device: str, status: int, tmp_path: Path) -> None:
     file = tmp_path / "health.json"
-    command = [sys.executable, "-m", "accprobe", "health", "--device", device, "--minutes", "5", "-o", str(file)]
+    command = [sys.executable, "-c", IMPATIENT, "health", "--device", device, "--minutes", "0.5", "-o", str(file)]
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     with subprocess.Popen(command, **pipes, text=True, preexec_fn=heed_ctrl_c) as process:
         assert process.stderr is not None
