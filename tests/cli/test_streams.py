@@ -49,7 +49,7 @@ def test_what_is_taken_in_parts_is_written_whole_or_told(unbuffered: str, tmp_pa
     assert (tmp_path / "out").stat().st_size == 64 << 10
 
 
-@pytest.mark.parametrize("arguments", ["list --reports", "--help"])
+@pytest.mark.parametrize("arguments", [pytest.param("show h200", marks=pytest.mark.slow), "list --reports", "--help"])
 def test_closed_output_is_told(arguments: str) -> None:
     done = in_shell(f"accprobe {arguments} >&-")
     assert (done.returncode, done.stderr) == (2, b"accprobe: the output cannot be written: Bad file descriptor\n")
