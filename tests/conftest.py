@@ -1,22 +1,26 @@
 """Hypothesis draws the same examples in every run, unless `--hypothesis-profile=fresh` asks for others.
 
 A kernel is compiled and disassembled once a run, by whichever process and test needs it first: the caches on disk are the
-run's. The evaluator is compiled before the first test, by one process while the others wait.
+run's. The evaluator is compiled before the first test, by one process while the others wait or collect.
 """
 
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from once import folder_of_run, keep_disassemblies
+from once import folder_of_run, keep_disassemblies, once
 
 if TYPE_CHECKING:
     from accprobe.devices.cuda import CudaDevice
+
+gc.set_threshold(2_000, 20, 100)  # thousands of tests are half a million objects, of which none is garbage
 
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("fresh", derandomize=False)
@@ -30,16 +34,19 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """One process collects before the others: what it compiles of the tests, and of all that they import, the others read."""
+    """One process collects before the others: what it compiles of the tests, and of all that they import, the others read.
+    Meanwhile another compiles the evaluator.
+    """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return (yield)
-    with open(folder_of_run(session.config._tmp_path_factory) / "collected", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.fstat(lock.fileno()).st_size:
-            collected = yield
-            lock.write("once")
-            return collected
-    return (yield)
+    folder = folder_of_run(session.config._tmp_path_factory)
+    with open(folder / "collecting", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            once(folder / "evaluator", _compile_evaluator)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,13 +60,13 @@ def _caches(tmp_path_factory: pytest.TempPathFactory) -> None:
     keep_disassemblies(folder / "disassembled")
     os.environ["ACCPROBE_CACHE_DIR"] = str(folder / "cubins")
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
-    with open(folder / "compiling", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        _compile_evaluator()
+    once(folder / "evaluator", _compile_evaluator)
 
 
-def _compile_evaluator() -> None:
-    """Numba takes ten seconds, and every process that cannot wait for another would begin again."""
+def _compile_evaluator(_: Path) -> None:
+    """Numba takes ten seconds for each of the two ways to lay out rows, and every process that cannot wait for another would
+    begin again.
+    """
     from accprobe.evaluate import tiles
     from accprobe.evaluate.steps import step_of
     from accprobe.isa.instructions import parse
@@ -69,9 +76,11 @@ def _compile_evaluator() -> None:
     if not tiles.is_there():
         return
     inst = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
-    step, zeros = step_of(known_models("h100")[inst].model, inst), Request.zeros(inst, 1)
+    step = step_of(known_models("h100")[inst].model, inst)
     assert step is not None
-    tiles.sums(step, inst, zeros.a, zeros.b, zeros.c[None])
+    for columns in (1, 2):
+        zeros = Request.zeros(inst, columns)
+        tiles.sums(step, inst, zeros.a[:1], zeros.b, zeros.c[None])
 
 
 @pytest.fixture(scope="session")

@@ -48,8 +48,8 @@ class SimulatedDevice:
 
     def instructions(self) -> Sequence[Instruction]:
         """The architecture's catalog, and whatever else has a model."""
-        listed = catalog(self.architecture)
-        return [*listed, *(inst for inst in self._models if inst not in listed)]
+        listed = dict.fromkeys(catalog(self.architecture))
+        return list(listed | self._models)
 
     def why_not(self, inst: Instruction) -> str | None:
         return None if inst in self._models or self._alike(inst) else NO_MODEL

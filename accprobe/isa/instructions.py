@@ -81,6 +81,9 @@ class Instruction:
     def __str__(self) -> str:
         return self.name
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @property
     def is_integer(self) -> bool:
         return self.d.is_integer
@@ -174,6 +177,7 @@ def _by_mnemonic() -> dict[str, Instruction]:
     return {instruction.mnemonic: instruction for instruction in _known() if instruction.mnemonic}
 
 
+@cache
 def catalog(architecture: str) -> tuple[Instruction, ...]:
     """Every matrix instruction of a compile target, or of a processor's architecture: "sm_90a" has wgmma, "sm_90" has not.
     Raises UnknownName.

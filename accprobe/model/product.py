@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from typing import Literal, TypeVar
 
@@ -223,6 +223,7 @@ def merged_in(node: Node) -> Iterator[Merged]:
             yield from merged_in(part)
 
 
+@cache
 def addition(fmt: Format = FORMATS["f32"], rounding: Rounding = "RNE") -> Arithmetic:
     """An ordinary addition into a format: exact, then rounded once; of integers, wrapped."""
     if fmt.is_integer:
@@ -230,6 +231,7 @@ def addition(fmt: Format = FORMATS["f32"], rounding: Rounding = "RNE") -> Arithm
     return FloatArithmetic(fmt, fmt.mantissa_bits, rounding, None, zero_sign="ieee", nan=fmt.sign_bit - 1)
 
 
+@cache
 def multiply_add(fmt: Format = FORMATS["f32"], product_bits: int | None = None) -> DotModel:
     """One product a sum: a fused multiply-add, or where `product_bits` is given, a product that is rounded first."""
     arithmetic = FloatArithmetic(fmt, fmt.mantissa_bits, "RNE", None, zero_sign="ieee", nan=fmt.sign_bit - 1)

@@ -44,26 +44,26 @@ def fewest(ask: Ask, expect: Ask, inst: Instruction, found: Counterexample) -> C
     asked = found.exchange.request(inst)
     whole = tuple(int(k) for k in np.flatnonzero((asked.a[0] != 0) | (asked.b[0] != 0)))
 
-    def tried(choices: Sequence[Choice]) -> list[tuple[Choice, Counterexample]]:
-        """Those of the choices on which the model is still wrong."""
+    def first(choices: Sequence[Choice]) -> tuple[Choice, Counterexample] | None:
+        """Of the choices the first on which the model is still wrong."""
         operands = _rows(inst, asked, choices)
         got, expected = ask(operands), expect(operands)
         still = np.flatnonzero(got != expected).tolist()
-        return [(choices[row], Counterexample.of(operands, row, got, expected, found.kind)) for row in still]
+        return (choices[still[0]], Counterexample.of(operands, still[0], got, expected, found.kind)) if still else None
 
-    best = tried([(whole, True)])
-    if not best:
+    best = first([(whole, True)])
+    if best is None:
         return None
-    while fewer := tried(list(_without_one(best[0][0]))):
+    while fewer := first(list(_without_one(best[0]))):
         best = fewer
-    left = best[0][0]
+    left, small = best
     for count in range(len(left[0]) + 1):
         if comb(len(whole), count) > MOST_TRIED:
             break
         choices = [(ks, with_c) for with_c in (False, True) for ks in combinations(whole, count)]
-        if smaller := tried([choice for choice in choices if _size(choice) < _size(left)]):
-            return smaller[0][1]
-    return best[0][1]
+        if smaller := first([choice for choice in choices if _size(choice) < _size(left)]):
+            return smaller[1]
+    return small
 
 
 def _fewest_stored(ask: Ask, expect: Ask, inst: Instruction, found: Counterexample) -> Counterexample | None:

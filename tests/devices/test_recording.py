@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -131,11 +132,16 @@ def test_what_the_device_cannot_measure_is_kept(tmp_path: Path) -> None:
     assert told(again) == told(first)
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "recording.npz"
+@pytest.fixture(scope="module")
+def of_fp8(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recorded") / "recording.npz"
     recorded(Unlike(), path, [FP8.name])
     return path
+
+
+@pytest.fixture
+def file(of_fp8: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(of_fp8, tmp_path))
 
 
 def run(*arguments: str) -> Result:

@@ -23,12 +23,12 @@ WRITTEN_AGAIN = "accprobe/report/report.schema.json"
 
 
 class Tree:
-    """A copy of what is installed, and of the contracts."""
+    """A copy of what is installed, compiled as it may be, and of the contracts."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         for name in FOLDERS:
-            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("*.pyc.*", "*.nb?"))
         for name in FOLDERS[1:]:  # installed inside of the package
             (root / FOLDERS[0] / name).symlink_to(Path("..") / name)
         shutil.copyfile(ROOT / "pyproject.toml", root / "pyproject.toml")

@@ -71,7 +71,7 @@ def test_exact_sums(operand: str, result: str, rounding: str, size: int) -> None
     planted = Planted(inst, DotModel(chain([list(range(i, i + size)) for i in range(0, 4, size)], arithmetic)))
     rng = np.random.default_rng(1)
     for kind in kinds(inst):
-        assert_agrees(planted, draw(kind, inst, rng, 20))
+        assert_agrees(planted, draw(kind, inst, rng, 10))
 
 
 def test_all_pairs_of_8_bit_codes() -> None:

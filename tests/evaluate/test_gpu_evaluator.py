@@ -146,7 +146,10 @@ def test_bits_are_those_of_numpy(name: str, how: tuple[bool, bool]) -> None:
 @pytest.mark.parametrize(
     ("name", "matrix_units"),
     [
-        *(pytest.param(name, False, marks=() if i % 2 else pytest.mark.slow) for i, name in enumerate(CASES)),
+        *(
+            pytest.param(name, False, marks=() if i % 2 and name not in SINGLE else pytest.mark.slow)
+            for i, name in enumerate(CASES)
+        ),
         *((name, True) for name in ON_MATRIX_UNITS),
     ],
 )

@@ -54,7 +54,11 @@ differ in several fields; floors and pairs of fields not tried; no refinement; a
 what contradicts a model not known to the next one; ladders of one rung, and the wrong end of what they leave."""
 
 
-LONG = ("an alignment that zeros and C show together", "rules that hide each other")
+LONG = (
+    "an alignment that zeros and C show together",
+    "rules that hide each other",
+    "a draft that rivals' operands contradict",
+)
 """As long as all others together, each."""
 
 

@@ -22,7 +22,7 @@ MODELS = {
     "wide sums": product_model(a="bf16", of=step(16, 23, 25)),
     "multiply-adds": product_model(k=256, a="f32", of=multiply_add()),
     "rounded products": product_model(k=256, a="f32", of=multiply_add(product_bits=23)),
-    "exact sums": product_model(a="f16", of=step(8, 23, None)),
+    "exact sums": product_model(k=256, a="f16", of=step(8, 23, None)),
     "row scales": product_model(promote=128, scales=Scales("row")),
 }
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-Exponents = NDArray[np.int64]
+Exponents = NDArray[np.int16]
 Rounding = Literal["RZ", "RNE"]
 OperandRounding = Literal["RZ", "RNE", "RNA"]
 
@@ -72,7 +72,7 @@ def _as_tf32(values: Floats, rounding: OperandRounding) -> Floats:
 
 def exponents_of(values: Floats, kind: str) -> Exponents:
     """As encoded: a subnormal number has the exponent of the smallest normal one; a zero has none."""
-    return np.where(values == 0, NONE, np.maximum(_leading(values), KINDS[kind].min_exponent))
+    return np.where(values == 0, NONE, np.maximum(_leading(values), KINDS[kind].min_exponent)).astype(np.int16)
 
 
 def check_sum(products: int, alignment_bits: int | None) -> None:
@@ -97,10 +97,11 @@ def fused_sum(products: Floats, exponents: Exponents, carry: Floats, alignment_b
 
 def _cut_sum(products: Floats, exponents: Exponents, carry: Floats, alignment_bits: int) -> Floats:
     largest = np.maximum(exponents.max(axis=0, initial=LOWEST), exponents_of(carry, "f32"))
-    unit = _power_of_two(largest - alignment_bits)
+    units = _power_of_two(alignment_bits - largest)
     # Whole numbers of alignment_bits + 2 bits: their sum has at most 53 (`check_sum`), so that its order is no matter.
-    whole = np.trunc(products / unit).sum(axis=0) + np.trunc(carry / unit)
-    return np.asarray(whole * unit)
+    whole = products * units
+    total = np.trunc(whole, out=whole).sum(axis=0) + np.trunc(carry * units)
+    return np.asarray(total * _power_of_two(largest - alignment_bits))
 
 
 def _exact_sum(products: Floats, exponents: Exponents, carry: Floats) -> Floats:
@@ -150,10 +151,10 @@ def rounded_to(values: Floats, kind: str, rounding: Rounding = "RNE") -> Floats:
     return rounded(values, KINDS[kind].bits, KINDS[kind].min_exponent, rounding)
 
 
-def _leading(values: Floats) -> Exponents:
+def _leading(values: Floats) -> NDArray[np.int64]:
     """Exponents of the leading bits; of 0 one that is below all."""
     return ((values.view(np.int64) >> 52) & 0x7FF) - 1023
 
 
-def _power_of_two(exponents: Exponents) -> Floats:
-    return ((exponents + 1023) << 52).view(np.float64)
+def _power_of_two(exponents: NDArray[np.int16] | NDArray[np.int64]) -> Floats:
+    return ((exponents.astype(np.int64) + 1023) << 52).view(np.float64)
