@@ -43,7 +43,7 @@ template <class Model> struct Chain {
     FN Place<M, N> place() const { return {job, tile_row * S::ROWS + S::row(thread), tile_column * S::COLUMNS + S::column(thread)}; }
     FN u32 sums() const { return job.blocks * Model::SUMS; }
     FN u32 steps() const { return (sums() + 1) * Steps::COUNT; }
-    FN float& added(int i, int j) const { return shared.added[Model::ADDED ? i : 0][j][thread]; }
+    FN float& added(int i, int j) const { return shared.added[i][j][thread]; }
 
     template <int BYTES> FN void copy(void* to, const void* from) const {
 #pragma unroll
@@ -93,7 +93,7 @@ template <class Model> struct Chain {
                 bool usual = WIDE || Model::ADDED ? exponent < 255 : exponent >= LEAST_ADDEND && exponent <= 127 + 90;
                 if (!usual && c << 1) careful |= 1ull << (i * N + j);
                 if (WATCHED) subnormal |= !exponent && c << 1;
-                if (Model::ADDED) added(i, j) = bits_as<float>(c);
+                if constexpr (Model::ADDED) added(i, j) = bits_as<float>(c);
                 if constexpr (!WIDE && TRUNCATE) c &= ~0u << (23 - Rules::alignment_bits);
                 s[i][j] = !Model::ADDED && usual && c << 1 ? (Real)bits_as<float>(c) : 0;
             }
@@ -260,7 +260,7 @@ template <class Model> struct Chain {
         if constexpr (WIDE) cut_all(sum + 1 == sums() && !Model::ADDED && !job.promote);
         u32 block = sum / Model::SUMS;
         if ((sum + 1) % Model::SUMS) return;
-        if (Model::ADDED) add();
+        if constexpr (Model::ADDED) add();
         if (job.promote && ((block + 1) % job.promote == 0 || block + 1 == job.blocks)) promote(block);
     }
 
@@ -347,7 +347,10 @@ template <class Model> struct Chain {
     }
 
     // The pattern of what is the result so far.
-    FN u32 result(int i, int j) const { return bits_as<u32>(Model::ADDED ? added(i, j) : (float)cut(s[i][j])); }
+    FN u32 result(int i, int j) const {
+        if constexpr (Model::ADDED) return bits_as<u32>(added(i, j));
+        else return bits_as<u32>((float)cut(s[i][j]));
+    }
 
     FN void promote(u32 block) {
         auto place = this->place();
@@ -361,7 +364,7 @@ template <class Model> struct Chain {
                 u32 before = block >= job.promote ? accumulator : job.c ? ((const u32*)job.c)[at] : 0;
                 accumulator = (u32)promoted<Model>(before, result(i, j));
                 Real next = block + 1 == job.blocks ? (Real)bits_as<float>(accumulator) : 0;
-                if (Model::ADDED) added(i, j) = (float)next;
+                if constexpr (Model::ADDED) added(i, j) = (float)next;
                 else s[i][j] = next;
             }
     }

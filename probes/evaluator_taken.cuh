@@ -87,11 +87,14 @@ template <class Model> struct Slice {
     alignas(16) u32 a_negative[S::WORDS_OF_SUM][S::ROWS], b_negative[S::WORDS_OF_SUM][S::COLUMNS];
 };
 
-// What a tile has in shared memory: this step's slice, the next one's, and what each thread has added to C so far.
-template <class Model> struct InChain {
+// What a tile has in shared memory: this step's slice, the next one's, and of sums that are added to C, each thread's totals.
+template <class Model, bool ADDED = Model::ADDED> struct InChain {
+    Slice<Model> slices[2];
+};
+template <class Model> struct InChain<Model, true> {
     using S = Shape<Model>;
     Slice<Model> slices[2];
-    float added[Model::ADDED ? S::ROWS_OF_THREAD : 1][S::COLUMNS_OF_THREAD][S::THREADS];
+    float added[S::ROWS_OF_THREAD][S::COLUMNS_OF_THREAD][S::THREADS];
 };
 
 // A job's operands, taken apart: tile after tile, block after block, sum after sum, and by line what is special.
