@@ -6,7 +6,6 @@ and in what order chains are added, not by which of the two names they go.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -14,21 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 from long_tail import some
-from planted_boxes import FunctionBox, PlantedBox
+from planted_boxes import PlantedBox
 from planted_models import model_of
 from planted_plans import HOPPER, NAMED
 from planted_products import Edge, Planted
-from planted_sums import Array, OperandRounding
+from planted_sums import OperandRounding
 from product_judge import additions
 
-from accprobe.errors import AccprobeError
 from accprobe.gemm.characterise import ProductOutcome, RegionOutcome, characterise, sampled_sums
 from accprobe.gemm.findings import findings, levels, of_plan, status
 from accprobe.gemm.parts import Merging
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.rivals import rival_plans
 from accprobe.gemm.slices import slice_readings
-from accprobe.gemm.spec import Spec
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import OPERAND_ROUNDINGS, Nested, multiply_add, nested
@@ -73,11 +70,8 @@ LONG = {
     "results bf16, RZ",
     "4 even slices, serial in bf16",
     "row scales",
-    "first row everywhere",
-    "largest product",
     "4 even slices, forward in bf16",
     "sick output, negative",
-    "of magnitudes",
 }
 """Those that take long; of the quick ones there are enough."""
 
@@ -163,7 +157,7 @@ def test_operands_as_wide_as_their_words_have_no_rounding() -> None:
 
 
 def plan_of(tree: Merging, **formats: Any) -> ProductPlan:
-    return ProductPlan(product_of("f32", 16, 16, 1024), tree, multiply_add(), **formats)
+    return ProductPlan(Spec(16, 16, 1024, *[FORMATS["f32"]] * 3), tree, multiply_add(), **formats)
 
 
 def tree_of(sizes: tuple[int, ...], order: Nested) -> Merging:
@@ -323,95 +317,3 @@ def test_a_plan_that_changes_with_m_is_found_at_each() -> None:
     trees = [outcome.main.model for outcome in (few, many)]
     assert None not in trees
     assert additions(trees[0].tree) != additions(trees[1].tree)  # type: ignore[union-attr]
-
-
-def numpy_mm(a: Array, b: Array) -> Array:
-    with np.errstate(all="ignore"):
-        return np.asarray(a @ b)
-
-
-def torch_mm(a: Array, b: Array) -> Array:
-    torch = pytest.importorskip("torch")
-    return np.asarray(torch.mm(torch.from_numpy(a), torch.from_numpy(b)).numpy())
-
-
-def torch_mm_bf16(a: Array, b: Array) -> Array:
-    torch = pytest.importorskip("torch")
-    x, y = (torch.from_numpy(each.view(np.int16)).view(torch.bfloat16) for each in (a, b))
-    return np.asarray(torch.mm(x, y).view(torch.int16).numpy())
-
-
-def product_of(name: str, m: int, n: int, k: int) -> Spec:
-    return Spec(m, n, k, *[FORMATS[name]] * 3)
-
-
-@pytest.mark.parametrize(
-    ("name", "function"), [("f32", numpy_mm), pytest.param("f32", torch_mm, marks=pytest.mark.slow), ("bf16", torch_mm_bf16)]
-)
-def test_libraries_of_this_machine(name: str, function: Callable[[Array, Array], Array]) -> None:
-    """Whatever its kernels are: confirmed, and then nothing is wrong, or inferred, and then with a reason."""
-    outcome = characterise(FunctionBox(product_of(name, 64, 64, 512), function), elements=1 << 13)
-    found, reason = status(outcome)
-    assert findings(outcome)["each_product_once"].value == "yes"
-    if found == "confirmed":
-        assert outcome.proof.elements >= 1 << 13
-        assert (outcome.proof.wrong, outcome.contradicting) == (0, 0)
-    else:
-        assert found in ("inferred", "unstable")
-        assert reason
-
-
-NO_PRODUCTS: dict[str, tuple[Callable[[Array, Array], Array], str]] = {
-    "NaN": (lambda a, b: np.full((16, 16), np.nan, np.float32), "of ones at k = 0 alone the result is nan"),
-    "zero": (lambda a, b: np.zeros((16, 16), np.float32), "the result is 0 whichever k has ones"),
-    "half": (lambda a, b: numpy_mm(a, b) / 2, "of ones at k = 0 alone the result is 0.5"),
-    "twice": (lambda a, b: numpy_mm(a, b) * 2, "of ones at one k alone the result is 2 or more, whichever k it is"),
-    "negative": (lambda a, b: -numpy_mm(a, b), "of ones at k = 0 alone the result is -1"),
-    "tanh": (lambda a, b: np.tanh(numpy_mm(a, b)), "of ones at k = 0 alone the result is 0.76"),
-    "one added": (lambda a, b: numpy_mm(a, b) + np.float32(1), "of ones at one k alone the result is 2 or more"),
-    "sum of A added": (lambda a, b: numpy_mm(a, b) + a.sum(), "of ones at one k alone the result is"),
-}
-
-
-@pytest.mark.parametrize("name", NO_PRODUCTS)
-def test_what_is_no_product_is_refused(name: str) -> None:
-    function, sentence = NO_PRODUCTS[name]
-    with pytest.raises(AccprobeError) as refused, np.errstate(all="ignore"):
-        characterise(FunctionBox(product_of("f32", 16, 16, 64), function), elements=ELEMENTS)
-    assert str(refused.value).startswith(sentence)
-    assert "this is no product of two matrices" in str(refused.value)
-
-
-NEARLY_PRODUCTS: dict[str, Callable[[Array, Array], Array]] = {
-    "relu": lambda a, b: np.maximum(numpy_mm(a, b), 0),
-    "of magnitudes": lambda a, b: numpy_mm(abs(a), abs(b)),
-    "largest product": lambda a, b: (a[:, :, None] * b[None]).max(axis=1),
-    "columns sorted": lambda a, b: np.sort(numpy_mm(a, b), axis=1),
-    "first row everywhere": lambda a, b: np.repeat(numpy_mm(a, b)[:1], 16, axis=0),
-}
-
-
-TRANSPOSED: dict[str, tuple[tuple[int, int, int], Callable[[Array, Array], Array]]] = {
-    "(A·B)ᵀ": ((16, 16, 64), lambda a, b: np.ascontiguousarray(numpy_mm(a, b).T)),
-    "A·Bᵀ": ((16, 64, 64), lambda a, b: numpy_mm(a, b.T)),
-    "Aᵀ·B": ((64, 16, 64), lambda a, b: numpy_mm(a.T, b)),
-    "Aᵀ·Bᵀ": ((16, 16, 16), lambda a, b: numpy_mm(a.T, b.T)),
-}
-
-
-@pytest.mark.parametrize("name", TRANSPOSED)
-def test_products_of_transposed_operands_are_refused(name: str) -> None:
-    shape, function = TRANSPOSED[name]
-    with pytest.raises(AccprobeError) as refused:
-        characterise(FunctionBox(product_of("f32", *shape), function), elements=ELEMENTS)
-    assert str(refused.value).startswith(f"the result is {name}: ")
-
-
-@pytest.mark.parametrize("name", of_names([*NEARLY_PRODUCTS]))
-def test_what_is_nearly_a_product_is_not_confirmed(name: str) -> None:
-    with np.errstate(all="ignore"):
-        outcome = characterise(FunctionBox(product_of("f32", 16, 16, 64), NEARLY_PRODUCTS[name]), elements=ELEMENTS)
-    found, reason = status(outcome)
-    assert found == "inferred"
-    assert reason
-    assert findings(outcome)["each_product_once"].bound == "exact"
