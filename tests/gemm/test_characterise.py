@@ -26,6 +26,7 @@ from accprobe.gemm.parts import Merging
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.rivals import rival_plans
 from accprobe.gemm.slices import slice_readings
+from accprobe.gemm.spec import Spec
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import OPERAND_ROUNDINGS, Nested, multiply_add, nested
