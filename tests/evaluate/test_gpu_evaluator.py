@@ -130,7 +130,7 @@ def matrices(kind: str, inst: Instruction, seed: int, blocks: int = 1) -> tuple[
 
 
 @needs_compiler
-@pytest.mark.parametrize(("name", "how"), some([*((name, how) for how, names in WAYS.items() for name in names)], 3))
+@pytest.mark.parametrize(("name", "how"), some([*((name, how) for how, names in WAYS.items() for name in names)], 6))
 def test_bits_are_those_of_numpy(name: str, how: tuple[bool, bool]) -> None:
     """Of every kind of operands, special values too, in matrices that fill no tile."""
     inst, model = CASES[name]
@@ -354,7 +354,8 @@ def test_a_product_in_float64_costs_as_many() -> None:
     assert not opcodes["LDL"] + opcodes["STL"]
 
 
-@pytest.mark.parametrize(("name", "multiply_adds"), [("QGMMA", 1), pytest.param("sticky", 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "multiply_adds"), [("QGMMA", 1), ("sticky", 2)])
 def test_a_product_costs_multiply_adds_alone_where_matrix_units_seek_exponents(name: str, multiply_adds: int) -> None:
     """On Hopper: eight values of A and eight of B, in four loads, for 64 products; all else is an eighth of it or less."""
     needs("nvdisasm")
