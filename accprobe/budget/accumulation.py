@@ -99,7 +99,10 @@ def of_instruction(like: str) -> Accumulation:
 
     Raises UnknownName, ReportError, and AccprobeError where it takes more than A, B and C, or adds integers.
     """
-    named = like if ":" in like else _of_opcode(like)
+    source, colon, _ = like.partition(":")
+    if colon and _has_products(source):
+        raise AccprobeError(f"{source} has products, no instructions: give --product '{like}'")
+    named = like if colon else _of_opcode(like)
     inst, model, remark = named_model(named)
     if inst.c is not inst.d or inst.sparse or inst.scale is not None or inst.is_integer:
         raise AccprobeError(f"{inst.name}: errors are told of chains of dense float instructions whose D is the next one's C")

@@ -195,6 +195,7 @@ def test_what_of_a_file_is_taken_is_told() -> None:
         (("XGMMA",), "no recorded report has an instruction that becomes 'XGMMA'"),
         (("IMMA",), "becomes 'IMMA'"),
         (("--like", "h200:mma.sync.m8n8k4.f64.f64.f64.f64"), "more than float64"),
+        (("--like", "products-h200:torch:mm"), "no instructions: give --product 'products-h200:torch:mm'"),
         (("--like", "h200:mma.sync.m16n8k32.s32.s8.s8.s32"), "dense float instructions"),
         (("--product", "products-h200:nothing"), "0 products of products-h200 are 'nothing'"),
         (("QGMMA", "--k", "0"), "--k 0: '0' is not a positive whole number"),
