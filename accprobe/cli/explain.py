@@ -60,7 +60,7 @@ def explain_command(
       accprobe explain --a a.npy --b b.npy on_h100.npy on_h200.npy
     """
     from accprobe.cli.arrays import read_matrix
-    from accprobe.gemm.explain import AT_MOST, differences, explain
+    from accprobe.gemm.explain import AT_MOST, differing_plans, explain
     from accprobe.isa import formats
 
     given = formats.get(dtype) if dtype else None
@@ -84,8 +84,7 @@ def explain_command(
         from accprobe.render.terminal.explanation import explanation_text
 
         console().print(explanation_text(names, found, spec.out))
-    two = len(found) == 2 and all(each.plans for each in found) and bool(differences(found[0].plans[0], found[1].plans[0]))
-    if two or any(each.wrong for each in found):
+    if differing_plans(found) or any(each.wrong for each in found):
         sys.exit(NOT_EXPLAINED)
 
 
@@ -123,7 +122,7 @@ def _recorded(name: str, spec: Spec) -> list[Candidate]:
 
 
 def _json(names: list[str], found: list[Explanation]) -> dict[str, Any]:
-    from accprobe.gemm.explain import differences
+    from accprobe.gemm.explain import differing_plans
 
     told: dict[str, Any] = {
         "results": [
@@ -144,6 +143,6 @@ def _json(names: list[str], found: list[Explanation]) -> dict[str, Any]:
             for name, each in zip(names, found, strict=True)
         ]
     }
-    if len(found) == 2 and all(each.plans for each in found):
-        told["differ"] = {name: list(two) for name, two in differences(found[0].plans[0], found[1].plans[0]).items()}
+    if (differ := differing_plans(found)) is not None:
+        told["differ"] = {name: list(two) for name, two in differ.items()}
     return told

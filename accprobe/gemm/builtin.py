@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from accprobe.build import driver, install
-from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.errors import AccprobeError, ToolMissing, UnknownName, nearest
 from accprobe.gemm.attention import ASKS, attention, weight
 from accprobe.gemm.called import Multiply
 from accprobe.gemm.handover import Handover, OfTorch
@@ -122,8 +122,10 @@ def _addmm(spec: Spec, options: Options, handover: Handover) -> Ready:
     """C is -0, which changes no sum: a row of it, as a layer's bias, or a whole matrix."""
     import torch
 
-    shape = (spec.n,) if options["bias"] == "row" else (spec.m, spec.n)
-    c = torch.full(shape, -0.0, dtype=_type(handover, spec.out), device=handover.device)
+    shapes = {"row": (spec.n,), "matrix": (spec.m, spec.n)}
+    if (bias := str(options["bias"])) not in shapes:
+        raise UnknownName(f"torch:addmm has no bias '{bias}'; {nearest(bias, shapes)}")
+    c = torch.full(shapes[bias], -0.0, dtype=_type(handover, spec.out), device=handover.device)
     argument = _result_argument(spec, handover)
     return Ready(under_flags(lambda a, b: torch.addmm(c, a, b, **argument), _flags(spec, options)))
 

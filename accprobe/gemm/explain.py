@@ -329,3 +329,10 @@ def differences(x: Candidate, y: Candidate) -> dict[str, tuple[object, object]]:
     if x.model == y.model:
         return {}
     return {name: (value, y.told[name]) for name, value in x.told.items() if value != y.told.get(name, value)}
+
+
+def differing_plans(found: Sequence[Explanation]) -> dict[str, tuple[object, object]] | None:
+    """Findings in which the plans of two results differ; None where there are not two, or one has no plan."""
+    if len(found) != 2 or not all(each.nearly for each in found):
+        return None
+    return differences(found[0].plans[0], found[1].plans[0])

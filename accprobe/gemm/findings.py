@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -20,7 +20,7 @@ from accprobe.gemm.slices import chunks, is_even, sizes, slice_readings
 from accprobe.infer.findings import Finding
 from accprobe.model.record import Value
 from accprobe.model.tree import FloatArithmetic
-from accprobe.report.product_words import BACKWARD
+from accprobe.report.product_words import BACKWARD, BLOCKS_BACKWARD, IN_DISORDER
 from accprobe.report.rows import Status
 
 PROMOTED, MOST_SLICES = 512, 8
@@ -207,9 +207,11 @@ def _all_groups(slice_: Sequence[Groups]) -> Groups:
 
 
 def order_in_words(plan: ProductPlan) -> str:
-    """ "4 slices of 256: chain of [acc 32]"."""
+    """ "4 slices of 256: chain of [acc 32]"; behind a comma how chains take K, where not as it comes."""
     slices, _ = levels(plan)
-    chunk = f"chain of [acc {plan.step.products}]{f', {BACKWARD}' if _is_backward(slices) else ''}"
+    chunk = f"chain of [acc {plan.step.products}]"
+    if along := _along(chain for slice_ in slices for chain in slice_):
+        chunk += f", {along}"
     if every := promoted_every(slices):
         chunk = f"chunks of {every}, each a {chunk}"
     if len(slices) == 1:
@@ -219,14 +221,23 @@ def order_in_words(plan: ProductPlan) -> str:
     return f"{len(slices)} slices of {told}: {chunk}"
 
 
-def _is_backward(slices: Sequence[Sequence[Groups]]) -> bool:
-    """Whether every chain goes from its last k to its first."""
-    steps = [pair for slice_ in slices for chain in slice_ for pair in pairwise(chain)]
-    return bool(steps) and all(max(after) < min(before) for before, after in steps)
+def _along(chains: Iterable[Groups]) -> str:
+    found = {_along_one(chain) for chain in chains if len(chain) > 1}
+    return found.pop() if len(found) == 1 else IN_DISORDER if found else ""
 
 
-def ranges(ks: Ints) -> str:
-    """ "11520-11527", the first few."""
-    runs = np.split(ks, np.flatnonzero(np.diff(ks) != 1) + 1)
-    told = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:4]]
-    return ", ".join(told) + (", …" if len(runs) > 4 else "")
+def _along_one(chain: Groups) -> str:
+    if all(max(after) < min(before) for before, after in pairwise(chain)):
+        return BACKWARD
+    blocks: list[list[int]] = []
+    before = -1
+    for group in chain:
+        if not blocks or min(group) < before:
+            blocks.append([])
+        blocks[-1] += group
+        before = max(group)
+    if len(blocks) == 1:
+        return ""
+    last, *others = map(len, blocks)
+    even = set(others) == {max(last, *others)} and all(max(after) < min(before) for before, after in pairwise(blocks))
+    return BLOCKS_BACKWARD.format(others[0]) if even else IN_DISORDER

@@ -38,7 +38,9 @@ PRODUCT_FINDINGS = (
 """FindingsByName of whole products, those first that a reader looks for first."""
 
 BACKWARD = "from the last k to the first"
-"""How the finding `order` ends where chains take K so."""
+BLOCKS_BACKWARD = "by blocks of {} from the last to the first"
+IN_DISORDER = "in an order of its own"
+"""How the finding `order` ends where chains take K so, and not as it comes."""
 
 _NUMBERS = (
     "split_k",
@@ -82,13 +84,12 @@ def _plan(findings: FindingsByName) -> Iterator[str]:
     if split is None:
         return
     if split.value == 1:
-        chain = f"one chain {BACKWARD}" if is_backward(findings) else "one chain"
-        yield found_words(findings, "split_k").replace("1", chain)
+        yield found_words(findings, "split_k").replace("1", f"one chain {along(findings)}".rstrip())
     else:
         sizes = str(findings["slice_sizes"].value).split(", ") if "slice_sizes" in findings else []
         yield f"{found_words(findings, 'split_k')} slices{f' of {_sizes(sizes)}' if sizes else ''}"
-        if is_backward(findings):
-            yield f"each {BACKWARD}"
+        if how := along(findings):
+            yield f"each {how}"
         if partials := found_words(findings, "partial_format"):
             yield f"partials {partials}"
         if (merge := found_words(findings, "merge_order")) not in ("", "forward"):
@@ -105,9 +106,9 @@ def _sizes(sizes: Sequence[str]) -> str:
     return f"{sizes[0]}, the last {sizes[-1]}" if all_but_one else ", ".join(sizes)
 
 
-def is_backward(findings: FindingsByName) -> bool:
-    """Whether each chain takes its last k first."""
-    return "order" in findings and str(findings["order"].value).endswith(BACKWARD)
+def along(findings: FindingsByName) -> str:
+    """How each chain takes K, "" as it comes."""
+    return str(findings["order"].value).partition("], ")[2] if "order" in findings else ""
 
 
 def miscounted(row: ProductRow) -> Iterator[tuple[str, str]]:

@@ -85,6 +85,10 @@ def test_no_known_plan(folder: Path) -> None:
     assert "NOT explained; the nearest known plan has" in result.stdout or "no known plan explains one of" in result.stdout
     assert "other arithmetics" not in result.stdout
     assert json.loads(explain("other.npy", "--format", "json").stdout)["results"][0]["others_tried"] is True
+    beside = explain("other.npy", "chain.npy")
+    assert beside.exit_code == 1
+    assert "differ by" not in beside.stdout  # nothing is known of one of them
+    assert "differ" not in json.loads(explain("other.npy", "chain.npy", "--format", "json").stdout)
 
 
 @pytest.mark.usefixtures("folder")

@@ -11,11 +11,12 @@ from planted_plans import FMAS, HOPPER
 from planted_products import Planted
 from planted_sums import Array
 
+from accprobe.cli.reports import read_report
 from accprobe.gemm.characterise import ProductOutcome, characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
-from accprobe.report.product_words import plan_words
+from accprobe.report.product_words import along, plan_words
 
 K = 48
 SPEC = Spec(16, 16, K, *[FORMATS["f32"]] * 3)
@@ -71,3 +72,35 @@ def test_multiply_adds_and_sums_of_several(plan: Planted, words: str) -> None:
     outcome = asked(PlantedBox(plan))
     assert status(outcome) == ("confirmed", "")
     assert told(outcome)[1] == words
+
+
+BLOCKS = [(32, 64), (0, 32)]
+SHORT = [(64, 80), (32, 64), (0, 32)]
+MIXED = [(32, 48), (64, 80), (0, 32), (48, 64)]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "words"),
+    [
+        (BLOCKS, "one chain by blocks of 32 from the last to the first"),
+        (SHORT, "one chain by blocks of 32 from the last to the first"),
+        (MIXED, "one chain in an order of its own"),
+        ([(0, 16), (16, 64)], "one chain"),
+    ],
+)
+def test_blocks_in_another_order(blocks: list[tuple[int, int]], words: str) -> None:
+    taken = [k for block in blocks for k in range(*block)]
+    plan = replace(HOPPER, m=16, n=16, k=len(taken))
+    outcome = asked(FunctionBox(PlantedBox(plan).spec, lambda a, b: plan(a[:, taken], b[taken])))
+    assert status(outcome) == ("confirmed", "")
+    assert told(outcome)[1] == words
+
+
+@pytest.mark.parametrize("name", ["products-h100", "products-h200", "more-products-h200", "sparse-products-h200"])
+def test_recorded_orders_are_those_of_their_models(name: str) -> None:
+    for row in read_report(name).products:
+        for region in row.regions:
+            if region.model is not None and region.model.a.is_float:
+                in_turn = [chain.ks().tolist() for chain in region.model.chains()]
+                as_it_comes = all(ks == sorted(ks) for ks in ([k for k in each if k >= 0] for each in in_turn))
+                assert (along(region.findings) == "") == as_it_comes, row.title

@@ -70,6 +70,11 @@ def test_a_bias_of_addmm_changes_no_zero() -> None:
     assert np.array_equal(called.product(a, b), reference.product(a, b))
 
 
+def test_a_bias_is_a_row_or_a_matrix() -> None:
+    with pytest.raises(UnknownName, match="torch:addmm has no bias 'bogus'; known are row and matrix"):
+        opened("torch:addmm", "f32", bias="bogus")
+
+
 @pytest.mark.parametrize("scale", ["tensor", "row"])
 def test_scales_reach_the_rows_and_columns_that_they_are_of(scale: Any) -> None:
     called = opened("torch:_scaled_mm", "e4m3", "f32", scale).called

@@ -11,10 +11,9 @@ from accprobe.model.product import ScaleOf
 from accprobe.model.product_error import worst_error
 from accprobe.render.content.phrases import Phrase, Phrases
 from accprobe.report.product_words import (
-    BACKWARD,
     FindingsByName,
+    along,
     found_words,
-    is_backward,
     is_misplaced,
     miscounted,
     misscaled,
@@ -171,8 +170,8 @@ def _libraries(row: ProductRow) -> str:
 def _inside(found: FindingsByName) -> Iterator[str]:
     alone = found["products_per_sum"].value == 1
     yield "one product after the other" if alone else f"sums of {found_words(found, 'products_per_sum')} products"
-    if is_backward(found):
-        yield BACKWARD
+    if how := along(found):
+        yield how
     if alone and "product_bits" in found:
         yield f"each rounded to {found_words(found, 'product_bits')} bits first"
     elif alone:

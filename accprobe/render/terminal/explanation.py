@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from accprobe.gemm.explain import Candidate, Explanation, Unexplained, differences
+from accprobe.gemm.explain import Candidate, Explanation, Unexplained, differences, differing_plans
 from accprobe.isa.formats import Format
 from accprobe.render.terminal.console import Hanging
 
@@ -94,11 +94,11 @@ def _place(place: Unexplained, out: Format) -> str:
 
 
 def _of_two(found: Sequence[Explanation]) -> Iterator[Text | str]:
-    if len(found) != 2 or not all(each.plans for each in found):
+    if (differ := differing_plans(found)) is None:
         return
-    x, y = (each.plans[0] for each in found)
-    differ = differences(x, y).items()
-    told = [f"{TITLES.get(name, name)} {_value(name, mine)} against {_value(name, other)}" for name, (mine, other) in differ]
+    told = [
+        f"{TITLES.get(name, name)} {_value(name, mine)} against {_value(name, other)}" for name, (mine, other) in differ.items()
+    ]
     if told:
         yield Text(f"the two differ by {', '.join(told)}", "bold")
     elif any(each.wrong for each in found):
