@@ -53,6 +53,9 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
     proved = status(outcome)[0] == "confirmed"
     told = dict(_every(outcome, found))
     for name in dict.fromkeys(rival.respect for rival in found.survived):
+        if name == "slice_sizes" and told["promote_every"].value is not None and name not in told:  # borders of chunks
+            told["promote_every"] = replace(told["promote_every"], bound="undetermined")
+            continue
         finding = told.get(name) or Finding(_value(name, found.plan))
         left = dict.fromkeys((*finding.left, finding.value, *(_value(name, rival.plan) for rival in _survived(found, name))))
         told[name] = Finding(finding.value, "undetermined", tuple(left), finding.note)
@@ -185,7 +188,8 @@ def _also(plan: ProductPlan) -> str:
     if whole := _one_slice(plan):
         each = max(sizes(whole))
         if len(slices) == 1:
-            return f"{len(whole)} slices of {each} whose f32 sums are added forward are the same bits"
+            last = "" if (rest := sizes(whole)[-1]) == each else f", the last {rest},"
+            return f"{len(whole)} slices of {each}{last} whose f32 sums are added forward are the same bits"
         return f"one chain that is promoted every {each} is the same bits"
     for reading in slice_readings(plan.tree) if promoted_every(slices) is None else ():
         several = reading.parts if isinstance(reading, Merging) else ()
@@ -241,3 +245,10 @@ def _along_one(chain: Groups) -> str:
     last, *others = map(len, blocks)
     even = set(others) == {max(last, *others)} and all(max(after) < min(before) for before, after in pairwise(blocks))
     return BLOCKS_BACKWARD.format(others[0]) if even else IN_DISORDER
+
+
+def ranges(ks: Ints) -> str:
+    """ "11520-11527", the first few."""
+    runs = np.split(ks, np.flatnonzero(np.diff(ks) != 1) + 1)
+    told = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:4]]
+    return ", ".join(told) + (", …" if len(runs) > 4 else "")

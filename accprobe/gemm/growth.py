@@ -71,7 +71,7 @@ class Growth:
             if new is None:
                 raise NoTree("beside two large products that cancel, no whole number of the others comes out as a tree has it")
             joins.append((*map(int, new),) if exact else self._inside(new, first))
-        return Grown(first, tuple(joins))
+        return _from_its_beginning(Grown(first, tuple(joins)))
 
     def chains(self, leaves: Ints) -> list[Grown]:
         """What is added up in one accumulator each, whatever becomes of the sums."""
@@ -157,6 +157,15 @@ def growth(asked: Asked, rows: Ints, columns: Ints, leaves: Ints, thorough: bool
         return Growth(ProductPairs(asked, rows, columns, measured_units(asked, rows, columns, leaves)), thorough)
     a, _ = layout_of(spec).blank()
     return Growth(ColumnPairs(asked, int(rows[0]), columns, a, of_b(spec, spec.a_exponent)), thorough)
+
+
+def _from_its_beginning(grown: Grown) -> Grown:
+    """A product that joins nothing but a chain is that chain's next one."""
+    if grown.joins and len(grown.joins[0]) == 1:
+        (part,) = grown.joins[0]
+        if isinstance(part, Grown) and part.is_chain:
+            return Grown(part.first, (*part.joins, (grown.first,), *grown.joins[1:]))
+    return grown
 
 
 def _are_told(sums: Sequence[tuple[Ints | None, bool]]) -> bool:

@@ -20,7 +20,7 @@ from accprobe.compare.headline import headline
 from accprobe.compare.products import ProductPair
 from accprobe.operands.exchange import Counterexample
 from accprobe.render.content.budget import budget_notes
-from accprobe.render.content.changes import why_apart
+from accprobe.render.content.changes import verdict_counts, why_apart
 from accprobe.render.content.tolerance import tolerance_words
 from accprobe.render.content.verification import CheckedUp, Verified
 from accprobe.report.columns import records
@@ -50,7 +50,7 @@ def json_lines(report: Report) -> str:
 
 
 def diff_json(diff: Diff) -> str:
-    """One object: both sides, the headline, environment, counts by verdict, every pair with the fields in which it differs."""
+    """One object: both sides, the headline, environment, counts by verdict, every pair and product with its differences."""
     data = {
         "headline": headline(diff),
         "differs": diff.differs,
@@ -58,6 +58,7 @@ def diff_json(diff: Diff) -> str:
         "b": _side(diff.b),
         "environment": [asdict(change) for change in diff.environment],
         "counts": dict(diff.counts),
+        "product_counts": dict(verdict_counts(diff.products)),
         "unmeasured": diff.unmeasured,
         "pairs": [_pair(pair) for pair in diff.pairs],
         "products": [_product_pair(diff, pair) for pair in diff.products],

@@ -211,12 +211,13 @@ def _diff(diff: Diff, expand: bool) -> Iterator[str]:
             if pair.differences:
                 fields = (map(_plain, (each.title, each.a, each.b, each.verdict)) for each in pair.differences)
                 yield _table(("field", "A", "B", "verdict"), fields)
-    yield "### Every verdict"
-    verdicts = (
-        (one.word, str(len(one.pairs)), one.instructions, one.remark, one.marks or "measured and confirmed")
-        for one in changes.verdicts(diff, expand)
-    )
-    yield _table(("verdict", "pairs", "instructions", "remark", "proof"), (map(_plain, verdict) for verdict in verdicts))
+    if diff.pairs or not diff.products:
+        yield "### Every verdict"
+        verdicts = (
+            (one.word, str(len(one.pairs)), one.instructions, one.remark, one.marks or "measured and confirmed")
+            for one in changes.verdicts(diff, expand)
+        )
+        yield _table(("verdict", "pairs", "instructions", "remark", "proof"), (map(_plain, verdict) for verdict in verdicts))
     if diff.environment:
         yield "### Environment"
         rows = ((change.what, change.a or "not told", change.b or "not told") for change in diff.environment)

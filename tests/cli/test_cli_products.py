@@ -70,6 +70,13 @@ def test_diff_of_like_products_is_no_difference(path: str) -> None:
     assert run("diff", path, path).exit_code == 0
 
 
+def test_diff_counts_products_and_has_no_table_of_instructions_where_there_are_none() -> None:
+    told = json.loads(run("diff", "products-h100", "products-h200", "--format", "json").stdout)
+    assert (told["counts"], told["product_counts"]) == ({}, {"changed": 8, "same": 94})
+    assert "Every verdict" not in run("diff", "products-h100", "products-h200", "--format", "markdown").stdout
+    assert "Every verdict" in run("diff", "h100", "h200", "--format", "markdown").stdout
+
+
 def test_diff_compares_one_field_alone(path: str, tmp_path: Path) -> None:
     other = product_report(*OF_A[1:4], product_data(), dropped(name="torch:odd"), instructions=report_data()["instructions"])
     other.save(tmp_path / "b.json")

@@ -195,7 +195,7 @@ def test_the_sm_that_differs_is_named(gpu: dict[str, SimulatedDevice]) -> None:
 
 
 SHRUNK = """
-SIMULATED: the device is published models too, nothing was measured
+SIMULATED: the device is published models, nothing was measured
 models of h200 against simulated H100, SM 2 of which is made to err, sm_90a
 instruction                    dots an SM   SMs   that differ  RATE
 ───
@@ -334,7 +334,7 @@ def test_without_a_gpu_there_must_be_something_else(monkeypatch: pytest.MonkeyPa
 def test_simulated_device_is_called_simulated() -> None:
     result = verify("h200", "--device", "sim:h100", "--dots", "300", "--select", FP8.name)
     assert result.exit_code == 0
-    assert result.stdout.startswith("SIMULATED: the device is published models too, nothing was measured\n")
+    assert result.stdout.startswith("SIMULATED: the device is published models, nothing was measured\n")
 
 
 def test_recorded_models_are_the_published_ones() -> None:

@@ -88,9 +88,10 @@ MIXED = [(32, 48), (64, 80), (0, 32), (48, 64)]
         ([(0, 16), (16, 64)], "one chain"),
     ],
 )
-def test_blocks_in_another_order(blocks: list[tuple[int, int]], words: str) -> None:
+@pytest.mark.parametrize("of", [HOPPER, FMAS], ids=["sums of 16", "multiply-adds"])
+def test_blocks_in_another_order(of: Planted, blocks: list[tuple[int, int]], words: str) -> None:
     taken = [k for block in blocks for k in range(*block)]
-    plan = replace(HOPPER, m=16, n=16, k=len(taken))
+    plan = replace(of, m=16, n=16, k=len(taken))
     outcome = asked(FunctionBox(PlantedBox(plan).spec, lambda a, b: plan(a[:, taken], b[taken])))
     assert status(outcome) == ("confirmed", "")
     assert told(outcome)[1] == words

@@ -169,7 +169,12 @@ def tree_of(sizes: tuple[int, ...], order: Nested) -> Merging:
 
 READINGS: dict[str, tuple[Merging, int | None, int, str]] = {
     "even, forward": (tree_of((256,) * 4, nested("forward", 4)), 256, 1, "4 slices of 256 whose f32 sums are added forward"),
-    "even but the last": (tree_of((96,) * 4 + (32,), nested("forward", 5)), 96, 1, "5 slices of 96 whose f32 sums are added"),
+    "even but the last": (
+        tree_of((96,) * 4 + (32,), nested("forward", 5)),
+        96,
+        1,
+        "5 slices of 96, the last 32, whose f32 sums are added",
+    ),
     "uneven, forward": (tree_of((96, 128, 96), nested("forward", 3)), None, 3, ""),
     "even and long": (tree_of((1024,) * 3, nested("forward", 3)), None, 3, "one chain that is promoted every 1024 is the same"),
     "even, long and many": (tree_of((1024,) * 9, nested("forward", 9)), 1024, 1, "9 slices of 1024 whose f32 sums are added"),
@@ -218,6 +223,18 @@ def test_what_is_left_open_has_the_values_that_are_left() -> None:
     assert {f"{rival.respect}: {rival.how}" for rival in outcome.main.survived} >= {
         "partial_format: f32 partial sums, added in f32"
     }
+
+
+def test_where_a_border_of_chunks_may_lie_elsewhere_their_size_is_left_open() -> None:
+    outcome = asked(NAMED["promoted every 256"])
+    plan = outcome.main.plan
+    assert plan is not None
+    assert findings(outcome)["promote_every"] == Finding(256, note=findings(outcome)["promote_every"].note)
+    outcome.main.survived = [rival for rival in rival_plans(plan) if rival.respect == "slice_sizes"]
+    assert outcome.main.survived
+    told = findings(outcome)
+    assert (told["promote_every"].value, told["promote_every"].bound) == (256, "undetermined")
+    assert "slice_sizes" not in told
 
 
 def test_every_slice_has_terms_in_a_battery() -> None:

@@ -12,7 +12,7 @@ from accprobe.model.product import Chain, Merged, ProductModel, addition
 from accprobe.render.content import products
 from accprobe.render.html import report_page
 from accprobe.render.markdown import report_markdown
-from accprobe.render.pictures.products import levels_drawn, product_picture
+from accprobe.render.pictures.products import MARGIN, WIDTH, levels_drawn, product_picture
 from accprobe.report.products import ProductRow
 
 Row = dict[str, Any]
@@ -26,6 +26,15 @@ def row(data: Row) -> ProductRow:
 
 def said(data: Row) -> dict[str, str]:
     return {line.label: line.said.text for line in products.lines(row(data))}
+
+
+NOTHING = {"elements": 0, "wrong": 0, "seed": 0}
+
+
+def only_one() -> Row:
+    data = product_data(m=1, n=1)
+    data["regions"][0] |= {"where": "rows 0, columns 0", "elements": 1}
+    return data
 
 
 @pytest.mark.parametrize(
@@ -90,9 +99,21 @@ def said(data: Row) -> dict[str, str]:
         (product_data(scale="row"), "scales", "one a row of A and one a column of B: how they are applied is not known"),
         (product_data(product_model(out="bf16")), "result", "RNE to bf16"),
         (product_data(), "everywhere", "all 128 outputs by the same plan"),
+        (only_one(), "everywhere", "the only output"),
         (two_regions(), "everywhere", "NO: 2 plans: 96 elements alike"),
         (product_data(), "repeatable", "yes"),
         (product_data(), "proven", "1,048,576 fresh outputs, 0 differ; 26 of 26 rival plans contradicted"),
+        (
+            suggested() | {"verification": {**NOTHING, "answers": 40, "contradicting": 3}},
+            "proven",
+            "nothing: answers contradict the plan already; 3 of 40 answers have no explanation;"
+            " 26 of 26 rival plans contradicted",
+        ),
+        (
+            suggested() | {"verification": NOTHING},
+            "proven",
+            "nothing: no fresh outputs were asked for; 26 of 26 rival plans contradicted",
+        ),
         (
             suggested(),
             "proven",
@@ -215,6 +236,23 @@ def test_interleaved_chain_is_drawn_where_its_products_are() -> None:
     *_, last = levels_drawn(model)
     assert last.parts[1] == ((64, 128), (320, 384), (576, 640), (832, 896))
     assert len(ElementTree.fromstring(product_picture(model)).findall("rect")) == 1 + 16 + 8
+
+
+def test_a_chain_from_the_last_k_on_is_drawn_within_the_strip() -> None:
+    whole = product_model()
+    model = ProductModel(whole.a, whole.b, 1024, step(), Chain(0, 1024, tuple(reversed(range(1024)))), whole.result)
+    svg = ElementTree.fromstring(product_picture(model))
+    drawn = [(float(box.attrib["x"]), float(box.attrib["width"])) for box in svg.findall("rect")]
+    assert all(x >= MARGIN and x + width <= MARGIN + WIDTH + 0.01 for x, width in drawn)
+
+
+def test_a_plan_that_nobody_proved_is_drawn_as_such() -> None:
+    def words(data: Row) -> list[str]:
+        page = re.search(r"<svg.*?</svg>", report_page(product_report(data)), re.DOTALL)
+        assert page is not None
+        return re.findall(r'class="words">([^<]*)', page[0])
+
+    assert words(suggested()) == [f"~{each}" for each in words(product_data())] != []
 
 
 def test_more_parts_than_can_be_seen_are_not_all_drawn() -> None:

@@ -111,7 +111,9 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
         first = row.regions[0]
         if len(row.regions) == 1:
             yield from plan_lines(row, first)
-        yield from _whole("everywhere", f"all {row.m * row.n:,} outputs by the same plan", first, "same_everywhere")
+        outputs = row.m * row.n
+        everywhere = f"all {outputs:,} outputs by the same plan" if outputs > 1 else "the only output"
+        yield from _whole("everywhere", everywhere, first, "same_everywhere")
         yield from _whole("repeatable", "yes", first, "repeatable")
     if proof := "; ".join(_proof(row)):
         wrong = row.verification is not None and (row.verification.wrong or row.verification.contradicting)
@@ -232,7 +234,9 @@ def _whole(label: str, yes: str, region: RegionRecord, name: str) -> Iterator[Pr
 def _proof(row: ProductRow) -> Iterator[str]:
     done = row.verification
     if done is not None and not done.elements:
-        yield "nothing: no fresh outputs were asked for"
+        yield (
+            "nothing: answers contradict the plan already" if done.contradicting else "nothing: no fresh outputs were asked for"
+        )
     elif done is not None:
         yield f"{done.elements:,} fresh outputs, {done.wrong:,} differ"
     if done is not None and done.contradicting:

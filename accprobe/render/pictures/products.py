@@ -36,12 +36,14 @@ class Level(NamedTuple):
     names: tuple[str, ...]
 
 
-def product_picture(model: ProductModel) -> str:
-    """The drawing as SVG."""
+def product_picture(model: ProductModel, proved: bool = True) -> str:
+    """The drawing as SVG; what nobody proved has a ~ before each level's words, as its findings have."""
     drawn = list(levels_drawn(model))
     inner = _sums(model)
+    if not proved:
+        *drawn, inner = (level._replace(words=f"~{level.words}") for level in (*drawn, inner))
     shapes = [shape for i, level in enumerate(drawn) for shape in _shapes(level, i * PITCH, 0, model.k)]
-    low, high = inner.parts[0][0][0], max(stop for runs in inner.parts for _, stop in runs)
+    low, high = min(start for runs in inner.parts for start, _ in runs), max(stop for runs in inner.parts for _, stop in runs)
     y, last = len(drawn) * PITCH, (len(drawn) - 1) * PITCH + ABOVE + HEIGHT + MARGIN
     ends = [(MARGIN + at * WIDTH / model.k, MARGIN + to) for at, to in ((low, 0), (high, WIDTH))]
     shapes += [path([("M", x, last), ("L", to, y + ABOVE + MARGIN)], "tick") for x, to in ends]

@@ -21,7 +21,7 @@ from accprobe.verify.vectors import Comparison
 def heading(models: str, device: Device, lacking: Sequence[Instruction]) -> Iterator[Text]:
     """What is held against what, and what of the models the device lacks."""
     if device.kind == "simulated":
-        yield Text("SIMULATED: the device is published models too, nothing was measured", "bold red")
+        yield Text("SIMULATED: the device is published models, nothing was measured", "bold red")
     yield Text(f"models of {models} against {device.name}, {device.architecture}", "bold")
     if lacking:
         others = f" and {so_many(len(lacking) - 1, 'other')}" if len(lacking) > 1 else ""
