@@ -27,6 +27,7 @@ from accprobe.cli.output import (
     to_stdout,
     write,
 )
+from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import Show, progress_bar
 
@@ -116,14 +117,16 @@ def gemm_command(
     if callable_ is None:
         raise click.UsageError("no CALLABLE is given; `accprobe gemm --list` tells those that have names")
     output, form = to_stdout(output, form)
-    questions = _questions([callable_, *([versus] if versus else [])], shapes, _asking(dtype, out, scale), options, arrays)
+    with libraries_on_stderr():
+        questions = _questions([callable_, *([versus] if versus else [])], shapes, _asking(dtype, out, scale), options, arrays)
     ms = _sizes(sweep) if sweep else ()
     if output:
         named_form(output, {})
         check_writable(output)
     run = _Run(elements, seed, device, ncu, before=reported_before(output))
     stopped: KeyboardInterrupt | AccprobeError | None = None
-    with saving(output) as save, progress_bar("opening") as show, ending_by(partial(_end_now, run, form, output)):
+    ends = partial(_end_now, run, form, output)
+    with libraries_on_stderr(), saving(output) as save, progress_bar("opening") as show, ending_by(ends):
         try:
             run.open_each(questions)
             for question in questions:

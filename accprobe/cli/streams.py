@@ -4,11 +4,15 @@ terminal whose encoding lacks a character."""
 from __future__ import annotations
 
 import codecs
+import ctypes
 import errno
+import fcntl
 import io
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from accprobe.errors import AccprobeError
@@ -62,6 +66,19 @@ def guard() -> None:
     sys.stderr = _stream(2, sys.stderr, needed=False)
 
 
+@contextmanager
+def libraries_on_stderr() -> Iterator[None]:
+    """Inside, what libraries and processes write to descriptor 1 goes to standard error; `sys.stdout` has one of its own."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def end_as_a_closed_pipe_does() -> NoReturn:
     """By the signal that ends other programs whose reader has left, so that a shell sees the same status."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -72,7 +89,8 @@ def end_as_a_closed_pipe_does() -> NoReturn:
 def _stream(descriptor: int, before: TextIO | None, needed: bool) -> TextIO:
     if before is None:
         _open_null(descriptor, os.O_RDONLY)  # writing to it fails
-    buffer = io.BufferedWriter(_Descriptor(descriptor, needed))
+    own = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)  # above the standard ones, of which some may be closed
+    buffer = io.BufferedWriter(_Descriptor(own, needed))
     encoding = before.encoding if before else "utf-8"
     return io.TextIOWrapper(buffer, encoding, SPELLED, write_through=True)
 

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,8 @@ def _file(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     _findable(whole.parent)
     try:
-        loader.exec_module(module)
+        with redirect_stdout(sys.stderr):  # as a call of its function
+            loader.exec_module(module)
     except (Exception, SystemExit) as e:  # whatever somebody's file raises
         raise AccprobeError(f"{path} cannot be imported: {described(e, str(whole))}") from e
     return module
@@ -171,7 +173,8 @@ def _file(path: Path) -> Any:
 def _module(package: str, name: str) -> Any:
     _findable(Path.cwd())
     try:
-        return importlib.import_module(package)
+        with redirect_stdout(sys.stderr):
+            return importlib.import_module(package)
     except (Exception, SystemExit) as e:
         if isinstance(e, ModuleNotFoundError) and e.name is not None and f"{package}.".startswith(f"{e.name}."):
             raise UnknownName(f"there is no package '{package}' for '{name}'; {nearest(name, LISTED)}") from None

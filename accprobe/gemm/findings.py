@@ -14,6 +14,7 @@ from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain
 from accprobe.gemm.plans import ProductPlan, named_order
+from accprobe.gemm.regions import PRODUCTS_REPEATED, REPEATS
 from accprobe.gemm.rivals import RivalPlan
 from accprobe.gemm.scaling import scaling_in_words
 from accprobe.gemm.slices import chunks, is_even, sizes, slice_readings
@@ -91,8 +92,9 @@ OBSERVED = ("each_product_once", "repeatable", "same_everywhere")
 def _every(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[str, Finding]]:
     yield "each_product_once", _once(found.once)
     changed = outcome.alike.changed
-    note = f"{changed} of {outcome.spec.m * outcome.spec.n} elements changed, {outcome.alike.values} values" if changed else ""
-    yield "repeatable", Finding("no" if changed else "yes", note=note)
+    seen = f"in {REPEATS} calls each of {PRODUCTS_REPEATED} products"
+    note = f"{changed} of {outcome.spec.m * outcome.spec.n} elements changed, {outcome.alike.values} values"
+    yield "repeatable", Finding("no", note=note) if changed else Finding("yes", note=seen)
     yield "same_everywhere", _everywhere(outcome)
     if found.plan is not None:
         yield from of_plan(found.plan)

@@ -14,7 +14,7 @@ from accprobe.gemm.pairs import Ints
 from accprobe.gemm.units import LARGEST, LEAST
 from accprobe.isa.formats import Bits
 
-_DRAWS = 6
+PRODUCTS_REPEATED = 6
 """Pairs of a row and a column that every element is asked."""
 
 REPEATS = 3
@@ -59,7 +59,7 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     changed = np.zeros((spec.m, spec.n), bool)
     values = 1
     layout = layout_of(spec)
-    for draw in range(_DRAWS):
+    for draw in range(PRODUCTS_REPEATED):
         if draw % 2 and spec.a.is_float:
             row, column = _spread(layout, _CANCELLING[draw // 2 % len(_CANCELLING)], rng)
         else:

@@ -98,3 +98,24 @@ def test_a_sentence_takes_the_line_of_a_progress_bar(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     tell("no GPU found")
     assert capsys.readouterr().err == f"{before}accprobe: no GPU found\n"
+
+
+NOISY = """
+import ctypes, os
+print("as it is imported")
+os.system("echo a child then")
+def f(a, b):
+    print("in Python")
+    os.system("echo a child")
+    ctypes.CDLL(None).puts(b"in C")
+    return a @ b
+"""
+
+
+def test_what_a_callable_writes_is_not_in_the_output(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY)
+    done = ran("gemm", f"{tmp_path}/noisy.py:f", "--shape", "2x2x4", "--elements", "4", "--format", "json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["products"][0]["status"] == "confirmed"
+    said = {"as it is imported", "a child then", "in Python", "a child", "in C"}
+    assert {line for line in done.stderr.decode().splitlines() if not line.startswith("accprobe: ")} == said

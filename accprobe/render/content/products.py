@@ -226,7 +226,7 @@ def _scales(of: ScaleOf, found: FindingsByName) -> Phrase:
 def _whole(label: str, yes: str, region: RegionRecord, name: str) -> Iterator[ProductLine]:
     found = region.findings.get(name)
     if found is not None and found.value == "yes":
-        yield ProductLine(label, Phrase(yes))
+        yield ProductLine(label, Phrase(yes if name == "same_everywhere" or not found.note else f"{yes}, {found.note}"))
     elif found is not None:
         yield ProductLine(label, Phrase(f"NO: {found.note}" if found.note else "NO", "warning"))
 
