@@ -75,7 +75,7 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for kind in (IN_REGISTERS, BESIDE_METADATA, IN_TENSOR_MEMORY, SPARSE_IN_TENSOR_MEMORY)
             for name in some(kind, 20)
         ),
-        *some(OF_TWO_BLOCKS, 4),
+        *some(OF_TWO_BLOCKS, 8),
     ],
 )
 def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:

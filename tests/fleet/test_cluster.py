@@ -53,7 +53,7 @@ def test_what_errs_dies_and_hangs_is_named(tmp_path: Path) -> None:
         devices = ",".join("sick:h100" if i == before else "sim:h100" for i in range(8))
         for node, number in ((first, 2), (first, 3), (second, 1), (third, 1), (third, 2)):
             cluster.hold(node, number)
-        patience = f"{max(20.0, 8 * cluster.slowest):.0f}"
+        patience = f"{max(12.0, 6 * cluster.slowest):.0f}"
         limits = ["--minutes", "10", "--patience", patience]
         asked = ["health", "--ray", cluster.address, "--device", devices, *limits, "-o", str(file)]
         checking = start(asked, cluster.environment)

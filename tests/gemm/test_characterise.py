@@ -55,6 +55,8 @@ LONG = {
     "exact sums of 16, descending",
     "first slice of two chunks, in bf16",
     "promoted every 64",
+    "chain of 16",
+    "5 uneven slices, tree in bf16",
     "promoted every 256",
     "results bf16, RNE",
     "results f16, RNE",

@@ -156,7 +156,7 @@ NARROW = [
 """Operands of few bits: C leads where products are odd or cut, or no product is ever cut."""
 
 
-@pytest.mark.parametrize("name", some(NARROW, 3))
+@pytest.mark.parametrize("name", some(NARROW, 4))
 def test_no_event_of_narrow_operands_lacks_them(name: str) -> None:
     inst = parse(name)
     model = known_models("rtx5090")[inst].model
