@@ -122,6 +122,19 @@ def test_every_form_starts_with_the_headline_and_marks_the_simulated_side(form: 
         assert all("B simulated |" in line for line in rows)
 
 
+@pytest.mark.parametrize(("name", "form"), [("x.html", "html"), ("x.md", "markdown"), ("x.json", "json"), ("x", "json")])
+def test_the_name_of_a_file_tells_the_form(name: str, form: str, tmp_path: Path) -> None:
+    done = diff("products-h100", "products-h200", "-o", str(tmp_path / name))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert (tmp_path / name).read_text(encoding="utf-8") == diff("products-h100", "products-h200", "--format", form).stdout
+
+
+def test_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
+    refused = diff("h100", "h200", "-o", str(tmp_path / "x.csv"))
+    assert (refused.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert "-o writes no .csv: let the name end in .html, .md or .json" in refused.stderr
+
+
 def test_json_has_every_pair_with_both_values() -> None:
     data = json.loads(diff("h200", "sim:b200", "--format", "json").stdout)
     assert data["headline"].startswith("Hopper → Blackwell")

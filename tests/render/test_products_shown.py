@@ -43,6 +43,17 @@ def only_one() -> Row:
         (product_data(), "runs", "nvjet_qqtst QGMMA.64x128x32.F32.E4M3.E4M3 (torch 2.11)"),
         (product_data(kernels=[]), "runs", "kernels not recorded (torch 2.11)"),
         (product_data(kernels=[{"name": "k", "launches": 3}], libraries={}), "runs", "k, 3 launches"),
+        (
+            product_data(
+                kernels=[
+                    {"name": "void (anonymous namespace)::copy<int, f(float)>(int, f)", "opcodes": []},
+                    {"name": "void (anonymous namespace)::copy<bool>(int)", "launches": 2},
+                    {"name": "void flash::forward(Params<8>)", "opcodes": ["HMMA.1688"]},
+                ]
+            ),
+            "runs",
+            "copy<…>, 3 launches; flash::forward HMMA.1688 (torch 2.11)",
+        ),
         (product_data(asks="P·V along the keys"), "asked", "P·V along the keys"),
         (product_data(), "every k", "counted once: 1024 of 1024"),
         (dropped(), "every k", f"NOT counted once: {TAIL}"),

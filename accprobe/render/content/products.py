@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from math import ceil, floor, log10
 from typing import NamedTuple
@@ -103,7 +104,7 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
     """What is so of the whole product, and the plan of its outputs where all have the same."""
     if row.asks:
         yield ProductLine("asked", Phrase(row.asks))
-    if runs := "; ".join(map(_kernel, row.kernels)):
+    if runs := "; ".join(_kernels(row.kernels)):
         yield ProductLine("runs", Phrase(runs + _libraries(row)))
     elif row.libraries:
         yield ProductLine("runs", Phrase(f"kernels not recorded{_libraries(row)}"))
@@ -159,9 +160,22 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
         yield ProductLine("result", Phrase(f"{rounding} to {row.out}"))
 
 
-def _kernel(kernel: KernelRecord) -> str:
-    launches = f", {kernel.launches:,} launches" if kernel.launches != 1 else ""
-    return " ".join((kernel.name, *kernel.opcodes)) + launches
+def _kernels(kernels: Sequence[KernelRecord]) -> Iterator[str]:
+    """Those of one function and the same opcodes as one; reports have the whole names."""
+    launches: dict[str, int] = {}
+    for kernel in kernels:
+        name = " ".join((_function(kernel.name), *kernel.opcodes))
+        launches[name] = launches.get(name, 0) + kernel.launches
+    yield from (f"{name}, {count:,} launches" if count != 1 else name for name, count in launches.items())
+
+
+def _function(name: str) -> str:
+    """Of a kernel of C++, without what it returns and takes: "flash::forward<…>"."""
+    function = name.replace("(anonymous namespace)::", "").removeprefix("void ")
+    end = re.search(r"[<(]", function)
+    if end is None:
+        return name
+    return f"{function[: end.start()]}<…>" if end[0] == "<" else function[: end.start()]
 
 
 def _libraries(row: ProductRow) -> str:
