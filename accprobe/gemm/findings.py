@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
 from accprobe.gemm.candidates import instructions_of
 from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
+from accprobe.gemm.direction import direction
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain
 from accprobe.gemm.plans import ProductPlan, named_order
@@ -21,7 +21,6 @@ from accprobe.gemm.slices import chunks, is_even, sizes, slice_readings
 from accprobe.infer.findings import Finding
 from accprobe.model.record import Value
 from accprobe.model.tree import FloatArithmetic
-from accprobe.report.product_words import BACKWARD, BLOCKS_BACKWARD, IN_DISORDER
 from accprobe.report.rows import Status
 
 PROMOTED, MOST_SLICES = 512, 8
@@ -216,8 +215,8 @@ def order_in_words(plan: ProductPlan) -> str:
     """ "4 slices of 256: chain of [acc 32]"; behind a comma how chains take K, where not as it comes."""
     slices, _ = levels(plan)
     chunk = f"chain of [acc {plan.step.products}]"
-    if along := _along(chain for slice_ in slices for chain in slice_):
-        chunk += f", {along}"
+    if how := direction([chain for slice_ in slices for chain in slice_]):
+        chunk += f", {how}"
     if every := promoted_every(slices):
         chunk = f"chunks of {every}, each a {chunk}"
     if len(slices) == 1:
@@ -225,28 +224,6 @@ def order_in_words(plan: ProductPlan) -> str:
     of = sizes([_all_groups(slice_) for slice_ in slices])
     told = str(of[0]) if len(set(of)) == 1 else ", ".join(map(str, of))
     return f"{len(slices)} slices of {told}: {chunk}"
-
-
-def _along(chains: Iterable[Groups]) -> str:
-    found = {_along_one(chain) for chain in chains if len(chain) > 1}
-    return found.pop() if len(found) == 1 else IN_DISORDER if found else ""
-
-
-def _along_one(chain: Groups) -> str:
-    if all(max(after) < min(before) for before, after in pairwise(chain)):
-        return BACKWARD
-    blocks: list[list[int]] = []
-    before = -1
-    for group in chain:
-        if not blocks or min(group) < before:
-            blocks.append([])
-        blocks[-1] += group
-        before = max(group)
-    if len(blocks) == 1:
-        return ""
-    last, *others = map(len, blocks)
-    even = set(others) == {max(last, *others)} and all(max(after) < min(before) for before, after in pairwise(blocks))
-    return BLOCKS_BACKWARD.format(others[0]) if even else IN_DISORDER
 
 
 def ranges(ks: Ints) -> str:

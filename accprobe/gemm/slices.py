@@ -41,7 +41,20 @@ def chunks(part: Groups | Merging) -> list[Groups] | None:
         return [part]
     flat = part.flat()
     run = _run(flat.nested)
-    return None if run is None else [_chain(flat, i) for i in run]
+    chains = [] if run is None else [_chain(flat, i) for i in run]
+    return chains if chains and _follow(chains) else None
+
+
+def _follow(chains: Sequence[Groups]) -> bool:
+    """Whether none begins before the one before it has ended, k aside that both have."""
+    before, last = set[int](), -1
+    for chain in chains:
+        ks = {k for group in chain for k in group} - before
+        if ks and min(ks) < last:
+            return False
+        before |= ks
+        last = max(before)
+    return True
 
 
 def sizes(chains: Sequence[Groups]) -> list[int]:

@@ -40,7 +40,8 @@ PRODUCT_FINDINGS = (
 BACKWARD = "from the last k to the first"
 BLOCKS_BACKWARD = "by blocks of {} from the last to the first"
 IN_DISORDER = "in an order of its own"
-"""How the finding `order` ends where chains take K so, and not as it comes."""
+SHARE = "{} of every {} k"
+"""How the finding `order` ends where chains take K so, and not as it comes; the last, where others lie between a chain's k."""
 
 _NUMBERS = (
     "split_k",

@@ -38,6 +38,7 @@ from accprobe.model.tree import FloatArithmetic
 from accprobe.operands.kinds import PAIRS, draw
 from accprobe.render.content.cells import HEADERS
 from accprobe.render.content.changes import ORDER
+from accprobe.report.product_words import along
 from accprobe.report.products import ProductRow
 from accprobe.report.report import SCHEMA, Report
 from accprobe.report.rows import Row
@@ -231,6 +232,8 @@ def products_told() -> dict[str, object]:
     ways = {(row.scale, str(row.findings["scales"].value).partition(", applied")[0]) for row in rows if row.scale}
     assert {("tensor", "RNE(sa·sb)"), ("row", "sb, then sa"), ("1x128", "sa, then sb")} < ways
     assert len(ways) == 4
+    in_turn = {row.m: along(row.findings) for row in rows if row.a == "f32" and along(row.findings)}
+    assert in_turn == {512: "8 of every 32 k", 256: "8 of every 128 k"}
     (first,) = re.findall(r"k = (\d+)-", dropping.findings["each_product_once"].note)
     torch, cuda = (str(dropping.libraries[name]) for name in ("torch", "cuda"))
     later = Report.load("more-products-h200").products
@@ -249,6 +252,7 @@ def products_told() -> dict[str, object]:
         "13.0": cuda,
         "128": promoted.findings["promote_every"].value,
         "256": split.m,
+        "512": max(in_turn),
         "4096": split.k,
         "127": odd.m,
         "253": odd.n,

@@ -1,4 +1,4 @@
-"""Chains that take the last k first, told as what they are."""
+"""Chains that do not take neighbouring k as they come, told as what they are."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from planted_sums import Array
 
 from accprobe.cli.reports import read_report
 from accprobe.gemm.characterise import ProductOutcome, characterise
+from accprobe.gemm.direction import direction
 from accprobe.gemm.findings import findings, status
+from accprobe.gemm.parts import Groups
 from accprobe.gemm.spec import Spec
+from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
 from accprobe.report.product_words import along, plan_words
 
@@ -96,11 +99,57 @@ def test_blocks_in_another_order(of: Planted, blocks: list[tuple[int, int]], wor
     assert told(outcome)[1] == words
 
 
+SLICED = replace(FMAS, m=16, n=16, k=64, slices=(32, 32))
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (replace(SLICED, interleave=1), "2 slices of 32, each 1 of every 2 k, partials f32"),
+        (
+            replace(SLICED, slices=(16,) * 4, interleave=4, merge="tree"),
+            "4 slices of 16, each 4 of every 16 k, partials f32, merged tree",
+        ),
+        (
+            replace(SLICED, interleave=4, descending=True),
+            "2 slices of 32, each 4 of every 8 k, from the last k to the first, partials f32",
+        ),
+        (
+            replace(HOPPER, m=16, n=16, k=256, slices=(64,) * 4, interleave=16),
+            "4 slices of 64, each 16 of every 64 k, partials f32",
+        ),
+    ],
+)
+def test_accumulators_that_take_turns_are_no_promoted_chunks(plan: Planted, words: str) -> None:
+    outcome = asked(PlantedBox(plan))
+    assert status(outcome) == ("confirmed", "")
+    assert told(outcome)[1] == words
+    assert findings(outcome)["promote_every"] == Finding(None)
+
+
+@pytest.mark.parametrize(
+    ("chains", "words"),
+    [
+        ((((0,), (1,)), ((2,), (3,))), ""),
+        ((((0,), (2,)), ((1,), (3,))), "1 of every 2 k"),
+        ((((0, 1), (4, 5), (8,)), ((2, 3), (6, 7))), "2 of every 4 k"),
+        ((((0,), (1,), (5,)), ((2,), (3,), (4,))), "in an order of its own"),
+        ((((0,), (3,), (4,)), ((1,), (2,), (5,))), "in an order of its own"),
+        ((((0,), (1,), (5,), (6,)),), ""),  # what is left out is nobody's
+        ((((1,), (0,)), ((2,), (3,))), "in an order of its own"),
+        ((((0, 1),), ((2, 3),)), ""),
+    ],
+)
+def test_which_k_are_whose(chains: tuple[Groups, ...], words: str) -> None:
+    assert direction(chains) == words
+
+
 @pytest.mark.parametrize("name", ["products-h100", "products-h200", "more-products-h200", "sparse-products-h200"])
 def test_recorded_orders_are_those_of_their_models(name: str) -> None:
     for row in read_report(name).products:
         for region in row.regions:
             if region.model is not None and region.model.a.is_float:
-                in_turn = [chain.ks().tolist() for chain in region.model.chains()]
-                as_it_comes = all(ks == sorted(ks) for ks in ([k for k in each if k >= 0] for each in in_turn))
+                chains = [[k for k in chain.ks().tolist() if k >= 0] for chain in region.model.chains()]
+                every = sorted({k for ks in chains for k in ks})
+                as_it_comes = all(ks == every[every.index(ks[0]) :][: len(ks)] for ks in chains)
                 assert (along(region.findings) == "") == as_it_comes, row.title
