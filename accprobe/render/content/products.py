@@ -278,11 +278,12 @@ def in_words(row: ProductRow, region: RegionRecord) -> str:
 
 
 def _growth(found: FindingsByName) -> str:
-    every, split = found.get("promote_every"), found.get("split_k")
+    every, slices = found.get("promote_every"), found.get("slice_sizes")
     if every is not None and every.value is not None:
         return f"{every.value}, not with K"
-    if split is not None and split.value != 1:
-        return "the slices, not with K"
+    if slices is not None:
+        longest = max(map(int, str(slices.value).split(", ")))
+        return f"the longest slice, {longest:,} products"
     return "K"
 
 
