@@ -19,6 +19,7 @@ from planted_sums import KINDS, Array
 from accprobe.evaluate.product import ScaleWords, outcomes, product
 from accprobe.gemm.characterise import ProductOutcome, RegionOutcome, characterise
 from accprobe.gemm.findings import findings, status
+from accprobe.gemm.fresh import of_lines
 from accprobe.model.product import Merged, Nested, Node, nested
 
 Verdict = Literal["right", "wrong", "not confirmed", "crashed", "too late"]
@@ -103,12 +104,13 @@ def contradictions(plan: Planted, found: RegionOutcome) -> tuple[int, int]:
         got = plan(a, b, *scales)
         words = a.view(model.a.dtype), np.ascontiguousarray(b.T).view(model.b.dtype)
         d = got.view(model.result.dtype)
+        of = ScaleWords(*_spread(plan, *scales)) if scales else None
         if model.is_ordered:
-            of = ScaleWords(*_spread(plan, *scales)) if scales else None
             differ = product(model, *words, scales=of) != d
         else:
-            rows = slice(0, max(1, 2048 // plan.n))
-            differ = (outcomes(model, words[0][rows], words[1]) != d[rows]).all(axis=0)
+            rows = np.arange(min(plan.m, max(1, 2048 // plan.n)))
+            of_rows = of and of_lines(of, rows, np.arange(plan.n))
+            differ = (outcomes(model, words[0][rows], words[1], of_rows) != d[rows]).all(axis=0)
         fresh, wrong = fresh + differ.size, wrong + int(np.count_nonzero(differ))
     return fresh, wrong
 
