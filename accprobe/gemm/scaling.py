@@ -11,11 +11,12 @@ from numpy.random import Generator
 
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.called import ones
 from accprobe.gemm.distributions import random_lines
 from accprobe.gemm.fresh import Evaluate, drawn, expected_of, of_lines, on_cpu, scale_words
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ProductPlan
-from accprobe.gemm.spec import BLOCK, Spec
+from accprobe.gemm.spec import BLOCK
 from accprobe.gemm.units import power
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Scales, Scaling
@@ -67,7 +68,7 @@ def with_scales(asked: Asked, plan: ProductPlan, rows: Ints, columns: Ints, seed
         possible = [way for way in ways if not counts[way]]
         if len(possible) < 2:
             break
-        few = _wrong_of_one if asked.spec.scale == "tensor" else _wrong_of_few
+        few = _wrong_of_few if ways[0].inside else _wrong_of_one
         for way, wrong in zip(possible, few(asked, plan, possible, *wide, rng, evaluate), strict=True):
             counts[way] += wrong
     best = min(counts, key=lambda way: counts[way])
@@ -102,10 +103,10 @@ def _wrong_of_few(
 ) -> list[int]:
     """Of each way, elements of one product that it does not explain; nothing is asked where all ways give the same.
 
-    Of scales by block, one less the same of the next block, whose scales are nearly the same: what is rounded off shows in a D
-    of few bits.
+    The product less the same of the next block, whose scales are nearly the same: what is rounded off shows in a D of few bits.
     """
-    spec, few = asked.spec, _ks(asked.spec)
+    spec = asked.spec
+    few = np.arange(0, min(spec.k, 2 * BLOCK), BLOCK)
     scales = scale_words(spec, rng)
     assert scales is not None
     a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
@@ -128,7 +129,7 @@ def _wrong_of_few(
 def _wrong_of_one(
     asked: Asked, plan: ProductPlan, ways: Sequence[Scales], rows: Ints, columns: Ints, rng: Generator, evaluate: Evaluate
 ) -> list[int]:
-    """The same where all of A, and of B, has one scale: many pairs are tried, and one that tells ways apart is asked."""
+    """The same where a row of A, and a column of B, has one scale: many pairs are tried; one that tells ways apart is asked."""
     spec = asked.spec
     smaller, ks = restricted(plan.model(), np.zeros(1, np.int64))
     x, y = (random_lines(fmt, (WIDE, 1), "normal", rng) * (ks == 0).astype(fmt.dtype) for fmt in (spec.a, spec.b))
@@ -140,14 +141,10 @@ def _wrong_of_one(
     i, j = apart[0]
     a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
     a[rows, 0], b[columns, 0] = x[i].max(), y[j].max()
-    d = asked.product(a, b, ScaleWords(pairs.a[[i]], pairs.b[:, [j]]), keep=False)[np.ix_(rows, columns)]
+    plain = ones(spec)
+    scales = ScaleWords(plain.a * pairs.a[i], plain.b * pairs.b[0, j])
+    d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
     return [int(np.count_nonzero(each != d)) for each in expected[:, i, j]]
-
-
-def _ks(spec: Spec) -> Ints:
-    """Of the few products: one of the first block, and where there are more, one of the second."""
-    inside = spec.scale in ("1x128", "128x128")
-    return np.arange(0, min(spec.k, 2 * BLOCK) if inside else 1, BLOCK)
 
 
 def _misplaced(asked: Asked, rows: Ints, columns: Ints, rng: Generator) -> str:

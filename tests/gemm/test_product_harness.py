@@ -49,7 +49,7 @@ def test_another_plan_is_wrong(monkeypatch: pytest.MonkeyPatch, name: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [121, 130, 134, 3028])
 def test_nothing_is_left_open(seed: int) -> None:
-    """Borders between short slices, scales of a bf16 result, the order of slices that are promoted, scaled sums in any order."""
+    """Borders between short slices, scales of a bf16 result, the order of promoted slices, scaled sums in any order."""
     judgement = judged(drawn(seed), elements=1 << 12)
     assert (judgement.verdict, judgement.false_exact, judgement.undetermined) == ("right", [], [])
 
