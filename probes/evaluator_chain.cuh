@@ -25,7 +25,7 @@ template <class Model> struct Chain {
     static constexpr bool CUT_LATER = !WIDE && !Model::ADDED && TRUNCATE && Rules::result_bits >= Rules::alignment_bits;
     static constexpr int PLACE = L::EXPONENT_PLACE - 16;  // of exponents in a half of a word
     static constexpr u32 EXPONENTS = (0x7fff >> PLACE << PLACE) * 0x10001u;
-    static constexpr int UNROLLED = Model::BASE ? 8 / (1 + IS_TWICE<Rules>) : 2;  // as was fastest on an H200
+    static constexpr int UNROLLED = Model::BASE ? 16 / (1 + IS_TWICE<Rules>) : 2;  // as was fastest on an H200
 
     const Job& job;
     const Prepared<Model>& prepared;
@@ -109,8 +109,8 @@ template <class Model> struct Chain {
                 for (int j = 0; j < N / 2; j++) power[i][j] = SOUGHT;
         }
         if (next == 0) through<false, !Model::BASE>(slice);
-        else if (next < sums()) through<true, !Model::BASE>(slice);
-        else through<true, false>(slice);
+        else if (Model::BASE || next == sums()) through<true, false>(slice);
+        else through<true, !Model::BASE>(slice);
         if (part == Steps::COUNT - 1) {
             if (next > 0) total(next - 1);
             if (next < sums()) align(slice);

@@ -78,7 +78,8 @@ FN void wait_for_copies() {
 // A step's operands: some values of the products that are summed, the powers of the next sum's.
 template <class Model> struct Slice {
     using S = Shape<Model>;
-    static constexpr int K = Model::OF_SUM % 16 == 0 ? 16 : Model::OF_SUM & -Model::OF_SUM, COUNT = Model::OF_SUM / K;
+    static constexpr int MOST = Model::BASE ? 32 : 16, K = Model::OF_SUM % MOST ? Model::OF_SUM & -Model::OF_SUM : MOST;
+    static constexpr int COUNT = Model::OF_SUM / K;
     alignas(16) typename Model::Real a[K][S::ROWS], b[K][S::COLUMNS];
     alignas(16) typename Taken<Model, true>::Power a_power[Model::BASE ? 1 : K][S::ROWS];
     alignas(16) typename Taken<Model, false>::Power b_power[Model::BASE ? 1 : K][S::COLUMNS];

@@ -143,5 +143,5 @@ def test_a_quarter_of_the_operands_is_enough(gpu: Emulated, side: int) -> None:
     blocks = side // INST.k
     most = Evaluator(gpu, INST, MODEL, "", chained=True)._most_blocks(line, line, blocks, np.arange(side))
     taken = most * (side // ROWS * OF_A + side // COLUMNS * OF_B) + (0 if most == blocks else most * 2 * side * INST.k)
-    assert taken <= max(256 << 20, 2 * side * side // 4)
-    assert most == blocks or (most + 1) * taken // most > max(256 << 20, 2 * side * side // 4)
+    assert taken <= max(512 << 20, 2 * side * side // 4)
+    assert most == blocks or (most + 1) * taken // most > max(512 << 20, 2 * side * side // 4)

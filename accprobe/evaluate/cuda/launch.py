@@ -21,7 +21,7 @@ from accprobe.operands import drawing
 MOST_FOUND = 4
 """Mismatches of a batch that are kept."""
 
-SCRATCH, LEAST_SCRATCH = 1 / 4, 1 << 28
+SCRATCH, LEAST_SCRATCH = 1 / 4, 1 << 29
 """Memory that a chain may take beside its operands: of what they take themselves, and bytes that are always allowed."""
 
 THREADS = 256

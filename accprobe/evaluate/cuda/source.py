@@ -327,7 +327,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
 def _blocks_at_once(model: DotModel, how: Plan) -> int:
     """Of a multiprocessor; the fewer, the more registers each has."""
     if how.links or how.single:
-        return 4 if how.base else 3
+        return 3
     return 2 if how.tiled and len(list(model.root.nodes())) == 1 else 1
 
 
