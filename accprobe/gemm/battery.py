@@ -97,12 +97,17 @@ def predicted(model: ProductModel, dots: Sparse) -> Bits:
 
 def wrong(model: ProductModel, answered: Answered) -> int:
     """Answers that the model does not explain."""
+    return int(np.count_nonzero(unexplained(model, answered)))
+
+
+def unexplained(model: ProductModel, answered: Answered) -> NDArray[np.bool_]:
+    """Which answers those are, [n]."""
     if not len(answered):
-        return 0
+        return np.zeros(0, bool)
     if model.is_ordered:
-        return int(np.count_nonzero(predicted(model, answered.dots) != answered.d))
+        return np.asarray(predicted(model, answered.dots) != answered.d)
     possible = outcomes(*_few(model, answered.dots))[..., 0, 0]
-    return int(np.count_nonzero((possible != answered.d).all(axis=0)))
+    return np.asarray((possible != answered.d).all(axis=0))
 
 
 def _few(model: ProductModel, dots: Sparse) -> tuple[ProductModel, Bits, Bits]:

@@ -16,6 +16,7 @@ from accprobe.gemm import battery, beyond, held, once, transposed, weights
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
 from accprobe.gemm.candidates import beside, integer_step
+from accprobe.gemm.counterexample import of_few_terms
 from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
 from accprobe.gemm.fresh import Evaluate, Predicted, Proof, on_cpu, prove
@@ -59,7 +60,8 @@ Tell = Callable[[str, float], None]
 class RegionOutcome:
     """What was found of one region. plan: None where there is no tree, and reason says why.
 
-    once: how often each k is counted. wrong: answers of the battery that the plan does not explain, of `answers`;
+    once: how often each k is counted. wrong: answers of the battery that the plan does not explain, of `answers`, and the
+    simplest of them as counterexample;
     contradicting: the same of those that were kept, of `held`; beyond: those of them for which the plan has an infinity, and
     instead: what comes for what where sums are too large. scales_left: other ways to scale that explain everything;
     misplaced: which scales went elsewhere.
@@ -69,6 +71,7 @@ class RegionOutcome:
     once: Ints
     plan: ProductPlan | None = None
     reason: str = ""
+    counterexample: str = ""
     wrong: int = 0
     answers: int = 0
     held: int = 0
@@ -166,7 +169,7 @@ def _of_region(asked: Asked, region: Region, seed: int, evaluate: Evaluate, tell
         found.reason = f"product {int(np.argmax(found.once))} is counted {int(found.once.max())} times"
         return found
     for thorough in (False, True):
-        found.reason, found.wrong, found.answers = "", 0, 0
+        found.reason, found.counterexample, found.wrong, found.answers = "", "", 0, 0
         try:
             _plan(asked, found, leaves, doubled, seed, thorough, evaluate, tell)
         except (NoTree, TooManyCalls) as e:
@@ -255,6 +258,7 @@ def _fit(asked: Asked, found: RegionOutcome, tree: Groups | Merging, seed: int) 
     fitted = fit(spec, tree, every, of_first, region.changing, taken.rounding if taken else "RZ")
     found.plan, found.wrong, found.answers = fitted.plan, fitted.wrong, fitted.answers
     if fitted.wrong:
+        found.counterexample = of_few_terms(fitted.plan.model(), every)
         left = f"{fitted.wrong} of {fitted.answers} dot products of a few terms have no explanation"
         found.reason = "; ".join(filter(None, (left, weights.doubt(asked, region.rows, region.columns))))
     return [every] if taken is None else [every, taken.answered]
@@ -268,7 +272,7 @@ def _refit(found: RegionOutcome, answers: Sequence[Answered]) -> None:
     for step in beside(plan.step.root.arithmetic, plan.step.products):
         other = replace(plan, step=step)
         if not contradicted(other, answers):
-            found.plan, found.wrong, found.reason = other, 0, ""
+            found.plan, found.wrong, found.reason, found.counterexample = other, 0, "", ""
             return
 
 
@@ -318,6 +322,7 @@ def _ask_about(
             answers.append(new)
             found.answers += len(new)
             found.wrong += battery.wrong(plan.model(), new)
+            found.counterexample = found.counterexample or of_few_terms(plan.model(), new)
             return True
     return False
 

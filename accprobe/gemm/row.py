@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
+from accprobe.gemm.counterexample import of_fresh
 from accprobe.gemm.findings import findings, status
 from accprobe.report.products import KernelRecord, ProductRivals, ProductRow, Proved, RegionRecord
 
@@ -55,12 +56,9 @@ def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
 
 
 def _proved(outcome: ProductOutcome) -> Proved:
-    proof, digits = outcome.proof, outcome.spec.out.storage_bits // 4
-    first = ""
-    if proof.first:
-        wrong = proof.first[0]
-        got, expected = (f"{pattern:0{digits}x}" for pattern in (wrong.got, wrong.expected))
-        first = f"row {wrong.row}, column {wrong.column} of {wrong.kind} operands: {got}, expected {expected}"
+    proof = outcome.proof
+    few = (found.counterexample for found in outcome.found if found.counterexample)
+    first = of_fresh(proof.first[0], outcome.spec.out) if proof.first else next(few, "")
     return Proved(
         elements=proof.elements,
         wrong=proof.wrong,

@@ -50,7 +50,7 @@ class KernelRecord(BaseModel):
 
 class Proved(BaseModel):
     """elements: fresh ones that were compared, of each kind in `kinds`; wrong: those that differ. answers, contradicting: of
-    all that was asked and kept. counterexample: where the first one is, what came back and what was expected, in hex.
+    all that was asked and kept. counterexample: what was asked of one that differs, what came back and what was expected.
     """
 
     model_config = STRICT

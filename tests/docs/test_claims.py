@@ -26,6 +26,7 @@ from accprobe.build.golden import golden_shape
 from accprobe.cli import main
 from accprobe.cli.output import INTERRUPTED
 from accprobe.compare.possible import OPERATORS
+from accprobe.evaluate.cuda.launch import LEAST_SCRATCH
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.fleet.cluster import OLDEST
 from accprobe.health.golden import CHAIN_SECONDS
@@ -297,6 +298,7 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
         "numbers": {"128": promoted},
         "speed": {
             "256": cpu.ROWS,
+            "512": LEAST_SCRATCH >> 20,
             "1024": cpu.PRODUCTS,
             "8192": gpu.SIDE,
             "4096": gpu.DEPTH,

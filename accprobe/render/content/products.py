@@ -67,7 +67,7 @@ def alarms(row: ProductRow) -> Iterator[Phrase]:
         yield Phrase(f"{what}: {which}{f', at {where}' if len(row.regions) > 1 else ''}, of {row.k:,}", "bad")
     yield from (Phrase(f"WRONG SCALES: {which}", "bad") for which in misscaled(row))
     if row.verification and row.verification.counterexample:
-        yield Phrase(f"the first that differs: {row.verification.counterexample}", "bad")
+        yield Phrase(f"one that differs: {row.verification.counterexample}", "bad")
     yield from (Phrase(remark, "warning") for remark in row.remarks)
 
 
