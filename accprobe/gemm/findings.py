@@ -12,12 +12,12 @@ from accprobe.gemm.candidates import instructions_of
 from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
 from accprobe.gemm.direction import direction
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.parts import Groups, Merging, every_chain
+from accprobe.gemm.parts import Groups, Merging
 from accprobe.gemm.plans import ProductPlan, named_order
 from accprobe.gemm.regions import PRODUCTS_REPEATED, REPEATS
 from accprobe.gemm.rivals import RivalPlan
 from accprobe.gemm.scaling import scaling_in_words
-from accprobe.gemm.slices import chunks, is_even, sizes, slice_readings
+from accprobe.gemm.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
 from accprobe.infer.findings import Finding
 from accprobe.model.record import Value
 from accprobe.model.tree import FloatArithmetic
@@ -153,20 +153,20 @@ def _of_the_order(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
         yield "promotion_rounding", Finding(plan.sum_rounding)
     yield "split_k", Finding(len(slices), note="" if every else also)
     if len(slices) > 1:
-        yield "slice_sizes", Finding(", ".join(map(str, sizes([_all_groups(x) for x in slices]))), note=twice)
+        yield "slice_sizes", Finding(", ".join(map(str, sizes([each.groups for each in slices]))), note=twice)
         yield "partial_format", Finding(str(plan.kept or "f32"))
         serial = plan.running.name != "f32"
         yield "merge_order", Finding("unordered" if plan.unordered else "serial" if serial else merged)
 
 
-def levels(plan: ProductPlan) -> tuple[list[list[Groups]], str]:
-    """The slices, each as its chunks, and the order in which they are merged."""
+def levels(plan: ProductPlan) -> tuple[list[KSlice], str]:
+    """The slices, and the order in which they are merged."""
     tree = plan.tree
     if not isinstance(tree, Merging):
-        return [[tree]], "forward"
+        return [k_slice(tree)], "forward"
     if (whole := _one_slice(plan)) and (max(sizes(whole)) <= PROMOTED or len(whole) > MOST_SLICES):
-        return [whole], "forward"
-    return [chunks(part) or list(every_chain(part)) for part in tree.parts], str(named_order(tree.nested, len(tree.parts)))
+        return [KSlice(whole, chunked=True)], "forward"
+    return [k_slice(part) for part in tree.parts], str(named_order(tree.nested, len(tree.parts)))
 
 
 def _one_slice(plan: ProductPlan) -> list[Groups] | None:
@@ -176,9 +176,9 @@ def _one_slice(plan: ProductPlan) -> list[Groups] | None:
     return whole if even and plan.kept is None and plan.running.name == "f32" and not plan.unordered else None
 
 
-def promoted_every(slices: Sequence[Sequence[Groups]]) -> int | None:
+def promoted_every(slices: Sequence[KSlice]) -> int | None:
     """Products of a chunk, of slices that have several; None where none has."""
-    return max((max(sizes(slice_)) for slice_ in slices if len(slice_) > 1), default=None)
+    return max((chunk for each in slices if (chunk := each.chunk)), default=None)
 
 
 def _also(plan: ProductPlan) -> str:
@@ -193,37 +193,40 @@ def _also(plan: ProductPlan) -> str:
             return f"{len(whole)} slices of {each}{last} whose f32 sums are added forward are the same bits"
         return f"one chain that is promoted every {each} is the same bits"
     for reading in slice_readings(plan.tree) if promoted_every(slices) is None else ():
-        several = reading.parts if isinstance(reading, Merging) else ()
-        every = promoted_every([chunks(part) or [] for part in several])
-        if every is not None and all(chunks(part) for part in several):
+        several = [k_slice(part) for part in reading.parts] if isinstance(reading, Merging) else []
+        every = promoted_every(several)
+        if every is not None and all(each.chunked for each in several):
             return f"{len(several)} slices that are promoted every {every} are the same bits"
     return ""
 
 
-def _twice(slices: Sequence[Sequence[Groups]]) -> str:
+def _twice(slices: Sequence[KSlice]) -> str:
     """Products that two chains have."""
-    count = Counter(k for slice_ in slices for chain in slice_ for group in chain for k in group)
+    count = Counter(k for each in slices for group in each.groups for k in group)
     both = np.array([k for k, times in count.items() if times > 1], np.int64)
     return f"k = {ranges(both)} in two of them" if len(both) else ""
-
-
-def _all_groups(slice_: Sequence[Groups]) -> Groups:
-    return tuple(group for chain in slice_ for group in chain)
 
 
 def order_in_words(plan: ProductPlan) -> str:
     """ "4 slices of 256: chain of [acc 32]"; behind a comma how chains take K, where not as it comes."""
     slices, _ = levels(plan)
-    chunk = f"chain of [acc {plan.step.products}]"
-    if how := direction([chain for slice_ in slices for chain in slice_]):
-        chunk += f", {how}"
+    how = filter(None, (_side_by_side(slices), direction([chain for each in slices for chain in each.chains])))
+    chunk = ", ".join([f"chain of [acc {plan.step.products}]", *how])
     if every := promoted_every(slices):
         chunk = f"chunks of {every}, each a {chunk}"
     if len(slices) == 1:
         return chunk
-    of = sizes([_all_groups(slice_) for slice_ in slices])
+    of = sizes([each.groups for each in slices])
     told = str(of[0]) if len(set(of)) == 1 else ", ".join(map(str, of))
     return f"{len(slices)} slices of {told}: {chunk}"
+
+
+def _side_by_side(slices: Sequence[KSlice]) -> str:
+    """How many chains a slice has that are no chunks: they take turns along K, or are not added as K goes."""
+    counts = {1 if each.chunked else len(each.chains) for each in slices}
+    if counts == {1}:
+        return ""
+    return f"in {'' if len(counts) == 1 else 'up to '}{max(counts)} chains"
 
 
 def ranges(ks: Ints) -> str:

@@ -7,13 +7,37 @@ the sums of slices are added in some order, and may be kept in a narrow format b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from accprobe.gemm.parts import Groups, Merging, renumbered
+from accprobe.gemm.parts import Groups, Merging, every_chain, renumbered
 from accprobe.gemm.plans import named_order
 from accprobe.model.product import Nested, nested
 
 MOST_READ = 16
 """Slices that a reading may have which leaves the tree as it grew."""
+
+
+@dataclass(frozen=True)
+class KSlice:
+    """A slice of K by its chains. chunked: whether they are added one after the other, as K goes."""
+
+    chains: Sequence[Groups]
+    chunked: bool
+
+    @property
+    def groups(self) -> Groups:
+        """All sums."""
+        return tuple(group for chain in self.chains for group in chain)
+
+    @property
+    def chunk(self) -> int | None:
+        """Products of the largest of several chunks."""
+        return max(sizes(self.chains)) if self.chunked and len(self.chains) > 1 else None
+
+
+def k_slice(part: Groups | Merging) -> KSlice:
+    found = chunks(part)
+    return KSlice(found or list(every_chain(part)), chunked=found is not None)
 
 
 def slice_readings(tree: Groups | Merging) -> Iterator[Groups | Merging]:

@@ -153,3 +153,28 @@ def test_recorded_orders_are_those_of_their_models(name: str) -> None:
                 every = sorted({k for ks in chains for k in ks})
                 as_it_comes = all(ks == every[every.index(ks[0]) :][: len(ks)] for ks in chains)
                 assert (along(region.findings) == "") == as_it_comes, row.title
+
+
+def in_slices_of_chains(a: Array, b: Array, slices: int, chains: int) -> Array:
+    """Slices of K, in each several chains that take turns, all added forward."""
+    total = None
+    for ks in np.split(np.arange(K), slices):
+        sums = [
+            sum((a[:, k, None] * b[k] for k in ks[i + chains :: chains]), a[:, ks[i], None] * b[ks[i]]) for i in range(chains)
+        ]
+        whole = sum(sums[1:], sums[0])
+        total = whole if total is None else total + whole
+    assert total is not None
+    return total
+
+
+@pytest.mark.parametrize(("slices", "chains"), [(3, 4), (4, 2)])
+def test_chains_that_take_turns_in_a_slice_are_not_promoted(slices: int, chains: int) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        outcome = asked(FunctionBox(SPEC, lambda a, b: in_slices_of_chains(a, b, slices, chains)))
+    assert status(outcome) == ("confirmed", "")
+    found = findings(outcome)
+    of, how = f"{slices} slices of {K // slices}", f"in {chains} chains, 1 of every {chains} k"
+    assert told(outcome) == (f"{of}: chain of [acc 1], {how}", f"{of}, each {how}, partials f32")
+    assert found["promote_every"] == Finding(None)
+    assert "promotion_format" not in found
