@@ -224,10 +224,10 @@ OPCODES = [
 
 
 def first_of_each() -> Iterator[ParameterSet]:
-    """The first of each architecture and of each unit, sparse and by two blocks; others are slow."""
+    """The first of each instruction's family and of each unit, sparse and by two blocks; others are slow."""
     seen: set[str] = set()
     for target, name, opcode in OPCODES:
-        new = {target, *re.findall(r"^\w+|SP|2CTA", opcode)} - seen
+        new = {name.partition(".")[0], *re.findall(r"^\w+|SP|2CTA", opcode)} - seen
         yield pytest.param(target, name, opcode, id=f"{target}-{name}", marks=() if new else pytest.mark.slow)
         seen |= new
 

@@ -240,7 +240,7 @@ class Grid(ctypes.Structure):
     _fields_ = (("x", ctypes.c_uint), ("y", ctypes.c_uint))
 
 
-@pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT, 16))
+@pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT, 32))
 def test_products_reach_every_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
     """Matrix products whose last tiles are not full, by the instruction's own K."""
     inst = parse(name)

@@ -130,7 +130,7 @@ def matrices(kind: str, inst: Instruction, seed: int, blocks: int = 1) -> tuple[
 
 
 @needs_compiler
-@pytest.mark.parametrize(("name", "how"), some([*((name, how) for how, names in WAYS.items() for name in names)], 6))
+@pytest.mark.parametrize(("name", "how"), some([*((name, how) for how, names in WAYS.items() for name in names)], 8))
 def test_bits_are_those_of_numpy(name: str, how: tuple[bool, bool]) -> None:
     """Of every kind of operands, special values too, in matrices that fill no tile."""
     inst, model = CASES[name]

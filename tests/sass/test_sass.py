@@ -11,6 +11,7 @@ from _pytest.mark import ParameterSet
 
 from accprobe.build import cache, compiler, probes, toolchain
 from accprobe.errors import ToolMissing
+from accprobe.isa import architectures
 from accprobe.isa.families import WGMMA
 from accprobe.isa.instructions import parse
 from accprobe.sass import lowering, opcodes, reading
@@ -90,10 +91,10 @@ LOWERINGS: list[tuple[str, str, list[tuple[str, int]]]] = [
 
 
 def lowerings() -> Iterator[ParameterSet]:
-    """The first of each architecture, and of each opcode; others are slow."""
+    """The first of each generation, and of each opcode; others are slow."""
     seen: set[str] = set()
     for target, name, expected in LOWERINGS:
-        new = {target, *(re.sub(r"\d.*", "", opcode) for opcode, _ in expected)} - seen
+        new = {architectures.get(target).generation, *(re.sub(r"\d.*", "", opcode) for opcode, _ in expected)} - seen
         yield pytest.param(target, name, expected, id=f"{target}-{name}", marks=() if new else pytest.mark.slow)
         seen |= new
 
@@ -109,8 +110,6 @@ def test_lowering(target: str, name: str, expected: list[tuple[str, int]]) -> No
 
 
 WARP_TARGETS = ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"]
-SOME_TARGETS = ["sm_75", "sm_90a", "sm_120a"]
-"""The first, the last, and what has both units: of one probe. Of every third one the last; all others are slow."""
 
 BARE_PROBES = {
     "mma.sync.m16n8k8.f16.f16.f16.f16": WARP_TARGETS,
@@ -135,7 +134,7 @@ BARE_PROBES = {
         pytest.param(
             name,
             target,
-            marks=() if target in (on[-1:] if i % 3 == 0 else SOME_TARGETS if i == 1 else ()) else pytest.mark.slow,
+            marks=() if i % 3 == 0 and target == on[-1] else pytest.mark.slow,
         )
         for i, (name, on) in enumerate(BARE_PROBES.items())
         for target in on
