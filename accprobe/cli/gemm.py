@@ -189,7 +189,7 @@ class _Run:
 
     @property
     def wrong(self) -> bool:
-        once = (row.findings.get("each_product_once") for row in self.rows)
+        once = (region.findings.get("each_product_once") for row in self.rows for region in row.regions)
         return self.unlike or not all(row.holds for row in self.rows) or any(x is None or x.value != "yes" for x in once)
 
     def add(self, row: ProductRow) -> Report:

@@ -151,6 +151,8 @@ def characterise(
         if number and region.rows.size * region.columns.size < LEAST_REGION:
             continue
         outcome.found.append(_of_region(asked, region, seed, evaluate, tell))
+    for region, counts in once.counted_otherwise(asked, [(found.region, found.once) for found in outcome.found]):
+        outcome.found.append(RegionOutcome(region, counts, reason="other products are counted there than elsewhere"))
     parts = [Predicted(x.model, x.region.rows, x.region.columns) for x in outcome.found if x.model is not None]
     if parts and outcome.fits_in_range:
         outcome.proof = prove(asked, parts, elements, seed, evaluate, lambda n: tell("fresh operands", n / elements))

@@ -80,7 +80,7 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
         return Alike((whole,), int(changed.sum()), values)
     counts = np.bincount(classes.reshape(-1))
     order = np.argsort(-counts, kind="stable")
-    return Alike(tuple(_region(classes == number, int(counts[number])) for number in order), 0, 1)
+    return Alike(tuple(region_of(classes == number, int(counts[number])) for number in order), 0, 1)
 
 
 def _spread(layout: Layout, pairs: int, rng: np.random.Generator) -> tuple[Bits, Bits]:
@@ -102,7 +102,7 @@ def _first(changed: NDArray[np.bool_]) -> list[tuple[int, int]]:
     return [(int(i), int(j)) for i, j in np.argwhere(changed)[:4]]
 
 
-def _region(there: NDArray[np.bool_], elements: int) -> Region:
+def region_of(there: NDArray[np.bool_], elements: int) -> Region:
     """Rows and columns that have nothing else in them: what spoils most is left out first."""
     rows, columns = np.flatnonzero(there.any(axis=1)), np.flatnonzero(there.any(axis=0))
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from hashlib import blake2b
 
 import numpy as np
 
@@ -24,8 +25,8 @@ DERIVED = ("order", "instruction")
 """Findings that follow from others: they are told where nothing else differs."""
 
 KINDS = ("normal", "wide", "cancelling", "one sign")
-FIRST_ROWS = 12
-"""Products whose first row is compared."""
+PRODUCTS_SHARED = 12
+"""Products whose rows are compared."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,9 @@ def _what(one: ProductRow, other: ProductRow) -> str:
 
 @dataclass(frozen=True)
 class SameRow:
-    """Values of M that give the same bits for the same row. changing: some of them gave two answers to one question."""
+    """Values of M that give the same bits for each row that they share. changing: some of them gave two answers to one
+    question.
+    """
 
     ms: tuple[int, ...]
     changing: bool = False
@@ -100,27 +103,37 @@ class SameRow:
 
 
 def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0) -> list[SameRow]:
-    """Values of M by the bits of row 0: the same row of A and the same B, the other rows drawn anew."""
+    """Values of M by the bits of the rows that they share: of the same B, and the same row of A at the same place."""
     rows: dict[int, list[bytes]] = {}
     changing = set()
     for m in ms:
-        box, rows[m] = open_(m), []
-        for number in range(FIRST_ROWS):
-            a, b, scales = _with_first_row(box.spec, KINDS[number % len(KINDS)], (seed, number))
-            answers = [box.product(a, b, scales)[0].tobytes() for _ in range(2)]
-            rows[m].append(answers[0])
-            if answers[0] != answers[1]:
+        box, seen = open_(m), [blake2b(digest_size=16) for _ in range(m)]
+        for number in range(PRODUCTS_SHARED):
+            a, b, scales = _shared(box.spec, max(ms), KINDS[number % len(KINDS)], (seed, number))
+            d, again = (box.product(a, b, scales) for _ in range(2))
+            for row, bits in zip(seen, d, strict=True):
+                row.update(bits.tobytes())
+            if (d != again).any():
                 changing.add(m)
-    found: dict[tuple[bytes, ...], list[int]] = {}
+        rows[m] = [row.digest() for row in seen]
+    found: list[list[int]] = []
     for m in ms:
-        found.setdefault(tuple(rows[m]), []).append(m)
-    return [SameRow(tuple(of), bool(changing & set(of))) for of in found.values()]
+        like = (of for of in found if all(_agree(rows[m], rows[other]) for other in of))
+        if (of := next(like, None)) is not None:
+            of.append(m)
+        else:
+            found.append([m])
+    return [SameRow(tuple(of), bool(changing & set(of))) for of in found]
 
 
-def _with_first_row(spec: Spec, kind: str, seed: tuple[int, int]) -> tuple[Bits, Bits, ScaleWords | None]:
-    """Operands whose first row of A, and B, are the same whatever M is."""
-    row, b, scales = drawn(replace(spec, m=1), kind, np.random.default_rng(seed))
-    a = np.concatenate([row, drawn(spec, kind, np.random.default_rng((*seed, spec.m)))[0][1:]])
+def _agree(one: Sequence[bytes], other: Sequence[bytes]) -> bool:
+    """Whether the rows are the same that both have."""
+    return all(x == y for x, y in zip(one, other, strict=False))
+
+
+def _shared(spec: Spec, most: int, kind: str, seed: tuple[int, int]) -> tuple[Bits, Bits, ScaleWords | None]:
+    """Operands of which the rows of A, and B, are the same whatever M is, up to `most`."""
+    a, b, scales = drawn(replace(spec, m=most), kind, np.random.default_rng(seed))
     if scales is not None and spec.scale != "tensor":
-        scales = ScaleWords(np.repeat(scales.a, spec.m, axis=0), scales.b)
-    return a, b, scales
+        scales = ScaleWords(scales.a[: spec.m], scales.b)
+    return a[: spec.m], b, scales

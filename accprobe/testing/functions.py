@@ -29,6 +29,7 @@ from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.handover import open_handover
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
+from accprobe.gemm.regions import Region
 from accprobe.gemm.spec import Spec, usual_result
 from accprobe.gemm.units import factors, power
 from accprobe.gemm.versus import DERIVED, same_rows
@@ -66,14 +67,19 @@ class How(TypedDict, total=False):
 
 
 def assert_every_k_once(f: Multiply, **how: Unpack[How]) -> None:
-    """Every product is counted once, whatever K is."""
+    """Every product is counted once in every element, whatever K is."""
     __tracebackhide__ = True
     asked = Asked(_opened(f, how))
     found = _counts(f, asked, how)
+    whole = Region(*_lines(asked.spec), asked.spec.m * asked.spec.n)
+    told = [_miscounted(found), *(f"{_miscounted(x)}, at {at}" for at, x in once.counted_otherwise(asked, [(whole, found)]))]
+    if any(told):
+        _fail(f, how, asked.spec, f"each_product_once: no, {'; '.join(filter(None, told))}")
+
+
+def _miscounted(found: Ints) -> str:
     wrong = (("missing", np.flatnonzero(found == 0)), ("counted more than once", np.flatnonzero(found > 1)))
-    told = [f"k = {ranges(ks)} {what}, {len(ks)} of {len(found)}" for what, ks in wrong if len(ks)]
-    if told:
-        _fail(f, how, asked.spec, f"each_product_once: no, {'; '.join(told)}")
+    return "; ".join(f"k = {ranges(ks)} {what}, {len(ks)} of {len(found)}" for what, ks in wrong if len(ks))
 
 
 def assert_promotes(f: Multiply, at_most: int = 128, **how: Unpack[How]) -> None:
@@ -119,12 +125,12 @@ def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
 
 
 def assert_batch_invariant(f: Multiply, ms: Sequence[int] = MS, **how: Unpack[How]) -> None:
-    """The same row of A gives the same bits for each number of rows."""
+    """The same row of A at the same place gives the same bits for each number of rows."""
     __tracebackhide__ = True
     found = same_rows(lambda m: _opened(f, how, m), ms)
     if len(found) > 1 or found[0].changing:
         told = "; ".join(map(str, found))
-        _fail(f, how, _opened(f, how).spec, f"not batch invariant, row 0 has {len(found)} results: {told}")
+        _fail(f, how, _opened(f, how).spec, f"not batch invariant, the same rows have {len(found)} results: {told}")
 
 
 def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:

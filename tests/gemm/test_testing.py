@@ -100,8 +100,31 @@ def test_batch_invariant() -> None:
 
 
 def test_another_plan_from_17_rows() -> None:
-    with pytest.raises(AssertionError, match=r"row 0 has 2 results: m = 1, 16: the same bits .*; m = 17: bits of its own"):
+    with pytest.raises(
+        AssertionError, match=r"the same rows have 2 results: m = 1, 16: the same bits .*; m = 17: bits of its own"
+    ):
         assert_batch_invariant(BY_M, ms=(1, 16, 17), **how(BY_M))
+
+
+def in_order(a: Array, b: Array, order: int) -> Array:
+    d = np.zeros((len(a), b.shape[1]), np.float32)
+    for k in range(a.shape[1])[::order]:
+        d = d + a[:, k, None] * b[k]
+    return d
+
+
+def last_rows_backward(a: Array, b: Array) -> Array:
+    """Rows in tiles of four forward, those that are left backward."""
+    tiles = len(a) // 4 * 4
+    return np.concatenate([in_order(a[:tiles], b, 1), in_order(a[tiles:], b, -1)])
+
+
+def test_every_row_that_two_sizes_share_is_compared() -> None:
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(AssertionError, match=r"2 results: m = 4, 6, 7: the same bits .*; m = 8: bits of its own"),
+    ):
+        assert_batch_invariant(last_rows_backward, ms=(4, 6, 7, 8), shape=(8, 8, 64))
 
 
 def test_a_function_that_changes_from_call_to_call() -> None:

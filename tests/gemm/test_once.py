@@ -1,0 +1,93 @@
+"""Products that are dropped or doubled in some elements alone are found, wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from planted_boxes import FunctionBox
+from planted_sums import Array
+
+from accprobe.gemm.characterise import characterise
+from accprobe.gemm.findings import findings, status
+from accprobe.gemm.row import row
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS
+from accprobe.report.product_words import miscounted
+from accprobe.testing import assert_every_k_once
+
+M, N, K = 16, 12, 300
+
+
+def chain(a: Array, b: Array) -> Array:
+    d = np.zeros((len(a), b.shape[1]), np.float32)
+    with np.errstate(all="ignore"):
+        for k in range(a.shape[1]):
+            d = d + a[:, k, None] * b[k]
+    return d
+
+
+def dropped(*places: tuple[slice | int, slice | int, int]) -> Callable[[Array, Array], Array]:
+    """A chain in which some elements do not have one k."""
+
+    def function(a: Array, b: Array) -> Array:
+        d = chain(a, b)
+        for rows, columns, k in places:
+            left = np.array(a)
+            left[:, k] = 0
+            d[rows, columns] = chain(left, b)[rows, columns]
+        return d
+
+    return function
+
+
+def doubled(a: Array, b: Array) -> Array:
+    d = chain(a, b)
+    d[2, 11] += a[2, 299] * b[299, 11]
+    return d
+
+
+def both_dropped(a: Array, b: Array) -> Array:
+    without = np.array(a)
+    without[:, 40] = 0
+    d = chain(without, b)
+    without[:, 200] = 0
+    d[13, 3] = chain(without, b)[13, 3]
+    return d
+
+
+ALL = slice(None)
+WRONG = {
+    "a column": (dropped((ALL, 0, 9)), [("columns 0", "1 missing: k = 9")]),
+    "an element": (dropped((13, 3, 150)), [("rows 13, columns 3", "1 missing: k = 150")]),
+    "two elements, each its own": (
+        dropped((1, 1, 7), (5, 6, 299)),
+        [("rows 1, columns 1", "1 missing: k = 7"), ("rows 5, columns 6", "1 missing: k = 299")],
+    ),
+    "everywhere, and one more": (
+        both_dropped,
+        [("rows", "1 missing: k = 40"), ("rows 13, columns 3", "2 missing: k = 40, 200")],
+    ),
+    "twice": (doubled, [("rows 2, columns 11", "1 counted more than once: k = 299")]),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_some_elements_do_not_count_is_named(name: str) -> None:
+    function, expected = WRONG[name]
+    outcome = characterise(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function), elements=1 << 12)
+    told = dict(miscounted(row(outcome, "own")))
+    for where, which in expected:
+        assert [note for at, note in told.items() if where in at and note == which], told
+    assert len(told) == len(expected)
+    with pytest.raises(AssertionError) as refused:
+        assert_every_k_once(function, shape=(M, N, K))
+    assert all(which.rpartition("k = ")[2] in str(refused.value) for _, which in expected)
+
+
+def test_nothing_is_said_of_what_counts_all() -> None:
+    outcome = characterise(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), chain), elements=1 << 12)
+    assert status(outcome) == ("confirmed", "")
+    assert len(outcome.found) == 1
+    assert findings(outcome)["each_product_once"].value == "yes"
