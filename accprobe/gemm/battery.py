@@ -143,6 +143,18 @@ def drawn(spec: Spec, chains: Sequence[Sequence[Sequence[int]]], n: int, seed: i
     return Sparse(ks, a, b)
 
 
+def tiny(spec: Spec, chains: Sequence[Sequence[Sequence[int]]], n: int, seed: int) -> Sparse:
+    """As `drawn`, of one term each: products about f32's smallest, which are rounded where they are subnormal."""
+    rng = np.random.default_rng(seed)
+    ks = _ks(chains, n, rng)
+    signs = np.zeros((n, TERMS), np.int64)
+    signs[:, 0] = rng.choice([-1, 1], n)
+    f32 = FORMATS["f32"]
+    exponents_of = rng.integers(f32.min_exponent - f32.mantissa_bits - 1, f32.min_exponent + 1, (n, TERMS))
+    a, b = layout_of(spec).patterns(signs, exponents_of, np.full((n, TERMS), DRAWN), rng)
+    return Sparse(ks, a, b)
+
+
 def _ks(chains: Sequence[Sequence[Sequence[int]]], n: int, rng: np.random.Generator) -> Ints:
     """Where the terms are, [n, TERMS]: some in any sums, also in one alone, some in different sums, some in different chains,
     as far as there are so many. The first of them is X, the last -X.

@@ -26,7 +26,7 @@ from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Alike, Region, alike
-from accprobe.gemm.rivals import RivalPlan, contradicted, rival_plans, telling
+from accprobe.gemm.rivals import PRODUCTS, RivalPlan, contradicted, rival_plans, telling
 from accprobe.gemm.scaling import with_scales
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.unordered import in_slices
@@ -314,7 +314,8 @@ def _ask_about(
     """Whether dot products were found and asked that contradict the rival: in all chains, in one, about the first borders."""
     borders = [(chain[0], chain[-1]) for chain in some[:3]]
     for attempt in range(MORE_BATTERIES):
-        dots = battery.drawn(asked.spec, (some, some[:1], borders)[attempt % 3], BATTERY_DOTS, seed + attempt)
+        draw = battery.tiny if rival.respect == PRODUCTS else battery.drawn
+        dots = draw(asked.spec, (some, some[:1], borders)[attempt % 3], BATTERY_DOTS, seed + attempt)
         try:
             differing = telling(plan, rival.plan, dots)
         except AccprobeError:

@@ -20,7 +20,7 @@ from accprobe.gemm.scaling import scaling_in_words
 from accprobe.gemm.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
 from accprobe.infer.findings import Finding
 from accprobe.model.record import Value
-from accprobe.model.tree import FloatArithmetic
+from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.report.rows import Status
 
 PROMOTED, MOST_SLICES = 512, 8
@@ -133,8 +133,8 @@ def of_plan(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
         yield "alignment_bits", Finding(bits)
         yield "result_bits", Finding(arithmetic.result_bits)
         yield "sum_rounding", Finding(arithmetic.result_rounding)
-        if arithmetic.product_bits is not None:
-            yield "product_bits", Finding(arithmetic.product_bits)
+        if (rounded := _product_bits(plan.step)) is not None:
+            yield "product_bits", Finding(rounded)
     if plan.spec.rounds_operands:
         yield "operand_rounding", Finding(plan.operand_rounding)
     names = instructions_of(plan.spec.a, plan.spec.b, plan.step)
@@ -142,6 +142,15 @@ def of_plan(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
     yield from _of_the_order(plan)
     if plan.spec.out.is_float:
         yield "result_rounding", Finding(plan.result_rounding, note=f"to {plan.spec.out}")
+
+
+def _product_bits(step: DotModel) -> int | None:
+    """Bits that each product is rounded to, by its sum or as a sum of its own; None where it is not."""
+    root = step.root
+    rounding = root.arithmetic if root.products else root.children[0].arithmetic
+    if not isinstance(rounding, FloatArithmetic):
+        return None
+    return rounding.product_bits if root.products else rounding.result_bits
 
 
 def _of_the_order(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:

@@ -13,6 +13,7 @@ from accprobe.gemm.parts import Groups, Merging
 from accprobe.gemm.plans import ProductPlan, alternatives, same_order
 from accprobe.infer.neighbours.single import rivals as rivals_of_step
 from accprobe.model.product import nested
+from accprobe.model.tree import DotModel
 
 FIELDS = (
     "alignment_bits",
@@ -24,6 +25,9 @@ FIELDS = (
     "addend_place",
 )
 """Fields of the fused sum that are told of a product, and so must be proved."""
+
+PRODUCTS = "product_bits"
+"""The respect in which rivals differ whose products, as sums of their own, are rounded otherwise."""
 
 FIRST = 96
 """Answers of a battery that a rival is held against before all others."""
@@ -41,12 +45,21 @@ class RivalPlan:
 def rival_plans(plan: ProductPlan) -> Iterator[RivalPlan]:
     """Every plan that differs in one respect."""
     for rival in rivals_of_step(plan.step, {}):
-        if rival.field in FIELDS:
-            respect = "sum_rounding" if rival.field == "result_rounding" else rival.field
-            yield RivalPlan(replace(plan, step=rival.model), respect, "none" if rival.value is None else str(rival.value))
+        respect, how = rival.field, "none" if rival.value is None else str(rival.value)
+        if _of_the_products(plan.step, rival.model):
+            respect, how = PRODUCTS if respect in ("result_bits", "result_rounding") else "", f"rounded {how}"
+        elif respect == "result_rounding":
+            respect = "sum_rounding"
+        if respect in (*FIELDS, "sum_rounding"):
+            yield RivalPlan(replace(plan, step=rival.model), respect, how)
     for respect, how, other in alternatives(plan):
         yield RivalPlan(other, respect, how)
     yield from _of_the_tree(plan)
+
+
+def _of_the_products(step: DotModel, other: DotModel) -> bool:
+    """Whether they differ in how products are rounded that are sums of their own."""
+    return step.root.arithmetic == other.root.arithmetic and set(step.arithmetics) != set(other.arithmetics)
 
 
 def _of_the_tree(plan: ProductPlan) -> Iterator[RivalPlan]:

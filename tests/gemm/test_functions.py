@@ -109,3 +109,25 @@ def test_what_is_nearly_a_product_is_not_confirmed(name: str) -> None:
     assert found == "inferred"
     assert reason
     assert findings(outcome)["each_product_once"].bound == "exact"
+
+
+def multiplied_then_added(a: Array, b: Array) -> Array:
+    """Of bf16, as float32s."""
+    x, y = ((each.view(np.uint16).astype(np.uint32) << 16).view(np.float32) for each in (a, b))
+    d = np.zeros((len(x), y.shape[1]), np.float32)
+    with np.errstate(all="ignore"):
+        for k in range(x.shape[1]):
+            d = d + x[:, k, None] * y[k]
+    return d
+
+
+def test_products_of_bf16_that_are_rounded_on_their_own() -> None:
+    """Only where they are below the normal numbers of f32, or above the largest, does it matter, and there it is asked."""
+    spec = Spec(16, 16, 64, FORMATS["bf16"], FORMATS["bf16"], FORMATS["f32"])
+    outcome = characterise(FunctionBox(spec, multiplied_then_added), elements=ELEMENTS)
+    assert status(outcome) == ("confirmed", "")
+    assert outcome.main.tried
+    assert not outcome.main.survived
+    told = {name: (finding.value, finding.bound) for name, finding in findings(outcome).items()}
+    expected = {"product_bits": 23, "result_bits": 23, "sum_rounding": "RNE"}
+    assert {name: told[name] for name in expected} == {name: (value, "exact") for name, value in expected.items()}
