@@ -11,6 +11,7 @@ from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.distributions import random_lines
 from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
+from accprobe.gemm.spec import Spec
 from accprobe.gemm.units import LARGEST, LEAST
 from accprobe.isa.formats import Bits
 
@@ -58,14 +59,8 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     classes = np.zeros((spec.m, spec.n), np.int64)
     changed = np.zeros((spec.m, spec.n), bool)
     values = 1
-    layout = layout_of(spec)
     for draw in range(PRODUCTS_REPEATED):
-        if draw % 2 and spec.a.is_float:
-            row, column = _spread(layout, _CANCELLING[draw // 2 % len(_CANCELLING)], rng)
-        else:
-            row, column = (random_lines(fmt, (1, spec.k), "normal", rng) for fmt in (spec.a, spec.b))
-            row = layout.a(row)
-        a, b = np.repeat(row, spec.m, axis=0), np.repeat(column, spec.n, axis=0)
+        a, b = same_for_all(spec, draw, rng)
         answers = [asked.product(a, b, keep=False) for _ in range(REPEATS)]
         for other in answers[1:]:
             changed |= other != answers[0]
@@ -81,6 +76,17 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
     counts = np.bincount(classes.reshape(-1))
     order = np.argsort(-counts, kind="stable")
     return Alike(tuple(region_of(classes == number, int(counts[number])) for number in order), 0, 1)
+
+
+def same_for_all(spec: Spec, draw: int, rng: np.random.Generator) -> tuple[Bits, Bits]:
+    """A [M, K] of one row and B [N, K] of one column: in turn of random elements, and of those that tell the order."""
+    layout = layout_of(spec)
+    if draw % 2 and spec.a.is_float:
+        row, column = _spread(layout, _CANCELLING[draw // 2 % len(_CANCELLING)], rng)
+    else:
+        row, column = (random_lines(fmt, (1, spec.k), "normal", rng) for fmt in (spec.a, spec.b))
+        row = layout.a(row)
+    return np.repeat(row, spec.m, axis=0), np.repeat(column, spec.n, axis=0)
 
 
 def _spread(layout: Layout, pairs: int, rng: np.random.Generator) -> tuple[Bits, Bits]:

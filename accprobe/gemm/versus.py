@@ -12,6 +12,7 @@ from accprobe.compare.products import REGIONS, STATUS, product_pair
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import BlackBox
 from accprobe.gemm.fresh import drawn
+from accprobe.gemm.regions import same_for_all
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
 from accprobe.model.fields import FEATURES
@@ -109,7 +110,7 @@ def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0
     for m in ms:
         box, seen = open_(m), [blake2b(digest_size=16) for _ in range(m)]
         for number in range(PRODUCTS_SHARED):
-            a, b, scales = _shared(box.spec, max(ms), KINDS[number % len(KINDS)], (seed, number))
+            a, b, scales = _shared(box.spec, max(ms), number, seed)
             d, again = (box.product(a, b, scales) for _ in range(2))
             for row, bits in zip(seen, d, strict=True):
                 row.update(bits.tobytes())
@@ -131,9 +132,12 @@ def _agree(one: Sequence[bytes], other: Sequence[bytes]) -> bool:
     return all(x == y for x, y in zip(one, other, strict=False))
 
 
-def _shared(spec: Spec, most: int, kind: str, seed: tuple[int, int]) -> tuple[Bits, Bits, ScaleWords | None]:
-    """Operands of which the rows of A, and B, are the same whatever M is, up to `most`."""
-    a, b, scales = drawn(replace(spec, m=most), kind, np.random.default_rng(seed))
+def _shared(spec: Spec, most: int, number: int, seed: int) -> tuple[Bits, Bits, ScaleWords | None]:
+    """Operands of which the rows of A, and B, are the same whatever M is, up to `most`. Every other time all rows are alike."""
+    rng = np.random.default_rng((seed, number))
+    a, b, scales = drawn(replace(spec, m=most), KINDS[number // 2 % len(KINDS)], rng)
+    if number % 2:
+        a, b = same_for_all(replace(spec, m=most), number, rng)
     if scales is not None and spec.scale != "tensor":
         scales = ScaleWords(scales.a[: spec.m], scales.b)
     return a[: spec.m], b, scales
