@@ -143,14 +143,21 @@ def drawn(spec: Spec, chains: Sequence[Sequence[Sequence[int]]], n: int, seed: i
     return Sparse(ks, a, b)
 
 
+def asks_subnormals(spec: Spec) -> bool:
+    """Whether f32 sums of its products may be subnormal, and D shows it."""
+    f32 = FORMATS["f32"]
+    reach = layout_of(spec).exponents()[0] < f32.min_exponent - f32.mantissa_bits
+    return spec.a_exponent is None and reach and spec.out.name in ("f32", "bf16")
+
+
 def tiny(spec: Spec, chains: Sequence[Sequence[Sequence[int]]], n: int, seed: int) -> Sparse:
-    """As `drawn`, of one term each: products about f32's smallest, which are rounded where they are subnormal."""
+    """As `drawn`, of one term or two: products about f32's smallest, where they are rounded otherwise, or flushed."""
     rng = np.random.default_rng(seed)
     ks = _ks(chains, n, rng)
     signs = np.zeros((n, TERMS), np.int64)
-    signs[:, 0] = rng.choice([-1, 1], n)
+    signs[:, :2] = rng.choice([-1, 1], (n, 2)) * (rng.random((n, 2)) < (1, 0.5))
     f32 = FORMATS["f32"]
-    exponents_of = rng.integers(f32.min_exponent - f32.mantissa_bits - 1, f32.min_exponent + 1, (n, TERMS))
+    exponents_of = rng.integers(f32.min_exponent - f32.mantissa_bits - 1, f32.min_exponent + 2, (n, TERMS))
     a, b = layout_of(spec).patterns(signs, exponents_of, np.full((n, TERMS), DRAWN), rng)
     return Sparse(ks, a, b)
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model import published
 from accprobe.model.product import multiply_add
-from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, Rounding, fits
+from accprobe.model.tree import (
+    Addend,
+    Arithmetic,
+    DotModel,
+    FloatArithmetic,
+    FusedSum,
+    IntegerArithmetic,
+    Product,
+    Rounding,
+    Subnormals,
+    fits,
+)
 from accprobe.report.models import named_models
 
 SOURCES = ("h200", *(f"{published.SIM}{name}" for name in published.CHIPS))
@@ -48,11 +59,22 @@ def known_steps(a: Format, b: Format, products: int) -> Iterator[tuple[str, DotM
 def single_steps() -> Iterator[DotModel]:
     """Chains of one product a sum: fused multiply-adds, products that are rounded first, and units that flush subnormals."""
     for fmt in ("f32", "f64", "f16", "bf16"):
-        for bits in (None, FORMATS[fmt].mantissa_bits):
-            yield multiply_add(FORMATS[fmt], bits)
-    fused = multiply_add()
-    flushing = fused.with_arithmetic(lambda x: replace(x, subnormal_results="flushed") if isinstance(x, FloatArithmetic) else x)
-    yield replace(flushing, subnormal_operands="flushed", subnormal_addend="flushed")
+        fused = multiply_add(FORMATS[fmt])
+        yield from (fused, _multiplied_first(fused), multiply_add(FORMATS[fmt], FORMATS[fmt].mantissa_bits))
+    flushing: tuple[tuple[Subnormals, Subnormals], ...] = (("flushed", "kept"), ("kept", "flushed"), ("flushed", "flushed"))
+    for step in (multiply_add(), _multiplied_first(multiply_add())):
+        for operands, results in flushing:
+            flushed = step.with_arithmetic(partial(_with_results, results))
+            yield replace(flushed, subnormal_operands=operands, subnormal_addend=results)
+
+
+def _multiplied_first(fused: DotModel) -> DotModel:
+    """A product as a sum of its own, of the same format, and then the addition."""
+    return replace(fused, root=FusedSum((FusedSum((Product(0),), fused.root.arithmetic), Addend()), fused.root.arithmetic))
+
+
+def _with_results(subnormals: Subnormals, arithmetic: Arithmetic) -> Arithmetic:
+    return replace(arithmetic, subnormal_results=subnormals) if isinstance(arithmetic, FloatArithmetic) else arithmetic
 
 
 @cache

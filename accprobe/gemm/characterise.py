@@ -26,7 +26,7 @@ from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Alike, Region, alike
-from accprobe.gemm.rivals import PRODUCTS, RivalPlan, contradicted, rival_plans, telling
+from accprobe.gemm.rivals import OF_TINY, RivalPlan, contradicted, rival_plans, telling
 from accprobe.gemm.scaling import with_scales
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.unordered import in_slices
@@ -35,6 +35,9 @@ from accprobe.model.tree import FloatArithmetic
 
 BATTERY_DOTS = 1536
 """Dot products of a battery."""
+
+TINY_DOTS = 256
+"""Dot products whose sums are subnormal."""
 
 MORE_BATTERIES = 6
 """Batteries that are drawn in search of dot products on which a rival differs."""
@@ -255,6 +258,9 @@ def _fit(asked: Asked, found: RegionOutcome, tree: Groups | Merging, seed: int) 
     inner = battery.ask(asked, battery.drawn(spec, some[:1], BATTERY_DOTS, seed + 1), region.rows, region.columns)
     outer = battery.ask(asked, battery.drawn(spec, some, BATTERY_DOTS, seed + 2), region.rows, region.columns)
     every = _joined([inner, outer])
+    if battery.asks_subnormals(spec):
+        smallest = battery.ask(asked, battery.tiny(spec, some, TINY_DOTS, seed + 3), region.rows, region.columns)
+        every = _joined([every, smallest])
     taken = low_bits(asked, some[0], region.rows, region.columns) if spec.rounds_operands else None
     of_first = within(every, {k for group in some[0] for k in group})
     fitted = fit(spec, tree, every, of_first, region.changing, taken.rounding if taken else "RZ")
@@ -314,7 +320,7 @@ def _ask_about(
     """Whether dot products were found and asked that contradict the rival: in all chains, in one, about the first borders."""
     borders = [(chain[0], chain[-1]) for chain in some[:3]]
     for attempt in range(MORE_BATTERIES):
-        draw = battery.tiny if rival.respect == PRODUCTS else battery.drawn
+        draw = battery.tiny if rival.respect in OF_TINY else battery.drawn
         dots = draw(asked.spec, (some, some[:1], borders)[attempt % 3], BATTERY_DOTS, seed + attempt)
         try:
             differing = telling(plan, rival.plan, dots)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from accprobe.gemm.battery import asks_subnormals
 from accprobe.gemm.candidates import instructions_of
 from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
 from accprobe.gemm.direction import direction
@@ -135,6 +136,9 @@ def of_plan(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
         yield "sum_rounding", Finding(arithmetic.result_rounding)
         if (rounded := _product_bits(plan.step)) is not None:
             yield "product_bits", Finding(rounded)
+        yield "subnormal_operands", Finding(plan.step.subnormal_operands)
+        if asks_subnormals(plan.spec):
+            yield "subnormal_results", Finding(arithmetic.subnormal_results)
     if plan.spec.rounds_operands:
         yield "operand_rounding", Finding(plan.operand_rounding)
     names = instructions_of(plan.spec.a, plan.spec.b, plan.step)

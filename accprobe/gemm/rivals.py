@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.battery import Answered, Sparse, predicted, wrong
+from accprobe.gemm.battery import Answered, Sparse, asks_subnormals, predicted, wrong
 from accprobe.gemm.parts import Groups, Merging
 from accprobe.gemm.plans import ProductPlan, alternatives, same_order
 from accprobe.infer.neighbours.single import rivals as rivals_of_step
@@ -23,11 +23,12 @@ FIELDS = (
     "product_exponent",
     "product_bits",
     "addend_place",
+    "subnormal_operands",
 )
 """Fields of the fused sum that are told of a product, and so must be proved."""
 
-PRODUCTS = "product_bits"
-"""The respect in which rivals differ whose products, as sums of their own, are rounded otherwise."""
+OF_TINY = ("subnormal_results", "product_bits")
+"""Respects in which rivals differ only where sums, or products that are sums of their own, are subnormal."""
 
 FIRST = 96
 """Answers of a battery that a rival is held against before all others."""
@@ -47,10 +48,10 @@ def rival_plans(plan: ProductPlan) -> Iterator[RivalPlan]:
     for rival in rivals_of_step(plan.step, {}):
         respect, how = rival.field, "none" if rival.value is None else str(rival.value)
         if _of_the_products(plan.step, rival.model):
-            respect, how = PRODUCTS if respect in ("result_bits", "result_rounding") else "", f"rounded {how}"
+            respect, how = "product_bits" if respect in ("result_bits", "result_rounding") else "", f"rounded {how}"
         elif respect == "result_rounding":
             respect = "sum_rounding"
-        if respect in (*FIELDS, "sum_rounding"):
+        if respect in (*FIELDS, "sum_rounding") or (respect in OF_TINY and asks_subnormals(plan.spec)):
             yield RivalPlan(replace(plan, step=rival.model), respect, how)
     for respect, how, other in alternatives(plan):
         yield RivalPlan(other, respect, how)

@@ -28,6 +28,8 @@ PRODUCT_FINDINGS = (
     "product_bits",
     "sum_rounding",
     "operand_rounding",
+    "subnormal_operands",
+    "subnormal_results",
     "result_rounding",
     "scales",
     "epilogue",

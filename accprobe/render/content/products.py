@@ -199,6 +199,9 @@ def _inside(found: FindingsByName) -> Iterator[str]:
         yield f"aligned at {found_words(found, 'alignment_bits')}"
     if rounding := found_words(found, "sum_rounding"):
         yield rounding.replace("RZ", "cut")
+    for name in ("subnormal_operands", "subnormal_results"):
+        if name in found and found[name].value == "flushed":
+            yield f"{name.replace('_', ' ')} {found_words(found, name)}"
 
 
 def _instruction(found: FindingsByName) -> str:
