@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm import battery, beyond, held, once, transposed, weights
+from accprobe.gemm import again, battery, beyond, held, once, transposed, weights
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
 from accprobe.gemm.candidates import beside, integer_step
@@ -161,6 +161,8 @@ def characterise(
         outcome.proof = prove(asked, parts, elements, seed, evaluate, lambda n: tell("fresh operands", n / elements))
     for found in outcome.found:
         _ask_too_large(asked, found)
+    if not outcome.explained and not outcome.alike.changed and (changed := again.changed(asked, outcome.proof.disputed)):
+        outcome.alike = replace(outcome.alike, changed=changed, values=2)
     outcome.calls, outcome.elements = asked.calls, asked.elements
     return outcome
 

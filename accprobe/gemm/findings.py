@@ -34,18 +34,25 @@ def status(outcome: ProductOutcome) -> tuple[Status, str]:
     """Whether the plan is proved, and where it is not, why."""
     if outcome.explained:
         return "confirmed", ""
+    reason = _why_not(outcome)
+    if changed := outcome.alike.changed:
+        return "unstable", f"{changed} of the elements that were asked again came back otherwise; {reason}"
+    return "inferred", reason
+
+
+def _why_not(outcome: ProductOutcome) -> str:
     for found in outcome.found:
         if found.plan is None or found.wrong:
-            return ("unstable" if outcome.alike.changed else "inferred"), f"{found.region}: {found.reason}"
+            return f"{found.region}: {found.reason}"
     if outcome.contradicting and outcome.fits_in_range and not outcome.proof.wrong:
         told = sorted({words for found in outcome.found for words in found.instead})
-        return "inferred", f"of sums beyond the range of {outcome.spec.out}: {' and '.join(told)}"
+        return f"of sums beyond the range of {outcome.spec.out}: {' and '.join(told)}"
     if outcome.contradicting:
-        return "inferred", f"{outcome.contradicting} of {outcome.held} answers that were kept have no explanation"
+        return f"{outcome.contradicting} of {outcome.held} answers that were kept have no explanation"
     if outcome.proof.wrong:
-        return "inferred", f"{outcome.proof.wrong} of {outcome.proof.elements} fresh elements differ from what the plan gives"
+        return f"{outcome.proof.wrong} of {outcome.proof.elements} fresh elements differ from what the plan gives"
     left = [str(region) for region in outcome.alike.regions if all(region is not found.region for found in outcome.found)]
-    return "inferred", f"not computed as the others, and not asked on their own: {'; '.join(left[:3])}"
+    return f"not computed as the others, and not asked on their own: {'; '.join(left[:3])}"
 
 
 def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dict[str, Finding]:
@@ -93,7 +100,7 @@ def _every(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[str,
     yield "each_product_once", _once(found.once)
     changed = outcome.alike.changed
     seen = f"in {REPEATS} calls each of {PRODUCTS_REPEATED} products"
-    note = f"{changed} of {outcome.spec.m * outcome.spec.n} elements changed, {outcome.alike.values} values"
+    note = f"{changed} element{'s' * (changed != 1)} changed, {outcome.alike.values} values"
     yield "repeatable", Finding("no", note=note) if changed else Finding("yes", note=seen)
     yield "same_everywhere", _everywhere(outcome)
     if found.plan is not None:

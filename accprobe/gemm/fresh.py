@@ -44,23 +44,24 @@ class Wrong:
     expected: int
 
 
-@dataclass
-class Proof:
-    """Fresh elements compared, those that differ, and the first of them."""
-
-    elements: int = 0
-    wrong: int = 0
-    kinds: dict[str, int] = field(default_factory=dict)
-    first: list[Wrong] = field(default_factory=list)
-
-
-class _FreshCall(NamedTuple):
+class FreshCall(NamedTuple):
     """A call: what was asked and what came back."""
 
     a: Bits
     b: Bits
     d: Bits
     scales: ScaleWords | None
+
+
+@dataclass
+class Proof:
+    """Fresh elements compared, those that differ, the first of them, and the calls among which they were."""
+
+    elements: int = 0
+    wrong: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    first: list[Wrong] = field(default_factory=list)
+    disputed: list[FreshCall] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def prove(
         calls = []
         for _ in range(several):
             a, b, scales = drawn(asked.spec, kind, rng)
-            calls.append(_FreshCall(a, b, asked.product(a, b, scales, keep=False), scales))
+            calls.append(FreshCall(a, b, asked.product(a, b, scales, keep=False), scales))
         for part in parts:
             left = max(1, elements - proof.elements)
             rows = part.rows
@@ -112,15 +113,15 @@ def prove(
             else:
                 for call in calls:
                     _compare(layout, proof, kind, part, rows, call, evaluate)
+        if proof.wrong and not proof.disputed:
+            proof.disputed = calls
         tell(proof.elements)
         if proof.elements >= elements:
             return proof
     return proof
 
 
-def _compare_together(
-    layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[_FreshCall]
-) -> None:
+def _compare_together(layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[FreshCall]) -> None:
     """Several small calls at once."""
     a, b = np.stack([call.a[layout.unlike(rows)] for call in calls]), np.stack([call.b[part.columns] for call in calls])
     got = np.stack([call.d[np.ix_(rows, part.columns)] for call in calls])
@@ -146,9 +147,7 @@ def expected_of(evaluate: Evaluate, model: ProductModel, a: Bits, b: Bits, scale
     return np.where((every == got).any(axis=0), got, every[0])
 
 
-def _compare(
-    layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, call: _FreshCall, evaluate: Evaluate
-) -> None:
+def _compare(layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, call: FreshCall, evaluate: Evaluate) -> None:
     a, b, d, columns = call.a, call.b, call.d, part.columns
     if not part.model.is_ordered:
         rows = rows[: max(1, UNORDERED // len(columns))]

@@ -31,10 +31,10 @@ def counts(asked: Asked, rows: Ints, columns: Ints) -> Ints:
         why = (
             "scales, an activation or another order of the operands?"
             if again == found[wrong]
-            else f"and {again:g} when it is asked again"
+            else f"and {again:.9g} when it is asked again"
         )
         raise AccprobeError(
-            f"of ones at k = {wrong} alone the result is {found[wrong]:g}: this is no product of two matrices ({why})"
+            f"of ones at k = {wrong} alone the result is {found[wrong]:.9g}: this is no product of two matrices ({why})"
         )
     if not whole.any():
         raise AccprobeError("the result is 0 whichever k has ones: this is no product of two matrices")

@@ -256,7 +256,7 @@ def test_unordered_sums_change_from_call_to_call() -> None:
     hold_as_planted(NAMED["5 even slices, unordered"], outcome)
     told = findings(outcome)
     assert told["repeatable"].value == "no"
-    assert told["repeatable"].note == f"{outcome.alike.changed} of 1024 elements changed, {outcome.alike.values} values"
+    assert told["repeatable"].note == f"{outcome.alike.changed} elements changed, {outcome.alike.values} values"
     assert outcome.alike.changed > 512
     assert outcome.alike.values > 1
 

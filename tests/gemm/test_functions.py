@@ -131,3 +131,30 @@ def test_products_of_bf16_that_are_rounded_on_their_own() -> None:
     told = {name: (finding.value, finding.bound) for name, finding in findings(outcome).items()}
     expected = {"product_bits": 23, "result_bits": 23, "sum_rounding": "RNE"}
     assert {name: told[name] for name in expected} == {name: (value, "exact") for name, value in expected.items()}
+
+
+class NowAndThen:
+    """A product of which one element is one last bit larger at some calls."""
+
+    def __init__(self, wrong: Callable[[int], bool]) -> None:
+        self._wrong, self._calls = wrong, 0
+
+    def __call__(self, a: Array, b: Array) -> Array:
+        d = np.zeros((len(a), b.shape[1]), np.float32)
+        with np.errstate(all="ignore"):
+            for k in range(a.shape[1]):
+                d = d + a[:, k, None] * b[k]
+        self._calls += 1
+        if self._wrong(self._calls):
+            d[0, 0] = np.nextafter(d[0, 0], np.float32(np.inf))
+        return d
+
+
+@pytest.mark.parametrize("wrong", [lambda call: call % 40 == 0, lambda call: call == 400], ids=["each fortieth", "one"])
+def test_what_answers_otherwise_when_it_is_asked_again_is_unstable(wrong: Callable[[int], bool]) -> None:
+    spec = Spec(16, 16, 32, *[FORMATS["f32"]] * 3)
+    outcome = characterise(FunctionBox(spec, NowAndThen(wrong)), elements=1 << 17)
+    found, reason = status(outcome)
+    assert found == "unstable"
+    assert f"{outcome.alike.changed} of the elements that were asked again came back otherwise; " in reason
+    assert findings(outcome)["repeatable"].value == "no"
