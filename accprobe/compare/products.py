@@ -9,7 +9,7 @@ from typing import Literal
 from accprobe.compare.possible import overlap, possible
 from accprobe.infer.findings import Finding
 from accprobe.model.features import title
-from accprobe.report.product_words import PRODUCT_FINDINGS, found_words, plan_words
+from accprobe.report.product_words import PRODUCT_FINDINGS, found_words, miscounted, plan_words
 from accprobe.report.products import ProductRow, RegionRecord
 from accprobe.report.report import Report
 
@@ -18,6 +18,7 @@ ProductVerdict = Literal["changed", "only in A", "only in B", "undecided", "same
 VerdictWord = ProductVerdict | Literal["status changed"]
 """A verdict as readers are told it: of rows whose status alone changed, and no value, that."""
 
+ONCE = "each_product_once"
 STATUS, REGIONS = "status", "regions"
 """Fields that a row has of its own."""
 
@@ -112,10 +113,18 @@ def _differences(a: ProductRow, b: ProductRow, fields: Sequence[str]) -> Iterato
     if REGIONS in fields and _where(a) != _where(b):
         verdict: Literal["changed", "undecided"] = "changed" if a.holds and b.holds else "undecided"
         yield ProductDifference(REGIONS, verdict, _where(a) or "none", _where(b) or "none")
+    counted = [_miscounted_elsewhere(row) for row in (a, b)]
+    if ONCE in fields and counted[0] != counted[1]:
+        yield ProductDifference(ONCE, "changed", *(words or "yes" for words in counted))
     for where, of_a, of_b in _matched(a.regions, b.regions):
         for field in fields:
             if (verdict_ := _verdict(of_a, of_b, field)) is not None:
                 yield ProductDifference(field, verdict_, _shown(of_a, field), _shown(of_b, field), where)
+
+
+def _miscounted_elsewhere(row: ProductRow) -> str:
+    """What regions beside the largest drop or double."""
+    return "; ".join(f"{which}, at {where}" for where, which in miscounted(row) if where != row.regions[0].where)
 
 
 def _where(row: ProductRow) -> str:

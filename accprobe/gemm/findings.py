@@ -125,8 +125,8 @@ def _everywhere(outcome: ProductOutcome) -> Finding:
     regions = outcome.alike.regions
     if len(regions) == 1:
         return Finding("yes", note=f"all {regions[0].elements} elements")
-    others = "; ".join(f"{region.elements} at {region}" for region in regions[1:4])
-    return Finding("no", note=f"{len(regions)} plans: {regions[0].elements} elements alike, {others}")
+    shown = "; ".join(f"{region.elements} at {region}" for region in regions[:4])
+    return Finding("no", note=f"{len(regions)} plans: {shown}{'; …' if len(regions) > 4 else ''}")
 
 
 def of_plan(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:

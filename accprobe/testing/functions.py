@@ -165,10 +165,11 @@ def _found(called: Called) -> dict[str, Finding]:
 
 
 def _differences(mine: Mapping[str, Finding], other: Mapping[str, Finding]) -> Iterator[str]:
-    for name in dict.fromkeys([*mine, *other]):
-        values = [found[name].value if name in found else None for found in (mine, other)]
-        if values[0] != values[1] and name not in DERIVED:
-            yield f"{name} {' against '.join('none' if value is None else str(value) for value in values)}"
+    """Of findings that follow from others only where nothing else differs."""
+    values = {name: [found[name].value if name in found else None for found in (mine, other)] for name in {**mine, **other}}
+    differing = [name for name, (one, another) in values.items() if one != another]
+    for name in [name for name in differing if name not in DERIVED] or differing:
+        yield f"{name} {' against '.join('none' if value is None else str(value) for value in values[name])}"
 
 
 def _tree(asked: Asked, leaves: Ints) -> Groups | Merging:

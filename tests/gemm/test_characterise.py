@@ -300,7 +300,7 @@ def test_regions_have_their_own_plan(name: str) -> None:
     assert [found.region.elements for found in outcome.found] == [plan.m * plan.n - edge, edge]
     told = findings(outcome)["same_everywhere"]
     assert told.value == "no"
-    assert told.note.startswith(f"2 plans: 1024 elements alike, {edge} at rows 32-39, columns")
+    assert told.note.startswith(f"2 plans: 1024 at rows 0-31, columns 0-31; {edge} at rows 32-39, columns")
     hold_as_planted(plan, outcome, outcome.found[0])
     hold_as_planted(replace(plan.edge.plan, k=plan.k), outcome, outcome.found[1])
 
@@ -314,7 +314,7 @@ def test_a_sick_output_is_named_and_not_confirmed(name: str) -> None:
     told = findings(outcome)
     assert status(outcome) == ("inferred", f"not computed as the others, and not asked on their own: {place}")
     assert told["same_everywhere"].value == "no"
-    assert told["same_everywhere"].note == f"2 plans: 1023 elements alike, 1 at {place}"
+    assert told["same_everywhere"].note == f"2 plans: 1023 at {outcome.alike.regions[0]}; 1 at {place}"
     assert told["order"].bound == "suggested"
 
 

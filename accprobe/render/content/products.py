@@ -113,7 +113,8 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
         if len(row.regions) == 1:
             yield from plan_lines(row, first)
         outputs = row.m * row.n
-        everywhere = f"all {outputs:,} outputs by the same plan" if outputs > 1 else "the only output"
+        how = "by the same plan" if first.model else "are computed alike"
+        everywhere = f"all {outputs:,} outputs {how}" if outputs > 1 else "the only output"
         yield from _whole("everywhere", everywhere, first, "same_everywhere")
         yield from _whole("repeatable", "yes", first, "repeatable")
     if proof := "; ".join(_proof(row)):
