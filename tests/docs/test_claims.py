@@ -19,6 +19,7 @@ from block_forms import RESULTS, ROOT
 from click.testing import CliRunner
 from document_blocks import FENCE, PAGES
 
+from accprobe.budget.advice import MARGIN
 from accprobe.budget.data import CHANNELS
 from accprobe.budget.errors import CONFIDENCE
 from accprobe.build import probes
@@ -280,6 +281,8 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
             "2.11": REPORT.environment["torch"].removesuffix(".0"),
             "256": CHANNELS,
             "95": round(100 * CONFIDENCE),
+            "80": round(100 / MARGIN),
+            "125": round(100 * MARGIN),
         },
         "gemm": products_told(),
         "health": {
