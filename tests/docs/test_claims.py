@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import click
 import document_blocks
@@ -35,6 +36,7 @@ from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan
 from accprobe.isa import families
 from accprobe.isa.architectures import ARCHITECTURES
 from accprobe.isa.instructions import catalog, parse
+from accprobe.model.product import Order
 from accprobe.model.published import known_models
 from accprobe.model.tree import FloatArithmetic
 from accprobe.operands.kinds import PAIRS, draw
@@ -83,6 +85,11 @@ def test_schema_and_keys_are_the_report_s() -> None:
     assert keys_told(of_rows) <= set(Row.model_fields)
     assert set(ProductRow.model_fields) - keys_told(of_products) == {"calls", "seconds"}
     assert keys_told(of_products) <= set(ProductRow.model_fields)
+
+
+def test_every_order_of_partial_sums_is_explained() -> None:
+    told = section("gemm", "How it is found")
+    assert {*get_args(Order), "serial"} <= set(re.findall(r"`(\w+)`", told))
 
 
 def keys_told(text: str) -> set[str]:
