@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log, sqrt
 from typing import Literal
@@ -46,10 +46,10 @@ class Advice:
     """How often sums of one kind of data have to be promoted for their error to stay clearly below the output's own rounding.
 
     out: the output's format; rounding: `own_rounding` of it. unpromoted, bias: of sums that are never promoted, before the last
-    rounding. longest: the longest interval whose error is below by MARGIN, None where sums that are never promoted are, or none
-    is short enough; error: with it, or with the shortest. speed: of the fastest swept kernel that promotes at least so often.
-    allowance: what a test of the plan that is advised may ask, or else of that with the tightest bound; None where nothing is
-    known of one.
+    rounding. longest: the longest interval whose error is below by MARGIN, of those asked and of 1, 2, 4, ... fused sums; None
+    where sums that are never promoted are, or none is short enough; error: with it, or with the shortest. speed: of the fastest
+    swept kernel that promotes at least so often. allowance: what a test of a plan that was asked may ask: of the one that is
+    advised, else of the next shorter interval, else of that with the tightest bound; None where nothing is known of one.
     """
 
     accumulation: str
@@ -96,7 +96,7 @@ def advice(
         return None
     longest, error = None, never.error_of_sums
     if weighed(error, rounding) != "less":
-        longest, error = _longest(_intervals(accumulation, k), error_of, rounding / MARGIN)
+        longest, error = _longest(_intervals(accumulation, k, of_known), error_of, rounding / MARGIN)
     speeds = [speed for at, speed in measured_speeds(accumulation).items() if longest and at <= longest]
     enough = longest is not None or weighed(never.error_of_sums, rounding) != "more"
     return Advice(
@@ -115,19 +115,22 @@ def advice(
 
 
 def _as_advised(entries: Sequence[AccountEntry], longest: int | None, enough: bool) -> Sequence[AccountEntry]:
-    """Those that are promoted as often as it takes, never where it takes none; all where none is so, or often is not enough."""
+    """Those of the longest interval that is no longer than it may be, or never promoted where none has to be; all where none is
+    so, or promotion is not enough.
+    """
     if not enough:
         return entries
     if longest is None:
         return [each for each in entries if each.promote_every is None] or entries
-    return [each for each in entries if each.promote_every and each.promote_every <= longest] or entries
+    every = max((each.promote_every for each in entries if each.promote_every and each.promote_every <= longest), default=None)
+    return [each for each in entries if each.promote_every == every] if every else entries
 
 
-def _intervals(accumulation: Accumulation, k: int) -> list[int]:
-    """One fused sum, and its doubles, below K; at least one."""
+def _intervals(accumulation: Accumulation, k: int, asked: Iterable[int | None]) -> list[int]:
+    """One fused sum, its doubles, and those that are asked, below K; at least one."""
     of_sum = len(accumulation.pattern)
-    found = [of_sum << i for i in range(max(1, (k - 1).bit_length())) if of_sum << i < k]
-    return found or [of_sum]
+    doubles = (of_sum << i for i in range(k.bit_length()))
+    return sorted({each for each in (*doubles, *asked) if each and each < k}) or [of_sum]
 
 
 def _longest(intervals: Sequence[int], error_of: Callable[[int], float], at_most: float) -> tuple[int | None, float]:
@@ -172,17 +175,20 @@ def _promotion(told: Advice) -> str:
     if told.longest is None and told.must_promote:
         still = f"promoted after every fused sum, still {percent(told.error)}"
         return f"{never}, {ratio(told.unpromoted / told.rounding)} times {own}; {still}."
-    least = f"{told.longest} products, {percent(told.error)}" if told.longest else ""
+    longest = (
+        f"Of the intervals asked and of 1, 2, 4, … fused sums, the longest with at most {percent(told.rounding / MARGIN)},"
+        f" {percent(1 / MARGIN)} of that rounding, is {told.longest} products, {percent(told.error)}"
+    )
     match weighed(told.unpromoted, told.rounding):
         case "less":
             return f"{never}, less than {own}: promotion is not needed."
         case "about":
-            clearly = f" The longest interval with clearly less is {least}." if least else ""
-            return f"{never}, about as large as {own}: promotion is hardly needed.{clearly}"
+            clearly_less = f" {longest}." if told.longest else ""
+            return f"{never}, about as large as {own}: promotion is hardly needed.{clearly_less}"
         case "more":
             return (
-                f"{never}, {ratio(told.unpromoted / told.rounding)} times {own}: promote. The longest interval with clearly"
-                f" less is {least}: a block-K of at most {told.longest} where each block begins at zero."
+                f"{never}, {ratio(told.unpromoted / told.rounding)} times {own}: promote. {longest}:"
+                f" a block-K of at most {told.longest} where each block begins at zero."
             )
 
 

@@ -30,15 +30,16 @@ class Allowance:
 
     def sentence(self) -> str:
         entry, errors = self.entry, self.entry.errors
-        plan = f"promoted every {entry.promote_every}" if entry.promote_every else "never promoted"
+        promoted = f"Promoted every {entry.promote_every}" if entry.promote_every else "Never promoted"
+        plan = f"{promoted}, {entry.out} out"
         scaled = "" if entry.scale == "none" or entry.is_scaled else " of the scaled operands"
         seen = f"the largest error{scaled} of {errors.outputs:,} outputs was {errors.max_error:.3g}"
         if self.atol is not None:
             return (
-                f"A test may have atol = {self.atol:.3g} ({plan}, {entry.out} out; the largest bound of"
-                f" {USUAL_SIDE} x {USUAL_SIDE} outputs, as `accprobe tolerance` tells it); {seen}."
+                f"{plan}, a test may have atol = {self.atol:.3g} (the largest bound of {USUAL_SIDE} x {USUAL_SIDE} outputs, as"
+                f" `accprobe tolerance` tells it); {seen}."
             )
-        return f"atol ({plan}, {entry.out} out): see `{self.command}`; {seen}." if self.command else ""
+        return f"{plan}, the atol is what `{self.command}` tells; {seen}." if self.command else ""
 
 
 def allowance(accumulation: Accumulation, data: Data, seed: int, entries: Sequence[AccountEntry]) -> Allowance | None:

@@ -4,6 +4,7 @@ device.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -71,6 +72,8 @@ class OutputFile(ParamType[Path]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         if value == "":
             self.fail("no file is named: give its name", param, ctx)
+        if os.path.basename(value) in ("", ".", ".."):
+            self.fail(f"'{value}' is a folder: give the name of a file", param, ctx)
         if value == "-" and not self._stdout:
             self.fail("'-' is standard output, which this cannot go to; a file of that name is ./-", param, ctx)
         return STDOUT if value == "-" else Path(value)

@@ -128,7 +128,7 @@ def _nearest(name: str, report: Report, instruction: str) -> set[str]:
 
 
 def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None:
-    from accprobe.render.content.overview import banner, report_title
+    from accprobe.render.content.overview import banner, is_of_instructions, report_title
     from accprobe.render.terminal.console import console, styled, styled_lines
     from accprobe.render.terminal.details import row_details
     from accprobe.render.terminal.products import product_table
@@ -137,7 +137,7 @@ def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None
 
     out = console()
     if not in_full:
-        if report.instructions or not (report.sweeps or report.products):
+        if is_of_instructions(report):
             out.print(report_table(report, out.width, expand))
         else:
             out.print(styled_lines(report_title(report)))

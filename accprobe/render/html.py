@@ -20,7 +20,16 @@ from accprobe.model.tree import DotModel
 from accprobe.render.content import budget, changes, details, evidence, products, series, sweeps
 from accprobe.render.content.cells import HEADERS, TableLine, columns_told, lines, meanings
 from accprobe.render.content.glossary import GLOSSARY
-from accprobe.render.content.overview import banner, device_facts, legend, measured_with, reasons, summary, why_skipped
+from accprobe.render.content.overview import (
+    banner,
+    device_facts,
+    is_of_instructions,
+    legend,
+    measured_with,
+    reasons,
+    summary,
+    why_skipped,
+)
 from accprobe.render.content.phrases import MARKED, on_one_line, unglued, words
 from accprobe.render.content.reproduction import commands, recorded_versions
 from accprobe.render.pictures.bits import bits_picture
@@ -62,6 +71,7 @@ def report_page(report: Report, plots: bool = True, show: Show = lambda done, to
             report=report,
             banner=banner(report),
             about=[*filter(None, [device_facts(report)]), measured_with(report)],
+            of_instructions=is_of_instructions(report),
             summary=list(map(words, summary(report))),
             meanings=meanings(report),
             headers=HEADERS,

@@ -13,7 +13,7 @@ from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
 from accprobe.render.content import budget, changes, details, evidence, products, sass, series, sweeps, tolerance
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
-from accprobe.render.content.overview import banner, legend, reasons, report_title, summary
+from accprobe.render.content.overview import banner, is_of_instructions, legend, reasons, report_title, summary
 from accprobe.render.content.phrases import on_one_line, unglued, words
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
@@ -97,7 +97,8 @@ def _report(report: Report, expand: bool) -> Iterator[str]:
     columns = columns_told(report.measured)
     shown = lines(report.measured, columns, collapse=not expand)
     yield f"## {_plain(report.device.name)}, {_plain(report.device.architecture)}"
-    yield from _paragraphs(map(words, (*report_title(report), *summary(report, len(shown)))))
+    ended = summary(report, len(shown)) if is_of_instructions(report) else ()
+    yield from _paragraphs(map(words, (*report_title(report), *ended)))
     if told := meanings(report):
         yield _list(map(_plain, told))
     if shown:

@@ -153,7 +153,7 @@ def test_what_is_about_as_large_is_neither_a_yes_nor_a_no(found: list[AccountEnt
     near = replace(advised["normal"], unpromoted=advised["normal"].rounding, longest=512, error=0.001)
     said = next(sentences([], [near]))
     assert "about as large as bf16's own rounding, 0.17 %: promotion is hardly needed." in said
-    assert "The longest interval with clearly less is 512 products, 0.1 %." in said
+    assert "the longest with at most 0.13 %, 80 % of that rounding, is 512 products, 0.1 %." in said
     assert next(sentences(found, [near, replace(near, data="positive")])).endswith("these data: promotion is hardly needed.")
     assert "promote at least every 128" in next(sentences(found, [near, advised["positive"]]))
     never_enough = replace(advised["positive"], longest=None)
@@ -216,7 +216,7 @@ def test_in_words(found: list[AccountEntry], advised: dict[str, Advice]) -> None
     )
     assert "(a drift: 3.1 % low)" in positive
     assert "Promotion every 128 buys 3.1 % → 0.049 %" in positive
-    assert re.search(r"may have atol = [\d.]+ \(promoted every 128, f32 out; .* error of 256 outputs was", positive)
+    assert re.search(r"Promoted every 128, f32 out, a test may have atol = [\d.]+ \(.* error of 256 outputs was", positive)
     assert sum("their rounding alone makes" in each for each in said) == 4
 
 

@@ -94,7 +94,7 @@ def gemm(*arguments: str) -> Result:
 
 def shown(text: str, file: str) -> list[str]:
     """Lines without what differs from machine to machine."""
-    text = re.sub(r"\(numpy .*?threads \d+\)", "(numpy N)", text.replace(file, "own.py"), flags=re.DOTALL)
+    text = re.sub(r"loaded: numpy .*?threads \d+", "loaded: numpy N", text.replace(file, "own.py"), flags=re.DOTALL)
     return [line.rstrip() for line in text.splitlines()]
 
 
@@ -103,7 +103,7 @@ def test_whole_output_of_one_callable(file: str) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert shown(result.stdout, file) == [
         "own.py:chain 16x16x64 f32 -> f32  confirmed",
-        "runs        kernels not recorded (numpy N)",
+        "runs        kernels not recorded; loaded: numpy N",
         "every k     counted once: 64 of 64",
         "inside      one product after the other, each rounded to 23 bits first, 23 fraction bits, RNE",
         "promoted    no",

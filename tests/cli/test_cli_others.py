@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import accprobe
 from accprobe.build import inventory
 from accprobe.cli import main
-from accprobe.cli.output import list_names
+from accprobe.cli.output import OutputFile, list_names
 from accprobe.errors import nearest
 from accprobe.isa.architectures import ARCHITECTURES, PROCESSORS
 from accprobe.isa.instructions import catalog
@@ -283,6 +283,26 @@ def test_a_file_without_a_name_is_none(command: list[str]) -> None:
     result = CliRunner().invoke(main, [*command, "-o", ""])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == "accprobe: Invalid value for '-o' / '--output': no file is named: give its name\n"
+
+
+OUTPUTS = [
+    (name, option.opts[-1])
+    for name, command in main.commands.items()
+    for option in command.params
+    if isinstance(option.type, OutputFile)
+]
+"""Each option of each command that names a file to write."""
+
+
+@pytest.mark.parametrize(("command", "option"), OUTPUTS)
+@pytest.mark.parametrize("path", ["new/", "here/", "here/."])
+def test_a_folder_is_no_file(command: str, option: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here").mkdir()
+    result = CliRunner().invoke(main, [command, "h200", "h200", option, path])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.endswith(f"'{path}' is a folder: give the name of a file\n")
+    assert [each.name for each in tmp_path.rglob("*")] == ["here"]
 
 
 def test_a_report_without_a_name_is_none() -> None:

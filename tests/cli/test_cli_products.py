@@ -1,6 +1,7 @@
 """Products on the command line: whole outputs and exit statuses of `show`, `diff` and `check`."""
 
 import json
+import re
 from pathlib import Path
 
 import golden
@@ -10,6 +11,7 @@ from fakes import report_data
 from product_rows import OF_A, dropped, product_data, product_report
 
 from accprobe.cli import main
+from accprobe.report.report import Report
 
 
 def run(*arguments: str) -> Result:
@@ -42,6 +44,18 @@ def test_products_stand_after_instructions_and_instructions_alone_without_them(p
 def test_all_has_each_in_full(path: str) -> None:
     assert "every k" not in run("show", path).stdout
     assert run("show", path, "--all").stdout.count("every k") == 6
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
+@pytest.mark.parametrize("alone", ["products", "sweeps"])
+def test_nothing_is_said_of_instructions_where_there_are_only_others(alone: str, form: str, tmp_path: Path) -> None:
+    both = Report.load("h200").model_copy(update={"products": Report.load("products-h200").products[:1]})
+    others = both.model_copy(update={"instructions": (), "run": both.run.model_copy(update={"selected": 0, "seconds": 9.9})})
+    others.model_copy(update={"products" if alone == "sweeps" else "sweeps": ()}).save(tmp_path / "others.json")
+    result = run("show", str(tmp_path / "others.json"), "--format", form)
+    assert result.exit_code == 0
+    assert not re.search(r"\d instructions? |9\.9 s|href=.#instructions|id=.rows", result.stdout)
+    assert not re.search(r"<a href=\"#summary\"", result.stdout)
 
 
 def test_glob_with_a_colon_names_products(path: str) -> None:

@@ -150,7 +150,7 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
         (["--select", "e9m9"], "unknown instruction 'e9m9'; "),
         (["--select", "*e9m9*"], "'*e9m9*' selects no instruction of sm_90a; "),
         (["-o", "/nonexistent/r.json"], "/nonexistent/r.json cannot be written: No such file or directory"),
-        (["-o", "/"], "/ cannot be written: it is a directory"),
+        (["-o", "/usr"], "/usr cannot be written: it is a directory"),
         (["--format", "xml"], "Invalid value for '--format': 'xml' is not one of 'terminal', 'json'"),
         (["--dots", "0"], "Invalid value for '--dots': '0' is not a positive whole number"),
         (["--divice", "x"], "No such option"),

@@ -262,6 +262,17 @@ def test_a_cache_that_triton_cannot_write_is_no_finding(monkeypatch: pytest.Monk
     assert result.stderr.startswith(f"accprobe: {told}")
 
 
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_opcode_of_what_is_compiled_fits_in_80_columns(width: int) -> None:
+    lines = sweep(
+        "--compile-only", "--arch", "sm_89,sm_90", "--num-warps", "4", "--block-k", "64", width=width
+    ).stdout.splitlines()
+    shown = ["QMMA.16832.F32.E4M3.E4M3", "QGMMA.64x64x32.F32.E4M3.E4M3"]
+    assert [line.split()[4] for line in lines if line.startswith("sm_")] == shown
+    assert next(line for line in lines if "in the cubin" in line).startswith("left out" if width == 80 else "arch")
+    assert max(map(len, lines)) <= width
+
+
 def test_output_may_be_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = sweep(*SMALL, "--block-k", "64", "--num-warps", "4", "-o", "-")

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import click
 import document_blocks
@@ -19,6 +20,7 @@ from block_forms import RESULTS, ROOT
 from click.testing import CliRunner
 from document_blocks import FENCE, PAGES
 
+from accprobe.budget.advice import MARGIN
 from accprobe.budget.data import CHANNELS
 from accprobe.budget.errors import CONFIDENCE
 from accprobe.build import probes
@@ -34,6 +36,7 @@ from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan
 from accprobe.isa import families
 from accprobe.isa.architectures import ARCHITECTURES
 from accprobe.isa.instructions import catalog, parse
+from accprobe.model.product import Order
 from accprobe.model.published import known_models
 from accprobe.model.tree import FloatArithmetic
 from accprobe.operands.kinds import PAIRS, draw
@@ -82,6 +85,11 @@ def test_schema_and_keys_are_the_report_s() -> None:
     assert keys_told(of_rows) <= set(Row.model_fields)
     assert set(ProductRow.model_fields) - keys_told(of_products) == {"calls", "seconds"}
     assert keys_told(of_products) <= set(ProductRow.model_fields)
+
+
+def test_every_order_of_partial_sums_is_explained() -> None:
+    told = section("gemm", "How it is found")
+    assert {*get_args(Order), "serial"} <= set(re.findall(r"`(\w+)`", told))
 
 
 def keys_told(text: str) -> set[str]:
@@ -280,6 +288,8 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
             "2.11": REPORT.environment["torch"].removesuffix(".0"),
             "256": CHANNELS,
             "95": round(100 * CONFIDENCE),
+            "80": round(100 / MARGIN),
+            "125": round(100 * MARGIN),
         },
         "gemm": products_told(),
         "health": {

@@ -41,7 +41,7 @@ def only_one() -> Row:
     ("data", "label", "words"),
     [
         (product_data(), "runs", "nvjet_qqtst QGMMA.64x128x32.F32.E4M3.E4M3 (torch 2.11)"),
-        (product_data(kernels=[]), "runs", "kernels not recorded (torch 2.11)"),
+        (product_data(kernels=[]), "runs", "kernels not recorded; loaded: torch 2.11"),
         (product_data(kernels=[{"name": "k", "launches": 3}], libraries={}), "runs", "k, 3 launches"),
         (
             product_data(

@@ -119,6 +119,11 @@ def why_skipped(report: Report) -> list[Reason]:
     return reasons(row for row in report.instructions if row.status == "skipped")
 
 
+def is_of_instructions(report: Report) -> bool:
+    """Whether it tells of instructions: a report may have whole products or sweeps alone."""
+    return bool(report.instructions) or not (report.products or report.sweeps)
+
+
 def summary(report: Report, lines_shown: int | None = None) -> Iterator[Phrases]:
     """How many instructions ended in which status, and how much of them was covered.
 

@@ -104,10 +104,11 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
     """What is so of the whole product, and the plan of its outputs where all have the same."""
     if row.asks:
         yield ProductLine("asked", Phrase(row.asks))
+    versions = ", ".join(f"{name} {version}" for name, version in row.libraries.items())
     if runs := "; ".join(_kernels(row.kernels)):
-        yield ProductLine("runs", Phrase(runs + _libraries(row)))
-    elif row.libraries:
-        yield ProductLine("runs", Phrase(f"kernels not recorded{_libraries(row)}"))
+        yield ProductLine("runs", Phrase(f"{runs} ({versions})" if versions else runs))
+    elif versions:
+        yield ProductLine("runs", Phrase(f"kernels not recorded; loaded: {versions}"))
     if row.regions:
         first = row.regions[0]
         if len(row.regions) == 1:
@@ -177,11 +178,6 @@ def _function(name: str) -> str:
     if end is None:
         return name
     return f"{function[: end.start()]}<…>" if end[0] == "<" else function[: end.start()]
-
-
-def _libraries(row: ProductRow) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in row.libraries.items())
-    return f" ({versions})" if versions else ""
 
 
 def _inside(found: FindingsByName) -> Iterator[str]:

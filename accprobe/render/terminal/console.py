@@ -135,13 +135,14 @@ def ruled(gap: int = 1, left: int = 1) -> Table:
 class WholeCells:
     """A table whose first column is whole: where not all columns fit, `dispensable` ones are left out, the first of them first.
 
-    right: columns of numbers. rows: a cell a header, and a style.
+    right: columns of numbers. rows: a cell a header, and a style. ends: rows below which a line is left empty.
     """
 
     headers: tuple[str, ...]
     right: tuple[str, ...]
     dispensable: tuple[str, ...]
     rows: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
+    ends: set[int] = field(default_factory=set)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         widths = [max(map(cell_len, column)) for column in zip(self.headers, *(cells for cells, _ in self.rows), strict=True)]
@@ -156,8 +157,8 @@ class WholeCells:
         for i in shown:
             right = self.headers[i] in self.right
             table.add_column(self.headers[i], justify="right" if right else "left", no_wrap=right, overflow="fold")
-        for cells, style in self.rows:
-            table.add_row(*(cells[i] for i in shown), style=style)
+        for at, (cells, style) in enumerate(self.rows):
+            table.add_row(*(cells[i] for i in shown), style=style, end_section=at in self.ends)
         yield table
         if left_out:
             yield Text(f"left out at this width: {', '.join(left_out)}", "dim")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from accprobe.render.content.series import SUMMARY_HEADERS, extent, summary_lines, summary_notes
 from accprobe.render.content.sweeps import COLUMNS, SweepLine, by_problem, mask_counts, remarks, sweep_table
-from accprobe.render.terminal.console import ruled, styled
+from accprobe.render.terminal.console import WholeCells, ruled, styled
 from accprobe.report.sweeps import SweepRecord
 from accprobe.sweep.atlas import Entry
 
@@ -19,6 +19,7 @@ WIDE = 126
 """Columns from which predicted errors, registers, shared memory and stages are shown."""
 
 _LEFT = ("dtype", "ran_as", "normal", "full_width")
+_COMPILED = ("arch", "operands", "warps", "block-K", "opcode", "in the cubin", "accumulator")
 _NARROW = tuple(field for field in COLUMNS if field not in ("predicted", "registers", "shared", "stages"))
 
 
@@ -61,26 +62,21 @@ def _table(shown: Sequence[SweepLine], width: int) -> Table:
 
 def compilation_table(entries: Sequence[Entry]) -> RenderableType:
     """Block-Ks that become the same opcode share a line."""
-    found = ruled(left=0)
-    for header in ("architecture", "operand type", "warps", "block-K", "opcode", "in the cubin", "accumulator"):
-        found.add_column(header, justify="right" if header == "warps" else "left", no_wrap=header != "opcode")
+    found = WholeCells(_COMPILED, ("warps",), ("in the cubin", "accumulator"))
     rejected: dict[str, list[Entry]] = {}
-    previous = entries[0].architecture
-    for (architecture, dtype, warps, opcodes, accumulator, reason), group in groupby(entries, _alike):
-        each = list(group)
-        if reason and not opcodes:
-            rejected.setdefault(reason, []).extend(each)
-            continue
-        if architecture != previous:
-            found.add_section()
-            previous = architecture
-        counts = ", ".join(" + ".join(str(count) for _, count in entry.opcodes) for entry in each)
-        style = "bold magenta" if dtype in ("e4m3", "e5m2") and "HMMA" in opcodes else ""
-        found.add_row(
-            architecture, dtype, str(warps), _range(each), Text(opcodes, style), counts, accumulator or "not published"
-        )
+    for _, of_one in groupby(entries, lambda entry: entry.architecture):
+        for (architecture, dtype, warps, opcodes, accumulator, reason), group in groupby(of_one, _alike):
+            each = list(group)
+            if reason and not opcodes:
+                rejected.setdefault(reason, []).extend(each)
+                continue
+            counts = ", ".join(" + ".join(str(count) for _, count in entry.opcodes) for entry in each)
+            style = "bold magenta" if dtype in ("e4m3", "e5m2") and "HMMA" in opcodes else ""
+            known = accumulator or "not published"
+            found.rows.append(((architecture, dtype, str(warps), _range(each), opcodes, counts, known), style))
+        found.ends.add(len(found.rows) - 1)
     notes = [Text(f"{'; '.join(_places(what))}: {reason}", "dim") for reason, what in rejected.items()]
-    if not found.row_count:
+    if not found.rows:
         return Group(*notes)
     return Group(found, *notes, Text("accumulator: fraction bits kept, as published of the opcode; nothing ran.", "dim"))
 
