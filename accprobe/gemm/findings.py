@@ -143,7 +143,8 @@ def of_plan(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
         yield "sum_rounding", Finding(arithmetic.result_rounding)
         if (rounded := _product_bits(plan.step)) is not None:
             yield "product_bits", Finding(rounded)
-        yield "subnormal_operands", Finding(plan.step.subnormal_operands)
+        if plan.spec.a_exponent is None:
+            yield "subnormal_operands", Finding(plan.step.subnormal_operands)
         if asks_subnormals(plan.spec):
             yield "subnormal_results", Finding(arithmetic.subnormal_results)
     if plan.spec.rounds_operands:

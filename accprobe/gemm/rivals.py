@@ -11,6 +11,7 @@ from accprobe.errors import AccprobeError
 from accprobe.gemm.battery import Answered, Sparse, asks_subnormals, predicted, wrong
 from accprobe.gemm.parts import Groups, Merging
 from accprobe.gemm.plans import ProductPlan, alternatives, same_order
+from accprobe.gemm.spec import Spec
 from accprobe.infer.neighbours.single import rivals as rivals_of_step
 from accprobe.model.product import nested
 from accprobe.model.tree import DotModel
@@ -23,7 +24,6 @@ FIELDS = (
     "product_exponent",
     "product_bits",
     "addend_place",
-    "subnormal_operands",
 )
 """Fields of the fused sum that are told of a product, and so must be proved."""
 
@@ -51,11 +51,19 @@ def rival_plans(plan: ProductPlan) -> Iterator[RivalPlan]:
             respect, how = "product_bits" if respect in ("result_bits", "result_rounding") else "", f"rounded {how}"
         elif respect == "result_rounding":
             respect = "sum_rounding"
-        if respect in (*FIELDS, "sum_rounding") or (respect in OF_TINY and asks_subnormals(plan.spec)):
+        if respect in (*FIELDS, "sum_rounding", *_of_subnormals(plan.spec)):
             yield RivalPlan(replace(plan, step=rival.model), respect, how)
     for respect, how, other in alternatives(plan):
         yield RivalPlan(other, respect, how)
     yield from _of_the_tree(plan)
+
+
+def _of_subnormals(spec: Spec) -> Iterator[str]:
+    """Respects that are asked of such operands."""
+    if spec.a_exponent is None:
+        yield "subnormal_operands"
+    if asks_subnormals(spec):
+        yield from OF_TINY
 
 
 def _of_the_products(step: DotModel, other: DotModel) -> bool:
