@@ -10,6 +10,7 @@ from typing import NamedTuple
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ScaleOf
 from accprobe.model.product_error import worst_error
+from accprobe.render.content.growth import error_growth
 from accprobe.render.content.phrases import Phrase, Phrases
 from accprobe.report.product_words import (
     FindingsByName,
@@ -271,20 +272,10 @@ def in_words(row: ProductRow, region: RegionRecord) -> str:
     if region.model is None or not proved or once is None or once.value != "yes":
         return ""
     error = worst_error(region.model)
-    if error is None or error >= 1:
+    if not error or error >= 1:
         return ""
     what = "sum |a·b| with its scales" if row.scale else "sum |a·b|"
-    return f"the error grows with {_growth(region.findings)}: at this K at most {rounded_up(error)} of {what} ({ASIDE})"
-
-
-def _growth(found: FindingsByName) -> str:
-    every, slices = found.get("promote_every"), found.get("slice_sizes")
-    if every is not None and every.value is not None:
-        return f"{every.value}, not with K"
-    if slices is not None:
-        longest = max(map(int, str(slices.value).split(", ")))
-        return f"the longest slice, {longest:,} products"
-    return "K"
+    return f"{error_growth(region.model, region.findings)}: at this K at most {rounded_up(error)} of {what} ({ASIDE})"
 
 
 def rounded_up(number: float) -> str:
