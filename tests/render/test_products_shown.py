@@ -9,9 +9,8 @@ import pytest
 from product_rows import OF_A, TAIL, dropped, product_data, product_model, product_report, step, suggested, two_regions
 
 from accprobe.isa.formats import FORMATS
-from accprobe.model.product import Chain, Merged, Order, ProductModel, Scales, addition, multiply_add
-from accprobe.model.product_error import worst_error
-from accprobe.model.tree import DotModel
+from accprobe.model.product import Chain, Merged, ProductModel, addition, multiply_add
+from accprobe.model.tree import Addend, DotModel, FusedSum, Product
 from accprobe.render.content import products
 from accprobe.render.html import report_page
 from accprobe.render.markdown import report_markdown
@@ -76,6 +75,11 @@ def only_one() -> Row:
         ),
         (suggested(), "inside", "sums of ~32 products, ~13 fraction bits, ~cut"),
         (
+            suggested(model=product_model(a="f32", of=multiply_add())),
+            "inside",
+            "~one product after the other, ~fused multiply-adds, ~23 fraction bits, ~cut",
+        ),
+        (
             product_data(product_model(a="tf32"), findings={"operand_rounding": {"value": "RNE", "bound": "exact"}}),
             "operands",
             "RNE to tf32",
@@ -139,140 +143,36 @@ def test_line_says(data: Row, label: str, words: str) -> None:
     assert said(data)[label] == words
 
 
-def surviving(*rivals: str) -> Row:
-    data = product_data()
-    data["regions"][0]["rivals"]["survived"] = list(rivals)
-    return data
+def as_its_own_sum() -> DotModel:
+    """A product that is rounded on its own, then added."""
+    arithmetic = multiply_add().root.arithmetic
+    return DotModel(FusedSum((FusedSum((Product(0),), arithmetic), Addend()), arithmetic))
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("a", "of", "words"),
     [
-        (
-            product_data(product_model(promote=128)),
-            "the error grows with 128, not with K: at this K at most 1.6e-2 of sum |a·b|",
-        ),
-        (product_data(), "the error grows with K: at this K at most 1.3e-1 of sum |a·b|"),
-        (
-            product_data(product_model(slices=4, kept="bf16")),
-            "of the error 89 % grows with the longest slice, 256 products; 11 % is that of rounding each slice to bf16",
-        ),
-        (surviving("product_exponent: normalised operands"), "the error grows with K"),
-        (product_data(scale="row"), "the error grows with K: at this K at most 1.3e-1 of sum |a·b| with its scales"),
+        ("f32", multiply_add(), "fused multiply-adds"),
+        ("f16", multiply_add(FORMATS["f16"]), "fused multiply-adds"),
+        ("f64", multiply_add(FORMATS["f64"]), "fused multiply-adds"),
+        ("f16", multiply_add(), "multiply-adds (fused or not: products are exact in f32)"),
+        ("e4m3", multiply_add(), "multiply-adds (fused or not: products are exact in f32)"),
+        ("e5m2", multiply_add(), "multiply-adds (fused or not: products are exact in f32)"),
+        ("f32", multiply_add(FORMATS["f64"]), "multiply-adds (fused or not: products are exact in f64)"),
+        ("bf16", multiply_add(), "multiply-adds (fused or not: products are exact in the range of f32)"),
+        ("tf32", multiply_add(), "multiply-adds (fused or not: products are exact in the range of f32)"),
+        ("e4m3", multiply_add(FORMATS["f16"]), "multiply-adds (fused or not: products are exact in the range of f16)"),
+        ("bf16", as_its_own_sum(), "a multiply and then an add"),
     ],
 )
-def test_error_in_words_is_a_bound(data: Row, words: str) -> None:
-    assert said(data)["in words"].startswith(words)
-    assert said(data)["in words"].endswith("(a bound; overflow and tiny numbers aside)")
+def test_multiply_adds_are_fused_where_that_shows(a: str, of: DotModel, words: str) -> None:
+    assert said(product_data(product_model(a=a, of=of)))["inside"].split(", ")[1] == words
 
 
-def of_floats(promote: int | None = None, k: int = 64, **changes: Any) -> Row:
-    """Products of f32 that are rounded, and added one after the other."""
-    return product_data(product_model(k, "f32", promote=promote, of=multiply_add(product_bits=23), **changes))
-
-
-def tree(of: DotModel, sizes: int = 2, order: Order = "tree") -> Row:
-    """64 products of f32 in slices of that size."""
-    starts = range(0, 64, sizes)
-    chains = tuple(Chain(i, i + sizes, tuple(range(of.products))) for i in starts)
-    model = ProductModel(FORMATS["f32"], FORMATS["f32"], 64, of, Merged(chains, order, addition()), FORMATS["f32"])
-    found = {"promote_every": None, "split_k": len(starts), "slice_sizes": ", ".join([str(sizes)] * len(starts))}
-    return product_data(model, findings={name: {"value": value, "bound": "exact"} for name, value in found.items()})
-
-
-def side_by_side() -> Row:
-    """Two slices of 32 products, each of two chains that take turns."""
-    chains = [Chain(i, i + 32, (0,), 2, shift) for i in (0, 32) for shift in (0, 1)]
-    halves = tuple(Merged(tuple(chains[i : i + 2]), "forward", addition()) for i in (0, 2))
-    model = ProductModel(
-        FORMATS["f32"], FORMATS["f32"], 64, multiply_add(), Merged(halves, "forward", addition()), FORMATS["f32"]
-    )
-    return product_data(model, findings={"promote_every": {"value": None, "bound": "exact"}})
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (of_floats(8), "of the error 56 % grows with 8; 44 % grows with K, by its 8 chunks"),
-        (of_floats(8, k=512), "of the error 88 % grows with K, by its 64 chunks; 12 % grows with 8"),
-        (of_floats(64, k=256), "of the error 96 % grows with 64; 4 % grows with K, by its 4 chunks"),
-        (of_floats(2, k=128), "of the error 95 % grows with K, by its 64 chunks; 5 % grows with 2"),
-        (
-            product_data(product_model(k=256, a="f32", slices=2, promote=16, of=multiply_add())),
-            "of the error 67 % grows with 16; 29 % grows with the longest slice, 128 products, by its 8 chunks;"
-            " 4 % grows with the sum of 2 slices",
-        ),
-        (
-            product_data(product_model(promote=128, out="bf16")),
-            "of the error 80 % grows with 128, not with K; 20 % is that of one rounding to bf16",
-        ),
-        (
-            product_data(product_model(k=1 << 14, a="f16", out="f16", promote=1408, of=step(16, 23, 25))),
-            "of the error 90 % is that of one rounding to f16; 10 % grows with 1408",
-        ),
-        (
-            tree(multiply_add()),
-            "of the error 71 % grows with the 5 levels of a tree of 32 slices; 29 % grows with the longest slice, 2 products",
-        ),
-        (
-            tree(multiply_add(), order="forward"),
-            "of the error 94 % grows with the sum of 32 slices; 6 % grows with the longest slice, 2 products",
-        ),
-        (
-            tree(multiply_add(), sizes=1),
-            "of the error 86 % grows with the 6 levels of a tree of 64 slices; 14 % is that of one rounding",
-        ),
-        (
-            tree(multiply_add(product_bits=23), sizes=1),
-            "of the error 75 % grows with the 6 levels of a tree of 64 slices; 25 % is that of each product",
-        ),
-        (
-            side_by_side(),
-            "of the error 89 % grows with the longest slice, 32 products; 6 % grows with the sum of 2 slices;"
-            " 6 % grows with the sum of 2 chains",
-        ),
-        (product_data(product_model(k=64, a="f16", of=step(64, 23, None))), "the error is that of one rounding"),
-        (product_data(product_model(k=32)), "the error is that of a sum of 32 products"),
-        (
-            product_data(product_model(k=64, a="f32", of=multiply_add(FORMATS["f64"]))),
-            "the error is that of one rounding to f32",
-        ),
-        (
-            product_data(product_model(k=512, a="bf16", out="bf16", of=step(16, 23, 25))),
-            "the error is that of one rounding to bf16",
-        ),
-        (
-            product_data(product_model(k=16, a="f32", of=multiply_add(), scales=Scales("tensor")), scale="tensor"),
-            "of the error 89 % grows with K; 11 % is that of applying the scales",
-        ),
-    ],
-)
-def test_what_the_error_grows_with_is_the_bounds(data: Row, words: str) -> None:
-    assert said(data)["in words"].partition(": at this K")[0] == words
-
-
-def test_promotion_ends_the_growth_only_where_the_bound_has_none() -> None:
-    """Whether a K eight times as large has about the same bound."""
-    for of in (step(), step(16, 23, 25), multiply_add()):
-        for promote in (64, 128, 512):
-            first, second = (product_data(product_model(k, "f32", promote=promote, of=of)) for k in (1024, 8192))
-            bounds = [worst_error(row(data).regions[0].model) for data in (first, second)]
-            assert ("not with K" in said(first)["in words"]) == (bounds[1] < 1.1 * bounds[0])
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        suggested(),
-        dropped(),
-        surviving("alignment_bits: 14"),
-        product_data(product_model(k=1 << 14)),
-        two_regions(),
-    ],
-    ids=["suggested", "k is dropped", "a rival is left", "as large as the sum", "regions have their own"],
-)
-def test_nothing_is_said_of_the_error_that_is_not_proved(data: Row) -> None:
-    assert "in words" not in said(data)
+def test_a_rival_that_rounds_products_first_leaves_it_open_whether_they_are_fused() -> None:
+    left = {"product_bits": {"value": None, "bound": "undetermined", "left": [None, 23]}}
+    data = product_data(product_model(a="f32", of=multiply_add()), findings=left)
+    assert said(data)["inside"].split(", ")[1] == "fused multiply-adds?"
 
 
 def test_regions_have_a_plan_each() -> None:
@@ -280,11 +180,6 @@ def test_regions_have_a_plan_each() -> None:
     assert [plan["inside"].split(",")[0] for plan in plans] == ["sums of 32 products", "sums of 16 products"]
     assert all("in words" in plan for plan in plans)
     assert "inside" not in said(two_regions())
-
-
-@pytest.mark.parametrize("number", [0.0, 1.0, 0.016113, 6.1e-4, 9.99e-5, 0.3])
-def test_bound_is_never_rounded_down(number: float) -> None:
-    assert number <= float(products.rounded_up(number)) <= 1.11 * number
 
 
 def test_what_is_wrong_comes_first() -> None:
