@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import Chain, Node, ProductModel, folded, merged_in
@@ -40,6 +41,26 @@ class ProductError(NamedTuple):
     most: float
 
 
+Loss = Literal["sums", "scales", "partial sums", "additions", "result"]
+"""What errs: sums of a chain, scales, parts that are rounded before they are added, additions of parts, rounding the result."""
+
+
+class ErrorShare(NamedTuple):
+    """What one loss adds to the bound. node: of the tree, whose loss it is."""
+
+    loss: Loss
+    node: Node
+    error: float
+
+
+class _Stage(NamedTuple):
+    """The bound once that loss is counted too."""
+
+    loss: Loss
+    node: Node
+    bound: ErrorBound
+
+
 NO_SUM = ErrorBound(0.0, 0.0, 0)
 """A sum of no products."""
 
@@ -53,16 +74,34 @@ def worst_error(model: ProductModel) -> float | None:
     return None if found is None else found.relative
 
 
+def error_shares(model: ProductModel) -> list[ErrorShare]:
+    """What `worst_error` is the sum of: a chain's, then up the tree along the parts that err most, and the result's."""
+    stages = _stages(model)
+    errors = [0.0, *(stage.bound.error for stage in stages)]
+    return [
+        ErrorShare(stage.loss, stage.node, after - before)
+        for stage, (before, after) in zip(stages, pairwise(errors), strict=True)
+    ]
+
+
 def product_error(model: ProductModel) -> ProductError | None:
     """None where no bound follows from the model."""
-    step, sums = model.step, [node.arithmetic for node in model.step.root.nodes()]
-    if not all(map(_is_bounded, sums)) or step.addend_bits is not None:
+    if not (stages := _stages(model)):
         return None
-    bound = _Bounds(model).node(model.tree)
-    if model.scales is not None and not model.scales.inside:
-        bound = _scaled(bound)
-    bound = _rounded(bound, model.result.mantissa_bits, model.result_rounding, model.result)
+    bound = stages[-1].bound
     return ProductError(bound.error, bound.least, min(map(_largest, _formats(model))))
+
+
+def _stages(model: ProductModel) -> list[_Stage]:
+    """None of them where no bound follows from the model."""
+    sums = [node.arithmetic for node in model.step.root.nodes()]
+    if not all(map(_is_bounded, sums)) or model.step.addend_bits is not None:
+        return []
+    stages = _Bounds(model).stages(model.tree)
+    if model.scales is not None and not model.scales.inside:
+        stages.append(_Stage("scales", model.tree, _scaled(stages[-1].bound)))
+    rounded = _rounded(stages[-1].bound, model.result.mantissa_bits, model.result_rounding, model.result)
+    return [*stages, _Stage("result", model.tree, rounded)]
 
 
 def _formats(model: ProductModel) -> Iterator[tuple[Format, int]]:
@@ -92,14 +131,22 @@ class _Bounds:
         self._product_bits = model.a.mantissa_bits + model.b.mantissa_bits + 1
         self._of_chain = cache(self._steps)
 
-    def node(self, node: Node) -> ErrorBound:
+    def stages(self, node: Node) -> list[_Stage]:
+        """One loss after the other, along the parts that err most; the last has the bound of the node's sum."""
         if isinstance(node, Chain):
-            bound = self._of_chain(-(-len(node.ks()) // self._model.step.products))
-            return _scaled(bound) if self._model.scales is not None and self._model.scales.inside else bound
-        parts = [self.node(part) for part in node.parts]
+            return self._chain(node)
+        ways = [self.stages(part) for part in node.parts]
         if node.kept is not None:
-            parts = [_rounded(part, node.kept.mantissa_bits, "RNE", node.kept) for part in parts]
-        return folded(node.nested, parts, lambda x, y: _added([x, y], node.arithmetic))
+            fmt = node.kept
+            ways = [
+                [*way, _Stage("partial sums", node, _rounded(way[-1].bound, fmt.mantissa_bits, "RNE", fmt))] for way in ways
+            ]
+        bound = folded(node.nested, [way[-1].bound for way in ways], lambda x, y: _added([x, y], node.arithmetic))
+        return [*max(ways, key=lambda way: way[-1].bound.error), _Stage("additions", node, bound)]
+
+    def _chain(self, chain: Chain) -> list[_Stage]:
+        sums = _Stage("sums", chain, self._of_chain(-(-len(chain.ks()) // self._model.step.products)))
+        return [sums, _Stage("scales", chain, _scaled(sums.bound))] if self._model.scales_inside else [sums]
 
     def _steps(self, steps: int) -> ErrorBound:
         bound = NO_SUM
@@ -160,10 +207,15 @@ def _rounded(bound: ErrorBound, bits: int, rounding: Rounding, fmt: Format) -> E
     subnormal = 2.0 ** (fmt.min_exponent - bits)
     if bound.bits <= bits:
         return bound._replace(least=bound.least + subnormal)
-    part = 2.0 ** -(bits + (rounding in ("RNE", "RNA")))
+    part = unit_roundoff(bits, rounding)
     lost = bound.size * part
     least = bound.least * (1 + part) + subnormal
     return ErrorBound(bound.size if rounding == "RZ" else bound.size + lost, bound.error + lost, bits, least)
+
+
+def unit_roundoff(bits: int, rounding: Rounding) -> float:
+    """The largest relative error of one rounding to so many fraction bits."""
+    return 2.0 ** -(bits + (rounding in ("RNE", "RNA")))
 
 
 def _scaled(bound: ErrorBound, fmt: Format = FORMATS["f32"]) -> ErrorBound:

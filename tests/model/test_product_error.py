@@ -10,7 +10,7 @@ from product_rows import product_model, step
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ProductModel, Scales, multiply_add
-from accprobe.model.product_error import worst_error
+from accprobe.model.product_error import error_shares, worst_error
 from accprobe.model.tree import DotModel, FusedSum, IntegerArithmetic
 
 MODELS = {
@@ -82,6 +82,23 @@ def test_promotion_makes_it_grow_with_the_interval() -> None:
     assert longer == pytest.approx(promoted, rel=1e-3)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_shares_make_the_bound(name: str) -> None:
+    shares = error_shares(MODELS[name])
+    assert sum(share.error for share in shares) == pytest.approx(worst_error(MODELS[name]))
+    assert all(share.error >= 0 for share in shares)
+
+
+def test_each_loss_has_its_share() -> None:
+    model = product_model(k=64, a="f32", out="bf16", slices=4, kept="f16", of=multiply_add(), scales=Scales("row"))
+    shares = {share.loss: share.error for share in error_shares(model)}
+    assert list(shares) == ["sums", "partial sums", "additions", "scales", "result"]
+    expected = [16 * 2.0**-24, 2.0**-11, 3 * 2.0**-24, 2 * 2.0**-24, 2.0**-8]
+    assert list(shares.values()) == pytest.approx(expected, rel=1e-3)
+    inside = error_shares(product_model(k=64, a="f32", promote=16, of=multiply_add(), scales=Scales("1x128")))
+    assert [share.loss for share in inside] == ["sums", "scales", "additions", "result"]
+
+
 def of_sums(**changes: object) -> DotModel:
     root = step().root
     return replace(step(), root=FusedSum(root.terms, replace(root.arithmetic, **changes)))  # type: ignore[arg-type]
@@ -99,6 +116,7 @@ def of_sums(**changes: object) -> DotModel:
 )
 def test_nothing_is_said_where_no_bound_follows(sums: DotModel) -> None:
     assert worst_error(product_model(of=sums)) is None
+    assert error_shares(product_model(of=sums)) == []
 
 
 def test_rounding_twice_costs_twice() -> None:

@@ -8,7 +8,9 @@ from xml.etree import ElementTree
 import pytest
 from product_rows import OF_A, TAIL, dropped, product_data, product_model, product_report, step, suggested, two_regions
 
-from accprobe.model.product import Chain, Merged, ProductModel, addition
+from accprobe.isa.formats import FORMATS
+from accprobe.model.product import Chain, Merged, ProductModel, addition, multiply_add
+from accprobe.model.tree import Addend, DotModel, FusedSum, Product
 from accprobe.render.content import products
 from accprobe.render.html import report_page
 from accprobe.render.markdown import report_markdown
@@ -73,6 +75,11 @@ def only_one() -> Row:
         ),
         (suggested(), "inside", "sums of ~32 products, ~13 fraction bits, ~cut"),
         (
+            suggested(model=product_model(a="f32", of=multiply_add())),
+            "inside",
+            "~one product after the other, ~fused multiply-adds, ~23 fraction bits, ~cut",
+        ),
+        (
             product_data(product_model(a="tf32"), findings={"operand_rounding": {"value": "RNE", "bound": "exact"}}),
             "operands",
             "RNE to tf32",
@@ -136,46 +143,36 @@ def test_line_says(data: Row, label: str, words: str) -> None:
     assert said(data)[label] == words
 
 
-def surviving(*rivals: str) -> Row:
-    data = product_data()
-    data["regions"][0]["rivals"]["survived"] = list(rivals)
-    return data
+def as_its_own_sum() -> DotModel:
+    """A product that is rounded on its own, then added."""
+    arithmetic = multiply_add().root.arithmetic
+    return DotModel(FusedSum((FusedSum((Product(0),), arithmetic), Addend()), arithmetic))
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("a", "of", "words"),
     [
-        (
-            product_data(product_model(promote=128)),
-            "the error grows with 128, not with K: at this K at most 1.6e-2 of sum |a·b|",
-        ),
-        (product_data(), "the error grows with K: at this K at most 1.3e-1 of sum |a·b|"),
-        (
-            product_data(product_model(slices=4, kept="bf16")),
-            "the error grows with the longest slice, 256 products: at this K at most",
-        ),
-        (surviving("product_exponent: normalised operands"), "the error grows with K"),
-        (product_data(scale="row"), "the error grows with K: at this K at most 1.3e-1 of sum |a·b| with its scales"),
+        ("f32", multiply_add(), "fused multiply-adds"),
+        ("f16", multiply_add(FORMATS["f16"]), "fused multiply-adds"),
+        ("f64", multiply_add(FORMATS["f64"]), "fused multiply-adds"),
+        ("f16", multiply_add(), "multiply-adds (fused or not: products are exact in f32)"),
+        ("e4m3", multiply_add(), "multiply-adds (fused or not: products are exact in f32)"),
+        ("e5m2", multiply_add(), "multiply-adds (fused or not: products are exact in f32)"),
+        ("f32", multiply_add(FORMATS["f64"]), "multiply-adds (fused or not: products are exact in f64)"),
+        ("bf16", multiply_add(), "multiply-adds (fused or not: products are exact in the range of f32)"),
+        ("tf32", multiply_add(), "multiply-adds (fused or not: products are exact in the range of f32)"),
+        ("e4m3", multiply_add(FORMATS["f16"]), "multiply-adds (fused or not: products are exact in the range of f16)"),
+        ("bf16", as_its_own_sum(), "a multiply and then an add"),
     ],
 )
-def test_error_in_words_is_a_bound(data: Row, words: str) -> None:
-    assert said(data)["in words"].startswith(words)
-    assert said(data)["in words"].endswith("(a bound; overflow and tiny numbers aside)")
+def test_multiply_adds_are_fused_where_that_shows(a: str, of: DotModel, words: str) -> None:
+    assert said(product_data(product_model(a=a, of=of)))["inside"].split(", ")[1] == words
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        suggested(),
-        dropped(),
-        surviving("alignment_bits: 14"),
-        product_data(product_model(k=1 << 14)),
-        two_regions(),
-    ],
-    ids=["suggested", "k is dropped", "a rival is left", "as large as the sum", "regions have their own"],
-)
-def test_nothing_is_said_of_the_error_that_is_not_proved(data: Row) -> None:
-    assert "in words" not in said(data)
+def test_a_rival_that_rounds_products_first_leaves_it_open_whether_they_are_fused() -> None:
+    left = {"product_bits": {"value": None, "bound": "undetermined", "left": [None, 23]}}
+    data = product_data(product_model(a="f32", of=multiply_add()), findings=left)
+    assert said(data)["inside"].split(", ")[1] == "fused multiply-adds?"
 
 
 def test_regions_have_a_plan_each() -> None:
@@ -183,11 +180,6 @@ def test_regions_have_a_plan_each() -> None:
     assert [plan["inside"].split(",")[0] for plan in plans] == ["sums of 32 products", "sums of 16 products"]
     assert all("in words" in plan for plan in plans)
     assert "inside" not in said(two_regions())
-
-
-@pytest.mark.parametrize("number", [0.0, 1.0, 0.016113, 6.1e-4, 9.99e-5, 0.3])
-def test_bound_is_never_rounded_down(number: float) -> None:
-    assert number <= float(products.rounded_up(number)) <= 1.11 * number
 
 
 def test_what_is_wrong_comes_first() -> None:

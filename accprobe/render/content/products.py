@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from math import ceil, floor, log10
 from typing import NamedTuple
 
-from accprobe.isa.formats import FORMATS
-from accprobe.model.product import ScaleOf
+from accprobe.isa.formats import FORMATS, Format
+from accprobe.model.product import ProductModel, ScaleOf
 from accprobe.model.product_error import worst_error
+from accprobe.model.tree import FloatArithmetic
+from accprobe.render.content.growth import error_growth
 from accprobe.render.content.phrases import Phrase, Phrases
 from accprobe.report.product_words import (
     FindingsByName,
@@ -150,7 +152,7 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
     if FORMATS[row.a].is_integer:
         yield ProductLine("inside", Phrase("integer sums, the same bits in any order"))
         return
-    yield ProductLine("inside", Phrase(", ".join(_inside(found)) + _instruction(found)))
+    yield ProductLine("inside", Phrase(", ".join(_inside(found, region.model)) + _instruction(found)))
     if rounding := found_words(found, "operand_rounding"):
         to = next(name for name in (row.a, row.b) if FORMATS[name].ignored_low_bits)
         yield ProductLine("operands", Phrase(f"{rounding.replace('RZ', 'cut')} to {to}"))
@@ -180,15 +182,13 @@ def _function(name: str) -> str:
     return f"{function[: end.start()]}<…>" if end[0] == "<" else function[: end.start()]
 
 
-def _inside(found: FindingsByName) -> Iterator[str]:
-    alone = found["products_per_sum"].value == 1
-    yield "one product after the other" if alone else f"sums of {found_words(found, 'products_per_sum')} products"
+def _inside(found: FindingsByName, model: ProductModel | None) -> Iterator[str]:
+    alone, products = found["products_per_sum"].value == 1, found_words(found, "products_per_sum")
+    yield products.replace("1", "one product after the other") if alone else f"sums of {products} products"
     if how := along(found):
         yield how
-    if alone and "product_bits" in found:
-        yield f"each rounded to {found_words(found, 'product_bits')} bits first"
-    elif alone:
-        yield "fused multiply-adds"
+    if alone and model is not None:
+        yield _multiplied(found, model)
     if bits := found_words(found, "effective_bits"):
         yield f"{bits} fraction bits"
     aligned = found.get("alignment_bits")
@@ -199,6 +199,33 @@ def _inside(found: FindingsByName) -> Iterator[str]:
     for name in ("subnormal_operands", "subnormal_results"):
         if name in found and found[name].value == "flushed":
             yield f"{name.replace('_', ' ')} {found_words(found, name)}"
+
+
+def _multiplied(found: FindingsByName, model: ProductModel) -> str:
+    """Of one product a sum."""
+    rounded = found.get("product_bits")
+    if rounded is None:
+        return found_words(found, "products_per_sum").replace("1", _multiply_adds(model))
+    words = found_words(found, "product_bits")
+    return words.replace("none", _multiply_adds(model)) if rounded.value is None else f"each rounded to {words} bits first"
+
+
+def _multiply_adds(model: ProductModel) -> str:
+    """Where a product is exact in the format of the sum, nothing tells whether they are fused."""
+    root, a, b = model.step.root, model.a, model.b
+    if root.children:
+        return "a multiply and then an add"
+    assert isinstance(root.arithmetic, FloatArithmetic)
+    if a.mantissa_bits + b.mantissa_bits + 1 > root.arithmetic.result_bits:
+        return "fused multiply-adds"
+    sums = root.arithmetic.result
+    in_range = a.max_exponent + b.max_exponent < sums.max_exponent and _last_bit(a) + _last_bit(b) >= _last_bit(sums)
+    return f"multiply-adds (fused or not: products are exact in {sums if in_range else f'the range of {sums}'})"
+
+
+def _last_bit(fmt: Format) -> int:
+    """Exponent of the smallest number."""
+    return fmt.min_exponent - fmt.mantissa_bits
 
 
 def _instruction(found: FindingsByName) -> str:
@@ -271,20 +298,10 @@ def in_words(row: ProductRow, region: RegionRecord) -> str:
     if region.model is None or not proved or once is None or once.value != "yes":
         return ""
     error = worst_error(region.model)
-    if error is None or error >= 1:
+    if not error or error >= 1:
         return ""
     what = "sum |a·b| with its scales" if row.scale else "sum |a·b|"
-    return f"the error grows with {_growth(region.findings)}: at this K at most {rounded_up(error)} of {what} ({ASIDE})"
-
-
-def _growth(found: FindingsByName) -> str:
-    every, slices = found.get("promote_every"), found.get("slice_sizes")
-    if every is not None and every.value is not None:
-        return f"{every.value}, not with K"
-    if slices is not None:
-        longest = max(map(int, str(slices.value).split(", ")))
-        return f"the longest slice, {longest:,} products"
-    return "K"
+    return f"{error_growth(region.model, region.findings)}: at this K at most {rounded_up(error)} of {what} ({ASIDE})"
 
 
 def rounded_up(number: float) -> str:
