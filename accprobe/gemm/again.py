@@ -12,7 +12,7 @@ MOST = 128
 """Calls that are asked again, at most: the last of them."""
 
 
-def changed(asked: Asked, disputed: list[FreshCall]) -> int:
+def answered_otherwise(asked: Asked, disputed: list[FreshCall]) -> int:
     """Elements that come back otherwise: of the fresh calls of which some contradict the plan, and of those that were kept."""
     count = sum(int(np.count_nonzero(asked.product(x.a, x.b, x.scales, keep=False) != x.d)) for x in disputed)
     return count or sum(_changed(asked, call) for call in asked.kept[-MOST:] if call.scales is None)

@@ -39,7 +39,7 @@ BATTERY_DOTS = 1536
 TINY_DOTS = 256
 """Dot products whose sums are subnormal."""
 
-MORE_BATTERIES = 6
+MORE_BATTERIES = 12
 """Batteries that are drawn in search of dot products on which a rival differs."""
 
 MOST_CALLS, SWEEPS = 4000, 6
@@ -161,7 +161,11 @@ def characterise(
         outcome.proof = prove(asked, parts, elements, seed, evaluate, lambda n: tell("fresh operands", n / elements))
     for found in outcome.found:
         _ask_too_large(asked, found)
-    if not outcome.explained and not outcome.alike.changed and (changed := again.changed(asked, outcome.proof.disputed)):
+    if (
+        not outcome.explained
+        and not outcome.alike.changed
+        and (changed := again.answered_otherwise(asked, outcome.proof.disputed))
+    ):
         outcome.alike = replace(outcome.alike, changed=changed, values=2)
     outcome.calls, outcome.elements = asked.calls, asked.elements
     return outcome

@@ -14,10 +14,10 @@ from accprobe.gemm.pairs import Ints
 from accprobe.gemm.regions import Region, region_of
 from accprobe.gemm.spec import Spec
 
-WINDOW = 128
+ONES = 128
 """Ones that are added up at once: sums of so many are exact in f16 and in bf16."""
 
-MOST_GROUPS = 4
+MOST_MISCOUNTED = 4
 """Groups of elements whose missing products are looked for."""
 
 
@@ -69,7 +69,7 @@ def alone(asked: Asked, rows: Ints, columns: Ints, ks: Ints, word_a: int, word_b
 def counted_otherwise(asked: Asked, known: Sequence[tuple[Region, Ints]]) -> Iterator[tuple[Region, Ints]]:
     """Elements that count k otherwise than is known of their region, or else of the first, and how often each k is counted."""
     spec = asked.spec
-    width = min(WINDOW, 2 << spec.out.mantissa_bits) if spec.out.is_float else WINDOW
+    width = min(ONES, 2 << spec.out.mantissa_bits) if spec.out.is_float else ONES
     is_count = _ones(asked, np.arange(0)) == 0
     differing = []
     for start in range(0, spec.k, width):
@@ -83,7 +83,7 @@ def counted_otherwise(asked: Asked, known: Sequence[tuple[Region, Ints]]) -> Ite
         there |= is_count & (found != _expected(spec, known, ks))
     sums = np.stack([found[there] for _, found in differing], axis=1) if there.any() else np.zeros((0, 0))
     _, groups, sizes = np.unique(sums, axis=0, return_inverse=True, return_counts=True)
-    for group in np.argsort(-sizes, kind="stable")[:MOST_GROUPS]:
+    for group in np.argsort(-sizes, kind="stable")[:MOST_MISCOUNTED]:
         alike = np.zeros_like(there)
         alike[there] = groups.reshape(-1) == group
         row, column = np.argwhere(alike)[0]
