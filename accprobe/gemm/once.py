@@ -12,7 +12,10 @@ from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.regions import Region, region_of
-from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import Bits, Format
+
+SIGNS = 8
+"""Times that every element is asked about every k, with other signs: two that are missing are seen but once in 256 times."""
 
 ONES = 128
 """Ones that are added up at once: sums of so many are exact in f16 and in bf16."""
@@ -67,54 +70,68 @@ def alone(asked: Asked, rows: Ints, columns: Ints, ks: Ints, word_a: int, word_b
 
 
 def counted_otherwise(asked: Asked, known: Sequence[tuple[Region, Ints]]) -> Iterator[tuple[Region, Ints]]:
-    """Elements that count k otherwise than is known of their region, or else of the first, and how often each k is counted."""
-    spec = asked.spec
-    width = min(ONES, 2 << spec.out.mantissa_bits) if spec.out.is_float else ONES
-    is_count = _ones(asked, np.arange(0)) == 0
-    differing = []
-    for start in range(0, spec.k, width):
-        ks = np.arange(start, min(start + width, spec.k))
-        found = _ones(asked, ks)
-        is_count &= found == np.round(found)
-        if (found != _expected(spec, known, ks)).any():
-            differing.append((ks, found))
+    """Elements that count k otherwise than is known of their region, or else of the first, and how often each k is counted.
+
+    Of ones, half of them negative, nothing is left; what is missing is, unless as many positive as negative ones are.
+    """
+    spec, rng = asked.spec, np.random.default_rng(0)
+    ks, found = np.arange(spec.k), []
     there = np.zeros((spec.m, spec.n), bool)
-    for ks, found in differing:
-        there |= is_count & (found != _expected(spec, known, ks))
-    sums = np.stack([found[there] for _, found in differing], axis=1) if there.any() else np.zeros((0, 0))
-    _, groups, sizes = np.unique(sums, axis=0, return_inverse=True, return_counts=True)
+    for _ in range(SIGNS):
+        signs = np.ones(spec.k, np.int64) if spec.b.is_integer else rng.permutation(np.resize([1, -1], spec.k))
+        found.append(_ones(asked, ks, signs))
+        there |= _unlike(spec.out, found[-1], known, signs)
+    sums = np.stack([_values(spec.out, d[there]) for d in found], axis=1)
+    counted = (sums == np.round(sums)).all(axis=1) & (_values(spec.out, _ones(asked, ks[:0])[there]) == 0)
+    there[there] = counted
+    _, groups, sizes = np.unique(sums[counted], axis=0, return_inverse=True, return_counts=True)
     for group in np.argsort(-sizes, kind="stable")[:MOST_MISCOUNTED]:
         alike = np.zeros_like(there)
         alike[there] = groups.reshape(-1) == group
-        row, column = np.argwhere(alike)[0]
-        once = known[0][1].copy()
-        for ks, found in differing:
-            _count(asked, int(row), int(column), ks, found[row, column], once)
+        (row, column), once = np.argwhere(alike)[0], known[0][1].copy()
+        for window in np.array_split(ks, -(-spec.k // ONES)):
+            _count(asked, row, column, window, once)
         yield region_of(alike, int(sizes[group])), once
 
 
-def _ones(asked: Asked, ks: Ints) -> NDArray[np.float64]:
-    """What comes out of ones at some k, [M, N]."""
-    layout, out = layout_of(asked.spec), asked.spec.out
-    a, b = layout.blank()
+def _ones(asked: Asked, ks: Ints, signs: Ints | None = None) -> Bits:
+    """What comes out of ones at some k, some of them negative, [M, N]."""
+    layout, b_format = layout_of(asked.spec), asked.spec.b
+    a, b = (lines[:1].copy() for lines in layout.blank())
     a[:, ks], b[:, ks] = layout.one()
-    d = asked.product(a, b, keep=False)
+    if signs is not None and b_format.is_float:
+        b[:, ks[signs < 0]] |= b_format.dtype.type(b_format.sign_bit)
+    return asked.product(np.repeat(a, asked.spec.m, axis=0), np.repeat(b, asked.spec.n, axis=0), keep=False)
+
+
+def _unlike(out: Format, d: Bits, known: Sequence[tuple[Region, Ints]], signs: Ints) -> NDArray[np.bool_]:
+    """Elements at which something else came out than is known, [M, N]."""
+    unlike = _other_values(out, d, int(known[0][1] @ signs))
+    for region, once in known[1:]:
+        place = np.ix_(region.rows, region.columns)
+        unlike[place] = _other_values(out, d[place], int(once @ signs))
+    return unlike
+
+
+def _other_values(out: Format, d: Bits, expected: int) -> NDArray[np.bool_]:
+    """Most elements have one pattern."""
+    other = np.asarray(d != d.flat[0])
+    unlike = ~other if _values(out, d[:1, :1])[0, 0] != expected else np.zeros_like(other)
+    unlike[other] = _values(out, d[other]) != expected
+    return unlike
+
+
+def _values(out: Format, d: Bits) -> NDArray[np.float64]:
     return np.asarray(out.integers(d) if out.is_integer else out.values(d), np.float64)
 
 
-def _expected(spec: Spec, known: Sequence[tuple[Region, Ints]], ks: Ints) -> NDArray[np.float64]:
-    found = np.full((spec.m, spec.n), float(known[0][1][ks].sum()))
-    for region, once in known[1:]:
-        found[np.ix_(region.rows, region.columns)] = once[ks].sum()
-    return found
-
-
-def _count(asked: Asked, row: int, column: int, ks: Ints, found: float, once: Ints) -> None:
-    """Enters how often each of some k is counted at an element, of which all together are `found` times."""
+def _count(asked: Asked, row: int, column: int, ks: Ints, once: Ints) -> None:
+    """Enters how often each of some k is counted at an element."""
+    found = float(_values(asked.spec.out, _ones(asked, ks)[row, column, None])[0])
     if found == once[ks].sum():
         return
     if len(ks) == 1:
         once[ks] = int(found)
         return
     for half in np.array_split(ks, 2):
-        _count(asked, row, column, half, float(_ones(asked, half)[row, column]), once)
+        _count(asked, row, column, half, once)
