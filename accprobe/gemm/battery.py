@@ -7,7 +7,7 @@ stand: in one sum, in sums that follow one another, in chunks, in slices. Others
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,9 +105,15 @@ def unexplained(model: ProductModel, answered: Answered) -> NDArray[np.bool_]:
     if not len(answered):
         return np.zeros(0, bool)
     if model.is_ordered:
-        return np.asarray(predicted(model, answered.dots) != answered.d)
+        return _differ(model, predicted(model, answered.dots), answered.d)
     possible = outcomes(*_few(model, answered.dots))[..., 0, 0]
-    return np.asarray((possible != answered.d).all(axis=0))
+    return np.asarray(_differ(model, possible, answered.d).all(axis=0))
+
+
+def _differ(model: ProductModel, expected: Bits, d: Bits) -> NDArray[np.bool_]:
+    """But for the sign of a zero, which sums without terms decide, and these are left out."""
+    zeros = (expected | d) << expected.dtype.type(1) == 0
+    return np.asarray((expected != d) & ~(zeros & model.result.is_float))
 
 
 def _few(model: ProductModel, dots: Sparse) -> tuple[ProductModel, Bits, Bits]:
@@ -143,6 +149,12 @@ def drawn(spec: Spec, chains: Sequence[Sequence[Sequence[int]]], n: int, seed: i
     return Sparse(ks, a, b)
 
 
+def exchanged(spec: Spec, chains: Sequence[Sequence[Sequence[int]]], n: int, seed: int) -> Sparse:
+    """As `drawn`, with what A has there in B: subnormals."""
+    dots = drawn(replace(spec, a=spec.b, b=spec.a), chains, n, seed)
+    return Sparse(dots.ks, dots.b, dots.a)
+
+
 def asks_subnormals(spec: Spec) -> bool:
     """Whether f32 sums of its products may be subnormal, and D shows it."""
     f32 = FORMATS["f32"]
@@ -155,9 +167,11 @@ def tiny(spec: Spec, chains: Sequence[Sequence[Sequence[int]]], n: int, seed: in
     rng = np.random.default_rng(seed)
     ks = _ks(chains, n, rng)
     signs = np.zeros((n, TERMS), np.int64)
-    signs[:, :2] = rng.choice([-1, 1], (n, 2)) * (rng.random((n, 2)) < (1, 0.5))
+    signs[:, 0] = rng.choice([-1, 1], n)
+    signs[:, 1] = -signs[:, 0] * (rng.random(n) < 0.5)
     f32 = FORMATS["f32"]
-    exponents_of = rng.integers(f32.min_exponent - f32.mantissa_bits - 1, f32.min_exponent + 2, (n, TERMS))
+    least = np.where(rng.random((n, 1)) < 0.5, f32.min_exponent - 2, f32.min_exponent - f32.mantissa_bits - 1)
+    exponents_of = rng.integers(least, f32.min_exponent + 2, (n, TERMS))
     a, b = layout_of(spec).patterns(signs, exponents_of, np.full((n, TERMS), DRAWN), rng)
     return Sparse(ks, a, b)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
+from itertools import product
 
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction
@@ -12,7 +13,6 @@ from accprobe.model import published
 from accprobe.model.product import multiply_add
 from accprobe.model.tree import (
     Addend,
-    Arithmetic,
     DotModel,
     FloatArithmetic,
     FusedSum,
@@ -28,6 +28,8 @@ SOURCES = ("h200", *(f"{published.SIM}{name}" for name in published.CHIPS))
 """Whose instructions are tried: the measured ones first."""
 
 ROUNDINGS: tuple[Rounding, ...] = ("RZ", "RNE")
+
+EITHER: tuple[Subnormals, ...] = ("flushed", "kept")
 
 HOPPER = FloatArithmetic(FORMATS["f32"], 23, "RZ", 25, underflow_sign="positive")
 """What is tried with other bits where no known instruction fits: all fields but the bits as most units have them."""
@@ -61,11 +63,23 @@ def single_steps() -> Iterator[DotModel]:
     for fmt in ("f32", "f64", "f16", "bf16"):
         fused = multiply_add(FORMATS[fmt])
         yield from (fused, _multiplied_first(fused), multiply_add(FORMATS[fmt], FORMATS[fmt].mantissa_bits))
-    flushing: tuple[tuple[Subnormals, Subnormals], ...] = (("flushed", "kept"), ("kept", "flushed"), ("flushed", "flushed"))
-    for step in (multiply_add(), _multiplied_first(multiply_add())):
-        for operands, results in flushing:
-            flushed = step.with_arithmetic(partial(_with_results, results))
-            yield replace(flushed, subnormal_operands=operands, subnormal_addend=results)
+    f32 = multiply_add()
+    for operands, results in product(EITHER, EITHER):
+        yield replace(f32, root=_flushing(f32.root, results), subnormal_operands=operands, subnormal_addend=results)
+    separate = _multiplied_first(f32)
+    for operands in EITHER:
+        step = replace(separate, subnormal_operands=operands)
+        yield from (step, *flushing_otherwise(step))
+
+
+def flushing_otherwise(step: DotModel) -> Iterator[DotModel]:
+    """Steps that multiply first, of which other sums have no subnormal results."""
+    (first,) = step.root.children
+    for products, results in product(EITHER, EITHER):
+        root = _flushing(FusedSum((_flushing(first, products), Addend()), step.root.arithmetic), results)
+        other = replace(step, root=root, subnormal_addend=results)
+        if other != step:
+            yield other
 
 
 def _multiplied_first(fused: DotModel) -> DotModel:
@@ -73,8 +87,9 @@ def _multiplied_first(fused: DotModel) -> DotModel:
     return replace(fused, root=FusedSum((FusedSum((Product(0),), fused.root.arithmetic), Addend()), fused.root.arithmetic))
 
 
-def _with_results(subnormals: Subnormals, arithmetic: Arithmetic) -> Arithmetic:
-    return replace(arithmetic, subnormal_results=subnormals) if isinstance(arithmetic, FloatArithmetic) else arithmetic
+def _flushing(node: FusedSum, subnormals: Subnormals) -> FusedSum:
+    assert isinstance(node.arithmetic, FloatArithmetic)
+    return replace(node, arithmetic=replace(node.arithmetic, subnormal_results=subnormals))
 
 
 @cache

@@ -23,7 +23,7 @@ from accprobe.gemm.fresh import Evaluate, Predicted, Proof, on_cpu, prove
 from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.low_bits import low_bits
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
+from accprobe.gemm.parts import Groups, Merging, every_chain, exchanged, taken_apart
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Alike, Region, alike
 from accprobe.gemm.rivals import OF_TINY, RivalPlan, contradicted, rival_plans, telling
@@ -36,8 +36,8 @@ from accprobe.model.tree import FloatArithmetic
 BATTERY_DOTS = 1536
 """Dot products of a battery."""
 
-TINY_DOTS = 256
-"""Dot products whose sums are subnormal."""
+SUBNORMAL_DOTS = 256
+"""Dot products whose sums are subnormal, and of which operands of B are."""
 
 MORE_BATTERIES = 12
 """Batteries that are drawn in search of dot products on which a rival differs."""
@@ -263,13 +263,17 @@ def _fit(asked: Asked, found: RegionOutcome, tree: Groups | Merging, seed: int) 
     some = sampled_sums(tree)
     inner = battery.ask(asked, battery.drawn(spec, some[:1], BATTERY_DOTS, seed + 1), region.rows, region.columns)
     outer = battery.ask(asked, battery.drawn(spec, some, BATTERY_DOTS, seed + 2), region.rows, region.columns)
-    every = _joined([inner, outer])
-    if battery.asks_subnormals(spec):
-        smallest = battery.ask(asked, battery.tiny(spec, some, TINY_DOTS, seed + 3), region.rows, region.columns)
-        every = _joined([every, smallest])
+    of_subnormals = [battery.tiny(spec, some, SUBNORMAL_DOTS, seed + 3)] if battery.asks_subnormals(spec) else []
+    if spec.a_exponent is None:
+        of_subnormals.append(battery.exchanged(spec, some, SUBNORMAL_DOTS, seed + 4))
+    more = [battery.ask(asked, dots, region.rows, region.columns) for dots in of_subnormals]
+    every = _joined([inner, outer, *more])
     taken = low_bits(asked, some[0], region.rows, region.columns) if spec.rounds_operands else None
     of_first = within(every, {k for group in some[0] for k in group})
-    fitted = fit(spec, tree, every, of_first, region.changing, taken.rounding if taken else "RZ")
+    rounding = taken.rounding if taken else "RZ"
+    fitted = fit(spec, tree, every, of_first, region.changing, rounding)
+    if fitted.wrong and (other := exchanged(tree)) != tree:
+        fitted = min(fitted, fit(spec, other, every, of_first, region.changing, rounding), key=lambda each: each.wrong)
     found.plan, found.wrong, found.answers = fitted.plan, fitted.wrong, fitted.answers
     if fitted.wrong:
         found.counterexample = of_few_terms(fitted.plan.model(), every)

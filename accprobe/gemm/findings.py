@@ -14,7 +14,7 @@ from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
 from accprobe.gemm.direction import direction
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging
-from accprobe.gemm.plans import ProductPlan, named_order
+from accprobe.gemm.plans import ProductPlan, named_order, subnormal_results
 from accprobe.gemm.regions import PRODUCTS_REPEATED, REPEATS
 from accprobe.gemm.rivals import RivalPlan
 from accprobe.gemm.scaling import scaling_in_words
@@ -146,7 +146,7 @@ def of_plan(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
         if plan.spec.a_exponent is None:
             yield "subnormal_operands", Finding(plan.step.subnormal_operands)
         if asks_subnormals(plan.spec):
-            yield "subnormal_results", Finding(arithmetic.subnormal_results)
+            yield "subnormal_results", Finding(subnormal_results(plan.step))
     if plan.spec.rounds_operands:
         yield "operand_rounding", Finding(plan.operand_rounding)
     names = instructions_of(plan.spec.a, plan.spec.b, plan.step)

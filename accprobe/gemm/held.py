@@ -13,7 +13,7 @@ from accprobe.gemm.battery import Answered
 from accprobe.gemm.beyond import is_infinite
 from accprobe.gemm.blackbox import Call
 from accprobe.gemm.fresh import TOGETHER, Evaluate, on_cpu
-from accprobe.gemm.parts import Groups, Merging
+from accprobe.gemm.parts import exchanged
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Region
 from accprobe.infer.neighbours.single import rivals
@@ -59,7 +59,7 @@ def reconciled(plan: ProductPlan, answers: Sequence[Answered], contradicting: Se
     """
     plain = plan.step.with_arithmetic(_without_floor)
     steps = (plain, *(rival.model for rival in rivals(plan.step, {})))
-    for other in (replace(plan, tree=_exchanged(plan.tree)), *(replace(plan, step=step) for step in steps)):
+    for other in (replace(plan, tree=exchanged(plan.tree)), *(replace(plan, step=step) for step in steps)):
         try:
             model = other.model()
             if not any(wrong(model, words) for words in contradicting) and not any(battery.wrong(model, x) for x in answers):
@@ -67,13 +67,6 @@ def reconciled(plan: ProductPlan, answers: Sequence[Answered], contradicting: Se
         except AccprobeError:
             continue
     return None
-
-
-def _exchanged(tree: Groups | Merging) -> Groups | Merging:
-    """With the second sum of each chain before the first, which no order tells: both begin with nothing."""
-    if isinstance(tree, Merging):
-        return replace(tree, parts=tuple(map(_exchanged, tree.parts)))
-    return (*tree[1::-1], *tree[2:]) if all(len(group) == 1 for group in tree[:2]) else tree
 
 
 def _without_floor(arithmetic: Arithmetic) -> Arithmetic:

@@ -153,9 +153,11 @@ def instruction_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:
 
 
 def other_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:
-    """Chains of multiply-adds, into f32 and into a format that the operands or D have."""
+    """Chains of multiply-adds, into f32 and into a format that the operands or D have; as if no product that is rounded first
+    were tiny.
+    """
     if spec.a.is_float:
-        for step in single_steps():
+        for step in (each for each in single_steps() if not each.root.children):
             arithmetic = step.root.arithmetic
             if arithmetic.result.name == "f32" or arithmetic.result in (spec.a, spec.out):
                 rounded = getattr(arithmetic, "product_bits", None) is not None

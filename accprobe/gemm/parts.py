@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from accprobe.gemm.growth import Grown, NoTree
@@ -89,6 +89,13 @@ def _groups(first: int, joins: Sequence[tuple[int, ...]]) -> Groups:
     if all(len(join) == 1 for join in joins):
         return ((first,), *joins)
     return (tuple(sorted((first, *joins[0]))), *(tuple(sorted(join)) for join in joins[1:]))
+
+
+def exchanged(tree: Groups | Merging) -> Groups | Merging:
+    """With the second sum of each chain before the first, which no order tells: both begin with nothing."""
+    if isinstance(tree, Merging):
+        return replace(tree, parts=tuple(map(exchanged, tree.parts)))
+    return (*tree[1::-1], *tree[2:]) if all(len(group) == 1 for group in tree[:2]) else tree
 
 
 def every_chain(part: Groups | Merging) -> Iterator[Groups]:

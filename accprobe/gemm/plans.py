@@ -9,7 +9,7 @@ from accprobe.gemm.parts import Groups, Merging, as_chain
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import OPERAND_ROUNDINGS, Merged, Nested, Node, Order, ProductModel, Scales, addition, nested
-from accprobe.model.tree import DotModel, Rounding
+from accprobe.model.tree import DotModel, FloatArithmetic, Rounding
 
 SMALL = ("bf16", "f16")
 """Formats below f32 that partial sums are kept in."""
@@ -51,6 +51,12 @@ class ProductPlan:
         add = addition(integer or (self.running if outermost and self.running.name != "f32" else inner), self.sum_rounding)
         order = "unordered" if self.unordered and outermost else named_order(part.nested, len(parts))
         return Merged(parts, order, add, self.kept if outermost else None)
+
+
+def subnormal_results(step: DotModel) -> str:
+    """Whether sums may be subnormal, and products that are sums of their own."""
+    kept = [isinstance(x.arithmetic, FloatArithmetic) and x.arithmetic.subnormal_results == "kept" for x in step.root.nodes()]
+    return "kept" if all(kept) else "flushed" if not kept[-1] else "flushed of products"
 
 
 def named_order(order: Nested, parts: int) -> Order | Nested:

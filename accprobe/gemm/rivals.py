@@ -9,8 +9,9 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.battery import Answered, Sparse, asks_subnormals, predicted, wrong
+from accprobe.gemm.candidates import flushing_otherwise
 from accprobe.gemm.parts import Groups, Merging
-from accprobe.gemm.plans import ProductPlan, alternatives, same_order
+from accprobe.gemm.plans import ProductPlan, alternatives, same_order, subnormal_results
 from accprobe.gemm.spec import Spec
 from accprobe.infer.neighbours.single import rivals as rivals_of_step
 from accprobe.model.product import nested
@@ -53,6 +54,9 @@ def rival_plans(plan: ProductPlan) -> Iterator[RivalPlan]:
             respect = "sum_rounding"
         if respect in (*FIELDS, "sum_rounding", *_of_subnormals(plan.spec)):
             yield RivalPlan(replace(plan, step=rival.model), respect, how)
+    if plan.step.root.children and asks_subnormals(plan.spec):
+        for step in flushing_otherwise(plan.step):
+            yield RivalPlan(replace(plan, step=step), "subnormal_results", subnormal_results(step))
     for respect, how, other in alternatives(plan):
         yield RivalPlan(other, respect, how)
     yield from _of_the_tree(plan)

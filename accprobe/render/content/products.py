@@ -197,7 +197,7 @@ def _inside(found: FindingsByName, model: ProductModel | None) -> Iterator[str]:
     if rounding := found_words(found, "sum_rounding"):
         yield rounding.replace("RZ", "cut")
     for name in ("subnormal_operands", "subnormal_results"):
-        if name in found and found[name].value == "flushed":
+        if name in found and found[name].value != "kept":
             yield f"{name.replace('_', ' ')} {found_words(found, name)}"
 
 
