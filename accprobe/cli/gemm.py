@@ -52,7 +52,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option("--scale", type=click.Choice(SCALE_NAMES), default="none", show_default=True, help="What has a scale.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Of CALLABLE, or a flag of torch's.")
 @click.option("--versus", metavar="CALLABLE", help="Another one, asked the same.")
-@click.option("--sweep", metavar="m=N,N,…", help="Which M give the same bits for the same row of A.")
+@click.option("--sweep", metavar="m=N,N,…", help="Which M give the same bits for the same row of A, at its place.")
 @click.option("--device", metavar="cuda:N|cpu", help="[default: the first GPU that can be used, else the CPU]")
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="What a function of yours takes.")
 @click.option(

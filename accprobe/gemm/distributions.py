@@ -57,3 +57,10 @@ def _patterns(fmt: Format, values: NDArray[np.float32], kind: str, rng: np.rando
         values = np.where(rng.random(values.shape, np.float32) < _ZEROS, np.float32(0), values)
     assert fmt.ml_dtype is not None
     return values.astype(fmt.ml_dtype).view(fmt.dtype)
+
+
+def scaled(fmt: Format, patterns: Bits, exponent: int) -> Bits:
+    """The numbers times 2^exponent, where the format has them; what is too large is its largest, or infinite."""
+    assert fmt.ml_dtype is not None
+    with np.errstate(all="ignore"):
+        return np.ldexp(fmt.values(patterns), exponent).astype(fmt.ml_dtype).view(fmt.dtype)

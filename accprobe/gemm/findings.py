@@ -115,10 +115,14 @@ def _once(once: Ints) -> Finding:
     wrong = np.flatnonzero(once != 1)
     if not len(wrong):
         return Finding("yes", note=f"{len(once)} of {len(once)}")
-    missing, twice = np.flatnonzero(once == 0), np.flatnonzero(once > 1)
-    told = [f"{len(missing)} missing: k = {ranges(missing)}"] if len(missing) else []
-    told += [f"{len(twice)} counted more than once: k = {ranges(twice)}"] if len(twice) else []
-    return Finding("no", note="; ".join(told))
+    return Finding("no", note="; ".join(f"{len(ks)} {what}: k = {ranges(ks)}" for what, ks in miscounts(once)))
+
+
+def miscounts(once: Ints) -> Iterator[tuple[str, Ints]]:
+    """Which k are not counted once, and what is wrong with them."""
+    for what, there in (("missing", once == 0), ("counted more than once", once > 1), ("subtracted", once < 0)):
+        if there.any():
+            yield what, np.flatnonzero(there)
 
 
 def _everywhere(outcome: ProductOutcome) -> Finding:

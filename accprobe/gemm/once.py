@@ -90,7 +90,7 @@ def counted_otherwise(asked: Asked, known: Sequence[tuple[Region, Ints]]) -> Ite
         alike[there] = groups.reshape(-1) == group
         (row, column), once = np.argwhere(alike)[0], known[0][1].copy()
         for window in np.array_split(ks, -(-spec.k // ONES)):
-            _count(asked, row, column, window, once)
+            _count(asked, row, column, window, once, rng)
         yield region_of(alike, int(sizes[group])), once
 
 
@@ -125,13 +125,16 @@ def _values(out: Format, d: Bits) -> NDArray[np.float64]:
     return np.asarray(out.integers(d) if out.is_integer else out.values(d), np.float64)
 
 
-def _count(asked: Asked, row: int, column: int, ks: Ints, once: Ints) -> None:
-    """Enters how often each of some k is counted at an element."""
-    found = float(_values(asked.spec.out, _ones(asked, ks)[row, column, None])[0])
-    if found == once[ks].sum():
+def _count(asked: Asked, row: int, column: int, ks: Ints, once: Ints, rng: np.random.Generator) -> None:
+    """Enters how often each of some k is counted at an element; whole parts that come out as they should are passed over."""
+    for signs in (np.ones(len(ks), np.int64), *(rng.choice([-1, 1], len(ks)) for _ in range(SIGNS if len(ks) > 1 else 0))):
+        found = float(_values(asked.spec.out, _ones(asked, ks, signs)[row, column, None])[0])
+        if found != once[ks] @ signs:
+            break
+    else:
         return
     if len(ks) == 1:
         once[ks] = int(found)
         return
     for half in np.array_split(ks, 2):
-        _count(asked, row, column, half, once)
+        _count(asked, row, column, half, once, rng)

@@ -11,6 +11,7 @@ import numpy as np
 from accprobe.compare.products import REGIONS, STATUS, product_pair
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import BlackBox
+from accprobe.gemm.distributions import scaled
 from accprobe.gemm.fresh import drawn
 from accprobe.gemm.regions import same_for_all
 from accprobe.gemm.spec import Spec
@@ -26,8 +27,8 @@ DERIVED = ("order", "instruction")
 """Findings that follow from others: they are told where nothing else differs."""
 
 KINDS = ("normal", "wide", "cancelling", "one sign")
-PRODUCTS_SHARED = 12
-"""Products whose rows are compared."""
+PRODUCTS_SHARED = 16
+"""Products whose rows are compared: of some A is subnormal, or as large as its format has it."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class SameRow:
     changing: bool = False
 
     def __str__(self) -> str:
-        bits = "the same bits for the same row" if len(self.ms) > 1 else "bits of its own"
+        bits = "the same bits for the same row" if len(self.ms) > 1 else "other bits in some row"
         return f"m = {', '.join(map(str, self.ms))}: {bits}{', which change from call to call' if self.changing else ''}"
 
 
@@ -138,6 +139,8 @@ def _shared(spec: Spec, most: int, number: int, seed: int) -> tuple[Bits, Bits, 
     a, b, scales = drawn(replace(spec, m=most), KINDS[number // 2 % len(KINDS)], rng)
     if number % 2:
         a, b = same_for_all(replace(spec, m=most), number, rng)
+    elif spec.a.is_float:
+        a = scaled(spec.a, a, (0, spec.a.min_exponent - 2, 0, spec.a.max_exponent - 2)[number // 2 % 4])
     if scales is not None and spec.scale != "tensor":
         scales = ScaleWords(scales.a[: spec.m], scales.b)
     return a[: spec.m], b, scales

@@ -23,7 +23,7 @@ from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.called import Called, Multiply
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.distributions import KINDS
-from accprobe.gemm.findings import findings, ranges
+from accprobe.gemm.findings import findings, miscounts, ranges
 from accprobe.gemm.fresh import drawn
 from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.handover import open_handover
@@ -78,8 +78,7 @@ def assert_every_k_once(f: Multiply, **how: Unpack[How]) -> None:
 
 
 def _miscounted(found: Ints) -> str:
-    wrong = (("missing", np.flatnonzero(found == 0)), ("counted more than once", np.flatnonzero(found > 1)))
-    return "; ".join(f"k = {ranges(ks)} {what}, {len(ks)} of {len(found)}" for what, ks in wrong if len(ks))
+    return "; ".join(f"k = {ranges(ks)} {what}, {len(ks)} of {len(found)}" for what, ks in miscounts(found))
 
 
 def assert_promotes(f: Multiply, at_most: int = 128, **how: Unpack[How]) -> None:
@@ -129,8 +128,8 @@ def assert_batch_invariant(f: Multiply, ms: Sequence[int] = MS, **how: Unpack[Ho
     __tracebackhide__ = True
     found = same_rows(lambda m: _opened(f, how, m), ms)
     if len(found) > 1 or found[0].changing:
-        told = "; ".join(map(str, found))
-        _fail(f, how, _opened(f, how).spec, f"not batch invariant, the same rows have {len(found)} results: {told}")
+        results = f", the same rows have {len(found)} results" if len(found) > 1 else ""
+        _fail(f, how, _opened(f, how).spec, f"not batch invariant{results}: {'; '.join(map(str, found))}")
 
 
 def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:

@@ -158,3 +158,50 @@ def test_what_answers_otherwise_when_it_is_asked_again_is_unstable(wrong: Callab
     assert found == "unstable"
     assert f"{outcome.alike.changed} of the elements that were asked again came back otherwise; " in reason
     assert findings(outcome)["repeatable"].value == "no"
+
+
+SMALLEST = np.float32(2**-126)
+Flushing = Callable[[Array], Array]
+
+
+def flushed(x: Array) -> Array:
+    return np.where(abs(x) < SMALLEST, np.copysign(np.float32(0), x), x)
+
+
+def kept(x: Array) -> Array:
+    return x
+
+
+def flushing(of_a: Flushing, of_b: Flushing, products: Flushing, sums: Flushing) -> Callable[[Array, Array], Array]:
+    def function(a: Array, b: Array) -> Array:
+        a, b, d = of_a(a), of_b(b), np.zeros((len(a), b.shape[1]), np.float32)
+        with np.errstate(all="ignore"):
+            for k in range(a.shape[1]):
+                d = sums(d + products(a[:, k, None] * b[k]))
+        return d
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("function", "operands", "results"),
+    [
+        (flushing(flushed, flushed, kept, kept), "flushed", "kept"),
+        (flushing(kept, kept, flushed, flushed), "kept", "flushed"),
+        (flushing(kept, kept, flushed, kept), "kept", "flushed of products"),
+        (flushing(flushed, flushed, flushed, flushed), "flushed", "flushed"),
+    ],
+)
+def test_what_is_flushed_is_found(function: Callable[[Array, Array], Array], operands: str, results: str) -> None:
+    outcome = characterise(FunctionBox(Spec(16, 16, 32, *[FORMATS["f32"]] * 3), function), elements=ELEMENTS)
+    told = findings(outcome)
+    assert status(outcome) == ("confirmed", "")
+    assert (told["subnormal_operands"].value, told["subnormal_operands"].bound) == (operands, "exact")
+    assert (told["subnormal_results"].value, told["subnormal_results"].bound) == (results, "exact")
+
+
+@pytest.mark.parametrize("of", [(flushed, kept), (kept, flushed)], ids=["of A", "of B"])
+def test_where_one_operand_is_flushed_nothing_is_confirmed(of: tuple[Flushing, Flushing]) -> None:
+    function = flushing(*of, kept, kept)
+    outcome = characterise(FunctionBox(Spec(16, 16, 32, *[FORMATS["f32"]] * 3), function), elements=ELEMENTS)
+    assert status(outcome)[0] == "inferred"

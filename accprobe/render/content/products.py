@@ -65,7 +65,8 @@ def wrong_first(rows: Sequence[ProductRow]) -> list[ProductRow]:
 def alarms(row: ProductRow) -> Iterator[Phrase]:
     """What nobody may miss: products that are not counted once, wrong results, results that change."""
     for where, which in miscounted(row):
-        what = "DOUBLED PRODUCTS" if "missing" not in which else "DROPPED PRODUCTS"
+        kinds = {"missing": "DROPPED", "more than once": "DOUBLED", "subtracted": "SUBTRACTED"}
+        what = f"{' AND '.join(told for words, told in kinds.items() if words in which)} PRODUCTS"
         yield Phrase(f"{what}: {which}{f', at {where}' if len(row.regions) > 1 else ''}, of {row.k:,}", "bad")
     yield from (Phrase(f"WRONG SCALES: {which}", "bad") for which in misscaled(row))
     if row.verification and row.verification.counterexample:
