@@ -59,7 +59,7 @@ def _patterns(fmt: Format, values: NDArray[np.float32], kind: str, rng: np.rando
     return values.astype(fmt.ml_dtype).view(fmt.dtype)
 
 
-def scaled(fmt: Format, patterns: Bits, exponent: int) -> Bits:
+def times_power(fmt: Format, patterns: Bits, exponent: int) -> Bits:
     """The numbers times 2^exponent, where the format has them; what is too large is its largest, or infinite."""
     assert fmt.ml_dtype is not None
     with np.errstate(all="ignore"):

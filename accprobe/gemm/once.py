@@ -14,7 +14,7 @@ from accprobe.gemm.pairs import Ints
 from accprobe.gemm.regions import Region, region_of
 from accprobe.isa.formats import Bits, Format
 
-SIGNS = 8
+TIMES_ASKED = 8
 """Times that every element is asked about every k, with other signs: two that are missing are seen but once in 256 times."""
 
 ONES = 128
@@ -77,7 +77,7 @@ def counted_otherwise(asked: Asked, known: Sequence[tuple[Region, Ints]]) -> Ite
     spec, rng = asked.spec, np.random.default_rng(0)
     ks, found = np.arange(spec.k), []
     there = np.zeros((spec.m, spec.n), bool)
-    for _ in range(SIGNS):
+    for _ in range(TIMES_ASKED):
         signs = np.ones(spec.k, np.int64) if spec.b.is_integer else rng.permutation(np.resize([1, -1], spec.k))
         found.append(_ones(asked, ks, signs))
         there |= _unlike(spec.out, found[-1], known, signs)
@@ -127,7 +127,10 @@ def _values(out: Format, d: Bits) -> NDArray[np.float64]:
 
 def _count(asked: Asked, row: int, column: int, ks: Ints, once: Ints, rng: np.random.Generator) -> None:
     """Enters how often each of some k is counted at an element; whole parts that come out as they should are passed over."""
-    for signs in (np.ones(len(ks), np.int64), *(rng.choice([-1, 1], len(ks)) for _ in range(SIGNS if len(ks) > 1 else 0))):
+    for signs in (
+        np.ones(len(ks), np.int64),
+        *(rng.choice([-1, 1], len(ks)) for _ in range(TIMES_ASKED if len(ks) > 1 else 0)),
+    ):
         found = float(_values(asked.spec.out, _ones(asked, ks, signs)[row, column, None])[0])
         if found != once[ks] @ signs:
             break

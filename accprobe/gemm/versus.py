@@ -11,7 +11,7 @@ import numpy as np
 from accprobe.compare.products import REGIONS, STATUS, product_pair
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import BlackBox
-from accprobe.gemm.distributions import scaled
+from accprobe.gemm.distributions import times_power
 from accprobe.gemm.fresh import drawn
 from accprobe.gemm.regions import same_for_all
 from accprobe.gemm.spec import Spec
@@ -139,8 +139,8 @@ def _shared(spec: Spec, most: int, number: int, seed: int) -> tuple[Bits, Bits, 
     a, b, scales = drawn(replace(spec, m=most), KINDS[number // 2 % len(KINDS)], rng)
     if number % 2:
         a, b = same_for_all(replace(spec, m=most), number, rng)
-    elif spec.a.is_float:
-        a = scaled(spec.a, a, (0, spec.a.min_exponent - 2, 0, spec.a.max_exponent - 2)[number // 2 % 4])
+    elif spec.a.is_float and spec.a_exponent is None:
+        a = times_power(spec.a, a, (0, spec.a.min_exponent - 2, 0, spec.a.max_exponent - 2)[number // 2 % 4])
     if scales is not None and spec.scale != "tensor":
         scales = ScaleWords(scales.a[: spec.m], scales.b)
     return a[: spec.m], b, scales

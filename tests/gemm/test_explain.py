@@ -88,6 +88,19 @@ def test_the_planted_plan_is_named(name: str) -> None:
     assert expected.items() <= found.plans[0].told.items()
 
 
+def test_a_multiply_and_then_an_add_is_no_fma() -> None:
+    a, b, (fused,) = asked(SMALL_FMAS)
+    x, y = a.view(np.float32), b.view(np.float32).T
+    d = np.zeros((len(x), y.shape[1]), np.float32)
+    for k in range(x.shape[1]):
+        d = d + x[:, k, None] * y[k]
+    found = explain([spec_of(SMALL_FMAS)], a, b, [fused, d.view(np.uint32)])
+    assert [(each.wrong, each.plans[0].told["instruction"]) for each in found] == [
+        (0, "f32 FMA"),
+        (0, "f32 multiply, then add"),
+    ]
+
+
 @pytest.mark.parametrize("how", ["RZ", "RNE", "RNA"])
 def test_how_f32_words_become_tf32(how: Rounding) -> None:
     plan = replace(SMALL_HOPPER, a="tf32", b="tf32", products_per_sum=8, k=64, operand_rounding=how)
