@@ -8,7 +8,7 @@ from accprobe.gemm.blackbox import Asked, Call
 from accprobe.gemm.fresh import FreshCall
 from accprobe.gemm.layout import layout_of
 
-MOST = 128
+MOST = 64
 """Calls that are asked again, at most: the last of them."""
 
 

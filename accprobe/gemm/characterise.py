@@ -39,7 +39,7 @@ BATTERY_DOTS = 1536
 SUBNORMAL_DOTS = 256
 """Dot products whose sums are subnormal, and of which operands of B are."""
 
-MORE_BATTERIES = 12
+MORE_BATTERIES = 8
 """Batteries that are drawn in search of dot products on which a rival differs."""
 
 MOST_CALLS, SWEEPS = 4000, 6

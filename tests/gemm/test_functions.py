@@ -189,7 +189,7 @@ def flushing(of_a: Flushing, of_b: Flushing, products: Flushing, sums: Flushing)
         (flushing(flushed, flushed, kept, kept), "flushed", "kept"),
         (flushing(kept, kept, flushed, flushed), "kept", "flushed"),
         (flushing(kept, kept, flushed, kept), "kept", "flushed of products"),
-        (flushing(flushed, flushed, flushed, flushed), "flushed", "flushed"),
+        pytest.param(flushing(flushed, flushed, flushed, flushed), "flushed", "flushed", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_flushed_is_found(function: Callable[[Array, Array], Array], operands: str, results: str) -> None:
