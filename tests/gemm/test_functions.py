@@ -150,7 +150,9 @@ class NowAndThen:
         return d
 
 
-@pytest.mark.parametrize("wrong", [lambda call: call % 40 == 0, lambda call: call == 400], ids=["each fortieth", "one"])
+@pytest.mark.parametrize(
+    "wrong", [pytest.param(lambda call: call % 40 == 0, marks=pytest.mark.slow), lambda call: call == 400], ids=["many", "one"]
+)
 def test_what_answers_otherwise_when_it_is_asked_again_is_unstable(wrong: Callable[[int], bool]) -> None:
     spec = Spec(16, 16, 32, *[FORMATS["f32"]] * 3)
     outcome = characterise(FunctionBox(spec, NowAndThen(wrong)), elements=1 << 17)
@@ -186,7 +188,7 @@ def flushing(of_a: Flushing, of_b: Flushing, products: Flushing, sums: Flushing)
 @pytest.mark.parametrize(
     ("function", "operands", "results"),
     [
-        (flushing(flushed, flushed, kept, kept), "flushed", "kept"),
+        pytest.param(flushing(flushed, flushed, kept, kept), "flushed", "kept", marks=pytest.mark.slow),
         (flushing(kept, kept, flushed, flushed), "kept", "flushed"),
         (flushing(kept, kept, flushed, kept), "kept", "flushed of products"),
         pytest.param(flushing(flushed, flushed, flushed, flushed), "flushed", "flushed", marks=pytest.mark.slow),
@@ -200,7 +202,7 @@ def test_what_is_flushed_is_found(function: Callable[[Array, Array], Array], ope
     assert (told["subnormal_results"].value, told["subnormal_results"].bound) == (results, "exact")
 
 
-@pytest.mark.parametrize("of", [(flushed, kept), (kept, flushed)], ids=["of A", "of B"])
+@pytest.mark.parametrize("of", [pytest.param((flushed, kept), marks=pytest.mark.slow), (kept, flushed)], ids=["of A", "of B"])
 def test_where_one_operand_is_flushed_nothing_is_confirmed(of: tuple[Flushing, Flushing]) -> None:
     function = flushing(*of, kept, kept)
     outcome = characterise(FunctionBox(Spec(16, 16, 32, *[FORMATS["f32"]] * 3), function), elements=ELEMENTS)
