@@ -150,11 +150,11 @@ def _end(run: _Run, form: str, output: Path | None, stopped: KeyboardInterrupt |
         sys.exit(NOT_SO)
 
 
-def _end_now(run: _Run, form: str, output: Path | None) -> None:
+def _end_now(run: _Run, form: str, output: Path | None, stopped: KeyboardInterrupt) -> None:
     """In the middle of a callable that does not let itself be interrupted."""
     if output and run.rows:
         run.whole.save(output)
-    _end(run, form, output, KeyboardInterrupt())
+    _end(run, form, output, stopped)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Ctrl-C, and SIGTERM, which a job scheduler or `timeout` sends: what runs ends, and what was measured is kept."""
+"""Ctrl-C, SIGTERM, which a job scheduler or `timeout` sends, and --time-limit: the command ends and keeps its results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-SIGNALS = signal.SIGINT, signal.SIGTERM
+import click
+
+SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGALRM
 
 _USUAL = signal.default_int_handler, signal.SIG_DFL
 """What handles them where nobody has asked for anything else; a signal that is ignored stays ignored."""
@@ -28,11 +30,44 @@ SOON = 0.02
 """Seconds after which a signal that came during an import is tried again."""
 
 
-_ends: list[Callable[[], None]] = []
+_ends: list[Callable[[KeyboardInterrupt], None]] = []
+
+time_limit_option = click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Stop after SECONDS and keep what was found until then.  [default: no limit]",
+)
+
+
+class TimeLimitReached(KeyboardInterrupt):
+    """The seconds of --time-limit are over; whatever keeps its results on Ctrl-C keeps them here too."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"stopped after {seconds:g} s (--time-limit)")
+
+
+_limit = 0.0
+"""Seconds of the limit that is set, which its signal names."""
 
 
 @contextmanager
-def ending_by(end: Callable[[], None]) -> Iterator[None]:
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise TimeLimitReached after so many seconds inside; None: no limit. For a block inside `interruptible`."""
+    global _limit
+    if seconds is None:
+        yield
+        return
+    _limit = seconds
+    signal.setitimer(signal.ITIMER_REAL, seconds, GRACE + INSISTING)  # again, where a callable keeps the first to itself
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextmanager
+def ending_by(end: Callable[[KeyboardInterrupt], None]) -> Iterator[None]:
     """Code of others runs inside, which may keep a KeyboardInterrupt to itself: where a signal comes to nothing, the next one
     ends the process here and now. end: what is still to be done; it exits with the status.
     """
@@ -43,10 +78,10 @@ def ending_by(end: Callable[[], None]) -> Iterator[None]:
         _ends.pop()
 
 
-def _end_now(end: Callable[[], None]) -> NoReturn:
+def _end_now(end: Callable[[KeyboardInterrupt], None], stop: KeyboardInterrupt) -> NoReturn:
     status = 1
     try:
-        end()
+        end(stop)
     except SystemExit as e:
         status = e.code if isinstance(e.code, int) else status
     finally:
@@ -72,8 +107,9 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal quiet_until, patient_until
         now = time.monotonic()
+        stop = TimeLimitReached(_limit) if number == signal.SIGALRM else KeyboardInterrupt()
         if quiet_until and _ends and now >= quiet_until - GRACE + INSISTING:
-            _end_now(_ends[-1])
+            _end_now(_ends[-1], stop)
         if now < quiet_until:
             return
         patient_until = min(patient_until, now + GRACE)
@@ -83,7 +119,7 @@ def interruptible() -> Iterator[None]:
             again.start()
             return
         quiet_until = now + GRACE
-        raise KeyboardInterrupt
+        raise stop
 
     for number in mine:
         signal.signal(number, interrupt)

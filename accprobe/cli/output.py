@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from accprobe.cli.interrupts import uninterrupted
+from accprobe.cli.interrupts import TimeLimitReached, uninterrupted
 from accprobe.cli.parameter import ParamType
 from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 """The exit status of what a signal ended."""
+
+TIMED_OUT = 1
+"""The exit status of what --time-limit ended: not everything is confirmed."""
 
 
 def tell(sentence: str) -> None:
@@ -155,14 +158,15 @@ def reported_before(path: Path | None) -> Report | None:
     return before
 
 
-def end_interrupted(measured: str, output: Path | None) -> NoReturn:
-    """Ends with what is kept of a run. measured: "2 sweeps", or nothing."""
+def end_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt | None = None) -> NoReturn:
+    """Ends with what is kept of a run. measured: "2 sweeps", or nothing. stop: what ended it; a time limit says so."""
     if not measured:
         kept = "nothing was measured yet"
     else:
         kept = f"{output} has {measured}" if output else f"{measured} measured; with -o FILE they are kept"
-    tell(f"interrupted: {kept}")
-    sys.exit(INTERRUPTED)
+    timed_out = isinstance(stop, TimeLimitReached)
+    tell(f"{stop if timed_out else 'interrupted'}: {kept}")
+    sys.exit(TIMED_OUT if timed_out else INTERRUPTED)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from accprobe.cli import interrupts
-from accprobe.cli.interrupts import GRACE, SIGNALS, interruptible, uninterrupted
+from accprobe.cli.interrupts import GRACE, SIGNALS, TimeLimitReached, interruptible, time_limit, uninterrupted
 from accprobe.cli.output import saving
 from accprobe.report.report import Report
 
@@ -133,3 +133,14 @@ def test_a_callable_that_lets_nothing_interrupt_it_is_ended_by_the_next_signal(t
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.splitlines()[-1] == "accprobe: interrupted: kept.json has 1 product"
     assert [row.shape for row in Report.load(tmp_path / "kept.json").products] == ["8x8x8"]
+
+
+def test_a_time_limit_stops_the_block_alone_and_names_its_seconds() -> None:
+    with interruptible():
+        with time_limit(0.05):
+            pass
+        time.sleep(0.1)
+        with pytest.raises(TimeLimitReached, match=r"stopped after 0.05 s \(--time-limit\)"), time_limit(0.05):
+            time.sleep(5)
+        with time_limit(None):
+            pass
