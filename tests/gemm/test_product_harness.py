@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import product_judge
 import pytest
 from benchmark import loaded
 from long_tail import some
-from planted_plans import HOPPER, drawn
+from planted_mispaired import Mispaired
+from planted_plans import FAMILIES, FIRST_OF_FAMILIES, HOPPER, drawn
 from planted_products import Planted
 from product_judge import judged
 
@@ -44,6 +46,38 @@ def test_another_plan_is_wrong(monkeypatch: pytest.MonkeyPatch, name: str) -> No
     assert judgement.verdict == "wrong"
     assert judgement.contradicted > 0
     assert set(false) <= set(judgement.false_exact)
+
+
+def test_families_begin_where_no_older_seed_is() -> None:
+    first = [drawn(FIRST_OF_FAMILIES + number) for number in range(len(FAMILIES))]
+    assert first[0].mispaired is None
+    assert first[1].mispaired is not None
+    assert all(drawn(seed).mispaired is None for seed in (1, 3001, FIRST_OF_FAMILIES - 1))
+
+
+MISTAKES = {
+    "a[k] is multiplied by b[k - 2]": (Mispaired("rolled", to=2), lambda i, k, j: (i, (k - 2) % 12, j)),
+    "k 2-3 and 8-9 of B are exchanged": (
+        Mispaired("exchanged", 8, 2, 2),
+        lambda i, k, j: (i, {2: 8, 3: 9, 8: 2, 9: 3}.get(k, k), j),
+    ),
+    "columns 4-5 read B of columns 0-1": (Mispaired("columns", 4, 0, 2), lambda i, k, j: (i, k, j - 4 * (j in (4, 5)))),
+    "row 3 reads A of row 1": (Mispaired("rows", 3, 1, 1), lambda i, k, j: (1 if i == 3 else i, k, j)),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_what_it_is_called(name: str) -> None:
+    mispaired, read = MISTAKES[name]
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((5, 12), (12, 6)))
+    expected = np.zeros((5, 6))
+    for i, j, k in np.ndindex(5, 6, 12):
+        row, of_b, column = read(i, k, j)
+        expected[i, j] += a[row, k] * b[of_b, column]
+    assert mispaired.named == name
+    plan = Planted("f32", "f32", 5, 6, 12, 1, None, mispaired=mispaired)
+    assert np.array_equal(plan(a, b), expected)
 
 
 @pytest.mark.slow

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from planted_mispaired import drawn_mistake
 from planted_products import BLOCK, Edge, Merge, Partial, Planted, Scales, Sick
 from planted_sums import KINDS, Array
 
@@ -85,7 +87,34 @@ NAMED: dict[str, Planted] = {
 }
 
 
+def _plain(rng: np.random.Generator, plan: Planted) -> Planted:
+    return plan
+
+
+def _mispaired(rng: np.random.Generator, plan: Planted) -> Planted:
+    """Draw where an operand is read at the wrong place."""
+    return replace(plan, mispaired=drawn_mistake(rng, *plan.shape))
+
+
+Family = Callable[[np.random.Generator, Planted], Planted]
+"""Plants something on a plan that was drawn without faults."""
+
+FIRST_OF_FAMILIES = 10_000
+"""Seeds below it draw plans without faults, as they did before there were families."""
+
+FAMILIES: list[Family] = [_plain, _mispaired]
+"""Of seeds from there on, one for each in turn."""
+
+
 def drawn(seed: int) -> Planted:
+    """Draw a plan, and from `FIRST_OF_FAMILIES` on what its family plants on it."""
+    plan = _drawn_plan(seed)
+    if seed < FIRST_OF_FAMILIES:
+        return plan
+    return FAMILIES[seed % len(FAMILIES)](np.random.default_rng([seed, 17]), plan)
+
+
+def _drawn_plan(seed: int) -> Planted:
     """A plan without faults; of its features none is hidden by the others, such as the merge order of two slices."""
     rng = np.random.default_rng([seed, 15])
 

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from planted_mispaired import Mispaired
 from planted_sums import (
     KINDS,
     Array,
@@ -99,6 +100,7 @@ class Planted:
     dropped_tail: the last products that never join. doubled_k: the last k of a slice, which the next one has too, as its first.
     wrong_block_scale: this block has the scales, of both operands, of the one before it.
     operand_rounding: of tf32 operands, from f32, before they are multiplied; RNA: to nearest, ties away from zero.
+    mispaired: which operands are read at the wrong place, see there.
     edge, sick: see there. by_m: (M, plan): from so many rows on, in ascending order, another plan has the whole product.
     seed: of the order of unordered merges.
     """
@@ -124,6 +126,7 @@ class Planted:
     dropped_tail: int = 0
     doubled_k: int | None = None
     wrong_block_scale: int | None = None
+    mispaired: Mispaired | None = None
     edge: Edge | None = None
     sick: Sick | None = None
     by_m: tuple[tuple[int, Planted], ...] = ()
@@ -165,6 +168,8 @@ class Planted:
         for least, plan in reversed(self.by_m):
             if m >= least:
                 return plan(a, b, *scales)
+        if self.mispaired is not None:
+            a, b = self.mispaired.read(a, b)
         with np.errstate(over="ignore", invalid="ignore"):
             d = self._integers(a, b) if self.a == "s8" else self._floats(a, b, *scales)
         if self.edge is not None:
