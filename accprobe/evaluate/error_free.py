@@ -43,11 +43,22 @@ def rounded_to_odd(x: Floats, y: Floats) -> Floats:
     After Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd" (2008).
     Infinities and NaNs come out as those of the plain sum.
     """
-    total, error = two_sum(x, y)
-    inexact, bits = np.abs(error) > 0, total.view(np.int64)
-    bits -= inexact & (np.signbit(error) != np.signbit(total))
-    bits |= inexact
+    total, inexact = _truncated_sum(x, y)
+    total.view(np.int64)[...] |= inexact
     return total
+
+
+def truncated_sum(x: Floats, y: Floats) -> Floats:
+    """Return x + y rounded toward zero to 53 bits; a sum out of range is infinite."""
+    return _truncated_sum(x, y)[0]
+
+
+def _truncated_sum(x: Floats, y: Floats) -> tuple[Floats, Truths]:
+    """The same, and where it is not exact."""
+    total, error = two_sum(x, y)
+    inexact = np.abs(error) > 0
+    total.view(np.int64)[...] -= inexact & (np.signbit(error) != np.signbit(total))
+    return total, inexact
 
 
 def top_bits(x: Floats, y: Floats, z: Floats) -> tuple[Truths, Integers, Integers]:

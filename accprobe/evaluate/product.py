@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate import rounding, tiles
-from accprobe.evaluate.error_free import Floats, rounded_to_odd
+from accprobe.evaluate.error_free import Floats, rounded_to_odd, truncated_sum
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.integer_product import integer_product, is_wrapped
 from accprobe.evaluate.steps import LANES, CompiledStep, step_of
@@ -304,12 +304,21 @@ def added(x: SumWords, y: SumWords, arithmetic: Arithmetic) -> SumWords:
         total = x.fmt.integers(x.patterns) + y.fmt.integers(y.patterns)
         return SumWords(total.astype(arithmetic.result.dtype), arithmetic.result)
     values = [s.fmt.values(s.patterns) for s in (x, y)]
+    f64 = FORMATS["f64"]
     with np.errstate(all="ignore"):
-        if arithmetic == addition():
-            total = (values[0].astype(np.float32) + values[1].astype(np.float32)).view(np.uint32)
-            return SumWords(np.where(np.isnan(total.view(np.float32)), np.uint32(arithmetic.nan), total), arithmetic.result)
+        if arithmetic in (addition(), addition(f64)):
+            total = np.add(*(x.astype(arithmetic.result.ml_dtype) for x in values))
+            return SumWords(_with_one_nan(total, arithmetic), arithmetic.result)
+        if arithmetic == addition(f64, "RZ"):
+            return SumWords(_with_one_nan(truncated_sum(*values), arithmetic), f64)
         exact = rounded_to_odd(values[0], values[1])
         return SumWords(_encoded(exact, arithmetic), arithmetic.result)
+
+
+def _with_one_nan(values: NDArray[np.floating], arithmetic: FloatArithmetic) -> Bits:
+    """Patterns of numbers that are of the result's format already."""
+    found: Bits = np.where(np.isnan(values), arithmetic.result.dtype.type(arithmetic.nan), values.view(arithmetic.result.dtype))
+    return found
 
 
 def rounded_to(sums: SumWords, fmt: Format, how: Rounding = "RNE") -> Bits:

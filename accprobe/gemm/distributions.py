@@ -35,7 +35,7 @@ def random_lines(fmt: Format, shape: tuple[int, ...], kind: str, rng: np.random.
     if fmt.storage_bits <= 16:
         taken: Bits = _table(fmt, kind)[rng.integers(0, _TABLE, shape, np.uint16)]
         return taken
-    return _patterns(fmt, rng.standard_normal(shape, np.float32), kind, rng)
+    return _patterns(fmt, rng.standard_normal(shape, np.float64 if fmt.storage_bits == 64 else np.float32), kind, rng)
 
 
 @cache
@@ -46,7 +46,7 @@ def _table(fmt: Format, kind: str) -> Bits:
     return _patterns(fmt, values, kind, np.random.default_rng(0))
 
 
-def _patterns(fmt: Format, values: NDArray[np.float32], kind: str, rng: np.random.Generator) -> Bits:
+def _patterns(fmt: Format, values: NDArray[np.floating], kind: str, rng: np.random.Generator) -> Bits:
     if kind == "one sign":
         values = np.abs(values)
     elif kind == "wide":

@@ -34,9 +34,7 @@ def of_both(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: np
     half = 1 << max(spec.b.mantissa_bits - 1, 0)
     b = _encoded(spec.b, of_b, np.where(any_one, fraction_b, np.where(significands == 12, half, 0)))
     a, b = (np.where(any_one, x | _low_bits(fmt, x.shape, rng), x) for fmt, x in ((spec.a, a), (spec.b, b)))
-    a = np.where(signs < 0, a | spec.a.sign_bit, a)
-    there = signs != 0
-    return np.where(there, a, 0).astype(spec.a.dtype), np.where(there, b, 0).astype(spec.b.dtype)
+    return _signed(spec.a, a, signs), _signed(spec.b, b, np.abs(signs))
 
 
 def of_b(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: np.random.Generator) -> Bits:
@@ -45,7 +43,13 @@ def of_b(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: np.ra
     of_b = np.clip(exponent - spec.a_exponent, lowest(spec.b), spec.b.max_exponent)
     drawn = rng.integers(0, 1 << spec.b.mantissa_bits, exponent.shape)
     b = _encoded(spec.b, of_b, np.where(significands == DRAWN, drawn, _fractions(spec.b, significands)))
-    return np.where(signs != 0, np.where(signs < 0, b | spec.b.sign_bit, b), 0).astype(spec.b.dtype)
+    return _signed(spec.b, b, signs)
+
+
+def _signed(fmt: Format, magnitudes: Ints, signs: Ints) -> Bits:
+    """Patterns with these signs, zero where a sign is 0. The sign bit of f64 needs an unsigned word."""
+    words = magnitudes.astype(fmt.dtype)
+    return np.where(signs < 0, words | fmt.dtype.type(fmt.sign_bit), np.where(signs > 0, words, fmt.dtype.type(0)))
 
 
 def _fractions(fmt: Format, significands: Ints) -> Ints:

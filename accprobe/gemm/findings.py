@@ -84,7 +84,7 @@ def _value(name: str, plan: ProductPlan | None) -> Value:
     if name in told:
         return told[name].value
     if name in BETWEEN_SLICES:
-        return "f32" if name == "partial_format" else None
+        return plan.added_in.name if name == "partial_format" else None
     value: Value = getattr(plan.step.root.arithmetic, name)
     return value
 
@@ -174,12 +174,12 @@ def _of_the_order(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
     every, also, twice = promoted_every(slices), _also(plan), _twice(slices)
     yield "promote_every", Finding(every, note="; ".join(filter(None, (also if every else "", twice if every else ""))))
     if every is not None:
-        yield "promotion_format", Finding("f32")
+        yield "promotion_format", Finding(plan.added_in.name)
         yield "promotion_rounding", Finding(plan.sum_rounding)
     yield "split_k", Finding(len(slices), note="" if every else also)
     if len(slices) > 1:
         yield "slice_sizes", Finding(", ".join(map(str, sizes([each.groups for each in slices]))), note=twice)
-        yield "partial_format", Finding(str(plan.kept or "f32"))
+        yield "partial_format", Finding(str(plan.kept or plan.added_in))
         serial = plan.running.name != "f32"
         yield "merge_order", Finding("unordered" if plan.unordered else "serial" if serial else merged)
 
@@ -215,7 +215,7 @@ def _also(plan: ProductPlan) -> str:
         each = max(sizes(whole))
         if len(slices) == 1:
             last = "" if (rest := sizes(whole)[-1]) == each else f", the last {rest},"
-            return f"{len(whole)} slices of {each}{last} whose f32 sums are added forward are the same bits"
+            return f"{len(whole)} slices of {each}{last} whose {plan.added_in} sums are added forward are the same bits"
         return f"one chain that is promoted every {each} is the same bits"
     for reading in slice_readings(plan.tree) if promoted_every(slices) is None else ():
         several = [k_slice(part) for part in reading.parts] if isinstance(reading, Merging) else []

@@ -36,6 +36,11 @@ class ProductPlan:
     scales: Scales | None = None
     operand_rounding: Rounding = "RZ"
 
+    @property
+    def added_in(self) -> Format:
+        """The format in which partial sums are added that are kept as they are."""
+        return FORMATS["f64"] if self.step.root.arithmetic.result.name == "f64" else FORMATS["f32"]
+
     def model(self) -> ProductModel:
         node = self._node(self.tree, outermost=True)
         spec = self.spec
@@ -47,8 +52,8 @@ class ProductPlan:
             return as_chain(part, self.step.products)
         parts = tuple(self._node(x) for x in part.parts)
         integer = FORMATS["s32"] if self.spec.out.is_integer else None
-        inner = FORMATS["f64"] if self.step.root.arithmetic.result.name == "f64" else FORMATS["f32"]
-        add = addition(integer or (self.running if outermost and self.running.name != "f32" else inner), self.sum_rounding)
+        narrow = outermost and self.running.name != "f32"
+        add = addition(integer or (self.running if narrow else self.added_in), self.sum_rounding)
         order = "unordered" if self.unordered and outermost else named_order(part.nested, len(parts))
         return Merged(parts, order, add, self.kept if outermost else None)
 
@@ -86,7 +91,7 @@ def alternatives(plan: ProductPlan) -> Iterator[tuple[str, str, ProductPlan]]:
         for kept, running in ((None, f32), *((FORMATS[name], sums) for name in SMALL for sums in (f32, FORMATS[name]))):
             if (kept, running) != (plan.kept, plan.running):
                 respect = "merge_order" if kept == plan.kept else "partial_format"
-                how = f"{kept or f32} partial sums, added in {running}"
+                how = f"{kept or plan.added_in} partial sums, added in {plan.added_in if running is f32 else running}"
                 yield respect, how, replace(plan, kept=kept, running=running)
         for rounding in ROUNDINGS:
             if rounding != plan.sum_rounding:
