@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ KEPT_PRODUCTS, LEAST_KEPT = 1 << 18, 16
 
 KEPT_WORDS = 1 << 25
 """Operands kept in all."""
+
+WHOLE_WORDS, MOST_WHOLE = 1 << 25, 1 << 10
+"""Operands and results of calls that are kept whole, and such calls at most: every n-th call of a run."""
 
 
 class BlackBox(Protocol):
@@ -35,6 +38,15 @@ class TooManyCalls(AccprobeError):
     """An experiment would take longer than anybody waits."""
 
 
+class WholeCall(NamedTuple):
+    """A call with all its operands and its result: it can be repeated identically."""
+
+    a: Bits
+    b: Bits
+    d: Bits
+    scales: ScaleWords | None
+
+
 @dataclass(frozen=True)
 class Call:
     """Some rows and columns of a call, with the elements that came back: d [rows, columns]."""
@@ -49,13 +61,15 @@ class Call:
 
 @dataclass
 class Asked:
-    """A black box whose answers are kept, some of each call. calls, elements: asked so far."""
+    """A black box whose answers are kept, some of each call. calls, elements: asked so far. whole: every n-th call."""
 
     box: BlackBox
     calls: int = 0
     elements: int = 0
     kept: list[Call] = field(default_factory=list)
+    whole: list[WholeCall] = field(default_factory=list)
     _words: int = 0
+    _every: int = 1
     most: int | None = None
     """Calls after which no more are made."""
 
@@ -69,9 +83,27 @@ class Asked:
         d = one_nan(self.box.product(a, b, scales), self.spec.out)
         self.calls += 1
         self.elements += d.size
-        if keep and self._words < KEPT_WORDS:
-            self._keep(a, b, d, scales)
+        if keep:
+            self.keep(WholeCall(a, b, d, scales))
         return d
+
+    def keep(self, call: WholeCall) -> None:
+        """Keep some rows and columns of a call, and of every n-th call everything."""
+        if self._words < KEPT_WORDS:
+            self._keep(*call)
+        if self.calls % self._every == 0:
+            self._keep_whole(*call)
+
+    def repeat(self, call: WholeCall) -> NDArray[np.bool_]:
+        """Repeat a call identically and return which elements differ, [M, N]."""
+        return np.asarray(self.product(call.a, call.b, call.scales, keep=False) != call.d)
+
+    def _keep_whole(self, a: Bits, b: Bits, d: Bits, scales: ScaleWords | None) -> None:
+        """Copies, as some experiments write each call's operands over those of the call before."""
+        self.whole.append(WholeCall(a.copy(), b.copy(), d, scales))
+        while len(self.whole) > min(MOST_WHOLE, max(1, WHOLE_WORDS // (a.size + b.size + d.size))):
+            self._every *= 2
+            self.whole = self.whole[1::2]
 
     def _keep(self, a: Bits, b: Bits, d: Bits, scales: ScaleWords | None) -> None:
         rng = np.random.default_rng(self.calls)

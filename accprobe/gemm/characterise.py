@@ -13,10 +13,12 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm import again, battery, beyond, held, once, transposed, weights
+from accprobe.gemm.again import FirstCalls
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
 from accprobe.gemm.candidates import beside, integer_step
 from accprobe.gemm.counterexample import of_few_terms
+from accprobe.gemm.dependence import Dependence, find_dependence
 from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
 from accprobe.gemm.fresh import Evaluate, Predicted, Proof, on_cpu, prove
@@ -30,6 +32,7 @@ from accprobe.gemm.rivals import OF_TINY, RivalPlan, contradicted, rival_plans, 
 from accprobe.gemm.scaling import with_scales
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.unordered import in_slices
+from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel
 from accprobe.model.tree import FloatArithmetic
 
@@ -95,11 +98,14 @@ class RegionOutcome:
 class ProductOutcome:
     """Everything that was found of a callable for one shape.
 
+    first: identical calls at the beginning of the run. depends: what an output depends on, None where results change.
     calls, elements: asked in all.
     """
 
     spec: Spec
     alike: Alike
+    first: FirstCalls
+    depends: Dependence | None
     found: list[RegionOutcome] = field(default_factory=list)
     proof: Proof = field(default_factory=Proof)
     calls: int = 0
@@ -127,7 +133,7 @@ class ProductOutcome:
 
     @property
     def explained(self) -> bool:
-        """Whether every element of D has a plan that nothing speaks against."""
+        """Whether every element of D has a plan that nothing speaks against, from the first call on."""
         covered = sum(found.region.elements for found in self.found if found.plan is not None)
         return (
             covered == self.spec.m * self.spec.n
@@ -135,25 +141,34 @@ class ProductOutcome:
             and not self.contradicting
             and not self.proof.wrong
             and self.proof.elements > 0
+            and not self.first.other
         )
 
 
 def characterise(
-    box: BlackBox, elements: int = 1 << 18, seed: int = 0, evaluate: Evaluate = on_cpu, tell: Tell = lambda name, part: None
+    box: BlackBox,
+    elements: int = 1 << 18,
+    seed: int = 0,
+    evaluate: Evaluate = on_cpu,
+    tell: Tell = lambda name, part: None,
+    before: Sequence[Bits] = (),
 ) -> ProductOutcome:
     """Asks a callable, and proves what it finds on so many fresh elements.
 
-    Raises AccprobeError where it is no matrix product.
+    before: results of calls that were made already, of `again.first_operands`. Raises AccprobeError where it is no matrix
+    product.
     """
-    asked = Asked(box)
+    asked = Asked(box, calls=len(before))
     spec = box.spec
     tell("contract", 0)
+    first = again.repeat_first(asked, before)
     transposed.refuse(asked, seed)
-    outcome = ProductOutcome(spec, alike(asked, seed), seed=seed)
+    same = alike(asked, seed, first)
+    outcome = ProductOutcome(spec, same, first, None if same.changed else find_dependence(asked, seed), seed=seed)
     for number, region in enumerate(outcome.alike.regions[:MOST_REGIONS]):
         if number and region.rows.size * region.columns.size < LEAST_REGION:
             continue
-        outcome.found.append(_of_region(asked, region, seed, evaluate, tell))
+        outcome.found.append(_of_region(asked, region, seed, evaluate, tell, outcome.depends))
     for region, counts in once.counted_otherwise(asked, [(found.region, found.once) for found in outcome.found]):
         outcome.found.append(RegionOutcome(region, counts, reason="other products are counted there than elsewhere"))
     parts = [Predicted(x.model, x.region.rows, x.region.columns) for x in outcome.found if x.model is not None]
@@ -161,23 +176,36 @@ def characterise(
         outcome.proof = prove(asked, parts, elements, seed, evaluate, lambda n: tell("fresh operands", n / elements))
     for found in outcome.found:
         _ask_too_large(asked, found)
-    if (
-        not outcome.explained
-        and not outcome.alike.changed
-        and (changed := again.answered_otherwise(asked, outcome.proof.disputed))
-    ):
-        outcome.alike = replace(outcome.alike, changed=changed, values=2)
+    if not outcome.alike.changed:
+        _repeat(asked, outcome)
     outcome.calls, outcome.elements = asked.calls, asked.elements
     return outcome
 
 
-def _of_region(asked: Asked, region: Region, seed: int, evaluate: Evaluate, tell: Tell) -> RegionOutcome:
+def _repeat(asked: Asked, outcome: ProductOutcome) -> None:
+    """Calls that seemed to settle or to agree, once more and identically: those of a plan that does not hold, many."""
+    outcome.first = again.compare_at_end(asked, outcome.first)
+    changed = outcome.first.changed
+    if not outcome.explained and not outcome.first.other:
+        changed += again.count_changed(asked, outcome.proof.disputed)
+    if changed:
+        outcome.alike = replace(outcome.alike, changed=changed, values=2)
+
+
+def _of_region(
+    asked: Asked, region: Region, seed: int, evaluate: Evaluate, tell: Tell, depends: Dependence | None
+) -> RegionOutcome:
     rows, columns = region.rows, region.columns
     tell("every k once", 0)
     found = RegionOutcome(region, once.counts(asked, rows, columns))
     leaves, doubled = np.flatnonzero(found.once == 1), np.flatnonzero(found.once == 2)
     if len(leaves) + len(doubled) != np.count_nonzero(found.once):
         found.reason = f"product {int(np.argmax(found.once))} is counted {int(found.once.max())} times"
+        return found
+    if depends is not None and depends.is_on_others:
+        found.reason = (
+            f"an output depends on {depends.value}: {depends.note}" if depends.note else f"an output depends on {depends.value}"
+        )
         return found
     for thorough in (False, True):
         found.reason, found.counterexample, found.wrong, found.answers = "", "", 0, 0

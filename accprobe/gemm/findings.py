@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from accprobe.gemm.again import FirstCalls
 from accprobe.gemm.battery import asks_subnormals
 from accprobe.gemm.candidates import instructions_of
 from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
@@ -34,9 +35,11 @@ def status(outcome: ProductOutcome) -> tuple[Status, str]:
     """Whether the plan is proved, and where it is not, why."""
     if outcome.explained:
         return "confirmed", ""
+    if outcome.first.other and not outcome.alike.changed:
+        return "unstable", first_in_words(outcome.first)
     reason = _why_not(outcome)
     if changed := outcome.alike.changed:
-        return "unstable", f"{changed} of the elements that were asked again came back otherwise; {reason}"
+        return "unstable", f"identical calls give other bits in {changed} element{'s' * (changed != 1)}; {reason}"
     return "inferred", reason
 
 
@@ -92,16 +95,15 @@ def _value(name: str, plan: ProductPlan | None) -> Value:
 BETWEEN_SLICES = ("partial_format", "merge_order", "slice_sizes", "promotion_rounding")
 """Findings that only a product of several slices, or chunks, has."""
 
-OBSERVED = ("each_product_once", "repeatable", "same_everywhere")
+OBSERVED = ("each_product_once", "repeatable", "first_calls", "depends_on", "same_everywhere")
 """Findings that need no plan: what was seen is so."""
 
 
 def _every(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[str, Finding]]:
     yield "each_product_once", _once(found.once)
-    changed = outcome.alike.changed
-    seen = f"in {REPEATS} calls each of {PRODUCTS_REPEATED} products"
-    note = f"{changed} element{'s' * (changed != 1)} changed, {outcome.alike.values} values"
-    yield "repeatable", Finding("no", note=note) if changed else Finding("yes", note=seen)
+    yield from _repeated(outcome)
+    if outcome.depends is not None:
+        yield "depends_on", Finding(outcome.depends.value, note=outcome.depends.note)
     yield "same_everywhere", _everywhere(outcome)
     if found.plan is not None:
         yield from of_plan(found.plan)
@@ -109,6 +111,26 @@ def _every(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[str,
             way = scaling_in_words(found.plan.scales)
             left = (way, *found.scales_left) if found.scales_left else ()
             yield "scales", Finding(way, "undetermined" if left else "exact", left, found.misplaced)
+
+
+def _repeated(outcome: ProductOutcome) -> Iterator[tuple[str, Finding]]:
+    """Whether identical calls give the same bits: any, and the first ones."""
+    changed, first = outcome.alike.changed, outcome.first
+    if changed:
+        note = f"{changed} element{'s' * (changed != 1)} changed, {outcome.alike.values} values"
+        yield "repeatable", Finding("no", note=note)
+    elif first.other:
+        yield "repeatable", Finding("no", note=first_in_words(first))
+        yield "first_calls", Finding("other bits", note=first_in_words(first))
+    else:
+        yield "repeatable", Finding("yes", note=f"in {REPEATS} calls each of {PRODUCTS_REPEATED} products")
+        yield "first_calls", Finding("same bits", note=f"{first.calls} calls at the beginning, 1 at the end")
+
+
+def first_in_words(first: FirstCalls) -> str:
+    """ "the first 3 calls give other bits: 512 of 1,024 outputs"."""
+    calls = "call gives" if first.other == 1 else f"{first.other} calls give"
+    return f"the first {calls} other bits than later ones: {first.elements:,} of {first.call.d.size:,} outputs"
 
 
 def _once(once: Ints) -> Finding:

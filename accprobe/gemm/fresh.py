@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
 from accprobe.evaluate.product import ScaleWords, outcomes, product
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import Asked, WholeCall
 from accprobe.gemm.distributions import KINDS, random_lines
 from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
@@ -44,15 +43,6 @@ class Wrong:
     expected: int
 
 
-class FreshCall(NamedTuple):
-    """A call: what was asked and what came back."""
-
-    a: Bits
-    b: Bits
-    d: Bits
-    scales: ScaleWords | None
-
-
 @dataclass
 class Proof:
     """Fresh elements compared, those that differ, the first of them, and the calls among which they were."""
@@ -61,7 +51,7 @@ class Proof:
     wrong: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     first: list[Wrong] = field(default_factory=list)
-    disputed: list[FreshCall] = field(default_factory=list)
+    disputed: list[WholeCall] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -102,7 +92,7 @@ def prove(
         calls = []
         for _ in range(several):
             a, b, scales = drawn(asked.spec, kind, rng)
-            calls.append(FreshCall(a, b, asked.product(a, b, scales, keep=False), scales))
+            calls.append(WholeCall(a, b, asked.product(a, b, scales, keep=False), scales))
         for part in parts:
             left = max(1, elements - proof.elements)
             rows = part.rows
@@ -121,7 +111,7 @@ def prove(
     return proof
 
 
-def _compare_together(layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[FreshCall]) -> None:
+def _compare_together(layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[WholeCall]) -> None:
     """Several small calls at once."""
     a, b = np.stack([call.a[layout.unlike(rows)] for call in calls]), np.stack([call.b[part.columns] for call in calls])
     got = np.stack([call.d[np.ix_(rows, part.columns)] for call in calls])
@@ -147,7 +137,7 @@ def expected_of(evaluate: Evaluate, model: ProductModel, a: Bits, b: Bits, scale
     return np.where((every == got).any(axis=0), got, every[0])
 
 
-def _compare(layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, call: FreshCall, evaluate: Evaluate) -> None:
+def _compare(layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, call: WholeCall, evaluate: Evaluate) -> None:
     a, b, d, columns = call.a, call.b, call.d, part.columns
     if not part.model.is_ordered:
         rows = rows[: max(1, UNORDERED // len(columns))]

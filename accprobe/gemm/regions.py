@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.gemm.again import FirstCalls
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.distributions import random_lines
 from accprobe.gemm.layout import Layout, layout_of
@@ -52,8 +53,8 @@ class Alike:
     values: int
 
 
-def alike(asked: Asked, seed: int = 0) -> Alike:
-    """Asks every element the same; what differs is another plan, or a fault."""
+def alike(asked: Asked, seed: int = 0, first: FirstCalls | None = None) -> Alike:
+    """Asks every element the same; what differs is another plan, or a fault. first: identical calls before."""
     rng = np.random.default_rng(seed)
     spec = asked.spec
     classes = np.zeros((spec.m, spec.n), np.int64)
@@ -70,9 +71,10 @@ def alike(asked: Asked, seed: int = 0) -> Alike:
         _, numbers = np.unique(answers[0], return_inverse=True)
         _, classes = np.unique(classes * (numbers.max() + 1) + numbers.reshape(classes.shape), return_inverse=True)
         classes = classes.reshape(spec.m, spec.n)
-    if changed.any():
+    count = max(int(changed.sum()), first.changed if first else 0)
+    if count:
         whole = Region(np.arange(spec.m), np.arange(spec.n), classes.size, changing=True)
-        return Alike((whole,), int(changed.sum()), values)
+        return Alike((whole,), count, max(values, first.values if first else 1))
     counts = np.bincount(classes.reshape(-1))
     order = np.argsort(-counts, kind="stable")
     return Alike(tuple(region_of(classes == number, int(counts[number])) for number in order), 0, 1)

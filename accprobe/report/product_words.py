@@ -35,7 +35,9 @@ PRODUCT_FINDINGS = (
     "epilogue",
     "instruction",
     "same_everywhere",
+    "depends_on",
     "repeatable",
+    "first_calls",
 )
 """FindingsByName of whole products, those first that a reader looks for first."""
 

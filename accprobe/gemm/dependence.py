@@ -1,0 +1,119 @@
+"""What an output depends on beside its own products: other rows of A, other columns of B, elements whose product is zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.gemm.again import first_operands
+from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.distributions import random_lines, times_power
+from accprobe.gemm.layout import layout_of
+from accprobe.isa.formats import Bits, Format
+
+LARGER = 6
+"""Changed numbers are 2^6 times as large: where a matrix or a row is scaled by its largest, that one changes too."""
+
+NEARLY_ALL = 0.9
+"""Of the other rows, or columns: where a change of one changes so many, an output depends on the whole tensor."""
+
+OWN, TENSOR = "own row and column", "whole tensor"
+ON_OTHERS = {(True, False): "other rows", (False, True): "other columns", (True, True): "other rows and columns"}
+ON_ZEROS = {(True, False): "whole row of A", (False, True): "whole column of B", (True, True): "whole row and column"}
+"""By whether a change in A changes outputs, and one in B. Of the latter the products of all that is changed are zero."""
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """value: what an output depends on, as the finding has it; note: how that was seen."""
+
+    value: str = OWN
+    note: str = ""
+
+    @property
+    def is_on_others(self) -> bool:
+        """Whether an output is no function of its own row of A and its own column of B."""
+        return self.value == TENSOR or self.value in ON_OTHERS.values()
+
+
+def find_dependence(asked: Asked, seed: int = 0) -> Dependence:
+    """Change what should not matter, in a few calls: other rows and columns, then elements whose products are zero."""
+    changes = _Changes(asked, seed)
+    if changes.of_others(True, True) and (value := ON_OTHERS.get(_seen(changes.of_others))):
+        return _named(changes, value)
+    if asked.spec.a_exponent is None and changes.of_zeros(True, True) and (value := ON_ZEROS.get(_seen(changes.of_zeros))):
+        return Dependence(value, "elements whose product is zero change it")
+    return Dependence()
+
+
+def _seen(changes: Callable[[bool, bool], bool]) -> tuple[bool, bool]:
+    return changes(True, False), changes(False, True)
+
+
+def _named(changes: _Changes, value: str) -> Dependence:
+    """One line that changes nearly all others is of a matrix that is scaled by its largest."""
+    notes = []
+    for of_a, what in ((True, "rows"), (False, "columns")):
+        line, changed, others = changes.of_one(of_a)
+        if changed:
+            notes.append(f"{what[:-1]} {line} changes {changed} of the {others} other {what}")
+        if changed > NEARLY_ALL * others > 0:
+            value = TENSOR
+    return Dependence(value, "; ".join(notes))
+
+
+class _Changes:
+    """Calls of which some operands are changed, held against a call without."""
+
+    def __init__(self, asked: Asked, seed: int) -> None:
+        self._asked, self._rng = asked, np.random.default_rng((seed, 0xDE9))
+        self._a, self._b = first_operands(asked.spec)
+        self._d = asked.product(self._a, self._b)
+        self._rows, self._columns = (self._half(len(lines)) for lines in (self._a, self._b))
+
+    def _half(self, lines: int) -> NDArray[np.bool_]:
+        """Half of the lines; the one, where there is no other."""
+        return np.asarray(self._rng.permutation(lines) < -(-lines // 2))
+
+    def _redrawn(self, fmt: Format, lines: Bits) -> Bits:
+        found = random_lines(fmt, lines.shape, "normal", self._rng)
+        return found if fmt.is_integer else times_power(fmt, found, LARGER)
+
+    def _changed(self, a: Bits, b: Bits, of_a: Any, of_b: Any) -> Bits:
+        """The result with these elements of A and of B redrawn."""
+        a, b, spec = a.copy(), b.copy(), self._asked.spec
+        a[of_a] = layout_of(spec).a(self._redrawn(spec.a, a[of_a]))
+        b[of_b] = self._redrawn(spec.b, b[of_b])
+        return self._asked.product(a, b)
+
+    def of_others(self, in_a: bool, in_b: bool) -> bool:
+        """Whether outputs of half of the rows and columns change with the other half of A's rows, and of B's columns; for
+        each of the two halves.
+        """
+        for rows, columns in ((self._rows, self._columns), (~self._rows, ~self._columns)):
+            d = self._changed(self._a, self._b, ~rows & in_a, ~columns & in_b)
+            kept = np.ix_(rows | (not in_a), columns | (not in_b))
+            if (d[kept] != self._d[kept]).any():
+                return True
+        return False
+
+    def of_zeros(self, in_a: bool, in_b: bool) -> bool:
+        """Whether outputs change with elements whose product is zero: a quarter of K of A's, and another quarter of B's."""
+        a, b, quarter = self._a.copy(), self._b.copy(), self._rng.permutation(self._a.shape[1]) % 4
+        a[:, quarter == 1], b[:, quarter == 0] = 0, 0
+        d = self._asked.product(a, b)
+        whole = slice(None)
+        other = self._changed(a, b, (whole, (quarter == 0) & in_a), (whole, (quarter == 1) & in_b))
+        numbers = (d | other) << d.dtype.type(1) != 0  # of sums of zeros alone the sign may change
+        return bool(((other != d) & numbers).any())
+
+    def of_one(self, of_a: bool) -> tuple[int, int, int]:
+        """One row of A, or column of B, redrawn: which, how many others have outputs that change, of how many."""
+        line = int(self._rng.integers(len(self._a if of_a else self._b)))
+        d = self._changed(self._a, self._b, [line] if of_a else [], [] if of_a else [line])
+        lines = (d != self._d).any(axis=1 if of_a else 0)
+        return line, int(np.delete(lines, line).sum()), len(lines) - 1
