@@ -120,6 +120,11 @@ def only_one() -> Row:
         (only_one(), "everywhere", "the only output"),
         (two_regions(), "everywhere", "NO: 2 plans: 96 elements alike"),
         (product_data(), "repeatable", "yes"),
+        (
+            product_data(findings={"depends_on": {"value": "whole tensor", "bound": "exact", "note": "row 3 changes others"}}),
+            "depends on",
+            "whole tensor: row 3 changes others",
+        ),
         (product_data(), "proven", "1,048,576 fresh outputs, 0 differ; 26 of 26 rival plans contradicted"),
         (
             suggested() | {"verification": {**NOTHING, "answers": 40, "contradicting": 3}},
@@ -141,6 +146,16 @@ def only_one() -> Row:
 )
 def test_line_says(data: Row, label: str, words: str) -> None:
     assert said(data)[label] == words
+
+
+def test_an_output_of_its_own_row_and_column_needs_no_line() -> None:
+    assert "depends on" not in said(product_data(findings={"depends_on": {"value": "own row and column", "bound": "exact"}}))
+
+
+def test_sums_in_any_order_are_confirmed_up_to_it() -> None:
+    found = {"merge_order": {"value": "unordered", "bound": "exact"}}
+    shown = "".join(phrase.text for phrase in products.heading(row(product_data(product_model(slices=4), findings=found))))
+    assert shown.endswith("  confirmed up to the order of atomics")
 
 
 def as_its_own_sum() -> DotModel:

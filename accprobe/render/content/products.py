@@ -57,6 +57,10 @@ ASIDE = "a bound; overflow and tiny numbers aside"
 """What the line in words is, and what it leaves out."""
 
 
+UP_TO_ORDER = "up to the order of atomics"
+"""How far a product is confirmed whose partial sums are added in any order."""
+
+
 def wrong_first(rows: Sequence[ProductRow]) -> list[ProductRow]:
     """Those first that drop or double products, or take scales of another block."""
     return sorted(rows, key=lambda row: not any((*miscounted(row), *misscaled(row))))
@@ -80,7 +84,10 @@ def heading(row: ProductRow) -> Phrases:
 
 
 def status_phrases(row: ProductRow) -> Phrases:
-    return Phrase(row.status, row.status), Phrase(f": {row.reason}" if row.reason else "", row.status)
+    merged = row.findings.get("merge_order")
+    any_order = row.holds and merged is not None and merged.value == "unordered"
+    told = f" {UP_TO_ORDER}" if any_order else f": {row.reason}" if row.reason else ""
+    return Phrase(row.status, row.status), Phrase(told, row.status)
 
 
 def proviso(row: ProductRow) -> str:
@@ -120,6 +127,7 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
         how = "by the same plan" if first.model else "are computed alike"
         everywhere = f"all {outputs:,} outputs {how}" if outputs > 1 else "the only output"
         yield from _whole("everywhere", everywhere, first, "same_everywhere")
+        yield from _dependence(first.findings)
         yield from _whole("repeatable", "yes", first, "repeatable")
     if proof := "; ".join(_proof(row)):
         wrong = row.verification is not None and (row.verification.wrong or row.verification.contradicting)
@@ -263,6 +271,14 @@ def _split(found: FindingsByName) -> str:
 def _scales(of: ScaleOf, found: FindingsByName) -> Phrase:
     how = found_words(found, "scales") or "how they are applied is not known"
     return Phrase(f"{SCALED_BY[of]}: {how}", "bad" if is_misplaced(found) else "")
+
+
+def _dependence(found: FindingsByName) -> Iterator[ProductLine]:
+    """What an output depends on, where that is more than its own row and column."""
+    depends = found.get("depends_on")
+    if depends is not None and depends.value != "own row and column":
+        note = f": {depends.note}" if depends.note else ""
+        yield ProductLine("depends on", Phrase(f"{depends.value}{note}", "warning"))
 
 
 def _whole(label: str, yes: str, region: RegionRecord, name: str) -> Iterator[ProductLine]:
