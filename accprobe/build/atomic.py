@@ -1,9 +1,22 @@
-"""Files of which a reader sees all or nothing, however the writer ends."""
+"""Files of which a reader sees all or nothing, however the writer ends, and locks for those that several processes write."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import math
+import os
 import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+LOCK_POLL = 0.01
+"""Seconds between two attempts to take a lock: a signal is heeded in between."""
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What flock fails with on a file system without locks, such as NFS mounted with nolock."""
 
 
 def save(path: Path, content: bytes) -> None:
@@ -18,3 +31,47 @@ def save(path: Path, content: bytes) -> None:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path, seconds: float = math.inf) -> Iterator[None]:
+    """Hold the lock file `path`, and remove it afterwards. The kernel releases the lock of a process that dies.
+
+    A file system without locks is used without. Raises TimeoutError after so many seconds of waiting, and OSError.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _take(lock, until)
+            if not _is_at(path, lock):
+                continue  # its previous holder has removed it
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+        finally:
+            os.close(lock)
+
+
+def _take(lock: int, until: float) -> None:
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as e:
+            if e.errno in _NO_LOCKS:
+                return
+            if not isinstance(e, BlockingIOError):
+                raise
+        if time.monotonic() >= until:
+            raise TimeoutError(errno.ETIMEDOUT, "another process keeps it locked")
+        time.sleep(LOCK_POLL)
+
+
+def _is_at(path: Path, lock: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock), path.stat())
+    except FileNotFoundError:
+        return False

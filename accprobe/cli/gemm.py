@@ -17,11 +17,11 @@ from accprobe.cli.count import PositiveCount
 from accprobe.cli.interrupts import ending_by
 from accprobe.cli.output import (
     OutputFile,
+    check_report,
     check_writable,
     end_interrupted,
     list_names,
     named_form,
-    reported_before,
     saving,
     tell,
     to_stdout,
@@ -123,7 +123,8 @@ def gemm_command(
     if output:
         named_form(output, {})
         check_writable(output)
-    run = _Run(elements, seed, device, ncu, before=reported_before(output))
+    check_report(output)
+    run = _Run(elements, seed, device, ncu)
     stopped: KeyboardInterrupt | AccprobeError | None = None
     ends = partial(_end_now, run, form, output)
     with libraries_on_stderr(), saving(output) as save, progress_bar("opening") as show, ending_by(ends):
@@ -152,8 +153,9 @@ def _end(run: _Run, form: str, output: Path | None, stopped: KeyboardInterrupt |
 
 def _end_now(run: _Run, form: str, output: Path | None, stopped: KeyboardInterrupt) -> None:
     """In the middle of a callable that does not let itself be interrupted."""
-    if output and run.rows:
-        run.whole.save(output)
+    if output and run.report and run.rows:
+        with saving(output) as save:
+            save(run.report)
     _end(run, form, output, stopped)
 
 
@@ -177,7 +179,6 @@ class _Run:
     seed: int
     device: str | None
     ncu: bool
-    before: Report | None = None
     report: Report | None = None
     first: Spec | None = None
     rows: list[ProductRow] = field(default_factory=list)
@@ -205,13 +206,7 @@ class _Run:
         seconds = round(time.perf_counter() - self.started, 3)
         run = self.report.run.model_copy(update={"seconds": seconds})
         self.report = self.report.model_copy(update={"products": tuple(self.rows), "run": run})
-        return self.whole
-
-    @property
-    def whole(self) -> Report:
-        """The report, with what its file had before."""
-        assert self.report is not None
-        return self.before.with_products(self.report) if self.before else self.report
+        return self.report
 
     def opened(self, question: _Question) -> Opened:
         """The callable, checked with ones. Raises AccprobeError, where it is on another device than those before too."""

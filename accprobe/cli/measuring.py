@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accprobe.cli.output import announce, check_writable, end_interrupted, keep_previous, saving, tell, write
+from accprobe.cli.output import announce, check_writable, end_interrupted, saving, tell, write
 from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import Show, progress_bar
 
@@ -38,7 +38,6 @@ def measured_report(
     """The report of a device, kept and printed; an interruption ends the process, with what was measured."""
     if output:
         check_writable(output)
-        keep_previous(output)
     if record:
         check_writable(record)
     from accprobe.survey.run import survey

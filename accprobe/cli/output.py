@@ -5,7 +5,6 @@ device.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -141,21 +140,13 @@ def check_writable(path: Path) -> None:
         raise AccprobeError(f"{path} cannot be written: {e.strerror}") from None
 
 
-def keep_previous(path: Path) -> None:
-    """What is in the file already goes to FILE~: rows replace it one by one."""
-    if path.is_file() and path.stat().st_size:
-        shutil.copyfile(path, path.with_name(f"{path.name}~"))
-
-
-def reported_before(path: Path | None) -> Report | None:
-    """What is in the file already, if it is a report; it goes to FILE~ too. Raises ReportError."""
+def check_report(path: Path | None) -> None:
+    """Before the long run, whether what is in its file is a report, to which it adds. Raises ReportError."""
     if path is None or not path.is_file() or not path.stat().st_size:
-        return None
+        return
     from accprobe.report.report import Report
 
-    before = Report.load(path)
-    keep_previous(path)
-    return before
+    Report.load(path)
 
 
 def end_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt | None = None) -> NoReturn:

@@ -43,7 +43,8 @@ COULD_NOT = 2
     "--output",
     type=OutputFile(),
     metavar="FILE",
-    help="Keep the report here, as rows are finished; one that is there already is kept as FILE~. - is standard output.",
+    help="Keep the report here, as rows are finished; rows of the same device, accprobe and seed stay, and the file is kept"
+    " as FILE~ too. - is standard output.",
 )
 @click.option("--ncu", is_flag=True, help="Have the profiler count what is executed, too (Nsight Compute; root, mostly).")
 @click.option(

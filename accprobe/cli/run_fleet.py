@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from accprobe.cli.interrupts import uninterrupted
 from accprobe.cli.measuring import Wanted, print_report
-from accprobe.cli.output import INTERRUPTED, check_writable, keep_previous, tell
+from accprobe.cli.output import INTERRUPTED, check_writable, tell
 from accprobe.cli.run_each import file_of_kind, several_reports, tell_verified
 from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.fleet.surveys import Member
+    from accprobe.report.autosave import Autosave
 
 
 def run_fleet(address: str, devices: str, wanted: Wanted, patience: float, output: Path | None) -> bool:
@@ -53,6 +54,7 @@ class _Kept:
     def __init__(self, fleet: list[Member], output: Path | None, form: str) -> None:
         self._fleet, self._output, self._form = fleet, output, form
         self.files: dict[str, Path] = {}
+        self._saves: dict[str, Autosave] = {}
         self._written: dict[str, object] = {}
 
     def __call__(self, member: Member) -> None:
@@ -63,13 +65,17 @@ class _Kept:
             raise several_reports(len(kinds))
         if self._output is None:
             return
+        from accprobe.report.autosave import Autosave
+
         if member.kind not in self.files:
             self.files[member.kind] = file_of_kind(self._output, member.kind) if len(kinds) > 1 else self._output
-            keep_previous(self.files[member.kind])
+            self._saves[member.kind] = Autosave(self.files[member.kind])
         self._written[member.kind] = member.report
+        save = self._saves[member.kind]
         try:
             with uninterrupted():
-                member.report.save(self.files[member.kind])
+                save(member.report)
+                save.finish()
         except OSError as e:
             raise AccprobeError(f"{self.files[member.kind]} cannot be written: {e.strerror}") from None
 

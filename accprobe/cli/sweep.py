@@ -12,10 +12,10 @@ import click
 from accprobe.cli.output import (
     OutputFile,
     announce,
+    check_report,
     check_writable,
     end_interrupted,
     named_form,
-    reported_before,
     saving,
     to_stdout,
     write,
@@ -140,7 +140,7 @@ def sweep_command(
         from accprobe.render.pictures.sweeps import check_suffix
 
         check_suffix(plot)
-    before = reported_before(output)
+    check_report(output)
     from accprobe.sweep.sweeper import Problem
     from accprobe.sweep.sweeper import sweep as run
 
@@ -152,7 +152,7 @@ def sweep_command(
             if not latest and report.device.reason:
                 announce(report)
             latest[:] = [report]
-            save(before.with_sweeps(report) if before else report)
+            save(report)
             done = {(each.dtype, each.num_warps, each.block_k) for each in report.sweeps}
             show(len(done), len(wanted), f"sweeping on {report.device.name}")
 

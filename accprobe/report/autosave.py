@@ -1,20 +1,34 @@
-"""A growing report kept in a file."""
+"""A growing report kept in a file, which other processes may write too."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from accprobe.build import atomic
+from accprobe.errors import ReportError
+from accprobe.isa.instructions import catalog
 from accprobe.report.report import Report
+from accprobe.report.rows import Row
+
+LOCK_SECONDS = 30.0
+"""How long another process may hold the file: it reads and writes one report meanwhile."""
 
 
 class Autosave:
-    """Keeps the newest of a growing report in a file: at most four times a second, and at most a twentieth of the time."""
+    """Keeps the newest of a growing report in a file: at most four times a second, and at most a twentieth of the time.
+
+    What the file has besides stays, whoever wrote it, as `with_results` says; the file as it was found is kept as FILE~.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._unsaved: Report | None = None
         self._next = 0.0
+        self._others: Report | None = None
+        self._written: set[str] = set()
+        self._mark: object = None
 
     def __call__(self, report: Report) -> None:
         self._unsaved = report
@@ -22,11 +36,89 @@ class Autosave:
             self.finish()
 
     def finish(self) -> None:
-        """Save what is not saved yet."""
+        """Save what is not saved yet. Raises OSError, and ReportError where the file has a report of another device."""
         if self._unsaved is None:
             return
         started = time.monotonic()
-        self._unsaved.save(self._path)
+        self._save(self._unsaved)
         self._unsaved = None
         ended = time.monotonic()
         self._next = ended + max(0.25, 19 * (ended - started))
+
+    def _save(self, report: Report) -> None:
+        if self._path.exists() and not self._path.is_file():
+            report.save(self._path)
+            return
+        target = self._path.resolve()
+        with atomic.locked(target.with_name(f".{target.name}.lock"), LOCK_SECONDS):
+            changed = _mark(target) != self._mark
+            if changed:
+                self._others = self._found()
+            whole = with_results(self._others, report, self._written) if self._others else None
+            if changed and (whole is None or self._mark is None):
+                keep_previous(self._path)
+            (whole or report).save(target)
+            self._mark = _mark(target)
+        self._written |= {row.name for row in report.instructions}
+
+    def _found(self) -> Report | None:
+        try:
+            return Report.load(self._path) if self._path.exists() else None
+        except ReportError:
+            return None
+
+
+def keep_previous(path: Path) -> None:
+    """Keep the file as FILE~, before something else replaces it. Raises OSError."""
+    if path.is_file() and path.stat().st_size:
+        atomic.save(path.with_name(f"{path.name}~"), path.read_bytes())
+
+
+def with_results(kept: Report, new: Report, written: Collection[str] = ()) -> Report | None:
+    """The report in a file with those rows, sweeps and products of a new one, which replace their like.
+
+    written: names of instructions that the new report alone has had. None where the new report is of a run under other
+    conditions than the kept rows: with another device, accprobe, environment or seed.
+    Raises ReportError where sweeps or products are of another device.
+    """
+    is_run = new.run.selected > 0
+    if is_run and _conditions(kept) != _conditions(new):
+        return None
+    if _device(kept) != _device(new):
+        raise ReportError(f"the file has a report of {kept.device.name}, this is {new.device.name}; give another file")
+    rows = {row.name: row for row in kept.instructions if row.name not in written} | {row.name: row for row in new.instructions}
+    sweeps = {sweep.key: sweep for sweep in (*kept.sweeps, *new.sweeps)}
+    products = {product.key: product for product in (*kept.products, *new.products)}
+    head = new if is_run else kept
+    selected = max(kept.run.selected, new.run.selected, len(rows))
+    return head.model_copy(
+        update={
+            "run": head.run.model_copy(update={"selected": selected}),
+            "instructions": _in_order(rows.values(), new.device.architecture) if new.instructions else kept.instructions,
+            "sweeps": tuple(sweeps.values()),
+            "products": tuple(products.values()),
+        }
+    )
+
+
+def _conditions(report: Report) -> object:
+    return report.device, report.tool, report.environment, report.seed
+
+
+def _device(report: Report) -> object:
+    return report.device.kind, report.device.name, report.device.architecture
+
+
+def _in_order(rows: Iterable[Row], architecture: str) -> tuple[Row, ...]:
+    """That of the catalog, then those that are not in it."""
+    place = {inst.name: i for i, inst in enumerate(catalog(architecture))}
+    return tuple(sorted(rows, key=lambda row: place.get(row.name, len(place))))
+
+
+def _mark(path: Path) -> object:
+    """What changes when another process replaces the file; None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -116,28 +116,6 @@ class Report(BaseModel):
             instructions=(),
         )
 
-    def with_sweeps(self, other: Report) -> Report:
-        """This report with the sweeps of another run on the same device; those that answer a question again replace the old.
-
-        Raises ReportError where the devices differ.
-        """
-        self._check_same_device(other)
-        again = {sweep.key: sweep for sweep in other.sweeps}
-        sweeps = {sweep.key: again.get(sweep.key, sweep) for sweep in self.sweeps} | again
-        return self.model_copy(update={"sweeps": tuple(sweeps.values())})
-
-    def with_products(self, other: Report) -> Report:
-        """This report with the products of another run on the same device, as `with_sweeps`."""
-        self._check_same_device(other)
-        again = {row.key: row for row in other.products}
-        products = {row.key: again.get(row.key, row) for row in self.products} | again
-        return self.model_copy(update={"products": tuple(products.values())})
-
-    def _check_same_device(self, other: Report) -> None:
-        mine, theirs = ((r.device.kind, r.device.name, r.device.architecture) for r in (self, other))
-        if mine != theirs:
-            raise ReportError(f"the file has a report of {self.device.name}, this is {other.device.name}; give another file")
-
     @property
     def measured(self) -> list[Row]:
         """The rows that are not skipped."""

@@ -12,6 +12,7 @@ from product_rows import TAIL, dropped, product_data, product_model, product_rep
 
 from accprobe.errors import ReportError
 from accprobe.model.product import Scales
+from accprobe.report.autosave import with_results
 from accprobe.report.product_words import PRODUCT_FINDINGS, miscounted, plan_words, product_record_fields
 from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
@@ -155,13 +156,17 @@ def test_simulated_device_confirms_no_product(tmp_path: Path) -> None:
 
 
 def test_products_of_another_run_replace_those_that_were_asked_the_same() -> None:
+    alone = {"run": {"jobs": 1, "seconds": 1.0, "selected": 0}}
     before = product_report(product_data(), product_data(name="torch:addmm"))
-    after = before.with_products(product_report(dropped(), product_data(name="numpy:matmul")))
+    after = with_results(before, product_report(dropped(), product_data(name="numpy:matmul"), **alone))
+    assert after is not None
     assert [row.callable for row in after.products] == ["torch:mm", "torch:addmm", "numpy:matmul"]
     assert list(miscounted(after.products[0])) == [("rows 0-15, columns 0-7", TAIL)]
     with pytest.raises(ReportError, match="give another file"):
-        before.with_products(simulated_report())
-    assert fake_report().with_products(after).instructions == fake_report().instructions
+        with_results(simulated_report(), product_report(dropped(), **alone))
+    beside_rows = with_results(fake_report(), product_report(dropped(), **alone))
+    assert beside_rows is not None
+    assert (beside_rows.instructions, len(beside_rows.products)) == (fake_report().instructions, 1)
 
 
 @pytest.mark.parametrize(
