@@ -14,7 +14,8 @@ from typing import Any
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.gemm.builtin import LISTED, Listed, Options, Ready, require
-from accprobe.gemm.called import Called, described
+from accprobe.gemm.called import Called
+from accprobe.gemm.failures import one_sentence
 from accprobe.gemm.handover import ARRAYS, Handover, open_handover
 from accprobe.gemm.options import FLAGS, OptionValue, under_flags, with_defaults
 from accprobe.gemm.spec import Spec, usual_result
@@ -162,23 +163,23 @@ def _file(path: Path) -> Any:
     assert loader is not None
     module = importlib.util.module_from_spec(spec)
     _findable(whole.parent)
-    try:
-        with redirect_stdout(sys.stderr):  # as a call of its function
-            loader.exec_module(module)
-    except (Exception, SystemExit) as e:  # whatever somebody's file raises
-        raise AccprobeError(f"{path} cannot be imported: {described(e, str(whole))}") from e
+    with (
+        one_sentence(f"{path} cannot be imported:", "cpu", str(whole)),
+        redirect_stdout(sys.stderr),
+    ):  # as a call of its function
+        loader.exec_module(module)
     return module
 
 
 def _module(package: str, name: str) -> Any:
     _findable(Path.cwd())
-    try:
-        with redirect_stdout(sys.stderr):
+    with one_sentence(f"{package} cannot be imported:", "cpu"), redirect_stdout(sys.stderr):
+        try:
             return importlib.import_module(package)
-    except (Exception, SystemExit) as e:
-        if isinstance(e, ModuleNotFoundError) and e.name is not None and f"{package}.".startswith(f"{e.name}."):
+        except ModuleNotFoundError as e:
+            if e.name is None or not f"{package}.".startswith(f"{e.name}."):
+                raise
             raise UnknownName(f"there is no package '{package}' for '{name}'; {nearest(name, LISTED)}") from None
-        raise AccprobeError(f"{package} cannot be imported: {described(e, '')}") from e
 
 
 def _findable(folder: Path) -> None:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Callable
-from contextlib import redirect_stdout
-from textwrap import shorten
+from contextlib import AbstractContextManager, redirect_stdout
 from typing import Any
 
 import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.failures import one_sentence
 from accprobe.gemm.handover import Handover, Received
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.spec import BLOCK, Spec
 from accprobe.isa.formats import Bits, Format
-
-MOST_SAID = 400
-"""Characters of somebody else's error: torch names every back end that it was built with."""
 
 Multiply = Callable[..., Any]
 """f(a, b) -> d, or f(a, b, scale_a, scale_b) -> d, of a library's arrays."""
@@ -46,27 +42,25 @@ class Called:
     def hand(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> None:
         """a [M, K] and b [N, K] become the operands of the calls to come; scales that are not given are 1."""
         spec = self.spec
-        self._given = (
-            self.handover.operand("a", a, spec.a),
-            self.handover.operand("b", b.T, spec.b, self._by_columns),
-        )
-        if spec.scale is not None:
-            words = scales or ones(spec)
-            of_b = words.b[:, ::BLOCK] if spec.scale == "128x128" else words.b
-            self._given += (self.handover.scale("scale of a", words.a), self.handover.scale("scale of b", of_b))
+        self._given = ()
+        with self._one_sentence("is given no operands:"):
+            given = [self.handover.operand("a", a, spec.a), self.handover.operand("b", b.T, spec.b, self._by_columns)]
+            if spec.scale is not None:
+                words = scales or ones(spec)
+                of_b = words.b[:, ::BLOCK] if spec.scale == "128x128" else words.b
+                given += [self.handover.scale("scale of a", words.a), self.handover.scale("scale of b", of_b)]
+        self._given = tuple(given)
 
     def call(self) -> Any:
         """Once more, with the operands that it was handed. Raises AccprobeError where it raises.
 
         What it prints goes to standard error: standard output has the report.
         """
-        try:
-            with np.errstate(all="ignore"), redirect_stdout(sys.stderr):
-                return self._function(*self._given)
-        except AccprobeError:
-            raise
-        except (Exception, SystemExit) as e:  # whatever somebody's function raises
-            raise AccprobeError(f"{self.name} raises {described(e, self._file)}") from e
+        with self._one_sentence("raises"), np.errstate(all="ignore"), redirect_stdout(sys.stderr):
+            return self._function(*self._given)
+
+    def _one_sentence(self, what: str) -> AbstractContextManager[None]:
+        return one_sentence(f"{self.name} {what}", self.handover.device, self._file)
 
     def _taken(self, result: Any) -> Bits:
         found, spec = self._received(result), self.spec
@@ -78,13 +72,12 @@ class Called:
         if found.fmt is not spec.out:
             told = f"{found.type} is {found.fmt}: give --out {found.fmt}" if found.fmt else "no format that is known here"
             raise AccprobeError(f"{self.name} gives an array of {found.type}, and {spec.out} was asked for; {told}")
-        try:
+        with self._one_sentence(f"fails on {self.handover.device}:"):  # of a kernel that failed after it was launched
             return self.handover.patterns(result, spec.out)
-        except RuntimeError as e:  # of a kernel that failed after it was launched
-            raise AccprobeError(f"{self.name} fails on {self.handover.device}: {' '.join(str(e).split())}") from e
 
     def _received(self, result: Any) -> Received:
-        found = self.handover.received(result)
+        with self._one_sentence("gives what cannot be read:"):
+            found = self.handover.received(result)
         if found is None:
             kind = "nothing" if result is None else f"a {type(result).__name__}"
             raise AccprobeError(f"{self.name} gives {kind}, which is no array of {self.handover.arrays}: see --arrays")
@@ -122,11 +115,3 @@ def ones(spec: Spec) -> ScaleWords:
         spec.scale or "", ((spec.m, blocks), (blocks, spec.n))
     )
     return ScaleWords(np.ones(rows, np.float32), np.ones(columns, np.float32))
-
-
-def described(error: BaseException, file: str) -> str:
-    """ "ValueError: what it says (model.py, line 7)": the last line of that file, where it has one."""
-    said = shorten(str(error), MOST_SAID, placeholder=" …")
-    told = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if file and frame.filename == file]
-    return f"{told} ({file}, line {lines[-1]})" if lines else told

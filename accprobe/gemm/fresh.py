@@ -10,6 +10,7 @@ import numpy as np
 from accprobe.evaluate.product import ScaleWords, outcomes, product
 from accprobe.gemm.blackbox import Asked, WholeCall
 from accprobe.gemm.distributions import KINDS, random_lines
+from accprobe.gemm.failures import one_sentence
 from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
@@ -73,7 +74,15 @@ def evaluator_of(device: str) -> Evaluate:
         return on_cpu
     from accprobe.evaluate.cuda.whole import on_gpu
 
-    return on_gpu(device) or on_cpu
+    gpu = on_gpu(device)
+    if gpu is None:
+        return on_cpu
+
+    def evaluate(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> Bits:
+        with one_sentence(f"the plan's own results cannot be computed on {device}:", device):
+            return gpu(model, a, b, scales)
+
+    return evaluate
 
 
 def prove(

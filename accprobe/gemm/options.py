@@ -78,11 +78,11 @@ def flags_set(torch: Any, flags: Mapping[str, OptionValue]) -> Iterator[None]:
 
 
 def under_flags(function: Callable[..., Any], flags: Mapping[str, OptionValue]) -> Callable[..., Any]:
-    """The function of tensors, each call of it under torch's flags and without gradients."""
+    """The function of tensors, each call of it under torch's flags. Gradients are recorded, as in the user's own code."""
     import torch
 
     def called(*given: Any) -> Any:
-        with flags_set(torch, flags), torch.no_grad():
+        with flags_set(torch, flags):
             return function(*given)
 
     return called
