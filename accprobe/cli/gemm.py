@@ -251,6 +251,7 @@ class _Run:
             self.seed,
             evaluator_of(called.handover.device),
             lambda name, part: show(int(100 * part), 100, f"{title}: {name}"),
+            called.before,
         )
         seconds = round(time.perf_counter() - started, 3)
         seen = kernels_of(called, opened.made, arguments(opened, question.options) if self.ncu else None)

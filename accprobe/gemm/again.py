@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.gemm.blackbox import Asked, WholeCall
+from accprobe.gemm.blackbox import Asked, WholeCall, one_nan
 from accprobe.gemm.distributions import random_lines
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.spec import Spec
@@ -86,7 +86,7 @@ def first_operands(spec: Spec) -> tuple[Bits, Bits]:
 def repeat_first(asked: Asked, before: Sequence[Bits] = ()) -> FirstCalls:
     """Repeat `first_operands` until the results settle, or no new values come. before: results of earlier such calls."""
     a, b = first_operands(asked.spec)
-    first, *others = before or (asked.product(a, b, keep=False),)
+    first, *others = [one_nan(d, asked.spec.out) for d in before] or [asked.product(a, b, keep=False)]
     results = _Results(first, first, np.zeros(first.shape, bool), values=[first.reshape(-1)[:: -(-first.size // SAMPLED)]])
     for d in others:
         results.add(d)

@@ -127,9 +127,8 @@ def _opened_own(own: Own, asking: Asking, options: dict[str, OptionValue], hando
     a = asking.a or FORMATS["f32"]
     spec = Spec(*asking.shape, a, asking.b or a, asking.out or usual_result(a), asking.scale)
     called = Called(spec, made.function, handover, own.name, file=own.file)
-    if asking.out is None and (out := called.result_format()) is not spec.out:
-        spec = Spec(*asking.shape, a, spec.b, out, asking.scale)
-        called = Called(spec, made.function, handover, own.name, file=own.file)
+    if asking.out is None:
+        called.take_result_format()
     return Opened(called, options, made)
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, redirect_stdout
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.evaluate.product import ScaleWords
+from accprobe.evaluate.product import ScaleWords, Singles
+from accprobe.gemm.again import first_operands
 from accprobe.gemm.failures import one_sentence
 from accprobe.gemm.handover import Handover, Received
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.spec import BLOCK, Spec
-from accprobe.isa.formats import Bits, Format
+from accprobe.isa.formats import FORMATS, Bits, Format
+
+_SCALES = ("scale of a", "scale of b")
 
 Multiply = Callable[..., Any]
 """f(a, b) -> d, or f(a, b, scale_a, scale_b) -> d, of a library's arrays."""
@@ -25,7 +29,7 @@ class Called:
     """A `BlackBox`: one function asked about one spec.
 
     name: what messages call it. by_columns: b [K, N] is contiguous along K, as `torch._scaled_mm` demands it. file: the user's,
-    whose lines messages name.
+    whose lines messages name. before: results of the calls that open it, of `first_operands`.
     """
 
     def __init__(
@@ -34,10 +38,30 @@ class Called:
         self.spec, self.name, self.handover = spec, name, handover
         self._function, self._by_columns, self._file = function, by_columns, file
         self._given: tuple[Any, ...] = ()
+        self._calls = 0
+        self.before: list[Bits] = []
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
         self.hand(a, b, scales)
-        return self._taken(self.call())
+        d = self._taken(self.call())
+        self._calls += 1
+        if self._calls & (self._calls - 1) == 0:
+            self._check_unchanged(a, b, scales)
+        return d
+
+    def _check_unchanged(self, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
+        """Raise AccprobeError where the call changed an operand: in calls 1, 2, 4, 8 and so on, as reading back takes time."""
+        spec, f32 = self.spec, FORMATS["f32"]
+        handed: list[tuple[str, Format, Bits]] = [("a", spec.a, a), ("b", spec.b, b.T)]
+        if spec.scale is not None:
+            handed += [(name, f32, words.view(np.uint32)) for name, words in zip(_SCALES, self._scales(scales), strict=True)]
+        for (name, fmt, patterns), given in zip(handed, self._given, strict=True):
+            changed = self.handover.patterns(given, fmt) != patterns
+            if changed.any():
+                raise AccprobeError(
+                    f"{self.name} changes its operand {name} in place, in {np.count_nonzero(changed):,} of {changed.size:,}"
+                    f" elements: let it work on a copy of {name}, or call it through a function that copies {name}"
+                )
 
     def hand(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> None:
         """a [M, K] and b [N, K] become the operands of the calls to come; scales that are not given are 1."""
@@ -46,10 +70,13 @@ class Called:
         with self._one_sentence("is given no operands:"):
             given = [self.handover.operand("a", a, spec.a), self.handover.operand("b", b.T, spec.b, self._by_columns)]
             if spec.scale is not None:
-                words = scales or ones(spec)
-                of_b = words.b[:, ::BLOCK] if spec.scale == "128x128" else words.b
-                given += [self.handover.scale("scale of a", words.a), self.handover.scale("scale of b", of_b)]
+                given += map(self.handover.scale, _SCALES, self._scales(scales))
         self._given = tuple(given)
+
+    def _scales(self, scales: ScaleWords | None) -> tuple[Singles, Singles]:
+        """As the function takes them."""
+        words = scales or ones(self.spec)
+        return words.a, words.b[:, ::BLOCK] if self.spec.scale == "128x128" else words.b
 
     def call(self) -> Any:
         """Once more, with the operands that it was handed. Raises AccprobeError where it raises.
@@ -83,23 +110,29 @@ class Called:
             raise AccprobeError(f"{self.name} gives {kind}, which is no array of {self.handover.arrays}: see --arrays")
         return found
 
-    def result_format(self) -> Format:
-        """The format of what it gives for ones. Raises AccprobeError where that is no array of numbers."""
-        self.hand(*of_ones(self.spec))
-        found = self._received(self.call())
+    def take_result_format(self) -> None:
+        """Call it with `first_operands`; the format of the result becomes the spec's.
+
+        Raises AccprobeError where that is no array of numbers.
+        """
+        self.hand(*first_operands(self.spec))
+        result = self.call()
+        found = self._received(result)
         if found.fmt is None:
             raise AccprobeError(f"{self.name} gives an array of {found.type}, which is no format that is known here")
-        return found.fmt
+        self.spec = replace(self.spec, out=found.fmt)
+        self.before.append(self._taken(result))
 
     def check(self) -> None:
-        """Asks ones. Raises AccprobeError where it raises, gives another shape or type, or NaN."""
-        d = self.product(*of_ones(self.spec))
+        """Call it with `first_operands`. Raises AccprobeError where it raises, gives another shape or type, or NaN."""
+        d = self.product(*first_operands(self.spec))
         if self.spec.out.is_float and (wrong := np.argwhere(self.spec.out.fields(d).is_nan)).size:
             row, column = wrong[0]
             raise AccprobeError(
-                f"{self.name} gives NaN for ones, {len(wrong)} of {d.size} (first at row {row}, column {column}):"
+                f"{self.name} gives NaN for normal numbers, {len(wrong)} of {d.size} (first at row {row}, column {column}):"
                 " this is no product of two matrices"
             )
+        self.before.append(d)
 
 
 def of_ones(spec: Spec) -> tuple[Bits, Bits]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict, Unpack
 
@@ -157,7 +156,7 @@ def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:
 
 def _found(called: Called) -> dict[str, Finding]:
     """Raises NoTree where no plan is found."""
-    outcome = characterise(called, FRESH)
+    outcome = characterise(called, FRESH, before=called.before)
     if outcome.main.plan is None:
         raise NoTree(outcome.main.reason)
     return findings(outcome)
@@ -205,7 +204,7 @@ def _opened(f: Multiply, how: How, m: int | None = None) -> Called:
     handover = open_handover(how.get("arrays", "numpy"), how.get("device", "cpu"))
     called = Called(spec, f, handover, _name(f), file=_file(f))
     if "out" not in how:
-        called.spec = replace(spec, out=called.result_format())
+        called.take_result_format()
     called.check()
     return called
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planted_functions import Warming
 
 from accprobe.errors import AccprobeError, ToolMissing, UnknownName
 from accprobe.evaluate.product import ScaleWords
@@ -14,7 +15,9 @@ from accprobe.gemm.__main__ import arguments, opened_again
 from accprobe.gemm.builtin import LISTED, _padded
 from accprobe.gemm.callables import Asking, Opened, Own, find_callable, open_callable
 from accprobe.gemm.called import Called, of_ones
-from accprobe.gemm.handover import OfNumpy
+from accprobe.gemm.characterise import characterise
+from accprobe.gemm.findings import status
+from accprobe.gemm.handover import OfNumpy, open_handover
 from accprobe.gemm.options import FLAGS, parse_options, parse_value, under_flags
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
@@ -223,3 +226,48 @@ def test_names_that_are_unknown_are_their_own_error() -> None:
     with pytest.raises(UnknownName):
         find_callable("mm")
     assert all(find_callable(name) is listed for name, listed in LISTED.items())
+
+
+@pytest.mark.parametrize("arrays", ["numpy", "torch"])
+@pytest.mark.parametrize("name", ["a", "b", "scale of a", "scale of b"])
+def test_operands_that_are_changed_in_place_are_named(arrays: str, name: str) -> None:
+    def scaled(*given: Any) -> Any:
+        d = (given[0] @ given[1]) * given[2] * given[3]
+        given[["a", "b", "scale of a", "scale of b"].index(name)][:, -1] += 1
+        return d
+
+    f32 = FORMATS["f32"]
+    called = Called(Spec(4, 8, 16, f32, f32, f32, "row"), scaled, open_handover(arrays, "cpu"), "own:scaled")
+    changed = {"a": "4 of 64", "b": "16 of 128", "scale of a": "4 of 4", "scale of b": "1 of 8"}[name]
+    with pytest.raises(AccprobeError, match=f"^own:scaled changes its operand {name} in place, in {changed} elements: let"):
+        called.check()
+
+
+def test_operands_that_a_later_call_changes_are_noticed() -> None:
+    calls = []
+
+    def product(a: Any, b: Any) -> Any:
+        calls.append(1)
+        d = a @ b
+        if len(calls) > 5:
+            b *= 2
+        return d
+
+    f32 = FORMATS["f32"]
+    called = Called(Spec(4, 8, 16, f32, f32, f32), product, OfNumpy(), "own:product")
+    for _ in range(7):
+        called.check()
+    with pytest.raises(AccprobeError, match="changes its operand b in place"):
+        called.check()
+
+
+def test_calls_that_open_a_callable_are_its_first() -> None:
+    """A warm-up of two calls: one for the result's format, one for the check."""
+    f32 = FORMATS["f32"]
+    function = Warming(2)
+    called = Called(Spec(8, 8, 32, f32, f32, f32), function, OfNumpy(), "own:warming")
+    called.take_result_format()
+    called.check()
+    outcome = characterise(called, 1 << 8, before=called.before)
+    assert (outcome.first.other, outcome.calls) == (2, function.calls)
+    assert status(outcome)[1].startswith("the first 2 calls give other bits than later ones: ")
