@@ -19,14 +19,18 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What flock fails with on a file system without locks, such as NFS mounted with nolock."""
 
 
-def save(path: Path, content: bytes) -> None:
-    """Write a file at once: beside it first, then by rename. What is no regular file is written in place. Raises OSError."""
+def save(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a file at once: beside it first, then by rename. What is no regular file is written in place.
+
+    mode: permissions before the umask. Raises OSError.
+    """
     if path.exists() and not path.is_file():
         path.write_bytes(content)
         return
     target = path.resolve()
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
+        temporary.touch(mode, exist_ok=False)
         temporary.write_bytes(content)
         temporary.replace(target)
     finally:

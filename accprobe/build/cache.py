@@ -1,6 +1,7 @@
 """Cubins on disk. One is found by its source, compiler and target; it is stored under its own sha256.
 
-So several processes may write at once, and a damaged file is noticed and built again.
+So several processes may write at once, and a damaged file is noticed and built again. Whoever can write to the folder chooses
+the code that the GPU runs: a folder or a file that another user could have written is refused.
 
 `cuda.core.utils` has a cache of programs too. It hands out bytes under a key: not the file that cupy loads and nvdisasm
 reads, nor whether it is still what was written; and where everything is cached, importing it would take longer (0.3 s) than
@@ -9,12 +10,12 @@ finding the cubins.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +34,10 @@ class Cubin:
 
 
 def cache_folder() -> Path:
-    """Where cubins are kept: ACCPROBE_CACHE_DIR, else the user's cache folder. Raises AccprobeError if it cannot be made."""
+    """Where cubins are kept: ACCPROBE_CACHE_DIR, else the user's cache folder; made so that this user alone can read it.
+
+    Raises AccprobeError if it cannot be made, or others can write to it.
+    """
     chosen = os.environ.get("ACCPROBE_CACHE_DIR")
     if not chosen:
         import platformdirs
@@ -41,7 +45,8 @@ def cache_folder() -> Path:
         chosen = platformdirs.user_cache_dir("accprobe")
     folder = Path(chosen)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_owner(f"the cache folder {folder}", folder.stat())
     except OSError as e:
         raise _unusable(folder, "made", e) from None
     return folder
@@ -51,12 +56,11 @@ def cache_folder() -> Path:
 def one_at_a_time(what: str) -> Iterator[None]:
     """Processes that would fill the cache with the same do it one after the other: the second finds it done."""
     path = cache_folder() / f"{what}.lock"
-    try:
-        file = path.open("w")
-    except OSError as e:
-        raise _unusable(path.parent, "written", e) from None
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with ExitStack() as held:
+        try:
+            held.enter_context(atomic.locked(path))
+        except OSError as e:
+            raise _unusable(path.parent, "written", e) from None
         yield
 
 
@@ -67,11 +71,11 @@ def entry(*key: str) -> Path:
 
 
 def load(entry: Path, target: str) -> Cubin | None:
-    """The cubin of an entry; None where there is none, or a damaged one."""
+    """The cubin of an entry; None where there is none, or a damaged one. Raises AccprobeError as `read_entry`."""
     try:
-        sha256 = json.loads(entry.read_bytes())["sha256"]
+        sha256 = json.loads(read_entry(entry))["sha256"]
         path = entry.with_name(f"{sha256}.cubin")
-        intact = hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+        intact = hashlib.sha256(read_entry(path)).hexdigest() == sha256
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Cubin(path, sha256, target) if intact else None
@@ -81,20 +85,38 @@ def store(content: bytes, target: str, milliseconds: float | None = None) -> Cub
     """A cubin under its sha256. Raises AccprobeError where the folder cannot be written."""
     sha256 = hashlib.sha256(content).hexdigest()
     path = cache_folder() / f"{sha256}.cubin"
-    _save(path, content)
+    write_entry(path, content)
     return Cubin(path, sha256, target, milliseconds)
 
 
 def enter(entry: Path, cubin: Cubin, name: str) -> None:
     """Lets `load` find a cubin; `name` is for who reads the folder."""
-    _save(entry, json.dumps({"name": name, "target": cubin.target, "sha256": cubin.sha256}).encode())
+    write_entry(entry, json.dumps({"name": name, "target": cubin.target, "sha256": cubin.sha256}).encode())
 
 
-def _save(path: Path, content: bytes) -> None:
+def read_entry(path: Path) -> bytes:
+    """A file of the cache. Raises OSError, and AccprobeError where another user could have written it."""
+    with path.open("rb") as file:
+        _check_owner(str(path), os.fstat(file.fileno()))
+        return file.read()
+
+
+def write_entry(path: Path, content: bytes) -> None:
+    """A file of the cache, which this user alone can read. Raises AccprobeError where the folder cannot be written."""
     try:
-        atomic.save(path, content)
+        atomic.save(path, content, mode=0o600)
     except OSError as e:
         raise _unusable(path.parent, "written", e) from None
+
+
+def _check_owner(what: str, found: os.stat_result) -> None:
+    if found.st_uid != os.geteuid():
+        why = f"belongs to another user (uid {found.st_uid})"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        why = f"can be written by other users (mode {stat.S_IMODE(found.st_mode):04o})"
+    else:
+        return
+    raise AccprobeError(f"{what} {why}: remove it, or set ACCPROBE_CACHE_DIR to a folder that only you can write")
 
 
 def _unusable(folder: Path, what: str, error: OSError) -> AccprobeError:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from accprobe.build import atomic
+from accprobe.build import cache
 from accprobe.build.cache import Cubin
 from accprobe.errors import ToolMissing
 from accprobe.sass.opcodes import MATRIX, stem
@@ -55,7 +55,7 @@ def lowering(cubin: Cubin) -> Lowering:
     if sequence is None:
         (function,) = functions(cubin.path, targets=False)
         sequence = function.arithmetic
-        atomic.save(kept, json.dumps({"schema": _SCHEMA, "sequence": sequence}).encode())
+        cache.write_entry(kept, json.dumps({"schema": _SCHEMA, "sequence": sequence}).encode())
     matrix = tuple(opcode for opcode, _ in sequence if MATRIX.match(opcode))
     return Lowering(matrix, sequence, "nvdisasm", cubin.sha256)
 
@@ -68,7 +68,7 @@ def prepare(cubins: Iterable[Cubin]) -> None:
 
 def _read(path: Path) -> tuple[tuple[str, int], ...] | None:
     try:
-        kept = json.loads(path.read_bytes())
+        kept = json.loads(cache.read_entry(path))
         if kept["schema"] != _SCHEMA:
             return None
         return tuple((str(opcode), int(count)) for opcode, count in kept["sequence"])

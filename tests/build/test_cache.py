@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,38 @@ def test_who_fills_the_cache_is_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with cache.one_at_a_time("golden"):
         pass
+
+
+def test_the_folder_and_what_is_in_it_are_this_users_alone(compiles: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0)
+    try:
+        folder = compiler.compile_source("code", "sm_90a", "x").path.parent
+    finally:
+        os.umask(before)
+    assert [oct(path.stat().st_mode & 0o777) for path in (folder, *folder.iterdir())] == ["0o700", "0o600", "0o600"]
+
+
+@pytest.mark.parametrize("what", ["folder", "entry", "cubin"])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [("owner", r"belongs to another user \(uid \d+\)"), (0o775, r"\(mode 0775\)"), (0o757, r"\(mode 0757\)")],
+)
+def test_what_others_could_have_written_is_refused(
+    compiles: list[str], monkeypatch: pytest.MonkeyPatch, what: str, change: str | int, words: str
+) -> None:
+    cubin = compiler.compile_source("code", "sm_90a", "x").path
+    (entry,) = cubin.parent.glob("*.json")
+    planted = {"folder": cubin.parent, "entry": entry, "cubin": cubin}[what]
+    if isinstance(change, int):
+        planted.chmod(change)
+    else:
+        number, check = planted.stat().st_ino, cache._check_owner
+
+        def owned_by_another(name: str, found: os.stat_result) -> None:
+            uid = found.st_uid + (found.st_ino == number)
+            check(name, os.stat_result((*found[:4], uid, *found[5:])))
+
+        monkeypatch.setattr(cache, "_check_owner", owned_by_another)
+    with pytest.raises(AccprobeError, match=f"{planted.name} .*{words}: remove it, or set ACCPROBE_CACHE_DIR to a folder"):
+        compiler.compile_source("code", "sm_90a", "x")
+    assert compiles == ["code"]
