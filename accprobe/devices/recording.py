@@ -12,7 +12,9 @@ from __future__ import annotations
 import io
 import json
 import lzma
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
@@ -31,6 +33,9 @@ from accprobe.sass.lowering import Lowering
 
 VERSION = 1
 """Of the file's layout."""
+
+MOST_BYTES = 1 << 26
+"""Of all members, unpacked: eighty times what every instruction of an H200 comes to."""
 
 Exchanges = dict[bytes, list[bytes]]
 """Question -> what came back each time that it was asked, up to the last time that it changed (see `Answer`)."""
@@ -161,31 +166,70 @@ class Recording:
 
     @classmethod
     def load(cls, path: Path) -> Recording:
-        """The recording in a file. Raises RecordingError."""
+        """The recording in a file. Raises RecordingError, before more than MOST_BYTES are unpacked."""
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise RecordingError(f"{path} is no regular file; what a pipe has can be read once it is written to one")
         try:
-            raw = path.read_bytes()
+            return cls._read(path)
         except OSError as e:
             raise RecordingError(f"{path} cannot be read: {e.strerror}") from None
-        if not zipfile.is_zipfile(io.BytesIO(raw)):
-            why = "it is cut short" if raw[:2] == b"PK" else "it is another kind of file"
-            raise RecordingError(f"{path} is no recording that `accprobe run --record` wrote, or not all: {why}")
-        try:
-            with np.load(io.BytesIO(raw), allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            if "header" not in arrays:
-                raise RecordingError(f"{path} is no recording that `accprobe run --record` wrote, but another archive")
-            header = json.loads(arrays["header"].tobytes())
-            version = header.pop("accprobe recording")
-            if version != VERSION:
-                raise RecordingError(f"{path}: this accprobe reads recordings of version {VERSION}, the file has {version!r}")
-            facts = [_facts(row) for row in header.pop("instructions")]
-            return cls(**header, instructions={f.name: f for f in facts}, exchanges=_exchanges(arrays))
-        except (KeyError, ValueError, TypeError, IndexError, EOFError, zipfile.BadZipFile, lzma.LZMAError):
+        except _DAMAGED:
             raise RecordingError(
                 f"{path} is damaged, or no recording that `accprobe run --record` wrote; record again"
             ) from None
+
+    @classmethod
+    def _read(cls, path: Path) -> Recording:
+        if not zipfile.is_zipfile(path):
+            with path.open("rb") as file:
+                why = "it is cut short" if file.read(2) == b"PK" else "it is another kind of file"
+            raise RecordingError(f"{path} is no recording that `accprobe run --record` wrote, or not all: {why}")
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            if "header" not in members:
+                raise RecordingError(f"{path} is no recording that `accprobe run --record` wrote, but another archive")
+            size = sum(members[name].file_size for name in _DTYPES if name in members)
+            if size > MOST_BYTES:
+                most = f"a recording has {MOST_BYTES >> 20} MiB at most"
+                raise RecordingError(f"{path} would unpack to {size >> 20:,} MiB, and {most}; record again")
+            header = json.loads(_unpacked(archive, members["header"], "header").tobytes())
+            version = header.pop("accprobe recording")
+            if version != VERSION:
+                raise RecordingError(f"{path}: this accprobe reads recordings of version {VERSION}, the file has {version!r}")
+            arrays = {name: _unpacked(archive, members[name], name) for name in _DTYPES}
+        facts = [_facts(row) for row in header.pop("instructions")]
+        return cls(**header, instructions={f.name: f for f in facts}, exchanges=_exchanges(arrays))
+
+
+_DTYPES = {
+    "header": np.uint8,
+    "questions": np.uint8,
+    "times_asked": np.uint8,
+    "answer_of": np.uint32,
+    "answer_sizes": np.uint32,
+    "answers": np.uint8,
+}
+
+_DAMAGED = (
+    *(KeyError, ValueError, TypeError, AttributeError, IndexError, OverflowError, EOFError, StopIteration, struct.error),
+    *(RuntimeError, MemoryError, zipfile.BadZipFile, lzma.LZMAError, zlib.error),
+)
+"""What zipfile, json and numpy raise for bytes that are no recording; RuntimeError: encrypted, or nested too deeply."""
+
+_PIECE = 1 << 12
+"""Bytes of a member that are read at once: zipfile decompresses as many of the file, whatever they become."""
+
+
+def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> np.ndarray:
+    """A member as its array; zipfile unpacks no more of it than the archive declares. Raises one of _DAMAGED."""
+    with archive.open(info) as file:
+        raw = b"".join(iter(lambda: file.read(_PIECE), b""))
+    npy = io.BytesIO(raw)
+    np.lib.format.read_magic(npy)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(npy)
+    if dtype != _DTYPES[name]:
+        raise ValueError(f"{name} has another type")
+    return np.frombuffer(raw, dtype, offset=npy.tell()).reshape(shape)
 
 
 def _facts(row: dict[str, Any]) -> Facts:

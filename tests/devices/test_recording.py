@@ -260,6 +260,10 @@ def test_recorded_device_is_its_device() -> None:
             "is damaged, or no recording",
         ),
         (lambda raw: changed(raw, answers=b"\0\0"), "is damaged, or no recording"),
+        (lambda raw: changed(raw, header=b"[" * 100_000), "is damaged, or no recording"),
+        (lambda raw: changed(raw, header=b'"accprobe recording"'), "is damaged, or no recording"),
+        (lambda raw: changed(raw, times_asked=b""), "is damaged, or no recording"),
+        (lambda raw: bomb(raw, 1 << 33), "would unpack to 8,192 MiB, and a recording has 64 MiB at most"),
     ],
 )
 def test_damaged_files(file: Path, spoil: Callable[[bytes], bytes], reason: str) -> None:
@@ -273,6 +277,16 @@ def test_damaged_files(file: Path, spoil: Callable[[bytes], bytes], reason: str)
 
 def archive(arrays: dict[str, np.ndarray]) -> bytes:
     return recording._packed(arrays)
+
+
+def bomb(raw: bytes, size: int) -> bytes:
+    """Declares so many bytes of its answers."""
+    spoilt = io.BytesIO(raw)
+    with zipfile.ZipFile(spoilt, "a") as packed:
+        for info in packed.infolist():
+            info.file_size = size if info.filename == "answers.npy" else info.file_size
+        packed._didModify = True
+    return spoilt.getvalue()
 
 
 def changed(raw: bytes, **arrays: bytes) -> bytes:
