@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import pickle
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -29,6 +32,9 @@ _SAFETENSORS = {
     "U8": "u8",
 }
 """What https://huggingface.co/docs/safetensors calls them."""
+
+MOST_HEADER = 100_000_000
+"""Bytes of a safetensors header, as that page limits it."""
 
 
 def read_matrix(path: Path, fmt: Format | None = None) -> tuple[Bits, Format]:
@@ -118,12 +124,19 @@ def _pt(path: Path) -> Tensors:
     except ImportError:
         raise AccprobeError(f"{path} takes torch to be read, which is not installed: save it as .npy or .safetensors") from None
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception as e:  # torch's own errors, those of pickle and of zip files
-        said = ", ".join([type(e).__name__, *str(e).splitlines()[:1]])
-        raise AccprobeError(f"{path} cannot be read by torch: {said}") from None
+        with path.open("rb") as file:
+            pickled = isinstance(e, pickle.UnpicklingError) and file.read(2).startswith((b"PK", b"\x80"))
+        if pickled:
+            why = "holds Python objects, which accprobe does not run: save the tensors alone, as .pt, .npy or .safetensors"
+        else:
+            why = "is no file that torch.save wrote, or is cut short: save it again"
+        raise AccprobeError(f"{path} {why}") from None
     every = loaded if isinstance(loaded, dict) else {"": loaded}
 
     def array(tensor: Any) -> NDArray[Any]:
@@ -139,26 +152,41 @@ def _pt(path: Path) -> Tensors:
 
 def _safetensors(path: Path) -> Tensors:
     """A header of JSON with its length before it, then the numbers."""
-    try:
-        data = np.memmap(path, np.uint8, "r")
-        start = 8 + int.from_bytes(data[:8].tobytes(), "little")
-        _check_whole(path, len(data), start)
-        header = json.loads(data[8:start].tobytes())
-        entries = {str(name): value for name, value in header.items() if name != "__metadata__"}
-    except (ValueError, AttributeError) as e:
-        raise AccprobeError(f"{path} cannot be read as safetensors: {type(e).__name__}, {e}") from None
-
-    def array(entry: Any) -> NDArray[Any]:
+    with path.open("rb") as file:
+        size, start = path.stat().st_size, 8 + int.from_bytes(file.read(8), "little")
+        _check_whole(path, size, start)
+        if start > MOST_HEADER:
+            raise AccprobeError(f"{path} is no safetensors file: its header has {start - 8} bytes, and {MOST_HEADER} at most")
         try:
-            low, high = entry["data_offsets"]
-            _check_whole(path, len(data), start + high)
-            fmt = FORMATS[_SAFETENSORS[entry["dtype"]]]
-            words = np.frombuffer(data[start + low : start + high].tobytes(), fmt.dtype)
-            return words.reshape(entry["shape"]).view(np.dtype(fmt.ml_dtype))
-        except (ValueError, KeyError, TypeError) as e:
-            raise AccprobeError(f"{path} cannot be read as safetensors: {type(e).__name__}, {e}") from None
+            header = json.loads(file.read(start - 8))
+        except (ValueError, RecursionError):
+            raise AccprobeError(f"{path} is no safetensors file: its header is not JSON") from None
+    if not isinstance(header, dict):
+        raise AccprobeError(f"{path} is no safetensors file: its header is not an object that names tensors")
+    entries = ((name, entry) for name, entry in header.items() if name != "__metadata__")
+    return {name: partial(_tensor, path, start, name, entry) for name, entry in entries}
 
-    return {name: partial(array, entry) for name, entry in entries.items()}
+
+def _tensor(path: Path, start: int, name: str, entry: object) -> NDArray[Any]:
+    """start: of the numbers in the file; entry: what its header says of the tensor."""
+    match entry:
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [low, high]} if all(map(_is_size, (*shape, low, high))):
+            pass
+        case _:
+            raise AccprobeError(f"{path} is no safetensors file: tensor '{name}' lacks a dtype, a shape or data_offsets")
+    if dtype not in _SAFETENSORS:
+        raise AccprobeError(f"{path}: tensor '{name}' is of {dtype}; give one of {', '.join(_SAFETENSORS)}")
+    fmt = FORMATS[_SAFETENSORS[dtype]]
+    needed = math.prod(shape) * fmt.dtype.itemsize
+    if high - low != needed:
+        raise AccprobeError(f"{path} is damaged: tensor '{name}' has {high - low} bytes, and its shape takes {needed}")
+    _check_whole(path, path.stat().st_size, start + high)
+    words = np.fromfile(path, fmt.dtype, math.prod(shape), offset=start + low)
+    return words.reshape(shape).view(np.dtype(fmt.ml_dtype))
+
+
+def _is_size(number: object) -> bool:
+    return type(number) is int and number >= 0
 
 
 def _check_whole(path: Path, size: int, needed: int) -> None:

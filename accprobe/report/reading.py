@@ -31,7 +31,8 @@ def outcome_of_another(text: bytes) -> str:
 
 def is_of_schema(error: ValidationError, schema: int) -> bool:
     """Whether the file says that it is of another schema, that one."""
-    return any(e["loc"] == ("schema",) and e["input"] == schema for e in error.errors(include_url=False))
+    given = (e["input"] for e in error.errors(include_url=False) if e["loc"] == ("schema",))
+    return any(type(each) is int and each == schema for each in given)
 
 
 def reason(error: ValidationError, schema: int) -> str:
@@ -48,7 +49,7 @@ def reason(error: ValidationError, schema: int) -> str:
     if first["loc"] == ("schema",):
         if kind == "missing":
             return "it is not an accprobe report, but another JSON file: the key schema is missing"
-        newer = isinstance(given, int) and given > schema
+        newer = type(given) is int and given > schema
         return f"schema: this accprobe reads schema {schema}, the file has {given!r}" + "; a newer accprobe may read it" * newer
     key = ".".join(str(part) for part in first["loc"])
     if kind == "missing":

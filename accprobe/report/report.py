@@ -6,6 +6,7 @@ errors. Bit patterns are hex strings, the K patterns of A and of B joined withou
 
 from __future__ import annotations
 
+import codecs
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -145,7 +146,7 @@ class Report(BaseModel):
         text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise ReportError(f"{name} is no report: it has more than {MOST_BYTES >> 20} MiB")
-        text = pictured(text)
+        text = pictured(text.removeprefix(codecs.BOM_UTF8))
         try:
             try:
                 return cls.model_validate_json(text), SCHEMA

@@ -165,7 +165,7 @@ def test_words_without_a_type_need_one(folder: Path) -> None:
         ({"a": "a.txt"}, "a.txt: give a matrix as .npy, .pt or .safetensors"),
         ({"a": "cube.npy"}, "cube.npy has 3 dimensions: a matrix has 2"),
         ({"a": "bad.npy"}, "bad.npy is no .npy file of numbers"),
-        ({"a": "bad.pt"}, "bad.pt cannot be read by torch"),
+        ({"a": "bad.pt"}, "bad.pt is no file that torch.save wrote"),
         ({"a": "bad.safetensors"}, "bad.safetensors is no safetensors file, or cut short"),
         ({"a": "two.pt"}, "two.pt holds 2 tensors: save the one that is meant in a file of its own"),
         ({"a": "chain.npy"}, "chain.npy is of float32, and was to be e4m3"),

@@ -19,6 +19,12 @@ def test_saved_report_loads_as_it_was(tmp_path: Path) -> None:
     assert Report.load(path) == before
 
 
+def test_a_byte_order_mark_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_bytes(b"\xef\xbb\xbf" + fake_report().dumps().encode())
+    assert Report.load(path) == fake_report()
+
+
 def test_saving_is_stable_and_leaves_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     fake_report().save(path)
