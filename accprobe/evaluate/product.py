@@ -7,7 +7,6 @@ step by step for all of a tile at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations
 from math import prod
 from typing import NamedTuple
 
@@ -96,27 +95,6 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
     return d
 
 
-def outcomes(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
-    """The results [orders, M, N] that a product whose outermost sum is unordered can have, one for each order of its parts."""
-    work = _Tile(model, _compiled_step(model, a.shape[-2] * b.shape[-2], prod(a.shape[:-2])), a, b, scales)
-    if not isinstance(model.tree, Merged) or model.tree.order != "unordered":
-        return work.result(work.node(model.tree, None))[None]
-    parts = [work.node(part, None) for part in model.tree.parts]
-    return np.stack([work.result(merged(model.tree, parts, order)) for order in _orders(len(parts))])
-
-
-def _orders(parts: int) -> list[Nested]:
-    """Every order in which they can be added one after the other; of two that only swap the first two, one."""
-    found: list[Nested] = []
-    for order in permutations(range(parts)):
-        if order[:2] == tuple(sorted(order[:2])):
-            nested: Nested = order[0]
-            for other in order[1:]:
-                nested = (nested, other)
-            found.append(nested)
-    return found
-
-
 def is_multiply_add(model: ProductModel) -> bool:
     """Whether each step is a plain float32 multiply-add, fused or not, which needs no general evaluator."""
     plain = (multiply_add(), multiply_add(product_bits=23))
@@ -168,7 +146,7 @@ class _Tile:
             sums, block = self._chain(chain, None), self._model.block_of[chain]
             values = sums.fmt.values(sums.patterns).astype(np.float32)
             a, b = self._scales.a[:, block, None], self._scales.b[None, block]
-            total = _scaled(values, a, b, self._model.scales, total)
+            total = scaled(values, a, b, self._model.scales, total)
         return SumWords(total.view(np.uint32), FORMATS["f32"])
 
     def _chain(self, chain: Chain, start: Bits | None) -> SumWords:
@@ -213,7 +191,7 @@ class _Tile:
         scales = self._model.scales
         if scales is not None and not scales.inside and self._scales is not None:
             values = sums.fmt.values(sums.patterns).astype(np.float32)
-            sums = SumWords(_scaled(values, self._scales.a, self._scales.b, scales).view(np.uint32), FORMATS["f32"])
+            sums = SumWords(scaled(values, self._scales.a, self._scales.b, scales).view(np.uint32), FORMATS["f32"])
         return rounded_to(sums, self._model.result, self._model.result_rounding)
 
 
@@ -229,7 +207,7 @@ def merged(node: Merged, parts: Sequence[SumWords], order: Nested, start: Bits |
     return folded(order, parts, lambda x, y: added(x, y, node.arithmetic))
 
 
-def _scaled(values: Singles, a: Singles, b: Singles, scales: Scales, total: Singles | None = None) -> Singles:
+def scaled(values: Singles, a: Singles, b: Singles, scales: Scales, total: Singles | None = None) -> Singles:
     """The values times both scales, and where there is one, plus a total."""
     with np.errstate(all="ignore"):
         if scales.how != "product of scales":

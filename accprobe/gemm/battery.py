@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.product import outcomes, product
+from accprobe.evaluate.any_order import given_by_some_order
+from accprobe.evaluate.product import product
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.factors import DRAWN
 from accprobe.gemm.layout import layout_of
@@ -106,8 +107,7 @@ def unexplained(model: ProductModel, answered: Answered) -> NDArray[np.bool_]:
         return np.zeros(0, bool)
     if model.is_ordered:
         return _differ(model, predicted(model, answered.dots), answered.d)
-    possible = outcomes(*_few(model, answered.dots))[..., 0, 0]
-    return np.asarray(_differ(model, possible, answered.d).all(axis=0))
+    return ~given_by_some_order(*_few(model, answered.dots), answered.d)
 
 
 def _differ(model: ProductModel, expected: Bits, d: Bits) -> NDArray[np.bool_]:

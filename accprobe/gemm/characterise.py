@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
+from accprobe.evaluate.any_order import Evaluate, on_cpu
 from accprobe.gemm import again, battery, beyond, held, once, transposed, weights
 from accprobe.gemm.again import FirstCalls
 from accprobe.gemm.battery import Answered, Sparse
@@ -21,7 +22,7 @@ from accprobe.gemm.counterexample import of_few_terms
 from accprobe.gemm.dependence import Dependence, find_dependence
 from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
-from accprobe.gemm.fresh import Evaluate, Predicted, Proof, on_cpu, prove
+from accprobe.gemm.fresh import Predicted, Proof, prove
 from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.low_bits import low_bits
 from accprobe.gemm.pairs import Ints
@@ -262,13 +263,11 @@ def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints, thorough: b
     if asked.spec.a.is_integer:
         return tuple((int(k),) for k in np.sort(np.concatenate([leaves, doubled])))
     grown = growth(asked, region.rows, region.columns, leaves, thorough)
-    try:
+    chains = [groups for chain in grown.chains(leaves) for groups in every_chain(taken_apart(chain))] if region.changing else []
+    if len(chains) > 1:
+        tree: Groups | Merging = in_slices(asked, region.rows, region.columns, chains)
+    else:
         tree = taken_apart(grown.tree(leaves))
-    except NoTree:
-        if not region.changing:
-            raise
-        chains = [groups for chain in grown.chains(leaves) for groups in every_chain(taken_apart(chain))]
-        tree = in_slices(asked, region.rows, region.columns, chains)
     return with_doubled(tree, doubled) if len(doubled) else tree
 
 

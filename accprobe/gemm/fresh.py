@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from accprobe.evaluate.product import ScaleWords, outcomes, product
+from accprobe.evaluate.any_order import Evaluate, given_by_some_order, on_cpu
+from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import Asked, WholeCall
 from accprobe.gemm.distributions import KINDS, random_lines
 from accprobe.gemm.failures import one_sentence
@@ -26,11 +27,6 @@ TOGETHER = 1 << 12
 
 MANY = 16
 """Calls of a product so small that they are predicted sooner all at once on the CPU than one by one on a GPU."""
-
-UNORDERED = 1 << 12
-"""Elements of a call whose every order is tried, where partial sums are added in any."""
-
-Evaluate = Callable[[ProductModel, Bits, Bits, "ScaleWords | None"], Bits]
 
 
 @dataclass(frozen=True)
@@ -54,6 +50,11 @@ class Proof:
     first: list[Wrong] = field(default_factory=list)
     disputed: list[WholeCall] = field(default_factory=list)
 
+    def count(self, kind: str, elements: int, wrong: int) -> None:
+        self.elements += elements
+        self.kinds[kind] = self.kinds.get(kind, 0) + elements
+        self.wrong += wrong
+
 
 @dataclass(frozen=True)
 class Predicted:
@@ -62,10 +63,6 @@ class Predicted:
     model: ProductModel
     rows: Ints
     columns: Ints
-
-
-def on_cpu(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> Bits:
-    return product(model, a, b, scales=scales)
 
 
 def evaluator_of(device: str) -> Evaluate:
@@ -115,7 +112,7 @@ def prove(
         if proof.wrong and not proof.disputed:
             proof.disputed = calls
         tell(proof.elements)
-        if proof.elements >= elements:
+        if proof.elements >= elements or (proof.wrong and not all(part.model.is_ordered for part in parts)):
             return proof
     return proof
 
@@ -138,38 +135,38 @@ def of_lines(scales: ScaleWords, rows: Ints, columns: Ints) -> ScaleWords:
     return ScaleWords(a if len(a) == 1 else a[rows], b if b.shape[1] == 1 else b[:, columns])
 
 
-def expected_of(evaluate: Evaluate, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None, got: Bits) -> Bits:
-    """What the model makes of a and b; of sums that are added in any order what came back, where some order gives that."""
+def count_wrong(evaluate: Evaluate, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None, got: Bits) -> int:
+    """Count the elements that the model does not give, of sums that are added in any order in no order."""
     if model.is_ordered:
-        return evaluate(model, a, b, scales)
-    every = outcomes(model, a, b, scales)
-    return np.where((every == got).any(axis=0), got, every[0])
+        return int(np.count_nonzero(evaluate(model, a, b, scales) != got))
+    return int(np.count_nonzero(~given_by_some_order(model, a, b, got, scales, evaluate)))
 
 
 def _compare(layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, call: WholeCall, evaluate: Evaluate) -> None:
     a, b, d, columns = call.a, call.b, call.d, part.columns
-    if not part.model.is_ordered:
-        rows = rows[: max(1, UNORDERED // len(columns))]
     unlike = layout.unlike(rows)
+    if not part.model.is_ordered:
+        rows = unlike
     got = d if len(rows) == len(a) and len(columns) == len(b) else d[np.ix_(rows, columns)]
-    expected = expected_of(
-        evaluate,
-        part.model,
-        a if len(unlike) == len(a) else a[unlike],
-        b if len(columns) == len(b) else b[columns],
-        call.scales and of_lines(call.scales, unlike, columns),
-        got,
-    )
-    _count(proof, kind, got, expected, rows, columns)
+    of_rows, of_columns = a if len(unlike) == len(a) else a[unlike], b if len(columns) == len(b) else b[columns]
+    scales = call.scales and of_lines(call.scales, unlike, columns)
+    if part.model.is_ordered:
+        _count(proof, kind, got, evaluate(part.model, of_rows, of_columns, scales), rows, columns)
+        return
+    found = given_by_some_order(part.model, of_rows, of_columns, got, scales, evaluate, stop=True)
+    proof.count(kind, len(found), int(np.count_nonzero(~found)))
+    for place in np.flatnonzero(~found)[: MOST_SHOWN - len(proof.first)]:
+        y, x = divmod(int(place), len(columns))
+        of_one = scales and of_lines(scales, np.array([y]), np.array([x]))
+        expected = product(part.model, of_rows[[y]], of_columns[[x]], scales=of_one)
+        proof.first.append(Wrong(kind, int(rows[y]), int(columns[x]), int(got[y, x]), int(expected[0, 0])))
 
 
 def _count(proof: Proof, kind: str, got: Bits, expected: Bits, rows: Ints, columns: Ints) -> None:
     expected = np.broadcast_to(expected, got.shape)
     differ = got != expected
-    proof.elements += got.size
-    proof.kinds[kind] = proof.kinds.get(kind, 0) + got.size
     count = int(np.count_nonzero(differ))
-    proof.wrong += count
+    proof.count(kind, got.size, count)
     for place in map(tuple, np.argwhere(differ)[: MOST_SHOWN - len(proof.first)] if count else ()):
         y, x = place[-2:]
         proof.first.append(Wrong(kind, int(rows[y]), int(columns[x]), int(got[place]), int(expected[place])))

@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
+from accprobe.evaluate.any_order import Evaluate, on_cpu
 from accprobe.gemm import battery
 from accprobe.gemm.battery import Answered
 from accprobe.gemm.beyond import is_infinite
 from accprobe.gemm.blackbox import Call
-from accprobe.gemm.fresh import TOGETHER, Evaluate, on_cpu
+from accprobe.gemm.fresh import TOGETHER
 from accprobe.gemm.parts import exchanged
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Region

@@ -9,11 +9,12 @@ from typing import get_args
 import numpy as np
 from numpy.random import Generator
 
+from accprobe.evaluate.any_order import Evaluate, on_cpu
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.called import ones
 from accprobe.gemm.distributions import random_lines
-from accprobe.gemm.fresh import Evaluate, drawn, expected_of, of_lines, on_cpu, scale_words
+from accprobe.gemm.fresh import count_wrong, drawn, of_lines, scale_words
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.spec import BLOCK
@@ -95,7 +96,7 @@ def _ways(plan: ProductPlan) -> Iterator[Scales]:
 
 
 def _wrong(evaluate: Evaluate, plan: ProductPlan, a: Bits, b: Bits, scales: ScaleWords | None, d: Bits) -> int:
-    return int(np.count_nonzero(expected_of(evaluate, plan.model(), a, b, scales, d) != d))
+    return count_wrong(evaluate, plan.model(), a, b, scales, d)
 
 
 def _wrong_of_few(

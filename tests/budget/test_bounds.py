@@ -9,6 +9,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from adversarial import ADVERSARIES, crafted, float_models
+from all_orders import outcomes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from long_tail import some
@@ -17,7 +18,7 @@ from product_rows import product_model, step
 from accprobe.budget.bounds import from_sum, tight
 from accprobe.budget.exact import exact_product
 from accprobe.evaluate.error_free import Floats
-from accprobe.evaluate.product import ScaleWords, outcomes, product
+from accprobe.evaluate.product import ScaleWords, product
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain, Merged, ProductModel, Scales, multiply_add
 from accprobe.model.tree import (

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from all_orders import outcomes
 from planted_models import model_of
 from planted_plans import NAMED, operands
 from planted_products import BLOCK, Planted
 from planted_sums import Array
 
 from accprobe.evaluate import tiles
-from accprobe.evaluate.product import ScaleWords, outcomes, product, rounded_words
+from accprobe.evaluate.product import ScaleWords, product, rounded_words
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import parse
 from accprobe.model.product import Merged, Scales, chained

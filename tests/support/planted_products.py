@@ -35,6 +35,10 @@ Ks = NDArray[np.int64]
 
 Partial = Literal["f32", "bf16", "f16"]
 Merge = Literal["forward", "backward", "tree", "serial", "unordered"]
+Orders = Literal["output", "tile", "call"]
+TILE = 16
+"""Rows, and columns, of a tile whose outputs have one order."""
+
 Scales = Literal["tensor", "row", "1x128 and 128x128"]
 BLOCK = 128
 """Products, and columns, that have one scale in common where scales are by block."""
@@ -91,7 +95,7 @@ class Planted:
     partial_format: of two and more slices, what each one's sum is rounded to, RNE, before they are merged.
     merge: additions in f32, RNE. "forward": ((p0 + p1) + p2) + …; "backward": from the last; "tree": neighbours, then
         neighbours of these; "serial": forward, the total rounded to partial_format after each; "unordered": in a new order
-        each call and each output.
+        each call and each output. orders: unless each tile, or all outputs of a call, have one.
     out, result_rounding: what the f32 is rounded to in the end. s8 · s8 is exact and s32: all that counts is which k join.
     scales: f32. "tensor": sa [], sb []; "row": sa [M] or [M, 1], sb [N] or [1, N]; the f32 total times RNE(sa · sb), RNE.
         "1x128 and 128x128": sa [M, ceil(K / 128)], sb [ceil(K / 128), ceil(N / 128)]; each chunk of promote_every is multiplied
@@ -119,6 +123,7 @@ class Planted:
     interleave: int | None = None
     partial_format: Partial = "f32"
     merge: Merge = "forward"
+    orders: Orders = "output"
     out: str = "f32"
     result_rounding: Rounding = "RNE"
     scales: Scales | None = None
@@ -263,12 +268,18 @@ class Planted:
             case "serial":
                 return reduce(lambda total, partial: self._partial(total + partial), partials)
             case "unordered":
-                order = np.argsort(self._order.random((len(partials), *partials[0].shape)), axis=0)
+                order = self._drawn_orders(len(partials), *partials[0].shape)
                 return reduce(np.add, list(np.take_along_axis(np.stack(partials), order, axis=0)))
             case "tree":
                 while len(partials) > 1:
                     partials = [reduce(np.add, partials[i : i + 2]) for i in range(0, len(partials), 2)]
                 return partials[0]
+
+    def _drawn_orders(self, parts: int, m: int, n: int) -> NDArray[np.intp]:
+        """A new order of the parts for each output, tile or call, [parts, M, N]."""
+        high, wide = {"output": (1, 1), "tile": (TILE, TILE), "call": (m, n)}[self.orders]
+        drawn = np.argsort(self._order.random((parts, -(-m // high), -(-n // wide))), axis=0)
+        return drawn.repeat(high, axis=1).repeat(wide, axis=2)[:, :m, :n]
 
 
 class _Factors:

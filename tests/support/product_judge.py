@@ -16,7 +16,8 @@ from planted_plans import operands
 from planted_products import Planted
 from planted_sums import KINDS, Array
 
-from accprobe.evaluate.product import ScaleWords, outcomes, product
+from accprobe.evaluate.any_order import given_by_some_order
+from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.characterise import ProductOutcome, RegionOutcome, characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.fresh import of_lines
@@ -110,7 +111,7 @@ def contradictions(plan: Planted, found: RegionOutcome) -> tuple[int, int]:
         else:
             rows = np.arange(min(plan.m, max(1, 2048 // plan.n)))
             of_rows = of and of_lines(of, rows, np.arange(plan.n))
-            differ = (outcomes(model, words[0][rows], words[1], of_rows) != d[rows]).all(axis=0)
+            differ = ~given_by_some_order(model, words[0][rows], words[1], d[rows], of_rows)
         fresh, wrong = fresh + differ.size, wrong + int(np.count_nonzero(differ))
     return fresh, wrong
 

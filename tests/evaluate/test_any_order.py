@@ -1,0 +1,103 @@
+"""Sums whose parts are added in any order: each result that some order gives is found, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from all_orders import outcomes
+from planted_boxes import PlantedBox
+from planted_models import model_of
+from planted_plans import HOPPER, operands
+from planted_products import Planted
+
+from accprobe.evaluate import any_order
+from accprobe.evaluate.any_order import given_by_some_order
+from accprobe.evaluate.product import ScaleWords, product
+from accprobe.isa.formats import Bits
+from accprobe.model.product import ProductModel
+
+FIVE = replace(HOPPER, m=8, n=9, k=160, slices=(32,) * 5, merge="unordered")
+PLANS = {
+    "f32": FIVE,
+    "three": replace(FIVE, k=96, slices=(32,) * 3),
+    "results bf16": replace(FIVE, out="bf16"),
+    "partials bf16": replace(FIVE, partial_format="bf16"),
+    "tensor scales": replace(FIVE, scales="tensor"),
+    "row scales": replace(FIVE, scales="row", out="bf16"),
+    "promoted": replace(FIVE, promote_every=16),
+    "FMAs": replace(FIVE, products_per_sum=1, alignment_bits=None, sum_rounding="RNE"),
+    "blocks": replace(
+        FIVE, a="e4m3", b="e4m3", k=640, slices=(128,) * 5, promote_every=128, scales="1x128 and 128x128", out="bf16"
+    ),
+}
+
+
+def words(plan: Planted) -> tuple[ProductModel, Bits, Bits, ScaleWords | None]:
+    model = model_of(plan)
+    a, b, *scales = operands(plan, 1)
+    of = None
+    if plan.scales in ("tensor", "row"):
+        x, y = (np.asarray(each, np.float32) for each in scales)
+        of = ScaleWords(x.reshape(-1, 1), y.reshape(1, -1))
+    elif scales:
+        of = ScaleWords(scales[0], np.repeat(scales[1], 128, axis=1)[:, : plan.n])
+    return model, a.view(model.a.dtype), np.ascontiguousarray(b.T).view(model.b.dtype), of
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_what_every_order_gives_is_found_and_its_neighbours_are_not(name: str) -> None:
+    model, a, b, scales = words(PLANS[name])
+    every = outcomes(model, a, b, scales)
+    rng = np.random.default_rng(0)
+    drawn = np.take_along_axis(every, rng.integers(len(every), size=(1, *every.shape[1:])), axis=0)[0]
+    for d in (drawn, every.min(axis=0), every.max(axis=0), drawn + 1, drawn - 1):
+        expected = (every == d).any(axis=0)
+        np.testing.assert_array_equal(given_by_some_order(model, a, b, d, scales), expected.reshape(-1))
+
+
+@pytest.mark.parametrize("name", ["f32", "row scales", "blocks"])
+def test_a_planted_product_is_explained(name: str) -> None:
+    """As the planted evaluator, which shares no code, adds its slices."""
+    plan = replace(PLANS[name], out="f32")
+    model, a, b, scales = words(plan)
+    d = PlantedBox(plan).product(a, b, scales)
+    assert given_by_some_order(model, a, b, d, scales).all()
+    assert not (product(model, a, b, scales=scales) == d).all()
+
+
+def test_each_part_is_evaluated_once_where_products_are() -> None:
+    model, a, b, _ = words(FIVE)
+    seen: list[Any] = []
+
+    def evaluate(part: ProductModel, *operands: Any) -> Bits:
+        seen.append(part.tree)
+        return any_order.on_cpu(part, *operands)
+
+    d = outcomes(model, a, b)[17]
+    assert given_by_some_order(model, a, b, d, None, evaluate).all()
+    assert seen == list(model.tree.parts)  # type: ignore[union-attr]
+
+
+def test_it_stops_after_the_first_block_that_is_not_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(any_order, "FIRST_BLOCK", 4)
+    model, a, b, _ = words(FIVE)
+    d = outcomes(model, a, b)[3].copy()
+    d.reshape(-1)[7] ^= 1 << 20
+    for stop, count in ((False, 72), (True, 20)):  # blocks of 4 and of 16 elements
+        found = given_by_some_order(model, a, b, d, stop=stop)
+        assert (len(found), list(np.flatnonzero(~found))) == (count, [7])
+
+
+def test_parts_without_terms_are_no_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of eight slices two have terms: no order of eight is tried."""
+    plan = replace(FIVE, k=256, slices=(32,) * 8)
+    model, a, b, _ = words(plan)
+    a[:, 64:] = 0
+    tried = []
+    real = any_order._orders
+    monkeypatch.setattr(any_order, "_orders", lambda parts: tried.append(parts) or real(parts))
+    assert given_by_some_order(model, a, b, product(model, a, b)).all()
+    assert tried == [2]
