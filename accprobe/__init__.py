@@ -14,8 +14,8 @@ What stands here is imported when it is asked for. Functions that are named as t
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False
+"""As typing has it, whose import would take longer than all else here: Ctrl-C meanwhile is a traceback."""
 
 if TYPE_CHECKING:
     from accprobe.devices import Device, open_device
@@ -64,9 +64,11 @@ _HOMES = {
 """Where each name is defined."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'accprobe' has no attribute '{name}'")
+    from importlib import import_module
+
     return getattr(import_module(f"accprobe.{_HOMES[name]}"), name)
 
 

@@ -46,7 +46,7 @@ class _Main(click.Group):
                     sys.stdout.flush()
         except click.ClickException as e:
             _fail(e.format_message(), e.exit_code)
-        except click.Abort:
+        except (click.Abort, KeyboardInterrupt):
             _fail("interrupted", INTERRUPTED)
         except OutputLost as e:
             if e.reader_left:

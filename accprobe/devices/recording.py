@@ -34,7 +34,7 @@ from accprobe.sass.lowering import Lowering
 VERSION = 1
 """Of the file's layout."""
 
-MOST_BYTES = 1 << 26
+MOST_UNPACKED = 1 << 26
 """Of all members, unpacked: eighty times what every instruction of an H200 comes to."""
 
 Exchanges = dict[bytes, list[bytes]]
@@ -166,7 +166,7 @@ class Recording:
 
     @classmethod
     def load(cls, path: Path) -> Recording:
-        """The recording in a file. Raises RecordingError, before more than MOST_BYTES are unpacked."""
+        """The recording in a file. Raises RecordingError, before more than MOST_UNPACKED are unpacked."""
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise RecordingError(f"{path} is no regular file; what a pipe has can be read once it is written to one")
         try:
@@ -189,8 +189,8 @@ class Recording:
             if "header" not in members:
                 raise RecordingError(f"{path} is no recording that `accprobe run --record` wrote, but another archive")
             size = sum(members[name].file_size for name in _DTYPES if name in members)
-            if size > MOST_BYTES:
-                most = f"a recording has {MOST_BYTES >> 20} MiB at most"
+            if size > MOST_UNPACKED:
+                most = f"a recording has {MOST_UNPACKED >> 20} MiB at most"
                 raise RecordingError(f"{path} would unpack to {size >> 20:,} MiB, and {most}; record again")
             header = json.loads(_unpacked(archive, members["header"], "header").tobytes())
             version = header.pop("accprobe recording")

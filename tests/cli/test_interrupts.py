@@ -10,9 +10,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from accprobe.cli import interrupts
+from accprobe.cli import interrupts, main
 from accprobe.cli.interrupts import GRACE, SIGNALS, TimeLimitReached, interruptible, time_limit, uninterrupted
 from accprobe.cli.output import saving
 from accprobe.report.report import Report
@@ -70,6 +72,29 @@ def test_while_the_command_line_is_imported_a_signal_ends_it_without_a_word() ->
     program += "  if name == 'click': signal.raise_signal(signal.SIGINT)\nsys.meta_path.insert(0, Signals())\n"
     done = subprocess.run([sys.executable, "-c", f"{program}accprobe.__main__.main()"], capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+SIGNALLED = """import _signal, sys
+class Signals:
+    def find_spec(self, name, *_):
+        if name == {name!r}: _signal.raise_signal(_signal.SIGINT)
+sys.meta_path.insert(0, Signals())
+import accprobe.__main__
+accprobe.__main__.main()
+"""
+
+
+@pytest.mark.parametrize(("name", "status"), [("signal", 130), ("atexit", -signal.SIGINT), ("accprobe.cli", -signal.SIGINT)])
+def test_a_signal_before_the_command_line_is_imported_ends_it_without_a_word(name: str, status: int) -> None:
+    program = [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path}\n" + SIGNALLED.format(name=name)]
+    done = subprocess.run(program, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
+
+
+def test_a_signal_outside_of_a_command_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(click.Group, "main", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    result = CliRunner().invoke(main, ["list"])
+    assert (result.exit_code, result.stderr) == (130, "accprobe: interrupted\n")
 
 
 def test_without_a_signal_the_handlers_are_as_before() -> None:
