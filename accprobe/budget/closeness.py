@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,16 +12,11 @@ from accprobe.budget.exact import Exact, exact_product
 from accprobe.budget.mutants import KEPT_IN_BF16, MUTATIONS, Operation
 from accprobe.evaluate.decoding import values_of
 from accprobe.evaluate.error_free import Floats, Truths
+from accprobe.evaluate.miscounts import miscounts
 from accprobe.model.product_error import worst_error
-
-MOST_K = 2048
-"""Of products with more k it is not asked which are missing or counted twice."""
 
 MOST_LINES = 64
 """Rows, and columns, of a result whose cause is looked for."""
-
-NEAR_ONE = 0.25
-"""A k is missing, or counted twice, where by least squares -1 or 1 of its products are in what is wrong, within this."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +97,9 @@ class Mismatch:
             same = float(np.mean((self.got == d)[self.beyond])), float(np.mean(self.got == d))
             if same > (share, everywhere):
                 best, (share, everywhere) = name, same
-        if share > 0.5:
-            return f"likeliest: {best}, which gives {'these very bits' if share == 1 else f'{share:.0%} of them bit for bit'}"
-        if miscounted:
-            return f"likeliest: {miscounted}"
+        bits = f"{best}, which gives {'these very bits' if share == 1 else f'{share:.0%} of them bit for bit'}"
+        if miscounted or share > 0.5:
+            return f"likeliest: {': '.join([*filter(None, [miscounted]), *([bits] if share > 0.5 else [])])}"
         near = [name for name, d in mutants if not Tolerance.beyond(self._around(d), self.got).any()]
         if near:
             return f"likeliest: {' or '.join(near)}, near which they all lie"
@@ -134,27 +128,15 @@ class Mismatch:
         return f"the result times {times:.4g}" if not self._around(times * sums, times).beyond(self.got).any() else ""
 
     def _miscounted(self) -> str:
-        """Which k are missing or counted twice, where that explains every element."""
+        """Which k are missing, counted twice or mispaired, where that explains every element; none where all k alike are."""
         asked, exact = self.tolerance.asked, self.tolerance.exact
-        model = asked.model
-        if model.k > MOST_K or model.scales is not None or not np.isfinite(self.got).all():
+        if asked.model.scales is not None or not np.isfinite(self.got).all():
             return ""
-        a, b = values_of(asked.a, model.a, "kept"), values_of(asked.b, model.b, "kept")
-        wrong = self.got - exact.sums
-        counts, *_ = np.linalg.lstsq((a.T @ a) * (b.T @ b), ((a.T @ wrong) * b.T).sum(axis=1), rcond=None)
-        more = np.where(np.abs(np.abs(counts) - 1) < NEAR_ONE, np.sign(counts), 0.0)
-        if not more.any() or more.all() or Tolerance.beyond(self._around(exact.sums + (a * more) @ b.T), self.got).any():
+        a, b = (values_of(words, fmt, "kept") for words, fmt in ((asked.a, asked.model.a), (asked.b, asked.model.b)))
+        found = miscounts(self.got, a, b)
+        if not found or (not found.is_mispaired and len(np.unique(found.counts)) == 1):
             return ""
-        told = (
-            (f"k = {_ranges(more == sign)} {what}")
-            for sign, what in ((-1, "missing"), (1, "counted twice"))
-            if (more == sign).any()
-        )
-        return " and ".join(told)
-
-
-def _ranges(there: Truths) -> str:
-    """ "3, 96-127" """
-    ks = np.flatnonzero(there)
-    runs = np.split(ks, np.flatnonzero(np.diff(ks) > 1) + 1)
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+        sums = (a * found.counts) @ b.T + a @ b[:, found.partner].T
+        around = self._around(sums)
+        wide = np.maximum(around.bound, 2 * self.tolerance.over_sum * exact.sizes)
+        return "" if replace(around, bound=wide).beyond(self.got).any() else "; ".join(found.sentences())

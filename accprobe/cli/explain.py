@@ -15,7 +15,7 @@ from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.gemm.explain import Candidate, Explanation
+    from accprobe.gemm.explanation import Candidate, Explanation, Unknown
     from accprobe.gemm.spec import Spec
     from accprobe.isa.formats import Bits, Format
 
@@ -48,8 +48,9 @@ def explain_command(
     """Tell which known plan gives the bits of a result.
 
     GOT, and OTHER, are D = A·B [M, N] as some program computed it. Files are .npy, .pt or .safetensors, of one matrix each.
-    Plans are chains of known instructions, promoted or not, whole or with split K, and what recorded products have; without
-    scales, bias or activation.
+    Plans are chains of known instructions, promoted or not, whole or with split K, f64 and f32 references, and what recorded
+    products have; without scales, bias or activation. Missing, repeated and mispaired k are named, and regions with plans of
+    their own.
 
     Needs: nothing; extra fast for large products, torch for .pt.
 
@@ -60,7 +61,8 @@ def explain_command(
       accprobe explain --a a.npy --b b.npy on_h100.npy on_h200.npy
     """
     from accprobe.cli.arrays import read_matrix
-    from accprobe.gemm.explain import AT_MOST, differing_plans, explain
+    from accprobe.gemm.explain import AT_MOST, explain
+    from accprobe.gemm.explanation import differing_plans
     from accprobe.isa import formats
 
     given = formats.get(dtype) if dtype else None
@@ -104,7 +106,7 @@ def _specs(a: Bits, b: Bits, of_a: Format, of_b: Format, out: Format) -> list[Sp
 
 def _recorded(name: str, spec: Spec) -> list[Candidate]:
     """Plans of a report's products with these operands and this K."""
-    from accprobe.gemm.explain import Candidate
+    from accprobe.gemm.explanation import Candidate
 
     found = []
     products = getattr(read_report(name), "products", ())
@@ -122,27 +124,42 @@ def _recorded(name: str, spec: Spec) -> list[Candidate]:
 
 
 def _json(names: list[str], found: list[Explanation]) -> dict[str, Any]:
-    from accprobe.gemm.explain import differing_plans
+    from accprobe.gemm.explanation import differing_plans
 
-    told: dict[str, Any] = {
-        "results": [
-            {
-                "file": name,
-                "words": each.words,
-                "compared": each.compared,
-                "wrong": each.wrong,
-                "plans": [{"name": plan.name, "findings": dict(plan.told)} for plan in each.plans],
-                "more": each.more,
-                "others_tried": not each.stopped,
-                "instructions": list(each.instructions),
-                "unexplained": [
-                    {"row": place.row, "column": place.column, "got": hex(place.got), "expected": hex(place.expected)}
-                    for place in each.places
-                ],
-            }
-            for name, each in zip(names, found, strict=True)
-        ]
-    }
+    told: dict[str, Any] = {"results": [{"file": name, **_explanation(each)} for name, each in zip(names, found, strict=True)]}
     if (differ := differing_plans(found)) is not None:
         told["differ"] = {name: list(two) for name, two in differ.items()}
     return told
+
+
+def _explanation(found: Explanation) -> dict[str, Any]:
+    return {
+        "words": found.words,
+        "compared": found.compared,
+        "wrong": found.wrong,
+        "plans": [{"name": plan.name, "findings": dict(plan.told)} for plan in found.plans],
+        "more": found.more,
+        "others_tried": not found.stopped,
+        "instructions": list(found.instructions),
+        "regions": [
+            {"rows": list(part.rows), "columns": list(part.columns), **_explanation(part.found)} for part in found.regions
+        ],
+        "unexplained": [
+            {"row": place.row, "column": place.column, "got": hex(place.got), "expected": hex(place.expected)}
+            for place in found.places
+        ],
+        "unknown": _unknown(found.unknown) if found.unknown else None,
+    }
+
+
+def _unknown(known: Unknown) -> dict[str, Any]:
+    return {
+        "compared": known.compared,
+        "differing_from_exact": known.differing,
+        "median_ulp": known.median,
+        "largest_ulp": known.largest,
+        "rows": list(known.rows),
+        "columns": list(known.columns),
+        "miscounts": list(known.miscounts),
+        "miscounts_explain": known.explained,
+    }

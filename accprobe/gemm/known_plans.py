@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise, starmap
 
 from accprobe.gemm.candidates import integer_step, known_steps, single_steps
 from accprobe.gemm.plans import ROUNDINGS, SMALL
@@ -24,6 +24,9 @@ MULTIPLES = (16, 32, 64, 128)
 
 WIDTHS = (64, 32, 16, 8, 4, 2)
 """Products of a fused sum, those of newer units first."""
+
+Sizes = int | tuple[int, ...]
+"""Products of each slice but the last, which has what is left; or of every slice."""
 
 ORDERS: tuple[Order, ...] = ("forward", "backward", "tree")
 
@@ -45,30 +48,26 @@ class Merge:
 class KnownPlan:
     """One plan for K = `k`.
 
-    name: of the instruction, or of the arithmetic. size: products of a slice; the last has what is left. counted: the products
-    from there on do not join, 0: all do.
+    name: of the instruction, or of the arithmetic. size: products of a slice; the last has what is left; or of each slice.
     """
 
     name: str
     step: DotModel
     k: int
-    size: int
+    size: Sizes
     promote_every: int | None = None
     merge: Merge = Merge()
     result_rounding: Rounding = "RNE"
-    counted: int = 0
 
     @cached_property
     def slices(self) -> list[range]:
-        return slices(self.k, self.size, self.counted or self.k)
+        return slices(self.k, self.size)
 
     @property
     def told(self) -> dict[str, object]:
         """Findings by name, those that the plan has."""
         arithmetic = self.step.root.arithmetic
-        once = f"no: k = {self.counted}-{self.k - 1} missing" if self.counted else "yes"
-        told: dict[str, object] = {"each_product_once": once}
-        told |= {"instruction": self.name, "products_per_sum": self.step.products}
+        told: dict[str, object] = {"each_product_once": "yes", "instruction": self.name, "products_per_sum": self.step.products}
         bits = [getattr(arithmetic, name, None) for name in ("alignment_bits", "result_bits")]
         told["effective_bits"] = min((x for x in bits if x is not None), default=None)
         told |= {"promote_every": self.promote_every, "split_k": len(self.slices)}
@@ -95,10 +94,9 @@ def node(merge: Merge, parts: tuple[Node, ...]) -> Merged:
     return Merged(parts, merge.order, addition(merge.running), merge.kept)
 
 
-def slices(k: int, size: int, counted: int) -> list[range]:
-    """Those of which something is counted."""
-    borders = [*range(0, k, size), k]
-    return [range(low, min(high, counted)) for low, high in pairwise(borders) if low < counted]
+def slices(k: int, size: Sizes) -> list[range]:
+    borders = [*range(0, k, size), k] if isinstance(size, int) else [0, *accumulate(size)]
+    return list(starmap(range, pairwise(borders)))
 
 
 def sizes(k: int) -> list[int]:
@@ -112,8 +110,9 @@ def sizes(k: int) -> list[int]:
     return list(found)
 
 
-def promotions(size: int) -> list[int | None]:
-    return [None, *(every for every in PROMOTIONS if every < size)]
+def promotions(size: Sizes) -> list[int | None]:
+    longest = size if isinstance(size, int) else max(size)
+    return [None, *(every for every in PROMOTIONS if every < longest)]
 
 
 def merges(count: int, step: DotModel) -> Iterator[Merge]:

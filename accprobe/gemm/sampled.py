@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from accprobe.evaluate.product import SumWords, added, merged, product, rounded_to
-from accprobe.gemm.known_plans import KnownPlan, Merge, inner_sum, merges, node, promotions, roundings, slices
+from accprobe.gemm.known_plans import KnownPlan, Merge, Sizes, inner_sum, merges, node, promotions, roundings, slices
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Chain, ProductModel, addition
@@ -21,20 +21,19 @@ class Sampled:
     def __init__(self, spec: Spec, a: Bits, b: Bits) -> None:
         self._spec, self._a, self._b = spec, a, b
 
-    def of_step(self, name: str, step: DotModel, sizes: Sequence[int], counted: int) -> Iterator[tuple[KnownPlan, Bits]]:
+    def of_step(self, name: str, step: DotModel, sizes: Sequence[Sizes]) -> Iterator[tuple[KnownPlan, Bits]]:
         """The plans with slices of such sizes, each with the elements [E] that it gives."""
         chains = _Chains(self._spec, step, self._a, self._b)
         k, inner = self._spec.k, inner_sum(step)
-        missing = 0 if counted == k else counted
         for size in sizes:
             every = promotions(size) if inner.name == "f32" else [None]
-            parts = chains.slices(slices(k, size, counted), every)
+            parts = chains.slices(slices(k, size), every)
             for merge in merges(len(parts), step):
                 total = parts[0] if len(parts) == 1 else _merged(merge, parts)
                 for rounding in roundings(self._spec, total.fmt):
                     found = rounded_to(total, self._spec.out, rounding)
                     for promoted, d in zip(every, found, strict=True):
-                        yield KnownPlan(name, step, k, size, promoted, merge, rounding, missing), d
+                        yield KnownPlan(name, step, k, size, promoted, merge, rounding), d
 
 
 def _merged(merge: Merge, parts: Sequence[SumWords]) -> SumWords:

@@ -78,7 +78,7 @@ def test_mistakes_are_told_by_their_names(name: str) -> None:
     model = of_named(LIKE).model(K, 64, 1, FORMATS["bf16"])
     d = MUTATIONS[name](Operation(model, a.view(np.uint8), np.ascontiguousarray(b.T).view(np.uint8)))
     assert d is not None
-    with pytest.raises(AssertionError, match=f"likeliest: {name}, which gives these very bits"):
+    with pytest.raises(AssertionError, match=f"likeliest: (k [0-9-]+ .*: )?{name}, which gives these very bits"):
         assert_matmul_close(d.view(ml_dtypes.bfloat16), a, b, like=LIKE, promote_every=64)
 
 
@@ -125,7 +125,7 @@ def test_of_a_large_result_the_cause_is_looked_for_where_it_is_wrong() -> None:
     a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
     got = matmul(a, b, like=LIKE)
     got[250:, 150:] = matmul(a[250:, :96].copy(), b[:96, 150:].copy(), like=LIKE)
-    with pytest.raises(AssertionError, match=r"2,500 of 60,000 elements .*; likeliest: the last block of K dropped"):
+    with pytest.raises(AssertionError, match=r"2,500 of 60,000 elements .*; likeliest: .*the last block of K dropped"):
         assert_matmul_close(got, a, b, like=LIKE)
 
 
@@ -134,8 +134,19 @@ def test_which_k_are_missing_or_counted_twice() -> None:
     less = a.astype(np.float64)
     less[:, 40:44] = 0
     less[:, 7] *= 2
-    with pytest.raises(AssertionError, match="likeliest: k = 40-43 missing and k = 7 counted twice"):
+    with pytest.raises(AssertionError, match="likeliest: k 40-43 missing; k 7 counted twice"):
         assert_matmul_close(less @ b.astype(np.float64), a, b, like=LIKE, promote_every=32)
+
+
+@pytest.mark.parametrize("kind", ["positive", "normal"])
+@pytest.mark.parametrize("dropped", [16, 32])
+def test_a_block_of_k_that_is_missing_is_no_constant_factor(kind: str, dropped: int) -> None:
+    """Of positive data the sums of 480 products are about 0.94 times those of 512."""
+    like = "h200:wgmma.m64n8k16.f32.bf16.bf16"
+    a, b = operands(kind, like=like)
+    got = (a[:, : K - dropped].astype(np.float32) @ b[: K - dropped].astype(np.float32)).astype(ml_dtypes.bfloat16)
+    with pytest.raises(AssertionError, match=f"likeliest: k {K - dropped}-511 missing"):
+        assert_matmul_close(got, a, b, like=like)
 
 
 @pytest.mark.parametrize("of", ["tensor", "row", "1x128", "128x128"])

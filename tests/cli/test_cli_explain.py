@@ -51,6 +51,22 @@ def test_one_result() -> None:
     assert {"every k once yes", "inside h200:wgmma.m64n8k32.f32.e4m3.e4m3", "promotion every never", "split K 1"} <= set(lines)
 
 
+def test_missing_k_and_regions_stand_in_the_output(folder: Path) -> None:
+    a, b = operands(CHAIN, 1)
+    d = CHAIN(a, b)
+    less = CHAIN(np.where(np.arange(CHAIN.k) < CHAIN.k - 32, a, np.zeros_like(a)), b)
+    d[:, 8:] = less[:, 8:]
+    np.save(folder / "part.npy", d)
+    result = explain("part.npy")
+    assert result.exit_code == 0, result.output
+    assert "explained: 128 words, each bit for bit, by 2 plans; most by" in result.stdout
+    whole, part = result.stdout.split("  rows 0-7, columns 8-15:\n")
+    assert "WRONG PRODUCTS" not in whole
+    assert "WRONG PRODUCTS: k 224-255 missing" in part
+    (region,) = json.loads(explain("part.npy", "--format", "json").stdout)["results"][0]["regions"]
+    assert (region["rows"], region["columns"], region["wrong"]) == ([0, 7], [8, 15], 0)
+
+
 @pytest.mark.usefixtures("folder")
 def test_two_results_that_differ() -> None:
     result = explain("split.npy", "chain.npy")
@@ -82,9 +98,14 @@ def test_no_known_plan(folder: Path) -> None:
     np.save(folder / "other.npy", replace(CHAIN, alignment_bits=18, result_bits=18)(a, b))
     result = explain("other.npy")
     assert result.exit_code == 1
-    assert "NOT explained; the nearest known plan has" in result.stdout or "no known plan explains one of" in result.stdout
+    assert "NOT explained: no known plan gives these bits" in result.stdout
+    assert "every k once" not in result.stdout  # that the nearest plan counts every k says nothing of the result
+    assert "no missing, repeated or mispaired k were found" in result.stdout
+    told = json.loads(explain("other.npy", "--format", "json").stdout)["results"][0]
+    assert told["others_tried"] is True
+    known = told["unknown"]
+    assert (known["rows"], known["columns"], known["compared"]) == ([0, 7], [0, 15], 128)
     assert "other arithmetics" not in result.stdout
-    assert json.loads(explain("other.npy", "--format", "json").stdout)["results"][0]["others_tried"] is True
     beside = explain("other.npy", "chain.npy")
     assert beside.exit_code == 1
     assert "differ by" not in beside.stdout  # nothing is known of one of them

@@ -13,7 +13,8 @@ from planted_products import Planted
 from planted_sums import Array
 
 from accprobe.evaluate.product import product
-from accprobe.gemm.explain import Candidate, Explanation, differences, explain
+from accprobe.gemm.explain import explain
+from accprobe.gemm.explanation import Candidate, Explanation, differences
 from accprobe.gemm.known_plans import Merge, instruction_steps, merges, sizes
 from accprobe.gemm.sampled import Sampled
 from accprobe.gemm.spec import Spec
@@ -76,7 +77,7 @@ PLANTS: dict[str, tuple[Planted, dict[str, Any]]] = {
     ),
     "result f16, RZ": (replace(SMALL_FP8, out="f16", result_rounding="RZ"), {"result_rounding": "RZ", **WHOLE}),
     "int8": (SMALL_S8, {"instruction": "integers", "each_product_once": "yes"}),
-    "int8, dropped tail": (replace(SMALL_S8, dropped_tail=44), {"each_product_once": "no: k = 256-299 missing"}),
+    "int8, dropped tail": (replace(SMALL_S8, dropped_tail=44), {"each_product_once": "no: k 256-299 missing"}),
 }
 
 
@@ -117,7 +118,105 @@ def test_how_f32_words_become_tf32(how: Rounding) -> None:
 def test_a_tail_that_is_missing_is_looked_for() -> None:
     found = explained(replace(SMALL_FP8, k=328, dropped_tail=8))
     assert not found.wrong
-    assert found.plans[0].told["each_product_once"] == "no: k = 320-327 missing"
+    assert found.plans[0].told["each_product_once"] == "no: k 320-327 missing"
+
+
+K = 512
+BLOCKS = np.arange(K)
+EXCHANGED = BLOCKS.copy()
+EXCHANGED[64:128], EXCHANGED[192:256] = BLOCKS[192:256], BLOCKS[64:128]
+OVER_AND_OVER = np.where((BLOCKS >= 128) & (BLOCKS < 192), BLOCKS - 64, BLOCKS)
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "told"),
+    [
+        (np.arange(K - 16), np.arange(K - 16), "k 496-511 missing"),
+        (np.arange(K - 128), np.arange(K - 128), "k 384-511 missing"),
+        (np.delete(BLOCKS, slice(200, 264)), np.delete(BLOCKS, slice(200, 264)), "k 200-263 missing"),
+        (np.delete(BLOCKS, 100), np.delete(BLOCKS, 100), "k 100 missing"),
+        (np.insert(BLOCKS, 288, BLOCKS[256:288]), np.insert(BLOCKS, 288, BLOCKS[256:288]), "k 256-287 counted twice"),
+        (OVER_AND_OVER, OVER_AND_OVER, "k 64-127 counted twice; k 128-191 missing"),
+        (BLOCKS, EXCHANGED, "a[k] multiplied by b[k + 128] for k 64-127; a[k] multiplied by b[k - 128] for k 192-255"),
+        (BLOCKS, np.roll(BLOCKS, -1), "a[k] multiplied by b[k + 1] for k 0-510; a[k] multiplied by b[k - 511] for k 511"),
+    ],
+)
+def test_missing_repeated_and_mispaired_k_are_named_wherever_they_are(of_a: Array, of_b: Array, told: str) -> None:
+    """Of a plan that computes with other operands than those it was given."""
+    plan = replace(SMALL_FP8, m=32, n=32, k=K)
+    a, b = operands(plan, 1)
+    d = patterns(replace(plan, k=len(of_a))(a[:, of_a], b[of_b]), "f32")
+    (found,) = explain([spec_of(plan)], patterns(a, "e4m3"), patterns(b.T, "e4m3"), [d])
+    assert not found.wrong
+    words = str(found.plans[0].told["each_product_once"])
+    assert set(words.removeprefix("no: ").split("; ")) == set(told.split("; "))
+    assert found.plans[0].told["products_per_sum"] == 32
+
+
+@pytest.mark.parametrize(("out", "told"), [("f32", "once, to f32"), ("bf16", "to f32, then to bf16")])
+def test_one_f64_sum_is_a_plan(out: str, told: str) -> None:
+    plan = replace(SMALL_HOPPER, m=64, n=96, k=512, out=out)
+    a, b = operands(plan, 1)
+    sums = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+    d = patterns(sums.astype(FORMATS[out].ml_dtype), out)
+    (found,) = explain([spec_of(plan)], patterns(a, plan.a), patterns(b.T, plan.b), [d])
+    assert not found.wrong
+    assert {each.told["instruction"] for each in found.plans} == {"f64 sum, in any order"}
+    assert told in {each.told["rounded"] for each in found.plans}
+
+
+@pytest.mark.parametrize("lanes", [8, pytest.param(32, marks=pytest.mark.slow)])
+def test_lanes_of_a_loop_are_a_plan(lanes: int) -> None:
+    a, b, _ = asked(SMALL_FMAS)
+    x, y = a.view(np.float32), b.view(np.float32).T
+    sums = [np.zeros((len(x), y.shape[1]), np.float32) for _ in range(lanes)]
+    for k in range(x.shape[1]):
+        sums[k % lanes] = sums[k % lanes] + x[:, k, None] * y[k]
+    total = sums[0]
+    for other in sums[1:]:
+        total = total + other
+    (found,) = explain([spec_of(SMALL_FMAS)], a, b, [total.view(np.uint32)])
+    assert not found.wrong
+    assert found.plans[0].told["lanes"] == f"{lanes}, added in turn"
+
+
+def test_numpy_sums_in_pairs() -> None:
+    a, b, _ = asked(SMALL_FMAS)
+    x, y = a.view(np.float32), b.view(np.float32)
+    d = np.array([[np.sum(row * column) for column in y] for row in x], np.float32)
+    (found,) = explain([spec_of(SMALL_FMAS)], a, b, [d.view(np.uint32)])
+    assert not found.wrong
+    assert found.plans[0].told["lanes"] == "pairwise, as numpy's sum"
+
+
+def test_regions_with_plans_of_their_own_are_found() -> None:
+    plan = replace(SMALL_FP8, m=32, n=48)
+    a, b, (d, promoted) = asked(plan, replace(plan, promote_every=128))
+    d[16:, 32:] = promoted[16:, 32:]
+    less = a.copy()
+    less[:, 256:] = 0
+    d[:, :16] = patterns(plan(less.view(FORMATS["e4m3"].ml_dtype), b.view(FORMATS["e4m3"].ml_dtype).T), "f32")[:, :16]
+    (found,) = explain([spec_of(plan)], a, b, [d])
+    assert not found.wrong
+    parts = {(part.rows, part.columns): part.found.plans[0].told for part in found.regions}
+    assert set(parts) == {((0, 31), (0, 15)), ((16, 31), (32, 47))}
+    assert parts[(0, 31), (0, 15)]["each_product_once"] == "no: k 256-319 missing"
+    assert parts[(16, 31), (32, 47)]["promote_every"] == 128
+
+
+def test_of_a_result_without_a_plan_its_own_properties_are_known() -> None:
+    plan = replace(SMALL_FP8, alignment_bits=17, result_bits=17, m=32, n=32, k=96)
+    a, b, _ = asked(plan)
+    less = a.copy()
+    less[:, :32] = 0
+    d = patterns(plan(less.view(FORMATS["e4m3"].ml_dtype), b.view(FORMATS["e4m3"].ml_dtype).T), "f32")
+    (found,) = explain([spec_of(plan)], a, b, [d])
+    assert not found.nearly
+    assert found.unknown is not None
+    assert found.unknown.miscounts == ("k 0-31 missing",)
+    assert found.unknown.explained > 0.99
+    assert (found.unknown.rows, found.unknown.columns) == ((0, 31), (0, 31))
+    assert 0 < found.unknown.median < found.unknown.largest
 
 
 def test_one_bit_flipped_is_named() -> None:
@@ -165,6 +264,8 @@ def test_results_of_other_operands_have_none() -> None:
     (found,) = explain([spec_of(SMALL_FP8)], a[::-1], b, [d ^ np.uint32(0x55)])
     assert found.plans == ()
     assert found.wrong == found.compared
+    assert found.unknown is not None
+    assert found.unknown.miscounts == ("every k missing: a result of other operands",)
 
 
 def test_plans_that_few_words_tell_apart_are_told_apart() -> None:
@@ -218,7 +319,7 @@ def test_plans_are_evaluated_as_their_models() -> None:
     spec = spec_of(SMALL_FP8)
     lines = a[:8], b[:8]
     name, step = next(instruction_steps(spec))
-    plans = list(Sampled(spec, *lines).of_step(name, step, sizes(spec.k), spec.k))
+    plans = list(Sampled(spec, *lines).of_step(name, step, sizes(spec.k)))
     for plan, d in [plans[i] for i in np.random.default_rng(0).permutation(len(plans))[:30]]:
         assert np.array_equal(product(plan.model(spec), lines[0][:, None], lines[1][:, None])[:, 0, 0], d), plan
 

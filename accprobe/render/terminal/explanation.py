@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from accprobe.gemm.explain import Candidate, Explanation, Unexplained, differences, differing_plans
+from accprobe.gemm.explanation import Candidate, Explanation, Unexplained, differences, differing_plans
 from accprobe.isa.formats import Format
 from accprobe.render.terminal.console import Hanging
 
 TITLES = {
     "instruction": "inside",
     "products_per_sum": "products a sum",
+    "rounded": "rounded",
+    "lanes": "accumulators",
     "each_product_once": "every k once",
     "effective_bits": "bits",
     "promote_every": "promotion every",
@@ -33,36 +35,80 @@ def explanation_text(names: Sequence[str], found: Sequence[Explanation], out: Fo
 
 def _of_one(name: str, found: Explanation, out: Format) -> Iterator[Text | str]:
     yield Text(name, "bold")
+    yield from _verdict(found, out)
+    for part in found.regions:
+        yield Text(f"  rows {_span(part.rows)}, columns {_span(part.columns)}:", "bold")
+        for line in _verdict(part.found, out):
+            yield Text.assemble("  ", line)
+
+
+def _verdict(found: Explanation, out: Format) -> Iterator[Text | str]:
     part = f"{found.compared:,}" if found.compared == found.words else f"{found.compared:,} of {found.words:,}"
-    if not found.plans:
-        yield f"  no known plan explains one of {found.compared} words that were tried: wrong operands, hardware or program?"
+    if not found.nearly:
+        yield Text("  NOT explained: no known plan gives these bits", "bold red")
+        yield from _known(found)
         return
     plan = found.plans[0]
-    if not found.wrong:
-        yield Text(f"  explained: {part} words, each bit for bit, by", "green")
-    elif found.nearly:
+    if found.wrong:
         yield Text(f"  {_words(found.wrong)} no explanation, of {part}; the others have", "bold red")
+    elif found.regions:
+        yield Text(f"  explained: {part} words, each bit for bit, by {len(found.regions) + 1} plans; most by", "bold yellow")
     else:
-        yield Text(f"  NOT explained; the nearest known plan has {found.compared - found.wrong:,} of {part} words", "bold red")
+        yield Text(f"  explained: {part} words, each bit for bit, by", "green")
+    once = str(plan.told.get("each_product_once", "yes"))
+    if once != "yes":
+        yield Text(f"  WRONG PRODUCTS: {once.removeprefix('no: ')}", "bold red")
     for key, value in _told(plan.told):
         yield f"    {key:<16}{value}"
     if found.instructions:
         count = len(found.instructions)
         have = "1 other instruction has" if count == 1 else f"{count} other instructions have"
         yield f"  {have} the same arithmetic, such as {found.instructions[0]}"
-    if not found.nearly:
-        yield "  where the program is at hand, `accprobe gemm` asks it itself"
-    elif found.alike:
+    if found.alike:
         which = ", ".join(dict.fromkeys(_short(other, plan) for other in found.plans[1:]))
         further = f"; and {found.more} that a sample does not tell from it" if found.more else ""
         plans = "1 other plan gives" if found.alike == 1 else f"{found.alike} other plans give"
         yield f"  {plans} the same bits on these operands: {which}{further}"
     if found.stopped:
         yield "  plans with other arithmetics may too: the search ends where one explains the words"
-    if found.nearly and found.wrong:
+    if found.wrong:
         for place in found.places:
             yield f"  {_place(place, out)}"
         yield "  wrong hardware, or another program"
+
+
+def _known(found: Explanation) -> Iterator[str]:
+    """What holds of a result that no plan explains."""
+    known = found.unknown
+    if known is None:
+        return
+    if found.plans:
+        share = (found.compared - found.wrong) / found.compared
+        yield f"    the nearest plan ({_short_plan(found.plans[0])}) gives {share:.1%} of {found.compared:,} words"
+        yield f"    the others lie in rows {_span(known.rows)}, columns {_span(known.columns)}"
+    else:
+        yield f"    no known plan gives one of {found.compared} words that were tried"
+    yield (
+        f"    against exact sums, rounded once: {known.differing / known.compared:.1%} of the words differ, by {known.median:,}"
+        f" ulp in the median, {known.largest:,} ulp at most"
+    )
+    if known.miscounts:
+        yield f"    likeliest: {'; '.join(known.miscounts)}"
+        yield f"    (that is {known.explained:.1%} of the squared difference; no plan confirms it bit for bit)"
+    else:
+        yield "    no missing, repeated or mispaired k were found in the difference from exact sums"
+    yield "  where the program is at hand, `accprobe gemm` probes it"
+
+
+def _short_plan(plan: Candidate) -> str:
+    every, split = plan.told.get("promote_every"), plan.told.get("split_k", 1)
+    parts = [str(plan.told.get("instruction", plan.name))]
+    parts += [f"promoted every {every}"] if every else []
+    return ", ".join([*parts, *([f"split K {split}"] if split != 1 else [])])
+
+
+def _span(ends: tuple[int, int]) -> str:
+    return f"{ends[0]}-{ends[1]}"
 
 
 def _words(count: int) -> str:
@@ -71,7 +117,7 @@ def _words(count: int) -> str:
 
 def _told(told: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     for name, value in told.items():
-        if name == "effective_bits" and value is None:
+        if (name == "effective_bits" and value is None) or (name == "each_product_once" and value != "yes"):
             continue
         yield TITLES.get(name, name), _value(name, value)
 

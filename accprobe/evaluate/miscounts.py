@@ -1,0 +1,199 @@
+"""Which k a result lacks, counts twice or mispairs, found from the result alone.
+
+A result that multiplies a[:, k] by b[k', :] W[k, k'] times differs from A·B by the sum of (W - 1)[k, k'] · a[:, k] b[k', :].
+Least squares over all elements gives the diagonal of W. Where that leaves something, or K is too long, runs are taken one after
+the other, each the one that leaves the least squared difference (after matching pursuit: Mallat and Zhang, 1993). A and B are
+centred first, so that a mean that all k share does not hide one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from accprobe.evaluate.error_free import Floats, Integers
+
+LINES = 128
+"""Rows, and columns, of the result that are looked at."""
+
+MOST_WEIGHTS, ELEMENTS_A_WEIGHT = 2048, 4
+"""Weights that are solved for at once, and elements of the result that each takes."""
+
+LONGEST_PAIRED = 4096
+"""K up to which every a[k] is tried with every b[k']: K² numbers are kept."""
+
+SURE = 6.0
+"""Standard errors that a weight has to differ from 1 by; by √2 times as many, for there are more of them, one of a run."""
+
+NEAR = 0.25
+"""A fitted weight counts as the integer that is nearer than this."""
+
+ENOUGH = 0.98
+"""Where counts explain so much of the squared difference, mispaired k are not looked for."""
+
+MOST_RUNS, MOST_PAIRED_RUNS = 32, 8
+"""Runs that are taken one after the other, of miscounted k and of mispaired ones."""
+
+SMALLEST_CENTRED = 8
+"""Rows, and columns, from which a mean may be taken away."""
+
+ALIGNED = (1, 8, 16, 32, 64)
+"""Runs may begin and end at the nearest multiple of one of these."""
+
+
+@dataclass(frozen=True, eq=False)
+class Miscounts:
+    """How a result counts its products. counts [K]: how often a[k] b[k] is in it too often, -1: it is missing. partner [K]: the
+    k' whose b[k'] is multiplied by a[k]. explained: the share of the squared difference from A·B that this removes.
+    """
+
+    counts: Integers
+    partner: Integers
+    explained: float
+
+    def __bool__(self) -> bool:
+        return bool(self.counts.any() or self.is_mispaired)
+
+    @property
+    def is_mispaired(self) -> bool:
+        return bool((self.partner != np.arange(len(self.partner))).any())
+
+    def sentences(self) -> Iterator[str]:
+        """ "k 496-511 missing", "k 3 counted twice", "a[k] multiplied by b[k + 64] for k 0-63"."""
+        if (self.counts == -1).all():
+            yield "every k missing: a result of other operands"
+            return
+        for count in np.unique(self.counts[self.counts != 0]).tolist():
+            ks = runs(np.flatnonzero(self.counts == count))
+            yield f"k {ks} " + ("missing" if count == -1 else "counted twice" if count == 1 else f"counted {count + 1} times")
+        off = self.partner - np.arange(len(self.partner))
+        for by in dict.fromkeys(off[off != 0].tolist()):
+            yield f"a[k] multiplied by b[k {'+' if by > 0 else '-'} {abs(by)}] for k {runs(np.flatnonzero(off == by))}"
+
+
+def runs(ks: Integers) -> str:
+    """ "3, 96-127", the first few."""
+    parts = np.split(ks, np.flatnonzero(np.diff(ks) > 1) + 1)
+    told = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in parts[:4]]
+    return ", ".join(told) + (f" and {len(parts) - 4} more ranges" if len(parts) > 4 else "")
+
+
+def miscounts(result: Floats, a: Floats, b: Floats) -> Miscounts:
+    """result [M, N], a [M, K], b [N, K]: values. Nothing is found where one of them is no finite number."""
+    y, x = (np.unique(np.linspace(0, n - 1, min(n, LINES)).astype(np.intp)) for n in result.shape)
+    a, b = a[y], b[x]
+    k, wrong = a.shape[1], result[np.ix_(y, x)] - a @ b.T
+    nothing = Miscounts(np.zeros(k, np.int64), np.arange(k), 0.0)
+    if not all(np.isfinite(each).all() for each in (wrong, a, b)):
+        return nothing
+    wrong, a, b = _centred(wrong, a, b)
+    before = _square(wrong)
+    found = _Runs(wrong, a, b).counted() if before else nothing
+    if found.explained < ENOUGH and before and k <= LONGEST_PAIRED:
+        found = max(found, _Runs(wrong, a, b).paired(), key=lambda each: each.explained)
+    return found
+
+
+def _square(x: Floats) -> float:
+    return float(np.square(x).sum())
+
+
+def _centred(wrong: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+    if len(a) >= SMALLEST_CENTRED:
+        a, wrong = a - a.mean(axis=0), wrong - wrong.mean(axis=0)
+    if len(b) >= SMALLEST_CENTRED:
+        b, wrong = b - b.mean(axis=0), wrong - wrong.mean(axis=1, keepdims=True)
+    return wrong, a, b
+
+
+class _Runs:
+    """What is left of a difference while terms are taken from it."""
+
+    def __init__(self, wrong: Floats, a: Floats, b: Floats) -> None:
+        self._left, self._a, self._b, self._before = wrong, a, b, _square(wrong)
+        self._k = np.arange(a.shape[1])
+        self._counts, self._partner = np.zeros(len(self._k), np.int64), self._k.copy()
+
+    def counted(self) -> Miscounts:
+        """Only missing k, and k that are counted too often."""
+        k = len(self._k)
+        if k <= MOST_WEIGHTS and self._left.size >= ELEMENTS_A_WEIGHT * k:
+            self._counts = self._least_squares()
+            self._left = self._left - (self._a * self._counts) @ self._b.T
+        for _ in range(MOST_RUNS):
+            if not self._take(self._counting()):
+                break
+        return self._found()
+
+    def paired(self) -> Miscounts:
+        """Mispaired k too."""
+        for _ in range(MOST_PAIRED_RUNS):
+            if not self._take(np.concatenate([self._counting(), self._pairing()], axis=1)):
+                break
+        return self._found()
+
+    def _found(self) -> Miscounts:
+        return Miscounts(self._counts, self._partner, 1 - _square(self._left) / self._before)
+
+    def _least_squares(self) -> Integers:
+        """The weights of all k, those that are surely not zero and near a whole number."""
+        a, b, wrong = self._a, self._b, self._left
+        gram = (a.T @ a) * (b.T @ b)
+        ridge = max(float(np.diag(gram).max()), np.finfo(np.float64).tiny) * 1e-10
+        inverse = np.linalg.inv(gram + np.eye(len(gram)) * ridge)
+        projected = ((a.T @ wrong) * b.T).sum(axis=1)
+        weights = inverse @ projected
+        left = max(_square(wrong) - float(weights @ projected), 0.0) / (wrong.size - len(weights))
+        sure = np.abs(weights) > SURE * np.sqrt(np.maximum(np.diag(inverse), 0.0) * left)
+        near = np.abs(weights - np.rint(weights)) < NEAR
+        return np.where(sure & near & (np.diag(gram) > 0), np.rint(weights), 0.0).astype(np.int64)
+
+    def _counting(self) -> Floats:
+        """By how much less is left, about, without each k, and with each k twice: [K, 2]."""
+        projected = ((self._a.T @ self._left) * self._b.T).sum(axis=1)
+        sizes = np.square(self._a).sum(axis=0) * np.square(self._b).sum(axis=0)
+        return np.stack([-2 * projected - sizes, 2 * projected - sizes], axis=1)
+
+    def _pairing(self) -> Floats:
+        """The same with b[k + d] in place of b[k], around the end of K: [K, d], d from 1."""
+        k = len(self._k)
+        shifted = (self._k[:, None] + np.arange(1, k)) % k
+        every, of_b = self._a.T @ self._left @ self._b, self._b.T @ self._b
+        sizes = np.take_along_axis(-2 * of_b, shifted, axis=1)
+        sizes += np.diag(of_b)[shifted] + np.diag(of_b)[:, None]
+        sizes *= -np.square(self._a).sum(axis=0)[:, None]
+        return sizes + 2 * (np.take_along_axis(every, shifted, axis=1) - np.diag(every)[:, None])
+
+    def _take(self, gains: Floats) -> bool:
+        """Take the best run, if it surely explains something."""
+        low, high, what = _best_run(gains)
+        edges = {tuple(round(edge / of) * of for edge in (low, high)) for of in ALIGNED}
+        left = {run: _square(self._left - self._term(*run, what)) for run in edges if run[0] < run[1] <= len(self._k)}
+        best = min(left, key=lambda run: left[run])
+        ks, term = self._k[slice(*best)], self._term(*best, what)
+        least = 2 * SURE**2 * left[best] / self._left.size
+        if _square(self._left) - left[best] < max(least, _square(term) / 2) or (self._partner[ks] != ks).any():
+            return False
+        self._left = self._left - term
+        if what < 2:
+            self._counts[ks] += 2 * what - 1
+        else:
+            self._partner[ks] = (ks + what - 1) % len(self._k)
+        return bool(term.any())
+
+    def _term(self, low: int, high: int, what: int) -> Floats:
+        """What a run of the columns of `_counting` and `_pairing` puts into the difference."""
+        ks = self._k[low:high]
+        a, b = self._a[:, ks], self._b[:, ks]
+        b = self._b[:, (ks + what - 1) % len(self._k)] - b if what >= 2 else b * (2 * what - 1)
+        return a @ b.T
+
+
+def _best_run(gains: Floats) -> tuple[int, int, int]:
+    """gains [K, kinds] -> (low, high, kind) of the run along K with the largest sum (Kadane's algorithm)."""
+    sums = np.concatenate([np.zeros((1, gains.shape[1])), np.cumsum(gains, axis=0)])
+    least = np.minimum.accumulate(sums[:-1], axis=0)
+    last, kind = np.unravel_index(np.argmax(sums[1:] - least), gains.shape)
+    return int(np.argmin(sums[: last + 1, kind])), int(last) + 1, int(kind)
