@@ -68,7 +68,7 @@ class Answered:
     def __len__(self) -> int:
         return len(self.d)
 
-    def __getitem__(self, rows: slice) -> Answered:
+    def __getitem__(self, rows: NDArray[np.intp] | slice) -> Answered:
         return Answered(self.dots[rows], self.d[rows])
 
 

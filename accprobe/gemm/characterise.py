@@ -19,6 +19,7 @@ from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
 from accprobe.gemm.candidates import beside, integer_step
 from accprobe.gemm.counterexample import of_few_terms
+from accprobe.gemm.coverage import ChainCoverage, probe_chains
 from accprobe.gemm.dependence import Dependence, find_dependence
 from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
@@ -29,7 +30,7 @@ from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, exchanged, taken_apart
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Alike, Region, alike
-from accprobe.gemm.rivals import OF_TINY, RivalPlan, contradicted, rival_plans, telling
+from accprobe.gemm.rivals import OF_TINY, RivalPlan, contradicted, contradicting, rival_plans, telling
 from accprobe.gemm.scaling import with_scales
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.unordered import in_slices
@@ -65,7 +66,7 @@ Tell = Callable[[str, float], None]
 
 @dataclass
 class RegionOutcome:
-    """What was found of one region. plan: None where there is no tree, and reason says why.
+    """What was found of one region. tree: as it was probed last. plan: None where there is no tree, and reason says why.
 
     once: how often each k is counted. wrong: answers of the battery that the plan does not explain, of `answers`, and the
     simplest of them as counterexample;
@@ -76,6 +77,7 @@ class RegionOutcome:
 
     region: Region
     once: Ints
+    tree: Groups | Merging | None = None
     plan: ProductPlan | None = None
     reason: str = ""
     counterexample: str = ""
@@ -89,6 +91,9 @@ class RegionOutcome:
     survived: list[RivalPlan] = field(default_factory=list)
     scales_left: tuple[str, ...] = ()
     misplaced: str = ""
+    coverage: ChainCoverage | None = None
+    checked: tuple[ProductPlan, int] | None = None
+    """The plan that was compared with the kept results, and how many calls they were of."""
 
     @property
     def model(self) -> ProductModel | None:
@@ -209,7 +214,6 @@ def _of_region(
         )
         return found
     for thorough in (False, True):
-        found.reason, found.counterexample, found.wrong, found.answers = "", "", 0, 0
         try:
             _plan(asked, found, leaves, doubled, seed, thorough, evaluate, tell)
         except (NoTree, TooManyCalls) as e:
@@ -238,6 +242,9 @@ def _plan(
     asked.most = asked.calls + MOST_CALLS + SWEEPS * -(-asked.spec.k // len(found.region.columns))
     tree = _tree(asked, found.region, leaves, doubled, thorough)
     asked.most = None
+    if tree == found.tree:
+        return
+    found.tree, found.reason, found.counterexample, found.wrong, found.answers = tree, "", "", 0, 0
     if asked.spec.a.is_integer:
         found.plan = ProductPlan(asked.spec, tree, integer_step(1))
         _hold(asked, found, [], evaluate)
@@ -252,10 +259,22 @@ def _plan(
     tell("rivals", 0)
     for attempt in range(REFITS):
         _contest(asked, found, answers, seed + attempt)
-        if found.plan is None or not found.wrong:
+        if found.plan is None or not found.wrong or not _refit(found, answers):
             break
-        _refit(found, answers)
+    if found.plan is not None and not found.wrong:
+        tell("every chain", 0)
+        _cover(asked, found, found.plan, seed)
     _hold(asked, found, answers, evaluate)
+
+
+def _cover(asked: Asked, found: RegionOutcome, plan: ProductPlan, seed: int) -> None:
+    """Compare the plan with dot products that reach every chain, or a sample of them."""
+    found.coverage = coverage = probe_chains(asked, found.region, plan, seed)
+    found.answers += len(coverage.answered)
+    found.wrong = battery.wrong(plan.model(), coverage.answered)
+    if found.wrong:
+        found.reason = f"{found.wrong} of {len(coverage.answered)} dot products that reach every chain have no explanation"
+        found.counterexample = of_few_terms(plan.model(), coverage.answered)
 
 
 def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints, thorough: bool) -> Groups | Merging:
@@ -309,16 +328,20 @@ def _fit(asked: Asked, found: RegionOutcome, tree: Groups | Merging, seed: int) 
     return [every] if taken is None else [every, taken.answered]
 
 
-def _refit(found: RegionOutcome, answers: Sequence[Answered]) -> None:
-    """Other bits for the plan's sums, where what was asked about rivals contradicts it and some others explain everything."""
+def _refit(found: RegionOutcome, answers: Sequence[Answered]) -> bool:
+    """Whether the plan got other bits for its sums: some results contradict it, and none contradicts the other bits."""
     plan = found.plan
-    if plan is None or not isinstance(plan.step.root.arithmetic, FloatArithmetic) or not contradicted(plan, answers):
-        return
+    if plan is None or not isinstance(plan.step.root.arithmetic, FloatArithmetic):
+        return False
+    mismatches = contradicting(plan, answers)
+    if not mismatches:
+        return False
     for step in beside(plan.step.root.arithmetic, plan.step.products):
         other = replace(plan, step=step)
-        if not contradicted(other, answers):
+        if not contradicted(other, mismatches) and not contradicted(other, answers):
             found.plan, found.wrong, found.reason, found.counterexample = other, 0, "", ""
-            return
+            return True
+    return False
 
 
 def _scale(asked: Asked, found: RegionOutcome, plan: ProductPlan, seed: int, evaluate: Evaluate) -> None:
@@ -382,6 +405,8 @@ def _hold(asked: Asked, found: RegionOutcome, answers: Sequence[Answered], evalu
     """The plan against all that was kept of the region's answers; another step where one explains more."""
     if found.plan is None or found.plan.unordered:
         return
+    if found.checked == (found.plan, len(asked.kept)):
+        return
     words = list(held.region_batches(asked.kept, found.region))
     contradicting = [each for each in words if held.wrong(found.plan.model(), each, evaluate)]
     if contradicting and not found.wrong and (other := held.reconciled(found.plan, answers, contradicting)):
@@ -390,6 +415,7 @@ def _hold(asked: Asked, found: RegionOutcome, answers: Sequence[Answered], evalu
     found.held = sum(each[2].size for each in words)
     found.contradicting = sum(held.wrong(found.plan.model(), each) for each in contradicting)
     found.beyond = sum(held.beyond(found.plan.model(), each) for each in contradicting)
+    found.checked = found.plan, len(asked.kept)
 
 
 def at_shape(spec: Spec, m: int) -> Spec:

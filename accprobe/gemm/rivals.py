@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.battery import Answered, Sparse, asks_subnormals, predicted, wrong
+from accprobe.gemm.battery import Answered, Sparse, asks_subnormals, predicted, unexplained, wrong
 from accprobe.gemm.candidates import flushing_otherwise
+from accprobe.gemm.fit import FIRST
 from accprobe.gemm.parts import Groups, Merging
 from accprobe.gemm.plans import ProductPlan, alternatives, same_order, subnormal_results
 from accprobe.gemm.spec import Spec
@@ -30,9 +31,6 @@ FIELDS = (
 
 OF_TINY = ("subnormal_results", "product_bits")
 """Respects in which rivals differ only where sums, or products that are sums of their own, are subnormal."""
-
-FIRST = 96
-"""Answers of a battery that a rival is held against before all others."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +113,13 @@ def contradicted(plan: ProductPlan, answers: Sequence[Answered]) -> bool:
         return any(wrong(model, answered[part]) for part in (slice(FIRST), slice(FIRST, None)) for answered in answers)
     except AccprobeError:
         return True
+
+
+def contradicting(plan: ProductPlan, answers: Sequence[Answered]) -> list[Answered]:
+    """Return some results that the plan does not explain, at most `FIRST` of each battery."""
+    model = plan.model()
+    found = (answered[np.flatnonzero(unexplained(model, answered))[:FIRST]] for answered in answers)
+    return [each for each in found if len(each)]
 
 
 def telling(plan: ProductPlan, rival: ProductPlan, dots: Sparse) -> Sparse:

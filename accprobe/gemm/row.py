@@ -52,6 +52,8 @@ def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
         findings=findings(outcome, found),
         model=found.model,
         rivals=ProductRivals(tried=found.tried, survived=tuple(open_)) if found.plan is not None else None,
+        chains=found.coverage.chains if found.coverage else 0,
+        chains_probed=found.coverage.probed if found.coverage else 0,
     )
 
 

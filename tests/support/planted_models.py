@@ -8,7 +8,7 @@ from planted_boxes import SCALE_OF
 from planted_products import Planted
 
 from accprobe.isa.formats import FORMATS
-from accprobe.model.product import Chain, Merged, Node, ProductModel, Scales, addition, in_chunks, multiply_add
+from accprobe.model.product import Chain, Merged, Nested, Node, ProductModel, Scales, addition, in_chunks, multiply_add
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product
 
 
@@ -19,7 +19,7 @@ def model_of(plan: Planted) -> ProductModel:
     tree = slices[0]
     if len(slices) > 1:
         serial = plan.merge == "serial"
-        order = "forward" if plan.merge == "serial" else plan.merge
+        order = "forward" if serial else butterfly(len(slices)) if plan.merge == "butterfly" else plan.merge
         tree = Merged(
             tuple(slices), order, _addition(plan, kept.name if serial else "f32"), None if kept.name == "f32" else kept
         )
@@ -27,6 +27,14 @@ def model_of(plan: Planted) -> ProductModel:
     scales = None if of is None else Scales(of)
     a, b, out = (FORMATS[name] for name in (plan.a, plan.b, plan.out))
     return ProductModel(a, b, plan.k, step, tree, out, plan.result_rounding, scales, plan.operand_rounding)
+
+
+def butterfly(parts: int) -> Nested:
+    """Each i of the first half and i + parts / 2, then so again."""
+    level: list[Nested] = list(range(parts))
+    while len(level) > 1:
+        level = list(zip(level[: len(level) // 2], level[len(level) // 2 :], strict=True))
+    return level[0]
 
 
 def _downward(products: int, each: int) -> tuple[int, ...]:

@@ -34,11 +34,10 @@ Singles = NDArray[np.float32]
 Ks = NDArray[np.int64]
 
 Partial = Literal["f32", "bf16", "f16"]
-Merge = Literal["forward", "backward", "tree", "serial", "unordered"]
+Merge = Literal["forward", "backward", "tree", "butterfly", "serial", "unordered"]
 Orders = Literal["output", "tile", "call"]
 TILE = 16
 """Rows, and columns, of a tile whose outputs have one order."""
-
 Scales = Literal["tensor", "row", "1x128 and 128x128"]
 BLOCK = 128
 """Products, and columns, that have one scale in common where scales are by block."""
@@ -94,12 +93,14 @@ class Planted:
         s modulo the number of slices.
     partial_format: of two and more slices, what each one's sum is rounded to, RNE, before they are merged.
     merge: additions in f32, RNE. "forward": ((p0 + p1) + p2) + …; "backward": from the last; "tree": neighbours, then
-        neighbours of these; "serial": forward, the total rounded to partial_format after each; "unordered": in a new order
-        each call and each output. orders: unless each tile, or all outputs of a call, have one.
+        neighbours of these; "butterfly": of n, a power of two, each of the first half and the n/2nd after it, then so again;
+        "serial": forward, the total rounded to partial_format after each; "unordered": in a new order each call and each
+        output. orders: unless each tile, or all outputs of a call, have one.
     out, result_rounding: what the f32 is rounded to in the end. s8 · s8 is exact and s32: all that counts is which k join.
     scales: f32. "tensor": sa [], sb []; "row": sa [M] or [M, 1], sb [N] or [1, N]; the f32 total times RNE(sa · sb), RNE.
         "1x128 and 128x128": sa [M, ceil(K / 128)], sb [ceil(K / 128), ceil(N / 128)]; each chunk of promote_every is multiplied
         by RNE(sa · sb) before it is added, both RNE.
+    truncated_step: of the additions of chunks to an f32, from 0 on, the one whose sum is cut toward zero.
     descending: sums run down K inside a slice.
     dropped_tail: the last products that never join. doubled_k: the last k of a slice, which the next one has too, as its first.
     wrong_block_scale: this block has the scales, of both operands, of the one before it.
@@ -127,6 +128,7 @@ class Planted:
     out: str = "f32"
     result_rounding: Rounding = "RNE"
     scales: Scales | None = None
+    truncated_step: int | None = None
     descending: bool = False
     dropped_tail: int = 0
     doubled_k: int | None = None
@@ -232,9 +234,10 @@ class Planted:
         if self.promote_every is None:
             return self._chain(factors, ks[::-1] if self.descending else ks)
         total = np.zeros(factors.shape, np.float32)
-        for chunk in _in_parts(ks, self.promote_every):
+        for step, chunk in enumerate(_in_parts(ks, self.promote_every)):
             found = self._chain(factors, chunk)
-            total = total + (found if scale_of is None else scale_of(int(chunk[0])) * found)
+            scaled = found if scale_of is None else scale_of(int(chunk[0])) * found
+            total = _truncated(total, scaled) if step == self.truncated_step else total + scaled
         return total
 
     def _chain(self, factors: _Factors, ks: Ks) -> Singles:
@@ -270,6 +273,11 @@ class Planted:
             case "unordered":
                 order = self._drawn_orders(len(partials), *partials[0].shape)
                 return reduce(np.add, list(np.take_along_axis(np.stack(partials), order, axis=0)))
+            case "butterfly":
+                while len(partials) > 1:
+                    half = len(partials) // 2
+                    partials = [x + y for x, y in zip(partials[:half], partials[half:], strict=True)]
+                return partials[0]
             case "tree":
                 while len(partials) > 1:
                     partials = [reduce(np.add, partials[i : i + 2]) for i in range(0, len(partials), 2)]
@@ -296,6 +304,15 @@ class _Factors:
         """With their exponents, each [len(ks), M, N]."""
         of_a, of_b = self._exponents
         return self._a[ks] * self._b[ks], of_a[ks] + of_b[ks]
+
+
+def _truncated(x: Singles, y: Singles) -> Singles:
+    """x + y, cut toward zero to f32."""
+    whole = x.astype(np.float64) + y
+    lost = (x - (whole - (whole - x))) + (y - (whole - x))  # whole + lost is x + y, exactly
+    near = whole.astype(np.float32)
+    beyond = np.sign(whole) * ((near.astype(np.float64) - whole) - lost) > 0
+    return np.where(beyond, np.nextafter(near, np.float32(0)), near)
 
 
 def _in_parts(ks: Ks, size: int) -> Iterator[Ks]:

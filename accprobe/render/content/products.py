@@ -299,6 +299,8 @@ def _proof(row: ProductRow) -> Iterator[str]:
         yield f"{done.elements:,} fresh outputs, {done.wrong:,} differ"
     if done is not None and done.contradicting:
         yield f"{done.contradicting:,} of {done.answers:,} answers have no explanation"
+    if (chains := sum(region.chains for region in row.regions)) > 1:
+        yield f"{sum(region.chains_probed for region in row.regions):,} of {chains:,} chains probed"
     tried = [region.rivals for region in row.regions if region.rivals and region.rivals.tried]
     if tried:
         count, left = sum(each.tried for each in tried), [rival for each in tried for rival in each.survived]

@@ -1,0 +1,56 @@
+"""Products that no plan explains: how soon they are refused, and what is said of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16
+
+from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm import battery
+from accprobe.gemm.battery import Answered, Sparse
+from accprobe.gemm.characterise import characterise
+from accprobe.gemm.findings import status
+from accprobe.gemm.fit import WIDEST_SUM, fit
+from accprobe.gemm.growth import NoTree
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS, Bits
+
+
+class TwoLevelSums:
+    """Sums of 4 products, each rounded to f32, four of which are added at once to what was there before."""
+
+    spec = Spec(8, 8, 32, FORMATS["bf16"], FORMATS["bf16"], FORMATS["f32"])
+
+    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
+        x, y = (words.view(bfloat16).astype(np.float64) for words in (a, b))
+        total = np.zeros((len(x), len(y)))
+        with np.errstate(all="ignore"):
+            for k in range(0, 32, 16):
+                parts = [x[:, i : i + 4] @ y[:, i : i + 4].T for i in range(k, k + 16, 4)]
+                total = (total + sum(part.astype(np.float32).astype(np.float64) for part in parts)).astype(np.float32)
+        return total.astype(np.float32).view(np.uint32)
+
+
+def test_two_level_sums_are_refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated: list[int] = []
+    predicted = battery.predicted
+
+    def counting(model: Any, dots: Sparse) -> Bits:
+        evaluated.append(len(dots))
+        return predicted(model, dots)
+
+    monkeypatch.setattr(battery, "predicted", counting)
+    outcome = characterise(TwoLevelSums(), elements=1 << 8)
+    assert status(outcome)[0] == "inferred"
+    assert sum(evaluated) < 500_000
+
+
+def test_no_arithmetic_is_searched_of_a_sum_wider_than_any_known() -> None:
+    spec = Spec(8, 8, 512, *[FORMATS["bf16"]] * 2, FORMATS["f32"])
+    dots = Sparse(np.zeros((1, 6), np.int64), *(np.zeros((1, 6), np.uint16) for _ in range(2)))
+    nothing = Answered(dots, np.zeros(1, np.uint32))
+    with pytest.raises(NoTree, match=f"512 products seem to be added in one fused sum; sums of at most {WIDEST_SUM}"):
+        fit(spec, (tuple(range(512)),), nothing, nothing)
