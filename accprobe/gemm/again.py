@@ -20,7 +20,7 @@ FIRST = 6
 QUIET, MOST = 8, 64
 """Where results change: calls in a row that add nothing new, after which no more are made, and calls at most."""
 
-SAMPLED = 1 << 12
+SAMPLED = 1 << 10
 """Elements whose values are counted where results change."""
 
 MOST_REPEATED = 512

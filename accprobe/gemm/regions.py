@@ -54,9 +54,13 @@ class Alike:
 
 
 def alike(asked: Asked, seed: int = 0, first: FirstCalls | None = None) -> Alike:
-    """Asks every element the same; what differs is another plan, or a fault. first: identical calls before."""
+    """Asks every element the same; what differs is another plan, or a fault. first: identical calls before; where these change,
+    nothing more is asked.
+    """
     rng = np.random.default_rng(seed)
     spec = asked.spec
+    if first is not None and first.changed:
+        return _changing(spec, first.changed, first.values)
     classes = np.zeros((spec.m, spec.n), np.int64)
     changed = np.zeros((spec.m, spec.n), bool)
     values = 1
@@ -66,18 +70,21 @@ def alike(asked: Asked, seed: int = 0, first: FirstCalls | None = None) -> Alike
         for other in answers[1:]:
             changed |= other != answers[0]
         values = max([values, *(len(np.unique(np.stack(answers)[:, i, j])) for i, j in _first(changed))])
-        if (answers[0] == answers[0][0, 0]).all():
+        if changed.any() or (answers[0] == answers[0][0, 0]).all():
             continue
         _, numbers = np.unique(answers[0], return_inverse=True)
         _, classes = np.unique(classes * (numbers.max() + 1) + numbers.reshape(classes.shape), return_inverse=True)
         classes = classes.reshape(spec.m, spec.n)
-    count = max(int(changed.sum()), first.changed if first else 0)
-    if count:
-        whole = Region(np.arange(spec.m), np.arange(spec.n), classes.size, changing=True)
-        return Alike((whole,), count, max(values, first.values if first else 1))
+    if changed.any():
+        return _changing(spec, int(changed.sum()), values)
     counts = np.bincount(classes.reshape(-1))
     order = np.argsort(-counts, kind="stable")
     return Alike(tuple(region_of(classes == number, int(counts[number])) for number in order), 0, 1)
+
+
+def _changing(spec: Spec, changed: int, values: int) -> Alike:
+    """All elements as one region."""
+    return Alike((Region(np.arange(spec.m), np.arange(spec.n), spec.m * spec.n, changing=True),), changed, values)
 
 
 def same_for_all(spec: Spec, draw: int, rng: np.random.Generator) -> tuple[Bits, Bits]:

@@ -23,6 +23,9 @@ from accprobe.model.product import nested
 MOST_SLICES = 8
 """Slices, every order of which is tried."""
 
+MOST_ROWS, MOST_COLUMNS = 64, 512
+"""Rows and columns in which units are counted, far from one another."""
+
 QUIET = 16
 """Identical calls in which the units of other chains always come out, of two chains that are of one slice: where one order has
 them first nine times of ten, and each call is one sample alone, two slices are taken for one in one of five runs. Each tile of
@@ -37,6 +40,7 @@ def in_slices(asked: Asked, rows: Ints, columns: Ints, chains: Sequence[Groups])
     each = measured_units(
         asked, rows, columns, np.array(sorted(k for chain in chains for group in chain for k in group), np.int64)
     )
+    rows, columns = (lines[:: -(-len(lines) // most)] for lines, most in ((rows, MOST_ROWS), (columns, MOST_COLUMNS)))
     firsts = np.array([chain[0][0] for chain in chains], np.int64)
     slices: list[list[int]] = []
     for number in range(len(chains)):
