@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from accprobe.cli import interrupts
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.interrupts import ending_by
+from accprobe.cli.interrupts import TimeLimitReached, ending_by, time_limit_option
 from accprobe.cli.output import (
     OutputFile,
     check_report,
@@ -27,20 +27,16 @@ from accprobe.cli.output import (
     to_stdout,
     write,
 )
+from accprobe.cli.product_run import ProductQuestion, ProductRun
 from accprobe.cli.streams import libraries_on_stderr
-from accprobe.errors import AccprobeError
-from accprobe.render.terminal.progress import Show, progress_bar
+from accprobe.errors import AccprobeError, DeviceError
+from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.gemm.callables import Asking, Opened
-    from accprobe.gemm.spec import Spec
-    from accprobe.report.products import ProductRow
+    from accprobe.gemm.callables import Asking
     from accprobe.report.report import Report
 
 NOT_SO = 1
-ELEMENTS, CALLS = {"cpu": 1 << 18, "cuda": 1 << 22}, 1 << 12
-"""Fresh elements where none are asked for, and calls that they may take at most, where a call gives few of them."""
-
 SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 
 
@@ -71,6 +67,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
     help="Keep the products in this report, as they are found; one of the same device keeps what else it has, and is kept as"
     " FILE~ too. - is standard output.",
 )
+@time_limit_option
 @click.option("--list", "listing", is_flag=True, help="The callables that have names, and what they lack here.")
 def gemm_command(
     callable_: str | None,
@@ -88,6 +85,7 @@ def gemm_command(
     ncu: bool,
     form: str,
     output: Path | None,
+    time_limit: float | None,
     listing: bool,
 ) -> None:
     """Find what arithmetic a matrix product has.
@@ -101,8 +99,12 @@ def gemm_command(
 
     Needs: extra cuda13 or cuda12 for torch, triton and cupy on a GPU; nothing for what numpy computes.
 
+    On a terminal each finding is printed as it is found. Ctrl-C and --time-limit keep what is known of the product that is
+    being measured: its row is `inferred`, with the reason.
+
     Exit status: 0 every row is confirmed, and nothing is wrong with the results; 1 some is not, a product is dropped or counted
-    twice, two rows differ, or with --sweep the same row has other bits; 2 it could not be asked; 130 interrupted.
+    twice, two rows differ, with --sweep the same row has other bits, or the time limit is over; 2 it could not be asked;
+    130 interrupted.
 
     \b
     Examples:
@@ -117,180 +119,62 @@ def gemm_command(
     if callable_ is None:
         raise click.UsageError("no CALLABLE is given; `accprobe gemm --list` tells those that have names")
     output, form = to_stdout(output, form)
-    with libraries_on_stderr():
-        questions = _questions([callable_, *([versus] if versus else [])], shapes, _asking(dtype, out, scale), options, arrays)
     ms = _sizes(sweep) if sweep else ()
     if output:
         named_form(output, {})
         check_writable(output)
     check_report(output)
-    run = _Run(elements, seed, device, ncu)
+    run = ProductRun(elements, seed, device, ncu)
     stopped: KeyboardInterrupt | AccprobeError | None = None
     ends = partial(_end_now, run, form, output)
     with libraries_on_stderr(), saving(output) as save, progress_bar("opening") as show, ending_by(ends):
         try:
-            run.open_each(questions)
-            for question in questions:
-                for row in run.swept(question, ms, show) if ms else [run.asked(question, show)]:
-                    save(run.add(row))
+            with interrupts.time_limit(time_limit):
+                names = [callable_, *([versus] if versus else [])]
+                questions = _questions(names, shapes, _asking(dtype, out, scale), options, arrays)
+                run.open_each(questions)
+                for question in questions:
+                    for row in run.swept(question, ms, show) if ms else [run.asked(question, show)]:
+                        save(run.add(row))
         except (KeyboardInterrupt, AccprobeError) as e:
             stopped = e
+            ended_early = isinstance(e, KeyboardInterrupt | DeviceError)
+            if ended_early and (report := run.keep_measured(_why_stopped(e))):
+                save(report)
     _end(run, form, output, stopped)
 
 
-def _end(run: _Run, form: str, output: Path | None, stopped: KeyboardInterrupt | AccprobeError | None) -> None:
-    if run.report is not None and run.rows and (stopped is None or output is None):
+def _why_stopped(error: KeyboardInterrupt | AccprobeError) -> str:
+    return str(error) or "interrupted"
+
+
+def _end(run: ProductRun, form: str, output: Path | None, stopped: KeyboardInterrupt | AccprobeError | None) -> None:
+    if run.report is not None and run.rows and (stopped is None or output is None or isinstance(stopped, TimeLimitReached)):
         _print(run, run.report, form)
     for sentence in run.unseen:
         tell(sentence)
     if isinstance(stopped, KeyboardInterrupt):
-        end_interrupted(f"{len(run.rows)} product{'s' * (len(run.rows) != 1)}" if run.rows else "", output)
+        in_part = " (the last in part)" if run.rows and run.rows[-1].reason == _why_stopped(stopped) else ""
+        count = f"{len(run.rows)} product{'s' * (len(run.rows) != 1)}{in_part}" if run.rows else ""
+        end_interrupted(count, output, stopped)
     if stopped is not None:
         raise stopped
     if run.wrong:
         sys.exit(NOT_SO)
 
 
-def _end_now(run: _Run, form: str, output: Path | None, stopped: KeyboardInterrupt) -> None:
+def _end_now(run: ProductRun, form: str, output: Path | None, stopped: KeyboardInterrupt) -> None:
     """In the middle of a callable that does not let itself be interrupted."""
+    run.keep_measured(_why_stopped(stopped))
     if output and run.report and run.rows:
         with saving(output) as save:
             save(run.report)
     _end(run, form, output, stopped)
 
 
-@dataclass(frozen=True)
-class _Question:
-    """One callable, asked about one shape with one value of each option."""
-
-    callable: str
-    asking: Asking
-    options: dict[str, Any]
-    arrays: str | None
-
-
-@dataclass
-class _Run:
-    """What was found so far. first: what was asked first, whose formats the others have too; said: of rows together;
-    unseen: why kernels or opcodes are not told.
-    """
-
-    elements: int | None
-    seed: int
-    device: str | None
-    ncu: bool
-    report: Report | None = None
-    first: Spec | None = None
-    rows: list[ProductRow] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
-    unseen: dict[str, None] = field(default_factory=dict)
-    unlike: bool = False
-    sweeping: bool = False
-    started: float = field(default_factory=time.perf_counter)
-
-    @property
-    def wrong(self) -> bool:
-        once = (region.findings.get("each_product_once") for row in self.rows for region in row.regions)
-        return self.unlike or not all(row.holds for row in self.rows) or any(x is None or x.value != "yes" for x in once)
-
-    def add(self, row: ProductRow) -> Report:
-        """The report with one row more."""
-        from accprobe.gemm.versus import versus
-
-        if self.rows and not self.sweeping:
-            found = versus(self.rows[0], row)
-            self.said.append(found.sentence)
-            self.unlike |= not found.same
-        self.rows.append(row)
-        assert self.report is not None
-        seconds = round(time.perf_counter() - self.started, 3)
-        run = self.report.run.model_copy(update={"seconds": seconds})
-        self.report = self.report.model_copy(update={"products": tuple(self.rows), "run": run})
-        return self.report
-
-    def opened(self, question: _Question) -> Opened:
-        """The callable, checked with ones. Raises AccprobeError, where it is on another device than those before too."""
-        from accprobe.gemm.callables import open_callable
-        from accprobe.gemm.machine import empty_report
-
-        asking = question.asking.completed(self.first) if self.first else question.asking
-        opened = open_callable(question.callable, asking, question.options, self.device, question.arrays)
-        opened.called.check()
-        self.first = self.first or opened.called.spec
-        empty = empty_report(opened.called.handover, self.seed)
-        if self.report is not None and self.report.device != empty.device:
-            raise AccprobeError(
-                f"{question.callable} computes on {empty.device.name}, those before on {self.report.device.name}:"
-                " a report has one device, see --device"
-            )
-        self.report = self.report or empty
-        return opened
-
-    def open_each(self, questions: Sequence[_Question]) -> None:
-        """Each callable once, before the first is measured where there are several. Raises as `opened`."""
-        firsts = {question.callable: question for question in reversed(questions)}
-        if len(firsts) > 1:
-            for question in reversed(firsts.values()):
-                self.opened(question)
-
-    def asked(self, question: _Question, show: Show) -> ProductRow:
-        """A row: what was found, and what ran."""
-        from accprobe.gemm.__main__ import arguments
-        from accprobe.gemm.characterise import characterise
-        from accprobe.gemm.fresh import evaluator_of
-        from accprobe.gemm.machine import library_versions
-        from accprobe.gemm.row import row
-        from accprobe.gemm.witness import contradictions, kernels_of
-
-        opened = self.opened(question)
-        called, started = opened.called, time.perf_counter()
-        title = f"{question.callable} {called.spec.shape}"
-        outcome = characterise(
-            called,
-            self.elements or usual_elements(called.spec, called.handover.device),
-            self.seed,
-            evaluator_of(called.handover.device),
-            lambda name, part: show(int(100 * part), 100, f"{title}: {name}"),
-            called.before,
-        )
-        seconds = round(time.perf_counter() - started, 3)
-        seen = kernels_of(called, opened.made, arguments(opened, question.options) if self.ncu else None)
-        self.unseen |= dict.fromkeys(seen.why_not)
-        versions = library_versions(called.handover)
-        found = row(outcome, question.callable, opened.options, seen.kernels, versions, seconds, opened.asks)
-        return found.model_copy(update={"remarks": contradictions(found)})
-
-    def swept(self, question: _Question, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
-        """A row for each class of M, asked about the largest of it."""
-        from accprobe.gemm.versus import same_rows
-
-        def at(m: int) -> _Question:
-            shape = (m, *question.asking.shape[1:])
-            return replace(question, asking=replace(question.asking, shape=shape))
-
-        def box(m: int) -> Any:
-            show(ms.index(m), len(ms), f"{question.callable}: row 0 with m = {m}")
-            return self.opened(at(m)).called
-
-        self.sweeping = True
-        found = same_rows(box, ms, self.seed)
-        self.said += [str(each) for each in found]
-        self.unlike |= len(found) > 1
-        for each in found:
-            row = self.asked(at(max(each.ms)), show)
-            apart = (str(each),) if len(found) > 1 else ()
-            yield row.model_copy(update={"remarks": (*row.remarks, *apart)})
-
-
-def usual_elements(spec: Any, device: str) -> int:
-    """Fresh elements that a plan is proved on, unless other ones are asked for."""
-    most: int = CALLS * spec.m * spec.n
-    return min(ELEMENTS["cuda" if device.startswith("cuda") else "cpu"], most)
-
-
 def _questions(
     names: Sequence[str], shapes: Sequence[str], asking: Asking, options: Sequence[str], arrays: str | None
-) -> list[_Question]:
+) -> list[ProductQuestion]:
     """Each callable, shape and combination of options; of the options, a second callable is given those that it takes.
 
     arrays: of functions that have no name here, where there is one.
@@ -307,7 +191,7 @@ def _questions(
             for chosen in parse_options(options):
                 taken = {key: value for key, value in chosen.items() if name == names[0] or found.takes(key)}
                 of = arrays if isinstance(found, Own) or not any_own else None
-                question = _Question(name, replace(asking, shape=shape), taken, of)
+                question = ProductQuestion(name, replace(asking, shape=shape), taken, of)
                 questions += [question] if question not in questions else []
     return questions
 
@@ -352,7 +236,7 @@ def _list(form: str) -> None:
     list_names([*((name, f"{title}{f'; {missing}' if missing else ''}") for name, title, missing in every), yours])
 
 
-def _print(run: _Run, report: Report, form: str) -> None:
+def _print(run: ProductRun, report: Report, form: str) -> None:
     if form != "terminal":
         said = "".join(f"\n- {sentence}" for sentence in run.said) if form == "markdown" else ""
         write(_text(report, form) + (f"{said}\n" if said else ""))

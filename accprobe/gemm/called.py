@@ -56,7 +56,8 @@ class Called:
         if spec.scale is not None:
             handed += [(name, f32, words.view(np.uint32)) for name, words in zip(_SCALES, self._scales(scales), strict=True)]
         for (name, fmt, patterns), given in zip(handed, self._given, strict=True):
-            changed = self.handover.patterns(given, fmt) != patterns
+            with self._one_sentence("has operands that cannot be read back:"):
+                changed = self.handover.patterns(given, fmt) != patterns
             if changed.any():
                 raise AccprobeError(
                     f"{self.name} changes its operand {name} in place, in {np.count_nonzero(changed):,} of {changed.size:,}"

@@ -53,6 +53,9 @@ MOST_CALLS, SWEEPS = 4000, 6
 MOST_SLICES = 8
 """Slices each of which has terms in a battery."""
 
+UNFINISHED = "not everything is measured yet"
+"""Why an outcome is not confirmed before the last experiment."""
+
 MOST_REGIONS = 4
 LEAST_REGION = 8
 """Elements of a region that is asked on its own."""
@@ -63,20 +66,23 @@ REFITS = 3
 Tell = Callable[[str, float], None]
 """An experiment's name, and how much of it is done, from 0 to 1."""
 
+OnFound = Callable[["ProductOutcome"], None]
+"""Receives the outcome as it grows: always the same object."""
+
 
 @dataclass
 class RegionOutcome:
     """What was found of one region. tree: as it was probed last. plan: None where there is no tree, and reason says why.
 
-    once: how often each k is counted. wrong: answers of the battery that the plan does not explain, of `answers`, and the
-    simplest of them as counterexample;
+    once: how often each k is counted, empty where that is not known yet. wrong: answers of the battery that the plan does not
+    explain, of `answers`, and the simplest of them as counterexample;
     contradicting: the same of those that were kept, of `held`; beyond: those of them for which the plan has an infinity, and
     instead: what comes for what where sums are too large. scales_left: other ways to scale that explain everything;
     misplaced: which scales went elsewhere.
     """
 
     region: Region
-    once: Ints
+    once: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     tree: Groups | Merging | None = None
     plan: ProductPlan | None = None
     reason: str = ""
@@ -105,7 +111,7 @@ class ProductOutcome:
     """Everything that was found of a callable for one shape.
 
     first: identical calls at the beginning of the run. depends: what an output depends on, None where results change.
-    calls, elements: asked in all.
+    calls, elements: asked in all. stopped: why the run ended before everything was found, "" where it did not.
     """
 
     spec: Spec
@@ -117,6 +123,7 @@ class ProductOutcome:
     calls: int = 0
     elements: int = 0
     seed: int = 0
+    stopped: str = ""
 
     @property
     def main(self) -> RegionOutcome:
@@ -148,6 +155,7 @@ class ProductOutcome:
             and not self.proof.wrong
             and self.proof.elements > 0
             and not self.first.other
+            and not self.stopped
         )
 
 
@@ -158,30 +166,42 @@ def characterise(
     evaluate: Evaluate = on_cpu,
     tell: Tell = lambda name, part: None,
     before: Sequence[Bits] = (),
+    on_found: OnFound = lambda outcome: None,
 ) -> ProductOutcome:
     """Asks a callable, and proves what it finds on so many fresh elements.
 
-    before: results of calls that were made already, of `again.first_operands`. Raises AccprobeError where it is no matrix
-    product.
+    before: results of calls that were made already, of `again.first_operands`. on_found: called between experiments with what
+    is known then. Raises AccprobeError where it is no matrix product.
     """
     asked = Asked(box, calls=len(before))
     spec = box.spec
     tell("contract", 0)
     first = again.repeat_first(asked, before)
     transposed.refuse(asked, seed)
-    same = alike(asked, seed, first)
-    outcome = ProductOutcome(spec, same, first, None if same.changed else find_dependence(asked, seed), seed=seed)
+    outcome = ProductOutcome(spec, alike(asked, seed, first), first, None, seed=seed, stopped=UNFINISHED)
+    outcome.found.append(RegionOutcome(outcome.alike.regions[0]))
+
+    def experiment(name: str, part: float) -> None:
+        outcome.calls, outcome.elements = asked.calls, asked.elements
+        on_found(outcome)
+        tell(name, part)
+
+    experiment("other rows and columns", 0)
+    outcome.depends = None if outcome.alike.changed else find_dependence(asked, seed)
     for number, region in enumerate(outcome.alike.regions[:MOST_REGIONS]):
         if number and region.rows.size * region.columns.size < LEAST_REGION:
             continue
-        outcome.found.append(_of_region(asked, region, seed, evaluate, tell, outcome.depends))
+        if number:
+            outcome.found.append(RegionOutcome(region))
+        _of_region(asked, outcome.found[-1], seed, evaluate, experiment, outcome.depends)
     for region, counts in once.counted_otherwise(asked, [(found.region, found.once) for found in outcome.found]):
         outcome.found.append(RegionOutcome(region, counts, reason="other products are counted there than elsewhere"))
     parts = [Predicted(x.model, x.region.rows, x.region.columns) for x in outcome.found if x.model is not None]
     if parts and outcome.fits_in_range:
-        outcome.proof = prove(asked, parts, elements, seed, evaluate, lambda n: tell("fresh operands", n / elements))
+        prove(asked, parts, elements, seed, evaluate, lambda n: experiment("fresh operands", n / elements), outcome.proof)
     for found in outcome.found:
         _ask_too_large(asked, found)
+    outcome.stopped = ""
     if not outcome.alike.changed:
         _repeat(asked, outcome)
     outcome.calls, outcome.elements = asked.calls, asked.elements
@@ -199,20 +219,19 @@ def _repeat(asked: Asked, outcome: ProductOutcome) -> None:
 
 
 def _of_region(
-    asked: Asked, region: Region, seed: int, evaluate: Evaluate, tell: Tell, depends: Dependence | None
-) -> RegionOutcome:
-    rows, columns = region.rows, region.columns
+    asked: Asked, found: RegionOutcome, seed: int, evaluate: Evaluate, tell: Tell, depends: Dependence | None
+) -> None:
     tell("every k once", 0)
-    found = RegionOutcome(region, once.counts(asked, rows, columns))
+    found.once = once.counts(asked, found.region.rows, found.region.columns)
     leaves, doubled = np.flatnonzero(found.once == 1), np.flatnonzero(found.once == 2)
     if len(leaves) + len(doubled) != np.count_nonzero(found.once):
         found.reason = f"product {int(np.argmax(found.once))} is counted {int(found.once.max())} times"
-        return found
+        return
     if depends is not None and depends.is_on_others:
         found.reason = (
             f"an output depends on {depends.value}: {depends.note}" if depends.note else f"an output depends on {depends.value}"
         )
-        return found
+        return
     for thorough in (False, True):
         try:
             _plan(asked, found, leaves, doubled, seed, thorough, evaluate, tell)
@@ -220,7 +239,6 @@ def _of_region(
             found.reason, asked.most = str(e), None
         if found.plan is not None and not found.wrong and found.contradicting == found.beyond:
             break
-    return found
 
 
 def _ask_too_large(asked: Asked, found: RegionOutcome) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from textwrap import shorten
 
-from accprobe.errors import AccprobeError
+from accprobe.errors import AccprobeError, DeviceError
 
 MOST_SAID = 400
 """Characters of an error: torch names every back end that it was built with."""
@@ -22,7 +22,8 @@ _FULL = re.compile(r"out of memory|cudaErrorMemoryAllocation|RESOURCE_EXHAUSTED|
 
 @contextmanager
 def one_sentence(doing: str, device: str, file: str = "") -> Iterator[None]:
-    """Raise AccprobeError for whatever is raised inside, subclasses of BaseException too; Ctrl-C passes.
+    """Raise AccprobeError for whatever is raised inside, subclasses of BaseException too; Ctrl-C passes. Full memory is a
+    DeviceError.
 
     doing: how the sentence begins, as in "model.py:f raises". file: the user's, whose last line is named.
     """
@@ -31,14 +32,14 @@ def one_sentence(doing: str, device: str, file: str = "") -> Iterator[None]:
     except (AccprobeError, KeyboardInterrupt):
         raise
     except BaseException as e:
-        raise AccprobeError(f"{doing} {described(e, file)}{_advice(e, device)}") from e
+        if is_out_of_memory(e):
+            raise DeviceError(f"{doing} {described(e, file)}; {_advice(device)}") from e
+        raise AccprobeError(f"{doing} {described(e, file)}") from e
 
 
-def _advice(error: BaseException, device: str) -> str:
-    if not is_out_of_memory(error):
-        return ""
+def _advice(device: str) -> str:
     others = "other processes (`nvidia-smi` lists them)" if device.startswith("cuda") else "other processes"
-    return f"; the memory of {device} is full: give a smaller --shape or fewer --elements, or end {others}"
+    return f"the memory of {device} is full: give a smaller --shape or fewer --elements, or end {others}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -10,16 +10,17 @@ import numpy as np
 
 from accprobe.gemm.again import FirstCalls
 from accprobe.gemm.battery import asks_subnormals
-from accprobe.gemm.candidates import instructions_of
+from accprobe.gemm.candidates import HOPPER, instructions_of, one_sum
 from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
 from accprobe.gemm.direction import direction
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.parts import Groups, Merging
+from accprobe.gemm.parts import Groups, Merging, width
 from accprobe.gemm.plans import ProductPlan, named_order, subnormal_results
 from accprobe.gemm.regions import PRODUCTS_REPEATED, REPEATS
 from accprobe.gemm.rivals import RivalPlan
 from accprobe.gemm.scaling import scaling_in_words
 from accprobe.gemm.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
+from accprobe.gemm.spec import Spec
 from accprobe.infer.findings import Finding
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic
@@ -44,6 +45,8 @@ def status(outcome: ProductOutcome) -> tuple[Status, str]:
 
 
 def _why_not(outcome: ProductOutcome) -> str:
+    if outcome.stopped:
+        return outcome.stopped
     for found in outcome.found:
         if found.plan is None or found.wrong:
             return f"{found.region}: {found.reason}"
@@ -100,7 +103,8 @@ OBSERVED = ("each_product_once", "repeatable", "first_calls", "depends_on", "sam
 
 
 def _every(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[str, Finding]]:
-    yield "each_product_once", _once(found.once)
+    if found.once.size:
+        yield "each_product_once", _once(found.once)
     yield from _repeated(outcome)
     if outcome.depends is not None:
         yield "depends_on", Finding(outcome.depends.value, note=outcome.depends.note)
@@ -111,6 +115,18 @@ def _every(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[str,
             way = scaling_in_words(found.plan.scales)
             left = (way, *found.scales_left) if found.scales_left else ()
             yield "scales", Finding(way, "undetermined" if left else "exact", left, found.misplaced)
+    elif found.tree is not None:
+        yield from _of_tree(outcome.spec, found.tree)
+
+
+def _of_tree(spec: Spec, tree: Groups | Merging) -> Iterator[tuple[str, Finding]]:
+    """The order alone, before the bits of its sums are known. Any step of that width shows it."""
+    products = width(tree)
+    plan = ProductPlan(spec, tree, one_sum(HOPPER, products))
+    known = dict(_of_the_order(plan))
+    yield "order", Finding(order_in_words(plan))
+    yield "products_per_sum", Finding(products)
+    yield from ((name, known[name]) for name in ("promote_every", "split_k", "slice_sizes") if name in known)
 
 
 def _repeated(outcome: ProductOutcome) -> Iterator[tuple[str, Finding]]:

@@ -89,9 +89,10 @@ def prove(
     seed: int,
     evaluate: Evaluate = on_cpu,
     tell: Callable[[int], None] = lambda done: None,
+    proof: Proof | None = None,
 ) -> Proof:
-    """Products of fresh operands until so many elements are compared."""
-    proof, layout, rng = Proof(), layout_of(asked.spec), np.random.default_rng((seed, 0xF5E5))
+    """Products of fresh operands until so many elements are compared. proof: what is counted in, as it grows."""
+    proof, layout, rng = proof or Proof(), layout_of(asked.spec), np.random.default_rng((seed, 0xF5E5))
     several = max(1, TOGETHER // sum(len(part.rows) * len(part.columns) for part in parts))
     at_once = several > 1 if evaluate is on_cpu else several >= MANY
     for kind in _in_turn():

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from accprobe.cli import main
-from accprobe.cli.gemm import usual_elements
+from accprobe.cli.interrupts import SIGNALS
+from accprobe.cli.product_run import ProductQuestion, ProductRun, usual_elements
+from accprobe.gemm.callables import Asking
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.report.report import Report
 
 FUNCTIONS = '''
 """Products in numpy: every addition is one of float32, in the order that is written."""
-import numpy as np
+import signal, numpy as np
 
 def chain(a, b, *, every=None):
     total, part = np.zeros((2, a.shape[0], b.shape[1]), np.float32)
@@ -70,6 +75,12 @@ def interrupted(a, b, *, last=False):
     asked += 1
     if last: raise KeyboardInterrupt
     return chain(a, b)
+
+def stopped(a, b, *, by=14, after=40):
+    stopped.calls += 1
+    if stopped.calls == after: signal.raise_signal(by)
+    return chain(a, b)
+stopped.calls = 0
 
 def broken_later(a, b, *, broken=False):
     if broken: raise RuntimeError("out of luck")
@@ -215,6 +226,56 @@ def test_an_interruption_keeps_the_rows_that_are_done(file: str, tmp_path: Path)
     without = gemm(f"{file}:interrupted", *SMALL, "--option", "last=True")
     assert (without.exit_code, without.stdout) == (130, "")
     assert without.stderr == "accprobe: interrupted: nothing was measured yet\n"
+
+
+@pytest.fixture
+def signals_as_before() -> Iterator[None]:
+    """After a signal the command ignores further ones, as its process ends then."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals_as_before")
+@pytest.mark.parametrize(
+    ("by", "status", "reason"), [(signal.SIGALRM, 1, "stopped after 100 s (--time-limit)"), (signal.SIGINT, 130, "interrupted")]
+)
+def test_what_is_known_when_a_row_is_stopped_is_kept(file: str, tmp_path: Path, by: int, status: int, reason: str) -> None:
+    kept = tmp_path / "kept.json"
+    result = gemm(f"{file}:stopped", *SMALL, "--option", f"by={int(by)}", "--time-limit", "100", "-o", str(kept))
+    assert (result.exit_code, result.stderr) == (status, f"accprobe: {reason}: {kept} has 1 product (the last in part)\n")
+    assert ("stopped after" in result.stdout) == (status == 1)
+    (row,) = Report.load(kept).products
+    assert (row.status, row.reason) == ("inferred", reason)
+    found = {name: (finding.value, finding.bound) for name, finding in row.findings.items()}
+    assert found["each_product_once"] == found["repeatable"] == ("yes", "exact")
+    assert row.verification is not None
+    assert not row.verification.elements
+
+
+@pytest.mark.usefixtures("signals_as_before")
+def test_nothing_is_kept_where_nothing_was_measured(file: str) -> None:
+    result = gemm(f"{file}:stopped", *SMALL, "--option", "after=1", "--time-limit", "100")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "accprobe: stopped after 100 s (--time-limit): nothing was measured yet\n"
+
+
+def test_findings_are_printed_as_they_come_where_somebody_looks(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    run = ProductRun(256, 0, None, False)
+    row = run.asked(ProductQuestion(f"{file}:chain", Asking((16, 16, 64)), {}, None), lambda *_: None)
+    said = re.findall("16x16x64: (.*)", sys.stderr.getvalue())
+    first = ["everywhere: all 256 outputs are computed alike", "repeatable: yes, in 3 calls each of 6 products"]
+    assert said[:3] == [*first, "every k: counted once: 64 of 64"]
+    assert "inside: ~one product after the other" in said
+    assert row.status == "confirmed"
 
 
 def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:

@@ -135,7 +135,7 @@ def only_one() -> Row:
         (
             suggested() | {"verification": NOTHING},
             "proven",
-            "nothing: no fresh outputs were asked for; 26 of 26 rival plans contradicted",
+            "nothing: no fresh outputs were compared; 26 of 26 rival plans contradicted",
         ),
         (
             suggested(),

@@ -44,7 +44,7 @@ SCALED_BY: dict[ScaleOf, str] = {
 }
 
 PROVISOS: dict[Status, str] = {
-    "inferred": "What follows is suggested, no fact: some answer contradicts the plan, or none explains every output.",
+    "inferred": "What follows is suggested, no fact: no plan is verified that explains every output.",
     "unstable": "What follows is suggested, no fact: the callable gave two answers to one question.",
     "unverified": "What follows is no fact: no plan explains the answers.",
 }
@@ -293,7 +293,7 @@ def _proof(row: ProductRow) -> Iterator[str]:
     done = row.verification
     if done is not None and not done.elements:
         yield (
-            "nothing: answers contradict the plan already" if done.contradicting else "nothing: no fresh outputs were asked for"
+            "nothing: answers contradict the plan already" if done.contradicting else "nothing: no fresh outputs were compared"
         )
     elif done is not None:
         yield f"{done.elements:,} fresh outputs, {done.wrong:,} differ"

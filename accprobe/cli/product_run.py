@@ -1,0 +1,211 @@
+"""What `accprobe gemm` found so far: rows that are done, and the one that is being measured."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from accprobe.cli.output import tell
+from accprobe.errors import AccprobeError
+from accprobe.render.terminal.progress import Show
+
+if TYPE_CHECKING:
+    from accprobe.gemm.callables import Asking, Opened
+    from accprobe.gemm.characterise import ProductOutcome
+    from accprobe.gemm.spec import Spec
+    from accprobe.report.products import KernelRecord, ProductRow
+    from accprobe.report.report import Report
+
+ELEMENTS, CALLS = {"cpu": 1 << 18, "cuda": 1 << 22}, 1 << 12
+"""Fresh elements where none are asked for, and calls that they may take at most, where a call gives few of them."""
+
+
+@dataclass(frozen=True)
+class ProductQuestion:
+    """One callable, asked about one shape with one value of each option."""
+
+    callable: str
+    asking: Asking
+    options: dict[str, Any]
+    arrays: str | None
+
+
+NOT_OF_A_FINDING = ("asked", "runs", "proven", "in words")
+"""Labels of lines that stand in the report alone."""
+
+
+@dataclass
+class Measurement:
+    """The product that is being measured. outcome: what is known of it, None at the beginning; shown: lines by label."""
+
+    question: ProductQuestion
+    opened: Opened
+    outcome: ProductOutcome | None = None
+    finished: bool = False
+    shown: dict[str, str] = field(default_factory=dict)
+    started: float = field(default_factory=time.perf_counter)
+
+    @cached_property
+    def libraries(self) -> dict[str, str]:
+        from accprobe.gemm.machine import library_versions
+
+        return library_versions(self.opened.called.handover)
+
+    @property
+    def title(self) -> str:
+        return f"{self.question.callable} {self.opened.called.spec.shape}"
+
+    def row(self, kernels: tuple[KernelRecord, ...] = ()) -> ProductRow:
+        """The record of what is known."""
+        from accprobe.gemm.row import row
+
+        assert self.outcome is not None
+        seconds = round(time.perf_counter() - self.started, 3)
+        opened = self.opened
+        return row(self.outcome, self.question.callable, opened.options, kernels, self.libraries, seconds, opened.asks)
+
+    def on_found(self, outcome: ProductOutcome) -> None:
+        """Keep what is known, and on a terminal print each line of it that is new."""
+        self.outcome = outcome
+        if not sys.stderr.isatty():
+            return
+        from accprobe.render.content.products import lines, plans
+
+        row = self.row()
+        regions = [(f"{region.where}: ", line) for region, several in plans(row) for line in several]
+        for where, line in [*(("", line) for line in lines(row)), *regions]:
+            label, text = f"{where}{line.label}", line.said.text
+            if line.label not in NOT_OF_A_FINDING and self.shown.get(label) != text:
+                self.shown[label] = text
+                tell(f"{self.title}: {label}: {text}")
+
+
+@dataclass
+class ProductRun:
+    """What was found so far. first: what was asked first, whose formats the others have too; said: of rows together;
+    unseen: why kernels or opcodes are not told; measured: the product that is being measured.
+    """
+
+    elements: int | None
+    seed: int
+    device: str | None
+    ncu: bool
+    report: Report | None = None
+    first: Spec | None = None
+    rows: list[ProductRow] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    unseen: dict[str, None] = field(default_factory=dict)
+    unlike: bool = False
+    sweeping: bool = False
+    measured: Measurement | None = None
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def wrong(self) -> bool:
+        once = (region.findings.get("each_product_once") for row in self.rows for region in row.regions)
+        return self.unlike or not all(row.holds for row in self.rows) or any(x is None or x.value != "yes" for x in once)
+
+    def add(self, row: ProductRow, compare: bool = True) -> Report:
+        """The report with one row more. compare: say what it differs in from the first."""
+        from accprobe.gemm.versus import versus
+
+        if self.rows and compare and not self.sweeping:
+            found = versus(self.rows[0], row)
+            self.said.append(found.sentence)
+            self.unlike |= not found.same
+        self.rows.append(row)
+        assert self.report is not None
+        seconds = round(time.perf_counter() - self.started, 3)
+        run = self.report.run.model_copy(update={"seconds": seconds})
+        self.report = self.report.model_copy(update={"products": tuple(self.rows), "run": run})
+        return self.report
+
+    def opened(self, question: ProductQuestion) -> Opened:
+        """The callable, checked with ones. Raises AccprobeError, where it is on another device than those before too."""
+        from accprobe.gemm.callables import open_callable
+        from accprobe.gemm.machine import empty_report
+
+        asking = question.asking.completed(self.first) if self.first else question.asking
+        opened = open_callable(question.callable, asking, question.options, self.device, question.arrays)
+        opened.called.check()
+        self.first = self.first or opened.called.spec
+        empty = empty_report(opened.called.handover, self.seed)
+        if self.report is not None and self.report.device != empty.device:
+            raise AccprobeError(
+                f"{question.callable} computes on {empty.device.name}, those before on {self.report.device.name}:"
+                " a report has one device, see --device"
+            )
+        self.report = self.report or empty
+        return opened
+
+    def open_each(self, questions: Sequence[ProductQuestion]) -> None:
+        """Each callable once, before the first is measured where there are several. Raises as `opened`."""
+        firsts = {question.callable: question for question in reversed(questions)}
+        if len(firsts) > 1:
+            for question in reversed(firsts.values()):
+                self.opened(question)
+
+    def asked(self, question: ProductQuestion, show: Show) -> ProductRow:
+        """A row: what was found, and what ran."""
+        from accprobe.gemm.__main__ import arguments
+        from accprobe.gemm.characterise import characterise
+        from accprobe.gemm.fresh import evaluator_of
+        from accprobe.gemm.witness import contradictions, kernels_of
+
+        opened = self.opened(question)
+        called, measured = opened.called, Measurement(question, opened)
+        self.measured = measured
+        measured.outcome = characterise(
+            called,
+            self.elements or usual_elements(called.spec, called.handover.device),
+            self.seed,
+            evaluator_of(called.handover.device),
+            lambda name, part: show(int(100 * part), 100, f"{measured.title}: {name}"),
+            called.before,
+            measured.on_found,
+        )
+        measured.finished = True
+        seen = kernels_of(called, opened.made, arguments(opened, question.options) if self.ncu else None)
+        self.unseen |= dict.fromkeys(seen.why_not)
+        found, self.measured = measured.row(seen.kernels), None
+        return found.model_copy(update={"remarks": contradictions(found)})
+
+    def keep_measured(self, reason: str) -> Report | None:
+        """Add a row of what is known of the product that was being measured; None where nothing is. reason: why it ended."""
+        measured, self.measured = self.measured, None
+        if measured is None or measured.outcome is None:
+            return None
+        if not measured.finished:
+            measured.outcome.stopped = reason
+        return self.add(measured.row(), compare=measured.finished)
+
+    def swept(self, question: ProductQuestion, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
+        """A row for each class of M, asked about the largest of it."""
+        from accprobe.gemm.versus import same_rows
+
+        def at(m: int) -> ProductQuestion:
+            shape = (m, *question.asking.shape[1:])
+            return replace(question, asking=replace(question.asking, shape=shape))
+
+        def box(m: int) -> Any:
+            show(ms.index(m), len(ms), f"{question.callable}: row 0 with m = {m}")
+            return self.opened(at(m)).called
+
+        self.sweeping = True
+        found = same_rows(box, ms, self.seed)
+        self.said += [str(each) for each in found]
+        self.unlike |= len(found) > 1
+        for each in found:
+            row = self.asked(at(max(each.ms)), show)
+            apart = (str(each),) if len(found) > 1 else ()
+            yield row.model_copy(update={"remarks": (*row.remarks, *apart)})
+
+
+def usual_elements(spec: Any, device: str) -> int:
+    """Fresh elements that a plan is proved on, unless other ones are asked for."""
+    most: int = CALLS * spec.m * spec.n
+    return min(ELEMENTS["cuda" if device.startswith("cuda") else "cpu"], most)
