@@ -34,7 +34,7 @@ class ProductQuestion:
     arrays: str | None
 
 
-NOT_OF_A_FINDING = ("asked", "runs", "proven", "in words")
+NOT_OF_A_FINDING = ("asked", "device", "runs", "proven", "in words")
 """Labels of lines that stand in the report alone."""
 
 
@@ -62,11 +62,23 @@ class Measurement:
     def row(self, kernels: tuple[KernelRecord, ...] = ()) -> ProductRow:
         """The record of what is known."""
         from accprobe.gemm.row import row
+        from accprobe.gemm.witness import contradictions
 
         assert self.outcome is not None
         seconds = round(time.perf_counter() - self.started, 3)
         opened = self.opened
-        return row(self.outcome, self.question.callable, opened.options, kernels, self.libraries, seconds, opened.asks)
+        found = row(
+            self.outcome,
+            self.question.callable,
+            opened.options,
+            kernels,
+            self.libraries,
+            seconds,
+            opened.asks,
+            device_in_words(opened),
+        )
+        remarks = (_without_effect(opened.ineffective),) if opened.ineffective else ()
+        return found.model_copy(update={"remarks": (*remarks, *contradictions(found))})
 
     def on_found(self, outcome: ProductOutcome) -> None:
         """Keep what is known, and on a terminal print each line of it that is new."""
@@ -102,6 +114,7 @@ class ProductRun:
     unlike: bool = False
     sweeping: bool = False
     measured: Measurement | None = None
+    announced: set[str] = field(default_factory=set)
     started: float = field(default_factory=time.perf_counter)
 
     @property
@@ -140,7 +153,20 @@ class ProductRun:
                 " a report has one device, see --device"
             )
         self.report = self.report or empty
+        self._announce(opened)
         return opened
+
+    def _announce(self, opened: Opened) -> None:
+        """Say where the CPU stands in for a GPU, and which options have no effect there; once each."""
+        handover, name = opened.called.handover, opened.called.name
+        clauses = []
+        if self.device is None and handover.device == "cpu" and handover.arrays == "torch":
+            clauses.append(f"{_why_no_gpu()}: {name} runs on {device_in_words(opened)}")
+        if opened.ineffective:
+            clauses.append(_without_effect(opened.ineffective))
+        if (sentence := "; ".join(clauses)) and sentence not in self.announced:
+            self.announced.add(sentence)
+            tell(sentence)
 
     def open_each(self, questions: Sequence[ProductQuestion]) -> None:
         """Each callable once, before the first is measured where there are several. Raises as `opened`."""
@@ -154,7 +180,7 @@ class ProductRun:
         from accprobe.gemm.__main__ import arguments
         from accprobe.gemm.characterise import characterise
         from accprobe.gemm.fresh import evaluator_of
-        from accprobe.gemm.witness import contradictions, kernels_of
+        from accprobe.gemm.witness import kernels_of
 
         opened = self.opened(question)
         called, measured = opened.called, Measurement(question, opened)
@@ -172,7 +198,7 @@ class ProductRun:
         seen = kernels_of(called, opened.made, arguments(opened, question.options) if self.ncu else None)
         self.unseen |= dict.fromkeys(seen.why_not)
         found, self.measured = measured.row(seen.kernels), None
-        return found.model_copy(update={"remarks": contradictions(found)})
+        return found
 
     def keep_measured(self, reason: str) -> Report | None:
         """Add a row of what is known of the product that was being measured; None where nothing is. reason: why it ended."""
@@ -203,6 +229,26 @@ class ProductRun:
             row = self.asked(at(max(each.ms)), show)
             apart = (str(each),) if len(found) > 1 else ()
             yield row.model_copy(update={"remarks": (*row.remarks, *apart)})
+
+
+def device_in_words(opened: Opened) -> str:
+    """ "NVIDIA H200", or "the CPU, AMD EPYC 9654"."""
+    from accprobe.gemm.machine import device_record
+
+    handover = opened.called.handover
+    name = device_record(handover).name
+    return f"the CPU, {name}" if handover.device == "cpu" else name
+
+
+def _without_effect(options: Sequence[str]) -> str:
+    return f"{' and '.join(options)} {'has' if len(options) == 1 else 'have'} no effect on the CPU"
+
+
+def _why_no_gpu() -> str:
+    from accprobe.build import driver
+
+    count, why = driver.gpus()
+    return "the torch that is installed can use no GPU" if count else f"no GPU was found ({why})"
 
 
 def usual_elements(spec: Any, device: str) -> int:

@@ -45,7 +45,8 @@ Make = Callable[[Spec, Options, Handover], Ready]
 class Listed:
     """One callable. formats: of the operands, the first where none is asked for; result: of D, likewise.
 
-    needs: a package, and the line that installs it. options: with their defaults.
+    needs: a package, and the line that installs it. options: with their defaults; on_gpus: those that only GPUs know, beside
+    torch's flags.
     a_exponent: where A is the callable's own, the exponent of all its elements, of a format and a K. asks: what is asked of
     it, where that is not all that it computes.
     """
@@ -63,6 +64,7 @@ class Listed:
     by_columns: bool = False
     a_exponent: Callable[[Format, int], int] | None = None
     asks: str = ""
+    on_gpus: tuple[str, ...] = ()
 
     def why_not(self) -> str:
         """Why it cannot be asked here, "" where it can."""
@@ -274,6 +276,7 @@ LISTED: dict[str, Listed] = {
             ("tensor", "row", "1x128", "128x128"),
             {"use_fast_accum": False},
             by_columns=True,
+            on_gpus=("use_fast_accum",),
         ),
         Listed("torch:_int_mm", "torch._int_mm(a, b)", _TORCH, ("s8",), _int_mm, _f32_or_s32),
         Listed(

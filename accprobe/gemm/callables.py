@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,12 +60,15 @@ class Asking:
 
 @dataclass(frozen=True)
 class Opened:
-    """A callable that is ready, and the options that it is called with. asks: see `Listed`."""
+    """A callable that is ready, and the options that it is called with. asks: see `Listed`; ineffective: options that were
+    given and that only a GPU knows, where a CPU computes.
+    """
 
     called: Called
     options: Mapping[str, OptionValue]
     made: Ready
     asks: str = ""
+    ineffective: tuple[str, ...] = ()
 
 
 def find_callable(name: str) -> Listed | Own:
@@ -108,7 +111,12 @@ def open_callable(
         spec = replace(spec, a_exponent=found.a_exponent(a, spec.k))
     made = make(spec, chosen, handover)
     told = {option: value for option, value in chosen.items() if value is not None}
-    return Opened(Called(spec, made.function, handover, name, found.by_columns), told, made, found.asks)
+    called = Called(spec, made.function, handover, name, found.by_columns)
+    return Opened(called, told, made, found.asks, _ineffective(handover, options or {}, (*FLAGS, *found.on_gpus)))
+
+
+def _ineffective(handover: Handover, given: Options, on_gpus: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in given if name in on_gpus) if handover.device == "cpu" else ()
 
 
 def _opened_own(own: Own, asking: Asking, options: dict[str, OptionValue], handover: Handover) -> Opened:
@@ -129,7 +137,7 @@ def _opened_own(own: Own, asking: Asking, options: dict[str, OptionValue], hando
     called = Called(spec, made.function, handover, own.name, file=own.file)
     if asking.out is None:
         called.take_result_format()
-    return Opened(called, options, made)
+    return Opened(called, options, made, ineffective=_ineffective(handover, flags, FLAGS))
 
 
 def _check_arguments(own: Own, arrays: int, keywords: dict[str, OptionValue]) -> None:

@@ -19,8 +19,9 @@ def row(
     libraries: Mapping[str, str] | None = None,
     seconds: float | None = None,
     asks: str = "",
+    device: str = "",
 ) -> ProductRow:
-    """The record of one characterisation. callable_, options: as the command line names them; asks: see `ProductRow`."""
+    """The record of one characterisation. callable_, options: as the command line names them; others: see `ProductRow`."""
     spec, (state, reason) = outcome.spec, status(outcome)
     return ProductRow(
         callable=callable_,
@@ -41,6 +42,7 @@ def row(
         libraries=dict(libraries or {}),
         calls=outcome.calls,
         seconds=seconds,
+        device=device,
     )
 
 

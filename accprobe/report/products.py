@@ -105,8 +105,8 @@ class ProductRow(BaseModel):
     """One callable for one shape.
 
     callable: as the command line names it; options: what it was called with; asks: what is asked of it, where that is not all
-    that it computes; regions: the largest first. calls: how often it was called. libraries: versions of those that computed.
-    remarks: what a reader must not miss.
+    that it computes; device: what computed it, in words; regions: the largest first. calls: how often it was called.
+    libraries: versions of those that computed. remarks: what a reader must not miss.
     """
 
     model_config = STRICT
@@ -130,6 +130,7 @@ class ProductRow(BaseModel):
     remarks: tuple[str, ...] = ()
     calls: Count = 0
     seconds: float | None = None
+    device: str = ""
 
     @property
     def findings(self) -> dict[str, Finding]:

@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from accprobe.build import driver
 from accprobe.cli import main
 from accprobe.cli.interrupts import SIGNALS
 from accprobe.cli.product_run import ProductQuestion, ProductRun, usual_elements
@@ -113,6 +115,7 @@ def gemm(*arguments: str) -> Result:
 def shown(text: str, file: str) -> list[str]:
     """Lines without what differs from machine to machine."""
     text = re.sub(r"loaded: numpy .*?threads \d+", "loaded: numpy N", text.replace(file, "own.py"), flags=re.DOTALL)
+    text = re.sub(r"the CPU, .*", "the CPU, N", text)
     return [line.rstrip() for line in text.splitlines()]
 
 
@@ -121,6 +124,7 @@ def test_whole_output_of_one_callable(file: str) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert shown(result.stdout, file) == [
         "own.py:chain 16x16x64 f32 -> f32  confirmed",
+        "device      the CPU, N",
         "runs        kernels not recorded; loaded: numpy N",
         "every k     counted once: 64 of 64",
         "inside      one product after the other, each rounded to 23 bits first, 23 fraction bits, RNE",
@@ -276,6 +280,33 @@ def test_findings_are_printed_as_they_come_where_somebody_looks(file: str, monke
     assert said[:3] == [*first, "every k: counted once: 64 of 64"]
     assert "inside: ~one product after the other" in said
     assert row.status == "confirmed"
+
+
+def test_the_cpu_in_place_of_a_gpu_is_said_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pytest.importorskip("torch").cuda, "is_available", lambda: False)
+    monkeypatch.setattr(driver, "gpus", lambda: (0, "there is no NVIDIA driver"))
+    question = ProductQuestion("torch:_scaled_mm", Asking((16, 16, 64)), {"use_fast_accum": True}, None)
+    run = ProductRun(256, 0, None, False)
+    opened = [run.opened(question) for _ in range(2)]
+    (said,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        r"accprobe: no GPU was found \(there is no NVIDIA driver\): torch:_scaled_mm runs on the CPU, .*;"
+        r" use_fast_accum has no effect on the CPU",
+        said,
+    )
+    assert opened[0].ineffective == ("use_fast_accum",)
+    ProductRun(256, 0, "cpu", False).opened(replace(question, options={}))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_row_says_on_which_device_and_which_options_had_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytest.importorskip("torch").cuda, "is_available", lambda: False)
+    question = ProductQuestion("torch:mm", Asking((8, 8, 16), FORMATS["f32"]), {"allow_tf32": False}, None)
+    row = ProductRun(64, 0, "cpu", False).asked(question, lambda *_: None)
+    assert row.device.startswith("the CPU, ")
+    assert row.remarks == ("allow_tf32 has no effect on the CPU",)
 
 
 def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:

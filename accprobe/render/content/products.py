@@ -114,6 +114,8 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
     """What is so of the whole product, and the plan of its outputs where all have the same."""
     if row.asks:
         yield ProductLine("asked", Phrase(row.asks))
+    if row.device:
+        yield ProductLine("device", Phrase(row.device))
     versions = ", ".join(f"{name} {version}" for name, version in row.libraries.items())
     if runs := "; ".join(_kernels(row.kernels)):
         yield ProductLine("runs", Phrase(f"{runs} ({versions})" if versions else runs))
