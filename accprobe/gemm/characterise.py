@@ -74,8 +74,8 @@ OnFound = Callable[["ProductOutcome"], None]
 class RegionOutcome:
     """What was found of one region. tree: as it was probed last. plan: None where there is no tree, and reason says why.
 
-    once: how often each k is counted, empty where that is not known yet. wrong: answers of the battery that the plan does not
-    explain, of `answers`, and the simplest of them as counterexample;
+    once: how often each k is counted, empty where that is not known yet; mispaired: which other products are added. wrong:
+    answers of the battery that the plan does not explain, of `answers`, and the simplest of them as counterexample;
     contradicting: the same of those that were kept, of `held`; beyond: those of them for which the plan has an infinity, and
     instead: what comes for what where sums are too large. scales_left: other ways to scale that explain everything;
     misplaced: which scales went elsewhere.
@@ -100,6 +100,7 @@ class RegionOutcome:
     coverage: ChainCoverage | None = None
     checked: tuple[ProductPlan, int] | None = None
     """The plan that was compared with the kept results, and how many calls they were of."""
+    mispaired: str = ""
 
     @property
     def model(self) -> ProductModel | None:
@@ -188,14 +189,15 @@ def characterise(
 
     experiment("other rows and columns", 0)
     outcome.depends = None if outcome.alike.changed else find_dependence(asked, seed)
-    for number, region in enumerate(outcome.alike.regions[:MOST_REGIONS]):
-        if number and region.rows.size * region.columns.size < LEAST_REGION:
-            continue
-        if number:
-            outcome.found.append(RegionOutcome(region))
-        _of_region(asked, outcome.found[-1], seed, evaluate, experiment, outcome.depends)
-    for region, counts in once.counted_otherwise(asked, [(found.region, found.once) for found in outcome.found]):
-        outcome.found.append(RegionOutcome(region, counts, reason="other products are counted there than elsewhere"))
+    experiment("every k once", 0)
+    regions = outcome.alike.regions[:MOST_REGIONS]
+    some = [x for x in regions if x is regions[0] or len(x.rows) * len(x.columns) >= LEAST_REGION]
+    counted = once.counted(asked, some)
+    outcome.found[:] = [RegionOutcome(x.region, x.once, reason=x.reason, mispaired=x.mispaired) for x in counted]
+    depends = None if any(found.mispaired for found in outcome.found) else outcome.depends
+    for found in outcome.found:
+        if not found.reason:
+            _find_plan(asked, found, seed, evaluate, experiment, depends)
     parts = [Predicted(x.model, x.region.rows, x.region.columns) for x in outcome.found if x.model is not None]
     if parts and outcome.fits_in_range:
         prove(asked, parts, elements, seed, evaluate, lambda n: experiment("fresh operands", n / elements), outcome.proof)
@@ -218,11 +220,9 @@ def _repeat(asked: Asked, outcome: ProductOutcome) -> None:
         outcome.alike = replace(outcome.alike, changed=changed, values=2)
 
 
-def _of_region(
+def _find_plan(
     asked: Asked, found: RegionOutcome, seed: int, evaluate: Evaluate, tell: Tell, depends: Dependence | None
 ) -> None:
-    tell("every k once", 0)
-    found.once = once.counts(asked, found.region.rows, found.region.columns)
     leaves, doubled = np.flatnonzero(found.once == 1), np.flatnonzero(found.once == 2)
     if len(leaves) + len(doubled) != np.count_nonzero(found.once):
         found.reason = f"product {int(np.argmax(found.once))} is counted {int(found.once.max())} times"

@@ -16,7 +16,7 @@ from accprobe.gemm.direction import direction
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, width
 from accprobe.gemm.plans import ProductPlan, named_order, subnormal_results
-from accprobe.gemm.regions import PRODUCTS_REPEATED, REPEATS
+from accprobe.gemm.regions import PRODUCTS_REPEATED, REPEATS, ranges
 from accprobe.gemm.rivals import RivalPlan
 from accprobe.gemm.scaling import scaling_in_words
 from accprobe.gemm.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
@@ -103,7 +103,9 @@ OBSERVED = ("each_product_once", "repeatable", "first_calls", "depends_on", "sam
 
 
 def _every(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[str, Finding]]:
-    if found.once.size:
+    if found.mispaired:
+        yield "each_product_once", Finding("no", note=found.mispaired)
+    elif found.once.size:
         yield "each_product_once", _once(found.once)
     yield from _repeated(outcome)
     if outcome.depends is not None:
@@ -290,10 +292,3 @@ def _side_by_side(slices: Sequence[KSlice]) -> str:
     if counts == {1}:
         return ""
     return f"in {'' if len(counts) == 1 else 'up to '}{max(counts)} chains"
-
-
-def ranges(ks: Ints) -> str:
-    """ "11520-11527", the first few."""
-    runs = np.split(ks, np.flatnonzero(np.diff(ks) != 1) + 1)
-    told = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:4]]
-    return ", ".join(told) + (", …" if len(runs) > 4 else "")

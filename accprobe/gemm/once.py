@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.layout import layout_of
+from accprobe.gemm.pairing import mispaired
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.regions import Region, region_of
+from accprobe.gemm.regions import Region, region_of, without
 from accprobe.isa.formats import Bits, Format
 
 TIMES_ASKED = 8
@@ -22,6 +24,36 @@ ONES = 128
 
 MOST_MISCOUNTED = 4
 """Groups of elements whose missing products are looked for."""
+
+
+class Counted(NamedTuple):
+    """A region, and how often it adds each k. mispaired: which other products it adds; reason: why it has no plan."""
+
+    region: Region
+    once: Ints
+    reason: str = ""
+    mispaired: str = ""
+
+
+def counted(asked: Asked, regions: Sequence[Region]) -> list[Counted]:
+    """Return which products each region adds. Elements that add others than their region are regions of their own.
+
+    Raises AccprobeError where the result is no number of products.
+    """
+    known = [(region, counts(asked, region.rows, region.columns)) for region in regions]
+    others = list(counted_otherwise(asked, known))
+    wrong = mispaired(asked, [*known, *others])
+    if wrong:  # Counted anew: the ones of wrong elements may have come from other lines.
+        there = np.any([each.there for each in wrong], axis=0)
+        known = [(x, counts(asked, x.rows, x.columns)) for region in regions if (x := without(region, there))]
+        others = list(counted_otherwise(asked, known)) if known else []
+        others = [(x, once) for region, once in others if (x := without(region, there))]
+    ones = np.ones(asked.spec.k, np.int64)
+    return [
+        *(Counted(*each) for each in known),
+        *(Counted(each.region, ones, each.told, each.told) for each in wrong),
+        *(Counted(*each, "other products are counted there than elsewhere") for each in others),
+    ]
 
 
 def counts(asked: Asked, rows: Ints, columns: Ints) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ class Region:
     changing: bool = False
 
     def __str__(self) -> str:
-        return f"rows {_told(self.rows)}, columns {_told(self.columns)}"
+        return f"rows {ranges(self.rows)}, columns {ranges(self.columns)}"
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,16 @@ def region_of(there: NDArray[np.bool_], elements: int) -> Region:
             columns = np.delete(columns, int(of_columns.argmax()))
 
 
-def _told(lines: Ints) -> str:
+def without(region: Region, there: NDArray[np.bool_]) -> Region | None:
+    """The region less the elements that are there, [M, N]; None where nothing is left."""
+    left = np.zeros_like(there)
+    left[np.ix_(region.rows, region.columns)] = True
+    taken = int((left & there).sum())
+    left &= ~there
+    return replace(region_of(left, region.elements - taken), changing=region.changing) if left.any() else None
+
+
+def ranges(lines: Ints) -> str:
     """ "0-127", or the first few."""
     runs = np.split(lines, np.flatnonzero(np.diff(lines) != 1) + 1)
     told = [f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:4]]

@@ -22,13 +22,14 @@ from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.called import Called, Multiply
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.distributions import KINDS
-from accprobe.gemm.findings import findings, miscounts, ranges
+from accprobe.gemm.findings import findings, miscounts
 from accprobe.gemm.fresh import drawn
 from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.handover import open_handover
+from accprobe.gemm.pairing import mispaired
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
-from accprobe.gemm.regions import Region
+from accprobe.gemm.regions import Region, ranges
 from accprobe.gemm.spec import Spec, usual_result
 from accprobe.gemm.units import factors, power
 from accprobe.gemm.versus import DERIVED, same_rows
@@ -66,12 +67,14 @@ class How(TypedDict, total=False):
 
 
 def assert_every_k_once(f: Multiply, **how: Unpack[How]) -> None:
-    """Every product is counted once in every element, whatever K is."""
+    """Every a[i, k]·b[k, j], and no other product, is counted once in element i, j, whatever K is."""
     __tracebackhide__ = True
     asked = Asked(_opened(f, how))
     found = _counts(f, asked, how)
     whole = Region(*_lines(asked.spec), asked.spec.m * asked.spec.n)
-    told = [_miscounted(found), *(f"{_miscounted(x)}, at {at}" for at, x in once.counted_otherwise(asked, [(whole, found)]))]
+    others = list(once.counted_otherwise(asked, [(whole, found)]))
+    told = [f"{x.told}, at {x.region}" for x in mispaired(asked, [(whole, found), *others])]
+    told = told or [_miscounted(found), *(f"{_miscounted(counts)}, at {at}" for at, counts in others)]
     if any(told):
         _fail(f, how, asked.spec, f"each_product_once: no, {'; '.join(filter(None, told))}")
 

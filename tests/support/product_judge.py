@@ -189,14 +189,16 @@ def _false(plan: Planted, outcome: ProductOutcome) -> Iterator[tuple[str, object
             "effective_bits": kept if bits is None else min(bits, kept),
             "sum_rounding": plan.sum_rounding,
             "result_rounding": "RNE" if plan.merge == "serial" and plan.partial_format == plan.out else plan.result_rounding,
-            "each_product_once": "no" if plan.dropped_tail or plan.doubled_k is not None or plan.mispaired else "yes",
+            "each_product_once": "no" if plan.dropped_tail or plan.doubled_k is not None else "yes",
         }
         if plan.partial_format != "f32":
             truth |= {"partial_format": plan.partial_format, "merge_order": plan.merge, "split_k": len(plan.slices)}
+    if plan.mispaired is not None:
+        truth.pop("each_product_once", None)
     for name, finding in findings(outcome).items():
         if finding.bound == "exact" and name in truth and finding.value != truth[name]:
             yield name, finding.value, truth[name]
-    if plan.mispaired is not None:
+    if plan.mispaired is not None:  # of the elements that are
         notes = [findings(outcome, found)["each_product_once"].note for found in outcome.found]
         if not any(plan.mispaired.named in note for note in notes):
             yield "each_product_once", "; ".join(notes), plan.mispaired.named

@@ -70,8 +70,9 @@ def alarms(row: ProductRow) -> Iterator[Phrase]:
     """What nobody may miss: products that are not counted once, wrong results, results that change."""
     for where, which in miscounted(row):
         kinds = {"missing": "DROPPED", "more than once": "DOUBLED", "subtracted": "SUBTRACTED"}
-        what = f"{' AND '.join(told for words, told in kinds.items() if words in which)} PRODUCTS"
-        yield Phrase(f"{what}: {which}{f', at {where}' if len(row.regions) > 1 else ''}, of {row.k:,}", "bad")
+        what = " AND ".join(told for words, told in kinds.items() if words in which)
+        at = f", at {where}" if len(row.regions) > 1 else ""
+        yield Phrase(f"{what} PRODUCTS: {which}{at}, of {row.k:,}" if what else f"WRONG PRODUCTS: {which}{at}", "bad")
     yield from (Phrase(f"WRONG SCALES: {which}", "bad") for which in misscaled(row))
     if row.verification and row.verification.counterexample:
         yield Phrase(f"one that differs: {row.verification.counterexample}", "bad")

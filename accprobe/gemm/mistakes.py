@@ -1,0 +1,94 @@
+"""Names of indexing mistakes: which k, rows or columns are read instead of which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from accprobe.gemm.pairs import Ints
+
+MOST_NAMED = 4
+"""Runs of lines that one sentence lists."""
+
+NOTHING = -1
+"""Source of a k that is multiplied by no element of B."""
+
+
+class Run(NamedTuple):
+    """Neighbouring lines `first` to `last` that read those from `source` on; NOTHING: none."""
+
+    first: int
+    last: int
+    source: int
+
+    @property
+    def length(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def lines(self) -> str:
+        return _range(self.first, self.last)
+
+    @property
+    def sources(self) -> str:
+        return _range(self.source, self.source + self.length - 1)
+
+
+def name_ks(partner: Ints) -> str:
+    """Name what each a[k] is multiplied by: partner [K] has the k of B, or NOTHING. "" where it is b[k] everywhere."""
+    moved = list(_moved_runs(partner))
+    pairs = _exchanged(moved)
+    told = [f"k {_first_few([f'{run.lines} and {other.lines}' for run, other in pairs])} of B are exchanged"] if pairs else []
+    rest = [run for run in moved if not any(run in pair for pair in pairs)]
+    if rest and not pairs and len(partner) == sum(run.length for run in moved):
+        longest = max(rest, key=lambda run: (run.source != NOTHING, run.length))
+        if longest.source != NOTHING and 2 * longest.length > len(partner):
+            offset = longest.source - longest.first
+            told = [f"a[k] is multiplied by b[k {'+' if offset > 0 else '-'} {abs(offset)}]"]
+            rest.remove(longest)
+    by = [f"a[{run.lines}] {'' if told or n else 'is multiplied '}by {_factor(run)}" for n, run in enumerate(rest)]
+    return ", ".join([*told, *([_first_few(by)] if by else [])])
+
+
+def name_lines(source: Ints, line: str, operand: str) -> str:
+    """Name the lines, "row" or "column", of D that read other lines `source` of an operand. "" where each reads its own."""
+    told = []
+    for run in _moved_runs(source):
+        many = "s" * (run.length > 1)
+        told.append(f"{line}{many} {run.lines} read{'' if many else 's'} {operand} of {line}{many} {run.sources}")
+    return _first_few(told)
+
+
+def _first_few(told: Sequence[str]) -> str:
+    return ", ".join([*told[:MOST_NAMED], *(["…"] if len(told) > MOST_NAMED else [])])
+
+
+def _moved_runs(source: Ints) -> Iterator[Run]:
+    """Runs of lines that read others at one distance, or nothing."""
+    nothing = source == NOTHING
+    offset = np.where(nothing, 0, source - np.arange(len(source)))
+    edges = np.flatnonzero((np.diff(offset) != 0) | (np.diff(nothing) != 0)) + 1
+    for run in np.split(np.arange(len(source)), edges):
+        if offset[run[0]] or nothing[run[0]]:
+            yield Run(int(run[0]), int(run[-1]), int(source[run[0]]))
+
+
+def _exchanged(moved: Sequence[Run]) -> list[tuple[Run, Run]]:
+    """Runs that read one another's lines, each pair once."""
+    by_first = {run.first: run for run in moved}
+    others = [(run, by_first.get(run.source)) for run in moved]
+    return [
+        (run, other)
+        for run, other in others
+        if other and run.first < other.first and (run.first, run.length) == (other.source, other.length)
+    ]
+
+
+def _factor(run: Run) -> str:
+    return "nothing" if run.source == NOTHING else f"b[{run.sources}]"
+
+
+def _range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"

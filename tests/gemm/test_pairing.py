@@ -1,0 +1,171 @@
+"""Products of a[i, k] with another element than b[k, j] are found and named, whatever formats and layouts can show of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from long_tail import some
+from planted_boxes import FunctionBox, PlantedBox
+from planted_mispaired import Mispaired
+from planted_plans import FMAS, HOPPER, NAMED
+from planted_products import Planted
+from planted_sums import Array
+
+from accprobe.gemm import mistakes, pairing
+from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.characterise import characterise
+from accprobe.gemm.regions import Region
+from accprobe.gemm.row import row
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS
+from accprobe.render.content.products import alarms
+from accprobe.testing import assert_every_k_once
+
+M, N, K = 12, 16, 64
+SMALL = replace(HOPPER, m=M, n=N, k=K)
+
+MISTAKES = [
+    Mispaired("rolled"),
+    Mispaired("rolled", to=16),
+    Mispaired("exchanged", 5, 2),
+    Mispaired("exchanged", 16, 48, 16),
+    Mispaired("columns", 8, 0, 8),
+    Mispaired("columns", 3, 9),
+    Mispaired("rows", 4, 8, 4),
+    Mispaired("rows", 0, 5),
+]
+
+OTHERS = {
+    "bf16 into f32": SMALL,
+    "e4m3 into bf16, promoted": replace(NAMED["promoted every 64"], m=M, n=N, k=128),
+    "e5m2": replace(SMALL, a="e5m2", b="e5m2", alignment_bits=13, result_bits=13),
+    "tf32": replace(SMALL, a="tf32", b="tf32"),
+    "s8": replace(NAMED["int8"], m=M, n=N, k=K),
+    "4 slices, partials bf16": replace(SMALL, slices=(16,) * 4, partial_format="bf16", merge="serial"),
+    "row scales": replace(SMALL, a="e4m3", b="e4m3", scales="row", out="bf16"),
+}
+
+
+def found_in(plan: Planted) -> tuple[list[pairing.Mispaired], int]:
+    asked = Asked(PlantedBox(plan))
+    whole = Region(np.arange(plan.m), np.arange(plan.n), plan.m * plan.n)
+    return pairing.mispaired(asked, [(whole, np.ones(plan.k, np.int64))]), asked.calls
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda x: x.named)
+def test_a_mistake_is_named(mistake: Mispaired) -> None:
+    (found,), _ = found_in(replace(SMALL, mispaired=mistake))
+    assert mistake.named in found.told
+    expected = np.zeros((M, N), bool)
+    wrong = slice(mistake.at, mistake.at + mistake.count)
+    expected[wrong if mistake.mistake == "rows" else slice(None), wrong if mistake.mistake == "columns" else slice(None)] = True
+    assert np.array_equal(found.there, expected)
+
+
+@pytest.mark.parametrize("name", some(list(OTHERS), 3))
+def test_of_every_format(name: str) -> None:
+    plan = OTHERS[name]
+    assert found_in(plan) == ([], pairing.CALLS)
+    for mistake in (Mispaired("exchanged", 5, 2), Mispaired("columns", 8, 0, 8)):
+        (found,), _ = found_in(replace(plan, mispaired=mistake))
+        assert mistake.named in found.told
+
+
+def test_of_a_large_k_some_are_determined() -> None:
+    k = 5000
+    spec = Spec(4, 4, k, *[FORMATS["bf16"]] * 3)
+
+    def product(a: Array, b: Array) -> Array:
+        return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
+
+    def moved(a: Array, b: Array) -> Array:
+        return product(a, np.concatenate([b[:640], b[768:896], b[640:768], b[896:]]))
+
+    whole = Region(np.arange(4), np.arange(4), 16)
+    for function, named in ((product, []), (moved, ["k 640-767 and 768-895 of B are exchanged"])):
+        asked = Asked(FunctionBox(spec, function))
+        found = pairing.mispaired(asked, [(whole, np.ones(k, np.int64))])
+        assert asked.calls < 800
+        assert [each.told for each in found] == named
+
+
+def test_where_a_cannot_be_chosen_columns_are() -> None:
+    spec = Spec(4, N, K, *[FORMATS["f16"]] * 3, a_exponent=-6)
+
+    def attended(a: Array, b: Array) -> Array:
+        assert (a == 2.0**-6).all()
+        d = a.astype(np.float32) @ b.astype(np.float32)
+        d[:, 4:8] = d[:, 12:16]
+        return d.astype(np.float16)
+
+    whole = Region(np.arange(4), np.arange(N), 4 * N)
+    (found,) = pairing.mispaired(Asked(FunctionBox(spec, attended)), [(whole, np.ones(K, np.int64))])
+    assert (found.told, str(found.region)) == ("columns 4-7 read B of columns 12-15", "rows 0-3, columns 4-7")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "named", "where"),
+    [
+        (Mispaired("rolled"), "a[k] is multiplied by b[k - 1], a[0] by b[63]", ""),
+        (Mispaired("columns", 8, 0, 8), "columns 8-15 read B of columns 0-7", ", at rows 0-11, columns 8-15"),
+    ],
+    ids=["rolled", "columns"],
+)
+def test_a_mispaired_product_is_not_confirmed(mistake: Mispaired, named: str, where: str) -> None:
+    plan = replace(FMAS, m=M, n=N, k=K, mispaired=mistake)
+    found = row(characterise(PlantedBox(plan), elements=1 << 10), "own")
+    assert found.status == "inferred"
+    assert found.reason.endswith(named)
+    assert f"WRONG PRODUCTS: {named}{where}" in [alarm.text for alarm in alarms(found)]
+    wrong = [region for region in found.regions if region.findings["each_product_once"].value == "no"]
+    assert [region.findings["each_product_once"].note for region in wrong] == [named]
+    with pytest.raises(AssertionError, match=re.escape(f"each_product_once: no, {named}")):
+        assert_every_k_once(plan, shape=(M, N, K))
+
+
+def test_a_tile_of_both_is_where_it_is_found() -> None:
+    def function(a: Array, b: Array) -> Array:
+        other = b.copy()
+        other[16:32, 8:] = b[16:32, :8]
+        return np.asarray(a @ other)
+
+    whole = Region(np.arange(M), np.arange(N), M * N)
+    asked = Asked(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function))
+    (found,) = pairing.mispaired(asked, [(whole, np.ones(K, np.int64))])
+    assert found.told == "other products than a[i, k]·b[k, j] are added: at k = 16-31, columns 8-15"
+    assert str(found.region) == "rows 0-11, columns 8-15"
+
+
+NOT_MISTAKES = {
+    "no negative results": lambda d: np.maximum(d, 0),
+    "a bit that is always set": lambda d: np.where(np.arange(N) == 3, (d.view(np.uint32) | 1).view(np.float32), d),
+    "results rounded to bf16": lambda d: d.astype(FORMATS["bf16"].ml_dtype).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("name", NOT_MISTAKES)
+def test_nothing_is_said_of_wrong_sums(name: str) -> None:
+    def function(a: Array, b: Array) -> Array:
+        return np.asarray(NOT_MISTAKES[name](np.asarray(a @ b)))
+
+    whole = Region(np.arange(M), np.arange(N), M * N)
+    asked = Asked(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function))
+    assert pairing.mispaired(asked, [(whole, np.ones(K, np.int64))]) == []
+
+
+def test_names() -> None:
+    ks = np.arange(256)
+    partners = {
+        "": ks,
+        "a[k] is multiplied by b[k + 1], a[255] by nothing": np.append(ks[1:], mistakes.NOTHING),
+        "k 64-127 and 192-255 of B are exchanged": np.concatenate([ks[:64], ks[192:], ks[128:192], ks[64:128]]),
+        "a[64-127] is multiplied by b[0-63]": np.concatenate([ks[:64], ks[:64], ks[128:]]),
+        "k 0 and 255, 1 and 254, 2 and 253, 3 and 252, … of B are exchanged": ks[::-1],
+    }
+    assert {name: mistakes.name_ks(partner) for name, partner in partners.items()} == {name: name for name in partners}
+    assert mistakes.name_lines(ks ^ 1, "row", "A") == (
+        "row 0 reads A of row 1, row 1 reads A of row 0, row 2 reads A of row 3, row 3 reads A of row 2, …"
+    )
