@@ -14,7 +14,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.product import ScaleWords, SumWords, added, product, rounded_to, scaled
+from accprobe.evaluate.product import ScaleWords, SumWords, added, product, rounded_to, scaled, without_subnormals
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import Chain, Merged, Node, ProductModel, addition, chains_of
 from accprobe.model.tree import FloatArithmetic
@@ -111,6 +111,8 @@ class _Block:
         assert isinstance(model.tree.arithmetic, FloatArithmetic)
         self._arithmetic = model.tree.arithmetic
         self._in_singles = fmt.name == "f32" and self._arithmetic == addition()
+        if self._arithmetic.subnormal_results == "flushed":  # here, for a part that is added to zeros alone, too
+            self._parts = without_subnormals(SumWords(parts, fmt)).patterns
 
     def explained(self) -> NDArray[np.bool_]:
         found = np.zeros(len(self._d), bool)

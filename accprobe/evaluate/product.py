@@ -62,6 +62,9 @@ class SumWords(NamedTuple):
     patterns: Bits
     fmt: Format
 
+    def values(self) -> Floats:
+        return self.fmt.values(self.patterns)
+
 
 class ScaleWords(NamedTuple):
     """float32 scales, for tensor: a [1, 1], b [1, 1]; row: a [M, 1], b [1, N]; blocks: a [M, blocks], b [blocks, N], b's of
@@ -281,16 +284,26 @@ def added(x: SumWords, y: SumWords, arithmetic: Arithmetic) -> SumWords:
     if isinstance(arithmetic, IntegerArithmetic):
         total = x.fmt.integers(x.patterns) + y.fmt.integers(y.patterns)
         return SumWords(total.astype(arithmetic.result.dtype), arithmetic.result)
-    values = [s.fmt.values(s.patterns) for s in (x, y)]
+    flushes = arithmetic.subnormal_results == "flushed"
+    values = [(without_subnormals(s) if flushes else s).values() for s in (x, y)]
     f64 = FORMATS["f64"]
     with np.errstate(all="ignore"):
-        if arithmetic in (addition(), addition(f64)):
+        if arithmetic in (addition(), addition(f64), addition(subnormals="flushed")):
             total = np.add(*(x.astype(arithmetic.result.ml_dtype) for x in values))
-            return SumWords(_with_one_nan(total, arithmetic), arithmetic.result)
+            sums = SumWords(_with_one_nan(total, arithmetic), arithmetic.result)
+            return without_subnormals(sums) if flushes else sums
         if arithmetic == addition(f64, "RZ"):
             return SumWords(_with_one_nan(truncated_sum(*values), arithmetic), f64)
         exact = rounded_to_odd(values[0], values[1])
         return SumWords(_encoded(exact, arithmetic), arithmetic.result)
+
+
+def without_subnormals(sums: SumWords) -> SumWords:
+    """Return the sums with zeros of their sign in place of subnormals."""
+    fmt = sums.fmt
+    sign = fmt.dtype.type(fmt.sign_bit)
+    normal = (sums.patterns & ~sign) >= fmt.dtype.type(1 << fmt.mantissa_bits)
+    return SumWords(np.where(normal, sums.patterns, sums.patterns & sign), fmt)
 
 
 def _with_one_nan(values: NDArray[np.floating], arithmetic: FloatArithmetic) -> Bits:

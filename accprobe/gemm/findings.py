@@ -190,7 +190,7 @@ def of_plan(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
         if plan.spec.a_exponent is None:
             yield "subnormal_operands", Finding(plan.step.subnormal_operands)
         if asks_subnormals(plan.spec):
-            yield "subnormal_results", Finding(subnormal_results(plan.step))
+            yield "subnormal_results", Finding(subnormal_results(plan))
     if plan.spec.rounds_operands:
         yield "operand_rounding", Finding(plan.operand_rounding)
     names = instructions_of(plan.spec.a, plan.spec.b, plan.step)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from accprobe.gemm.battery import asks_subnormals
+from accprobe.gemm.candidates import EITHER
 from accprobe.gemm.parts import Groups, Merging, as_chain
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import OPERAND_ROUNDINGS, Merged, Nested, Node, Order, ProductModel, Scales, addition, nested
-from accprobe.model.tree import DotModel, FloatArithmetic, Rounding
+from accprobe.model.tree import DotModel, FloatArithmetic, Rounding, Subnormals
 
 SMALL = ("bf16", "f16")
 """Formats below f32 that partial sums are kept in."""
@@ -22,7 +24,8 @@ class ProductPlan:
     """A product's tree, and what is not told by the tree.
 
     kept: the format that the outermost partial sums are rounded to before they are added (None: as they are); running: that
-    of the sum of them. unordered: whether they are added in any order. scales: how they are applied.
+    of the sum of them. unordered: whether they are added in any order. scales: how they are applied. sum_subnormals: whether
+    additions of partial sums read and give subnormals.
     """
 
     spec: Spec
@@ -35,6 +38,7 @@ class ProductPlan:
     unordered: bool = False
     scales: Scales | None = None
     operand_rounding: Rounding = "RZ"
+    sum_subnormals: Subnormals = "kept"
 
     @property
     def added_in(self) -> Format:
@@ -53,14 +57,18 @@ class ProductPlan:
         parts = tuple(self._node(x) for x in part.parts)
         integer = FORMATS["s32"] if self.spec.out.is_integer else None
         narrow = outermost and self.running.name != "f32"
-        add = addition(integer or (self.running if narrow else self.added_in), self.sum_rounding)
+        add = addition(integer or (self.running if narrow else self.added_in), self.sum_rounding, self.sum_subnormals)
         order = "unordered" if self.unordered and outermost else named_order(part.nested, len(parts))
         return Merged(parts, order, add, self.kept if outermost else None)
 
 
-def subnormal_results(step: DotModel) -> str:
-    """Whether sums may be subnormal, and products that are sums of their own."""
-    kept = [isinstance(x.arithmetic, FloatArithmetic) and x.arithmetic.subnormal_results == "kept" for x in step.root.nodes()]
+def subnormal_results(plan: ProductPlan) -> str:
+    """Return whether sums may be subnormal, products that are sums of their own, and sums of partial sums."""
+    kept = [
+        isinstance(x.arithmetic, FloatArithmetic) and x.arithmetic.subnormal_results == "kept" for x in plan.step.root.nodes()
+    ]
+    if plan.sum_subnormals == "flushed":
+        return "flushed where partial sums are added" if all(kept) else "flushed"
     return "kept" if all(kept) else "flushed" if not kept[-1] else "flushed of products"
 
 
@@ -96,6 +104,11 @@ def alternatives(plan: ProductPlan) -> Iterator[tuple[str, str, ProductPlan]]:
         for rounding in ROUNDINGS:
             if rounding != plan.sum_rounding:
                 yield "promotion_rounding", rounding, replace(plan, sum_rounding=rounding)
+        if asks_subnormals(plan.spec) and plan.running is f32:
+            for subnormals in EITHER:
+                if subnormals != plan.sum_subnormals:
+                    other = replace(plan, sum_subnormals=subnormals)
+                    yield "subnormal_results", subnormal_results(other), other
     last = plan.running if isinstance(plan.tree, Merging) else plan.step.root.arithmetic.result
     if plan.spec.out.is_float and plan.spec.out.mantissa_bits < last.mantissa_bits:
         for rounding in ROUNDINGS:

@@ -54,7 +54,8 @@ def rival_plans(plan: ProductPlan) -> Iterator[RivalPlan]:
             yield RivalPlan(replace(plan, step=rival.model), respect, how)
     if plan.step.root.children and asks_subnormals(plan.spec):
         for step in flushing_otherwise(plan.step):
-            yield RivalPlan(replace(plan, step=step), "subnormal_results", subnormal_results(step))
+            other = replace(plan, step=step)
+            yield RivalPlan(other, "subnormal_results", subnormal_results(other))
     for respect, how, other in alternatives(plan):
         yield RivalPlan(other, respect, how)
     yield from _of_the_tree(plan)

@@ -31,6 +31,7 @@ from accprobe.model.tree import (
     IntegerArithmetic,
     Product,
     Rounding,
+    Subnormals,
 )
 
 Order = Literal["forward", "backward", "tree", "unordered"]
@@ -224,11 +225,16 @@ def merged_in(node: Node) -> Iterator[Merged]:
 
 
 @cache
-def addition(fmt: Format = FORMATS["f32"], rounding: Rounding = "RNE") -> Arithmetic:
-    """An ordinary addition into a format: exact, then rounded once; of integers, wrapped."""
+def addition(fmt: Format = FORMATS["f32"], rounding: Rounding = "RNE", subnormals: Subnormals = "kept") -> Arithmetic:
+    """Return an ordinary addition into a format: exact, then rounded once; integers wrap around.
+
+    subnormals: "flushed" where subnormal terms and results become zeros of their sign: `add.ftz.f32`, and `red.add.f32` and
+    `atom.add.f32` of global memory (PTX ISA, `red` and `atom`).
+    """
     if fmt.is_integer:
         return IntegerArithmetic(fmt, "wrap")
-    return FloatArithmetic(fmt, fmt.mantissa_bits, rounding, None, zero_sign="ieee", nan=fmt.sign_bit - 1)
+    usual = FloatArithmetic(fmt, fmt.mantissa_bits, rounding, None, zero_sign="ieee", nan=fmt.sign_bit - 1)
+    return replace(usual, subnormal_results=subnormals)
 
 
 @cache

@@ -23,7 +23,7 @@ from accprobe.model.product import (
     addition,
     chains_of,
 )
-from accprobe.model.tree import Rounding
+from accprobe.model.tree import Rounding, Subnormals
 
 MOST_PARTS, MOST_K = 1 << 14, 1 << 20
 """What a tree that is read may have."""
@@ -56,6 +56,8 @@ def _tree(node: Node, products: int) -> dict[str, object]:
         return told if node == usual else told | {"pattern": list(node.pattern), "period": node.period, "shift": node.shift}
     told = {"merged": list(_parts(node.parts, products)), "order": node.order}
     told |= {"format": node.arithmetic.result.name, "rounding": getattr(node.arithmetic, "result_rounding", "RNE")}
+    if getattr(node.arithmetic, "subnormal_results", "kept") == "flushed":
+        told["subnormals"] = "flushed"
     return told | ({"kept": node.kept.name} if node.kept is not None else {})
 
 
@@ -110,7 +112,8 @@ def json_schema() -> dict[str, object]:
     repeated = _object({"repeat": whole, "by": whole, "of": part})
     scales = {"of": {"enum": list(get_args(ScaleOf))}, "how": {"enum": list(get_args(Scaling))}, "fused": {"type": "boolean"}}
     name: dict[str, object] = {"type": "string"}
-    tree = {"$dynamicAnchor": "part", "anyOf": [chain, _object(merged, {"kept": name}), repeated]}
+    others_of_merged = {"kept": name, "subnormals": {"enum": list(get_args(Subnormals))}}
+    tree = {"$dynamicAnchor": "part", "anyOf": [chain, _object(merged, others_of_merged), repeated]}
     told = {"a": name, "b": name, "k": whole, "step": notation.json_schema(), "tree": tree, "result": name}
     others = {"scales": _object(scales), "operand_rounding": {"enum": list(OPERAND_ROUNDINGS)}}
     return _object(told | {"result_rounding": rounding}, others)
@@ -140,7 +143,7 @@ def _read_tree(data: object, products: int, k: int, place: str) -> Node:
         places = tuple(_whole(x, f"{place}.pattern", 0, 2 * MOST_K) for x in pattern)
         period = _whole(chain.get("period", 0), f"{place}.period", 0, 2 * MOST_K)
         return Chain(start, stop, places, period, _whole(chain.get("shift", 0), f"{place}.shift", -MOST_K, MOST_K))
-    merged = _table(data, place, ("merged", "order", "format", "rounding"), ("kept",))
+    merged = _table(data, place, ("merged", "order", "format", "rounding"), ("kept", "subnormals"))
     if not isinstance(merged["merged"], list):
         raise AccprobeError(f"{place}.merged: expected a list of parts")
     parts: list[Node] = []
@@ -150,7 +153,8 @@ def _read_tree(data: object, products: int, k: int, place: str) -> Node:
     if not parts:
         raise AccprobeError(f"{place}.merged: expected a list of parts")
     fmt = formats.get(_word(merged["format"], f"{place}.format"))
-    arithmetic = addition(fmt, _one_of(merged["rounding"], _ROUNDINGS, f"{place}.rounding"))
+    subnormals = _one_of(merged.get("subnormals", "kept"), get_args(Subnormals), f"{place}.subnormals")
+    arithmetic = addition(fmt, _one_of(merged["rounding"], _ROUNDINGS, f"{place}.rounding"), subnormals)
     kept = formats.get(_word(merged["kept"], f"{place}.kept")) if "kept" in merged else None
     return Merged(tuple(parts), _read_order(merged["order"], len(parts), f"{place}.order"), arithmetic, kept)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import repeat
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
+from accprobe.model.product import Merged
+from accprobe.model.product_notation import from_json, to_json
 
 ELEMENTS = 1 << 12
 
@@ -162,6 +165,12 @@ def test_what_answers_otherwise_when_it_is_asked_again_is_unstable(wrong: Callab
     assert findings(outcome)["repeatable"].value == "no"
 
 
+def drawn_orders() -> Iterator[list[int]]:
+    rng = np.random.default_rng(0)
+    while True:
+        yield rng.permutation(4).tolist()
+
+
 SMALLEST = np.float32(2**-126)
 Flushing = Callable[[Array], Array]
 
@@ -200,6 +209,33 @@ def test_what_is_flushed_is_found(function: Callable[[Array, Array], Array], ope
     assert status(outcome) == ("confirmed", "")
     assert (told["subnormal_operands"].value, told["subnormal_operands"].bound) == (operands, "exact")
     assert (told["subnormal_results"].value, told["subnormal_results"].bound) == (results, "exact")
+
+
+def slices_added_as(orders: Iterator[list[int]]) -> Callable[[Array, Array], Array]:
+    """Four slices of K, added to zeros in these orders by additions that flush, as atomics of global memory do."""
+
+    def function(a: Array, b: Array) -> Array:
+        in_slices = zip(np.split(a, 4, axis=1), np.split(b, 4), strict=True)
+        parts = [flushing(kept, kept, kept, kept)(*operands) for operands in in_slices]
+        d = np.zeros_like(parts[0])
+        with np.errstate(all="ignore"):
+            for part in next(orders):
+                d = flushed(d + flushed(parts[part]))
+        return d
+
+    return function
+
+
+@pytest.mark.parametrize(("orders", "order"), [(repeat([0, 1, 2, 3]), "forward"), (drawn_orders(), "unordered")])
+def test_additions_of_partial_sums_that_flush_are_found(orders: Iterator[list[int]], order: str) -> None:
+    outcome = characterise(FunctionBox(Spec(16, 16, 64, *[FORMATS["f32"]] * 3), slices_added_as(orders)), elements=ELEMENTS)
+    told = findings(outcome)
+    assert status(outcome) == ("confirmed", "")
+    assert told["subnormal_results"].value == "flushed where partial sums are added"
+    model = outcome.main.model
+    assert isinstance(model and model.tree, Merged)
+    assert model.tree.order == order
+    assert from_json(to_json(model)) == model
 
 
 @pytest.mark.parametrize("of", [pytest.param((flushed, kept), marks=pytest.mark.slow), (kept, flushed)], ids=["of A", "of B"])
