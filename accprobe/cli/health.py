@@ -101,7 +101,8 @@ def health_command(
     Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: devices. With --ray: extra fleet, and on every node
     the same accprobe.
 
-    Exit status: 0 no word differs, 1 some does, 2 a GPU could not be checked, 130 interrupted with nothing that differs.
+    Exit status: 0 no word differs (units that did not reach full load are named), 1 some does, 2 a GPU could not be checked,
+    130 interrupted with nothing that differs.
 
     \b
     Examples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -36,6 +37,9 @@ class AskedBench:
         self._device, self.inst, self._model = device, inst, model
         self._batches = ((number, kind) for number in count() for kind in kinds(inst.stored))
         self._seed = seed
+
+    def prepare(self) -> Turn:
+        return replace(self.turn(0.0), seconds=0.0)
 
     def turn(self, seconds: float) -> Turn:
         started = time.monotonic()

@@ -26,6 +26,7 @@ class Turn:
     """What one turn of a unit compared. dots, computed: as of `UnitOutcome`. sms: those that computed; None: nobody tells.
 
     wrong_by_sm: words that differ, by SM, "" where it is not told. seen: some of those. vanished: as of `GpuOutcome`.
+    loaded_seconds, loaded_computed: as of `UnitOutcome`.
     """
 
     dots: int
@@ -35,6 +36,8 @@ class Turn:
     wrong_by_sm: Mapping[str, int] = field(default_factory=dict)
     seen: tuple[SeenWord, ...] = ()
     vanished: int = 0
+    loaded_seconds: float | None = None
+    loaded_computed: int = 0
 
 
 class UnitBench(Protocol):
@@ -42,6 +45,9 @@ class UnitBench(Protocol):
 
     inst: Instruction
     chain: int
+
+    def prepare(self) -> Turn:
+        """Compares a little, so that nothing has to be compiled or loaded in a turn; takes no time. Raises DeviceError."""
 
     def turn(self, seconds: float) -> Turn:
         """Computes and compares for about so long. Raises DeviceError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 
 from accprobe.build import driver
@@ -68,19 +68,38 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
     benches = _benches(device, {unit: (inst, models[inst]) for unit, inst in units.items()}, plan.seed)
     watch = Watch(nvml) if nvml else None
     try:
-        for unit, bench in cycle(benches.items()):
-            seconds = max(min(plan.turn(len(units)), until - time.monotonic()), plan.least(len(units)))
+        for unit, bench in benches.items():
+            so_far = _after(so_far, unit, bench, bench.prepare(), plan.again, watch)
+            so_far = so_far.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
+            yield so_far
+        for unit, seconds in _turns(plan, list(benches), until):
+            bench = benches[unit]
             so_far = _after(so_far, unit, bench, bench.turn(seconds), plan.again, watch)
             so_far = so_far.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
-            if time.monotonic() >= until and len(so_far.units) == len(units):
-                break
             yield so_far
     finally:
         if watch:
             watch.stop()
     if idle := [unit.unit for unit in so_far.units if not unit.dots]:
         raise AccprobeError(f"nothing was compared in {plan.seconds:g} s of {', '.join(idle)}; give it more time")
-    yield so_far.model_copy(update={"finished": True})
+    yield so_far.model_copy(update={"finished": True, "below_full_load": _below_full_load(so_far)})
+
+
+def _turns(plan: CheckPlan, units: Sequence[str], until: float) -> Iterator[tuple[str, float]]:
+    """Units in turn, each with its seconds, until the time is over and each has had its least."""
+    spent = dict.fromkeys(units, 0.0)
+    for unit in cycle(units):
+        now, least = time.monotonic(), plan.least(len(units))
+        if now >= until and all(seconds >= least for seconds in spent.values()):
+            return
+        if (left := max(until - now, least - spent[unit])) > 0:
+            yield unit, min(plan.turn(len(units)), left)
+            spent[unit] += time.monotonic() - now
+
+
+def _below_full_load(outcome: GpuOutcome) -> tuple[str, ...]:
+    """Units of a GPU whose kernels did not compute most of the time; a simulated device has no load."""
+    return tuple(unit.unit for unit in outcome.units if outcome.kind == "cuda" and not unit.at_full_load)
 
 
 def _nvml(name: str) -> tuple[Nvml | None, str]:
@@ -145,10 +164,13 @@ def _with_turn(units: tuple[UnitOutcome, ...], unit: str, bench: UnitBench, turn
         computed=turn.computed,
         wrong=sum(turn.wrong_by_sm.values()),
         seconds=turn.seconds,
+        loaded_seconds=turn.loaded_seconds,
+        loaded_computed=turn.loaded_computed,
     )
     before = {one.unit: one for one in units}
     if unit in before:
-        sums = {key: getattr(before[unit], key) + getattr(now, key) for key in ("dots", "computed", "wrong", "seconds")}
+        summed = ("dots", "computed", "wrong", "seconds", "loaded_seconds", "loaded_computed")
+        sums = {key: getattr(before[unit], key) + getattr(now, key) for key in summed if getattr(now, key) is not None}
         now = now.model_copy(update=sums)
     return tuple((before | {unit: now}).values())
 

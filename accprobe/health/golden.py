@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, cycle
 from typing import Any
@@ -95,6 +95,25 @@ class _Source:
     place: int = 0
     cost: float = 0.0
     spent: float = 0.0
+
+
+@dataclass(eq=False)
+class _Tally:
+    """What the sets of a turn add up to: as `Turn` has it, done and wrong by number of the SM."""
+
+    dots: int = 0
+    computed: int = 0
+    vanished: int = 0
+    loaded_seconds: float = 0.0
+    loaded_computed: int = 0
+    done: Any = field(default_factory=lambda: np.zeros(MOST_SMS, np.uint64))
+    wrong: Any = field(default_factory=lambda: np.zeros(MOST_SMS, np.uint64))
+    seen: list[SeenWord] = field(default_factory=list)
+
+    def turn(self, seconds: float) -> Turn:
+        named = {str(sm): int(self.wrong[sm]) for sm in np.flatnonzero(self.wrong).tolist()}
+        counts = self.dots, self.computed, seconds, int((self.done > 0).sum())
+        return Turn(*counts, named, tuple(self.seen), self.vanished, self.loaded_seconds, self.loaded_computed)
 
 
 @dataclass(frozen=True)
@@ -200,27 +219,40 @@ class GoldenBench:
         made = [_Source(None, place) for place in range(len(self._covering))]
         self._sources = [*made, *map(_Source, operand_kinds(inst.stored))]
 
+    def prepare(self) -> Turn:
+        """A set of each way to make one: operands made for events, and operands drawn, toggling and not."""
+        ways = {source.kind and source.kind.toggling: source for source in reversed(self._sources)}
+        tally = _Tally()
+        with self._device.lend(f"failed to prepare the check of {self.inst.name}"), self._stream:
+            for source in ways.values():
+                self._count(tally, self._begun(self._sets[0], source))
+        return replace(tally.turn(0.0), loaded_seconds=0.0, loaded_computed=0)
+
     def turn(self, seconds: float) -> Turn:
-        started, dots, computed, vanished = time.monotonic(), 0, 0, 0
-        done, wrong, seen = np.zeros(MOST_SMS, np.uint64), np.zeros(MOST_SMS, np.uint64), list[SeenWord]()
+        started, tally = time.monotonic(), _Tally()
         with self._device.lend(f"failed to check {self.inst.name}"), self._stream:
             before = self._begun(self._sets[0])
             for operands in cycle(reversed(self._sets)):
                 over = time.monotonic() - started >= seconds
                 running = before if over else self._begun(operands)
-                its_done, its_wrong, records = self._told(before)
-                its_dots = int(its_done.sum()) * before.program.shape.results
-                dots, computed = dots + its_dots, computed + its_dots * before.program.shape.chain
-                done += its_done
-                wrong += its_wrong
-                vanished += int((records[:, 3] == NOWHERE).sum())
-                seen += self._seen(before, records)
+                self._count(tally, before)
                 if over:
                     break
                 before = running
-        named = {str(sm): int(wrong[sm]) for sm in np.flatnonzero(wrong).tolist()}
-        passed = time.monotonic() - started
-        return Turn(dots, computed, passed, int((done > 0).sum()), named, tuple(seen), vanished)
+        return tally.turn(time.monotonic() - started)
+
+    def _count(self, tally: _Tally, finished: _Set) -> None:
+        done, wrong, records, milliseconds = self._told(finished)
+        shape = finished.program.shape
+        dots = int(done.sum()) * shape.results
+        tally.dots, tally.computed = tally.dots + dots, tally.computed + dots * shape.chain
+        if finished.source.kind:
+            tally.loaded_seconds += milliseconds / 1e3
+            tally.loaded_computed += dots * shape.chain
+        tally.done += done
+        tally.wrong += wrong
+        tally.vanished += int((records[:, 3] == NOWHERE).sum())
+        tally.seen += self._seen(finished, records)
 
     def again(self, seen: SeenWord, times: int) -> int:
         asked = self._request(seen)
@@ -237,10 +269,10 @@ class GoldenBench:
 
         return fewest(ask, expect, in_a_row(self.inst, seen.chain), seen.found)
 
-    def _begun(self, operands: _Set) -> _Set:
-        """Everything for one set goes to the stream; nothing waits."""
+    def _begun(self, operands: _Set, source: _Source | None = None) -> _Set:
+        """Everything for one set goes to the stream; nothing waits. source: None is the one that has cost least."""
         operands.started.record()
-        source = min(self._sources, key=lambda each: each.spent)
+        source = source or min(self._sources, key=lambda each: each.spent)
         source.spent += source.cost
         operands.source, operands.number = source, next(self._numbers)
         self._draw(operands, source, operands.number)
@@ -310,8 +342,8 @@ class GoldenBench:
         job = map(np.uint32, (rounds, first, spread, stride, only, thread, register, MOST_RECORDS))
         operands.program.golden((self._sms,), (shape.threads,), (*pointers, *job), shared_mem=shape.shared_bytes)
 
-    def _told(self, finished: _Set) -> tuple[Any, Any, Any]:
-        """Chains done and words wrong by SM, and the records; the next set is not waited for."""
+    def _told(self, finished: _Set) -> tuple[Any, Any, Any, float]:
+        """Chains done and words wrong by SM, the records, and milliseconds of computing; the next set is not waited for."""
         finished.ended.synchronize()
         milliseconds = self._cupy.cuda.get_elapsed_time(finished.began, finished.ended)
         program = finished.program
@@ -324,7 +356,7 @@ class GoldenBench:
         tally = finished.tally.get(stream=self._copies)
         kept = min(int(tally[-1]), MOST_RECORDS)
         records = finished.records[:kept].get(stream=self._copies) if kept else np.zeros((0, 8), np.uint32)
-        return tally[:MOST_SMS], tally[MOST_SMS:-1], records
+        return tally[:MOST_SMS], tally[MOST_SMS:-1], records, milliseconds
 
     def _seen(self, finished: _Set, records: Any) -> Iterator[SeenWord]:
         """The first words that differ, of each SM as many."""

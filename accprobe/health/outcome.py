@@ -66,10 +66,15 @@ class WrongWord(BaseModel):
     clock: int | None = None
 
 
+FULL_LOAD = 0.5
+"""Of a unit's time: the least in which its kernel computes where the unit is at full load."""
+
+
 class UnitOutcome(BaseModel):
     """One matrix unit. dots: results compared; computed: those that the chains they end computed on the way, too.
 
-    seconds: wall time in which they were.
+    seconds: wall time in which they were, without preparing. loaded_seconds: of these, those in which the kernel multiplied
+    operands that were drawn, at full load; None where the host compares. loaded_computed: as computed, in these seconds.
     """
 
     model_config = STRICT
@@ -81,6 +86,12 @@ class UnitOutcome(BaseModel):
     computed: int
     wrong: int
     seconds: float
+    loaded_seconds: float | None = None
+    loaded_computed: int = 0
+
+    @property
+    def at_full_load(self) -> bool:
+        return self.loaded_seconds is not None and 0 < FULL_LOAD * self.seconds <= self.loaded_seconds
 
 
 class Board(BaseModel):
@@ -153,6 +164,7 @@ class GpuOutcome(BaseModel):
     not the matrix unit erred but what compares, the SM's integer units and registers. sensors_missing: why there are none.
     shared: who else uses the GPU, in words. node: None on this host. deaths: how often a process that checked it died.
     number: from 1, which it is of several on this host that were asked for by one name; None where the name is its own.
+    below_full_load: names of units that did not reach full load in the whole check.
     """
 
     model_config = STRICT
@@ -183,6 +195,7 @@ class GpuOutcome(BaseModel):
     node: ClusterNode | None = None
     deaths: int = 0
     number: int | None = None
+    below_full_load: tuple[str, ...] = ()
 
     @classmethod
     def unopened(cls, device: str) -> GpuOutcome:

@@ -21,9 +21,9 @@ UNHURRIED = 5.0
 class CheckPlan:
     """How one GPU is checked.
 
-    seconds: wall time, starting up included. like: whose models say what is right ("h200", "sim:h100", a report's file); None:
-    the recorded report of that GPU kind. again: how often the operands of a mismatch are asked again on its SM. serial: whether
-    the outcome has the board's serial number.
+    seconds: wall time, starting up included, unless that leaves a unit less than `least`. like: whose models say what is right
+    ("h200", "sim:h100", a report's file); None: the recorded report of that GPU kind. again: how often the operands of a
+    mismatch are asked again on its SM. serial: whether the outcome has the board's serial number.
     """
 
     seconds: float = SECONDS["standard"]
@@ -37,5 +37,5 @@ class CheckPlan:
         return min(UNHURRIED, self.seconds / (3 * max(units, 1)))
 
     def least(self, units: int) -> float:
-        """Seconds that each unit gets however long starting up took: the kernels of a first check have to be compiled."""
-        return self.seconds / (10 * max(units, 1))
+        """Seconds that each unit gets however long starting up and compiling took: three quarters of its share."""
+        return 0.75 * self.seconds / max(units, 1)

@@ -66,6 +66,11 @@ def _metrics(outcome: HealthOutcome) -> Iterator[str]:
         yield from _metric(name, f"{what}, of each matrix unit")
         for labels, gpu in gpus:
             yield from (f"accprobe_{name}{labels(unit=unit.unit)} {getattr(unit, key)}" for unit in gpu.units)
+    yield from _metric("below_full_load", "1 where a matrix unit did not reach full load in a whole check")
+    for labels, gpu in gpus:
+        yield from (
+            f"accprobe_below_full_load{labels(unit=unit.unit)} {int(unit.unit in gpu.below_full_load)}" for unit in gpu.units
+        )
     yield from _metric("sm_results_differing", "Results that differ, of each SM that has some")
     for labels, gpu in gpus:
         yield from (f"accprobe_sm_results_differing{labels(sm=sm)} {wrong}" for sm, wrong in gpu.wrong_by_sm.items())

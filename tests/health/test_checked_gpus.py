@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -19,9 +20,10 @@ from accprobe.devices.sick import FLIPPED_BIT, ODD_ONE, SICK_SM, SMS, SickDevice
 from accprobe.devices.simulated import SimulatedDevice, simulated_device
 from accprobe.errors import DeviceError, ToolMissing, UnknownName
 from accprobe.health import check, host
+from accprobe.health.bench import Turn
 from accprobe.health.check import KEPT_OF_AN_SM, MOST_KEPT, check_gpu
 from accprobe.health.golden import evaluate_chain
-from accprobe.health.outcome import GpuOutcome, SmPlace
+from accprobe.health.outcome import GpuOutcome, HealthOutcome, SmPlace
 from accprobe.health.plan import SECONDS, UNHURRIED, CheckPlan
 from accprobe.health.sensors import Nvml, Watch
 from accprobe.health.trusted import trusted
@@ -31,6 +33,8 @@ from accprobe.isa.instructions import Instruction, in_a_row, parse
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
+from accprobe.render.content.health import gpu_verdict
+from accprobe.render.monitors import health_prometheus
 from accprobe.report.models import named_models
 
 SHORT = CheckPlan(seconds=0.5, again=20)
@@ -151,6 +155,69 @@ def test_a_gpu_that_cannot_be_opened_fails() -> None:
 @pytest.mark.parametrize(("seconds", "turn"), [(SECONDS["quick"], 20 / 18), (SECONDS["soak"], UNHURRIED)])
 def test_every_unit_has_three_turns(seconds: float, turn: float) -> None:
     assert CheckPlan(seconds).turn(6) == pytest.approx(turn)
+
+
+class Clock:
+    """Seconds that pass only where somebody works."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class PlannedBench:
+    """Prepares for so long, computes at full load for a share of its turns, and takes a rate of 1,000 Tops/s then."""
+
+    chain = 1
+
+    def __init__(self, inst: Instruction, clock: Clock, preparing: float, share: float | None) -> None:
+        self.inst, self._clock, self._preparing, self._share = inst, clock, preparing, share
+
+    def prepare(self) -> Turn:
+        self._clock.now += self._preparing
+        return Turn(1, 1, 0.0, loaded_seconds=None if self._share is None else 0.0)
+
+    def turn(self, seconds: float) -> Turn:
+        self._clock.now += seconds + 1e-4  # as a real one, a turn takes longer than was asked for
+        loaded = None if self._share is None else self._share * seconds
+        computed = int(1e15 * (loaded or 0) / 2 / self.inst.k)
+        return Turn(1 + computed, 1 + computed, seconds, loaded_seconds=loaded, loaded_computed=computed)
+
+
+def checked_with(monkeypatch: pytest.MonkeyPatch, preparing: float, shares: Mapping[str, float | None]) -> GpuOutcome:
+    """What becomes of a quick check of units that have such a share of full load."""
+    clock, inst = Clock(), parse("wgmma.m64n256k32.f32.e4m3.e4m3")
+    monkeypatch.setattr(check, "time", clock)
+    monkeypatch.setattr(check, "open_device", lambda name: named("NVIDIA H200", "sm_90a"))
+    monkeypatch.setattr(check, "trusted", lambda device, like: ("h200", dict.fromkeys([inst]), ""))
+    monkeypatch.setattr(check, "chosen", lambda device, models: dict.fromkeys(shares, inst))
+    benches = {unit: PlannedBench(inst, clock, preparing, share) for unit, share in shares.items()}
+    monkeypatch.setattr(check, "_benches", lambda device, units, seed: benches)
+    return last("cuda:0", CheckPlan(SECONDS["quick"]))
+
+
+@pytest.mark.parametrize(("preparing", "seconds"), [(0.0, 2.5), (0.2, 2.3), (8.0, 1.875)])
+def test_preparing_does_not_take_a_unit_s_time(monkeypatch: pytest.MonkeyPatch, preparing: float, seconds: float) -> None:
+    outcome = checked_with(monkeypatch, preparing, dict.fromkeys(UNITS, 0.9))
+    assert [unit.seconds for unit in outcome.units] == pytest.approx([seconds] * len(UNITS), abs=0.84)
+    assert min(unit.seconds for unit in outcome.units) >= 1.87
+    assert sum(unit.seconds for unit in outcome.units) == pytest.approx(seconds * len(UNITS), abs=0.5)
+    assert (outcome.status, outcome.finished, outcome.below_full_load) == ("healthy", True, ())
+    assert gpu_verdict(outcome) == f"healthy: {outcome.dots:,} results"
+
+
+def test_units_below_full_load_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = {"fp8": 0.25, "f16": 0.9, "tf32": 0.0, "f64": None}
+    outcome = checked_with(monkeypatch, 1.0, shares)
+    assert (outcome.status, outcome.below_full_load) == ("healthy", ("fp8", "tf32", "f64"))
+    _, fp8, tf32, f64 = gpu_verdict(outcome).split("; ")
+    assert fp8 == "fp8 did not reach full load: 250.0 of 1,000.0 Tops/s"
+    assert re.fullmatch(r"tf32 did not reach full load: [\d.e-]+ Tops/s", tf32)
+    assert re.fullmatch(r"f64 did not reach full load: [\d.e-]+ Tops/s, as the host compares its results", f64)
+    metrics = health_prometheus(HealthOutcome.of("quick", 1 / 3, [outcome]))
+    lacking = re.findall(r'below_full_load\{.*unit="(\w+)"\} 1', metrics)
+    assert lacking == ["fp8", "tf32", "f64"]
 
 
 def named(name: str, architecture: str) -> SimulatedDevice:

@@ -180,6 +180,30 @@ def test_sets_alternate_and_are_all_counted(bench: GoldenBench, monkeypatch: pyt
     turn = bench.turn(1.0)
     assert (turn.dots, turn.computed, turn.seconds) == (2 * RESULTS, 2 * RESULTS * SHAPE.chain, 2.0)
     assert (turn.sms, turn.wrong_by_sm, turn.seen, turn.vanished) == (SMS, {}, (), 0)
+    assert (turn.loaded_seconds, turn.loaded_computed) == (2 * 0.05, turn.computed), "each launch took 50 ms"
+
+
+@pytest.mark.parametrize("bench", [(True, MADE)], indirect=True)
+def test_operands_made_for_events_are_no_full_load(bench: GoldenBench) -> None:
+    turn = bench.turn(0.0)
+    assert (turn.dots > 0, turn.loaded_seconds, turn.loaded_computed) == (True, 0.0, 0)
+
+
+WAYS = [replace(DRAWN[0], name="toggling", toggling=True), DRAWN[0], replace(DRAWN[0], name="another")]
+
+
+@pytest.mark.parametrize("bench", [(True, WAYS)], indirect=True)
+def test_preparing_makes_a_set_each_way_and_takes_no_time(bench: GoldenBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, draw = list[str](), bench._draw
+
+    def seen(operands: Any, source: Any, number: int) -> None:
+        drawn.append(source.kind.name)
+        draw(operands, source, number)
+
+    monkeypatch.setattr(bench, "_draw", seen)
+    turn = bench.prepare()
+    assert sorted(drawn) == ["drawn", "toggling"]
+    assert (turn.dots, turn.seconds, turn.loaded_seconds, turn.loaded_computed) == (2 * RESULTS, 0.0, 0.0, 0)
 
 
 @pytest.mark.parametrize("bench", [(True, DRAWN)], indirect=True)

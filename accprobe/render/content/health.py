@@ -19,11 +19,19 @@ def gpu_title(gpu: GpuOutcome) -> str:
 
 def gpu_verdict(gpu: GpuOutcome) -> str:
     """What became of a GPU, and why, in a sentence without an end."""
-    if gpu.wrong:
-        return gpu_counts(gpu) + (f"; {gpu.reason}" if gpu.reason else "")
     if gpu.status == "failed":
         return f"{gpu_counts(gpu)}: {gpu.reason or 'nothing is known of it'}"
-    return gpu_counts(gpu)
+    return "; ".join([gpu_counts(gpu), *filter(None, [gpu.reason]), *load_lacking(gpu)])
+
+
+def load_lacking(gpu: GpuOutcome) -> Iterator[str]:
+    """ "fp8 did not reach full load: 0.3 of 1,141 Tops/s", of each such unit."""
+    for unit in gpu.units:
+        if unit.unit not in gpu.below_full_load:
+            continue
+        full = f"of {_rate_text(unit, unit.loaded_computed, unit.loaded_seconds)} " if unit.loaded_seconds else ""
+        why = ", as the host compares its results" if unit.loaded_seconds is None else ""
+        yield f"{unit.unit} did not reach full load: {speed_text(unit) or 0} {full}Tops/s{why}"
 
 
 def gpu_counts(gpu: GpuOutcome) -> str:
@@ -103,7 +111,9 @@ def word_lines(word: WrongWord) -> Iterator[str]:
 
 def speed_text(unit: UnitOutcome) -> str:
     """Floating-point or integer operations a second of the unit, as vendors count: two a product."""
-    if not unit.seconds:
-        return ""
-    rate = 2 * unit.computed * parse(unit.instruction).k / unit.seconds
+    return _rate_text(unit, unit.computed, unit.seconds) if unit.seconds else ""
+
+
+def _rate_text(unit: UnitOutcome, computed: int, seconds: float) -> str:
+    rate = 2 * computed * parse(unit.instruction).k / seconds
     return f"{rate / 1e12:,.1f}" if rate >= 1e11 else f"{rate / 1e12:.2g}"

@@ -82,11 +82,14 @@ def health_table(outcome: HealthOutcome) -> RenderableType:
         for word in gpu.mismatches:
             first, *others = word_lines(word)
             lines += [Text(f"! {first}", "red"), *(Text(f"    {line}", "red") for line in others)]
-        parts += [Hanging(lines), Text(gpu_verdict(gpu), _STYLES[gpu.status]), Text("")]
+        parts += [Hanging(lines), Text(gpu_verdict(gpu), _style(gpu)), Text("")]
     return Group(*parts[:-1])
 
 
-_STYLES = {"healthy": "bold green", "differs": "bold red", "failed": "bold red"}
+def _style(gpu: GpuOutcome) -> str:
+    if gpu.status != "healthy":
+        return "bold red"
+    return "bold yellow" if gpu.below_full_load else "bold green"
 
 
 def _units(gpu: GpuOutcome) -> WholeCells:
