@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,7 +18,8 @@ from accprobe.errors import AccprobeError
 from accprobe.sass import binaries, reading
 from accprobe.sass.binaries import Piece
 from accprobe.sass.conversions import Conversion, conversions
-from accprobe.sass.opcodes import MATRIX, parse
+from accprobe.sass.dataflow import Definitions
+from accprobe.sass.opcodes import is_matrix, parse
 from accprobe.sass.promotion import Chain, chains
 from accprobe.sass.reading import Function
 
@@ -79,10 +82,11 @@ class Reading:
 
 def witness(function: Function, file: str) -> Kernel:
     """What a function says of itself; `matrix` is empty where it has no matrix opcode."""
-    matrix = tuple(Counter(opcode for opcode in function.opcodes if MATRIX.match(opcode)).items())
+    matrix = tuple(Counter(line.opcode for line in function.lines if is_matrix(line.opcode)).items())
     if not matrix:
         return Kernel(file, function.name, function.architecture, ())
-    seen = conversions(function), chains(function)
+    definitions = Definitions(function)
+    seen = conversions(function, definitions), chains(function, definitions)
     return Kernel(file, function.name, function.architecture, matrix, *seen, function.sha256)
 
 
@@ -151,8 +155,8 @@ def _read(piece: Piece, target: str | None) -> _Read:
     found: list[Kernel] = []
     counts: Counter[str] = Counter()
     try:
-        with binaries.cubin(piece, target) as path:
-            for function in reading.functions(path):
+        with _without_collections(), binaries.cubin(piece, target) as path:
+            for function in reading.functions(path, matrix=True):
                 counts[function.architecture or piece.architecture] += 1
                 kernel = witness(function, piece.label)
                 if kernel.matrix:
@@ -160,3 +164,15 @@ def _read(piece: Piece, target: str | None) -> _Read:
     except toolchain.ToolFailed as e:
         return found, dict(counts), str(e)
     return found, dict(counts), ""
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Python's search for cycles of objects doubles the time that it takes to read lines, of which it makes millions."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal, TextIO, cast
 
 from accprobe.build import install
 from accprobe.errors import ToolMissing
@@ -63,31 +65,72 @@ def run(tool: ToolName, *arguments: str, timeout: float = 120, folder: Path | No
 
     Raises ToolMissing where none is installed, ToolFailed where none succeeds.
     """
-    with output(tool, *arguments, timeout=timeout, folder=folder) as text:
-        return text.read()
+    failure = ""
+    for path in _candidates(tool):
+        command = [str(path), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=timeout, cwd=folder, check=False)
+        except (OSError, subprocess.TimeoutExpired) as e:
+            failure = str(e)
+            continue
+        text = done.stdout.decode(errors="replace")
+        if done.returncode == 0:
+            return text
+        failure = _failure(done.stderr.decode(errors="replace") or text, done.returncode)
+    raise _failed(tool, failure)
 
 
 @contextmanager
 def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path | None = None) -> Iterator[TextIO]:
-    """As `run`, as an open text file: what disassemblers print of a large file need not fit into memory."""
+    """As `run`, as text that is read while the program prints it: what disassemblers print of a large file need not fit into
+    memory. A program that fails before it prints anything gives way to the next one.
+    """
     failure = ""
     for path in _candidates(tool):
-        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as text:
-            command = [str(path), *arguments]
+        with tempfile.TemporaryFile() as said:
             try:
-                done = subprocess.run(command, stdout=text, stderr=subprocess.PIPE, timeout=timeout, cwd=folder, check=False)
-            except (OSError, subprocess.TimeoutExpired) as e:
+                process = subprocess.Popen([str(path), *arguments], stdout=subprocess.PIPE, stderr=said, cwd=folder)
+            except OSError as e:
                 failure = str(e)
                 continue
-            text.seek(0)
-            if done.returncode == 0:
-                yield text
+            with _ended(process, timeout) as printed:
+                begun = bool(printed.peek(1))
+                if begun or process.wait() == 0:
+                    text = io.TextIOWrapper(printed, encoding="utf-8", errors="replace")
+                    yield text
+                    text.read()
+                status = process.wait()
+            if status == 0:
                 return
-            said = done.stderr.decode(errors="replace") or text.read()
-            failure = _reason(said) or f"exit status {done.returncode}"
+            said.seek(0)
+            failure = _failure(said.read().decode(errors="replace"), status)
+            if begun:
+                break
+    raise _failed(tool, failure)
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[bytes], timeout: float) -> Iterator[io.BufferedReader]:
+    """What the process prints; it is killed where it takes longer, or where nobody reads on."""
+    timer = threading.Timer(timeout, process.kill)
+    timer.daemon = True
+    timer.start()
+    with process:
+        try:
+            yield cast(io.BufferedReader, process.stdout)
+        finally:
+            timer.cancel()
+            process.kill()
+
+
+def _failure(said: str, status: int) -> str:
+    return _reason(said) or f"exit status {status}"
+
+
+def _failed(tool: ToolName, failure: str) -> ToolFailed:
     if "Cannot decode architecture" in failure:
         failure += f"; a newer one may know it: pip install --upgrade nvidia-cuda-{tool}"
-    raise ToolFailed(f"{tool} failed: {failure}")
+    return ToolFailed(f"{tool} failed: {failure}")
 
 
 def _reason(said: str) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, reduce
 
-from accprobe.sass.flow import Domain, Flow, solve
-from accprobe.sass.opcodes import MATRIX, MatrixOpcode, parse
+from accprobe.sass.dataflow import Definitions, Domain, Effect, solve
+from accprobe.sass.opcodes import MatrixOpcode, is_matrix, parse
 from accprobe.sass.reading import CONVERSIONS, Function, Line
 
 _MOVES = frozenset({"MOV", "PRMT", "SEL", "LOP3", "SHF", "IMAD"})
@@ -34,31 +36,37 @@ class Conversion:
         return found[2].lower() if found else ""
 
 
-def conversions(function: Function) -> tuple[Conversion, ...]:
+def conversions(function: Function, definitions: Definitions | None = None) -> tuple[Conversion, ...]:
     """Every conversion opcode of a function that has matrix opcodes, in order of first appearance."""
-    counts = Counter(line.opcode for line in function.lines if line.stem in CONVERSIONS)
+    counts = Counter(line.opcode for line in function.lines if _is_conversion(line.opcode))
     if not counts:
         return ()
+    definitions = definitions or Definitions(function)
+
+    def effect(index: int) -> Effect | None:
+        line = function.lines[index]
+        if _is_conversion(line.opcode):
+            return Effect(definitions.targets[index])
+        sources = _REGISTER.findall(line.operands.partition(",")[2]) if line.stem in _MOVES else ()
+        return Effect(definitions.targets[index], tuple(map(int, sources)), elementwise=False) if sources else None
+
+    def make(index: int, register: int, held: Callable[[int], frozenset[str] | None]) -> frozenset[str] | None:
+        line, found = function.lines[index], effect(index)
+        if found is None or not found.sources:
+            return frozenset((line.opcode,))
+        return reduce(_union, map(held, found.sources))
+
+    wanted = [
+        (index, register)
+        for index, line in enumerate(function.lines)
+        if is_matrix(line.opcode)
+        for register in _operand_registers(line, parse(line.opcode))
+    ]
+    held = solve(definitions, Domain(effect, make, _union, _union), wanted)
     feeds: dict[str, dict[str, None]] = {opcode: {} for opcode in counts}
-    flow = Flow(function)
-    steps = [_step_of(line) for line in function.lines]
-
-    def step(state: dict[int, frozenset[str]], index: int) -> None:
-        if found := steps[index]:
-            made, target, width, sources = found
-            held = frozenset(made) if made else frozenset().union(*(state.get(r, frozenset()) for r in sources))
-            for register in range(target, target + width):
-                state[register] = held
-
-    entered = solve(flow, Domain(step, _union, _union))
-    for block, state in zip(flow.blocks, entered, strict=True):
-        for index in range(block.start, block.stop):
-            line = function.lines[index]
-            if MATRIX.match(line.opcode):
-                for register in _operand_registers(line, parse(line.opcode)):
-                    for opcode in state.get(register, ()):
-                        feeds[opcode][line.stem] = None
-            step(state, index)
+    for index, register in wanted:
+        for opcode in held(index, register) or ():
+            feeds[opcode][function.lines[index].stem] = None
     return tuple(Conversion(opcode, count, tuple(feeds[opcode])) for opcode, count in counts.items())
 
 
@@ -66,16 +74,9 @@ def _union(a: frozenset[str] | None, b: frozenset[str] | None) -> frozenset[str]
     return (a or frozenset()) | (b or frozenset()) or None
 
 
-def _step_of(line: Line) -> tuple[tuple[str, ...], int, int, tuple[int, ...]] | None:
-    """(conversions made, first register written, how many, registers that are handed on); None where none is written."""
-    first, _, rest = line.operands.partition(",")
-    target = re.match(r"R(\d+)", first)
-    if target is None:
-        return None
-    if line.stem in CONVERSIONS:
-        return (line.opcode,), int(target[1]), 1, ()
-    sources = tuple(int(register) for register in _REGISTER.findall(rest)) if line.stem in _MOVES else ()
-    return (), int(target[1]), parse(line.opcode).accumulator_registers if MATRIX.match(line.opcode) else 1, sources
+@cache
+def _is_conversion(opcode: str) -> bool:
+    return opcode.partition(".")[0] in CONVERSIONS
 
 
 def _operand_registers(line: Line, opcode: MatrixOpcode) -> list[int]:

@@ -1,4 +1,4 @@
-"""Control flow of a function of SASS: basic blocks, cycles, and what holds at the start of each block.
+"""Control flow of a function of SASS: basic blocks and cycles.
 
 Blocks and edges are those of the disassembler: it prints a label at every place that something jumps to, and the label with
 every jump, those through a register too (`BRX … (*"BRANCH_TARGETS .L_x_1,.L_x_2"*)`). Where it could not find the targets of a
@@ -8,11 +8,12 @@ jump, `complete` is false and nothing that depends on the whole flow may be said
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Generic, TypeVar
+from functools import cache, cached_property
 
+from accprobe.sass.opcodes import stem
 from accprobe.sass.reading import Function, Line
 
 _INDIRECT = frozenset({"BRX", "JMX", "BRXU", "JMXU"})
@@ -22,10 +23,9 @@ _LABEL = re.compile(r"\.L\w+")
 _PLACE = re.compile(r"\.L\w+|(?<![\w.])0x[0-9a-f]+")
 """Profilers print addresses in place of labels."""
 
-PATIENCE = 4
-"""Times that a block is visited before bounds that still grow are given up (`widen`)."""
 
-T = TypeVar("T")
+START = -1
+"""In place of a block: where a run begins."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ class Flow:
 
     def __init__(self, function: Function) -> None:
         lines = function.lines
-        places = {f"0x{line.offset:x}": index for index, line in enumerate(lines)} | function.labels
-        targets = [_targets(line, places) for line in lines]
-        self.complete = all(to is not None and all(index < len(lines) for index in to) for to in targets)
-        starts = {0, *(index for to in targets for index in to or () if index < len(lines))}
-        starts |= {i + 1 for i, line in enumerate(lines[:-1]) if _leaves(line) or targets[i]}
-        ordered = sorted(starts) if lines else []
-        number = {start: block for block, start in enumerate(ordered)}
+        leaving = [i for i, line in enumerate(lines) if _leaves(line.opcode)]
+        targets = _all_targets(function, leaving)
+        self.complete = all(to is not None and all(index < len(lines) for index in to) for to in targets.values())
+        starts = {0, *(index for to in targets.values() for index in to or () if index < len(lines))}
+        starts |= {i + 1 for i in leaving if i + 1 < len(lines)}
+        self._starts = sorted(starts) if lines else []
+        number = {start: block for block, start in enumerate(self._starts)}
         self.blocks: list[Block] = []
-        for start, stop in zip(ordered, [*ordered[1:], len(lines)], strict=False):
+        for start, stop in zip(self._starts, [*self._starts[1:], len(lines)], strict=False):
             last = lines[stop - 1]
-            after = [number[index] for index in targets[stop - 1] or () if index in number]
-            if stop < len(lines) and not (_leaves(last) and _always(last)):
+            after = [number[index] for index in targets.get(stop - 1) or () if index in number]
+            if stop < len(lines) and not (_leaves(last.opcode) and _always(last)):
                 after.append(number[stop])
             self.blocks.append(Block(start, stop, tuple(dict.fromkeys(after))))
 
@@ -62,63 +62,59 @@ class Flow:
         """Per block the number of the loop (strongly connected blocks) that it is in, -1 where it is in none."""
         return _components([block.successors for block in self.blocks])
 
+    @cached_property
+    def before(self) -> list[list[int]]:
+        """Per block those that lead to it, START for the start of a run; none for a block that never runs."""
+        before: list[list[int]] = [[] for _ in self.blocks]
+        led_to = {after for block in self.blocks for after in block.successors}
+        entries = [i for i in range(len(self.blocks)) if i == 0 or i not in led_to]
+        reached, waiting = set(entries), list(entries)
+        for entry in entries:
+            before[entry].append(START)
+        while waiting:
+            block = waiting.pop()
+            for after in self.blocks[block].successors:
+                before[after].append(block)
+                if after not in reached:
+                    reached.add(after)
+                    waiting.append(after)
+        return before
+
+    @cached_property
+    def dominators(self) -> list[int]:
+        """Per block the last of the others that every way to it comes through, START where there is none."""
+        return _dominators(self.before, [block.successors for block in self.blocks])
+
+    @cached_property
+    def frontiers(self) -> list[set[int]]:
+        """Per block those where ways through it meet other ways."""
+        found: list[set[int]] = [set() for _ in self.blocks]
+        for block, ways in enumerate(self.before):
+            for way in ways if len(ways) > 1 else ():
+                while way != self.dominators[block]:
+                    found[way].add(block)
+                    way = self.dominators[way]
+        return found
+
     def block_of(self, index: int) -> int:
         """The block that a line is in."""
-        low, high = 0, len(self.blocks)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.blocks[middle].start <= index else (low, middle)
-        return low
+        return bisect_right(self._starts, index) - 1
 
     def cycle_of(self, index: int) -> int:
         """The loop that a line is in, -1 where it is in none."""
         return self.cycles[self.block_of(index)]
 
 
-@dataclass(frozen=True)
-class Domain(Generic[T]):
-    """What is known of registers. step: changes the state as a line does; join: of what holds on two ways to one place,
-    None where nothing is known of the register there; widen: as join, of an old and a newer value that may grow for ever."""
-
-    step: Callable[[dict[int, T], int], None]
-    join: Callable[[T | None, T | None], T | None]
-    widen: Callable[[T | None, T | None], T | None]
-
-
-def solve(flow: Flow, domain: Domain[T]) -> list[dict[int, T]]:
-    """What holds at the start of each block: register -> value. Blocks that nothing leads to start with nothing known."""
-    blocks = flow.blocks
-    entered: list[dict[int, T] | None] = [None] * len(blocks)
-    visits = [0] * len(blocks)
-    entries = set(range(len(blocks))) - {after for block in blocks for after in block.successors} | {0}
-    waiting = sorted(entries) if blocks else []
-    for block in waiting:
-        entered[block] = {}
-    while waiting:
-        current = waiting.pop(0)
-        state = dict(entered[current] or {})
-        visits[current] += 1
-        for index in range(blocks[current].start, blocks[current].stop):
-            domain.step(state, index)
-        for after in blocks[current].successors:
-            merge = domain.join if visits[after] < PATIENCE else domain.widen
-            merged = _merged(entered[after], state, merge)
-            if merged != entered[after]:
-                entered[after] = merged
-                if after not in waiting:
-                    waiting.append(after)
-    return [state or {} for state in entered]
-
-
-def _merged(old: Mapping[int, T] | None, new: Mapping[int, T], join: Callable[[T | None, T | None], T | None]) -> dict[int, T]:
-    if old is None:
-        return dict(new)
-    joined = {register: join(old.get(register), new.get(register)) for register in old.keys() | new.keys()}
-    return {register: value for register, value in joined.items() if value is not None}
+def _all_targets(function: Function, leaving: Sequence[int]) -> dict[int, tuple[int, ...] | None]:
+    """By line that leaves: lines that it may jump to; None where that is not known."""
+    places: dict[str, int] = dict(function.labels)
+    if any("0x" in function.lines[i].operands for i in leaving):
+        places |= {f"0x{line.offset:x}": index for index, line in enumerate(function.lines)}
+    return {i: _targets(function.lines[i], places) for i in leaving}
 
 
 def _targets(line: Line, places: Mapping[str, int]) -> tuple[int, ...] | None:
-    """Lines that this one may jump to; None where that is not known."""
+    """As `_all_targets`, of one line."""
     if line.stem not in _JUMPS:
         return ()
     named = (_LABEL if line.stem in _INDIRECT else _PLACE).findall(line.operands)
@@ -126,8 +122,9 @@ def _targets(line: Line, places: Mapping[str, int]) -> tuple[int, ...] | None:
     return tuple(found) or None
 
 
-def _leaves(line: Line) -> bool:
-    return line.stem in _JUMPS or line.stem in _ENDS
+@cache
+def _leaves(opcode: str) -> bool:
+    return stem(opcode) in _JUMPS or stem(opcode) in _ENDS
 
 
 def _always(line: Line) -> bool:
@@ -135,6 +132,45 @@ def _always(line: Line) -> bool:
     it is none that only a warp in disagreement takes."""
     conditional = re.match(r"!?U?P[\dT]", line.operands) or {"DIV", "CONV"} & set(line.opcode.split("."))
     return not line.guard and not conditional
+
+
+def _dominators(before: Sequence[Sequence[int]], successors: Sequence[Sequence[int]]) -> list[int]:
+    """Cooper, Harvey & Kennedy, "A simple, fast dominance algorithm"."""
+    order = _reverse_postorder(before, successors)
+    number = {block: i for i, block in enumerate(order)} | {START: -1}
+    found: dict[int, int] = {START: START}
+    changed = True
+    while changed:
+        changed = False
+        for block in order:
+            ways = [way for way in before[block] if way in found]
+            common = ways[0]
+            for way in ways[1:]:
+                while common != way:
+                    if number[common] > number[way]:
+                        common = found[common]
+                    else:
+                        way = found[way]
+            if found.get(block) != common:
+                found[block] = common
+                changed = True
+    return [found.get(block, START) for block in range(len(before))]
+
+
+def _reverse_postorder(before: Sequence[Sequence[int]], successors: Sequence[Sequence[int]]) -> list[int]:
+    """Blocks that run, each before those it leads to, but for loops."""
+    left: list[int] = []
+    seen: set[int] = set()
+    waiting = [(block, False) for block, ways in enumerate(before) if START in ways]
+    while waiting:
+        block, done = waiting.pop()
+        if done:
+            left.append(block)
+        elif block not in seen:
+            seen.add(block)
+            waiting.append((block, True))
+            waiting += [(after, False) for after in successors[block] if after not in seen]
+    return left[::-1]
 
 
 def _components(successors: Sequence[Sequence[int]]) -> list[int]:

@@ -105,6 +105,12 @@ def parse(text: str) -> MatrixOpcode:
     return MatrixOpcode(text, stem, m, n, k, d, a, b, "SP" in words, "SF" in words, "SAT" in words)
 
 
+@cache
+def is_matrix(opcode: str) -> bool:
+    """Whether a matrix unit executes the opcode."""
+    return MATRIX.match(opcode) is not None
+
+
 def kind_of(inst: Instruction) -> Kind:
     """The kind of the opcode that the unit of the instruction's own operand formats has, as far as its name says."""
     if inst.mnemonic:

@@ -12,18 +12,22 @@ What cannot be seen: sums that leave the registers (split K through memory, or b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Literal, NamedTuple
 
-from accprobe.sass.flow import Domain, Flow, solve
-from accprobe.sass.opcodes import MATRIX, MatrixOpcode, parse
+from accprobe.sass.dataflow import Definitions, Domain, Effect, solve
+from accprobe.sass.flow import Flow
+from accprobe.sass.opcodes import MatrixOpcode, is_matrix, parse
 from accprobe.sass.reading import Function, Line
+from accprobe.sass.registers import operands, register, width
 
 UNBOUNDED = 1 << 30
 """Instead of a count that has no bound: it depends on how often a loop runs."""
 
 Verdict = Literal["promoted", "never", "whole", "unknown"]
+Action = Literal["matrix", "copy", "scale", "add", "lose"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,10 @@ class Partial(NamedTuple):
     cells: frozenset[int]
 
 
+Held = Callable[[int], Partial | None]
+"""What a register holds before a line."""
+
+
 class Use(NamedTuple):
     """What a line does to registers.
 
@@ -76,28 +84,29 @@ class Use(NamedTuple):
     it adds, zeros are left out.
     """
 
-    action: Literal["matrix", "copy", "scale", "add", "lose"]
+    action: Action
     target: int
     width: int
     sources: tuple[int | None, ...]
     fresh: Literal["no", "yes", "run time"] = "no"
 
 
-def chains(function: Function) -> tuple[Chain, ...]:
+def chains(function: Function, definitions: Definitions | None = None) -> tuple[Chain, ...]:
     """Every chain of floating-point matrix instructions, in the order of the text. Integer sums are exact: there are none."""
     wanted = [i for i, line in enumerate(function.lines) if _is_float_matrix(line)]
     if not wanted:
         return ()
-    flow = Flow(function)
+    definitions = definitions or Definitions(function)
+    flow = definitions.flow
     tensor = [i for i in wanted if not parse(function.lines[i].opcode).accumulator_registers]
     found = [_in_tensor_memory(function, flow, tensor)] if tensor else []
     if len(tensor) < len(wanted):
-        found += _Analysis(function, flow).chains()
+        found += _Analysis(definitions).chains()
     return tuple(dict.fromkeys(found))
 
 
 def _is_float_matrix(line: Line) -> bool:
-    return MATRIX.match(line.opcode) is not None and not parse(line.opcode).is_integer
+    return is_matrix(line.opcode) and not parse(line.opcode).is_integer
 
 
 def _in_tensor_memory(function: Function, flow: Flow, lines: list[int]) -> Chain:
@@ -119,71 +128,56 @@ _NO_FLOW = "the disassembler does not know where some jump leads"
 class _Analysis:
     """The registers of one function along its control flow."""
 
-    def __init__(self, function: Function, flow: Flow) -> None:
-        self._function, self._flow = function, flow
-        self._uses = [_use(line) for line in function.lines]
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self._function, self._flow, self._targets = definitions.function, definitions.flow, definitions.targets
+        self._uses = _uses(definitions)
         self._groups = _Groups()
         self._lengths: dict[int, tuple[int, int]] = {}
         self._promotions: dict[tuple[int, int], Partial] = {}
-        self._recording = False
 
     def chains(self) -> list[Chain]:
-        entered = solve(self._flow, Domain(self._step, _join, _widen))
-        self._recording = True
-        for block, state in zip(self._flow.blocks, entered, strict=True):
-            current = dict(state)
-            for index in range(block.start, block.stop):
-                self._step(current, index)
+        wanted = [(index, register) for index, use in self._uses.items() for register in _decisive(use)]
+        solution = solve(self._definitions, Domain(self._effect, self._make, _join, _widen), wanted)
+        for index, use in self._uses.items():
+            held = partial(solution, index)
+            if use.action == "matrix":
+                before, made = _continued(held, use), _product(held, index, use)
+                self._groups.join(index, before.makers if before else ())
+                self._lengths[index] = (made.least, made.most)
+            elif use.action == "add" and len(use.sources) > 1:
+                for i in range(use.width):
+                    self._promote(held, index, use, i)
         return [self._chain(members) for members in self._groups.sorted()]
 
-    def _step(self, state: dict[int, Partial], index: int) -> None:
-        use = self._uses[index]
+    def _effect(self, index: int) -> Effect | None:
+        use, keeps = self._uses.get(index), bool(self._function.lines[index].guard)
         if use is None:
-            return
-        values: list[Partial | None]
-        if use.action == "matrix":
-            made = self._multiply(state, index, use)
-            values = [made._replace(cells=frozenset([i])) for i in range(use.width)]
+            return Effect(self._targets[index], keeps=True) if keeps else None
+        sources = () if use.fresh == "yes" else tuple([source for source in use.sources if source is not None])
+        return Effect(use.target, sources, elementwise=use.action != "matrix", keeps=keeps)
+
+    def _make(self, index: int, register: int, held: Held) -> Partial | None:
+        use = self._uses.get(index)
+        i = register - self._targets[index]
+        value: Partial | None
+        if use is None:
+            value = None
+        elif use.action == "matrix":
+            value = _product(held, index, use)._replace(cells=frozenset([i]))
         elif use.action == "add":
-            values = [self._add(state, index, use, i) for i in range(use.width)]
-        elif use.action == "lose":
-            values = [None] * use.width
+            value = _sum(held, use, i)
         else:
-            values = [_moved(state, use, i) for i in range(use.width)]
-        for register, value in enumerate(values, use.target):
-            kept = _join(state.get(register), value) if self._function.lines[index].guard else value
-            if kept is None:
-                state.pop(register, None)
-            else:
-                state[register] = kept
+            value = _moved(held, use, i)
+        return _join(held(register), value) if self._function.lines[index].guard else value
 
-    def _multiply(self, state: dict[int, Partial], index: int, use: Use) -> Partial:
-        before = state.get(use.sources[0]) if use.sources[0] is not None else None
-        least, most, makers = (before.least, before.most, before.makers) if before else (0, 0, frozenset[int]())
-        if use.fresh == "yes":
-            least, most, makers = 0, 0, frozenset()
-        elif use.fresh == "run time":
-            least = 0
-        made = Partial(least + 1, min(most + 1, UNBOUNDED), False, frozenset([index]), frozenset())
-        if self._recording:
-            self._groups.join(index, makers)
-            self._lengths[index] = (made.least, made.most)
-        return made
-
-    def _add(self, state: dict[int, Partial], index: int, use: Use, i: int) -> Partial | None:
-        """A sum of up to two values that are partial sums or sums of those: a product counts as its factors do."""
-        read = {r + i: value for r in use.sources if r is not None and (value := state.get(r + i))}
-        values = list(read.values())
-        if not values or len(use.sources) == 1:
-            return values[0] if values else None
-        if self._recording:
-            for register, value in read.items():
-                others = [other for other in values if other is not value and other.cells == value.cells]
-                if not value.added and any(other.added or not other.makers & value.makers for other in others):
-                    self._promotions[index, register] = value
-        least, most = sum(v.least for v in values), min(sum(v.most for v in values), UNBOUNDED)
-        makers, cells = (frozenset[int]().union(*sets) for sets in zip(*((v.makers, v.cells) for v in values), strict=True))
-        return Partial(least, most, True, makers, cells)
+    def _promote(self, held: Held, index: int, use: Use, i: int) -> None:
+        """Notes a partial sum that is added to another one, elementwise."""
+        read = _added(held, use, i)
+        for at, value in read.items():
+            others = [other for place, other in read.items() if place != at and other.cells == value.cells]
+            if not value.added and any(other.added or not other.makers & value.makers for other in others):
+                self._promotions[index, at] = value
 
     def _chain(self, members: list[int]) -> Chain:
         function, flow = self._function, self._flow
@@ -191,10 +185,11 @@ class _Analysis:
         sizes = {parse(opcode).k for opcode, _ in counted}
         k = sizes.pop() if len(sizes) == 1 else 0
         longest = max(self._lengths[i][1] for i in members)
-        ended = {at: value for at, value in self._promotions.items() if value.makers & set(members)}
+        among = frozenset(members)
+        ended = {at: value for at, value in self._promotions.items() if value.makers & among}
         if not flow.complete:
             return Chain(counted, "unknown", 1, UNBOUNDED, k, reason=_NO_FLOW)
-        inside = {at: value for at, value in ended.items() if self._same_loop(at[0], value, members)}
+        inside = {at: value for at, value in ended.items() if self._same_loop(at[0], value.makers & among)}
         events = inside or (ended if longest < UNBOUNDED else {})
         if not events:
             if longest == UNBOUNDED:
@@ -206,12 +201,12 @@ class _Analysis:
             return Chain(counted, "unknown", max(least, 1), most, k, by, self._why_unbounded(members))
         return Chain(counted, "promoted", least, most, k, by)
 
-    def _same_loop(self, index: int, value: Partial, members: list[int]) -> bool:
+    def _same_loop(self, index: int, makers: Iterable[int]) -> bool:
         loop = self._flow.cycle_of(index)
-        return loop >= 0 and any(self._flow.cycle_of(i) == loop for i in value.makers & set(members))
+        return loop >= 0 and any(self._flow.cycle_of(i) == loop for i in makers)
 
     def _why_unbounded(self, members: Iterable[int]) -> str:
-        if any((use := self._uses[i]) and use.fresh == "run time" for i in members):
+        if any(self._uses[i].fresh == "run time" for i in members):
             return "a predicate decides at run time whether a sum begins anew"
         return "how often a loop without promotion runs is decided at run time"
 
@@ -253,12 +248,47 @@ def _widen(old: Partial | None, new: Partial | None) -> Partial | None:
     return joined._replace(most=UNBOUNDED) if joined and old and joined.most > old.most else joined
 
 
-def _moved(state: dict[int, Partial], use: Use, i: int) -> Partial | None:
+def _decisive(use: Use) -> list[int]:
+    """Registers that decide what is found of a line: the accumulator, and what may be a promotion."""
+    sources = [source for source in use.sources if source is not None]
+    if use.action == "add" and len(use.sources) > 1:
+        return [source + i for source in sources for i in range(use.width)]
+    return sources if use.action == "matrix" and use.fresh != "yes" else []
+
+
+def _continued(held: Held, use: Use) -> Partial | None:
+    """The partial sum with which a matrix instruction goes on."""
+    return None if use.fresh == "yes" or use.sources[0] is None else held(use.sources[0])
+
+
+def _product(held: Held, index: int, use: Use) -> Partial:
+    before = _continued(held, use)
+    least, most = (before.least, before.most) if before else (0, 0)
+    least = 0 if use.fresh == "run time" else least
+    return Partial(least + 1, min(most + 1, UNBOUNDED), False, frozenset([index]), frozenset())
+
+
+def _added(held: Held, use: Use, i: int) -> dict[int, Partial]:
+    """What an addition reads of partial sums, by register."""
+    return {source + i: value for source in use.sources if source is not None and (value := held(source + i))}
+
+
+def _sum(held: Held, use: Use, i: int) -> Partial | None:
+    """A sum of up to two values that are partial sums or sums of those: a product counts as its factors do."""
+    values = list(_added(held, use, i).values())
+    if not values or len(use.sources) == 1:
+        return values[0] if values else None
+    least, most = sum(v.least for v in values), min(sum(v.most for v in values), UNBOUNDED)
+    makers, cells = (frozenset[int]().union(*sets) for sets in zip(*((v.makers, v.cells) for v in values), strict=True))
+    return Partial(least, most, True, makers, cells)
+
+
+def _moved(held: Held, use: Use, i: int) -> Partial | None:
     """A copy, a choice between sources, or a product with something else."""
     value: Partial | None = None
     for position, source in enumerate(use.sources):
-        held = state.get(source + i) if source is not None else None
-        value = held if position == 0 or (use.action == "scale" and value is None) else _chosen(use, value, held)
+        read = held(source + i) if source is not None else None
+        value = read if position == 0 or (use.action == "scale" and value is None) else _chosen(use, value, read)
     return value
 
 
@@ -266,84 +296,86 @@ def _chosen(use: Use, a: Partial | None, b: Partial | None) -> Partial | None:
     return (a if b is None else _join(a, b)) if use.action == "scale" else _join(a, b)
 
 
-_REGISTER = re.compile(r"[-|~!]*R(\d+|Z)(?![\w])")
-_ADDS = {"FADD": 1, "HADD2": 1, "DADD": 2, "FADD2": 2}
-_FMAS = {"FFMA": 1, "HFMA2": 1, "DFMA": 2, "FFMA2": 2}
-_SCALES = {"FMUL": 1, "HMUL2": 1, "DMUL": 2, "FMUL2": 2}
-_SECOND = frozenset({"SHFL", "ATOM", "ATOMG", "ATOMS", "MATCH"})
-"""Opcodes whose first operand is a predicate and whose second is the register that they write."""
-_WIDE = {"64": 2, "128": 4, "WIDE": 2, "x2": 2, "x4": 4, "x8": 8, "x16": 16, "x32": 32, "x64": 64, "x128": 128}
+_ADDS = frozenset({"FADD", "HADD2", "DADD", "FADD2"})
+_FMAS = frozenset({"FFMA", "HFMA2", "DFMA", "FFMA2"})
+_SCALES = frozenset({"FMUL", "HMUL2", "DMUL", "FMUL2"})
 
 
-def _use(line: Line) -> Use | None:
-    """What a line does to general registers; None where it writes none."""
-    if MATRIX.match(line.opcode):
-        return _matrix_use(line, parse(line.opcode))
-    operands = [operand.strip() for operand in line.operands.split(",")]
-    if line.stem in _SECOND and operands[0].startswith(("P", "!P")):
-        operands = operands[1:]
-    target = _register(operands[0])
-    if target is None:
-        return None
-    sources = tuple(_register(operand) for operand in operands[1:])
-    stem, modifiers = line.stem, line.opcode.split(".")[1:]
-    if width := _ADDS.get(stem):
-        return Use("add", target, width, _without_zeros(operands[1:3]))
-    if width := _FMAS.get(stem):
-        return _fma(target, width, operands[1:4])
-    if width := _SCALES.get(stem):
-        return Use("scale", target, width, sources[:2])
-    if stem == "MOV" or (stem == "IMAD" and "MOV" in modifiers):
-        return Use("copy", target, 1, sources[-1:])
-    if stem in ("SEL", "FSEL"):
-        return Use("copy", target, 1, sources[:2])
-    return Use("lose", target, _width(stem, modifiers), ())
+def _uses(definitions: Definitions) -> dict[int, Use]:
+    """What lines make of partial sums, by line: of those that sums of a matrix unit can reach, in whatever order they run."""
+    lines, targets = definitions.function.lines, definitions.targets
+    found = {i: _use(line, targets[i]) for i, line in enumerate(lines) if targets[i] >= 0 and _action(line.opcode) != "lose"}
+    after: dict[int, set[int]] = {}
+    reached: set[int] = set()
+    for use in found.values():
+        if use.action == "matrix":
+            reached.update(range(use.target, use.target + use.width))
+            continue
+        for source in use.sources:
+            if source is not None:
+                for i in range(use.width):
+                    after.setdefault(source + i, set()).add(use.target + i)
+    waiting = list(reached)
+    while waiting:
+        new = after.get(waiting.pop(), set()) - reached
+        reached |= new
+        waiting += new
+    return {index: use for index, use in found.items() if use.action == "matrix" or _reads_one_of(use, reached)}
 
 
-def _fma(target: int, width: int, operands: list[str]) -> Use:
+def _reads_one_of(use: Use, registers: set[int]) -> bool:
+    return any(source is not None and source + i in registers for source in use.sources for i in range(use.width))
+
+
+def _use(line: Line, target: int) -> Use:
+    """What a line does to general registers."""
+    action = _action(line.opcode)
+    if action == "matrix":
+        return _matrix_use(line, parse(line.opcode), target)
+    rest = operands(line)[1:]
+    if action == "add" and line.stem in _FMAS:
+        return _fma(target, width(line.opcode), rest[:3])
+    if action == "add":
+        return Use(action, target, width(line.opcode), _without_zeros(rest[:2]))
+    sources = tuple(map(register, rest))
+    return Use(action, target, width(line.opcode), sources[-1:] if line.stem in ("MOV", "IMAD") else sources[:2])
+
+
+@cache
+def _action(opcode: str) -> Action:
+    stem, *modifiers = opcode.split(".")
+    if is_matrix(opcode):
+        return "lose" if parse(opcode).is_integer else "matrix"
+    if stem in _ADDS or stem in _FMAS:
+        return "add"
+    if stem in _SCALES:
+        return "scale"
+    return "copy" if stem in ("MOV", "SEL", "FSEL") or (stem == "IMAD" and "MOV" in modifiers) else "lose"
+
+
+def _fma(target: int, count: int, operands: list[str]) -> Use:
     """A product plus an addend; a product plus zero is a product."""
-    factors = [_register(operand) for operand in operands[:2]]
+    factors = [register(operand) for operand in operands[:2]]
     addend = _without_zeros(operands[2:])
     if not addend:
-        return Use("scale", target, width, tuple(factors))
-    return Use("add", target, width, (*factors, *addend))
+        return Use("scale", target, count, tuple(factors))
+    return Use("add", target, count, (*factors, *addend))
 
 
 def _without_zeros(operands: Iterable[str]) -> tuple[int | None, ...]:
-    return tuple(_register(operand) for operand in operands if not operand.lstrip("-+").startswith("RZ"))
+    return tuple(register(operand) for operand in operands if not operand.lstrip("-+").startswith("RZ"))
 
 
-def _matrix_use(line: Line, opcode: MatrixOpcode) -> Use | None:
+def _matrix_use(line: Line, opcode: MatrixOpcode, target: int) -> Use:
     """D, A, B, C, …; a warpgroup's: D, [A,] descriptor, C[, scale-d], …"""
-    if not opcode.accumulator_registers:
-        return None
-    operands = [operand.strip() for operand in line.operands.split(",")]
-    target = _register(operands[0])
-    if target is None:
-        return None
-    if opcode.is_integer:
-        return Use("lose", target, opcode.accumulator_registers, ())
-    at = 1 + max((i for i, operand in enumerate(operands) if operand.startswith("gdesc")), default=2)
-    c = _register(operands[at]) if at < len(operands) else None
-    scale = operands[at + 1] if at + 1 < len(operands) and opcode.family.adds_to_d else ""
+    named = operands(line)
+    at = 1 + max((i for i, operand in enumerate(named) if operand.startswith("gdesc")), default=2)
+    c = register(named[at]) if at < len(named) else None
+    scale = named[at + 1] if at + 1 < len(named) and opcode.family.adds_to_d else ""
     fresh: Literal["no", "yes", "run time"] = "yes" if scale == "!UPT" or c is None else "no"
     if fresh == "no" and re.match(r"!?UP\d", scale):
         fresh = "run time"
-    return Use("matrix", target, opcode.accumulator_registers, (c,), fresh)
-
-
-def _width(stem: str, modifiers: list[str]) -> int:
-    if stem == "CS2R":
-        return 1 if "32" in modifiers else 2
-    if stem == "LDSM":
-        return int(modifiers[-1]) if modifiers[-1].isdecimal() else 1
-    return max((_WIDE.get(modifier, 1) for modifier in modifiers), default=1)
-
-
-def _register(operand: str) -> int | None:
-    """The number of a general register, None for RZ and for anything else."""
-    found = _REGISTER.match(operand.strip())
-    return int(found[1]) if found and found[1] != "Z" else None
+    return Use("matrix", target, width(line.opcode), (c,), fresh)
 
 
 def _counted(function: Function, lines: Iterable[int]) -> tuple[tuple[str, int], ...]:

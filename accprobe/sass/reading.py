@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accprobe.build import toolchain
+from accprobe.sass import symbols
 from accprobe.sass.opcodes import MATRIX
 
 _CONVERSIONS = "F2F F2FP F2I F2IP I2F I2FP I2I I2IP FRND"
@@ -27,10 +28,18 @@ _TARGET = re.compile(r"\s*\.target\s+(sm_\w+)")
 _FLAGS = re.compile(r"\s*\.headerflags\s.*?(EF_CUDA_ACCELERATORS )?EF_CUDA_SM(\d+)")
 """Of the older ELF layout, which has no `.target`."""
 _SECTION = re.compile(r"\.text\.([^\s:]+):")
-_LABEL = re.compile(r"([.$\w]+):")
-_LINE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*)")
+_ROW = re.compile(
+    r"^(?:([.$\w]+):|[ \t]*/\*([0-9a-f]{4,})\*/[ \t]+(?:\{[ \t]*)?(?:(@!?U?P\w+)[ \t]+)?([A-Z][A-Za-z0-9_.]*)[ \t]*([^;\n]*))",
+    re.MULTILINE,
+)
+"""A label, or an instruction: offset, predicate, opcode, operands."""
+_MATRIX_ROW = re.compile(rf"\s*/\*[0-9a-f]+\*/\s+(?:\{{\s*)?(?:@\S+\s+)?{MATRIX.pattern}")
+_LINE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+[A-Z@{]")
 _INSTRUCTION = re.compile(r"(?:\{\s*)?(?:(@!?U?P\w+)\s+)?([A-Z][A-Za-z0-9_.]*)\s*([^;]*)")
 _PLACE = re.compile(r"\.L\w+")
+
+PART = 4 << 20
+"""Bytes of code that nvdisasm is given of a large cubin at once, for which it takes some 300 MiB of memory."""
 _CONSTANT_MOVE = re.compile(r"-RZ, RZ,")
 
 
@@ -52,6 +61,7 @@ class Function:
     """One function of a binary, in the order of its text.
 
     architecture: "sm_90a", or "" where the disassembler does not say. labels: name -> index of the line that it stands before.
+    lines: none where only functions with matrix opcodes were asked for, and this has none.
     """
 
     name: str
@@ -71,9 +81,11 @@ class Function:
 
     @property
     def sha256(self) -> str:
-        """Of its text, offsets counted from its start: functions with the same one are the same machine code."""
+        """Of its text, offsets counted from its start and labels by where they stand: functions with the same one are the same
+        machine code, however many others are disassembled with them."""
         first = self.lines[0].offset
-        text = "\n".join(f"{line.offset - first} {' '.join(line[1:])}" for line in self.lines)
+        text = "\n".join([f"{offset - first} {guard} {opcode} {operands}" for offset, guard, opcode, operands in self.lines])
+        text = _PLACE.sub(lambda found: f"line {self.labels.get(found[0], found[0])}", text)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -100,34 +112,59 @@ def _opcodes(lines: Iterable[Line]) -> tuple[str, ...]:
     return tuple(line.opcode for line in lines if not _moves_constant(line))
 
 
-def functions(path: Path, targets: bool = True) -> Iterator[Function]:
+def functions(path: Path, targets: bool = True, matrix: bool = False) -> Iterator[Function]:
     """Every function of a cubin, one after another. Raises ToolMissing without nvdisasm, ToolFailed where it cannot read it.
 
-    targets: whether jumps through a register say where they go, which takes nvdisasm a third of its time.
+    targets: whether jumps through a register say where they go, which takes nvdisasm a third of its time. matrix: only
+    functions with matrix opcodes have lines. A large cubin is disassembled part by part, as nvdisasm keeps it all in memory.
     """
-    with toolchain.output("nvdisasm", "--print-code", *([] if targets else ["--no-dataflow"]), str(path)) as text:
-        yield from parse(text)
+    options = ["--print-code"] if targets else ["--print-code", "--no-dataflow"]
+    for part in symbols.parts(path, PART):
+        only = ["--cuda-function-index", ",".join(map(str, part))] if part else []
+        with toolchain.output("nvdisasm", *options, *only, str(path)) as text:
+            yield from parse(text, matrix)
 
 
-def parse(text: Iterable[str]) -> Iterator[Function]:
-    """Functions in the lines that `nvdisasm --print-code` prints."""
+def parse(text: Iterable[str], matrix: bool = False) -> Iterator[Function]:
+    """Functions in the lines that `nvdisasm --print-code` prints; `matrix`: those without matrix opcodes have no lines."""
     architecture, name = "", ""
+    rows: list[str] = []
+    wanted = not matrix
+    for row in text:
+        if row[0] == " ":
+            rows.append(row)
+            wanted = wanted or ("MMA" in row and _MATRIX_ROW.match(row) is not None)
+        elif found := _SECTION.match(row):
+            yield from _function(name, architecture, rows, wanted)
+            name, rows, wanted = found[1], [], not matrix
+        elif row[0] == "\t":
+            architecture = _architecture(row) or architecture
+        else:
+            rows.append(row)
+    yield from _function(name, architecture, rows, wanted)
+
+
+def _architecture(row: str) -> str:
+    """What a directive says of it, "" where it is another directive."""
+    if found := _TARGET.match(row):
+        return found[1]
+    found = _FLAGS.match(row)
+    return f"sm_{found[2]}{'a' if found[1] else ''}" if found else ""
+
+
+def _function(name: str, architecture: str, rows: list[str], wanted: bool) -> Iterator[Function]:
+    """The function in the rows of one section, if there are instructions in it."""
+    if not wanted:
+        if any(map(_LINE.match, rows)):
+            yield Function(name, architecture, (), {})
+        return
     lines: list[Line] = []
     labels: dict[str, int] = {}
-    for row in text:
-        if found := _LINE.match(row):
-            if line := read_line(int(found[1], 16), found[2]):
-                lines.append(line)
-        elif found := _SECTION.match(row):
-            if lines:
-                yield Function(name, architecture, tuple(lines), labels)
-            name, lines, labels = found[1], [], {}
-        elif found := _LABEL.match(row):
-            labels[found[1]] = len(lines)
-        elif found := _TARGET.match(row):
-            architecture = found[1]
-        elif found := _FLAGS.match(row):
-            architecture = f"sm_{found[2]}{'a' if found[1] else ''}"
+    for label, offset, guard, opcode, operands in _ROW.findall("".join(rows)):
+        if label:
+            labels[label] = len(lines)
+        else:
+            lines.append(Line(int(offset, 16), guard, opcode, operands.rstrip()))
     if lines:
         yield Function(name, architecture, tuple(lines), labels)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -120,8 +121,16 @@ def test_order_is_pypi_then_triton_then_a_toolkit(monkeypatch: pytest.MonkeyPatc
         path.unlink()
 
 
-def test_output_need_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program(tmp_path, "seq 3")
+def test_output_is_read_while_the_program_prints_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(tmp_path, "while echo more; do :; done")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with toolchain.output("nvdisasm") as text:
-        assert list(text) == ["1\n", "2\n", "3\n"]
+    with suppress(KeyboardInterrupt), toolchain.output("nvdisasm") as text:
+        assert next(text) == "more\n"
+        raise KeyboardInterrupt
+
+
+def test_failure_after_output_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(tmp_path, "echo 1; echo 'nvdisasm fatal   : damaged' >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(toolchain.ToolFailed, match="nvdisasm failed: damaged"), toolchain.output("nvdisasm") as text:
+        assert list(text) == ["1\n"]

@@ -26,7 +26,7 @@ DISASSEMBLED: dict[bytes, list[Function]] = {}
 def _disassembled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The disassembler takes most of the time of a command here, and the cubins are few."""
 
-    def functions(path: Path) -> Iterator[Function]:
+    def functions(path: Path, matrix: bool = False) -> Iterator[Function]:
         content = path.read_bytes()
         if content not in DISASSEMBLED:
             DISASSEMBLED[content] = list(read(path))

@@ -37,6 +37,7 @@ NOT_FED = (Conversion("F2FP.F16.E4M3.UNPACK_B", 1),)
         ((UNPACK, "MOV R13, R4", "LDS R4, [R0]", MULTIPLY), FED),
         ((UNPACK, "LDS R4, [R0]", MULTIPLY), NOT_FED),
         ((UNPACK, "STS [R0], R4", "LDSM.16.M88.4 R4, [R0]", MULTIPLY), NOT_FED),
+        ((UNPACK.replace("R4", "R5"), "LDSM.16.M88.4 R4, [R0]", MULTIPLY), NOT_FED),
         ((MULTIPLY, UNPACK), NOT_FED),
         ((".L_x_1:", MULTIPLY, UNPACK, "@P0 BRA `(.L_x_1)"), FED),
         ((UNPACK.replace("R4", "R20"), MULTIPLY), NOT_FED),

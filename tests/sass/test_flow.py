@@ -12,6 +12,7 @@ from long_tail import some
 
 from accprobe.build import compiler, toolchain
 from accprobe.isa.instructions import parse as instruction
+from accprobe.sass import promotion
 from accprobe.sass.flow import Flow
 from accprobe.sass.reading import Function, parse
 
@@ -76,11 +77,15 @@ def test_blocks_of_triton_are_those_of_nvdisasm(capability: int, tmp_path: Path)
     check(tmp_path / "x.cubin")
 
 
-def text(*lines: str) -> Flow:
+def function(*lines: str) -> Function:
     rows = [".text.f:\n"]
     rows += [f"{line}\n" if line.endswith(":") else f"  /*{i:04x}*/  {line} ;\n" for i, line in enumerate(lines)]
-    (function,) = list(parse(rows))
-    return Flow(function)
+    (found,) = list(parse(rows))
+    return found
+
+
+def text(*lines: str) -> Flow:
+    return Flow(function(*lines))
 
 
 def test_loops_are_numbered() -> None:
@@ -94,3 +99,22 @@ def test_jump_with_a_condition_may_be_passed() -> None:
         flow = text(jump, "NOP", ".L_1:", "EXIT")
         assert set(flow.blocks[0].successors) == {1, 2}, jump
     assert text("BRA `(.L_1)", "NOP", ".L_1:", "EXIT").blocks[0].successors == (2,)
+
+
+def test_ways_that_no_sum_takes_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tile of 64 registers is live through 300 blocks, of which none touches it: what is merged does not grow with them."""
+    joined = 0
+    join = promotion._join
+
+    def counted(a: promotion.Partial | None, b: promotion.Partial | None) -> promotion.Partial | None:
+        nonlocal joined
+        joined += 1
+        return join(a, b)
+
+    monkeypatch.setattr(promotion, "_join", counted)
+    group = "QGMMA.64x128x32.F32.E4M3.E4M3 R24, gdesc[UR8], R24, UPT"
+    branches = [row for i in range(300) for row in (f"@P0 BRA `(.L_{i})", "MOV R2, R3", f".L_{i}:")]
+    added = [f"FADD R{96 + i}, R{24 + i}, R{96 + i}" for i in range(64)]
+    (chain,) = promotion.chains(function(".L_x:", group, *branches, *added, "@!P1 BRA `(.L_x)", "EXIT"))
+    assert (chain.verdict, chain.by) == ("unknown", "FADD")
+    assert joined < 300 * 64

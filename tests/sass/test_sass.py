@@ -14,7 +14,7 @@ from accprobe.errors import ToolMissing
 from accprobe.isa import architectures
 from accprobe.isa.families import WGMMA
 from accprobe.isa.instructions import parse
-from accprobe.sass import lowering, opcodes, reading
+from accprobe.sass import lowering, opcodes, reading, symbols
 
 
 @pytest.fixture
@@ -260,3 +260,39 @@ def test_the_hash_of_a_function_is_of_its_text_alone() -> None:
     one = function(0, "HMMA.16816.F32", "FADD")
     assert one.sha256 == function(0x7000, "HMMA.16816.F32", "FADD", name="g").sha256
     assert one.sha256 != function(0, "FADD", "HMMA.16816.F32").sha256
+
+
+def test_the_hash_does_not_depend_on_how_labels_are_numbered() -> None:
+    (one,) = reading.parse(PARTED.splitlines(keepends=True))
+    (other,) = reading.parse(PARTED.replace(".L_x_1", ".L_x_71").splitlines(keepends=True))
+    assert one.sha256 == other.sha256
+    (another,) = reading.parse(PARTED.replace("`(.L_x_1)", "`(.L_x_2)").splitlines(keepends=True))
+    assert one.sha256 != another.sha256
+
+
+def test_functions_without_matrix_opcodes_need_no_lines() -> None:
+    text = PARTED + ".text.constant:\n        /*0000*/                   HFMA2.MMA R7, -RZ, RZ, 0, 5.9604644775390625e-08 ;\n"
+    one, two = reading.parse(text.splitlines(keepends=True), matrix=True)
+    assert (len(one.lines), two.name, two.lines) == (9, "constant", ())
+
+
+@pytest.mark.usefixtures("_tools")
+def test_large_cubins_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = "abc"
+    code = "".join(
+        f'extern "C" __global__ void {name}(int* p) {{ while (*p) p += {i + 1}; }}\n' for i, name in enumerate(names)
+    )
+    path = compiler.compile_source(code, "sm_90a", "a").path
+    whole = sorted(reading.functions(path), key=lambda function: function.name)
+    monkeypatch.setattr(symbols, "LARGE", 0)
+    for limit, count in ((1, 3), (1 << 20, 1)):
+        monkeypatch.setattr(reading, "PART", limit)
+        assert len(symbols.parts(path, limit)) == count
+        parts = sorted(reading.functions(path), key=lambda function: function.name)
+        assert [(f.name, f.architecture, f.sha256) for f in parts] == [(f.name, f.architecture, f.sha256) for f in whole]
+
+
+def test_damaged_symbols_make_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symbols, "LARGE", 0)
+    (tmp_path / "x.cubin").write_bytes(b"\x7fELF" + b"\xff" * 100)
+    assert symbols.parts(tmp_path / "x.cubin", 1) == [()]
