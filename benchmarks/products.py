@@ -56,7 +56,8 @@ def table(judgements: list[Judgement]) -> Iterator[str]:
         if judgement.verdict == "not confirmed":
             count[f"  {judgement.cause}"] += 1
     causes = sorted((name for name in count if name.startswith("  ")), key=lambda name: -count[name])
-    rows = ["right", "wrong", "not confirmed", *causes, "too late", "crashed", "exact and false", "undetermined"]
+    failed = ["too late", "crashed", "exact and false", "undetermined"]
+    rows = ["right", "wrong", "called unstable", "not confirmed", *causes, *failed]
     yield f"{'products':18} {len(judgements):4}"
     for name in rows:
         yield f"{name:18} {count[name]:4}"

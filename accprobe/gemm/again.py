@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked, WholeCall, one_nan
-from accprobe.gemm.distributions import random_lines
+from accprobe.gemm.distributions import random_lines, times_power
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
@@ -77,10 +77,18 @@ class _Results:
 
 
 def first_operands(spec: Spec) -> tuple[Bits, Bits]:
-    """Return A [M, K] and B [N, K] of normal numbers, the same in every run."""
+    """Return A [M, K] and B [N, K], the same in every run. Every other line has numbers of a wider range than normal ones,
+    whose sums in 8 bits would be exact, and that of no order; sums in f16 do not overflow.
+    """
     rng = np.random.default_rng(0xF1257)
-    a, b = (random_lines(fmt, (lines, spec.k), "normal", rng) for fmt, lines in ((spec.a, spec.m), (spec.b, spec.n)))
-    return layout_of(spec).a(a), b
+    found = []
+    for fmt, lines in ((spec.a, spec.m), (spec.b, spec.n)):
+        words = random_lines(fmt, (lines, spec.k), "normal", rng)
+        if fmt.is_float:
+            wide = random_lines(fmt, words[::2].shape, "wide", rng)
+            words[::2] = times_power(fmt, wide, -4) if spec.out.name == "f16" else wide
+        found.append(words)
+    return layout_of(spec).a(found[0]), found[1]
 
 
 def repeat_first(asked: Asked, before: Sequence[Bits] = ()) -> FirstCalls:

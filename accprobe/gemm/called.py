@@ -130,7 +130,7 @@ class Called:
         if self.spec.out.is_float and (wrong := np.argwhere(self.spec.out.fields(d).is_nan)).size:
             row, column = wrong[0]
             raise AccprobeError(
-                f"{self.name} gives NaN for normal numbers, {len(wrong)} of {d.size} (first at row {row}, column {column}):"
+                f"{self.name} gives NaN for random numbers, {len(wrong)} of {d.size} (first at row {row}, column {column}):"
                 " this is no product of two matrices"
             )
         self.before.append(d)

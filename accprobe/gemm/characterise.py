@@ -228,9 +228,7 @@ def _find_plan(
         found.reason = f"product {int(np.argmax(found.once))} is counted {int(found.once.max())} times"
         return
     if depends is not None and depends.is_on_others:
-        found.reason = (
-            f"an output depends on {depends.value}: {depends.note}" if depends.note else f"an output depends on {depends.value}"
-        )
+        found.reason = str(depends)
         return
     for thorough in (False, True):
         try:

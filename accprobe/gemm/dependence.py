@@ -15,8 +15,10 @@ from accprobe.gemm.distributions import random_lines, times_power
 from accprobe.gemm.layout import layout_of
 from accprobe.isa.formats import Bits, Format
 
-LARGER = 6
-"""Changed numbers are 2^6 times as large: where a matrix or a row is scaled by its largest, that one changes too."""
+LARGER = 10
+"""Changed numbers are normal ones times 2^10, of 8 bits some as large as the format has them: where a matrix or a row is scaled
+by its largest, that one changes too, and not by a power of two.
+"""
 
 NEARLY_ALL = 0.9
 """Of the other rows, or columns: where a change of one changes so many, an output depends on the whole tensor."""
@@ -33,6 +35,10 @@ class Dependence:
 
     value: str = OWN
     note: str = ""
+
+    def __str__(self) -> str:
+        told = f"an output depends on {'the ' * (self.value == TENSOR)}{self.value}"
+        return f"{told}: {self.note}" if self.note else told
 
     @property
     def is_on_others(self) -> bool:
@@ -80,8 +86,12 @@ class _Changes:
         return np.asarray(self._rng.permutation(lines) < -(-lines // 2))
 
     def _redrawn(self, fmt: Format, lines: Bits) -> Bits:
+        """Other numbers, in each line some larger than all that `first_operands` have."""
         found = random_lines(fmt, lines.shape, "normal", self._rng)
-        return found if fmt.is_integer else times_power(fmt, found, LARGER)
+        if fmt.storage_bits > 8:
+            return times_power(fmt, found, LARGER)
+        found[..., :1] = fmt.largest
+        return found
 
     def _changed(self, a: Bits, b: Bits, of_a: Any, of_b: Any) -> Bits:
         """The result with these elements of A and of B redrawn."""

@@ -337,7 +337,7 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
         (["own:text"], "own:text gives a str, which is no array of numpy: see --arrays"),
         (
             ["own:nan"],
-            "own:nan gives NaN for normal numbers, 256 of 256 (first at row 0, column 0): this is no product of two matrices",
+            "own:nan gives NaN for random numbers, 256 of 256 (first at row 0, column 0): this is no product of two matrices",
         ),
         (["own:three"], "three(a, b, c) takes other arguments: a product is asked as f(a, b)"),
         (

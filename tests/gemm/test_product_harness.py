@@ -10,6 +10,7 @@ import product_judge
 import pytest
 from benchmark import loaded
 from long_tail import some
+from planted_around import Around
 from planted_mispaired import Mispaired
 from planted_plans import FAMILIES, FIRST_OF_FAMILIES, HOPPER, drawn
 from planted_products import Planted
@@ -99,6 +100,8 @@ def test_products_are_counted(cause: str) -> None:
         "kept answers": "2 of 60000 answers that were kept have no explanation",
         "fresh elements": "9 of 65536 fresh elements differ from what the plan gives",
         "regions": "not computed as the others, and not asked on their own: rows 5, columns 3",
+        "dependence": "an output depends on other rows: row 3 changes 2 of the 31 other rows",
+        "first calls": "the first 3 calls give other bits than later ones: 512 of 1,024 outputs",
     }[cause]
     assert product_judge.cause(reason) == cause
     row = replace(judgement_of(Planted(seed=7)), reason=reason, cause=cause)
@@ -109,3 +112,36 @@ def test_products_are_counted(cause: str) -> None:
 
 def judgement_of(plan: Planted) -> product_judge.Judgement:
     return product_judge.without_row(plan, "not confirmed", "", 0.0)
+
+
+def small(**changes: Any) -> Planted:
+    return replace(HOPPER, m=16, n=16, k=32, **changes)
+
+
+@pytest.mark.parametrize(
+    ("around", "cause"),
+    [
+        (Around("first calls", 2), "first calls"),
+        (Around("scaled by tensor"), "dependence"),
+        (Around("Strassen"), "dependence"),
+    ],
+)
+def test_what_is_planted_around_a_product_is_found(around: Around, cause: str) -> None:
+    judgement = judged(small(around=around), elements=1 << 8)
+    assert (judgement.verdict, judgement.cause, judgement.false_exact) == ("not confirmed", cause, [])
+
+
+def test_a_deterministic_product_must_not_be_called_unstable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product_judge, "status", lambda outcome: ("unstable", "identical calls give other bits"))
+    judgement = judged(small(), elements=1 << 8)
+    assert judgement.verdict == "called unstable"
+    assert [line for line in loaded("products").table([judgement]) if line.startswith("called unstable")] == [
+        f"{'called unstable':18} {1:4}"
+    ]
+
+
+def test_families_plant_what_they_are_named_after() -> None:
+    plans = [drawn(FIRST_OF_FAMILIES + number) for number in range(4 * len(FAMILIES))]
+    kinds = {plan.around.kind for plan in plans if plan.around}
+    assert kinds == {"first calls", "scaled by tensor", "Strassen"}
+    assert {plan.orders for plan in plans if plan.merge == "unordered"} >= {"call", "tile"}

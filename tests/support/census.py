@@ -13,6 +13,9 @@ from typing import Any, Generic, TypeVar
 
 from apart import Work, each_apart
 
+BAD = ("wrong", "called unstable")
+"""Verdicts that no seed may have."""
+
 LIMIT = 120
 """Seconds of CPU time a seed."""
 
@@ -52,7 +55,7 @@ class Census(Generic[J]):
     table: Callable[[list[J]], Iterator[str]]
 
     def run(self, description: str, what: str) -> int:
-        """By the command line; what: that a seed plants. Returns 1 where one is wrong, or a finding exact and false."""
+        """By the command line; what: that a seed plants. Return 1 where a verdict is one of BAD, or an exact finding false."""
         options = _options(description, what)
         if options.output:
             options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +71,7 @@ class Census(Generic[J]):
         found.sort(key=lambda judgement: judgement.seed)
         print("\n".join(line for judgement in found for line in self.told(judgement)), end="\n\n")
         print("\n".join(self.table(found)))
-        return 1 if any(judgement.verdict == "wrong" or judgement.false_exact for judgement in found) else 0
+        return 1 if any(judgement.verdict in BAD or judgement.false_exact for judgement in found) else 0
 
 
 def seeds(text: str) -> list[int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from planted_around import Around, Kind
 from planted_mispaired import drawn_mistake
 from planted_products import BLOCK, Edge, Merge, Partial, Planted, Scales, Sick
 from planted_sums import KINDS, Array
@@ -96,13 +97,43 @@ def _mispaired(rng: np.random.Generator, plan: Planted) -> Planted:
     return replace(plan, mispaired=drawn_mistake(rng, *plan.shape))
 
 
+def _first_calls(rng: np.random.Generator, plan: Planted) -> Planted:
+    """Draw how many of the first calls are another product."""
+    return _around(plan, "first calls", int(rng.integers(1, 6)))
+
+
+def _dependent(rng: np.random.Generator, plan: Planted) -> Planted:
+    """Draw how outputs depend on other rows."""
+    return _around(plan, rng.choice(["scaled by tensor", "Strassen"]).item())
+
+
+def _around(plan: Planted, kind: Kind, first: int = 0) -> Planted:
+    """Around a product of floats, of even sizes and without scales, whose slices are added in one order."""
+    even = replace(_small(plan), m=plan.m // 2 * 2, n=plan.n // 2 * 2, around=Around(kind, first))
+    return replace(even, out="f32", result_rounding="RNE")  # where all sums show
+
+
+def _small(plan: Planted) -> Planted:
+    """One chain of 256 products of floats, without scales."""
+    one = replace(HOPPER if plan.a == "s8" else plan, k=256, slices=(), interleave=None, partial_format="f32", merge="forward")
+    return replace(one, m=plan.m, n=plan.n, seed=plan.seed, scales=None, promote_every=None)
+
+
+def _atomics(rng: np.random.Generator, plan: Planted) -> Planted:
+    """Draw slices that are added in a new order for each call or tile."""
+    slices, orders = int(rng.integers(3, 9)), rng.choice(["call", "tile"]).item()
+    every = 64 if rng.random() < 0.3 else None
+    sliced = replace(_small(plan), k=128 * slices, slices=(128,) * slices, promote_every=every)
+    return replace(sliced, merge="unordered", orders=orders, out="f32", result_rounding="RNE")
+
+
 Family = Callable[[np.random.Generator, Planted], Planted]
 """Plants something on a plan that was drawn without faults."""
 
 FIRST_OF_FAMILIES = 10_000
 """Seeds below it draw plans without faults, as they did before there were families."""
 
-FAMILIES: list[Family] = [_plain, _mispaired]
+FAMILIES: list[Family] = [_plain, _mispaired, _first_calls, _dependent, _atomics]
 """Of seeds from there on, one for each in turn."""
 
 

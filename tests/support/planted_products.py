@@ -7,13 +7,14 @@ draws others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from planted_around import Around
 from planted_mispaired import Mispaired
 from planted_sums import (
     KINDS,
@@ -105,7 +106,7 @@ class Planted:
     dropped_tail: the last products that never join. doubled_k: the last k of a slice, which the next one has too, as its first.
     wrong_block_scale: this block has the scales, of both operands, of the one before it.
     operand_rounding: of tf32 operands, from f32, before they are multiplied; RNA: to nearest, ties away from zero.
-    mispaired: which operands are read at the wrong place, see there.
+    mispaired: which operands are read at the wrong place, see there. around: what is done around all this, see there.
     edge, sick: see there. by_m: (M, plan): from so many rows on, in ascending order, another plan has the whole product.
     seed: of the order of unordered merges.
     """
@@ -134,6 +135,7 @@ class Planted:
     doubled_k: int | None = None
     wrong_block_scale: int | None = None
     mispaired: Mispaired | None = None
+    around: Around | None = None
     edge: Edge | None = None
     sick: Sick | None = None
     by_m: tuple[tuple[int, Planted], ...] = ()
@@ -162,6 +164,18 @@ class Planted:
             _require(self.wrong_block_scale is None, "only blocks have scales of blocks")
 
     @property
+    def is_deterministic(self) -> bool:
+        """Whether identical calls give the same bits."""
+        any_order = self.merge == "unordered" and len(self.slices) > 2
+        return not any_order and (self.around is None or self.around.kind != "first calls")
+
+    @property
+    def depends_on_others(self) -> bool:
+        """Whether an output is no product of its own row of A and its own column of B."""
+        moved = self.mispaired is not None and self.mispaired.mistake in ("rows", "columns")
+        return moved or (self.around is not None and self.around.kind != "first calls")
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         return self.m, self.n, self.k
 
@@ -175,6 +189,11 @@ class Planted:
         for least, plan in reversed(self.by_m):
             if m >= least:
                 return plan(a, b, *scales)
+        if self.around is not None:
+            plain = replace(self, around=None)
+            other = replace(plain, sum_rounding="RZ" if self.sum_rounding == "RNE" else "RNE")
+            half = replace(plain, m=m // 2, n=n // 2, k=k // 2, slices=(), interleave=None, promote_every=None)
+            return self.around.call(plain, other, half, a, b)
         if self.mispaired is not None:
             a, b = self.mispaired.read(a, b)
         with np.errstate(over="ignore", invalid="ignore"):

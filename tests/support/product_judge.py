@@ -23,9 +23,9 @@ from accprobe.gemm.findings import findings, status
 from accprobe.gemm.fresh import of_lines
 from accprobe.model.product import Merged, Nested, Node, nested
 
-Verdict = Literal["right", "wrong", "not confirmed", "crashed", "too late"]
+Verdict = Literal["right", "wrong", "called unstable", "not confirmed", "crashed", "too late"]
 """right: confirmed, and nothing contradicts it. wrong: confirmed, and the plant contradicts it, in a result or in the order of
-its additions. crashed, too late: there is no row."""
+its additions. called unstable: although identical calls give the same bits. crashed, too late: there is no row."""
 
 WAYS = ("normal", "wide", "one sign", "cancelling", "sparse")
 """Kinds of fresh operands."""
@@ -38,6 +38,8 @@ CAUSES = {
     "kept answers": r"answers that were kept",
     "fresh elements": r"fresh elements differ",
     "regions": r"not computed as the others",
+    "dependence": r"an output depends on",
+    "first calls": r"give other bits than later ones|gives other bits than later ones",
 }
 """Why a plan is not confirmed, by what the reason says."""
 
@@ -73,7 +75,10 @@ def judged(plan: Planted, elements: int = 1 << 16) -> Judgement:
     false = [f"{name}: {value}, {true}" for name, value, true in _false(plan, outcome)]
     verdict: Verdict = "not confirmed"
     if found == "confirmed":
-        verdict = "wrong" if contradicted or not fresh or not is_planted_order(plan, outcome.main) else "right"
+        is_right = fresh and not contradicted and not plan.around and is_planted_order(plan, outcome.main)
+        verdict = "right" if is_right else "wrong"
+    elif found == "unstable" and plan.is_deterministic:
+        verdict = "called unstable"
     return Judgement(
         seed=plan.seed,
         parameters=parameters(plan),
@@ -195,7 +200,12 @@ def _false(plan: Planted, outcome: ProductOutcome) -> Iterator[tuple[str, object
             truth |= {"partial_format": plan.partial_format, "merge_order": plan.merge, "split_k": len(plan.slices)}
     if plan.mispaired is not None:
         truth.pop("each_product_once", None)
-    for name, finding in findings(outcome).items():
+    told = findings(outcome)
+    truth["first_calls"] = "other bits" if plan.around and plan.around.kind == "first calls" else "same bits"
+    truth["repeatable"] = "yes" if plan.is_deterministic else "no"
+    if "depends_on" in told and (told["depends_on"].value != "own row and column") != plan.depends_on_others:
+        truth["depends_on"] = "other rows, or columns" if plan.depends_on_others else "own row and column"
+    for name, finding in told.items():
         if finding.bound == "exact" and name in truth and finding.value != truth[name]:
             yield name, finding.value, truth[name]
     if plan.mispaired is not None:  # of the elements that are
