@@ -16,8 +16,9 @@ from planted_products import Planted
 from accprobe.evaluate import any_order
 from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.product import ScaleWords, product
+from accprobe.gemm.distributions import times_power
 from accprobe.isa.formats import Bits
-from accprobe.model.product import ProductModel
+from accprobe.model.product import Merged, ProductModel, addition
 
 FIVE = replace(HOPPER, m=8, n=9, k=160, slices=(32,) * 5, merge="unordered")
 PLANS = {
@@ -101,3 +102,15 @@ def test_parts_without_terms_are_no_parts(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(any_order, "_orders", lambda parts: tried.append(parts) or real(parts))
     assert given_by_some_order(model, a, b, product(model, a, b)).all()
     assert tried == [2]
+
+
+def test_subnormal_sums_may_be_flushed() -> None:
+    """As atomics of global memory do: terms and sums about f32's smallest normal number."""
+    model, a, b, _ = words(FIVE)
+    a, b = (times_power(model.a, x, -63) for x in (a, b))
+    assert isinstance(model.tree, Merged)
+    flushing = replace(model, tree=replace(model.tree, arithmetic=addition(subnormals="flushed")))
+    for own, other in ((model, flushing), (flushing, model)):
+        d = outcomes(own, a, b)[5]
+        assert given_by_some_order(own, a, b, d).all()
+        assert not given_by_some_order(other, a, b, d).all()
