@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from apart import Work
 from census import Census
-from drawn_plants import KINDS, drawn
+from drawn_plants import KINDS, QUERIES, drawn
 from judge import Judgement, Verdict, judged
 
 
@@ -63,7 +63,7 @@ def counted(judgements: list[Judgement]) -> Counter[str]:
 
 
 def table(judgements: list[Judgement]) -> Iterator[str]:
-    kinds = list(dict.fromkeys((family, kind) for kind, family, _ in KINDS))
+    kinds = list(dict.fromkeys((family, kind) for kind, family, _ in (*KINDS, *QUERIES)))
     width = max(len(kind) for _, kind in kinds)
     yield f"{'':{width}}  " + "  ".join(COLUMNS)
     rows = [(kind, [j for j in judgements if j.kind == kind and j.family == family]) for family, kind in kinds]

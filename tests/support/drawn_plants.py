@@ -1,6 +1,6 @@
 """Planted devices drawn by seed: arithmetics inside the grammar and outside it, and correct ones with a fault.
 
-A seed's kind is KINDS[seed % len(KINDS)]; all else of it is drawn from the seed alone.
+A seed's kind is the one of `kinds_of` at seed modulo their number; all else of it is drawn from the seed alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from hostile import hostile
 from outside import PLAIN, Entry
 from outside_numbers import Packing
 from plants import (
+    BEYOND,
+    FLOATS,
+    INTEGERS,
     OPCODES,
+    SPARSE,
     Family,
     Plant,
     Rng,
@@ -70,7 +74,7 @@ def packing(change: Callable[[Rng, Plant], dict[str, Any]], **sums: Any) -> Call
 
 
 def wrong_entry(rng: Rng) -> Plant:
-    name = one_of(rng, {name: opcode for name, opcode in OPCODES.items() if parse(name).a.bits == 8})
+    name = one_of(rng, {name: opcode for name, opcode in (FLOATS | INTEGERS).items() if parse(name).a.bits == 8})
     plant = any_integers(rng) if parse(name).is_integer else usual(rng, {name: OPCODES[name]})
     inst = plant.instruction
     high = 0x100 if inst.is_integer else 0x78
@@ -103,15 +107,17 @@ def sound(rng: Rng) -> Plant:
     return any_integers(rng) if rng.random() < 0.2 else usual(rng)
 
 
-def faulty(when: When = "always", numbers: tuple[int, ...] = (1,), place: str | None = None) -> Callable[[Rng], Plant]:
-    """A correct arithmetic; place: "" for any place or none."""
+def faulty(
+    when: When = "always", numbers: tuple[int, ...] = (1,), place: str | None = None, names: dict[str, str] | None = None
+) -> Callable[[Rng], Plant]:
+    """A correct arithmetic, of one of these instructions if any are given; place: "" for any place or none."""
 
     def draw(rng: Rng) -> Plant:
-        plant = sound(rng)
+        plant = usual(rng, names) if names else sound(rng)
         where = one_of(rng, ("lane", "row", "register", None)) if place == "" else place
         how = one_of(rng, ("flip", "flip", "set", "clear", "next", "neighbour"))
         bit = int(rng.integers(plant.instruction.d.bits - 1))
-        if when == "pattern" and how == "neighbour":
+        if when in DECIDED and (how == "neighbour" or when == "one hot"):
             how = "flip"  # where the neighbour's answer is another, it is no longer the pattern alone that decides
         fault = Fault(when, one_of(rng, numbers), _place(rng, plant.instruction, where) if where else None, how, bit)
         return replace(plant, fault=fault)
@@ -134,6 +140,19 @@ def _place(rng: Rng, inst: Instruction, kind: str) -> Place:
         case "register":
             return Place("register", int(rng.integers(registers)))
     return Place("half", int(rng.integers(5)))
+
+
+DECIDED: tuple[When, ...] = ("pattern", "one hot", "until answer", "until call", "size from", "after equal", "huge cancels")
+"""Faults that always change the answer where they act."""
+
+
+def huge_cancels(rng: Rng) -> Plant:
+    """Products beyond the largest result, from some size on, cancel to something wrong."""
+    plant = faulty("huge cancels", names=BEYOND)(rng)
+    inst = plant.instruction
+    assert plant.fault is not None
+    beyond = int(rng.integers(inst.d.max_exponent + 1, inst.a.max_exponent + inst.b.max_exponent - 1))
+    return replace(plant, fault=replace(plant.fault, number=beyond, how="flip"))
 
 
 RATES = (100, 1_000, 10_000, 100_000, 1_000_000)
@@ -219,12 +238,35 @@ KINDS: tuple[Kind, ...] = (
 )
 
 
+QUERIES: tuple[Kind, ...] = (
+    *[("in the self-test", "query", faulty("one hot", (1, 2, 7, 24)))] * 2,
+    *[("in the self-test of a sparse A", "query", faulty("one hot", (1, 2, 7, 24), names=SPARSE))] * 2,
+    *[("the first answers", "query", faulty("until answer", (200, 1_500, 3_000, 20_000), ""))] * 2,
+    ("the first answers of a sparse A", "query", faulty("until answer", (200, 1_500, 8_000), "", SPARSE)),
+    ("the first calls", "query", faulty("until call", (1, 2, 5, 20), "")),
+    *[("at some sizes", "query", faulty("size remainder", tuple(range(8)), ""))] * 2,
+    *[("at sizes of an octave", "query", faulty("size from", (1, 2, 4, 8, 60, 500, 4_000, 8_000, 33_000), ""))] * 2,
+    ("late in large queries", "query", faulty("late in batch", (7_000, 20_000, 50_000), "")),
+    *[("after an equal one", "query", faulty("after equal", (1,), ""))] * 2,
+    ("after a pattern", "query", faulty("after pattern", (2, 30, 300), "")),
+    *[("huge products cancel", "query", huge_cancels)] * 3,
+)
+"""Drawn from seed `FROM` on, beside all others."""
+
+FROM = 9000
+
 TRIES = 10
 """Draws of what is odd, until operands such as it is judged by show it."""
 
 
+def kinds_of(seed: int) -> tuple[Kind, ...]:
+    """The kinds that a seed is drawn from."""
+    return KINDS if seed < FROM else (*KINDS, *QUERIES)
+
+
 def drawn(seed: int) -> Plant:
-    kind, family, draw = KINDS[seed % len(KINDS)]
+    kinds = kinds_of(seed)
+    kind, family, draw = kinds[seed % len(kinds)]
     rng = np.random.default_rng([seed, 14])
     for turn in range(TRIES):
         plant = replace(draw(rng), seed=seed, kind=kind, family=family)

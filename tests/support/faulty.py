@@ -78,6 +78,14 @@ When = Literal[
     "again",
     "anew",
     "late in batch",
+    "until answer",
+    "until call",
+    "one hot",
+    "size remainder",
+    "size from",
+    "after equal",
+    "after pattern",
+    "huge cancels",
 ]
 LATER = ("from call", "from answer")
 """Faults that begin; a run may be over by then."""
@@ -85,7 +93,7 @@ LATER = ("from call", "from answer")
 OF_A_RATE = ("random", "pattern")
 """Faults that a share of all answers has, whatever is asked."""
 
-STEADY = ("always", "late in batch")
+STEADY = ("always", "late in batch", "one hot", "size remainder", "size from", "after equal", "huge cancels")
 """Faults that each of certain answers has."""
 
 
@@ -97,7 +105,11 @@ class Fault:
     "from call", "from answer": from that one on. "each call": every so many. "window": so many answers of every twice so many.
     "after some": one call in so many, by a hash of the dot product that was asked last before it. "again": where the call
     repeats the one before it, "anew": where it does not, one dot product in so many. "late in batch": from that dot product of
-    a call on.
+    a call on. "until answer", "until call": before it. "one hot": one in so many, by a hash of its bits, of those with one
+    number of A, none of them of B zero, as only a self-test has them. "size remainder": calls whose size modulo 8 it is. "size
+    from": calls of so many dot products to twice as many. "after equal": a dot product like the one before it. "after pattern":
+    the one before it is one in so many, by a hash of its bits. "huge cancels": a product is two to the power of `number` or
+    more, and the result is finite.
 
     how: "flip", "set", "clear" bit `bit`; "next" bit pattern; "neighbour": the answer to the next dot product.
     """
@@ -196,6 +208,32 @@ class PlantedDevice:
                 return here & (again == (fault.when == "again")) & (hashes(request) % np.uint64(fault.number) == 0)
             case "late in batch":
                 return here & (np.arange(n) >= fault.number)
+            case "until answer":
+                return here & (answer < fault.number)
+            case "until call":
+                return here & (self.calls < fault.number)
+            case "one hot":
+                alone = ((request.a != 0).sum(axis=1) == 1) & (request.b != 0).all(axis=1)
+                return here & alone & (hashes(request) % np.uint64(fault.number) == 0)
+            case "size remainder":
+                return here & (n % 8 == fault.number)
+            case "size from":
+                return here & (fault.number <= n < 2 * fault.number)
+            case "after equal" | "after pattern":
+                now = hashes(request)
+                first = hashes(self._before[-1:]) if self._before is not None and len(self._before) else now[:1] + np.uint64(1)
+                before = np.concatenate([first, now[:-1]])
+                return here & (before == now if fault.when == "after equal" else before % np.uint64(fault.number) == 0)
+            case "huge cancels":
+                return here & _huge(inst, request, fault.number) & np.isfinite(inst.d.values(self._unit.dot(request)))
+
+
+def _huge(inst: Instruction, request: Request, exponent: int) -> Mask:
+    """Which dot products have a finite product of that size or more."""
+    with np.errstate(all="ignore"):
+        a, b = (np.frexp(np.abs(fmt.values(x).astype(np.float64))) for fmt, x in ((inst.a, request.a), (inst.b, request.b)))
+    finite = np.isfinite(a[0]) & np.isfinite(b[0]) & (a[0] != 0) & (b[0] != 0)
+    return (finite & (a[1] + b[1] - 1 > exponent)).any(axis=1)
 
 
 def _same(one: Request, other: Request) -> bool:

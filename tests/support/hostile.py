@@ -26,6 +26,20 @@ def hostile(inst: Instruction, seed: int, each: int = 4500) -> Request:
     return together[rng.permutation(len(together))]
 
 
+def huge_cancelling(inst: Instruction, seed: int, n: int = 2000) -> Request:
+    """A product beyond the largest result and the same taken away, of any such size at any two places; all else is zero."""
+    rng, rows = np.random.default_rng([seed, 6]), np.arange(n)
+    request = Request.zeros(inst, n)
+    beyond = rng.integers(_range(inst.d)[1] + 1, _range(inst.a)[1] + _range(inst.b)[1] + 1, (n, 1))
+    pair = _terms(
+        inst, rng, np.repeat(beyond, inst.k, axis=1), np.zeros(n, np.int64), np.zeros((n, inst.k), np.int64), rows & 1
+    )
+    one, other = rng.permuted(np.tile(np.arange(inst.k), (n, 1)), axis=1)[:, :2].T
+    request.a[rows, one], request.b[rows, one] = pair.a[:, 0], pair.b[:, 0]
+    request.a[rows, other], request.b[rows, other] = pair.a[:, 0] ^ inst.a.dtype.type(inst.a.sign_bit), pair.b[:, 0]
+    return request
+
+
 def _made(fmt: Format, exponent: Whole, fraction: Whole, negative: Whole | NDArray[np.bool_]) -> Bits:
     """Finite numbers; exponents that a format has not become its nearest, those too small subnormals."""
     m, top = fmt.mantissa_bits, (1 << fmt.exponent_bits) - 1 - (fmt.specials == "ieee")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import census
 import numpy as np
 from faulty import STEADY, PlantedDevice, placements
-from hostile import hostile
+from hostile import hostile, huge_cancelling
 from outside import PLAIN
 from plants import Plant
 
@@ -19,7 +19,8 @@ from accprobe.infer.findings import Finding, meaningless, values
 from accprobe.infer.summary import tree_in_words
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic
-from accprobe.operands.request import Request
+from accprobe.operands.request import Request, joined
+from accprobe.operands.sparse import laid_out
 from accprobe.report.rows import Row
 from accprobe.survey.run import survey
 
@@ -36,6 +37,9 @@ DEFECT = "a defect of accprobe"
 
 TOO_SLOW = 20.0
 """Seconds."""
+
+SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 17, 90, 600, 5001, 9000, 20_001, 50_001)
+"""The same of a device with a fault that depends on the query."""
 
 BATCHES = (7, 64, 333, 1489, 4096, 12288)
 """Dot products that a faulty device is asked at once, after every cell of its tile was read."""
@@ -72,7 +76,9 @@ def judged(plant: Plant, dots: int | None = None) -> Judgement:
     (row,) = survey(device, [inst.name], **({} if dots is None else {"dots": dots})).instructions
     seconds = time.process_time() - started
     acted, begun, asked = device.acted, device.begun(), device.answers
-    request = hostile(inst, plant.seed)
+    request = laid_out(inst, hostile(inst.stored, plant.seed))
+    if plant.fault and plant.fault.when == "huge cancels":
+        request = joined([request, huge_cancelling(inst, plant.seed)])
     visible = 0 if plant.wide == PLAIN else plant.shows(request)
     fresh, contradicted = _contradictions(plant, device, request, row.model)
     verdict: Verdict = "crashed" if row.reason.startswith(DEFECT) else "not confirmed"
@@ -138,7 +144,7 @@ def _contradictions(plant: Plant, device: PlantedDevice, request: Request, model
     if plant.fault is None:
         return len(request), int((plant.unit.dot(request) != expected).sum())
     asked = wrong = 0
-    for placement, start, size in _rounds(inst, len(request)):
+    for placement, start, size in _rounds(inst, len(request), SIZES if plant.family == "query" else ()):
         rows = slice(start, start + size)
         for _ in range(2):
             d = device.dot(inst, request[rows], placement)
@@ -146,12 +152,12 @@ def _contradictions(plant: Plant, device: PlantedDevice, request: Request, model
     return asked, wrong
 
 
-def _rounds(inst: Instruction, n: int) -> list[tuple[int, int, int]]:
+def _rounds(inst: Instruction, n: int, more: tuple[int, ...] = ()) -> list[tuple[int, int, int]]:
     """(placement, first dot product, how many)."""
     each = placements(inst)
     share = n // each
     every_cell = [(placement, placement * share, share) for placement in range(each)]
-    return every_cell + [(i, 0, size) for i, size in enumerate(BATCHES)]
+    return every_cell + [(i % each, 0, size) for i, size in enumerate((*BATCHES, *more))]
 
 
 def _false(plant: Plant, row: Row, exact: list[str]) -> Iterator[str]:
@@ -163,7 +169,7 @@ def _false(plant: Plant, row: Row, exact: list[str]) -> Iterator[str]:
     truth = values(plant.model)
     if not any(isinstance(x, FloatArithmetic) and x.accumulator_bits is not None for x in plant.model.arithmetics):
         truth["carries"] = "kept"
-    request = hostile(plant.instruction, plant.seed)
+    request = laid_out(plant.instruction, hostile(plant.instruction.stored, plant.seed))
     beside = meaningless(plant.model)
     if row.model and np.array_equal(plant.base.dot(request), _of(row.model, plant.instruction, request)):
         beside |= {name for name, finding in row.findings.items() if name.endswith("alignment_bits") and finding.value is None}

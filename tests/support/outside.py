@@ -29,6 +29,7 @@ from outside_numbers import (
     packed,
     shortened,
 )
+from sparse_semantics import of_stored
 
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
@@ -105,10 +106,11 @@ class Unit:
         """[N], bit patterns of D's format."""
         step = max(1, CHUNK // self.inst.k)
         d = np.empty(len(request), self.inst.d.dtype)
+        every_b = request.b if request.metadata is None else of_stored(self.inst, request.b, request.metadata)
         with np.errstate(all="ignore"):
             for start in range(0, len(d), step):
                 rows = slice(start, start + step)
-                a, b = (np.ascontiguousarray(x[rows].T) for x in (request.a, request.b))
+                a, b = (np.ascontiguousarray(x[rows].T) for x in (request.a, every_b))
                 d[rows] = _Chunk(self, a, b, request.c[rows]).of(self.model.root)
         return d
 

@@ -37,9 +37,9 @@ from accprobe.model.tree import (
 from accprobe.operands.request import Request
 
 Rng = np.random.Generator
-Family = Literal["inside", "wider", "outside", "place", "time"]
+Family = Literal["inside", "wider", "outside", "place", "time", "query"]
 """What is planted: an arithmetic of the grammar; one that the grammar may grow to have; one that stays outside; a fault at a
-place; a fault at a time."""
+place; a fault at a time; a fault that depends on the query: on its size, on what came before it, on what it tests."""
 
 FLOATS = {
     "wgmma.m64n8k32.f32.e4m3.e4m3": "QGMMA.64x8x32.F32.E4M3.E4M3",
@@ -60,7 +60,19 @@ DOUBLES = {
     "mma.sync.m8n8k4.f64.f64.f64.f64": "DMMA.8x8x4",
     "mma.sync.m16n8k4.f64.f64.f64.f64": "DMMA.16x8x4",
 }
-OPCODES = FLOATS | INTEGERS | DOUBLES
+SPARSE = {
+    "mma.sp.m16n8k32.f32.f16.f16.f32": "HMMA.SP.16832.F32",
+    "wgmma.sp.m64n8k64.f32.e4m3.e4m3": "QGMMA.SP.64x8x64.F32.E4M3.E4M3",
+}
+BEYOND = {
+    "mma.sync.m16n8k16.f32.bf16.bf16.f32": "HMMA.16816.F32.BF16",
+    "mma.sync.m16n8k8.f32.tf32.tf32.f32": "HMMA.1688.F32.TF32",
+    "mma.sync.m16n8k16.f16.f16.f16.f16": "HMMA.16816.F16",
+    "wgmma.m64n8k32.f16.e5m2.e5m2": "QGMMA.64x8x32.F16.E5M2.E5M2",
+}
+"""Products may lie far beyond what results can be."""
+
+OPCODES = FLOATS | INTEGERS | DOUBLES | SPARSE
 NANS = {"f32": (0x7FFFFFFF, 0x7FC00000), "f16": (0x7FFF, 0xFE00)}
 MOST_SUMS = 8
 
@@ -130,8 +142,9 @@ def usual(rng: Rng, names: dict[str, str] = FLOATS) -> Plant:
         underflow_sign="positive",
         nan=NANS[inst.d.name][0],
     )
-    size = int(one_of(rng, (inst.k, inst.k, inst.k // 2)))
-    groups = [list(range(i, i + size)) for i in range(0, inst.k, size)]
+    k = inst.stored.k
+    size = int(one_of(rng, (k, k, k // 2)))
+    groups = [list(range(i, i + size)) for i in range(0, k, size)]
     return Plant(inst, DotModel(chain(groups, sums, one_of(rng, ("first", "first", "last")))))
 
 

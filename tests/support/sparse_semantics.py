@@ -36,6 +36,14 @@ def kept(inst: Instruction, codes: np.ndarray) -> list[int]:
     return [group * group_of(inst) + i for group, code in enumerate(codes.tolist()) for i in patterns_of(inst)[code]]
 
 
+def of_stored(inst: Instruction, b: np.ndarray, metadata: np.ndarray) -> np.ndarray:
+    """The elements of B, [N, K], that meet those that are stored, [N, K / 2]; codes without a meaning are read as 0b0100."""
+    patterns = patterns_of(inst)
+    table = np.array([patterns.get(code, patterns[0b0100]) for code in range(16)])
+    first = np.arange(metadata.shape[1])[:, None] * group_of(inst)
+    return np.take_along_axis(b, (table[metadata & 15] + first).reshape(len(b), -1), axis=1)
+
+
 def written_out(inst: Instruction, stored: np.ndarray, metadata: np.ndarray) -> np.ndarray:
     """Rows of A with zeros where nothing is stored, [rows, K]."""
     whole = np.zeros((len(stored), inst.k), stored.dtype)
