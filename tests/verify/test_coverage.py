@@ -68,6 +68,7 @@ def by_row(inst: Instruction, model: DotModel, request: Request) -> list[set[str
     found: list[set[str]] = [set() for _ in range(len(request))]
     for key, rows, codes in Trace(inst, model).of(request):
         if key[0] >= 0 and key[1] not in (
+            "cancel at",
             "carry rounded",
             "beyond",
             "C cancelled",

@@ -18,10 +18,12 @@ from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request, joined
 from accprobe.report.report import Report
 from accprobe.verify.coverage import Coverage, cover
+from accprobe.verify.random import verify
 
 H200 = {row.instruction: row.model for row in Report.load("h200").measured if row.model}
 FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
 F16 = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
+BF16 = parse("mma.sync.m16n8k16.f32.bf16.bf16.f32")
 HALF = parse("mma.sync.m16n8k16.f16.f16.f16.f16")
 INT8 = parse("mma.sync.m16n8k32.s32.s8.s8.s32")
 
@@ -103,6 +105,17 @@ class GroupsOf17Bits(SimulatedDevice):
         return (super().dot(inst, request).astype(np.int64) + (kept - groups).sum(axis=1)).astype(np.uint32)
 
 
+class HugeCancelWrong(SimulatedDevice):
+    """One bit is wrong where a product of 2^250 or more cancels."""
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        d = super().dot(inst, request)
+        with np.errstate(all="ignore"):
+            products = np.abs(inst.a.values(request.a).astype(float) * inst.b.values(request.b).astype(float))
+        huge = (np.isfinite(products) & (products >= 2.0**250)).any(axis=1) & np.isfinite(inst.d.values(d))
+        return np.where(huge, d ^ d.dtype.type(1), d)
+
+
 DEVICES = {
     "wraps one bit short": Accumulator(FP8, wrapped(13 + 6)),
     "saturates one bit short": Accumulator(FP8, saturated(13 + 6)),
@@ -123,6 +136,13 @@ def test_covering_operands_find_it(name: str) -> None:
     ]
     assert any(differ)
     assert cover(device, inst, model, 0).mismatches > 0
+
+
+def test_cancellation_of_huge_products_is_covered() -> None:
+    """Beside random operands, of which none has any."""
+    device = HugeCancelWrong({BF16: H200[BF16]})
+    assert cover(device, BF16, H200[BF16], 1 << 14).mismatches > 0
+    assert verify(device, BF16, H200[BF16], 1 << 14).mismatches == 0
 
 
 @pytest.mark.parametrize(("inst", "most"), [(FP8, 33), (F16, 16)])

@@ -23,7 +23,7 @@ from accprobe.model.tree import Arithmetic, DotModel
 from accprobe.operands.request import Request, joined
 from accprobe.verify.coverage.codes import every_pair, every_scale
 from accprobe.verify.coverage.covering import Maker, classes
-from accprobe.verify.coverage.events import Event, EventFamily, Key
+from accprobe.verify.coverage.events import CANCEL_AT, Event, EventFamily, Key
 from accprobe.verify.coverage.factors import TermNumbers
 from accprobe.verify.coverage.families import families
 from accprobe.verify.coverage.integers import (
@@ -53,7 +53,7 @@ NEAREST: dict[Value, Value] = {"RNA": "RNE", "nearest away": "nearest"}
 DOTS_KEPT = 1 << 20
 """Random dot products that are kept for the next instruction like it, at most."""
 
-KEPT_WHOLE = (ODD_PRODUCTS,)
+KEPT_WHOLE = (ODD_PRODUCTS, CANCEL_AT)
 """Families of events of which all operands that are made are kept."""
 
 SEEN = 1 << 11

@@ -51,6 +51,9 @@ class Maker:
     def every(self, known: list[TermNumbers]) -> Iterator[Made]:
         """Those that hit most come first; known: numbers that did much in a sum like this."""
         roles = self._placing.roles
+        crowds = Crowds(self._bound, self._inst, roles, self._rng)
+        if self._bound.cancelling:
+            yield self.on_terms(crowds.cancelling())
         odd = OddTerms(self._bound, self._inst, roles, self._rng) if self._bound.arithmetic.alignment_bits else None
         if known:
             yield self.on_terms(TermNumbers.joined(known))
@@ -59,7 +62,6 @@ class Maker:
         yield Made(specials(self._inst, self._node, self._rng))
         if groups := group_operands(self._inst, self._node, self._rng):
             yield Made(groups)
-        crowds = Crowds(self._bound, self._inst, roles, self._rng)
         for numbers in (crowds.zeros(), crowds.tails(), crowds.dense()):
             yield self.on_terms(numbers)
         yield from map(self.on_terms, self._batches(Pieces(self._bound, self._inst).every()))

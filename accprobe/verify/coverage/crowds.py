@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.evaluate.rounding import bit_length
 from accprobe.isa.instructions import Instruction
 from accprobe.verify.coverage.factors import TermNumbers, Whole
 from accprobe.verify.coverage.scaled_placing import table_of_products
@@ -20,6 +21,12 @@ TAILS = 1536
 
 BELOW_C = 128
 """Dot products of small products and a C far above them."""
+
+CANCELLING = 256
+"""Sizes of terms that cancel, at most."""
+
+MOST_BITS = 10
+"""Fraction bits of a factor of these, at most: C and inner sums hold their products."""
 
 FULL_BITS = 30
 """Of a random significand."""
@@ -41,6 +48,31 @@ class Crowds:
         self._levels = sorted(
             {min(high, max(low, level)) for level in above} | {min(max(s.leads[1] for s in spans), low + self._cut + 1)}
         )
+
+    def cancelling(self) -> TermNumbers:
+        """A number and the same taken away, of every size that two terms can have; beside half of them a smaller third."""
+        rng, shared, width = self._rng, self._bound.cancelling, self._width
+        top = np.repeat(np.unique([*shared[:: -(-len(shared) // CANCELLING)], shared[-1]]), 2)
+        n, rows = len(top), np.arange(len(top))
+        order = rng.permuted(np.tile(np.arange(width), (n, 1)), axis=1)
+        order = np.take_along_axis(order, np.argsort(self._role[order] != "product", axis=1, kind="stable"), 1)
+        products = (self._role[order[:, :2]] == "product").all(axis=1)
+        factors = [np.where(products, self._odd(fmt.mantissa_bits, n), 1) for fmt in (self._inst.a, self._inst.b)]
+        numbers = TermNumbers(*(np.full((n, width), value, np.int64) for value in (0, 0, 1, 0)))
+        sign = rng.integers(0, 2, n)
+        for place in range(2):
+            at = rows, order[:, place]
+            numbers.negative[at], numbers.first[at], numbers.second[at] = sign ^ place, *factors
+            numbers.exponent[at] = top - sum(bit_length(factor) - 1 for factor in factors)
+        if width > 2:
+            at = rows[1::2], order[1::2, 2]
+            numbers.negative[at], numbers.first[at] = rng.integers(0, 2, len(at[0])), 1
+            numbers.exponent[at] = top[1::2] - rng.integers(1, self._cut + 1, len(at[0]))
+        return numbers
+
+    def _odd(self, bits: int, n: int) -> Whole:
+        """Odd significands of factors with at most so many fraction bits."""
+        return self._rng.integers(0, 1 << min(bits, MOST_BITS), n) << 1 | 1
 
     def dense(self) -> TermNumbers:
         """Terms of one size and sign: of the largest significands, but for the last, of random ones, of few bits.

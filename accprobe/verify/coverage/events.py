@@ -66,6 +66,12 @@ ODD = ((2, 2), (3, 3), (4, 7), (8, 15), (16, 31), (32, 1 << 30))
 CANCELLED = ("a little", "by half of its bits", "to nothing")
 EXTREMES = ("positive", "negative", "both signs")
 
+CANCEL_AT = "cancel at"
+"""Terms of every size that cancel, of all that terms can have: one event a band of exponents."""
+
+BANDS = 16
+"""Of exponents, at most."""
+
 NO_BITS = "no term has bits so low"
 ONE_LOSSY = "one term at most has bits so low"
 TOO_FAR = "no two terms are so far apart"
@@ -119,6 +125,12 @@ def steps(arithmetic: FloatArithmetic, first: int) -> Steps:
         starts = [x for x in edges if first <= x < tail] + list(range(tail, limit + 1))
         ends = [(x, y - 1) for x, y in zip(starts, [*starts[1:], limit + 1], strict=True)]
     return Steps((*ends, (limit + 1, 1 << 20)))
+
+
+def bands(count: int) -> list[range]:
+    """So many numbers from 0 on, in at most `BANDS` parts of about one size."""
+    parts = min(BANDS, count)
+    return [range(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
 
 
 def labels(root: FusedSum) -> list[str]:

@@ -10,6 +10,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.verify.coverage.events import (
     ABOVE,
+    CANCEL_AT,
     CANCELLED,
     CUT_PRODUCTS,
     EXTREMES,
@@ -32,6 +33,7 @@ from accprobe.verify.coverage.events import (
     Event,
     EventFamily,
     Key,
+    bands,
     labels,
     steps,
 )
@@ -198,6 +200,11 @@ def _sizes(bound: Bounds) -> dict[str, EventFamily]:
         Event(f"cancelled {word} bits", ONE_TERM if bound.terms < 2 else "" if low <= depth else TOO_FAR, low > sure_depth)
         for word, (low, _) in zip(parts.words, ends, strict=False)
     )
+    shared = bound.cancelling
+    found[CANCEL_AT] = tuple(
+        Event(f"the largest terms, of {_powers(shared[band[0]], shared[band[-1]])}, cancelled", "", True)
+        for band in bands(len(shared))
+    )
     singles = {role: slots[role].span.exponents for role in slots}
     lows = {
         role: min((low for other, (low, _) in singles.items() if other != role or slots[role].count > 1), default=1 << 20)
@@ -228,6 +235,10 @@ def _sizes(bound: Bounds) -> dict[str, EventFamily]:
     meet = several(*slots) if bound.terms > 1 else None
     found["dense"] = tuple(meet and meet._replace(name=f"every term at one exponent, {sign}") for sign in SIGNS)
     return found
+
+
+def _powers(low: int, high: int) -> str:
+    return f"2^{low}" if low == high else f"2^{low} to 2^{high}"
 
 
 def _any(events: Sequence[Event | None]) -> Event | None:

@@ -76,6 +76,15 @@ class Bounds:
         self.terms = sum(slots.count for slots in self.slots.values())
         self.depth = _depth(inst, node)
 
+    @cached_property
+    def cancelling(self) -> range:
+        """Exponents that the largest terms of a sum may have when they cancel: those that two terms can share."""
+        ends = [span.exponents for span in self.spans()]
+        if len(ends) < 2:
+            return range(0)
+        floor = self.floor if self.floor is not None else -(1 << 20)
+        return range(max(floor, sorted(low for low, _ in ends)[1]), sorted(high for _, high in ends)[-2] + 1)
+
     def spans(self, sure: bool = False) -> list[TermSpan]:
         """One for every term."""
         return [s.sure if sure else s.span for s in self.slots.values() for _ in range(s.count)]

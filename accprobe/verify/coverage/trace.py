@@ -18,7 +18,7 @@ from accprobe.evaluate.terms import KeptTerms
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
-from accprobe.verify.coverage.events import ODD, Key, steps
+from accprobe.verify.coverage.events import CANCEL_AT, ODD, Key, bands, steps
 from accprobe.verify.coverage.groups import groups_seen
 from accprobe.verify.coverage.kinds_of_operands import OPERAND_CLASSES, classes_of, magnitudes
 from accprobe.verify.coverage.odd import ODD_TERMS, odd_codes
@@ -175,11 +175,20 @@ class _Told:
         yield "largest", *self._where(some, code)
         yield "largest", *self._where(some & (tops > 1) & of_c, 6)
         yield "largest", *self._where(some & (tops > 1) & of_inner, 7)
+        yield CANCEL_AT, *self._cancelled(some & (tops > 1))
         negative = [np.signbit(terms.values) for terms in sums.terms.values()]
         all_top = sums.finite & sums.some & (tops == self._bound.terms)
         for sign in (0, 1):
             one_sign = np.logical_and.reduce([(x == sign).all(axis=0) for x in negative])
             yield "dense", *self._where(all_top & one_sign, sign)
+
+    def _cancelled(self, where: Truths) -> tuple[EventCodes, EventCodes]:
+        """Of those dot products, the sums that are smaller than their largest terms, by the exponent of these."""
+        shared = self._bound.cancelling
+        at = self._sums.largest.astype(np.int64) - shared.start
+        less = (self._sums.total.magnitude == 0) | (self._carry < 0)
+        starts = np.array([band.start for band in bands(len(shared))])
+        return self._where(where & less & (at >= 0) & (at < len(shared)), np.searchsorted(starts, at, side="right") - 1)
 
     def _rounding(self) -> EventCodes:
         """Bits below the result's last: exact, below half, half beside an even bit or an odd one, above; and near half."""
