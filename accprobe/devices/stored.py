@@ -18,7 +18,8 @@ from accprobe.sass.lowering import Lowering
 class StoredProducts(Passing):
     """A device that takes dense questions of `inst.stored` and asks them of `inst` (`accprobe.operands.sparse`).
 
-    What is inferred of it is a model over the stored products. used: which layouts were asked.
+    Questions of `inst` itself are passed on as they are. What is inferred of it is a model over the stored products. used:
+    which layouts were asked.
     """
 
     def __init__(self, device: Device, inst: Instruction) -> None:
@@ -26,10 +27,10 @@ class StoredProducts(Passing):
         self.inst, self.used = inst, np.zeros(LAYOUTS, bool)
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        return self._device.dot(self.inst, self._laid_out(request), placement)
+        return self._device.dot(self.inst, self._laid_out(inst, request), placement)
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
-        return dot_expecting(self._device, self.inst, self._laid_out(request), expected, placement)
+        return dot_expecting(self._device, self.inst, self._laid_out(inst, request), expected, placement)
 
     def placements(self, inst: Instruction) -> int:
         return self._device.placements(self.inst)
@@ -45,7 +46,9 @@ class StoredProducts(Passing):
         request = laid_out(self.inst, exchange.request(self.inst.stored))
         return Exchange.of(request, 0, exchange.answer(self.inst))
 
-    def _laid_out(self, request: Request) -> Request:
+    def _laid_out(self, inst: Instruction, request: Request) -> Request:
+        if inst.sparse:
+            return request
         which = own_layouts(request)
         self.used[which] = True
         return laid_out(self.inst, request, which)

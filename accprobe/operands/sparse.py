@@ -42,6 +42,13 @@ def stored_products(inst: Instruction, request: Request) -> Request:
     return replace(request, b=np.take_along_axis(request.b, inst.sparsity.stored(request.metadata), 1), metadata=None)
 
 
+def defined(inst: Instruction, request: Request) -> NDArray[np.bool_]:
+    """Which dot products [N] PTX defines: those whose metadata all have a meaning; all of them where A is dense."""
+    if inst.sparsity is None or request.metadata is None:
+        return np.ones(len(request), bool)
+    return np.isin(request.metadata, inst.sparsity.codes).all(axis=1)
+
+
 def laid_out(inst: Instruction, dense: Request, which: NDArray[np.intp] | None = None) -> Request:
     """A question of `inst` that comes to that dense one; itself where A is dense.
 

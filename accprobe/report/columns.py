@@ -20,7 +20,8 @@ Record = dict[str, Scalar]
 SEPARATOR = " | "
 """Between the values of one column."""
 
-_COVERAGE = ("answers", "contradicting", "cells_read", "cells_of", "events_hit", "events_possible")
+_QUERIES = ("queries", "smallest_query", "largest_query")
+_COVERAGE = ("answers", "contradicting", "cells_read", "cells_of", "events_hit", "events_possible", *_QUERIES)
 _ROW = ("rivals_tried", "rivals_left", "unstable", "words_explained", "seconds")
 _NUMBERS = ("m", "n", "k", "dots", "mismatches", *_COVERAGE, *_ROW)
 
@@ -43,7 +44,7 @@ def records(report: Report) -> Iterator[Record]:
 def record(row: Row) -> Record:
     """What a report says of one instruction."""
     inst, done, rivals = row.instruction, row.verification, row.rivals
-    cells, events = (done.cells, done.events) if done else (None, None)
+    cells, events, queries = (done.cells, done.events, done.queries) if done else (None, None, None)
     flat: Record = {
         "name": row.name,
         "family": inst.family.name,
@@ -73,6 +74,9 @@ def record(row: Row) -> Record:
         "events_hit": events.hit if events else None,
         "events_possible": events.possible if events else None,
         "events_missing": (SEPARATOR.join(events.missing) or None) if events else None,
+        "queries": queries.count if queries else None,
+        "smallest_query": queries.smallest if queries else None,
+        "largest_query": queries.largest if queries else None,
         "rivals_tried": rivals.tried if rivals else None,
         "rivals_left": len(rivals.survived) if rivals else None,
         "unstable": row.unstable if row.status != "skipped" else None,

@@ -19,7 +19,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.verify.coverage import cover
-from accprobe.verify.outcome import Cells, Verification
+from accprobe.verify.outcome import Cells, Queries, Verification
 from accprobe.verify.random import verify
 from accprobe.verify.shrink import shrink
 
@@ -42,7 +42,7 @@ def measured(
         done = checked(journal, result.model, contest.wrong, dots, seed + again, stored)
         if not done.mismatches or contest.wrong.count or journal.unstable or not journal.budget.left:
             break
-        known = [wrong.exchange for wrong in journal.contradictions(result.model).some]
+        known = [journal.dense(wrong.exchange) for wrong in journal.contradictions(result.model).some]
     return result, contest, done
 
 
@@ -62,7 +62,7 @@ def settle(
         if not contest.wrong.count or result.model == refuted or journal.unstable or not journal.budget.left:
             break
         refuted = result.model
-        known += [wrong.exchange for wrong in contest.wrong.some]
+        known += [journal.dense(wrong.exchange) for wrong in contest.wrong.some]
     model = None if contest.wrong.count or journal.unstable else result.model
     return replace(result, findings=settled(result.findings, contest, model)), contest
 
@@ -86,6 +86,7 @@ def checked(
         answers=journal.dots,
         contradicting=known.count + done.mismatches,
         cells=_cells(journal),
+        queries=Queries(sum(journal.sizes.values()), min(journal.sizes), max(journal.sizes)),
     )
 
 
@@ -106,7 +107,8 @@ def _smallest(journal: Journal, model: DotModel, found: list[Counterexample]) ->
     if journal.changed or not found:
         return journal.changed
     few = min(found, key=lambda one: sum(digit != "0" for digit in one.exchange.a))
-    return shrink(partial(journal.dot, journal.inst), journal.inst, model, few) or few
+    inst = journal.instruction(few.exchange)
+    return shrink(partial(journal.dot, inst), inst, model, few) or few
 
 
 def _cells(journal: Journal) -> Cells | None:

@@ -63,15 +63,15 @@ class Surveyor:
         return copied(row, inst, lowering).model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
 
     def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
-        if wrong := misplaced(self._device, inst):
-            return Row(name=inst.name, status="unverified", reason=wrong)
-        beside = left_out(self._device, inst) if inst.sparse else None
-        if beside and beside.value != PLAYS_NO_PART:
-            reason = f"what a sparse A leaves out of B takes part: {beside.value}"
-            return Row(name=inst.name, status="unverified", reason=reason, **_known(Characterisation(inst, {LEFT_OUT: beside})))
         asked = dense(self._device, inst)
         stored = asked if isinstance(asked, StoredProducts) else None
         journal = Journal(asked, inst.stored)
+        if wrong := misplaced(journal.tests, inst):
+            return Row(name=inst.name, status="unverified", reason=wrong)
+        beside = left_out(journal.tests, inst) if inst.sparse else None
+        if beside and beside.value != PLAYS_NO_PART:
+            reason = f"what a sparse A leaves out of B takes part: {beside.value}"
+            return Row(name=inst.name, status="unverified", reason=reason, **_known(Characterisation(inst, {LEFT_OUT: beside})))
         result, contest, verification = measured(journal, dots, seed, stored)
         if beside and stored:
             result = _as_asked(stored, beside, result)

@@ -47,12 +47,21 @@ class Events:
 
 
 @dataclass(frozen=True)
+class Queries:
+    """How many queries a device got, and how many dot products the smallest and the largest of them had."""
+
+    count: Count
+    smallest: Count
+    largest: Count
+
+
+@dataclass(frozen=True)
 class Verification:
     """The outcome: dots compared (in all and of each operand kind), how many differed, and the first that did.
 
     dots, kinds: those of the kinds COVERING and CODE_PAIRS are made, all others random.
     answers: all that the device ever gave in that row, those of experiments and rivals too; contradicting: how many of them
-    the model does not explain.
+    the model does not explain. queries: None in older reports, which do not say, and of comparisons on the GPU itself.
     """
 
     dots: Count
@@ -64,6 +73,12 @@ class Verification:
     contradicting: Count = 0
     cells: Cells | None = None
     events: Events | None = None
+    queries: Queries | None = None
+
+    @property
+    def refuted(self) -> bool:
+        """Whether some result differs from the model: what the model's sums were made to do says nothing then."""
+        return bool(self.mismatches or self.contradicting or (self.cells and self.cells.wrong))
 
     @property
     def random(self) -> int:

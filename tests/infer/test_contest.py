@@ -68,7 +68,7 @@ def test_a_survivor_explains_all_that_was_asked() -> None:
     survivor = next(rival for rival in contest(FP8, KNOWN[FP8]).survived if rival.field == "overflow")
     operands = Request(np.zeros((1, 32), np.uint8), np.zeros((1, 32), np.uint8), np.array([1], np.uint32))
     d = evaluate(survivor.model, FP8, operands) ^ np.uint32(1)
-    asked = [JournalEntry(operands, d, 0, None, np.empty(0, np.intp))]
+    asked = [JournalEntry(FP8, operands, d, 0, None, np.empty(0, np.intp))]
     assert "overflow" not in [rival.field for rival in contest(FP8, KNOWN[FP8], asked).survived]
 
 

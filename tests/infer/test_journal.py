@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import faulty
 import numpy as np
 import pytest
+from outside import Unit
 from tiled import Tiled
 from usual import FP8, KNOWN
 
 from accprobe.devices.simulated import SimulatedDevice
+from accprobe.devices.stored import dense
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.journal import Journal
+from accprobe.infer.left_out import PLAYS_NO_PART, left_out
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import parse
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
+from accprobe.report.report import Report
 from accprobe.survey.settling import checked, instability, settle
-from accprobe.verify.outcome import Verification
+from accprobe.verify.onehot import misplaced, one_hot
+from accprobe.verify.outcome import Queries, Verification
 
 MODEL = KNOWN[FP8]
 
@@ -134,6 +142,60 @@ def test_what_comes_at_random_is_of_no_place(rate: int) -> None:
     assert done.cells is not None
     assert done.cells.wrong == ""
     assert instability(journal).endswith("now and then, in no cell always")
+
+
+def test_results_of_a_self_test_count_as_all_others() -> None:
+    """Also where the operands lie as they should, so that the self-test itself has nothing to say."""
+    wrong = 64
+    journal = Journal(Tiled(FP8, MODEL, lambda d, before, **_: d ^ np.uint32(np.arange(len(d)) < wrong) * (before == 0)), FP8)
+    assert misplaced(journal.tests, FP8) == ""
+    assert journal.contradictions(MODEL).count == wrong
+    assert journal.dots > len(one_hot(FP8).request)
+
+
+def test_results_of_what_is_left_out_count_as_all_others() -> None:
+    """Metadata without a meaning do not: a device answers them as it pleases."""
+    inst, wrong = parse("mma.sp.m16n8k32.f32.f16.f16.f32"), 5
+    (model,) = (row.model for row in Report.load("h200").measured if row.instruction == inst)
+    assert model is not None
+
+    def spoil(d: Bits, **_: object) -> Bits:
+        return np.where(np.arange(len(d)) < wrong, d ^ np.uint32(1 << 30), d)
+
+    journal = Journal(dense(Tiled(inst, model, spoil), inst), inst.stored)
+    assert left_out(journal.tests, inst).value == PLAYS_NO_PART
+    queries = sum(count for size, count in journal.sizes.items() if size > 400)
+    assert journal.contradictions(model).count == wrong * queries // 2
+    (first, *_) = journal.contradictions(model).some
+    assert first.exchange.metadata
+    assert evaluate(model, inst.stored, journal.dense(first.exchange).request(inst.stored)) == int(first.expected, 16)
+
+
+def test_queries_have_all_sizes() -> None:
+    journal, done = surveyed(lambda d, **_: d)
+    assert {size % 8 for size in journal.sizes if size > 200} == set(range(8))
+    assert {1, 2, 3, 5, 7, 1024, 1025, 2039} <= set(journal.sizes)
+    assert done.queries == Queries(sum(journal.sizes.values()), 1, max(journal.sizes))
+    assert max(journal.sizes) > 6720
+
+
+@pytest.mark.parametrize("wrong", [lambda n: n % 8 == 1, lambda n: n > 50_000, lambda n: n == 1])
+def test_a_fault_at_some_sizes_of_queries_is_found(wrong: Callable[[int], bool]) -> None:
+    journal = Journal(Tiled(FP8, MODEL, lambda d, **_: d ^ np.uint32(wrong(len(d)))), FP8)
+    journal.ask(random(6720))
+    assert not journal.unstable
+    journal.repeat(np.random.default_rng(0))
+    assert journal.unstable
+
+
+@pytest.mark.parametrize("rate", [10, 30])
+def test_a_fault_that_depends_on_the_dot_product_before_is_of_no_place(rate: int) -> None:
+    """Beside zeros alone, one cell of the tile is always the first after another dot product."""
+    journal = Journal(faulty.PlantedDevice(Unit(FP8, MODEL), "QGMMA", faulty.Fault("after pattern", rate, bit=3)), FP8)
+    journal.ask_twice(random(2000))
+    assert journal.unstable
+    journal.look_into()
+    assert not journal.differing.any()
 
 
 def test_arithmetic_that_is_wrong_everywhere_is_no_instability() -> None:
