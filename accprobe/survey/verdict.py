@@ -68,4 +68,7 @@ def _uncovered(done: Verification) -> str:
 
 
 def _suggested(finding: Finding) -> Finding:
+    """The finding without a claim: the values left are those of models near one that is wrong, so another may be true."""
+    if finding.left:
+        return replace(finding, bound="suggested", left=(), note="")
     return replace(finding, bound="suggested") if finding.bound in ("exact", "at_least") else finding

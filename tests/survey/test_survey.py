@@ -8,7 +8,7 @@ from fakes import DENSE, SPARSE, WIDE, FakeDevice
 from accprobe.errors import AccprobeError, DeviceError, UnknownName
 from accprobe.infer import contest
 from accprobe.infer.contest import Contest
-from accprobe.infer.findings import Characterisation, Finding
+from accprobe.infer.findings import Bound, Characterisation, Finding
 from accprobe.infer.journal import Contradictions, Journal
 from accprobe.infer.neighbours.rival import Rival
 from accprobe.isa.formats import FORMATS, Bits
@@ -19,6 +19,7 @@ from accprobe.report.rows import Row
 from accprobe.survey import settling, surveyor
 from accprobe.survey.run import survey
 from accprobe.survey.selection import matching
+from accprobe.survey.verdict import told
 from accprobe.survey.workers import _tasks
 from accprobe.verify.outcome import Verification
 
@@ -94,7 +95,7 @@ def test_answers_that_change_are_never_confirmed() -> None:
     row = row_of(survey(device, [DENSE], dots=100), DENSE)
     assert row.unstable > 0
     assert row.status == "unstable"
-    assert row.reason.startswith(f"{row.unstable} dot products gave other bits when asked again, first after 0 dot products")
+    assert row.reason.startswith(f"{row.unstable} dot products gave other bits when asked again, first after 384 dot products")
     assert {finding.bound for finding in row.findings.values()} <= {"suggested", "undetermined"}
 
 
@@ -269,3 +270,12 @@ def test_a_task_has_the_instructions_that_one_search_serves() -> None:
     assert sum(map(len, tasks)) == len(catalog("sm_90a")) > 2 * len(tasks)
     for task in tasks:
         assert len({(inst.a, inst.b, inst.c, inst.d, inst.stored.k) for inst in task}) == 1
+
+
+@pytest.mark.parametrize("bound", ["exact", "at_least", "undetermined"])
+def test_a_row_that_is_not_confirmed_excludes_no_value(bound: Bound) -> None:
+    left = ("RZ", "RNE") if bound == "undetermined" else ()
+    finding = Finding("RZ", bound, left, "these give the same bits on every operand tried" if left else "")
+    refused = told(Row(name=DENSE, status="unverified", reason="9 differ", findings={"rounding": finding}))
+    assert (refused.findings["rounding"].bound, refused.findings["rounding"].left) == ("suggested", ())
+    assert "same bits" not in refused.findings["rounding"].note

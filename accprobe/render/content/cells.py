@@ -177,9 +177,9 @@ def _cells(row: Row) -> str:
 
 
 def _events(row: Row) -> str:
-    """ "all" that are possible, or "400/412"."""
+    """ "all" that are possible, or "400/412"; "" where results contradict the model."""
     met = row.verification.events if row.verification else None
-    if met is None:
+    if met is None or (row.verification and row.verification.refuted):
         return ""
     return "all" if met.hit == met.possible else f"{met.hit}/{met.possible}"
 

@@ -14,7 +14,10 @@ from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
 from accprobe.render.content.patterns import number_ranges
 from accprobe.render.content.phrases import GLUE, unglued
-from accprobe.verify.outcome import Events, Verification
+from accprobe.verify.outcome import Events, Queries, Verification
+
+UNCOVERED = "coverage does not count: results contradict the model"
+"""What stands where the events of a model would, which some result contradicts."""
 
 LEFT_OUT_SHOWN = 3
 """Different numbers that are shown of those that a sparse A leaves out."""
@@ -50,18 +53,24 @@ def outcome(done: Verification) -> Iterator[str]:
         yield "operands: " + ", ".join(f"{count:,} {kind}" for kind, count in done.kinds.items())
     if done.answers:
         yield f"{done.contradicting:,} of {done.answers:,} answers contradict the model, of experiments and rivals too"
+    if done.queries:
+        yield queries_text(done.queries)
     if done.cells:
         yield f"read {done.cells.read:,} of {done.cells.of:,} cells{f'; wrong: {done.cells.wrong}' if done.cells.wrong else ''}"
     if done.events:
-        yield events_text(done.events)
+        yield UNCOVERED if done.refuted else events_text(done.events)
+
+
+def queries_text(queries: Queries) -> str:
+    """ "412 queries of 1 to 65,537 dot products"."""
+    return f"{queries.count:,} queries of {queries.smallest:,} to {queries.largest:,} dot products"
 
 
 def excluded_faults(done: Verification) -> str:
     """What dot products without a mismatch exclude: of a fault rate above 3/n, one at least of n would have differed with 95 %
     (the rule of three: Hanley & Lippman-Hand, JAMA 1983). "" where anything differed, or few were tried.
     """
-    wrong_cells = done.cells is not None and bool(done.cells.wrong)
-    if done.mismatches or done.contradicting or wrong_cells or done.random <= 3:
+    if done.refuted or done.random <= 3:
         return ""
     return f"faults in more than 3 in {done.random:,} of such operands are excluded at 95 %"
 
@@ -74,8 +83,11 @@ def events_text(events: Events) -> str:
 
 
 def coverage(done: Sequence[Verification]) -> str:
-    """Of several rows together: "412 of 412 events met, 512 of 512 cells read, 17 of 48,213 answers contradict their model"."""
-    events = [each.events for each in done if each.events]
+    """Of several rows together: "412 of 412 events met, 512 of 512 cells read, 17 of 48,213 answers contradict their model".
+
+    Events of models that some result contradicts are not counted.
+    """
+    events = [each.events for each in done if each.events and not each.refuted]
     cells = [each.cells for each in done if each.cells]
     told = []
     if events:

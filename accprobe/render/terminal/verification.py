@@ -51,7 +51,7 @@ def _cells(done: Verification) -> str:
 
 
 def _events(done: Verification) -> str:
-    return f"{done.events.hit:,} of {done.events.possible:,}" if done.events else ""
+    return f"{done.events.hit:,} of {done.events.possible:,}" if done.events and not done.refuted else ""
 
 
 _COVERAGE: dict[str, Callable[[Verification], str]] = {"cells read": _cells, "events met": _events}
@@ -63,7 +63,7 @@ def _uncovered(rows: Sequence[Verified]) -> Iterator[Text]:
     for row in rows:
         if row.done.cells and row.done.cells.wrong:
             yield Text(f"! {row.inst.name}: wrong cells: {row.done.cells.wrong}", "red")
-        if row.done.events and row.done.events.missing:
+        if row.done.events and row.done.events.missing and not row.done.refuted:
             yield Text(f"! {row.inst.name}: {events_text(row.done.events)}", "yellow")
 
 
