@@ -13,7 +13,7 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, on_cpu
-from accprobe.gemm import again, battery, beyond, held, once, transposed, weights
+from accprobe.gemm import again, battery, beyond, contract, held, once, weights
 from accprobe.gemm.again import FirstCalls
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
@@ -178,7 +178,7 @@ def characterise(
     spec = box.spec
     tell("contract", 0)
     first = again.repeat_first(asked, before)
-    transposed.refuse(asked, seed)
+    contract.refuse(asked, seed)
     outcome = ProductOutcome(spec, alike(asked, seed, first), first, None, seed=seed, stopped=UNFINISHED)
     outcome.found.append(RegionOutcome(outcome.alike.regions[0]))
 

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
+from accprobe.gemm import contract
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairing import mispaired
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.regions import Region, region_of, without
+from accprobe.gemm.whole_numbers import numbers_of
 from accprobe.isa.formats import Bits, Format
 
 TIMES_ASKED = 8
@@ -60,6 +62,11 @@ def counts(asked: Asked, rows: Ints, columns: Ints) -> Ints:
     """How often each k is counted, [K]. Raises AccprobeError where the result is no number of products."""
     found = alone(asked, rows, columns, np.arange(asked.spec.k), *layout_of(asked.spec).one())
     whole = np.round(found)
+    values = np.unique(found[found != 0])
+    if len(values) == 1 and values[0] != 1:
+        factor = contract.factor_in_words(asked, rows, columns, int(np.argmax(found != 0)))
+        if factor:
+            raise AccprobeError(f"the result is {factor}: this is no product of two matrices (a factor alpha?)")
     if not np.array_equal(found, whole) or (found < 0).any():
         wrong = int(np.flatnonzero(~(found == whole) | (found < 0))[0])
         again = alone(asked, rows, columns, np.array([wrong]), *layout_of(asked.spec).one())[0]
@@ -76,7 +83,7 @@ def counts(asked: Asked, rows: Ints, columns: Ints) -> Ints:
     if (least := int(whole.min())) > 1:
         raise AccprobeError(
             f"of ones at one k alone the result is {least} or more, whichever k it is: this is no product of two matrices"
-            " (a factor, or something that is added?)"
+            " (an activation?)"
         )
     return whole.astype(np.int64)
 
@@ -113,8 +120,8 @@ def counted_otherwise(asked: Asked, known: Sequence[tuple[Region, Ints]]) -> Ite
         signs = np.ones(spec.k, np.int64) if spec.b.is_integer else rng.permutation(np.resize([1, -1], spec.k))
         found.append(_ones(asked, ks, signs))
         there |= _unlike(spec.out, found[-1], known, signs)
-    sums = np.stack([_values(spec.out, d[there]) for d in found], axis=1)
-    counted = (sums == np.round(sums)).all(axis=1) & (_values(spec.out, _ones(asked, ks[:0])[there]) == 0)
+    sums = np.stack([numbers_of(spec.out, d[there]) for d in found], axis=1)
+    counted = (sums == np.round(sums)).all(axis=1) & (numbers_of(spec.out, _ones(asked, ks[:0])[there]) == 0)
     there[there] = counted
     _, groups, sizes = np.unique(sums[counted], axis=0, return_inverse=True, return_counts=True)
     for group in np.argsort(-sizes, kind="stable")[:MOST_MISCOUNTED]:
@@ -148,13 +155,9 @@ def _unlike(out: Format, d: Bits, known: Sequence[tuple[Region, Ints]], signs: I
 def _other_values(out: Format, d: Bits, expected: int) -> NDArray[np.bool_]:
     """Most elements have one pattern."""
     other = np.asarray(d != d.flat[0])
-    unlike = ~other if _values(out, d[:1, :1])[0, 0] != expected else np.zeros_like(other)
-    unlike[other] = _values(out, d[other]) != expected
+    unlike = ~other if numbers_of(out, d[:1, :1])[0, 0] != expected else np.zeros_like(other)
+    unlike[other] = numbers_of(out, d[other]) != expected
     return unlike
-
-
-def _values(out: Format, d: Bits) -> NDArray[np.float64]:
-    return np.asarray(out.integers(d) if out.is_integer else out.values(d), np.float64)
 
 
 def _count(asked: Asked, row: int, column: int, ks: Ints, once: Ints, rng: np.random.Generator) -> None:
@@ -163,7 +166,7 @@ def _count(asked: Asked, row: int, column: int, ks: Ints, once: Ints, rng: np.ra
         np.ones(len(ks), np.int64),
         *(rng.choice([-1, 1], len(ks)) for _ in range(TIMES_ASKED if len(ks) > 1 else 0)),
     ):
-        found = float(_values(asked.spec.out, _ones(asked, ks, signs)[row, column, None])[0])
+        found = float(numbers_of(asked.spec.out, _ones(asked, ks, signs)[row, column, None])[0])
         if found != once[ks] @ signs:
             break
     else:

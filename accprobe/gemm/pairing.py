@@ -16,8 +16,10 @@ from accprobe.gemm import mistakes
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints
+from accprobe.gemm.pruning import pruned
 from accprobe.gemm.regions import Region, ranges, region_of
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.whole_numbers import Numbers, numbers_of, patterns, result, shift_of, zeros
 from accprobe.isa.formats import Bits, Format
 
 CALLS = 8
@@ -52,7 +54,6 @@ MOST_CALLS = 256
 
 DEPENDS_ON_VALUES = "which products are added depends on the values of the operands"
 
-Numbers = NDArray[np.float64]
 There = NDArray[np.bool_]
 
 
@@ -139,7 +140,7 @@ def _draws(asked: Asked, held: int, more: int = 0) -> Iterator[_Draw]:
         if spec.a_exponent is not None:
             of_a[:] = 1
         row_of, column_of = (rng.permutation(np.arange(n) % min(n, UNLIKE)) for n in (spec.m, spec.n))
-        a, b = layout.a(_patterns(spec.a, of_a)), _patterns(spec.b, of_b, _shift(spec))
+        a, b = layout.a(patterns(spec.a, of_a)), patterns(spec.b, of_b, shift_of(spec))
         yield _Draw(of_a, of_b, row_of, column_of, asked.product(a[row_of], b[column_of], keep=False))
 
 
@@ -147,23 +148,10 @@ def _sides(spec: Spec) -> tuple[tuple[Format, int], tuple[Format, int]]:
     return (spec.a, spec.m), (spec.b, spec.n)
 
 
-def _shift(spec: Spec) -> int:
-    """Exponent of what is 1 in B."""
-    return -(spec.a_exponent or 0)
-
-
 def _random_numbers(fmt: Format, most: int, shape: tuple[int, int], rng: np.random.Generator) -> Numbers:
     top = min(most, fmt.largest) if fmt.is_integer else most
     signs = rng.choice([-1, 1], shape) if fmt.signed else 1
     return np.asarray(rng.integers(1, top + 1, shape) * signs, np.float64)
-
-
-def _patterns(fmt: Format, numbers: Numbers | Ints, shift: int = 0) -> Bits:
-    """Patterns of whole numbers times 2^shift."""
-    whole = numbers.astype(np.int64)
-    least, values = int(whole.min()), range(int(whole.min()), int(whole.max()) + 1)
-    words = [v % (1 << fmt.bits) if fmt.is_integer else fmt.encode(v < 0, abs(v), shift) if v else 0 for v in values]
-    return np.array(words, fmt.dtype)[whole - least]
 
 
 def _unlike(spec: Spec, draw: _Draw, known: Sequence[tuple[Region, Ints]]) -> There:
@@ -180,7 +168,7 @@ def _differ(out: Format, sums: Numbers, rows: Ints, columns: Ints, d: Bits) -> T
     """Elements d that are not the exact sums, nor a neighbour in the format of one that it does not hold. Most are the sum."""
     differ = np.asarray(_encoded(out, sums)[np.ix_(rows, columns)] != d)
     i, j = np.nonzero(differ)
-    exact, got = sums[rows[i], columns[j]], _values(out, d[i, j])
+    exact, got = sums[rows[i], columns[j]], numbers_of(out, d[i, j])
     differ[i, j] = ~(abs(got - exact) < _step(out, exact))
     return differ
 
@@ -201,17 +189,13 @@ def _step(out: Format, exact: Numbers) -> Numbers:
     return np.where(exact % step == 0, 0.5 * np.minimum(step, 1), step)
 
 
-def _values(out: Format, d: Bits) -> Numbers:
-    return np.asarray(out.integers(d) if out.is_integer else out.values(d), np.float64)
-
-
 def _whole_numbers(asked: Asked, draws: Sequence[_Draw]) -> There:
     """Elements that are whole numbers in each draw, and zero where B is: others are no sums of these products at all."""
     spec = asked.spec
     a, b = layout_of(spec).blank()
-    whole = _values(spec.out, asked.product(a, b, keep=False)) == 0
+    whole = numbers_of(spec.out, asked.product(a, b, keep=False)) == 0
     for draw in draws:
-        values = _values(spec.out, draw.d)
+        values = numbers_of(spec.out, draw.d)
         whole &= values == np.round(values)
     return np.asarray(whole)
 
@@ -240,6 +224,9 @@ def _first_group(asked: Asked, there: There, draws: Sequence[_Draw], once: Ints)
             return _group(differ | explained, source.named(differ) or DEPENDS_ON_VALUES)
     if asked.spec.a_exponent is not None:
         return None
+    told = pruned(asked, there)
+    if told or (source.partner[once == 0] != mistakes.NOTHING).any():
+        return _group(there, told or DEPENDS_ON_VALUES)
     ks, columns = _wrong_singles(asked, once)
     return _group(there, f"other products than a[i, k]·b[k, j] are added: {ks}, {columns}") if ks else None
 
@@ -276,12 +263,12 @@ def _lines_read(asked: Asked, k: int, of_a: bool) -> Ints:
     lines = spec.m if of_a else spec.n
 
     def answer(digits: Ints) -> Numbers:
-        a, b = _blank(spec)
+        a, b = zeros(spec)
         if of_a:
             a[:, k], b[:] = digits, 1
         else:
             a[:], b[:, k] = 1, digits
-        return _result(asked, a, b)
+        return result(asked, a, b)
 
     return _decoded(spec, answer, np.arange(lines))
 
@@ -319,9 +306,9 @@ def _partners_of(asked: Asked, ks: Ints, rows: Ints, of_d: Ints, column: int) ->
     """The same of as many k as there are rows of D: each reads a row of A that has a 1 at one k alone."""
 
     def answer(digits: Ints) -> Numbers:
-        a, b = _blank(asked.spec)
+        a, b = zeros(asked.spec)
         a[rows[of_d], ks], b[:] = 1, digits
-        return np.asarray(_result(asked, a, b)[of_d, column])
+        return np.asarray(result(asked, a, b)[of_d, column])
 
     return _decoded(asked.spec, answer, np.arange(asked.spec.k))
 
@@ -334,23 +321,13 @@ def _wrong_singles(asked: Asked, once: Ints) -> tuple[str, str]:
     rng = np.random.default_rng(len(ks))
     wrong = np.zeros((spec.k, spec.n), bool)
     for some in np.array_split(ks, -(-len(ks) // spec.m)):
-        a, b = _blank(spec)
+        a, b = zeros(spec)
         a[np.arange(len(some)), some] = 1
         b[:] = rng.integers(1, 2 if spec.b.bits == 1 else 5, b.shape)
-        wrong[some] |= _result(asked, a, b)[: len(some)] != b[:, some].T
+        wrong[some] |= result(asked, a, b)[: len(some)] != b[:, some].T
     if not wrong.any():
         return "", ""
     return f"at k = {ranges(np.flatnonzero(wrong.any(axis=1)))}", f"columns {ranges(np.flatnonzero(wrong.any(axis=0)))}"
-
-
-def _blank(spec: Spec) -> tuple[Ints, Ints]:
-    return np.zeros((spec.m, spec.k), np.int64), np.zeros((spec.n, spec.k), np.int64)
-
-
-def _result(asked: Asked, a: Ints, b: Ints) -> Numbers:
-    spec = asked.spec
-    words = layout_of(spec).a(_patterns(spec.a, a)), _patterns(spec.b, b, _shift(spec))
-    return _values(spec.out, asked.product(*words, keep=False))
 
 
 def _digits(spec: Spec, numbers: int) -> list[int]:

@@ -8,15 +8,15 @@ and where the function stands in a file, the command that looks closer. A functi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypedDict, Unpack
+from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm import battery, once
+from accprobe.gemm import battery, contract, once
 from accprobe.gemm.battery import Sparse
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.called import Called, Multiply
@@ -26,7 +26,6 @@ from accprobe.gemm.findings import findings, miscounts
 from accprobe.gemm.fresh import drawn
 from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.handover import open_handover
-from accprobe.gemm.pairing import mispaired
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
 from accprobe.gemm.regions import Region, ranges
@@ -36,6 +35,8 @@ from accprobe.gemm.versus import DERIVED, same_rows
 from accprobe.infer.findings import Finding
 from accprobe.isa import formats
 from accprobe.isa.formats import Bits
+
+Found = TypeVar("Found")
 
 SMALL_SHAPE = (64, 64, 512)
 
@@ -70,13 +71,12 @@ def assert_every_k_once(f: Multiply, **how: Unpack[How]) -> None:
     """Every a[i, k]·b[k, j], and no other product, is counted once in element i, j, whatever K is."""
     __tracebackhide__ = True
     asked = Asked(_opened(f, how))
-    found = _counts(f, asked, how)
     whole = Region(*_lines(asked.spec), asked.spec.m * asked.spec.n)
-    others = list(once.counted_otherwise(asked, [(whole, found)]))
-    told = [f"{x.told}, at {x.region}" for x in mispaired(asked, [(whole, found), *others])]
-    told = told or [_miscounted(found), *(f"{_miscounted(counts)}, at {at}" for at, counts in others)]
-    if any(told):
-        _fail(f, how, asked.spec, f"each_product_once: no, {'; '.join(filter(None, told))}")
+    counted = _probed(f, asked, how, lambda: once.counted(asked, [whole]))
+    told = [(x.mispaired or _miscounted(x.once), "" if x.region is whole else f", at {x.region}") for x in counted]
+    told = [(which, at) for which, at in told if which]
+    if told:
+        _fail(f, how, asked.spec, f"each_product_once: no, {'; '.join(which + at for which, at in told)}")
 
 
 def _miscounted(found: Ints) -> str:
@@ -218,8 +218,15 @@ def _lines(spec: Spec) -> tuple[Ints, Ints]:
 
 def _counts(f: Multiply, asked: Asked, how: How) -> Ints:
     __tracebackhide__ = True
+    return _probed(f, asked, how, lambda: once.counts(asked, *_lines(asked.spec)))
+
+
+def _probed(f: Multiply, asked: Asked, how: How, experiment: Callable[[], Found]) -> Found:
+    """Run an experiment; that the function is no product of two matrices is a failed assert."""
+    __tracebackhide__ = True
     try:
-        return once.counts(asked, *_lines(asked.spec))
+        contract.refuse(asked, 0)
+        return experiment()
     except AccprobeError as e:
         if e.__cause__ is not None:
             raise

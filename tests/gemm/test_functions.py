@@ -61,11 +61,11 @@ def test_libraries_of_this_machine(name: str, function: Callable[[Array, Array],
 NO_PRODUCTS: dict[str, tuple[Callable[[Array, Array], Array], str]] = {
     "NaN": (lambda a, b: np.full((16, 16), np.nan, np.float32), "of ones at k = 0 alone the result is nan"),
     "zero": (lambda a, b: np.zeros((16, 16), np.float32), "the result is 0 whichever k has ones"),
-    "half": (lambda a, b: numpy_mm(a, b) / 2, "of ones at k = 0 alone the result is 0.5"),
-    "twice": (lambda a, b: numpy_mm(a, b) * 2, "of ones at one k alone the result is 2 or more, whichever k it is"),
-    "negative": (lambda a, b: -numpy_mm(a, b), "of ones at k = 0 alone the result is -1"),
+    "half": (lambda a, b: numpy_mm(a, b) / 2, "the result is 0.5 times A·B"),
+    "twice": (lambda a, b: numpy_mm(a, b) * 2, "the result is 2 times A·B"),
+    "negative": (lambda a, b: -numpy_mm(a, b), "the result is -1 times A·B"),
     "tanh": (lambda a, b: np.tanh(numpy_mm(a, b)), "of ones at k = 0 alone the result is 0.76"),
-    "one added": (lambda a, b: numpy_mm(a, b) + np.float32(1), "of ones at one k alone the result is 2 or more"),
+    "one added": (lambda a, b: numpy_mm(a, b) + np.float32(1), "it adds 1 to each element"),
     "sum of A added": (lambda a, b: numpy_mm(a, b) + a.sum(), "of ones at one k alone the result is"),
 }
 

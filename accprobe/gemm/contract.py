@@ -1,0 +1,88 @@
+"""Is it A·B at all? Zeros show what is added, single products what they are multiplied by, both whether operands count."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from accprobe.errors import AccprobeError
+from accprobe.gemm import transposed
+from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.called import of_ones
+from accprobe.gemm.layout import layout_of
+from accprobe.gemm.pairs import Ints
+from accprobe.gemm.whole_numbers import Numbers, numbers_of
+from accprobe.isa.formats import Format
+
+NEAR = 4
+"""Last places of a result in which it may differ from its product and what is added: both are rounded."""
+
+MOST_LISTED = 3
+"""Rows, columns or elements that a message lists."""
+
+
+def refuse(asked: Asked, seed: int) -> None:
+    """Raise AccprobeError where the result is that of a transposed operand, of no operand, or A·B plus something."""
+    transposed.refuse(asked, seed)
+    spec = asked.spec
+    layout = layout_of(spec)
+    a, b = layout.blank()
+    of_zeros = asked.product(a, b, keep=False)
+    added = np.nan_to_num(numbers_of(spec.out, of_zeros))
+    there = added != 0
+    if not there.any():
+        return
+    if np.array_equal(of_zeros, asked.product(*of_ones(spec), keep=False)):
+        raise AccprobeError("the result does not depend on the operands of this call (cached?): zeros and ones give the same")
+    a[:, 0], b[:, 0] = layout.one()
+    one = numbers_of(spec.out, asked.product(a, b, keep=False))
+    near = abs(one - added - 1) <= NEAR * _last_place(spec.out, np.maximum(abs(one), abs(added)))
+    if (near & (abs(added) >= _least(spec.out)))[there].all():
+        raise AccprobeError(f"it adds {added_in_words(added)}: this is no product of two matrices (a bias?)")
+    if there.mean() > 0.5:
+        row, column = np.argwhere(there)[0]
+        again = numbers_of(spec.out, asked.product(*layout.blank(), keep=False))[row, column]
+        doubt = "an activation?" if again == added[row, column] else f"and {again:.9g} when it is probed again"
+        raise AccprobeError(
+            f"of zeros the result is {added[row, column]:.9g} (row {row}, column {column}), and {one[row, column]:.9g} where"
+            f" one product is 1: this is no product of two matrices ({doubt})"
+        )
+
+
+def added_in_words(added: Numbers) -> str:
+    """Name what is added to a product: "2 to each element of column 3"."""
+    if (added == added[0, 0]).all():
+        return f"{added[0, 0]:.9g} to each element"
+    for name, lines in (("column", added), ("row", added.T)):
+        if (lines == lines[0]).all():
+            return _listed([f"{lines[0, i]:.9g} to each element of {name} {i}" for i in np.flatnonzero(lines[0])])
+    return _listed([f"{added[i, j]:.9g} at row {i}, column {j}" for i, j in np.argwhere(added)])
+
+
+def factor_in_words(asked: Asked, rows: Ints, columns: Ints, k: int) -> str:
+    """Name the factor of a product: "0.125 times A·B". "" where results are not in proportion to a product at this k."""
+    spec, layout = asked.spec, layout_of(asked.spec)
+    low, high = layout.exponents()
+    found = []
+    for exponent in (0, min(2, high), max(-2, low)):
+        for negative in (False, True):
+            a, b = layout.blank()
+            word_a, word_b = layout.one() if spec.a.is_integer else layout.power(exponent)
+            a[:, k], b[:, k] = word_a, word_b | (spec.b.sign_bit if negative and spec.b.is_float else 0)
+            d = numbers_of(spec.out, asked.product(a, b, keep=False))[np.ix_(rows, columns)]
+            exact = 1.0 if spec.a.is_integer else 2.0**exponent
+            found.append(d / (-exact if negative and spec.b.is_float else exact))
+    factor = found[0].flat[0]
+    return f"{factor:.9g} times A·B" if factor and all((each == factor).all() for each in found) else ""
+
+
+def _listed(told: list[str]) -> str:
+    return ", ".join([*told[:MOST_LISTED], *(["…"] if len(told) > MOST_LISTED else [])])
+
+
+def _last_place(out: Format, size: Numbers) -> Numbers:
+    return np.zeros(size.shape) if out.is_integer else np.exp2(np.frexp(size)[1] - 1.0 - out.mantissa_bits)
+
+
+def _least(out: Format) -> float:
+    """The smallest normal number: less is a bit that is set."""
+    return 1.0 if out.is_integer else 2.0**out.min_exponent
