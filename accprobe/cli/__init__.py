@@ -20,9 +20,9 @@ from accprobe.cli.doctor import doctor_command
 from accprobe.cli.explain import explain_command
 from accprobe.cli.gemm import gemm_command
 from accprobe.cli.health import health_command
-from accprobe.cli.interrupts import interruptible
+from accprobe.cli.interrupts import TimeLimitReached, interruptible
 from accprobe.cli.list import list_command
-from accprobe.cli.output import INTERRUPTED, tell
+from accprobe.cli.output import INTERRUPTED, TIMED_OUT, tell
 from accprobe.cli.run import COULD_NOT, run_command
 from accprobe.cli.sass import sass_command
 from accprobe.cli.show import show_command
@@ -46,7 +46,10 @@ class _Main(click.Group):
                     sys.stdout.flush()
         except click.ClickException as e:
             _fail(e.format_message(), e.exit_code)
-        except (click.Abort, KeyboardInterrupt):
+        except (click.Abort, KeyboardInterrupt) as e:
+            stop = e.__cause__ if isinstance(e, click.Abort) else e
+            if isinstance(stop, TimeLimitReached):
+                _fail(f"{stop}: nothing was measured yet", TIMED_OUT)
             _fail("interrupted", INTERRUPTED)
         except OutputLost as e:
             if e.reader_left:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accprobe.cli.interrupts import TimeLimitReached, time_limit
 from accprobe.cli.output import announce, check_writable, end_interrupted, saving, tell, write
 from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import Show, progress_bar
@@ -30,12 +31,13 @@ class Wanted:
     form: str
     expand: bool
     all_n: bool
+    time_limit: float | None = None
 
 
 def measured_report(
     device: str, wanted: Wanted, output: Path | None, profiler: Profiler | None = None, record: Path | None = None
 ) -> Report:
-    """The report of a device, kept and printed; an interruption ends the process, with what was measured."""
+    """The report of a device, kept and printed; an interruption or the time limit ends the process, with what was measured."""
     if output:
         check_writable(output)
     if record:
@@ -53,17 +55,18 @@ def measured_report(
             save(report)
             _advance(show, report)
 
-        interrupted = False
+        stop: KeyboardInterrupt | None = None
         try:
             asked = (wanted.select, wanted.dots, wanted.seed, wanted.jobs)
-            survey(device, *asked, on_row, profiler, wanted.with_uuid, record, wanted.all_n)
-        except KeyboardInterrupt:
-            interrupted = True
-    if not interrupted or output is None:
+            with time_limit(wanted.time_limit):
+                survey(device, *asked, on_row, profiler, wanted.with_uuid, record, wanted.all_n)
+        except KeyboardInterrupt as e:
+            stop = e
+    if stop is None or output is None or isinstance(stop, TimeLimitReached):
         for report in latest:
             print_report(report, wanted)
-    if interrupted:
-        end_interrupted(_count(latest[0]) if latest else "", output)
+    if stop is not None:
+        end_interrupted(_count(latest[0]) if latest else "", output, stop)
     return latest[0]
 
 

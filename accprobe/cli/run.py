@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accprobe.cli.count import PositiveCount
+from accprobe.cli.interrupts import time_limit_option
 from accprobe.cli.measuring import Wanted, measured_report, report_holds
 from accprobe.cli.output import OutputFile, named_form, say_what_is_unseen, tell, to_stdout
 from accprobe.cli.run_each import run_each
@@ -62,6 +63,7 @@ COULD_NOT = 2
     metavar="SECONDS",
     help="With --ray: a GPU hangs of which no instruction is finished for so long.",
 )
+@time_limit_option
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
 @click.option("--with-uuid", is_flag=True, help="Put the GPU's UUID in the report, which names the board.")
@@ -77,6 +79,7 @@ def run_command(
     ncu: bool,
     ray: str | None,
     patience: float,
+    time_limit: float | None,
     form: str,
     expand: bool,
     with_uuid: bool,
@@ -98,8 +101,8 @@ def run_command(
     kind are verified against its report. Of several kinds, -o FILE becomes FILE with each kind's name in it. So it is with
     --ray, of all nodes of a cluster at once; a node or a GPU that dies or hangs is named, the others go on.
 
-    Exit status: 0 every instruction is confirmed, or simulated with nothing against it, 1 some is not, 2 nothing could be
-    measured, 130 interrupted by Ctrl-C or SIGTERM.
+    Exit status: 0 every instruction is confirmed, or simulated with nothing against it, 1 some is not or --time-limit ended the
+    run, 2 nothing could be measured, 130 interrupted by Ctrl-C or SIGTERM.
 
     \b
     Example:
@@ -110,15 +113,15 @@ def run_command(
         named_form(output, {})
     if record and output and record.resolve() == output.resolve():
         raise click.UsageError("-o and --record name the same file; give two")
-    wanted = Wanted(select, dots, seed, jobs, with_uuid, form, expand, all_n)
+    wanted = Wanted(select, dots, seed, jobs, with_uuid, form, expand, all_n, time_limit)
     say_what_is_unseen(device)
     if ray:
-        if ncu or record:
-            raise click.UsageError("--ncu and --record are for one device; leave out --ray")
+        if ncu or record or time_limit:
+            raise click.UsageError("--ncu, --record and --time-limit are for one device; leave out --ray")
         good = run_fleet(ray, "all" if device == "auto" else device, wanted, patience, output)
     elif device == "all" or "," in device:
-        if ncu or record:
-            raise click.UsageError("--ncu and --record are for one device; name it")
+        if ncu or record or time_limit:
+            raise click.UsageError("--ncu, --record and --time-limit are for one device; name it")
         good = run_each(device, wanted, output)
     else:
         good = report_holds(measured_report(device, wanted, output, _profiler(device) if ncu else None, record))

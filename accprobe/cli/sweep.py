@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from accprobe.cli import interrupts
+from accprobe.cli.interrupts import time_limit_option
 from accprobe.cli.output import (
     OutputFile,
     announce,
@@ -82,6 +84,7 @@ _SIZE = click.IntRange(1)
 )
 @click.option("--plot", type=OutputFile(stdout=False), metavar="FILE", help="Draw the sweeps as an .svg.")
 @click.option("--ncu", is_flag=True, help="Nsight Compute counts what each configuration executes; must agree with its cubin.")
+@time_limit_option
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("--all", "expand", is_flag=True, help="Print all 24 counts of changed elements of each configuration.")
 @click.option("--compile-only", is_flag=True, help="No GPU: which opcode each configuration becomes on each --arch.")
@@ -103,6 +106,7 @@ def sweep_command(
     output: Path | None,
     plot: Path | None,
     ncu: bool,
+    time_limit: float | None,
     form: str,
     expand: bool,
     compile_only: bool,
@@ -116,7 +120,7 @@ def sweep_command(
     Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices and --compile-only.
 
     Exit status: 0 all that ran is as the published model of its opcode has it, or has none; 1 some is not, or executes
-    other opcodes than its cubin has; 2 nothing could be measured; 130 interrupted.
+    other opcodes than its cubin has, or --time-limit ended it; 2 nothing could be measured; 130 interrupted.
 
     \b
     Examples:
@@ -129,6 +133,8 @@ def sweep_command(
     output, form = to_stdout(output, form)
     wanted = configurations(dtypes, block_ks, num_warps, block_m, block_n, promote_every, rounded)
     if compile_only:
+        if time_limit:
+            raise click.UsageError("--compile-only measures nothing: leave out --time-limit")
         _compile_only(wanted, arch, form, output or plot)
         return
     if output:
@@ -145,7 +151,7 @@ def sweep_command(
     from accprobe.sweep.sweeper import sweep as run
 
     latest: list[Report] = []
-    interrupted = False
+    stop: KeyboardInterrupt | None = None
     with saving(output) as save, progress_bar("compiling") as show:
 
         def on_record(report: Report) -> None:
@@ -157,18 +163,19 @@ def sweep_command(
             show(len(done), len(wanted), f"sweeping on {report.device.name}")
 
         try:
-            run(device, wanted, Problem(m, n, k, seed), sets, on_record, ncu)
-        except KeyboardInterrupt:
-            interrupted = True
-    if not interrupted or output is None:
+            with interrupts.time_limit(time_limit):
+                run(device, wanted, Problem(m, n, k, seed), sets, on_record, ncu)
+        except KeyboardInterrupt as e:
+            stop = e
+    if stop is None or output is None or isinstance(stop, interrupts.TimeLimitReached):
         _print(latest, form, expand)
     if plot and latest and latest[0].sweeps:
         from accprobe.render.pictures.sweeps import save as draw
 
         draw(latest[0].sweeps, plot, latest[0].device.kind == "simulated")
-    if interrupted:
+    if stop is not None:
         done = len(latest[0].sweeps) if latest else 0
-        end_interrupted(f"{done} sweeps" if done else "", output)
+        end_interrupted(f"{done} sweeps" if done else "", output, stop)
     _exit(latest[0])
 
 

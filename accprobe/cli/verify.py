@@ -12,8 +12,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from accprobe.cli import interrupts
 from accprobe.cli.count import PositiveCount
-from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, deliver, named_form, say_what_is_unseen, tell
+from accprobe.cli.interrupts import TimeLimitReached, time_limit_option
+from accprobe.cli.output import (
+    INTERRUPTED,
+    STDOUT,
+    TIMED_OUT,
+    OutputFile,
+    check_writable,
+    deliver,
+    named_form,
+    say_what_is_unseen,
+    tell,
+)
 from accprobe.cli.reports import read_report
 from accprobe.cli.run import NOT_CONFIRMED
 from accprobe.errors import AccprobeError, UnknownName
@@ -45,6 +57,7 @@ MISMATCH = NOT_CONFIRMED
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
 @click.option("--every-sm", is_flag=True, help="Ask every SM of the GPU all of the dots, and name those that differ.")
 @click.option("--coverage", is_flag=True, help="Make operands for all that a model's sums can do, and say what was met.")
+@time_limit_option
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
 @click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Keep it here, as JSON; - is standard output.")
 def verify_command(
@@ -56,6 +69,7 @@ def verify_command(
     seed: int,
     every_sm: bool,
     coverage: bool,
+    time_limit: float | None,
     form: str,
     output: Path | None,
 ) -> None:
@@ -71,8 +85,8 @@ def verify_command(
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for --vectors and sim: devices.
 
-    Exit status: 0 nothing differs, 1 something does, or --coverage missed an event that can occur, 2 it could not be done,
-    130 interrupted.
+    Exit status: 0 nothing differs, 1 something does, --coverage missed an event that can occur, or --time-limit ended it, 2 it
+    could not be done, 130 interrupted.
 
     \b
     Examples:
@@ -86,16 +100,16 @@ def verify_command(
         check_writable(output)
     told = _Told(form, output)
     if vectors:
-        if device or every_sm or coverage:
-            raise click.UsageError("--vectors needs no device: leave out --device, --every-sm and --coverage")
+        if device or every_sm or coverage or time_limit:
+            raise click.UsageError("--vectors needs no device: leave out --device, --every-sm, --coverage and --time-limit")
         _against_vectors(models, vectors, select, told)
         return
     if every_sm and coverage:
         raise click.UsageError("--coverage is of the device as a whole: leave out --every-sm")
     if every_sm:
-        _on_every_sm(models, device, select, dots, seed, told)
+        _on_every_sm(models, device, select, dots, seed, time_limit, told)
     else:
-        _against_device(models, device, select, dots, seed, coverage, told)
+        _against_device(models, device, select, dots, seed, coverage, time_limit, told)
 
 
 class _Told(NamedTuple):
@@ -122,7 +136,14 @@ class _Told(NamedTuple):
 
 
 def _against_device(
-    models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, coverage: bool, told: _Told
+    models: str,
+    name: str | None,
+    select: tuple[str, ...],
+    dots: int,
+    seed: int,
+    coverage: bool,
+    time_limit: float | None,
+    told: _Told,
 ) -> None:
     from accprobe.render.content.verification import Verified
     from accprobe.render.data import verified_data
@@ -131,12 +152,9 @@ def _against_device(
     from accprobe.verify.coverage import cover, together
     from accprobe.verify.shrink import shrink
 
-    device, chosen, lacking = _opened(models, name, select)
-    say_what_is_unseen(name or "")
-    prepare_to_verify(device, chosen)
     rows: list[Verified] = []
 
-    def measure(advance: Advance) -> None:
+    def measure(device: Device, chosen: Mapping[Instruction, DotModel], advance: Advance) -> None:
         for inst, model in chosen.items():
             started = time.perf_counter()
             done = verify_in_bulk(device, inst, model, dots, seed, advance)
@@ -147,37 +165,51 @@ def _against_device(
             smallest = shrink(partial(device.dot, inst), inst, model, found) if found else None
             rows.append(Verified(inst, done, seconds, smallest))
 
-    seen = _measured(measure, len(chosen) * dots, device)
+    with interrupts.time_limit(time_limit):
+        with progress_bar("compiling for the device"):
+            device, chosen, lacking = _opened(models, name, select)
+            prepare_to_verify(device, chosen)
+        say_what_is_unseen(name or "")
+        seen = _measured(partial(measure, device, chosen), len(chosen) * dots, device)
     data = {**_head(models, device, lacking), "verified": [verified_data(row) for row in rows]}
     differs = any(row.done.mismatches or (row.done.events and row.done.events.missing) for row in rows)
-    if rows or seen.finished:
+    if rows or seen.stop is None:
         told.print(data, lambda: [*heading(models, device, lacking), verification_table(rows)], differs)
     _exit(differs, seen, len(rows), len(chosen))
 
 
-def _on_every_sm(models: str, name: str | None, select: tuple[str, ...], dots: int, seed: int, told: _Told) -> None:
+def _on_every_sm(
+    models: str,
+    name: str | None,
+    select: tuple[str, ...],
+    dots: int,
+    seed: int,
+    time_limit: float | None,
+    told: _Told,
+) -> None:
     from accprobe.devices.protocol import OnEverySm
     from accprobe.health.sms import check_every_sm
     from accprobe.render.content.verification import CheckedUp
     from accprobe.render.data import checked_up_data
     from accprobe.render.terminal.verification import checkup_table, heading
 
-    device, chosen, lacking = _opened(models, name, select)
-    if not isinstance(device, OnEverySm):
-        known = "" if device.kind != "simulated" else "; sick:NAME has SMs, one of which is made to err"
-        raise AccprobeError(f"--every-sm: {device.name} does not say which SM computed what{known}")
     rows: list[CheckedUp] = []
 
-    def measure(advance: Advance) -> None:
+    def measure(device: OnEverySm, chosen: Mapping[Instruction, DotModel], advance: Advance) -> None:
         for inst, model in chosen.items():
             started = time.perf_counter()
             done = check_every_sm(device, inst, model, dots, seed, advance)
             rows.append(CheckedUp(inst, done, time.perf_counter() - started))
 
-    seen = _measured(measure, None, device)
+    with interrupts.time_limit(time_limit):
+        device, chosen, lacking = _opened(models, name, select)
+        if not isinstance(device, OnEverySm):
+            known = "" if device.kind != "simulated" else "; sick:NAME has SMs, one of which is made to err"
+            raise AccprobeError(f"--every-sm: {device.name} does not say which SM computed what{known}")
+        seen = _measured(partial(measure, device, chosen), None, device)
     data = {**_head(models, device, lacking), "checked": [checked_up_data(row) for row in rows]}
     differs = any(row.done.faults for row in rows)
-    if rows or seen.finished:
+    if rows or seen.stop is None:
         told.print(data, lambda: [*heading(models, device, lacking), checkup_table(rows)], differs)
     _exit(differs, seen, len(rows), len(chosen))
 
@@ -265,11 +297,11 @@ def _stand_ins(models: str, known: Mapping[Instruction, DotModel], named: Sequen
 
 
 class _Seen(NamedTuple):
-    """Dot products compared, those that differed, and whether it ran to its end, not Ctrl-C's."""
+    """Dot products compared, those that differed, and what ended it early."""
 
     compared: int
     differed: int
-    finished: bool
+    stop: KeyboardInterrupt | None = None
 
 
 def _measured(measure: Callable[[Advance], None], total: int | None, device: Device) -> _Seen:
@@ -283,9 +315,9 @@ def _measured(measure: Callable[[Advance], None], total: int | None, device: Dev
 
         try:
             measure(advance)
-        except KeyboardInterrupt:
-            return _Seen(seen[0], seen[1], False)
-    return _Seen(seen[0], seen[1], True)
+        except KeyboardInterrupt as e:
+            return _Seen(seen[0], seen[1], e)
+    return _Seen(seen[0], seen[1])
 
 
 def _head(models: str, device: Device, lacking: Sequence[Instruction]) -> dict[str, object]:
@@ -294,11 +326,15 @@ def _head(models: str, device: Device, lacking: Sequence[Instruction]) -> dict[s
 
 
 def _exit(differs: bool, seen: _Seen, done: int, wanted: int) -> None:
-    if not seen.finished:
+    if seen.stop is not None:
         from accprobe.report.words import so_many
 
         compared = f"{seen.compared:,} dot products were compared, {seen.differed:,} differ"
-        tell(f"interrupted after {done} of {so_many(wanted, 'instruction')}: {compared}")
+        instructions = f"{done} of {so_many(wanted, 'instruction')}"
+        if isinstance(seen.stop, TimeLimitReached):
+            tell(f"{seen.stop}: {instructions} verified, {compared}")
+            sys.exit(TIMED_OUT)
+        tell(f"interrupted after {instructions}: {compared}")
         sys.exit(INTERRUPTED)
     if differs:
         sys.exit(MISMATCH)

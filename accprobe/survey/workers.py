@@ -140,7 +140,8 @@ def _raise_failures(futures: Iterable[Future[None]]) -> None:
 
 @contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Processes started inside never see Ctrl-C or SIGTERM: a blocked signal is inherited. This process sees it afterwards.
+    """Processes started inside never see Ctrl-C, SIGTERM or a time limit: a blocked signal is inherited. This process sees it
+    afterwards.
 
     That it is blocked here is not enough: another thread of this process takes it, and the main thread would be interrupted.
     The tracker that multiprocessing starts before its first process unblocks both as it starts.
@@ -161,4 +162,4 @@ def interrupts_held_back() -> Iterator[None]:
         signal.raise_signal(came[0])
 
 
-_INTERRUPTS = signal.SIGINT, signal.SIGTERM
+_INTERRUPTS = signal.SIGINT, signal.SIGTERM, signal.SIGALRM

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from fakes import DENSE, FakeDevice
-from heeding import heed_ctrl_c
+from fakes import DENSE, FakeDevice, fake_report
+from heeding import heed_ctrl_c, time_limit_can_end
 from planted_processor import planted
 
 from accprobe.cli import main
@@ -83,6 +83,36 @@ def test_a_report_that_is_there_is_kept_beside(device: FakeDevice, tmp_path: Pat
     assert run("-o", str(output)).exit_code == 0
     assert (tmp_path / "report.json~").read_text() == "of last week"
     assert Report.load(str(output)).measured
+
+
+@pytest.mark.parametrize(
+    ("rows", "kept"),
+    [(2, "{path} has 1 of 3 instructions"), (1, "{path} has 0 of 3 instructions"), (None, "nothing was measured yet")],
+)
+def test_a_time_limit_keeps_the_rows_so_far(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: int | None, kept: str
+) -> None:
+    whole, path = fake_report(), tmp_path / "r.json"
+
+    def stopped(device: str, select: Any, dots: int, seed: int, jobs: int, on_row: Any, *_: Any) -> None:
+        if rows:
+            on_row(whole.model_copy(update={"instructions": whole.instructions[:rows]}))
+        signal.raise_signal(signal.SIGALRM)
+
+    monkeypatch.setattr(survey_run, "survey", stopped)
+    with time_limit_can_end():
+        result = run("--time-limit", "100", "-o", str(path))
+    sentence = f"accprobe: stopped after 100 s (--time-limit): {kept.format(path=path)}\n"
+    assert (result.exit_code, result.stderr) == (1, sentence)
+    assert path.exists() == (rows is not None)
+    if rows:
+        assert f"The run was cut short: {4 - rows} of 4 instructions missing" in result.stdout
+        assert len(Report.load(path).instructions) == rows
+
+
+def test_a_time_limit_is_for_one_device() -> None:
+    result = CliRunner().invoke(main, ["run", "--device", "sim:h100,sim:b200", "--time-limit", "1"])
+    assert (result.exit_code, "--time-limit are for one device" in result.stderr) == (2, True)
 
 
 def test_too_few_dots_for_every_kind_confirm_nothing(device: FakeDevice) -> None:

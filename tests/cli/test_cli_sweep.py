@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from compiled import needs
+from heeding import time_limit_can_end
 
 from accprobe.cli import main
 from accprobe.report.report import Report
@@ -298,19 +300,25 @@ def test_triton_that_misses_a_part_while_it_compiles_is_told_once(monkeypatch: p
     assert Report.load(path) == before
 
 
-def test_interrupted_keeps_what_was_swept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("by", "status", "why"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGALRM, 1, "stopped after 100 s (--time-limit)")]
+)
+def test_interrupted_keeps_what_was_swept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by: int, status: int, why: str
+) -> None:
     records = sweeper.Sweeper.records
 
     def two(self: sweeper.Sweeper, *rest: Any) -> Any:
         found = records(self, *rest)
         yield next(found)
         yield next(found)
-        raise KeyboardInterrupt
+        signal.raise_signal(by)
 
     monkeypatch.setattr(sweeper.Sweeper, "records", two)
     path = tmp_path / "report.json"
-    result = sweep(*SMALL, "--block-k", "64,128", "--num-warps", "4", "-o", str(path))
-    assert (result.exit_code, result.stderr) == (130, f"accprobe: interrupted: {path} has 2 sweeps\n")
+    with time_limit_can_end():
+        result = sweep(*SMALL, "--block-k", "64,128", "--num-warps", "4", "-o", str(path), "--time-limit", "100")
+    assert (result.exit_code, result.stderr) == (status, f"accprobe: {why}: {path} has 2 sweeps\n")
     assert len(Report.load(path).sweeps) == 2
 
 

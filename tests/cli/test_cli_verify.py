@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from heeding import time_limit_can_end
 from measured import Measured
 
 from accprobe import devices
@@ -381,3 +383,24 @@ def test_an_event_that_is_missed_is_no_success(gpu: dict[str, SimulatedDevice], 
     result = verify("sim:h100", "--device", "cuda:0", "--dots", "2000", "--coverage")
     assert result.exit_code == 1
     assert "missing: " in result.stdout.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("at", "status", "said"),
+    [
+        (FP8, 1, "1 of 2 instructions verified, 500 dot products were compared, 0 differ"),
+        (F16, 1, "0 of 2 instructions verified, 0 dot products were compared, 0 differ"),
+    ],
+)
+def test_a_time_limit_keeps_what_was_compared(gpu: dict[str, SimulatedDevice], at: Instruction, status: int, said: str) -> None:
+    class Stopped(Gpu):
+        def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+            if inst == at:
+                signal.raise_signal(signal.SIGALRM)
+            return super().dot(inst, request)
+
+    gpu["device"] = Stopped(MODELS)
+    with time_limit_can_end():
+        result = verify("sim:h100", "--device", "cuda:0", "--dots", "500", "--time-limit", "100")
+    assert (result.exit_code, result.stderr) == (status, f"accprobe: stopped after 100 s (--time-limit): {said}\n")
+    assert ("1 instruction, 500 dot products: 0 differ" in result.stdout) == (at == FP8)
