@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from accprobe.cli.gemm import usual_elements
+from accprobe.cli.product_run import usual_elements
 from accprobe.gemm.callables import Asking, open_callable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
