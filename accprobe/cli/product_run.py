@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from accprobe.gemm.callables import Asking, Opened
     from accprobe.gemm.characterise import ProductOutcome
     from accprobe.gemm.spec import Spec
+    from accprobe.isa.formats import Bits
     from accprobe.report.products import KernelRecord, ProductRow
     from accprobe.report.report import Report
 
@@ -99,7 +100,8 @@ class Measurement:
 @dataclass
 class ProductRun:
     """What was found so far. first: what was asked first, whose formats the others have too; said: of rows together;
-    unseen: why kernels or opcodes are not told; measured: the product that is being measured.
+    unseen: why kernels or opcodes are not told; measured: the product that is being measured; openings: by question, results of
+    calls that opened the callable.
     """
 
     elements: int | None
@@ -115,6 +117,7 @@ class ProductRun:
     sweeping: bool = False
     measured: Measurement | None = None
     announced: set[str] = field(default_factory=set)
+    openings: dict[str, list[Bits]] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
 
     @property
@@ -138,13 +141,18 @@ class ProductRun:
         return self.report
 
     def opened(self, question: ProductQuestion) -> Opened:
-        """The callable, checked with ones. Raises AccprobeError, where it is on another device than those before too."""
+        """Open the callable and check it, once more where that was done before. Raises AccprobeError, where it is on another
+        device than those before too.
+        """
         from accprobe.gemm.callables import open_callable
         from accprobe.gemm.machine import empty_report
 
         asking = question.asking.completed(self.first) if self.first else question.asking
         opened = open_callable(question.callable, asking, question.options, self.device, question.arrays)
         opened.called.check()
+        key = f"{question.callable} {question.options} {opened.called.spec}"
+        opened.called.before[:0] = self.openings.get(key, ())
+        self.openings[key] = opened.called.before
         self.first = self.first or opened.called.spec
         empty = empty_report(opened.called.handover, self.seed)
         if self.report is not None and self.report.device != empty.device:

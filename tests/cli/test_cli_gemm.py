@@ -425,3 +425,22 @@ def test_attention_is_asked_by_back_end() -> None:
 def test_help_imports_nothing_heavy() -> None:
     program = "import accprobe.cli, sys; print([name for name in ('numpy', 'torch', 'pydantic') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_first_calls_are_those_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two callables are opened before the first is measured, and opened again then."""
+    (tmp_path / "warming_product.py").write_text(
+        "import numpy as np\n"
+        "calls = []\n"
+        "def product(a, b):\n"
+        "    calls.append(1)\n"
+        "    d = np.zeros((len(a), b.shape[1]), np.float32)\n"
+        "    for k in range(a.shape[1])[:: -1 if len(calls) == 1 else 1]:\n"
+        "        d = d + a[:, k, None] * b[k]\n"
+        "    return d\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    result = gemm("warming_product:product", *SMALL, "--versus", "numpy:matmul", "--format", "json", "--arrays", "numpy")
+    row = json.loads(result.stdout)["products"][0]
+    assert (result.exit_code, row["status"]) == (1, "unstable")
+    assert row["reason"].startswith("the first call gives other bits than later ones: ")
