@@ -45,7 +45,7 @@ def possible(finding: Finding, feature: str) -> tuple[Span | Word, ...]:
         return ANYTHING
     if finding.bound == "at_least" and isinstance(finding.value, int):
         return (Span(finding.value, inf),)
-    if finding.bound == "undetermined":
+    if finding.bound in ("undetermined", "equivalent"):
         return ANYTHING if "any" in finding.left else tuple(_one(value, feature) for value in finding.left)
     return (_one(finding.value, feature),)
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from accprobe.compare.possible import overlap, possible
-from accprobe.infer.findings import Finding
+from accprobe.infer.findings import Bound, Finding
 from accprobe.model.features import title
-from accprobe.report.product_words import PRODUCT_FINDINGS, found_words, miscounted, plan_words
+from accprobe.model.product import same_additions
+from accprobe.report.product_words import PRODUCT_FINDINGS, STRUCTURE, found_words, miscounted, plan_words
 from accprobe.report.products import ProductRow, RegionRecord
 from accprobe.report.report import Report
 
@@ -117,9 +118,14 @@ def _differences(a: ProductRow, b: ProductRow, fields: Sequence[str]) -> Iterato
     if ONCE in fields and counted[0] != counted[1]:
         yield ProductDifference(ONCE, "changed", *(words or "yes" for words in counted))
     for where, of_a, of_b in _matched(a.regions, b.regions):
+        alike = a.holds and b.holds and _adds_alike(of_a, of_b)
         for field in fields:
-            if (verdict_ := _verdict(of_a, of_b, field)) is not None:
-                yield ProductDifference(field, verdict_, _shown(of_a, field), _shown(of_b, field), where)
+            verdict_ = _verdict(of_a.findings, of_b.findings, field)
+            if verdict_ is None or (alike and field in STRUCTURE and _bounds(field, of_a, of_b) <= {"exact", "equivalent"}):
+                continue
+            if verdict_ == "changed" or "order" not in fields or "equivalent" not in _bounds(field, of_a, of_b):
+                shown = _shown(of_a.findings, field), _shown(of_b.findings, field)
+                yield ProductDifference(field, verdict_, *shown, where)
 
 
 def _miscounted_elsewhere(row: ProductRow) -> str:
@@ -131,14 +137,20 @@ def _where(row: ProductRow) -> str:
     return "; ".join(region.where for region in row.regions)
 
 
-def _matched(
-    a: Sequence[RegionRecord], b: Sequence[RegionRecord]
-) -> Iterator[tuple[str, Mapping[str, Finding], Mapping[str, Finding]]]:
+def _adds_alike(a: RegionRecord, b: RegionRecord) -> bool:
+    return a.model is not None and b.model is not None and same_additions(a.model, b.model)
+
+
+def _bounds(field: str, a: RegionRecord, b: RegionRecord) -> set[Bound]:
+    return {each.findings[field].bound for each in (a, b) if field in each.findings}
+
+
+def _matched(a: Sequence[RegionRecord], b: Sequence[RegionRecord]) -> Iterator[tuple[str, RegionRecord, RegionRecord]]:
     """The largest regions of both, and others that lie at the same place."""
     if a and b:
-        yield "", a[0].findings, b[0].findings
+        yield "", a[0], b[0]
     others = {region.where: region for region in b[1:]}
-    yield from ((region.where, region.findings, others[region.where].findings) for region in a[1:] if region.where in others)
+    yield from ((region.where, region, others[region.where]) for region in a[1:] if region.where in others)
 
 
 def _shown(findings: Mapping[str, Finding], field: str) -> str:

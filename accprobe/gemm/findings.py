@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -12,24 +11,18 @@ from accprobe.gemm.again import FirstCalls
 from accprobe.gemm.battery import asks_subnormals
 from accprobe.gemm.candidates import HOPPER, instructions_of, one_sum
 from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
-from accprobe.gemm.direction import direction
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, width
-from accprobe.gemm.plans import ProductPlan, named_order, subnormal_results
+from accprobe.gemm.plans import ProductPlan, subnormal_results
 from accprobe.gemm.regions import PRODUCTS_REPEATED, REPEATS, ranges
 from accprobe.gemm.rivals import RivalPlan
 from accprobe.gemm.scaling import scaling_in_words
-from accprobe.gemm.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.structures import Structure, in_words, members, order_in_words, twice
 from accprobe.infer.findings import Finding
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.report.rows import Status
-
-PROMOTED, MOST_SLICES = 512, 8
-"""Chains of one size that are added up one after the other, in f32, are chunks that are promoted, or slices: the same bits.
-They are told as chunks where they have at most so many products or are more than so many, and the note has the other reading.
-"""
 
 
 def status(outcome: ProductOutcome) -> tuple[Status, str]:
@@ -67,8 +60,9 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
     proved = status(outcome)[0] == "confirmed"
     told = dict(_every(outcome, found))
     for name in dict.fromkeys(rival.respect for rival in found.survived):
-        if name == "slice_sizes" and told["promote_every"].value is not None and name not in told:  # borders of chunks
-            told["promote_every"] = replace(told["promote_every"], bound="undetermined")
+        if name == "slice_sizes" and name not in told:  # borders of promoted parts, or of lanes
+            which = "order" if told["promote_every"].value is None else "promote_every"
+            told[which] = replace(told[which], bound="undetermined")
             continue
         finding = told.get(name) or Finding(_value(name, found.plan))
         left = dict.fromkeys((*finding.left, finding.value, *(_value(name, rival.plan) for rival in _survived(found, name))))
@@ -176,7 +170,9 @@ def _everywhere(outcome: ProductOutcome) -> Finding:
 def of_plan(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
     """What a plan is, whether it is proved or not."""
     arithmetic = plan.step.root.arithmetic
-    yield "order", Finding("any" if plan.spec.a.is_integer else order_in_words(plan))
+    every = members(plan)
+    note = in_words(every) if len(every) > 1 else ""
+    yield "order", Finding("any") if plan.spec.a.is_integer else Finding(order_in_words(plan), note=note)
     yield "products_per_sum", Finding(plan.step.products)
     if isinstance(arithmetic, FloatArithmetic):
         bits = arithmetic.alignment_bits
@@ -210,85 +206,22 @@ def _product_bits(step: DotModel) -> int | None:
 
 
 def _of_the_order(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
-    slices, merged = levels(plan)
-    every, also, twice = promoted_every(slices), _also(plan), _twice(slices)
-    yield "promote_every", Finding(every, note="; ".join(filter(None, (also if every else "", twice if every else ""))))
-    if every is not None:
+    every = members(plan)
+    structure, shared = every[0], twice(every[0])
+    promoted = structure.promote_every
+    yield "promote_every", _of_class(every, "promote_every", shared if promoted else "")
+    if promoted is not None:
         yield "promotion_format", Finding(plan.added_in.name)
         yield "promotion_rounding", Finding(plan.sum_rounding)
-    yield "split_k", Finding(len(slices), note="" if every else also)
-    if len(slices) > 1:
-        yield "slice_sizes", Finding(", ".join(map(str, sizes([each.groups for each in slices]))), note=twice)
+    yield "split_k", _of_class(every, "split_k")
+    if structure.split_k > 1:
+        yield "slice_sizes", _of_class(every, "slice_sizes", shared)
+    if len(structure.slices) > 1:
         yield "partial_format", Finding(str(plan.kept or plan.added_in))
-        serial = plan.running.name != "f32"
-        yield "merge_order", Finding("unordered" if plan.unordered else "serial" if serial else merged)
+        yield "merge_order", _of_class([structure, *(x for x in every[1:] if (x.merge_order or "").isalpha())], "merge_order")
 
 
-def levels(plan: ProductPlan) -> tuple[list[KSlice], str]:
-    """The slices, and the order in which they are merged."""
-    tree = plan.tree
-    if not isinstance(tree, Merging):
-        return [k_slice(tree)], "forward"
-    if (whole := _one_slice(plan)) and (max(sizes(whole)) <= PROMOTED or len(whole) > MOST_SLICES):
-        return [KSlice(whole, chunked=True)], "forward"
-    return [k_slice(part) for part in tree.parts], str(named_order(tree.nested, len(tree.parts)))
-
-
-def _one_slice(plan: ProductPlan) -> list[Groups] | None:
-    """The chains, if they may be chunks of one slice: as well as slices whose f32 sums are added forward."""
-    whole = chunks(plan.tree)
-    even = whole is not None and len(whole) > 1 and is_even(sizes(whole))
-    return whole if even and plan.kept is None and plan.running.name == "f32" and not plan.unordered else None
-
-
-def promoted_every(slices: Sequence[KSlice]) -> int | None:
-    """Products of a chunk, of slices that have several; None where none has."""
-    return max((chunk for each in slices if (chunk := each.chunk)), default=None)
-
-
-def _also(plan: ProductPlan) -> str:
-    """Another reading of the same additions."""
-    if plan.kept is not None or plan.unordered or not isinstance(plan.tree, Merging):
-        return ""
-    slices, _ = levels(plan)
-    if whole := _one_slice(plan):
-        each = max(sizes(whole))
-        if len(slices) == 1:
-            last = "" if (rest := sizes(whole)[-1]) == each else f", the last {rest},"
-            return f"{len(whole)} slices of {each}{last} whose {plan.added_in} sums are added forward are the same bits"
-        return f"one chain that is promoted every {each} is the same bits"
-    for reading in slice_readings(plan.tree) if promoted_every(slices) is None else ():
-        several = [k_slice(part) for part in reading.parts] if isinstance(reading, Merging) else []
-        every = promoted_every(several)
-        if every is not None and all(each.chunked for each in several):
-            return f"{len(several)} slices that are promoted every {every} are the same bits"
-    return ""
-
-
-def _twice(slices: Sequence[KSlice]) -> str:
-    """Products that two chains have."""
-    count = Counter(k for each in slices for group in each.groups for k in group)
-    both = np.array([k for k, times in count.items() if times > 1], np.int64)
-    return f"k = {ranges(both)} in two of them" if len(both) else ""
-
-
-def order_in_words(plan: ProductPlan) -> str:
-    """ "4 slices of 256: chain of [acc 32]"; behind a comma how chains take K, where not as it comes."""
-    slices, _ = levels(plan)
-    how = filter(None, (_side_by_side(slices), direction([chain for each in slices for chain in each.chains])))
-    chunk = ", ".join([f"chain of [acc {plan.step.products}]", *how])
-    if every := promoted_every(slices):
-        chunk = f"chunks of {every}, each a {chunk}"
-    if len(slices) == 1:
-        return chunk
-    of = sizes([each.groups for each in slices])
-    told = str(of[0]) if len(set(of)) == 1 else ", ".join(map(str, of))
-    return f"{len(slices)} slices of {told}: {chunk}"
-
-
-def _side_by_side(slices: Sequence[KSlice]) -> str:
-    """How many chains a slice has that are no chunks: they take turns along K, or are not added as K goes."""
-    counts = {1 if each.chunked else len(each.chains) for each in slices}
-    if counts == {1}:
-        return ""
-    return f"in {'' if len(counts) == 1 else 'up to '}{max(counts)} chains"
+def _of_class(every: Sequence[Structure], name: str, note: str = "") -> Finding:
+    """A finding of the canonical structure: exact where all members of the class have its value."""
+    left = tuple(dict.fromkeys(getattr(each, name) for each in every))
+    return Finding(left[0], "equivalent", left, note) if len(left) > 1 else Finding(left[0], note=note)

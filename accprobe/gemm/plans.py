@@ -80,6 +80,21 @@ def named_order(order: Nested, parts: int) -> Order | Nested:
     return order
 
 
+def order_name(order: Nested, parts: int) -> str:
+    """Return the name of an order, also "butterfly", or the order itself as text."""
+    halves = butterfly(parts) if parts > 2 and not parts & (parts - 1) else None
+    return "butterfly" if halves is not None and same_order(halves, order) else str(named_order(order, parts))
+
+
+def butterfly(parts: int) -> Nested:
+    """Return the order that adds the halves of 2^n parts, one by one, and then the halves of the sums."""
+    level: list[Nested] = list(range(parts))
+    while len(level) > 1:
+        half = len(level) // 2
+        level = [(level[i], level[half + i]) for i in range(half)]
+    return level[0]
+
+
 def same_order(x: Nested, y: Nested) -> bool:
     if isinstance(x, int) or isinstance(y, int):
         return x == y

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from accprobe.gemm.parts import Groups, Merging, every_chain, renumbered
-from accprobe.gemm.plans import named_order
+from accprobe.gemm.plans import order_name
 from accprobe.model.product import Nested, nested
 
 MOST_READ = 16
@@ -50,7 +50,7 @@ def slice_readings(tree: Groups | Merging) -> Iterator[Groups | Merging]:
         return
     flat = tree.flat()
     even = list(_of_even_chunks(flat))
-    has_name = isinstance(named_order(flat.nested, len(flat.parts)), str)
+    has_name = order_name(flat.nested, len(flat.parts)).isalpha()
     likely = [flat, *even, tree] if has_name else [*even, tree, flat]
     seen: list[Merging] = []
     for reading in likely:

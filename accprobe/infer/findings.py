@@ -16,7 +16,7 @@ from accprobe.model.record import Patterns, Value
 from accprobe.model.tree import DotModel, Role
 from accprobe.operands.exchange import Exchange
 
-Bound = Literal["exact", "at_least", "undetermined", "suggested"]
+Bound = Literal["exact", "at_least", "undetermined", "equivalent", "suggested"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Finding:
 
     value: the feature's value in the model's words. bound: "exact"; "at_least" where the operand format or the data cannot
     reach further; "undetermined" where several values explain everything seen (`left` lists them, `value` is one of them);
+    "equivalent" where structures with the values `left` give the same bits for all operands (`value`: the canonical one's);
     "suggested" in a row that is not confirmed: what explains most, and nothing that may be relied on.
     note: why, in one clause. evidence: the exchanges that decided it.
     """

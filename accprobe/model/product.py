@@ -224,6 +224,26 @@ def merged_in(node: Node) -> Iterator[Merged]:
             yield from merged_in(part)
 
 
+def same_additions(a: ProductModel, b: ProductModel) -> bool:
+    """Whether both add the same products to the same sums, in the same formats, whatever these sums are called."""
+    numbers: dict[object, int] = {}
+    products = a.step.products
+    return a.step == b.step and _number(a.tree, products, numbers) == _number(b.tree, products, numbers)
+
+
+def _number(node: Node, products: int, numbers: dict[object, int]) -> int:
+    """The number of a sum; all sums of the same terms have one. products: of each fused sum of a chain."""
+    if isinstance(node, Chain):
+        sums = (tuple(sorted(k for k in ks if k != NOBODY)) for ks in node.ks().reshape(-1, products).tolist())
+        return numbers.setdefault(tuple(filter(None, sums)), len(numbers))
+    parts = [_number(part, products, numbers) for part in node.parts]
+    if node.kept is not None:
+        parts = [numbers.setdefault((node.kept.name, part), len(numbers)) for part in parts]
+    if node.order == "unordered":
+        return numbers.setdefault((node.order, node.arithmetic, tuple(sorted(parts))), len(numbers))
+    return folded(node.nested, parts, lambda x, y: numbers.setdefault((node.arithmetic, frozenset((x, y))), len(numbers)))
+
+
 @cache
 def addition(fmt: Format = FORMATS["f32"], rounding: Rounding = "RNE", subnormals: Subnormals = "kept") -> Arithmetic:
     """Return an ordinary addition into a format: exact, then rounded once; integers wrap around.

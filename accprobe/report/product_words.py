@@ -41,6 +41,18 @@ PRODUCT_FINDINGS = (
 )
 """FindingsByName of whole products, those first that a reader looks for first."""
 
+STRUCTURE = (
+    "split_k",
+    "slice_sizes",
+    "partial_format",
+    "merge_order",
+    "promote_every",
+    "promotion_format",
+    "promotion_rounding",
+    "order",
+)
+"""Findings in which structures may differ that give the same bits for all operands."""
+
 BACKWARD = "from the last k to the first"
 BLOCKS_BACKWARD = "by blocks of {} from the last to the first"
 IN_DISORDER = "in an order of its own"
@@ -88,11 +100,16 @@ def _plan(findings: FindingsByName) -> Iterator[str]:
     split = findings.get("split_k")
     if split is None:
         return
+    if parts := division(findings):
+        yield parts
+        if how := along(findings):
+            yield f"each {how}"
+        return
     if split.value == 1:
         yield found_words(findings, "split_k").replace("1", f"one chain {along(findings)}".rstrip())
     else:
         sizes = str(findings["slice_sizes"].value).split(", ") if "slice_sizes" in findings else []
-        yield f"{found_words(findings, 'split_k')} slices{f' of {_sizes(sizes)}' if sizes else ''}"
+        yield f"{found_words(findings, 'split_k')} slices{f' of {each_of(sizes)}' if sizes else ''}"
         if how := along(findings):
             yield f"each {how}"
         if partials := found_words(findings, "partial_format"):
@@ -103,12 +120,18 @@ def _plan(findings: FindingsByName) -> Iterator[str]:
         yield f"promoted every {found_words(findings, 'promote_every')}"
 
 
-def _sizes(sizes: Sequence[str]) -> str:
-    """ "1024" of equal ones, "1408, the last 1280", "72, 96"."""
+def each_of(sizes: Sequence[object]) -> str:
+    """Return "1024" of equal sizes, "1408, the last 1280", "72, 96"."""
     if len(set(sizes)) == 1:
-        return sizes[0]
+        return str(sizes[0])
     all_but_one = len(sizes) > 2 and len(set(sizes[:-1])) == 1
-    return f"{sizes[0]}, the last {sizes[-1]}" if all_but_one else ", ".join(sizes)
+    return f"{sizes[0]}, the last {sizes[-1]}" if all_but_one else ", ".join(map(str, sizes))
+
+
+def division(findings: FindingsByName) -> str:
+    """Return "2 parts of 256, added in f32" where several structures give the same bits, "" where K has one structure."""
+    several = any(name in findings and findings[name].bound == "equivalent" for name in STRUCTURE)
+    return str(findings["order"].value).rpartition(": ")[0] if several and "order" in findings else ""
 
 
 def along(findings: FindingsByName) -> str:

@@ -73,6 +73,8 @@ def value(finding: Finding, feature: str = "") -> str:
         return f"{text}?" if finding.left else "any"
     if finding.bound == "suggested":
         return f"~{text}"
+    if finding.bound == "equivalent":
+        return " or ".join([word(x, feature) for x in finding.left[:2]] + ["others"] * (len(finding.left) > 2))
     return text
 
 

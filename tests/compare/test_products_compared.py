@@ -18,6 +18,23 @@ Row = dict[str, Any]
 SPLIT = product_data(product_model(slices=4, kept="bf16"))
 OF_16 = product_data(product_model(of=step(16)))
 UNDECIDED = product_data(findings={"split_k": {"value": 1, "bound": "undetermined", "left": [1, 4]}})
+PARTS = {
+    "value": "4 parts of 256, added in f32: chain of [acc 32]",
+    "bound": "exact",
+    "note": "promotion every 256 or split-K 4",
+}
+PROMOTED, SLICED = (
+    product_data(
+        product_model(promote=256),
+        findings={
+            "order": PARTS,
+            "promote_every": {"value": every[0], "bound": "equivalent", "left": every},
+            "split_k": {"value": slices[0], "bound": "equivalent", "left": slices},
+        },
+    )
+    for every, slices in (([256, None], [1, 4]), ([None, 256], [4, 1]))
+)
+"""Structures of one class: the additions are the same."""
 UNKNOWN = product_data(regions=[], status="inferred", reason="no tree", verification=None)
 
 
@@ -36,6 +53,9 @@ def pair(a: Row, b: Row, *fields: str) -> ProductPair:
         (product_data(), product_data(), "same", []),
         (product_data(), product_data(seconds=9.0, calls=1), "same", []),
         (SPLIT, product_data(), "changed", ["split_k"]),
+        (PROMOTED, SLICED, "same", []),
+        (product_data(product_model(promote=256)), SLICED, "same", []),
+        (product_data(), SLICED, "changed", ["order"]),
         (product_data(), product_data(product_model(promote=128)), "changed", ["promote_every"]),
         (product_data(), dropped(), "changed", ["each_product_once"]),
         (product_data(), suggested(), "changed", ["status"]),
@@ -78,6 +98,7 @@ def test_plan_that_one_side_does_not_know_is_undecided() -> None:
         (SPLIT, product_data(), ("4 slices of 256, partials bf16", "one chain")),
         (product_data(), dropped(), ("each product once yes", "each product once no")),
         (UNKNOWN, product_data(), ("not known", "one chain")),
+        (SLICED, product_data(), ("4 parts of 256, added in f32", "one chain")),
     ],
 )
 def test_why_two_differ(a: Row, b: Row, words: tuple[str, str]) -> None:
@@ -114,6 +135,8 @@ def test_processor_has_products_to_compare() -> None:
         (product_data(), "*:*: rivals_tried >= 27", ["26"]),
         (product_data(), "*:*: scale == row", ["no value"]),
         (UNDECIDED, "*:*: split_k == 1", ["1?, left: 1 or 4"]),
+        (SLICED, "torch:mm: promote_every <= 256", []),
+        (SLICED, "torch:mm: promote_every <= 128", ["none or 256"]),
         (UNDECIDED, "*:*: split_k <= 4", []),
         (UNKNOWN, "*:*: split_k == 1", ["no value"]),
         (UNKNOWN, "*:*: status == confirmed", ["inferred"]),

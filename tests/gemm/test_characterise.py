@@ -21,12 +21,13 @@ from planted_sums import OperandRounding
 from product_judge import additions
 
 from accprobe.gemm.characterise import ProductOutcome, RegionOutcome, characterise, sampled_sums
-from accprobe.gemm.findings import findings, levels, of_plan, status
+from accprobe.gemm.findings import findings, of_plan, status
 from accprobe.gemm.parts import Merging
-from accprobe.gemm.plans import ProductPlan
+from accprobe.gemm.plans import ProductPlan, butterfly
 from accprobe.gemm.rivals import rival_plans
 from accprobe.gemm.slices import slice_readings
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.structures import canonical
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import OPERAND_ROUNDINGS, Nested, multiply_add, nested
@@ -117,7 +118,7 @@ def hold_as_planted(plan: Planted, outcome: ProductOutcome, found: RegionOutcome
 def hold_slices(plan: Planted, told: dict[str, object], found: RegionOutcome) -> None:
     """Formats and orders of partial sums, where they are not those of promoted chunks."""
     assert found.plan is not None
-    slices, _ = levels(found.plan)
+    slices = canonical(found.plan).slices
     if plan.promote_every is not None and plan.promote_every < plan.k and not plan.slices:
         assert told["promote_every"] == plan.promote_every
         assert (told["promotion_format"], told["promotion_rounding"]) == ("f32", "RNE")
@@ -169,32 +170,60 @@ def tree_of(sizes: tuple[int, ...], order: Nested) -> Merging:
     return Merging(tuple(tuple((k,) for k in range(*border)) for border in pairwise(borders)), order)
 
 
+OTHERS = "slices of other numbers of whole parts"
 READINGS: dict[str, tuple[Merging, int | None, int, str]] = {
-    "even, forward": (tree_of((256,) * 4, nested("forward", 4)), 256, 1, "4 slices of 256 whose f32 sums are added forward"),
-    "even but the last": (
-        tree_of((96,) * 4 + (32,), nested("forward", 5)),
-        96,
-        1,
-        "5 slices of 96, the last 32, whose f32 sums are added",
-    ),
+    "even, forward": (tree_of((256,) * 4, nested("forward", 4)), 256, 1, "promotion every 256 or split-K 4"),
+    "even but the last": (tree_of((96,) * 4 + (32,), nested("forward", 5)), 96, 1, "promotion every 96 or split-K 5"),
     "uneven, forward": (tree_of((96, 128, 96), nested("forward", 3)), None, 3, ""),
-    "even and long": (tree_of((1024,) * 3, nested("forward", 3)), None, 3, "one chain that is promoted every 1024 is the same"),
-    "even, long and many": (tree_of((1024,) * 9, nested("forward", 9)), 1024, 1, "9 slices of 1024 whose f32 sums are added"),
-    "backward": (tree_of((256,) * 4, nested("backward", 4)), None, 4, "3 slices that are promoted every 256 are the same"),
-    "tree": (tree_of((256,) * 4, nested("tree", 4)), None, 4, "2 slices that are promoted every 256 are the same bits"),
-    "slices of chunks": (tree_of((128,) * 6, ((((0, 1), 2), ((3, 4), 5)))), 128, 2, ""),
-    "slices of chunks, backward": (tree_of((128,) * 6, ((((4, 5), (2, 3)), (0, 1)))), 128, 3, ""),
+    "even and long": (tree_of((1024,) * 3, nested("forward", 3)), None, 3, "split-K 3 or promotion every 1024"),
+    "even, long and many": (tree_of((1024,) * 9, nested("forward", 9)), 1024, 1, "promotion every 1024 or split-K 9"),
+    "backward": (tree_of((256,) * 4, nested("backward", 4)), None, 4, f"split-K 4 or {OTHERS}"),
+    "tree": (tree_of((256,) * 4, nested("tree", 4)), None, 4, f"split-K 4 or {OTHERS}"),
+    "butterfly": (tree_of((128,) * 8, butterfly(8)), None, 8, f"split-K 8 or {OTHERS}"),
+    "slices of chunks": (
+        tree_of((128,) * 6, ((((0, 1), 2), ((3, 4), 5)))),
+        128,
+        2,
+        "split-K 2, each promoted every 128 or split-K 6",
+    ),
+    "slices of chunks, backward": (
+        tree_of((128,) * 6, ((((4, 5), (2, 3)), (0, 1)))),
+        128,
+        3,
+        "split-K 3, each promoted every 128 or split-K 6",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", READINGS)
-def test_chunks_and_slices_are_told_by_the_tree(name: str) -> None:
+def test_structures_of_the_same_bits_are_one_class(name: str) -> None:
     tree, every, slices, also = READINGS[name]
     told = dict(of_plan(plan_of(next(iter(slice_readings(tree))))))  # type: ignore[arg-type]
     assert (told["promote_every"].value, told["split_k"].value) == (every, slices)
-    note = told["promote_every"].note if every else told["split_k"].note
-    assert note.startswith(also)
-    assert bool(note) == bool(also)
+    assert told["order"].note == also
+    bounds = {told[each].bound for each in ("promote_every", "split_k")}
+    assert bounds == ({"equivalent"} if also else {"exact"})
+
+
+def test_a_butterfly_is_called_that() -> None:
+    told = dict(of_plan(plan_of(tree_of((128,) * 8, butterfly(8)))))
+    assert told["order"].value == "8 parts of 128, added in f32 as a butterfly: chain of [acc 1]"
+    assert told["merge_order"].value == "butterfly"
+
+
+@pytest.mark.parametrize("count", [2, 8, 32, 64])
+@pytest.mark.parametrize("order", ["forward", "butterfly"])
+def test_lanes_are_called_that_and_are_no_slices(count: int, order: str) -> None:
+    lanes = tuple(tuple((k,) for k in range(lane, 1024, count)) for lane in range(count))
+    merged = Merging(lanes, nested("forward", count) if order == "forward" else butterfly(count))
+    told = dict(of_plan(plan_of(merged)))
+    how = " as a butterfly" if order == "butterfly" and count > 2 else ""
+    assert told["order"].value == f"{count} lanes (k ≡ l mod {count}), added in f32{how}: chain of [acc 1]"
+    assert told["order"].note.startswith(f"{count} lanes (k ≡ l mod {count}) or split-K {count}")
+    assert (told["split_k"].value, told["split_k"].bound) == (1, "equivalent")
+    assert count in told["split_k"].left
+    assert told["promote_every"].value is None
+    assert "slice_sizes" not in told
 
 
 def test_a_format_below_f32_makes_slices_of_chains() -> None:
@@ -208,7 +237,7 @@ def test_what_two_chunks_have_is_named_and_no_size() -> None:
     assert not isinstance(three, Merging)
     told = dict(of_plan(plan_of(Merging((one, two, ((511,), *three)), nested("forward", 3)))))
     assert told["promote_every"].value == 256
-    assert told["promote_every"].note.endswith("; k = 511 in two of them")
+    assert told["promote_every"].note == "k = 511 in two of them"
 
 
 def test_what_is_left_open_has_the_values_that_are_left() -> None:
@@ -231,7 +260,7 @@ def test_where_a_border_of_chunks_may_lie_elsewhere_their_size_is_left_open() ->
     outcome = asked(NAMED["promoted every 256"])
     plan = outcome.main.plan
     assert plan is not None
-    assert findings(outcome)["promote_every"] == Finding(256, note=findings(outcome)["promote_every"].note)
+    assert findings(outcome)["promote_every"] == Finding(256, "equivalent", (256, None))
     outcome.main.survived = [rival for rival in rival_plans(plan) if rival.respect == "slice_sizes"]
     assert outcome.main.survived
     told = findings(outcome)

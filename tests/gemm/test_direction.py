@@ -62,11 +62,11 @@ def test_products_that_are_rounded_and_then_added(descending: bool) -> None:
         (replace(FMAS, m=16, n=16, k=K), "one chain"),
         (
             replace(FMAS, m=16, n=16, k=K, slices=(16, 16, 16), merge="backward"),
-            "3 slices of 16, partials f32, merged backward",
+            "3 parts of 16, added in f32 from the last",
         ),
         (
             replace(FMAS, m=16, n=16, k=K, slices=(16, 16, 16), merge="backward", descending=True),
-            "3 slices of 16, each from the last k to the first, partials f32, merged backward",
+            "3 parts of 16, added in f32 from the last, each from the last k to the first",
         ),
         (replace(HOPPER, m=16, n=16, k=K, descending=True), "one chain from the last k to the first"),
     ],
@@ -105,18 +105,18 @@ SLICED = replace(FMAS, m=16, n=16, k=64, slices=(32, 32))
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        (replace(SLICED, interleave=1), "2 slices of 32, each 1 of every 2 k, partials f32"),
+        (replace(SLICED, interleave=1), "2 lanes (k ≡ l mod 2), added in f32"),
         (
             replace(SLICED, slices=(16,) * 4, interleave=4, merge="tree"),
-            "4 slices of 16, each 4 of every 16 k, partials f32, merged tree",
+            "4 parts of 16, added in f32 as a tree, each 4 of every 16 k",
         ),
         (
             replace(SLICED, interleave=4, descending=True),
-            "2 slices of 32, each 4 of every 8 k, from the last k to the first, partials f32",
+            "2 parts of 32, added in f32, each 4 of every 8 k, from the last k to the first",
         ),
         (
             replace(HOPPER, m=16, n=16, k=256, slices=(64,) * 4, interleave=16),
-            "4 slices of 64, each 16 of every 64 k, partials f32",
+            "4 lanes of 16 k (k // 16 ≡ l mod 4), added in f32",
         ),
     ],
 )
@@ -174,7 +174,7 @@ def test_chains_that_take_turns_in_a_slice_are_not_promoted(slices: int, chains:
         outcome = asked(FunctionBox(SPEC, lambda a, b: in_slices_of_chains(a, b, slices, chains)))
     assert status(outcome) == ("confirmed", "")
     found = findings(outcome)
-    of, how = f"{slices} slices of {K // slices}", f"in {chains} chains, 1 of every {chains} k"
-    assert told(outcome) == (f"{of}: chain of [acc 1], {how}", f"{of}, each {how}, partials f32")
+    of, how = f"{slices} parts of {K // slices}, added in f32", f"in {chains} chains, 1 of every {chains} k"
+    assert told(outcome) == (f"{of}: chain of [acc 1], {how}", f"{of}, each {how}")
     assert found["promote_every"] == Finding(None)
     assert "promotion_format" not in found

@@ -16,6 +16,8 @@ from planted_plans import FAMILIES, FIRST_OF_FAMILIES, HOPPER, drawn
 from planted_products import Planted
 from product_judge import judged
 
+from accprobe.infer.findings import Finding
+
 PLAN = replace(HOPPER, k=128, slices=(64, 64))
 OTHERS = {
     "width": (replace(PLAN, products_per_sum=8), ["products_per_sum: 8, 16"]),
@@ -141,7 +143,23 @@ def test_a_deterministic_product_must_not_be_called_unstable(monkeypatch: pytest
 
 
 def test_families_plant_what_they_are_named_after() -> None:
-    plans = [drawn(FIRST_OF_FAMILIES + number) for number in range(4 * len(FAMILIES))]
+    plans = [drawn(FIRST_OF_FAMILIES + number) for number in range(12 * len(FAMILIES))]
     kinds = {plan.around.kind for plan in plans if plan.around}
     assert kinds == {"first calls", "scaled by tensor", "Strassen"}
     assert {plan.orders for plan in plans if plan.merge == "unordered"} >= {"call", "tile"}
+
+
+def test_lanes_butterflies_and_truncated_steps_are_planted() -> None:
+    plans = [drawn(FIRST_OF_FAMILIES + number) for number in range(12 * len(FAMILIES))]
+    lanes = {len(plan.slices) for plan in plans if plan.interleave == 1}
+    assert min(lanes) == 2
+    assert max(lanes) == 64
+    assert any(plan.merge == "butterfly" and plan.interleave is None for plan in plans)
+    assert any(plan.truncated_step is not None for plan in plans)
+
+
+def test_one_structure_of_several_that_is_exact_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"split_k": Finding(2)}
+    monkeypatch.setattr(product_judge, "findings", lambda outcome, found=None: told)
+    judgement = judged(small(slices=(16, 16)), elements=1 << 8)
+    assert judgement.false_exact == ["split_k: 2, one of several structures with the same bits"]

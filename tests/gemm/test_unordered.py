@@ -13,8 +13,9 @@ from planted_products import Array, Planted
 
 from accprobe.gemm.again import FIRST, MOST
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.findings import findings, order_in_words, status
+from accprobe.gemm.findings import findings, status
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.structures import order_in_words
 from accprobe.isa.formats import FORMATS
 
 ELEMENTS = 1 << 14

@@ -59,6 +59,16 @@ def only_one() -> Row:
         (product_data(asks="P·V along the keys"), "asked", "P·V along the keys"),
         (product_data(), "every k", "counted once: 1024 of 1024"),
         (dropped(), "every k", f"NOT counted once: {TAIL}"),
+        (
+            product_data(
+                findings={
+                    "order": {"value": "2 parts of 256, added in f32: chain of [acc 32]", "bound": "exact", "note": "either"},
+                    "split_k": {"value": 2, "bound": "equivalent", "left": [2, 1]},
+                }
+            ),
+            "K",
+            "2 parts of 256, added in f32: either",
+        ),
         (product_data(), "inside", "sums of 32 products, 13 fraction bits, cut"),
         (
             product_data(findings={"order": {"value": "chain of [acc 32], from the last k to the first", "bound": "exact"}}),

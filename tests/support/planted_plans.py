@@ -127,13 +127,41 @@ def _atomics(rng: np.random.Generator, plan: Planted) -> Planted:
     return replace(sliced, merge="unordered", orders=orders, out="f32", result_rounding="RNE")
 
 
+def _lanes(rng: np.random.Generator, plan: Planted) -> Planted:
+    """Draw accumulators that take turns along K, 2 to 64 of them."""
+    count = 1 << int(rng.integers(1, 7))
+    merges: list[Merge] = ["forward", "butterfly", "tree"]
+    k = count * int(rng.integers(4, 9))
+    merge: Merge = rng.choice(merges[: 1 if count == 2 else 3]).item()
+    return replace(_of_multiply_adds(plan, k), slices=(k // count,) * count, interleave=1, merge=merge)
+
+
+def _butterfly(rng: np.random.Generator, plan: Planted) -> Planted:
+    """Draw slices of which the halves are added, one by one."""
+    count, size = int(rng.choice([4, 8])), 16 * int(rng.integers(2, 5))
+    return replace(_of_multiply_adds(plan, count * size), slices=(size,) * count, merge="butterfly")
+
+
+def _truncated(rng: np.random.Generator, plan: Planted) -> Planted:
+    """Draw one promotion of many whose sum is cut; the first has nothing to cut, and D hides the last one's."""
+    count, size = int(rng.integers(8, 17)), 16 * int(rng.integers(1, 3))
+    step = int(rng.integers(1, count - 1))
+    return replace(_of_multiply_adds(plan, count * size), promote_every=size, truncated_step=step)
+
+
+def _of_multiply_adds(plan: Planted, k: int) -> Planted:
+    """A chain of them, with the formats of the plan."""
+    a, b, out = ("bf16", "bf16", "f32") if plan.a == "s8" else (plan.a, plan.b, plan.out)
+    return replace(FMAS, a=a, b=b, out=out, m=min(plan.m, 32), n=min(plan.n, 32), k=k, seed=plan.seed)
+
+
 Family = Callable[[np.random.Generator, Planted], Planted]
 """Plants something on a plan that was drawn without faults."""
 
 FIRST_OF_FAMILIES = 10_000
 """Seeds below it draw plans without faults, as they did before there were families."""
 
-FAMILIES: list[Family] = [_plain, _mispaired, _first_calls, _dependent, _atomics]
+FAMILIES: list[Family] = [_plain, _mispaired, _first_calls, _dependent, _atomics, _lanes, _butterfly, _truncated]
 """Of seeds from there on, one for each in turn."""
 
 

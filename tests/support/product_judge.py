@@ -75,7 +75,8 @@ def judged(plan: Planted, elements: int = 1 << 16) -> Judgement:
     false = [f"{name}: {value}, {true}" for name, value, true in _false(plan, outcome)]
     verdict: Verdict = "not confirmed"
     if found == "confirmed":
-        is_right = fresh and not contradicted and not plan.around and is_planted_order(plan, outcome.main)
+        has_model = not plan.around and plan.truncated_step is None  # None has one step of its own.
+        is_right = fresh and not contradicted and has_model and is_planted_order(plan, outcome.main)
         verdict = "right" if is_right else "wrong"
     elif found == "unstable" and plan.is_deterministic:
         verdict = "called unstable"
@@ -208,10 +209,26 @@ def _false(plan: Planted, outcome: ProductOutcome) -> Iterator[tuple[str, object
     for name, finding in told.items():
         if finding.bound == "exact" and name in truth and finding.value != truth[name]:
             yield name, finding.value, truth[name]
+        promoted = name == "promote_every" and plan.interleave is not None  # Lanes are never promoted parts.
+        if finding.bound == "exact" and name in OF_ONE_STRUCTURE and has_other_structures(plan) and not promoted:
+            yield name, finding.value, "one of several structures with the same bits"
     if plan.mispaired is not None:  # of the elements that are
         notes = [findings(outcome, found)["each_product_once"].note for found in outcome.found]
         if not any(plan.mispaired.named in note for note in notes):
             yield "each_product_once", "; ".join(notes), plan.mispaired.named
+
+
+OF_ONE_STRUCTURE = ("split_k", "promote_every", "slice_sizes")
+"""Findings in which structures differ that give the same bits for all operands."""
+
+
+def has_other_structures(plan: Planted) -> bool:
+    """Whether other slices, promoted parts or lanes give the same bits: parts of one size, whose f32 sums are added."""
+    if plan.out == "s32" or plan.partial_format != "f32" or plan.merge == "unordered":
+        return False
+    parts, last = plan.slices or (plan.k,), max(plan.slices or (plan.k,))
+    chunked = plan.promote_every is not None and plan.promote_every < last
+    return chunked or (len(parts) > 1 and len(set(parts[:-1])) == 1 and parts[-1] <= parts[0])
 
 
 def without_row(plan: Planted, verdict: Verdict, reason: str, seconds: float) -> Judgement:

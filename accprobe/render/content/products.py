@@ -16,6 +16,7 @@ from accprobe.render.content.phrases import Phrase, Phrases
 from accprobe.report.product_words import (
     FindingsByName,
     along,
+    division,
     found_words,
     is_misplaced,
     miscounted,
@@ -168,8 +169,12 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
     if rounding := found_words(found, "operand_rounding"):
         to = next(name for name in (row.a, row.b) if FORMATS[name].ignored_low_bits)
         yield ProductLine("operands", Phrase(f"{rounding.replace('RZ', 'cut')} to {to}"))
-    yield ProductLine("promoted", Phrase(_promoted(found)))
-    yield ProductLine("split K", Phrase(_split(found)))
+    if parts := division(found):
+        members = f": {note}" if (note := found["order"].note) else ""
+        yield ProductLine("K", Phrase(f"{parts}{members}"))
+    else:
+        yield ProductLine("promoted", Phrase(_promoted(found)))
+        yield ProductLine("split K", Phrase(_split(found)))
     if row.scale:
         yield ProductLine("scales", _scales(row.scale, found))
     if rounding := found_words(found, "result_rounding"):

@@ -1,0 +1,221 @@
+"""How a product divides K: into slices, promoted parts or lanes. Those that give the same bits for all operands are one class.
+
+docs/gemm.md defines the class and its canonical member.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from accprobe.gemm.direction import direction
+from accprobe.gemm.parts import Groups, Merging, every_chain
+from accprobe.gemm.plans import ProductPlan, order_name
+from accprobe.gemm.regions import ranges
+from accprobe.gemm.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
+from accprobe.report.product_words import each_of
+
+PROMOTED, MOST_SLICES = 512, 8
+"""Even parts added in turn, as K goes, are promoted parts where they have at most so many products or are more than so many;
+slices of K else.
+"""
+
+LANE_COUNTS = range(2, 65)
+"""Accumulators that take turns along K."""
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """So many accumulators that take turns along K, each `block` k at a time."""
+
+    count: int
+    block: int
+
+    def __str__(self) -> str:
+        if self.block == 1:
+            return f"{self.count} lanes (k ≡ l mod {self.count})"
+        return f"{self.count} lanes of {self.block} k (k // {self.block} ≡ l mod {self.count})"
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Slices, the order in which their sums are added, and lanes where the slices are none of K's own."""
+
+    slices: tuple[KSlice, ...]
+    order: str
+    lanes: Lanes | None = None
+
+    @property
+    def split_k(self) -> int:
+        return 1 if self.lanes else len(self.slices)
+
+    @property
+    def slice_sizes(self) -> str | None:
+        return None if self.split_k == 1 else ", ".join(map(str, sizes([each.groups for each in self.slices])))
+
+    @property
+    def promote_every(self) -> int | None:
+        """Products of a promoted part, of slices that have several; None where none has."""
+        return max((chunk for each in self.slices if (chunk := each.chunk)), default=None)
+
+    @property
+    def merge_order(self) -> str | None:
+        return None if len(self.slices) == 1 else self.order
+
+    def __str__(self) -> str:
+        if self.lanes:
+            return str(self.lanes)
+        every = self.promote_every
+        if self.split_k == 1:
+            return f"promotion every {every}"
+        return f"split-K {self.split_k}" + (f", each promoted every {every}" if every else "")
+
+
+def members(plan: ProductPlan) -> list[Structure]:
+    """Return structures that give the plan's bits for all operands: the canonical one, all parts promoted, each part a slice,
+    lanes. Where there is but one of these, also slices of another number of whole parts, if that is possible.
+    """
+    tree = plan.tree
+    if not isinstance(tree, Merging):
+        return [_of(tree)]
+    found = _unlike(_members(plan, tree))
+    if len(found) == 1 and is_added_alike(plan):
+        found = _unlike([*found, *map(_of, slice_readings(tree))])[:2]
+    return found
+
+
+def _unlike(structures: Iterable[Structure]) -> list[Structure]:
+    """The first of each kind."""
+    kinds: dict[tuple[object, ...], Structure] = {}
+    for each in structures:
+        kinds.setdefault((each.split_k, each.slice_sizes, each.promote_every, each.lanes), each)
+    return list(kinds.values())
+
+
+def _members(plan: ProductPlan, tree: Merging) -> Iterator[Structure]:
+    yield canonical(plan)
+    if is_added_alike(plan):
+        if whole := _one_slice(plan):
+            yield Structure((KSlice(whole, chunked=True),), "forward")
+        yield _of(tree.flat())
+    if lanes := lanes_of(tree):
+        yield Structure(_of(tree.flat()).slices, _order(plan, tree.flat()), lanes)
+
+
+def canonical(plan: ProductPlan) -> Structure:
+    """Return the structure by which a plan is called."""
+    tree = plan.tree
+    if not isinstance(tree, Merging):
+        return _of(tree)
+    lanes = lanes_of(tree)
+    if lanes and lanes.block <= plan.step.products:
+        return Structure(_of(tree.flat()).slices, _order(plan, tree.flat()), lanes)
+    if (whole := _one_slice(plan)) and (max(sizes(whole)) <= PROMOTED or len(whole) > MOST_SLICES):
+        return Structure((KSlice(whole, chunked=True),), "forward")
+    return Structure(_of(tree).slices, _order(plan, tree))
+
+
+def is_added_alike(plan: ProductPlan) -> bool:
+    """Whether all sums of chains are added alike, so that no rounding tells slices from promoted parts."""
+    return plan.kept is None and plan.running.name == "f32" and not plan.unordered
+
+
+def lanes_of(tree: Merging) -> Lanes | None:
+    """Return the lanes that the chains of a tree are, if they take turns along K."""
+    chains = [np.sort(np.array([k for group in chain for k in group])) for chain in every_chain(tree)]
+    count, every = len(chains), np.sort(np.concatenate(chains))
+    if count not in LANE_COUNTS or len(np.unique(every)) < len(every):
+        return None
+    chains.sort(key=lambda ks: int(ks[0]))
+    first = np.searchsorted(every, chains[0])
+    block = int(np.argmax(np.append(np.diff(first), 2) != 1)) + 1
+    if count * block >= len(every):
+        return None
+    alike = all((np.searchsorted(every, ks) // block % count == lane).all() for lane, ks in enumerate(chains))
+    return Lanes(count, block) if alike else None
+
+
+def _of(tree: Groups | Merging) -> Structure:
+    if not isinstance(tree, Merging):
+        return Structure((k_slice(tree),), "forward")
+    return Structure(tuple(k_slice(part) for part in tree.parts), order_name(tree.nested, len(tree.parts)))
+
+
+def _order(plan: ProductPlan, tree: Merging) -> str:
+    if plan.unordered:
+        return "unordered"
+    return "serial" if plan.running.name != "f32" else order_name(tree.nested, len(tree.parts))
+
+
+def _one_slice(plan: ProductPlan) -> list[Groups] | None:
+    """The chains, if they may be parts of one slice that are promoted."""
+    whole = chunks(plan.tree)
+    return whole if whole and len(whole) > 1 and is_even(sizes(whole)) and is_added_alike(plan) else None
+
+
+def order_in_words(plan: ProductPlan) -> str:
+    """Return "2 parts of 256, added in f32: chain of [acc 32]" of a class, "4 slices of 256: …" of one structure alone."""
+    every = members(plan)
+    structure = every[0]
+    slices = structure.slices
+    chains = [chain for each in slices for chain in each.chains]
+    along = direction(chains)
+    how = filter(None, (_side_by_side(slices), along.partition(", ")[2] if structure.lanes else along))
+    chunk = ", ".join([f"chain of [acc {plan.step.products}]", *how])
+    promoted = structure.promote_every
+    if structure.lanes:
+        return f"{structure.lanes}, {_added(plan, structure.order)}: {chunk}"
+    if len(every) == 1:
+        chunk = f"chunks of {promoted}, each a {chunk}" if promoted else chunk
+        return chunk if len(slices) == 1 else f"{_counted(slices, 'slices')}: {chunk}"
+    if not promoted:
+        return f"{_counted(slices, 'parts')}, {_added(plan, structure.order)}: {chunk}"
+    if len(slices) == 1:
+        return f"{len(chains)} parts of {each_of(sizes(chains))}, added in {plan.added_in}: {chunk}"
+    return f"{_counted(slices, 'groups')}, each of parts of {promoted}, {_added(plan, structure.order)}: {chunk}"
+
+
+def _counted(slices: Sequence[KSlice], what: str) -> str:
+    return f"{len(slices)} {what} of {each_of(sizes([each.groups for each in slices]))}"
+
+
+WAYS = {
+    "forward": "",
+    "backward": " from the last",
+    "tree": " as a tree",
+    "butterfly": " as a butterfly",
+    "serial": " and rounded each time",
+    "unordered": " in any order",
+}
+"""How an order of additions is told."""
+
+
+def _added(plan: ProductPlan, order: str) -> str:
+    fmt = plan.running if order == "serial" else plan.added_in
+    kept = f"rounded to {plan.kept} and " if plan.kept is not None and order != "serial" else ""
+    return f"{kept}added in {fmt}{WAYS.get(order, ' in an order of its own')}"
+
+
+def in_words(every: Sequence[Structure]) -> str:
+    """Return "split-K 2 or promotion every 256": the members of a class."""
+    told = [each for each in every if each is every[0] or not (each.promote_every and each.split_k > 1)]
+    more = ["slices of other numbers of whole parts"] if len(told) < len(every) else []
+    return " or ".join([*map(str, told), *more])
+
+
+def twice(structure: Structure) -> str:
+    """Products that two chains have."""
+    count = Counter(k for each in structure.slices for group in each.groups for k in group)
+    both = np.array([k for k, times in count.items() if times > 1], np.int64)
+    return f"k = {ranges(both)} in two of them" if len(both) else ""
+
+
+def _side_by_side(slices: Sequence[KSlice]) -> str:
+    """How many chains a slice has that are no chunks: they take turns along K, or are not added as K goes."""
+    counts = {1 if each.chunked else len(each.chains) for each in slices}
+    if counts == {1}:
+        return ""
+    return f"in {'' if len(counts) == 1 else 'up to '}{max(counts)} chains"
