@@ -43,8 +43,17 @@ def watched(seconds: float) -> Iterator[ShowGpus]:
         return
     from rich.live import Live
 
-    with Live(console=Console(stderr=True), transient=True, refresh_per_second=4) as live:
-        yield lambda gpus, changed: live.update(_table(gpus))
+    latest: list[GpuOutcome] = []
+    started = time.monotonic()
+
+    def table() -> RenderableType:
+        return _table(latest, f"{time.monotonic() - started:.0f} of {seconds:.0f} s, and what compiling takes")
+
+    def show(gpus: Sequence[GpuOutcome], changed: GpuOutcome) -> None:
+        latest[:] = gpus
+
+    with Live(console=Console(stderr=True), transient=True, refresh_per_second=4, get_renderable=table):
+        yield show
 
 
 class _Lines:
@@ -101,14 +110,15 @@ def _units(gpu: GpuOutcome) -> WholeCells:
     return table
 
 
-def _table(gpus: Sequence[GpuOutcome]) -> Table:
+def _table(gpus: Sequence[GpuOutcome], caption: str) -> Table:
     table = ruled()
+    table.caption = caption
     for header in ("GPU", "name", "status"):
         table.add_column(header, overflow="fold")
     for header in ("results compared", "differ", "seconds"):
         table.add_column(header, justify="right", no_wrap=True)
     for gpu in gpus:
-        status = gpu.status if gpu.ended or gpu.wrong else "checking" if gpu.kind else "opening"
+        status = gpu.status if gpu.ended or gpu.wrong else "checking" if gpu.units else "compiling" if gpu.kind else "opening"
         counts = (f"{gpu.dots:,}", f"{gpu.wrong:,}", f"{gpu.seconds:.0f}")
         table.add_row(plain(gpu.where), plain(gpu.name), status, *counts, style="bold red" if gpu.wrong else "")
     return table
