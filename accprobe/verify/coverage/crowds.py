@@ -25,7 +25,7 @@ BELOW_C = 128
 CANCELLING = 256
 """Sizes of terms that cancel, at most."""
 
-MOST_BITS = 10
+FACTOR_BITS = 10
 """Fraction bits of a factor of these, at most: C and inner sums hold their products."""
 
 FULL_BITS = 30
@@ -72,7 +72,7 @@ class Crowds:
 
     def _odd(self, bits: int, n: int) -> Whole:
         """Odd significands of factors with at most so many fraction bits."""
-        return self._rng.integers(0, 1 << min(bits, MOST_BITS), n) << 1 | 1
+        return self._rng.integers(0, 1 << min(bits, FACTOR_BITS), n) << 1 | 1
 
     def dense(self) -> TermNumbers:
         """Terms of one size and sign: of the largest significands, but for the last, of random ones, of few bits.
