@@ -44,7 +44,7 @@ LOOKED_INTO = 6
 TURNS = 4
 """Passes through the tile in which a suspect is queried in half of the cells, then in the other half, and so on."""
 
-BETWEEN = 64
+RANDOM_NEIGHBOURS = 64
 """Random dot products that stand between those of a suspect."""
 
 AGAIN_AND_AGAIN = 2
@@ -231,7 +231,7 @@ class Journal(Passing):
 
         Beside others, a tile of those comes before each pass, so that no two of the one meet, and no cell is always the first.
         """
-        others = draw("uniform", self.inst, np.random.default_rng(0), BETWEEN)
+        others = draw("uniform", self.inst, np.random.default_rng(0), RANDOM_NEIGHBOURS)
         first, (rows, columns) = self._beside(one, Request.zeros(self.inst, 1), TURNS, 0)
         second, there = self._beside(one, others, 2 * TURNS, tile.problems(self.inst))
         return np.concatenate([first, second]), (np.concatenate([rows, there[0]]), np.concatenate([columns, there[1]]))

@@ -67,7 +67,7 @@ class Crowds:
         if width > 2:
             at = rows[1::2], order[1::2, 2]
             numbers.negative[at], numbers.first[at] = rng.integers(0, 2, len(at[0])), 1
-            numbers.exponent[at] = top[1::2] - rng.integers(1, self._cut + 1, len(at[0]))
+            numbers.exponent[at] = top[1::2] - rng.integers(1, max(self._cut, 1) + 1, len(at[0]))
         return numbers
 
     def _odd(self, bits: int, n: int) -> Whole:
