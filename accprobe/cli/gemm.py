@@ -33,6 +33,7 @@ from accprobe.errors import AccprobeError, DeviceError
 from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
+    from accprobe.budget.data import OwnData
     from accprobe.gemm.callables import Asking
     from accprobe.report.report import Report
 
@@ -55,6 +56,12 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
     "--elements",
     type=PositiveCount(),
     help="Fresh elements to prove it on.  [default: 2^18; 2^22 on a GPU; of 4,096 calls at most]",
+)
+@click.option(
+    "--data",
+    metavar="FILE[:TENSOR]",
+    help="Operands of your own to verify the plan on, too: .npy, .pt or .safetensors with a [M, K] and b [K, N], or one [N, K]"
+    " matrix for B. Rows of A and columns of B are drawn from it.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the operands.")
 @click.option("--ncu", is_flag=True, help="Nsight Compute counts which opcodes a call executes.")
@@ -81,6 +88,7 @@ def gemm_command(
     device: str | None,
     arrays: str | None,
     elements: int | None,
+    data: str | None,
     seed: int,
     ncu: bool,
     form: str,
@@ -124,7 +132,7 @@ def gemm_command(
         named_form(output, {})
         check_writable(output)
     check_report(output)
-    run = ProductRun(elements, seed, device, ncu)
+    run = ProductRun(elements, seed, device, ncu, None if data is None else _own_data(data))
     stopped: KeyboardInterrupt | AccprobeError | None = None
     ends = partial(_end_now, run, form, output)
     with libraries_on_stderr(), saving(output) as save, progress_bar("opening") as show, ending_by(ends):
@@ -194,6 +202,12 @@ def _questions(
                 question = ProductQuestion(name, replace(asking, shape=shape), taken, of)
                 questions += [question] if question not in questions else []
     return questions
+
+
+def _own_data(name: str) -> OwnData:
+    from accprobe.cli.arrays import own_data
+
+    return own_data(name)
 
 
 def _asking(dtype: str | None, out: str | None, scale: str) -> Asking:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from accprobe.cli.output import tell
@@ -14,8 +14,10 @@ from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import Show
 
 if TYPE_CHECKING:
+    from accprobe.budget.data import OwnData
     from accprobe.gemm.callables import Asking, Opened
     from accprobe.gemm.characterise import ProductOutcome
+    from accprobe.gemm.fresh import DrawOwn
     from accprobe.gemm.spec import Spec
     from accprobe.isa.formats import Bits
     from accprobe.report.products import KernelRecord, ProductRow
@@ -35,7 +37,7 @@ class ProductQuestion:
     arrays: str | None
 
 
-NOT_OF_A_FINDING = ("asked", "device", "runs", "proven", "in words")
+NOT_OF_A_FINDING = ("asked", "device", "runs", "proven", "by kind", "in words")
 """Labels of lines that stand in the report alone."""
 
 
@@ -108,6 +110,7 @@ class ProductRun:
     seed: int
     device: str | None
     ncu: bool
+    data: OwnData | None = None
     report: Report | None = None
     first: Spec | None = None
     rows: list[ProductRow] = field(default_factory=list)
@@ -201,12 +204,25 @@ class ProductRun:
             lambda name, part: show(int(100 * part), 100, f"{measured.title}: {name}"),
             called.before,
             measured.on_found,
+            self._drawing(called.spec),
         )
         measured.finished = True
         seen = kernels_of(called, opened.made, arguments(opened, question.options) if self.ncu else None)
         self.unseen |= dict.fromkeys(seen.why_not)
         found, self.measured = measured.row(seen.kernels), None
         return found
+
+    def _drawing(self, spec: Spec) -> DrawOwn | None:
+        """Draws operands of --data. Raises AccprobeError."""
+        if self.data is None:
+            return None
+        from accprobe.budget.data import drawn_patterns
+
+        if spec.a.is_integer:
+            raise AccprobeError(f"--data has real numbers, and the operands are {spec.a}: leave it out")
+        if taken := self.data.taken(spec.k):
+            tell(taken)
+        return partial(drawn_patterns, self.data, spec.a, spec.b, spec.m, spec.n, spec.k)
 
     def keep_measured(self, reason: str) -> Report | None:
         """Add a row of what is known of the product that was being measured; None where nothing is. reason: why it ended."""

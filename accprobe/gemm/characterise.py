@@ -23,7 +23,7 @@ from accprobe.gemm.coverage import ChainCoverage, probe_chains
 from accprobe.gemm.dependence import Dependence, find_dependence
 from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
-from accprobe.gemm.fresh import Predicted, Proof, prove
+from accprobe.gemm.fresh import DrawOwn, Predicted, Proof, prove
 from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.low_bits import low_bits
 from accprobe.gemm.pairs import Ints
@@ -168,11 +168,12 @@ def characterise(
     tell: Tell = lambda name, part: None,
     before: Sequence[Bits] = (),
     on_found: OnFound = lambda outcome: None,
+    own: DrawOwn | None = None,
 ) -> ProductOutcome:
     """Asks a callable, and proves what it finds on so many fresh elements.
 
     before: results of calls that were made already, of `again.first_operands`. on_found: called between experiments with what
-    is known then. Raises AccprobeError where it is no matrix product.
+    is known then. own: draws the user's own operands. Raises AccprobeError where it is no matrix product.
     """
     asked = Asked(box, calls=len(before))
     spec = box.spec
@@ -200,7 +201,11 @@ def characterise(
             _find_plan(asked, found, seed, evaluate, experiment, depends)
     parts = [Predicted(x.model, x.region.rows, x.region.columns) for x in outcome.found if x.model is not None]
     if parts and outcome.fits_in_range:
-        prove(asked, parts, elements, seed, evaluate, lambda n: experiment("fresh operands", n / elements), outcome.proof)
+
+        def verified(count: int) -> None:
+            experiment("fresh operands", min(1, count / elements))
+
+        prove(asked, parts, elements, seed, evaluate, verified, outcome.proof, own)
     for found in outcome.found:
         _ask_too_large(asked, found)
     outcome.stopped = ""

@@ -14,8 +14,17 @@ from numpy.typing import NDArray
 
 from accprobe.isa.formats import Bits, Format
 
-KINDS = ("normal", "wide", "one sign", "cancelling", "sparse")
-"""Of whole products; of a line alone "cancelling" is "normal"."""
+LARGE = ("large", "large A", "large B")
+"""Dense and of any sign: both operands, A or B as large as their formats have them and D's range allows."""
+
+KINDS = ("normal", "wide", "one sign", "cancelling", "sparse", *LARGE, "uniform", "integers")
+"""Of whole products; of a line alone "cancelling" is "normal". uniform: in [0, 1); integers: of few bits."""
+
+
+def most_integer(fmt: Format) -> int:
+    """The largest of "integers": the format has all up to it, and long sums of f16 have their products."""
+    return min((2 << fmt.mantissa_bits) - 1, 15 if fmt.exponent_bits == 5 else 4095)
+
 
 _ZEROS = 0.9
 """Share of them among sparse numbers."""
@@ -27,27 +36,44 @@ _TABLE = 1 << 16
 """Patterns of a table: of 16 bits there are no more."""
 
 
-def random_lines(fmt: Format, shape: tuple[int, ...], kind: str, rng: np.random.Generator) -> Bits:
-    """Patterns of numbers of that kind; integers of the whole range."""
+def random_lines(fmt: Format, shape: tuple[int, ...], kind: str, rng: np.random.Generator, exponent: int = 0) -> Bits:
+    """Patterns of numbers of that kind times 2^exponent, at most the format's largest. Integer formats: the whole range, or as
+    "one sign" and "uniform" say.
+    """
     if fmt.is_integer:
-        whole: Bits = rng.integers(0, 1 << fmt.bits, shape, fmt.dtype.type)
+        end = {"one sign": 1 << fmt.bits - 1, "uniform": 2}.get(kind, 1 << fmt.bits)
+        whole: Bits = rng.integers(0, end, shape, fmt.dtype.type)
         return whole
     if fmt.storage_bits <= 16:
-        taken: Bits = _table(fmt, kind)[rng.integers(0, _TABLE, shape, np.uint16)]
+        taken: Bits = _table(fmt, kind, exponent)[rng.integers(0, _TABLE, shape, np.uint16)]
         return taken
-    return _patterns(fmt, rng.standard_normal(shape, np.float64 if fmt.storage_bits == 64 else np.float32), kind, rng)
+    type_ = np.float64 if fmt.storage_bits == 64 else np.float32
+    uniform = kind in _UNIFORM
+    return _patterns(fmt, rng.random(shape, type_) if uniform else rng.standard_normal(shape, type_), kind, rng, exponent)
+
+
+_UNIFORM = (*LARGE, "uniform", "integers")
+"""Kinds that are made of numbers in [0, 1), the others of normal ones."""
 
 
 @cache
-def _table(fmt: Format, kind: str) -> Bits:
-    """[_TABLE], of quantiles of the normal distribution."""
-    positive = [NormalDist().inv_cdf(0.5 + (i + 0.5) / _TABLE) for i in range(_TABLE // 2)]
-    values = np.array([*positive, *(-x for x in positive)], np.float32)
-    return _patterns(fmt, values, kind, np.random.default_rng(0))
+def _table(fmt: Format, kind: str, exponent: int = 0) -> Bits:
+    """[_TABLE], of quantiles of the normal distribution, or of the uniform one."""
+    if kind in _UNIFORM:
+        values = (np.arange(_TABLE) / _TABLE).astype(np.float32)
+    else:
+        positive = [NormalDist().inv_cdf(0.5 + (i + 0.5) / _TABLE) for i in range(_TABLE // 2)]
+        values = np.array([*positive, *(-x for x in positive)], np.float32)
+    return _patterns(fmt, values, kind, np.random.default_rng(0), exponent)
 
 
-def _patterns(fmt: Format, values: NDArray[np.floating], kind: str, rng: np.random.Generator) -> Bits:
-    if kind == "one sign":
+def _patterns(fmt: Format, values: NDArray[np.floating], kind: str, rng: np.random.Generator, exponent: int) -> Bits:
+    if kind in LARGE:
+        halves = 2 * values  # the whole number in them is the sign, and the rest a fraction
+        values = np.where(halves < 1, -1 - halves, halves)
+    elif kind == "integers":
+        values = np.floor(values * (2 * most_integer(fmt) + 1)) - most_integer(fmt)
+    elif kind == "one sign":
         values = np.abs(values)
     elif kind == "wide":
         reach = 8 if fmt.exponent_bits == 8 else 3
@@ -56,6 +82,10 @@ def _patterns(fmt: Format, values: NDArray[np.floating], kind: str, rng: np.rand
     elif kind == "sparse":
         values = np.where(rng.random(values.shape, np.float32) < _ZEROS, np.float32(0), values)
     assert fmt.ml_dtype is not None
+    if exponent:
+        largest = fmt.values(np.array([fmt.largest], fmt.dtype))[0]
+        with np.errstate(over="ignore"):
+            values = np.clip(np.ldexp(values, exponent), -largest, largest)
     return values.astype(fmt.ml_dtype).view(fmt.dtype)
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 
 import numpy as np
 
 from accprobe.evaluate.any_order import Evaluate, given_by_some_order, on_cpu
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import Asked, WholeCall
-from accprobe.gemm.distributions import KINDS, random_lines
+from accprobe.gemm.distributions import KINDS, LARGE, random_lines
 from accprobe.gemm.failures import one_sentence
 from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import Bits
+from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ProductModel
 
 MOST_SHOWN = 4
@@ -27,6 +28,13 @@ TOGETHER = 1 << 12
 
 MANY = 16
 """Calls of a product so small that they are predicted sooner all at once on the CPU than one by one on a GPU."""
+
+
+OWN = "own data"
+"""The kind of operands that the user gives."""
+
+DrawOwn = Callable[[np.random.Generator], tuple[Bits, Bits]]
+"""Draws patterns of A [M, K] and B [N, K]."""
 
 
 @dataclass(frozen=True)
@@ -90,18 +98,24 @@ def prove(
     evaluate: Evaluate = on_cpu,
     tell: Callable[[int], None] = lambda done: None,
     proof: Proof | None = None,
+    own: DrawOwn | None = None,
 ) -> Proof:
-    """Products of fresh operands until so many elements are compared. proof: what is counted in, as it grows."""
+    """Products of fresh operands of every kind until so many elements are compared. proof: what is counted in, as it grows.
+
+    own: draws the user's own operands, which are a kind more.
+    """
     proof, layout, rng = proof or Proof(), layout_of(asked.spec), np.random.default_rng((seed, 0xF5E5))
-    several = max(1, TOGETHER // sum(len(part.rows) * len(part.columns) for part in parts))
+    kinds = KINDS if own is None else (*KINDS, OWN)
+    share, area = -(-elements // len(kinds)), sum(len(part.rows) * len(part.columns) for part in parts)
+    several = max(1, min(TOGETHER // area, -(-share // area)))
     at_once = several > 1 if evaluate is on_cpu else several >= MANY
-    for kind in _in_turn():
+    for number, kind in enumerate(cycle(kinds), 1):
         calls = []
         for _ in range(several):
-            a, b, scales = drawn(asked.spec, kind, rng)
+            a, b, scales = drawn(asked.spec, kind, rng, own=own)
             calls.append(WholeCall(a, b, asked.product(a, b, scales, keep=False), scales))
         for part in parts:
-            left = max(1, elements - proof.elements)
+            left = max(1, (share if number <= len(kinds) else min(share, elements - proof.elements)) // several)
             rows = part.rows
             if len(rows) * len(part.columns) > left:
                 rows = np.sort(rng.permutation(rows)[: max(1, left // len(part.columns))])
@@ -113,7 +127,8 @@ def prove(
         if proof.wrong and not proof.disputed:
             proof.disputed = calls
         tell(proof.elements)
-        if proof.elements >= elements or (proof.wrong and not all(part.model.is_ordered for part in parts)):
+        enough = proof.elements >= elements and number >= len(kinds)
+        if enough or (proof.wrong and not all(part.model.is_ordered for part in parts)):
             return proof
     return proof
 
@@ -123,11 +138,6 @@ def _compare_together(layout: Layout, proof: Proof, kind: str, part: Predicted, 
     a, b = np.stack([call.a[layout.unlike(rows)] for call in calls]), np.stack([call.b[part.columns] for call in calls])
     got = np.stack([call.d[np.ix_(rows, part.columns)] for call in calls])
     _count(proof, kind, got, product(part.model, a, b), rows, part.columns)
-
-
-def _in_turn() -> Iterator[str]:
-    while True:
-        yield from KINDS
 
 
 def of_lines(scales: ScaleWords, rows: Ints, columns: Ints) -> ScaleWords:
@@ -174,15 +184,38 @@ def _count(proof: Proof, kind: str, got: Bits, expected: Bits, rows: Ints, colum
 
 
 def drawn(
-    spec: Spec, kind: str, rng: np.random.Generator, rows: Ints | None = None, columns: Ints | None = None
+    spec: Spec,
+    kind: str,
+    rng: np.random.Generator,
+    rows: Ints | None = None,
+    columns: Ints | None = None,
+    own: DrawOwn | None = None,
 ) -> tuple[Bits, Bits, ScaleWords | None]:
     """A [M, K], B [N, K] and scales of a kind. rows, columns: those that are drawn, the others are zero; None: all."""
+    if kind == OWN and own is not None:
+        a, b = own(rng)
+        return layout_of(spec).a(a), b, scale_words(spec, rng)
     shapes = ((spec.m if rows is None else len(rows), spec.k), (spec.n if columns is None else len(columns), spec.k))
-    a, b = (random_lines(fmt, shape, kind, rng) for fmt, shape in zip((spec.a, spec.b), shapes, strict=True))
+    of = zip((spec.a, spec.b), shapes, _exponents(spec, kind) if kind in LARGE else (0, 0), strict=True)
+    a, b = (random_lines(fmt, shape, kind, rng, exponent) for fmt, shape, exponent in of)
     if kind == "cancelling" and spec.a.is_float:
         a, b = _cancelling(spec, a, b, rng)
     a = layout_of(spec).a(_among_zeros(a, rows, spec.m))
     return a, _among_zeros(b, columns, spec.n), scale_words(spec, rng)
+
+
+def _exponents(spec: Spec, kind: str) -> tuple[int, int]:
+    """Exponents of the operands of one of `LARGE`. A sum of K products stays in D's range, and in f32's where D is narrower."""
+    if spec.a.is_integer:
+        return 0, 0
+    sums = spec.out if spec.out.name == "f64" else min(spec.out, FORMATS["f32"], key=lambda fmt: fmt.max_exponent)
+    most = sums.max_exponent - spec.k.bit_length() - (2 if spec.scale is None else 4)  # significands and scales are below 2
+    if spec.a_exponent is not None:  # kernels of attention divide by K at the end
+        return 0, min(most, spec.b.max_exponent)
+    first = {"large": most // 2, "large A": spec.a.max_exponent, "large B": most - spec.b.max_exponent}[kind]
+    of_a = min(max(first, spec.a.min_exponent), spec.a.max_exponent)
+    of_b = min(max(most - of_a, spec.b.min_exponent), spec.b.max_exponent)
+    return min(of_a, max(most - of_b, spec.a.min_exponent)), of_b
 
 
 def _cancelling(spec: Spec, a: Bits, b: Bits, rng: np.random.Generator) -> tuple[Bits, Bits]:

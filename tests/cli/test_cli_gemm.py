@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -20,6 +21,7 @@ from accprobe.cli import main
 from accprobe.cli.interrupts import SIGNALS
 from accprobe.cli.product_run import ProductQuestion, ProductRun, usual_elements
 from accprobe.gemm.callables import Asking
+from accprobe.gemm.distributions import KINDS
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.report.report import Report
@@ -78,7 +80,7 @@ def interrupted(a, b, *, last=False):
     if last: raise KeyboardInterrupt
     return chain(a, b)
 
-def stopped(a, b, *, by=14, after=40):
+def stopped(a, b, *, by=14, after=200):
     stopped.calls += 1
     if stopped.calls == after: signal.raise_signal(by)
     return chain(a, b)
@@ -133,7 +135,8 @@ def test_whole_output_of_one_callable(file: str) -> None:
         "result      RNE to f32",
         "everywhere  all 256 outputs by the same plan",
         "repeatable  yes, in 3 calls each of 6 products",
-        "proven      4,096 fresh outputs, 0 differ; 19 of 19 rival plans contradicted",
+        "proven      1,024 fresh outputs, 0 differ; 19 of 19 rival plans contradicted",
+        f"by kind     160 normal, {', '.join(f'96 {kind}' for kind in KINDS[1:])}",
         "in words    the error grows with K: at this K at most 3.9e-6 of sum |a·b| (a bound; overflow and tiny numbers aside)",
     ]
 
@@ -307,6 +310,20 @@ def test_a_row_says_on_which_device_and_which_options_had_no_effect(monkeypatch:
     row = ProductRun(64, 0, "cpu", False).asked(question, lambda *_: None)
     assert row.device.startswith("the CPU, ")
     assert row.remarks == ("allow_tf32 has no effect on the CPU",)
+
+
+def test_operands_of_the_users_own_are_verified_too(file: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "own.npy", np.random.default_rng(0).standard_normal((8, 20)).astype(np.float32))
+    result = gemm(
+        f"{file}:chain", "--shape", "8x8x16", "--elements", "64", "--data", str(tmp_path / "own.npy"), "--format", "json"
+    )
+    assert result.stderr == f"accprobe: {tmp_path}/own.npy: the first 16 of its 20 products are taken.\n"
+    assert json.loads(result.stdout)["products"][0]["verification"]["kinds"]["own data"] == 8
+    refused = gemm(f"{file}:chain", "--data", str(tmp_path / "none.npy"))
+    assert (refused.exit_code, refused.stderr) == (
+        2,
+        f"accprobe: {tmp_path}/none.npy cannot be read: No such file or directory\n",
+    )
 
 
 def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:

@@ -159,5 +159,5 @@ def test_calls_of_small_products_are_predicted_together_whoever_evaluates_others
 
     parts = [Predicted(model, np.arange(m), np.arange(n))]
     proof = prove(Asked(ModelBox(spec, model)), parts, 1 << 12, 0, evaluate)
-    assert (proof.elements, proof.wrong) == (1 << 12, 0)
+    assert (proof.elements >= 1 << 12, proof.wrong) == (True, 0)
     assert bool(seen) == singly

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, log10
 from typing import NamedTuple
 
@@ -136,6 +136,8 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
     if proof := "; ".join(_proof(row)):
         wrong = row.verification is not None and (row.verification.wrong or row.verification.contradicting)
         yield ProductLine("proven", Phrase(proof, "bad" if wrong else "good" if row.holds else ""))
+    if row.verification and (kinds := row.verification.kinds):
+        yield ProductLine("by kind", Phrase(_by_kind(kinds)))
     if len(row.regions) == 1 and (words := in_words(row, row.regions[0])):
         yield ProductLine("in words", Phrase(words))
 
@@ -315,6 +317,14 @@ def _proof(row: ProductRow) -> Iterator[str]:
         yield f"{count - len(left):,} of {count:,} rival plans contradicted"
         if left:
             yield f"left: {', '.join(left)}"
+
+
+def _by_kind(kinds: Mapping[str, int]) -> str:
+    """ "64 each of normal, wide" where all have as many, else "64 normal, 60 wide"."""
+    (count, *others) = dict.fromkeys(kinds.values())
+    if others or len(kinds) == 1:
+        return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+    return f"{count:,} each of {', '.join(kinds)}"
 
 
 def in_words(row: ProductRow, region: RegionRecord) -> str:
