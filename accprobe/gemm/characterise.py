@@ -370,7 +370,7 @@ def _scale(asked: Asked, found: RegionOutcome, plan: ProductPlan, seed: int, eva
     found.plan, found.scales_left, found.misplaced = scaled.plan, scaled.left, scaled.misplaced
     if scaled.wrong and not found.wrong:
         found.reason = f"{scaled.wrong} of {scaled.elements} scaled elements have no explanation"
-    found.reason = "; ".join(filter(None, (scaled.misplaced, found.reason)))
+    found.reason = scaled.before or "; ".join(filter(None, (scaled.misplaced, found.reason)))
     found.wrong += scaled.wrong
     found.answers += scaled.elements
 

@@ -17,6 +17,7 @@ from accprobe.gemm.distributions import random_lines
 from accprobe.gemm.fresh import count_wrong, drawn, of_lines, scale_words
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ProductPlan
+from accprobe.gemm.prescaled import ScaledCall, applied_before, is_far_off
 from accprobe.gemm.spec import BLOCK
 from accprobe.gemm.units import power
 from accprobe.isa.formats import Bits
@@ -35,6 +36,9 @@ MOST_DRAWN = 256
 _NEAR = 2.0**-9
 """By how much, at most, the scales of two blocks differ whose products take each other away."""
 
+OTHER_FACTOR = "ones come out with another factor than the product of their scales"
+"""What is said of scales that are no block's."""
+
 KINDS = ("normal", "one sign", "wide")
 
 
@@ -42,14 +46,16 @@ KINDS = ("normal", "one sign", "wide")
 class Scaled:
     """The plan with its scales. wrong: elements that it does not explain, of `elements`; left: other ways that explain all.
 
-    misplaced: what is said of scales that went elsewhere, "" where each is applied to its own block.
+    misplaced: what is said of scales that went elsewhere, "" where each is applied to its own block. before: how scales are
+    applied before the product, "" where they are not. plan: None where they are, or where its results are far off.
     """
 
-    plan: ProductPlan
+    plan: ProductPlan | None
     wrong: int
     elements: int
     left: tuple[str, ...]
     misplaced: str
+    before: str = ""
 
 
 def with_scales(asked: Asked, plan: ProductPlan, rows: Ints, columns: Ints, seed: int, evaluate: Evaluate = on_cpu) -> Scaled:
@@ -62,7 +68,7 @@ def with_scales(asked: Asked, plan: ProductPlan, rows: Ints, columns: Ints, seed
         a, b, scales = drawn(asked.spec, kind, rng, rows, columns)
         assert scales is not None
         d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
-        calls.append((a[rows], b[columns], of_lines(scales, rows, columns), d))
+        calls.append(ScaledCall(a[rows], b[columns], of_lines(scales, rows, columns), d))
     ways = list(_ways(plan))
     counts = {way: sum(_wrong(evaluate, replace(plan, scales=way), *call) for call in calls) for way in ways}
     for _ in range(MOST_DRAWN):
@@ -73,9 +79,14 @@ def with_scales(asked: Asked, plan: ProductPlan, rows: Ints, columns: Ints, seed
         for way, wrong in zip(possible, few(asked, plan, possible, *wide, rng, evaluate), strict=True):
             counts[way] += wrong
     best = min(counts, key=lambda way: counts[way])
-    elements = sum(call[3].size for call in calls)
+    elements = sum(call.d.size for call in calls)
     left = tuple(scaling_in_words(way) for way, wrong in counts.items() if wrong == 0 and way != best)
-    return Scaled(replace(plan, scales=best), counts[best], elements, left, _misplaced(asked, rows, columns, rng))
+    misplaced, before, found = _misplaced(asked, rows, columns, rng), "", replace(plan, scales=best)
+    if counts[best] and misplaced in ("", OTHER_FACTOR) and not plan.unordered:
+        before = applied_before(plan.model(), calls)
+        if before or is_far_off(found.model(), calls):
+            return Scaled(None, counts[best], elements, left, misplaced, before)
+    return Scaled(found, counts[best], elements, left, misplaced)
 
 
 def scaling_in_words(scales: Scales) -> str:
@@ -164,6 +175,8 @@ def _misplaced(asked: Asked, rows: Ints, columns: Ints, rng: Generator) -> str:
         expected = [_of_block(scales, i, rows, columns, blocks) for i in range(blocks)]
         if not np.array_equal(got, expected[block]):
             other = next((i for i in range(blocks) if np.array_equal(got, expected[i])), None)
+            if blocks == 1:
+                return OTHER_FACTOR
             return f"block {block} has the scales of {'no block' if other is None else f'block {other}'}"
     return ""
 
