@@ -14,7 +14,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.product import ScaleWords, Singles, SumWords, added, product, rounded_to, scaled, without_subnormals
+from accprobe.evaluate.product import ScaleWords, Singles, SumWords, added, product, rounded_to, scaled_sums, without_subnormals
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import Chain, Merged, Node, ProductModel, addition, chains_of
 from accprobe.model.tree import FloatArithmetic
@@ -131,7 +131,7 @@ class _Block:
         model, total = self._model, self._total(order)
         if self._factors and model.scales is not None:
             values, (of_a, of_b) = total.fmt.values(total.patterns).astype(np.float32), self._factors
-            total = SumWords(scaled(values, of_a, of_b, model.scales).view(np.uint32), FORMATS["f32"])
+            total = SumWords(scaled_sums(values, of_a, of_b, model.scales).view(np.uint32), FORMATS["f32"])
         expected = rounded_to(total, model.result, model.result_rounding)
         zeros = (expected | self._d) << expected.dtype.type(1) == 0
         return np.asarray((expected == self._d) | (zeros & model.result.is_float))

@@ -149,7 +149,7 @@ class _Tile:
             sums, block = self._chain(chain, None), self._model.block_of[chain]
             values = sums.fmt.values(sums.patterns).astype(np.float32)
             a, b = self._scales.a[:, block, None], self._scales.b[None, block]
-            total = scaled(values, a, b, self._model.scales, total)
+            total = scaled_sums(values, a, b, self._model.scales, total)
         return SumWords(total.view(np.uint32), FORMATS["f32"])
 
     def _chain(self, chain: Chain, start: Bits | None) -> SumWords:
@@ -194,7 +194,7 @@ class _Tile:
         scales = self._model.scales
         if scales is not None and not scales.inside and self._scales is not None:
             values = sums.fmt.values(sums.patterns).astype(np.float32)
-            sums = SumWords(scaled(values, self._scales.a, self._scales.b, scales).view(np.uint32), FORMATS["f32"])
+            sums = SumWords(scaled_sums(values, self._scales.a, self._scales.b, scales).view(np.uint32), FORMATS["f32"])
         return rounded_to(sums, self._model.result, self._model.result_rounding)
 
 
@@ -210,7 +210,7 @@ def merged(node: Merged, parts: Sequence[SumWords], order: Nested, start: Bits |
     return folded(order, parts, lambda x, y: added(x, y, node.arithmetic))
 
 
-def scaled(values: Singles, a: Singles, b: Singles, scales: Scales, total: Singles | None = None) -> Singles:
+def scaled_sums(values: Singles, a: Singles, b: Singles, scales: Scales, total: Singles | None = None) -> Singles:
     """The values times both scales, and where there is one, plus a total."""
     with np.errstate(all="ignore"):
         if scales.how != "product of scales":

@@ -20,10 +20,10 @@ FIRST = 6
 QUIET, MOST = 8, 64
 """Where results change: calls in a row that add nothing new, after which no more are made, and calls at most."""
 
-SAMPLED = 1 << 10
+ELEMENTS_WATCHED = 1 << 10
 """Elements whose values are counted where results change."""
 
-MOST_REPEATED = 512
+REPEATED_AT_END = 512
 """Calls of a run that are repeated where the plan does not explain everything."""
 
 
@@ -59,7 +59,7 @@ class _Results:
         differ = d != self.last
         self.calls, self.alike, self.last = self.calls + 1, 1 if differ.any() else self.alike + 1, d
         self.changed |= differ
-        sample = d.reshape(-1)[:: -(-d.size // SAMPLED)]
+        sample = _sample(d)
         is_new = ~np.logical_or.reduce([sample == known for known in self.values])
         self.quiet = 0 if is_new.any() else self.quiet + 1
         if is_new.any():
@@ -74,6 +74,11 @@ class _Results:
     def most_values(self) -> int:
         ordered = np.sort(np.stack(self.values), axis=0)
         return int(1 + np.count_nonzero(ordered[1:] != ordered[:-1], axis=0).max())
+
+
+def _sample(d: Bits) -> Bits:
+    """Elements far from one another, flat."""
+    return d.reshape(-1)[:: -(-d.size // ELEMENTS_WATCHED)]
 
 
 def first_operands(spec: Spec) -> tuple[Bits, Bits]:
@@ -95,7 +100,7 @@ def repeat_first(asked: Asked, before: Sequence[Bits] = ()) -> FirstCalls:
     """Repeat `first_operands` until the results settle, or no new values come. before: results of earlier such calls."""
     a, b = first_operands(asked.spec)
     first, *others = [one_nan(d, asked.spec.out) for d in before] or [asked.product(a, b, keep=False)]
-    results = _Results(first, first, np.zeros(first.shape, bool), values=[first.reshape(-1)[:: -(-first.size // SAMPLED)]])
+    results = _Results(first, first, np.zeros(first.shape, bool), values=[_sample(first)])
     for d in others:
         results.add(d)
     while not results.is_enough:
@@ -122,5 +127,5 @@ def compare_at_end(asked: Asked, first: FirstCalls) -> FirstCalls:
 
 def count_changed(asked: Asked, disputed: Sequence[WholeCall]) -> int:
     """Repeat calls identically and count the elements that differ: fresh calls that contradict the plan, then others."""
-    calls = [*disputed, *asked.whole[:: -(-len(asked.whole) // MOST_REPEATED) or 1]]
+    calls = [*disputed, *asked.whole[:: -(-len(asked.whole) // REPEATED_AT_END) or 1]]
     return sum(int(np.count_nonzero(asked.repeat(call))) for call in calls)
