@@ -1,18 +1,17 @@
-"""The absolute tolerance that a test of a product may ask: the number that `accprobe tolerance` tells of the same plan."""
+"""The tolerance that a test of a planned product may have, by one emulated product; `accprobe tolerance` judges it on many."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 from shlex import quote
 from typing import get_args
 
 from accprobe.budget.account import AccountEntry
 from accprobe.budget.accumulation import Accumulation
-from accprobe.budget.closeness import Tolerance
 from accprobe.budget.data import Data
-from accprobe.budget.tolerance import BLOCK_OF_SCALE, USUAL_SIDE, Inquiry
+from accprobe.budget.tail import FALSE_ALARMS
+from accprobe.budget.tolerance import BLOCK_OF_SCALE, USUAL_SIDE, Inquiry, OwnTest, usual_test
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ScaleOf
 
@@ -22,10 +21,10 @@ MOST_K = 1 << 16
 
 @dataclass(frozen=True)
 class Allowance:
-    """Of the plan of one entry. atol: None where it is not computed here; command: what tells it then, if anything does."""
+    """Of the plan of one entry. test: None where it is not computed here; command: what prints it then, if anything does."""
 
     entry: AccountEntry
-    atol: float | None
+    test: OwnTest | None
     command: str
 
     def sentence(self) -> str:
@@ -34,12 +33,13 @@ class Allowance:
         plan = f"{promoted}, {entry.out} out"
         scaled = "" if entry.scale == "none" or entry.is_scaled else " of the scaled operands"
         seen = f"the largest error{scaled} of {errors.outputs:,} outputs was {errors.max_error:.3g}"
-        if self.atol is not None:
+        if self.test is not None:
+            rtol = f"rtol = {self.test.rtol:.3g} and " if self.test.rtol else ""
             return (
-                f"{plan}, a test may have atol = {self.atol:.3g} (the largest bound of {USUAL_SIDE} x {USUAL_SIDE} outputs, as"
-                f" `accprobe tolerance` tells it); {seen}."
+                f"{plan}: a test against f64 sums may have {rtol}atol = {self.test.atol:.3g} ({FALSE_ALARMS:g} false alarms an"
+                f" element, by {USUAL_SIDE} x {USUAL_SIDE} emulated ones); {seen}."
             )
-        return f"{plan}, the atol is what `{self.command}` tells; {seen}." if self.command else ""
+        return f"{plan}: `{self.command}` recommends a test; {seen}." if self.command else ""
 
 
 def allowance(accumulation: Accumulation, data: Data, seed: int, entries: Sequence[AccountEntry]) -> Allowance | None:
@@ -51,9 +51,8 @@ def allowance(accumulation: Accumulation, data: Data, seed: int, entries: Sequen
     if best.scale != "none" or best.k > MOST_K:
         return Allowance(best, None, _command(accumulation, best, seed))
     out = FORMATS[best.out]
-    asked = Inquiry(accumulation, best.k, USUAL_SIDE, USUAL_SIDE, best.promote_every, best.split_k, out, data, None, seed)
-    atol = float(Tolerance.of(asked.operation(data, USUAL_SIDE, USUAL_SIDE)).bound.max())
-    return Allowance(best, atol, "") if isfinite(atol) else None
+    test = usual_test(Inquiry(accumulation, best.k, None, None, best.promote_every, best.split_k, out, data, None, seed))
+    return Allowance(best, test, "") if test else None
 
 
 def _command(accumulation: Accumulation, entry: AccountEntry, seed: int) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from accprobe.budget.bounds import from_sum, tight
+from accprobe.budget.bounds import from_sum
 from accprobe.budget.exact import Exact, exact_product
-from accprobe.budget.mutants import KEPT_IN_BF16, MUTATIONS, Operation
+from accprobe.budget.mutants import KEPT_IN_BF16, MUTATIONS, Operation, described
+from accprobe.budget.tail import Allowed, Emulated, worst_case
 from accprobe.evaluate.decoding import values_of
 from accprobe.evaluate.error_free import Floats, Truths
 from accprobe.evaluate.miscounts import miscounts
@@ -21,19 +22,40 @@ MOST_LINES = 64
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What a result may be off: bound [M, N], on both sides of exact sums. any_order: of any order of K."""
+    """What a result may be off: bound [M, N], on both sides of exact sums. allowed: results that are accepted, where these do
+    not lie alike on both sides.
+    """
 
     asked: Operation
     exact: Exact
     bound: Floats
+    allowed: Allowed | None = None
 
     @classmethod
     def of(cls, asked: Operation, any_order: bool = False) -> Tolerance:
-        bound = (from_sum if any_order else tight)(asked.model, asked.a, asked.b, asked.scales)
-        return cls(asked, exact_product(asked.model, asked.a, asked.b, asked.scales), bound)
+        """In the worst case; any_order: of any order of K."""
+        exact = exact_product(asked.model, asked.a, asked.b, asked.scales)
+        if any_order:
+            return cls(asked, exact, from_sum(asked.model, asked.a, asked.b, asked.scales))
+        return cls._within(asked, exact, worst_case(asked))
+
+    @classmethod
+    def at_rate(cls, emulated: Emulated, rate: float | None) -> Tolerance:
+        """Of no more false alarms than this, by the tail of the emulated errors; None: in the worst case."""
+        share = 1.0 if rate is None else emulated.tail().at(rate)
+        return cls._within(emulated.asked, emulated.exact, share * emulated.worst)
+
+    @classmethod
+    def _within(cls, asked: Operation, exact: Exact, before: Floats) -> Tolerance:
+        with np.errstate(invalid="ignore"):
+            allowed = Allowed.of(asked, exact, before)
+            bound = np.maximum(allowed.high - exact.sums, exact.sums - allowed.low)
+        return cls(asked, exact, np.where(np.isinf(before), np.inf, bound), allowed)
 
     def beyond(self, got: Floats) -> Truths:
         """Where it is no number, or off by more than its bound; the exact sum's own error is allowed for."""
+        if self.allowed is not None:
+            return ~((got >= self.allowed.low) & (got <= self.allowed.high))
         with np.errstate(invalid="ignore"):
             return ~(np.abs(got - self.exact.sums) <= self.bound + self.exact.off)
 
@@ -109,7 +131,7 @@ class Mismatch:
         asked = self.tolerance.asked
         for name, mutation in (MUTATIONS | KEPT_IN_BF16).items():
             if (d := mutation(asked)) is not None:
-                yield name, asked.values(d)
+                yield described(name, asked.model), asked.values(d)
         if len(asked.a) == len(asked.b):
             yield "the result transposed", asked.values(asked.computed()).T
 

@@ -26,14 +26,17 @@ NARROW, NARROWER = 13, 3
 
 BF16 = FORMATS["bf16"]
 
+NARROWER_ACCUMULATOR = "a narrower accumulator"
+
 
 class Operation(NamedTuple):
-    """A product that is asked: a [M, K], b [N, K], bit patterns."""
+    """A product: a [M, K], b [N, K], bit patterns. tests: of so many products with the same B, one below the other."""
 
     model: ProductModel
     a: Bits
     b: Bits
     scales: ScaleWords | None = None
+    tests: int = 1
 
     def computed(self) -> Bits:
         return product(self.model, self.a, self.b, scales=self.scales)
@@ -129,9 +132,12 @@ def block_scales_swapped(asked: Operation) -> Bits | None:
 
 
 def tile_transposed(asked: Operation) -> Bits | None:
-    side = min(TILE_SIDE, len(asked.a), len(asked.b))
+    """The first of each test."""
+    rows = len(asked.a) // asked.tests
+    side = min(TILE_SIDE, rows, len(asked.b))
     d = asked.computed()
-    d[:side, :side] = d[:side, :side].T.copy()
+    tiles = d.reshape(asked.tests, rows, -1)[:, :side, :side]
+    tiles[:] = tiles.swapaxes(1, 2).copy()
     return d if side > 1 else None
 
 
@@ -146,14 +152,18 @@ def result_cut(asked: Operation) -> Bits | None:
     return asked._replace(model=replace(model, result_rounding="RZ")).computed()
 
 
+def narrowed(bits: int) -> int:
+    """13 fraction bits, or three fewer where there are no more."""
+    return NARROW if bits > NARROW else bits - NARROWER
+
+
 def narrower_accumulator(asked: Operation) -> Bits | None:
-    """Of 13 fraction bits, or of three fewer where it has no more."""
 
     def fewer(arithmetic: Arithmetic) -> Arithmetic:
         if not isinstance(arithmetic, FloatArithmetic):
             return arithmetic
         bits, cut = arithmetic.result_bits, arithmetic.alignment_bits
-        most = NARROW if bits > NARROW else bits - NARROWER
+        most = narrowed(bits)
         return replace(arithmetic, result_bits=most, alignment_bits=cut if cut is None else min(cut, max(most, cut - 12)))
 
     if asked.model.step.root.arithmetic.result is FORMATS["f64"]:
@@ -170,9 +180,19 @@ MUTATIONS: dict[str, Mutation] = {
     "block scales swapped": block_scales_swapped,
     "a tile transposed": tile_transposed,
     "the result cut, not rounded": result_cut,
-    "a narrower accumulator": narrower_accumulator,
+    NARROWER_ACCUMULATOR: narrower_accumulator,
 }
 """By name."""
+
+
+def described(name: str, model: ProductModel) -> str:
+    """A mistake by its name, with the numbers that it has in this model."""
+    arithmetic = model.step.root.arithmetic
+    if name != NARROWER_ACCUMULATOR or not isinstance(arithmetic, FloatArithmetic):
+        return name
+    bits = arithmetic.result_bits
+    return f"accumulator of {narrowed(bits)} bits, {bits - narrowed(bits)} fewer"
+
 
 _CHUNKS = (64, 128, 256)
 

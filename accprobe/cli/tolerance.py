@@ -16,7 +16,7 @@ from accprobe.render.terminal.progress import progress_bar
 if TYPE_CHECKING:
     from accprobe.budget.accumulation import Accumulation
     from accprobe.budget.data import Data
-    from accprobe.budget.tolerance import Advised
+    from accprobe.budget.tolerance import Advised, Reference
     from accprobe.model.product import ScaleOf
 
 MOST_OUTPUTS = 1 << 22
@@ -28,13 +28,17 @@ MOST_OUTPUTS = 1 << 22
 @click.option("--like", metavar="REPORT:INSTRUCTION", help="A chain of it, instead of an opcode.")
 @click.option("--product", metavar="REPORT:PRODUCT", help="A measured product's plan.")
 @click.option("--k", type=PositiveCount(), help="Products of an output.  [default: that of PRODUCT or FILE]")
-@click.option("--m", type=PositiveCount(), default=64, show_default=True, help="Rows of the result.")
-@click.option("--n", type=PositiveCount(), default=64, show_default=True, help="Columns of the result.")
+@click.option("--m", type=PositiveCount(), help="Rows of a test's result.  [default: as K allows, at most 64]")
+@click.option("--n", type=PositiveCount(), help="Columns of a test's result.  [default: as K allows, at most 64]")
 @click.option("--promote-every", metavar="N|none", help="Products that a chain takes.  [default: none; as PRODUCT]")
 @click.option("--split-k", type=PositiveCount(), help="Slices of K.  [default: 1; as PRODUCT]")
 @click.option("--out", metavar="FORMAT", help="What D is rounded to.  [default: that of PRODUCT, else nothing]")
 @click.option("--data", default="normal", show_default=True, metavar="KIND|FILE", help="Operands.")
 @click.option("--scale", default="none", show_default=True, metavar="KIND", help="What has a scale of its own.")
+@click.option("--false-alarms", type=click.FloatRange(0, 1, True, True), default=1e-9, show_default=True, help="Per element.")
+@click.option("--atol", type=click.FloatRange(0), help="Absolute tolerance of your own test, to judge it too.")
+@click.option("--rtol", type=click.FloatRange(0), help="Relative tolerance of your own test.")
+@click.option("--reference", type=click.Choice(["f64", "f32", "bf16"]), help="Reference of your own test.  [default: f64]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the operands.")
 @click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown"]), default="terminal", show_default=True)
 @click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Keep it: .md Markdown, others JSON; - is stdout.")
@@ -43,22 +47,27 @@ def tolerance_command(
     like: str | None,
     product: str | None,
     k: int | None,
-    m: int,
-    n: int,
+    m: int | None,
+    n: int | None,
     promote_every: str | None,
     split_k: int | None,
     out: str | None,
     data: str,
     scale: str,
+    false_alarms: float,
+    atol: float | None,
+    rtol: float | None,
+    reference: Reference | None,
     seed: int,
     form: str,
     output: Path | None,
 ) -> None:
-    """Tell what a test of a product may ask, and what it notices.
+    """Recommend a test of a product, and show which mistakes tests notice.
 
-    How far D may be from the exact sum, element by element, for this arithmetic and these inputs. The kill table says which
-    mistakes a test with them would notice: DeepGEMM's calc_diff < 1e-3, an absolute tolerance of 1e-2, and the bound of each
-    element (accprobe.testing.assert_matmul_close); and with which other inputs, where the last does not.
+    The tolerance is what exact emulation of these inputs stays within, at a stated rate of false alarms; the worst case is the
+    second number. The table shows in how many of 200 tests of fresh inputs each mistake is noticed: by the recommended
+    accprobe.testing.assert_matmul_close, by rtol and atol, by the worst case, by DeepGEMM's calc_diff < 1e-3, and by your own
+    --atol and --rtol.
 
     Data: normal, positive, attention, cancelling, outliers, integers (from -7 to 7); or FILE.npy, .pt or .safetensors as
     `accprobe budget` takes them.
@@ -73,7 +82,7 @@ def tolerance_command(
       accprobe tolerance QGMMA --k 7168 --promote-every 128 --out bf16
     """
     from accprobe.budget.data import OwnData
-    from accprobe.budget.tolerance import Inquiry, advised
+    from accprobe.budget.tolerance import Inquiry, OwnTest, advised
     from accprobe.isa import formats
 
     accumulation = _accumulation(name, like, product)
@@ -81,9 +90,10 @@ def tolerance_command(
     found_k = k or (accumulation.measured.k if accumulation.measured else operands.k if isinstance(operands, OwnData) else None)
     if found_k is None:
         raise click.UsageError("give the K of the product: --k N")
-    if m * n > MOST_OUTPUTS or max(m, n) * found_k > 8 * MOST_OUTPUTS:
+    rows, columns = m or 1, n or 1
+    if rows * columns > MOST_OUTPUTS or max(rows, columns) * found_k > 8 * MOST_OUTPUTS:
         raise AccprobeError(
-            f"{m} x {n} x {found_k} is too large: a few rows and columns tell as much; give smaller --m and --n"
+            f"{rows} x {columns} x {found_k} is too large: a few rows and columns tell as much; give smaller --m and --n"
         )
     rounded = formats.get(out) if out else accumulation.measured.result if accumulation.measured else accumulation.result
     if rounded.kind != "float" or rounded.infinity is None:
@@ -95,7 +105,12 @@ def tolerance_command(
         tell(accumulation.remark)
     every = accumulation.promote_every if promote_every is None else _interval(promote_every)
     slices = split_k or accumulation.split_k
-    asked = Inquiry(accumulation, found_k, m, n, every, slices, rounded, operands, _scale(scale), seed)
+    if reference and atol is None and rtol is None:
+        raise click.UsageError("--reference is that of your own test: give its --atol or --rtol too")
+    own = None if atol is None and rtol is None else OwnTest(atol or 0.0, rtol or 0.0, reference or "f64")
+    asked = Inquiry(
+        accumulation, found_k, m, n, every, slices, rounded, operands, _scale(scale), seed, rate=false_alarms, own=own
+    )
     with progress_bar("tolerance") as show:
         found = advised(asked, lambda what: show(0, None, what))
     _print(found, form, in_file, output)

@@ -21,7 +21,7 @@ LINES = 128
 MOST_WEIGHTS, ELEMENTS_A_WEIGHT = 2048, 4
 """Weights that are solved for at once, and elements of the result that each takes."""
 
-LONGEST_PAIRED = 4096
+LONGEST_PAIRED = 2048
 """K up to which every a[k] is tried with every b[k']: K² numbers are kept."""
 
 SURE = 6.0
@@ -141,7 +141,7 @@ class _Runs:
         """The weights of all k, those that are surely not zero and near a whole number."""
         a, b, wrong = self._a, self._b, self._left
         gram = (a.T @ a) * (b.T @ b)
-        ridge = max(float(np.diag(gram).max()), np.finfo(np.float64).tiny) * 1e-10
+        ridge = max(float(np.diag(gram).max()) * 1e-10, np.finfo(np.float64).tiny)
         inverse = np.linalg.inv(gram + np.eye(len(gram)) * ridge)
         projected = ((a.T @ wrong) * b.T).sum(axis=1)
         weights = inverse @ projected
@@ -169,7 +169,7 @@ class _Runs:
     def _take(self, gains: Floats) -> bool:
         """Take the best run, if it surely explains something."""
         low, high, what = _best_run(gains)
-        edges = {tuple(round(edge / of) * of for edge in (low, high)) for of in ALIGNED}
+        edges = {(round(low / of) * of, round(high / of) * of) for of in ALIGNED}
         left = {run: _square(self._left - self._term(*run, what)) for run in edges if run[0] < run[1] <= len(self._k)}
         best = min(left, key=lambda run: left[run])
         ks, term = self._k[slice(*best)], self._term(*best, what)

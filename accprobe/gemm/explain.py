@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.miscounts import ENOUGH, Miscounts, miscounts
@@ -164,7 +166,7 @@ def _rectangles(differ: Truths) -> Iterator[tuple[slice, slice]]:
             yield slice(y.start + inner[0].start, y.start + inner[-1].stop), x
 
 
-def _ranges(there: Truths) -> list[slice]:
+def _ranges(there: NDArray[Any] | np.bool[bool]) -> list[slice]:
     found = np.flatnonzero(there)
     return [slice(int(run[0]), int(run[-1]) + 1) for run in np.split(found, np.flatnonzero(np.diff(found) > GAP) + 1)]
 

@@ -31,7 +31,7 @@ from accprobe.verify.vectors import Comparison
 
 KERNELS_SCHEMA = 1
 BUDGET_SCHEMA = 1
-TOLERANCE_SCHEMA = 1
+TOLERANCE_SCHEMA = 2
 
 
 def comma_separated(report: Report) -> str:
@@ -312,21 +312,29 @@ def tolerance_json(found: Advised) -> str:
         "accumulation": asked.accumulation.name,
         "simulated": is_simulated(asked.accumulation),
         "k": asked.k,
-        "m": asked.m,
-        "n": asked.n,
+        "tests": asked.shape[0],
+        "m": asked.shape[1],
+        "n": asked.shape[2],
         "promote_every": asked.promote_every,
         "split_k": asked.split_k,
         "out": asked.model.result.name,
         "data": data_name(asked.data),
         "scale": asked.scale,
         "seed": asked.seed,
-        "absolute_over_sum": found.over_sum,
+        "false_alarms": asked.rate,
+        "atol": found.recommended.atol,
+        "rtol": found.recommended.rtol,
+        "atol_worst_case": found.atol_worst,
+        "sums_over_sum": found.over_sum,
+        "worst_case_over_sum": found.worst_over_sum,
         "any_operands_over_sum": found.over_any_sum,
-        "absolute": found.largest,
-        "relative": found.relative,
-        "observed_over_bound": found.observed,
-        "false_alarms": list(found.false_alarms),
-        "kill_table": [{"mistake": row.mistake, **row.by, "noticed_with": list(row.noticed_with)} for row in found.kill_table],
+        "share_of_worst_case": found.tail.at(asked.rate),
+        "emulated_elements": found.tail.elements,
+        "own": asked.own._asdict() if asked.own else None,
+        "passed": dict(found.passed),
+        "kill_table": [
+            {"mistake": row.mistake, "caught": dict(row.by), "noticed_with": list(row.noticed_with)} for row in found.kill_table
+        ],
         "words": list(tolerance_words(found)),
     }
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"

@@ -83,9 +83,9 @@ def _budget(account: Account) -> Iterator[str]:
 
 
 def tolerance_markdown(found: Advised) -> str:
-    """What a test may ask, and the kill table."""
+    """The recommended test, and the table of what tests notice."""
     simulated = [f"**{budget.SIMULATED}**"] if is_simulated(found.asked.accumulation) else []
-    heads = ("mistake", *map(on_one_line, tolerance.TEST_TITLES.values()), "shown by other inputs")
+    heads = ("mistake", *map(on_one_line, tolerance.test_titles(found).values()))
     rows = ((_plain(phrase.text) for phrase in row) for row in tolerance.kill_rows(found))
     facts = (f"{name}: {_plain(told)}" for name, told in tolerance.tolerance_facts(found))
     words = map(_plain, tolerance.tolerance_words(found))

@@ -9,6 +9,7 @@ import numpy as np
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.closeness import Mismatch, Tolerance
 from accprobe.budget.mutants import Operation
+from accprobe.budget.tail import Emulated
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.handover import OfNumpy, OfTorch
@@ -29,6 +30,7 @@ def assert_matmul_close(
     out: str | None = None,
     scales: tuple[Any, Any] | None = None,
     any_order: bool = False,
+    false_alarms: float | None = None,
 ) -> None:
     """Each element of got [M, N] is as near to the exact sum of a [M, K] times b [K, N] as this arithmetic can put it.
 
@@ -36,6 +38,8 @@ def assert_matmul_close(
     product. promote_every, split_k: of its sums; of a product that is named, its own. out: what results are rounded to, the
     format of `got` if not given. scales: of a and b, float32: one each; [M, 1] and [1, N]; or, with promote_every=128,
     [M, K/128] and [K/128, N] or [K/128, N/128]. any_order: allow what such sums could lose in any order of K, not as K comes.
+    false_alarms: the share of correct elements that may be rejected, such as 1e-9: sums may then be off by what emulation of
+    these operands shows at that rate (accprobe/budget/tail.py), not by the worst case, which rejects none.
     Arrays: numpy's, with ml_dtypes' small floats, or torch tensors on any device.
 
     Raises AssertionError that says which element, how many times its bound it is off, and the likeliest cause; AccprobeError
@@ -55,7 +59,10 @@ def assert_matmul_close(
     model = accumulation.model(of_a.shape[1], promote_every, split_k, formats.get(out) if out else result, scaling)
     if scale_words is not None and model.scales_inside and len(model.block_of) != scale_words.a.shape[1]:
         raise AccprobeError(f"split_k={split_k}: a border between slices lies within a block of {BLOCK} that has one scale")
-    tolerance = Tolerance.of(Operation(model, of_a, of_b, scale_words), any_order)
+    if false_alarms is not None and (any_order or not 0 < false_alarms < 1):
+        raise AccprobeError(f"false_alarms={false_alarms}: give a share between 0 and 1, without any_order")
+    asked = Operation(model, of_a, of_b, scale_words)
+    tolerance = Tolerance.of(asked, any_order) if false_alarms is None else Tolerance.at_rate(Emulated.of(asked), false_alarms)
     unbounded = int(np.count_nonzero(np.isinf(tolerance.bound)))
     if unbounded:
         raise AccprobeError(

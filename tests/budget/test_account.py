@@ -176,7 +176,7 @@ def test_every_k_is_told_of() -> None:
 def test_an_atol_that_is_not_computed_here_names_the_command(scale: str, k: int, found: list[AccountEntry]) -> None:
     told = allowance(QGMMA, "normal", 7, [replace(found[0], scale=scale, k=k)])
     assert told is not None
-    assert told.atol is None
+    assert told.test is None
     if scale == "mx32":
         assert told.sentence() == ""
         return
@@ -216,7 +216,9 @@ def test_in_words(found: list[AccountEntry], advised: dict[str, Advice]) -> None
     )
     assert "(a drift: 3.1 % low)" in positive
     assert "Promotion every 128 buys 3.1 % → 0.049 %" in positive
-    assert re.search(r"Promoted every 128, f32 out, a test may have atol = [\d.]+ \(.* error of 256 outputs was", positive)
+    assert re.search(
+        r"Promoted every 128, f32 out: a test against f64 sums may have atol = [\d.]+ \(.* error of 256 outputs was", positive
+    )
     assert sum("their rounding alone makes" in each for each in said) == 4
 
 

@@ -45,6 +45,18 @@ def test_what_the_arithmetic_gives_passes(kind: str, promote_every: int | None) 
     assert_matmul_close(got.astype(np.float64), a, b, like=LIKE, promote_every=promote_every)
 
 
+def test_a_rate_of_false_alarms_shows_what_the_worst_case_hides() -> None:
+    """On normal data the bound of promoted sums allows sums that are never promoted."""
+    named = of_named(LIKE)
+    a, b = drawn_patterns("normal", named.a, named.b, 64, 64, 2048, np.random.default_rng(0))
+    a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
+    right, wrong = (matmul(a, b, like=LIKE, promote_every=every).astype(ml_dtypes.bfloat16) for every in (128, None))
+    assert_matmul_close(wrong, a, b, like=LIKE, promote_every=128)
+    assert_matmul_close(right, a, b, like=LIKE, promote_every=128, false_alarms=1e-9)
+    with pytest.raises(AssertionError, match="likeliest: no promotion, which gives these very bits"):
+        assert_matmul_close(wrong, a, b, like=LIKE, promote_every=128, false_alarms=1e-9)
+
+
 def test_better_arithmetic_passes() -> None:
     a, b = operands()
     assert_matmul_close(a.astype(np.float32) @ b.astype(np.float32), a, b, like="QGMMA", promote_every=128)
@@ -182,6 +194,8 @@ def test_scales(of: str) -> None:
         ({"scales": (np.ones((M, 4), np.float32), np.ones((4, N), np.float32))}, "give promote_every=128"),
         ({"a": np.full((M, K), np.nan, ml_dtypes.float8_e4m3fn)}, "have no bound"),
         ({"out": "bf15"}, "unknown format"),
+        ({"false_alarms": 1.0}, "give a share between 0 and 1, without any_order"),
+        ({"false_alarms": 1e-9, "any_order": True}, "give a share between 0 and 1, without any_order"),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(changes: dict[str, Any], told: str) -> None:

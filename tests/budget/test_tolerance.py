@@ -1,4 +1,4 @@
-"""What a test may ask: its tolerance holds and is near, and the kill table is what the mistakes themselves do."""
+"""The recommended test of a product: it accepts correct results, catches mistakes whatever the seed, says what it cannot."""
 
 from __future__ import annotations
 
@@ -9,68 +9,129 @@ import pytest
 
 from accprobe.budget.accumulation import of_named, of_product
 from accprobe.budget.mutants import MUTATIONS
-from accprobe.budget.tolerance import TESTS, Advised, Inquiry, advised, calc_diff
+from accprobe.budget.tolerance import SHARING, TESTS, Advised, Inquiry, OwnTest, advised, calc_diff
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
+from accprobe.render.content.tolerance import kill_rows, tolerance_facts, tolerance_words
 
-ASKED = Inquiry(of_named("QGMMA"), 1024, 32, 24, 128, 1, FORMATS["bf16"], "normal", None, 0)
-
-
-def killed_by(found: Advised, test: str) -> set[str]:
-    return {row.mistake for row in found.kill_table if row.by[test]}
+ASKED = Inquiry(of_named("QGMMA"), 512, 8, 8, 128, 1, FORMATS["bf16"], "normal", None, 0)
+HGMMA = replace(ASKED, accumulation=of_named("h200:wgmma.m64n256k16.f32.bf16.bf16"), promote_every=None)
 
 
-def test_positive_inputs_show_that_nothing_is_promoted() -> None:
-    normal, positive = advised(ASKED), advised(replace(ASKED, data="positive"))
-    assert "no promotion" not in killed_by(normal, "bound")
-    assert "no promotion" in killed_by(positive, "bound")
-    told = {row.mistake: row.noticed_with for row in normal.kill_table}
-    assert "positive" in told["no promotion"]
-    assert not any(row.noticed_with for row in normal.kill_table if row.by["bound"])
+def caught(found: Advised, test: str = "elements") -> dict[str, float]:
+    return {row.mistake: row.by[test] for row in found.kill_table}
 
 
-def test_whole_numbers_show_what_the_last_rounding_does() -> None:
+def words(found: Advised) -> str:
+    return " ".join(tolerance_words(found))
+
+
+def test_the_verdict_does_not_depend_on_the_seed() -> None:
+    """As rounding to the nearest bf16 number has it, |got - reference| <= 0.01 holds for some draws and not for others."""
+    asked = replace(HGMMA, own=OwnTest(0.01, 0.0, "bf16"), m=16, n=8)
+    every = [advised(replace(asked, seed=seed)) for seed in range(2)]
+    verdicts = [[phrase.text for phrase in row[:4]] for row in kill_rows(every[0])]
+    assert all([[phrase.text for phrase in row[:4]] for row in kill_rows(each)] == verdicts for each in every)
+    assert all(row[1] == "caught" for row in verdicts[1:])
+    shares = [each.passed["own"] for each in every]
+    assert all(0.9 < share < 1 for share in shares)
+    assert max(shares) - min(shares) < 0.1
+
+
+def test_the_recommended_test_catches_every_mistake_on_normal_data() -> None:
+    found = advised(HGMMA)
+    assert found.passed["elements"] == found.passed["allclose"] == found.passed["worst_case"] == 1
+    assert set(caught(found).values()) == {1.0}
+    assert "catches every mistake of the table on normal data" in words(found)
+    assert caught(found, "calc_diff")["the result cut, not rounded"] == 0
+
+
+def test_what_it_cannot_catch_is_said_and_why() -> None:
+    """An accumulator of whole numbers loses nothing, however narrow; of few products promotion buys little."""
     found = advised(replace(ASKED, data="integers"))
-    assert {"the result cut, not rounded", "partial sums in bf16", "one k counted twice"} <= killed_by(found, "bound")
-    assert "the result cut, not rounded" not in killed_by(found, "calc_diff")
-    assert found.observed > 0.9
+    assert caught(found)["no promotion"] == 0
+    assert "catches 'no promotion' in 0% of the tests: it changes no result; " in words(found)
+    (row,) = (row for row in found.kill_table if row.mistake == "no promotion")
+    assert "positive" in row.noticed_with
 
 
-@pytest.mark.parametrize("data", ["normal", "positive", "integers", "cancelling"])
-def test_the_arithmetic_itself_stays_within_its_bound(data: str) -> None:
+@pytest.mark.parametrize("data", ["normal", "positive", "cancelling", "outliers", "attention"])
+def test_correct_results_pass(data: str) -> None:
     found = advised(replace(ASKED, data=data))
-    assert "bound" not in found.false_alarms
-    assert 0 < found.observed <= 1
+    assert found.passed["elements"] == found.passed["worst_case"] == 1
+    assert 0 < found.recommended.atol < found.atol_worst
     assert found.over_any_sum is not None
-    assert found.over_sum <= found.over_any_sum
+    assert found.over_sum < found.worst_over_sum <= found.over_any_sum
 
 
-def test_an_absolute_tolerance_that_correct_results_do_not_keep_is_a_false_alarm() -> None:
-    assert "atol" in advised(replace(ASKED, k=4096)).false_alarms
-    assert "atol" not in advised(replace(ASKED, out=FORMATS["f32"], data="integers")).false_alarms
+def test_recommended_numbers_are_of_the_errors_size() -> None:
+    """The worst case is far above."""
+    found = advised(replace(ASKED, k=1024, promote_every=None, out=FORMATS["f32"]))
+    assert found.recommended.rtol == 0
+    assert 5 * found.recommended.atol < found.atol_worst
+    assert found.recommended.atol < 0.05 * found.size
+
+
+def test_a_rate_of_more_false_alarms_allows_less() -> None:
+    tests = [advised(replace(ASKED, rate=rate)).recommended.atol for rate in (1e-3, 1e-9)]
+    assert tests[0] < tests[1]
+
+
+def test_an_accumulator_says_how_many_bits_it_lacks() -> None:
+    assert "accumulator of 10 bits, 3 fewer" in caught(advised(ASKED))
+    assert "accumulator of 13 bits, 10 fewer" in caught(advised(HGMMA))
+
+
+def test_no_bound_above_the_whole_sum_is_printed() -> None:
+    found = advised(ASKED)
+    assert "over all operands 0.02 of sum |a·b|" in dict(tolerance_facts(found))["at worst"]
+    useless = dict(tolerance_facts(replace(found, over_any_sum=2.06)))["at worst"]
+    assert "no useful bound" in useless
+    assert "2.06" not in useless
+
+
+def test_references_of_one_s_own() -> None:
+    """Of the same reference that the product rounds to, correct results are nearly all equal; of the f64 sum none is."""
+    passed = {
+        name: advised(replace(HGMMA, own=OwnTest(0.0, 1e-6, name))).passed["own"]  # type: ignore[arg-type]
+        for name in ("f64", "bf16")
+    }
+    assert passed["f64"] == 0
+    assert passed["bf16"] > 0.5
+    with pytest.raises(AccprobeError, match="--reference f32 has no scales"):
+        advised(replace(ASKED, scale="row", own=OwnTest(0.0, 1e-6, "f32")))
+
+
+def test_tests_are_fewer_or_smaller_where_they_would_take_long() -> None:
+    assert replace(ASKED, m=None, n=None).shape == (TESTS, 32, 32)
+    assert replace(ASKED, m=None, n=None, k=7168).shape == (TESTS, 8, 8)
+    tests, m, n = replace(ASKED, m=64, n=64, k=7168).shape
+    assert (m, n) == (64, 64)
+    assert tests % SHARING == 0
+    assert tests < TESTS
 
 
 def test_scales_of_blocks() -> None:
     asked = replace(ASKED, scale="1x128")
-    assert "block scales swapped" in killed_by(advised(asked), "bound")
-    assert "block scales swapped" not in {row.mistake for row in advised(ASKED).kill_table}
+    assert caught(advised(asked))["block scales swapped"] == 1
+    assert "block scales swapped" not in caught(advised(ASKED))
     with pytest.raises(AccprobeError, match="promote every 128"):
         advised(replace(asked, promote_every=None))
-    assert advised(replace(asked, scale="128x128")).observed <= 1
+    assert advised(replace(asked, scale="128x128")).passed["elements"] == 1
 
 
 def test_a_measured_product_is_asked_about_its_own_plan() -> None:
     product = of_product("products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=tensor, use_fast_accum=False")
     asked = replace(ASKED, accumulation=product, k=512, promote_every=product.promote_every, split_k=product.split_k)
     assert asked.model.tree == (product.measured.tree if product.measured else None)
-    assert advised(asked).observed <= 1
+    assert advised(asked).passed["elements"] == 1
 
 
 def test_a_product_in_slices_that_is_never_promoted_has_no_promotion_to_lose() -> None:
     product = of_product("products-h200:torch:mm 256x256x4096 bf16 -> bf16")
     asked = Inquiry(product, 4096, 4, 4, product.promote_every, product.split_k, FORMATS["bf16"], "integers", None, 0)
     assert (asked.promote_every, asked.split_k) == (None, 3)
-    assert "no promotion" not in {row.mistake for row in advised(asked).kill_table}
+    assert "no promotion" not in caught(advised(asked))
 
 
 def test_no_bound_no_advice() -> None:
@@ -81,16 +142,16 @@ def test_no_bound_no_advice() -> None:
 
 def test_each_mistake_is_one_where_it_is_told() -> None:
     """On data of one sign or another, each test of a product could notice it."""
-    told = {row.mistake: row for row in advised(replace(ASKED, scale="1x128", promote_every=128)).kill_table}
+    told = {row.mistake: row for row in advised(replace(ASKED, scale="1x128")).kill_table}
     told |= {row.mistake: row for row in advised(ASKED).kill_table}
-    assert set(told) == set(MUTATIONS)
-    assert all(row.by["bound"] or row.noticed_with for row in told.values())
+    assert len(told) == len(MUTATIONS)
+    assert all(row.by["elements"] > 0 or row.noticed_with for row in told.values())
 
 
 def test_calc_diff() -> None:
-    x = np.arange(6.0).reshape(2, 3)
+    x = np.arange(6.0).reshape(1, 2, 3)
     assert calc_diff(x, x) == 0
     assert calc_diff(0 * x, x) == 1
     assert calc_diff(-x, x) == 2
     assert calc_diff(0 * x, 0 * x) == 0
-    assert set(TESTS) == {"calc_diff", "atol", "bound"}
+    assert calc_diff(np.concatenate([x, -x]), np.concatenate([x, x])).tolist() == [0, 2]

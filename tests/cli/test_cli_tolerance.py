@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from accprobe.cli import main
 
-SMALL = ("QGMMA", "--k", "512", "--m", "24", "--n", "24", "--promote-every", "128", "--out", "bf16")
+SMALL = ("QGMMA", "--k", "512", "--m", "8", "--n", "8", "--promote-every", "128", "--out", "bf16")
 
 
 def tolerance(*arguments: str, columns: int = 120) -> Result:
@@ -19,35 +19,39 @@ def tolerance(*arguments: str, columns: int = 120) -> Result:
 
 
 def test_json() -> None:
-    result = tolerance(*SMALL, "--format", "json", "--data", "positive")
+    result = tolerance(*SMALL, "--format", "json", "--data", "positive", "--atol", "0.1", "--false-alarms", "1e-6")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert 0 < found["absolute_over_sum"] <= found["any_operands_over_sum"] < 0.05
-    assert found["relative"] > 0
-    assert found["promote_every"] == 128
+    assert 0 < found["sums_over_sum"] < found["worst_case_over_sum"] <= found["any_operands_over_sum"] < 0.05
+    assert 0 < found["atol"] < found["atol_worst_case"]
+    assert (found["rtol"], found["false_alarms"], found["promote_every"]) == (2.0**-8, 1e-6, 128)
+    assert found["own"] == {"atol": 0.1, "rtol": 0.0, "reference": "f64"}
+    assert (found["m"], found["n"]) == (8, 8)
     (cut,) = (row for row in found["kill_table"] if row["mistake"] == "the result cut, not rounded")
-    assert set(cut) == {"mistake", "calc_diff", "atol", "bound", "noticed_with"}
+    assert set(cut["caught"]) == set(found["passed"]) == {"elements", "allclose", "worst_case", "calc_diff", "own"}
     assert not found["simulated"]
 
 
 @pytest.mark.parametrize("columns", [80, 160])
-def test_terminal_says_what_the_table_means(columns: int) -> None:
-    result = tolerance(*SMALL, columns=columns)
+def test_terminal_leads_with_the_recommended_test(columns: int) -> None:
+    result = tolerance(*SMALL, "--atol", "0.01", "--reference", "bf16", columns=columns)
     assert result.exit_code == 0, result.output
     assert max(map(len, result.stdout.splitlines())) <= columns
     lines = " ".join(result.stdout.split())
-    assert "K = 512, promoted every 128, result bf16" in lines
-    assert "positive data would show it" in lines
-    assert 'like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128, out="bf16"), of' in lines
-    assert "scales=(scales_of_a, scales_of_b)), of" in tolerance(*SMALL, "--scale", "row", columns=columns).stdout.replace(
-        "\n    ", " "
-    )
+    title, rest = lines.split(" use ", 1)
+    assert title.endswith("K = 512, promoted every 128, result bf16")
+    like = 'like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128, out="bf16", false_alarms=1e-09'
+    assert rest.startswith(f"assert_matmul_close(got, a, b, {like}) or |got - f64 reference| <= ")
+    assert "1e-09 false alarms an element" in lines
+    assert "accumulator of 10 bits," in lines
+    assert "own |got - bf16 reference| <= 0.01 " in lines
+    assert "scales=(scales_of_a, scales_of_b), false" in " ".join(tolerance(*SMALL, "--scale", "row").stdout.split())
     assert "out=" not in tolerance(*SMALL, "--out", "f32", columns=columns).stdout
 
 
 def test_markdown_and_files(tmp_path: Path) -> None:
     result = tolerance(*SMALL, "--format", "markdown")
-    assert "| the result cut, not rounded | lives | killed | killed |  |" in result.stdout
+    assert "| the result cut, not rounded | caught |" in result.stdout
     for name, begins in (("t.md", "### h200:"), ("t.json", "{")):
         assert tolerance(*SMALL, "-o", str(tmp_path / name)).exit_code == 0
         assert (tmp_path / name).read_text().startswith(begins)
@@ -103,6 +107,9 @@ def test_a_measured_product_has_its_own_k_and_result() -> None:
         (("QGMMA", "--k", "128", "--scale", "col"), "unknown scale 'col'"),
         (("QGMMA", "--k", "128", "--scale", "1x128"), "promote every 128"),
         (("QGMMA", "--k", "1e9"), "is too large"),
+        (("QGMMA", "--k", "128", "--reference", "bf16"), "give its --atol or --rtol too"),
+        (("QGMMA", "--k", "128", "--atol", "1", "--reference", "f32", "--scale", "row"), "--reference f32 has no scales"),
+        (("QGMMA", "--k", "128", "--false-alarms", "0"), "--false-alarms"),
         (("QGMMA", "--k", "128", "-o", "/nowhere/x.json"), "cannot be written"),
         (("--like", "h200:mma.sync.m8n8k4.f64.f64.f64.f64", "--k", "64", "--split-k", "2"), "neither promoted nor split"),
     ],

@@ -55,8 +55,8 @@ BUDGET_COLUMNS = {
     "over_sum": BudgetColumn("error over\nsum |a·b|", lambda entry: _number(entry.errors.max_error_over_sum)),
     "bound": BudgetColumn(
         "bound\nof any",
-        lambda entry: _number(entry.errors.bound_over_sum),
-        means="bound of any: what no operands exceed of |d - x| over sum |a·b|",
+        lambda entry: _bound(entry.errors.bound_over_sum),
+        means="bound of any: what no operands exceed of |d - x| over sum |a·b|; none: no useful one, it is 1 or more",
     ),
     "below": BudgetColumn("bound is\nlarger by", lambda entry: _below(entry), wide=True),
     "operands": BudgetColumn(
@@ -175,9 +175,14 @@ def _number(value: float | None) -> Phrase:
     return Phrase("" if value is None else f"{value:.1e}" if value else "0")
 
 
+def _bound(value: float | None) -> Phrase:
+    """None where sums may lose all of the sum of |a·b|."""
+    return Phrase("none", "quiet") if value is not None and value >= 1 else _number(value)
+
+
 def _below(entry: AccountEntry) -> Phrase:
     seen, bound = entry.errors.max_error_over_sum, entry.errors.bound_over_sum
-    return Phrase(f"{bound / seen:,.0f}" if seen and bound else "")
+    return Phrase(f"{bound / seen:,.0f}" if seen and bound and bound < 1 else "")
 
 
 def _scale(entry: AccountEntry) -> Phrase:

@@ -1,21 +1,22 @@
-"""What a test of a product may ask, and what it notices, in words: every output form has the same."""
+"""The recommended test of a product, and what tests notice, in words: every output form has the same."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from accprobe.budget.account import data_name
-from accprobe.budget.tolerance import ATOL, CALC_DIFF, Advised
+from accprobe.budget.tolerance import CALC_DIFF, Advised, Killed, OwnTest
 from accprobe.isa.formats import FORMATS
 from accprobe.render.content.phrases import Phrase
 
-TEST_TITLES = {"calc_diff": f"calc_diff\n< {CALC_DIFF:g}", "atol": f"\natol = {ATOL:g}", "bound": "bound of\neach element"}
+THEMSELVES = "(correct results)"
 
-THEMSELVES = "(none: the arithmetic itself)"
+ALWAYS = 0.995
+"""A share of tests that prints as all, and one minus it as none."""
 
 
 def tolerance_title(found: Advised) -> str:
-    """What is asked, on a line."""
+    """The product, on a line."""
     asked = found.asked
     promoted = f"promoted every {asked.promote_every}" if asked.promote_every else "never promoted"
     split = f", split K {asked.split_k}" if asked.split_k > 1 else ""
@@ -23,40 +24,95 @@ def tolerance_title(found: Advised) -> str:
     return f"{asked.accumulation.name}: K = {asked.k}, {promoted}{split}, result {asked.model.result}{scaled}"
 
 
+def test_titles(found: Advised) -> dict[str, str]:
+    """The columns, by test."""
+    titles = {
+        "elements": "assert_\nmatmul_close",
+        "allclose": "atol, rtol\nabove",
+        "worst_case": "worst\ncase",
+        "calc_diff": f"calc_diff\n< {CALC_DIFF:g}",
+        "own": "your own\ntest",
+    }
+    return {name: titles[name] for name in found.passed}
+
+
 def tolerance_facts(found: Advised) -> Iterator[tuple[str, str]]:
-    """Names and what is told of each."""
+    """The recommendation, then what it rests on."""
+    asked, test = found.asked, found.recommended
+    yield "use", _assert(found)
+    yield "or", f"|got - f64 reference| <= {_formula(test)}"
+    rate = f"{asked.rate:g} false alarms an element, by {found.tail.elements:,} emulated ones"
+    if found.tail.at(asked.rate) < 1:
+        yield "allows", f"sums within {found.over_sum:.2g} of sum |a·b| before D is rounded: {rate}"
+    else:
+        yield "allows", "the worst case: emulated errors bound no tail below it"
+    relative = f", {found.atol_worst / found.size:.2g} of the root mean square of the results" if found.size else ""
+    yield "at worst", f"atol {found.atol_worst:.3g}{relative}; {_of_any(found)}"
+    tests, m, n = asked.shape
+    yield "judged", f"on {tests} tests of {m} x {n} outputs, {data_name(asked.data)} data, from seed {asked.seed} on"
+    if asked.own:
+        yield "own", f"|got - {asked.own.reference} reference| <= {_formula(asked.own)}"
+
+
+def _of_any(found: Advised) -> str:
+    """The bound over all operands, where it says anything."""
+    if found.over_any_sum is None or found.over_any_sum >= 1:
+        return "over all operands there is no useful bound: sums may lose all of sum |a·b|"
+    return f"over all operands {found.over_any_sum:.2g} of sum |a·b|"
+
+
+def _formula(test: OwnTest) -> str:
+    parts = [f"{test.atol:.3g}"] if test.atol or not test.rtol else []
+    return " + ".join([*parts, f"{test.rtol:.3g}·|reference|"] if test.rtol else parts)
+
+
+def _assert(found: Advised) -> str:
     asked = found.asked
-    yield "inputs", f"{data_name(asked.data)}, {asked.m} x {asked.n} outputs, seed {asked.seed}"
-    anything = "" if found.over_any_sum is None else f"; of any operands at this K at most {found.over_any_sum:.2g}"
-    yield "allowed", f"{found.over_sum:.2g} of sum |a·b|{anything}"
-    relative = "" if found.relative is None else f", {found.relative:.2g} of the root mean square of the results"
-    yield "atol", f"{found.largest:.3g} for these inputs{relative}"
-    yield "used", f"the arithmetic itself comes to {found.observed:.2g} of an element's bound"
+    every = f", promote_every={asked.promote_every}" if asked.promote_every else ""
+    split = f", split_k={asked.split_k}" if asked.split_k > 1 else ""
+    rounded = f', out="{asked.model.result}"' if asked.model.result is not FORMATS["f32"] else ""
+    scales = ", scales=(scales_of_a, scales_of_b)" if asked.scale else ""
+    like = f'like="{asked.accumulation.name}"{every}{split}{rounded}{scales}'
+    return f"assert_matmul_close(got, a, b, {like}, false_alarms={asked.rate:g})"
 
 
 def kill_rows(found: Advised) -> Iterator[tuple[Phrase, ...]]:
-    """The mistake, what each test makes of it, and other inputs that would show it."""
-    alarms = (Phrase("fails", "bad") if name in found.false_alarms else Phrase("passes", "good") for name in TEST_TITLES)
-    yield Phrase(THEMSELVES, "quiet"), *alarms, Phrase("")
+    """The mistake, and in which share of tests each test notices it."""
+    passed = (_passing(share) for share in found.passed.values())
+    yield Phrase(THEMSELVES, "quiet"), *passed
     for row in found.kill_table:
-        verdicts = (Phrase("killed", "good") if row.by[name] else Phrase("lives", "bad") for name in TEST_TITLES)
-        others = "" if row.by["bound"] else ", ".join(row.noticed_with) or "none of the kinds"
-        yield Phrase(row.mistake), *verdicts, Phrase(others)
+        yield Phrase(row.mistake), *(_caught(row.by[name]) for name in found.passed)
+
+
+def _caught(share: float) -> Phrase:
+    if share >= ALWAYS:
+        return Phrase("caught", "good")
+    return Phrase("missed" if share <= 1 - ALWAYS else f"{share:.0%}", "bad" if share <= 0.5 else "")
+
+
+def _passing(share: float) -> Phrase:
+    return Phrase("pass", "good") if share >= ALWAYS else Phrase(f"{1 - share:.0%} FAIL", "bad")
 
 
 def tolerance_words(found: Advised) -> Iterator[str]:
     """What follows."""
-    for name in found.false_alarms:
-        title = " ".join(TEST_TITLES[name].split())
-        yield f"With these inputs {title} fails for the arithmetic itself: that it kills a mistake says nothing."
-    for row in found.kill_table:
-        if not row.by["bound"]:
-            others = f"; {' or '.join(row.noticed_with)} data would show it" if row.noticed_with else ""
-            yield f"With these inputs no bound of this arithmetic shows '{row.mistake}'{others}."
-    like = found.asked.accumulation.name
-    every = f", promote_every={found.asked.promote_every}" if found.asked.promote_every else ""
-    split = f", split_k={found.asked.split_k}" if found.asked.split_k > 1 else ""
-    out = found.asked.model.result
-    rounded = f', out="{out}"' if out is not FORMATS["f32"] else ""
-    scales = ", scales=(scales_of_a, scales_of_b)" if found.asked.scale else ""
-    yield f'In a test: assert_matmul_close(got, a, b, like="{like}"{every}{split}{rounded}{scales}), of accprobe.testing.'
+    titles = {name: " ".join(title.replace("_\n", "_").split()) for name, title in test_titles(found).items()}
+    missed = [row for row in found.kill_table if row.by["elements"] < ALWAYS]
+    if not missed:
+        yield f"The recommended test catches every mistake of the table on {data_name(found.asked.data)} data."
+    yield from map(_why_missed, missed)
+    for name, share in found.passed.items():
+        if share < ALWAYS:
+            title = titles[name].capitalize()
+            yield f"{title} rejects correct results in {1 - share:.0%} of the tests: what it catches says nothing."
+    first = [row for row in found.kill_table if row.by.get("own", 1.0) < ALWAYS]
+    if first:
+        shares = ", ".join(f"'{row.mistake}' ({row.by['own']:.0%})" for row in first)
+        yield f"Your own test does not always catch {shares}."
+
+
+def _why_missed(row: Killed) -> str:
+    """A mistake that the recommended test cannot see changes results by less than correct sums may lose."""
+    size = f"changes results by {row.size:.2g} of what the test allows (root mean squares)" if row.size else "changes no result"
+    others = f"; {' or '.join(row.noticed_with)} data show it" if row.noticed_with else ""
+    return f"The recommended test catches '{row.mistake}' in {row.by['elements']:.0%} of the tests: it {size}{others}."

@@ -33,16 +33,16 @@ LONGEST_KIND = max(DATA_KINDS, key=len)
 
 def budget_text(account: Account, width: int) -> RenderableType:
     parts: list[RenderableType] = []
+    if account.words:
+        parts += [Hanging([Text(f"- {sentence}") for sentence in account.words], 0), ""]
     columns = _fitting(account, columns_of(account, width >= ROOMY), width)
-    for accumulation, entries in by_accumulation(account):
-        parts += [""] if parts else []
+    for number, (accumulation, entries) in enumerate(by_accumulation(account)):
+        parts += [""] if number else []
         parts.append(Text(budget_title(accumulation), "bold"))
         if accumulation.name in account.simulated:
             parts.append(Text(SIMULATED, "bold red"))
         parts.append(_table(entries, columns, width))
     parts.append(Hanging([Text(note, "dim") for note in budget_notes(account, columns)], 0))
-    if account.words:
-        parts += ["", Text("In words", "bold"), Hanging([Text(f"- {sentence}") for sentence in account.words], 0)]
     return Group(*parts)
 
 

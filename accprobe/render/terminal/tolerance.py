@@ -1,4 +1,4 @@
-"""What a test of a product may ask, and the kill table."""
+"""The recommended test of a product, and the table of what tests notice."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from accprobe.budget.account import is_simulated
 from accprobe.budget.tolerance import Advised
 from accprobe.render.content.budget import SIMULATED
 from accprobe.render.content.tolerance import (
-    TEST_TITLES,
     kill_rows,
+    test_titles,
     tolerance_facts,
     tolerance_title,
     tolerance_words,
@@ -24,7 +24,7 @@ def tolerance_text(found: Advised) -> RenderableType:
         parts.append(Text(SIMULATED, "bold red"))
     parts += [Hanging([Text(f"{name:<9}{told}") for name, told in tolerance_facts(found)], 0), ""]
     table = ruled(gap=1, left=0)
-    for header in ("\nmistake", *TEST_TITLES.values(), "shown by\nother inputs"):
+    for header in ("\nmistake", *test_titles(found).values()):
         table.add_column(header)
     for row in kill_rows(found):
         table.add_row(*map(styled, row))
