@@ -105,11 +105,11 @@ class Fault:
     "from call", "from answer": from that one on. "each call": every so many. "window": so many answers of every twice so many.
     "after some": one call in so many, by a hash of the dot product that was asked last before it. "again": where the call
     repeats the one before it, "anew": where it does not, one dot product in so many. "late in batch": from that dot product of
-    a call on. "until answer", "until call": before it. "one hot": one in so many, by a hash of its bits, of those with one
-    number of A, none of them of B zero, as only a self-test has them. "size remainder": calls whose size modulo 8 it is. "size
-    from": calls of so many dot products to twice as many. "after equal": a dot product like the one before it. "after pattern":
-    the one before it is one in so many, by a hash of its bits. "huge cancels": a product is two to the power of `number` or
-    more, and the result is finite.
+    a call on. "until answer", "until call": before it. "one hot": one in so many, by a hash of its bits, of those with a
+    single one in A and ones and twos alone in B, as a self-test has them. "size remainder": calls whose size modulo 8 it is.
+    "size from": calls of so many dot products to twice as many. "after equal": a dot product like the one before it. "after
+    pattern": the one before it is one in so many, by a hash of its bits. "huge cancels": a product is two to the power of
+    `number` or more, and the result is finite.
 
     how: "flip", "set", "clear" bit `bit`; "next" bit pattern; "neighbour": the answer to the next dot product.
     """
@@ -213,8 +213,7 @@ class PlantedDevice:
             case "until call":
                 return here & (self.calls < fault.number)
             case "one hot":
-                alone = ((request.a != 0).sum(axis=1) == 1) & (request.b != 0).all(axis=1)
-                return here & alone & (hashes(request) % np.uint64(fault.number) == 0)
+                return here & _one_hot(inst, request) & (hashes(request) % np.uint64(fault.number) == 0)
             case "size remainder":
                 return here & (n % 8 == fault.number)
             case "size from":
@@ -228,12 +227,17 @@ class PlantedDevice:
                 return here & _huge(inst, request, fault.number) & np.isfinite(inst.d.values(self._unit.dot(request)))
 
 
-def _huge(inst: Instruction, request: Request, exponent: int) -> Mask:
-    """Which dot products have a finite product of that size or more."""
+def _one_hot(inst: Instruction, request: Request) -> Mask:
     with np.errstate(all="ignore"):
-        a, b = (np.frexp(np.abs(fmt.values(x).astype(np.float64))) for fmt, x in ((inst.a, request.a), (inst.b, request.b)))
-    finite = np.isfinite(a[0]) & np.isfinite(b[0]) & (a[0] != 0) & (b[0] != 0)
-    return (finite & (a[1] + b[1] - 1 > exponent)).any(axis=1)
+        a, b = inst.a.values(request.a), inst.b.values(request.b)
+    return ((a != 0).sum(axis=1) == 1) & ((a == 0) | (a == 1)).all(axis=1) & ((b == 1) | (b == 2)).all(axis=1)
+
+
+def _huge(inst: Instruction, request: Request, exponent: int) -> Mask:
+    """Which dot products have a finite product of two to the power of that, or larger."""
+    with np.errstate(all="ignore"):
+        products = np.abs(inst.a.values(request.a).astype(np.float64) * inst.b.values(request.b).astype(np.float64))
+    return (np.isfinite(products) & (products >= 2.0**exponent)).any(axis=1)
 
 
 def _same(one: Request, other: Request) -> bool:

@@ -13,11 +13,12 @@ from apart import each_apart
 from benchmark import loaded
 from drawn_plants import KINDS, drawn
 from faulty import Fault, Place, PlantedDevice, cells, placements
-from hostile import hostile
+from hostile import hostile, huge_cancelling
 from judge import judged
 from outside import PLAIN, Entry, Unit, Wide
-from plants import OPCODES, Plant
+from plants import OPCODES, SPARSE, Plant, usual
 
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import Finding
 from accprobe.isa import tile
 from accprobe.isa.formats import FORMATS
@@ -25,8 +26,10 @@ from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, IntegerArithmetic
 from accprobe.operands.request import Request
+from accprobe.operands.sparse import laid_out
 from accprobe.report.rows import Rivals, Row
 from accprobe.sass import opcodes
+from accprobe.verify.onehot import one_hot
 from accprobe.verify.outcome import Verification
 
 INST = parse("mma.sync.m16n8k32.s32.s8.s8.s32")
@@ -248,3 +251,42 @@ def test_devices_are_counted_whatever_becomes_of_them(monkeypatch: pytest.Monkey
     lines = list(script.table(found))
     assert lines[-1].split()[:2] == ["all", "4"]
     assert next(script.told(found[1])).endswith("crashed; ValueError: no")
+
+
+def test_faults_of_a_self_test_act_on_nothing_else() -> None:
+    tests, device = one_hot(INST).request, planted("one hot", 2)
+    assert 0.3 < len(wrong(device, tests)) / len(tests) < 0.7
+    assert wrong(device) == []
+
+
+def test_faults_by_size_and_at_the_beginning() -> None:
+    remainder, octave, first = planted("size remainder", 1), planted("size from", 4), planted("until answer", 5)
+    assert [bool(wrong(remainder, ASKED[:n])) for n in (1, 2, 8, 9, 17)] == [True, False, False, True, True]
+    assert [bool(wrong(octave, ASKED[:n])) for n in (3, 4, 7, 8)] == [False, True, True, False]
+    assert [wrong(first, ASKED[:4]), wrong(first, ASKED[4:8]), wrong(first)] == [[0, 1, 2, 3], [0], []]
+    by_call = planted("until call", 2)
+    assert [bool(wrong(by_call)) for _ in range(3)] == [True, True, False]
+
+
+def test_faults_by_the_dot_product_before() -> None:
+    equal, pattern = planted("after equal"), planted("after pattern", 1)
+    assert wrong(equal, ASKED[[0, 0, 1, 1, 2]]) == [1, 3]
+    assert wrong(equal, ASKED[[2, 3]]) == [0]
+    assert wrong(pattern, ASKED[:3])[1:] == [1, 2]
+
+
+def test_huge_products_that_cancel() -> None:
+    inst = parse("mma.sync.m16n8k16.f32.bf16.bf16.f32")
+    model = known_models("h100")[inst].model
+    device = PlantedDevice(Unit(inst, model), OPCODES[inst.name], Fault("huge cancels", 250))
+    request = huge_cancelling(inst, 0)
+    sizes = np.abs(inst.a.values(request.a).astype(float) * inst.b.values(request.b).astype(float)).max(axis=1)
+    changed = device.dot(inst, request) != Unit(inst, model).dot(request)
+    np.testing.assert_array_equal(changed, sizes >= 2.0**250)
+    assert 0 < changed.sum() < len(changed)
+
+
+def test_sparse_devices_add_what_is_stored() -> None:
+    plant = usual(np.random.default_rng(0), SPARSE)
+    request = laid_out(plant.instruction, hostile(plant.instruction.stored, 3, each=50))
+    np.testing.assert_array_equal(plant.unit.dot(request), evaluate(plant.model, plant.instruction, request))
