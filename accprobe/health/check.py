@@ -98,7 +98,7 @@ def _turns(plan: CheckPlan, units: Sequence[str], until: float) -> Iterator[tupl
 
 
 def _below_full_load(outcome: GpuOutcome) -> tuple[str, ...]:
-    """Units of a GPU whose kernels did not compute most of the time; a simulated device has no load."""
+    """Units of a GPU whose kernels computed for less of the time than FULL_LOAD; a simulated device has no load."""
     return tuple(unit.unit for unit in outcome.units if outcome.kind == "cuda" and not unit.at_full_load)
 
 

@@ -66,8 +66,8 @@ class WrongWord(BaseModel):
     clock: int | None = None
 
 
-FULL_LOAD = 0.5
-"""Of a unit's time: the least in which its kernel computes where the unit is at full load."""
+FULL_LOAD = 0.25
+"""Of a unit's time: the least in which its kernel computes. Preparing operands takes the rest, and in a short check much."""
 
 
 class UnitOutcome(BaseModel):
