@@ -161,8 +161,7 @@ def _against_device(
             seconds = time.perf_counter() - started
             if coverage:
                 done = together(done, cover(device, inst, model, 0, seed, advance))
-            found = done.counterexample
-            smallest = shrink(partial(device.dot, inst), inst, model, found) if found else None
+            smallest = shrink(partial(device.dot, inst), inst, model, found) if (found := done.counterexample) else None
             rows.append(Verified(inst, done, seconds, smallest))
 
     with interrupts.time_limit(time_limit):
