@@ -9,11 +9,11 @@ import numpy as np
 
 from accprobe.budget.bounds import from_sum
 from accprobe.budget.exact import Exact, exact_product
-from accprobe.budget.mutants import KEPT_IN_BF16, MUTATIONS, Operation, described
+from accprobe.budget.mutants import KEPT_IN_BF16, MUTATIONS, Operation, mistake_name
 from accprobe.budget.tail import Allowed, Emulated, worst_case
 from accprobe.evaluate.decoding import values_of
 from accprobe.evaluate.error_free import Floats, Truths
-from accprobe.evaluate.miscounts import miscounts
+from accprobe.evaluate.miscounts import fit_miscounts
 from accprobe.model.product_error import worst_error
 
 MOST_LINES = 64
@@ -131,7 +131,7 @@ class Mismatch:
         asked = self.tolerance.asked
         for name, mutation in (MUTATIONS | KEPT_IN_BF16).items():
             if (d := mutation(asked)) is not None:
-                yield described(name, asked.model), asked.values(d)
+                yield mistake_name(name, asked.model), asked.values(d)
         if len(asked.a) == len(asked.b):
             yield "the result transposed", asked.values(asked.computed()).T
 
@@ -155,7 +155,7 @@ class Mismatch:
         if asked.model.scales is not None or not np.isfinite(self.got).all():
             return ""
         a, b = (values_of(words, fmt, "kept") for words, fmt in ((asked.a, asked.model.a), (asked.b, asked.model.b)))
-        found = miscounts(self.got, a, b)
+        found = fit_miscounts(self.got, a, b)
         if not found or (not found.is_mispaired and len(np.unique(found.counts)) == 1):
             return ""
         sums = (a * found.counts) @ b.T + a @ b[:, found.partner].T

@@ -185,7 +185,7 @@ MUTATIONS: dict[str, Mutation] = {
 """By name."""
 
 
-def described(name: str, model: ProductModel) -> str:
+def mistake_name(name: str, model: ProductModel) -> str:
     """A mistake by its name, with the numbers that it has in this model."""
     arithmetic = model.step.root.arithmetic
     if name != NARROWER_ACCUMULATOR or not isinstance(arithmetic, FloatArithmetic):

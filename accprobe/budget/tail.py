@@ -40,7 +40,7 @@ FEWEST = 1 << 8
 SAFETY = 4.0
 """Standard errors by which the variance is increased."""
 
-STEPS = np.geomspace(0.05, 100, 60)
+MOMENT_STEPS = np.geomspace(0.05, 100, 60)
 """Values of t, times the standard deviation."""
 
 
@@ -70,7 +70,7 @@ def tail_of(shares: Floats, lines: int) -> Tail:
     scaled = (shares - centre) / spread
     largest = float(np.abs(scaled).max())
     variance = 1.0
-    for t in (*STEPS, *-STEPS):
+    for t in (*MOMENT_STEPS, *-MOMENT_STEPS):
         moment = float(np.exp(t * scaled - abs(t) * largest).mean())
         if moment:
             variance = max(variance, 2 * (log(moment) + abs(t) * largest) / t**2)

@@ -18,7 +18,7 @@ import numpy as np
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.closeness import Tolerance
 from accprobe.budget.data import DATA_KINDS, Data, drawn_patterns
-from accprobe.budget.mutants import MUTATIONS, Operation, described, never_promoted
+from accprobe.budget.mutants import MUTATIONS, Operation, mistake_name, never_promoted
 from accprobe.budget.tail import FALSE_ALARMS, Emulated, Tail, rounded_values, tail_of
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats, Truths
@@ -297,7 +297,7 @@ def _kill_table(
                 found = mutation(other.emulated.asked)
                 if found is not None and every["elements"](other, other.emulated.asked.values(found)).all():
                     noticing.append(kind)
-        yield Killed(described(mistake, asked.model), by, size, tuple(noticing))
+        yield Killed(mistake_name(mistake, asked.model), by, size, tuple(noticing))
 
 
 def _change(draw: Draw, wrong: Floats) -> float:

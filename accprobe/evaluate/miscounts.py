@@ -27,7 +27,7 @@ LONGEST_PAIRED = 2048
 SURE = 6.0
 """Standard errors that a weight has to differ from 1 by; by √2 times as many, for there are more of them, one of a run."""
 
-NEAR = 0.25
+NEAR_INTEGER = 0.25
 """A fitted weight counts as the integer that is nearer than this."""
 
 ENOUGH = 0.98
@@ -80,7 +80,7 @@ def runs(ks: Integers) -> str:
     return ", ".join(told) + (f" and {len(parts) - 4} more ranges" if len(parts) > 4 else "")
 
 
-def miscounts(result: Floats, a: Floats, b: Floats) -> Miscounts:
+def fit_miscounts(result: Floats, a: Floats, b: Floats) -> Miscounts:
     """result [M, N], a [M, K], b [N, K]: values. Nothing is found where one of them is no finite number."""
     y, x = (np.unique(np.linspace(0, n - 1, min(n, LINES)).astype(np.intp)) for n in result.shape)
     a, b = a[y], b[x]
@@ -147,7 +147,7 @@ class _Runs:
         weights = inverse @ projected
         left = max(_square(wrong) - float(weights @ projected), 0.0) / (wrong.size - len(weights))
         sure = np.abs(weights) > SURE * np.sqrt(np.maximum(np.diag(inverse), 0.0) * left)
-        near = np.abs(weights - np.rint(weights)) < NEAR
+        near = np.abs(weights - np.rint(weights)) < NEAR_INTEGER
         return np.where(sure & near & (np.diag(gram) > 0), np.rint(weights), 0.0).astype(np.int64)
 
     def _counting(self) -> Floats:

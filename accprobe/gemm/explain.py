@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import Truths
-from accprobe.evaluate.miscounts import ENOUGH, Miscounts, miscounts
+from accprobe.evaluate.miscounts import ENOUGH, Miscounts, fit_miscounts
 from accprobe.gemm.blackbox import one_nan
 from accprobe.gemm.characterise import Tell
-from accprobe.gemm.explanation import Candidate, ExplainedRegion, Explanation, Held, Unexplained, Unknown, differences
+from accprobe.gemm.explanation import Candidate, ComparedRows, ExplainedRegion, Explanation, Unexplained, Unknown, differences
 from accprobe.gemm.miscounted import arrangements
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plan_search import PlanSearch
@@ -29,7 +29,7 @@ from accprobe.isa.formats import Bits, Format
 AT_MOST = 1 << 29
 """Products whose sums are computed to hold one plan against all elements."""
 
-GAP = 8
+REGION_GAP = 8
 """Rows, or columns, in which nothing differs by chance between others of the same region."""
 
 LEAST_REGION, MOST_REGIONS = 32, 4
@@ -77,7 +77,7 @@ class _OneResult:
         spec = self.specs[0]
         self.tell("miscounts", 0)
         with np.errstate(all="ignore"):
-            self.counts: Miscounts = miscounts(spec.out.values(self.d), spec.a.values(self.a), spec.b.values(self.b))
+            self.counts: Miscounts = fit_miscounts(spec.out.values(self.d), spec.a.values(self.a), spec.b.values(self.b))
 
     @property
     def is_miscounted(self) -> bool:
@@ -124,7 +124,7 @@ class _OneResult:
         places = tuple(place for place in found.places if not any(_is_in(place, *where) for where in inside))
         return replace(found, wrong=wrong, regions=tuple(parts), places=places)
 
-    def _part(self, held: Held, y: slice, x: slice) -> Explanation:
+    def _part(self, held: ComparedRows, y: slice, x: slice) -> Explanation:
         rows, specs = held.rows[y], [replace(spec, m=y.stop - y.start, n=x.stop - x.start) for spec in self.specs]
         (found,) = explain(specs, self.a[rows], self.b[x], [self.d[rows, x]], self.recorded, self.at_most, self.tell)
         return found
@@ -159,7 +159,7 @@ def _ordered(words: Bits, fmt: Format) -> Ints:
 
 
 def _rectangles(differ: Truths) -> Iterator[tuple[slice, slice]]:
-    """Rows and columns that have all elements which differ, those apart that lie more than GAP apart."""
+    """Rows and columns that have all elements which differ, those apart that lie more than REGION_GAP apart."""
     for y in _ranges(differ.any(axis=1)):
         for x in _ranges(differ[y].any(axis=0)):
             inner = _ranges(differ[y, x].any(axis=1))
@@ -168,7 +168,7 @@ def _rectangles(differ: Truths) -> Iterator[tuple[slice, slice]]:
 
 def _ranges(there: NDArray[Any] | np.bool[bool]) -> list[slice]:
     found = np.flatnonzero(there)
-    return [slice(int(run[0]), int(run[-1]) + 1) for run in np.split(found, np.flatnonzero(np.diff(found) > GAP) + 1)]
+    return [slice(int(run[0]), int(run[-1]) + 1) for run in np.split(found, np.flatnonzero(np.diff(found) > REGION_GAP) + 1)]
 
 
 def _is_in(place: Unexplained, rows: tuple[int, int], columns: tuple[int, int]) -> bool:

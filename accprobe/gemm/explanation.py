@@ -53,7 +53,7 @@ class Explanation:
     places: tuple[Unexplained, ...] = ()
     instructions: tuple[str, ...] = ()
     stopped: bool = False
-    held: Held | None = field(default=None, compare=False, repr=False)
+    held: ComparedRows | None = field(default=None, compare=False, repr=False)
     regions: tuple[ExplainedRegion, ...] = ()
     unknown: Unknown | None = None
 
@@ -96,7 +96,7 @@ class Unknown:
     explained: float = 0.0
 
 
-class Held(NamedTuple):
+class ComparedRows(NamedTuple):
     """rows [R] of the result that were compared, and what a plan gives there, [R, N]."""
 
     rows: NDArray[np.int64]

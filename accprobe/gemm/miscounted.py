@@ -12,15 +12,15 @@ from accprobe.gemm.known_plans import Sizes, sizes, slices
 from accprobe.gemm.pairs import Ints
 from accprobe.isa.formats import Bits
 
-NOTHING = -1
+OMITTED = -1
 """Stands for a zero in place of an operand."""
 
-MOST_REPEATED = 2
+MOST_COUNTED = 2
 """Products that are counted more often than this have no plan here."""
 
 
 class Arrangement(NamedTuple):
-    """For each product in turn, the k of A and the k of B, or NOTHING; sizes: of slices to try."""
+    """For each product in turn, the k of A and the k of B, or OMITTED; sizes: of slices to try."""
 
     a: Ints
     b: Ints
@@ -28,7 +28,7 @@ class Arrangement(NamedTuple):
 
     def operands(self, a: Bits, b: Bits) -> tuple[Bits, Bits]:
         """Of a [M, K] and b [N, K]."""
-        x, y = (np.where(ks == NOTHING, 0, words[:, ks]).astype(words.dtype) for ks, words in ((self.a, a), (self.b, b)))
+        x, y = (np.where(ks == OMITTED, 0, words[:, ks]).astype(words.dtype) for ks, words in ((self.a, a), (self.b, b)))
         return x, y
 
 
@@ -37,16 +37,16 @@ def arrangements(found: Miscounts) -> Iterator[Arrangement]:
     k = len(found.counts)
     every, missing, twice = np.arange(k), found.counts == -1, found.counts == 1
     if found.is_mispaired:
-        a, b = np.where(missing, NOTHING, every), np.where(missing, NOTHING, found.partner)
+        a, b = np.where(missing, OMITTED, every), np.where(missing, OMITTED, found.partner)
         yield Arrangement(a, b, list(sizes(k)))
         if len(np.unique(found.partner)) == k:
             order = np.argsort(found.partner)
             yield Arrangement(a[order], b[order], list(sizes(k)))
         return
-    if missing.all() or (found.counts < -1).any() or (found.counts >= MOST_REPEATED).any():
+    if missing.all() or (found.counts < -1).any() or (found.counts >= MOST_COUNTED).any():
         return
     if missing.any() and not twice.any():
-        zeroed, left = np.where(missing, NOTHING, every), every[~missing]
+        zeroed, left = np.where(missing, OMITTED, every), every[~missing]
         yield Arrangement(zeroed, zeroed, list(sizes(k)))
         yield Arrangement(left, left, list(sizes(len(left))))
     elif missing.sum() == twice.sum():

@@ -16,7 +16,7 @@ from accprobe.evaluate.product import rounded_words
 from accprobe.gemm import known_plans
 from accprobe.gemm.candidates import instructions_of
 from accprobe.gemm.characterise import Tell
-from accprobe.gemm.explanation import Candidate, Explanation, Held, Unexplained
+from accprobe.gemm.explanation import Candidate, ComparedRows, Explanation, Unexplained
 from accprobe.gemm.known_plans import KnownPlan, Sizes, core, instruction_steps, other_steps
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.references import f32_references, f64_references, predicted
@@ -191,7 +191,7 @@ class PlanSearch:
         places = tuple(
             Unexplained(int(self._rows[y]), int(x), int(got[y, x]), int(expected[y, x])) for y, x in differ[:MOST_SHOWN]
         )
-        held = Held(self._rows, expected)
+        held = ComparedRows(self._rows, expected)
         return Explanation(d.size, got.size, len(differ), (candidate,), places=places, held=held)
 
     def _with_variants(self, found: Explanation, d: Bits, steps: Sequence[Step]) -> Explanation:

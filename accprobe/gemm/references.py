@@ -15,21 +15,25 @@ from accprobe.model.tree import DotModel
 
 F32, F64 = FORMATS["f32"], FORMATS["f64"]
 
-LANES = (4, 8, 16, 32)
+SIMD_LANES = (4, 8, 16, 32)
 """Accumulators of a SIMD loop, which take every n-th product."""
 
 PAIRWISE_BLOCK, PAIRWISE_LANES = 128, 8
 """Of `numpy.add.reduce` along contiguous memory (pairwise_sum in numpy/_core/src/umath/loops_utils.h.src)."""
 
-Found = dict[str, object]
+PlanFindings = dict[str, object]
 
 
-def f64_references(spec: Spec) -> Iterator[tuple[Found, ProductModel]]:
+def f64_references(spec: Spec) -> Iterator[tuple[PlanFindings, ProductModel]]:
     """One f64 sum, rounded to the result once; and to f32 first, where that is wider than the result."""
     if not spec.a.is_float or F64 in (spec.a, spec.b, spec.out):
         return
     sums: Node = Chain(0, spec.k, (0,))
-    told: Found = {"each_product_once": "yes", "instruction": "f64 sum, in any order", "effective_bits": F64.mantissa_bits}
+    told: PlanFindings = {
+        "each_product_once": "yes",
+        "instruction": "f64 sum, in any order",
+        "effective_bits": F64.mantissa_bits,
+    }
     step = multiply_add(F64)
     yield told | {"rounded": f"once, to {spec.out}"}, ProductModel(spec.a, spec.b, spec.k, step, sums, spec.out)
     if spec.out is not F32:
@@ -71,13 +75,13 @@ def _rounded(sums: Floats, kept: Format | None, out: Format) -> Bits:
     return rounded_to(words if kept is None else SumWords(rounded_to(words, kept), kept), out)
 
 
-def f32_references(spec: Spec) -> Iterator[tuple[Found, ProductModel]]:
+def f32_references(spec: Spec) -> Iterator[tuple[PlanFindings, ProductModel]]:
     """SIMD loops with several accumulators, of FMAs or of products that are rounded first; numpy's pairwise sums of those."""
     if not spec.a.is_float or spec.out.mantissa_bits > F32.mantissa_bits:
         return
     for name, step in (("f32 FMA", multiply_add()), ("f32 multiply, then add", multiply_add(product_bits=F32.mantissa_bits))):
-        told: Found = {"each_product_once": "yes", "instruction": name, "products_per_sum": 1}
-        for lanes in LANES:
+        told: PlanFindings = {"each_product_once": "yes", "instruction": name, "products_per_sum": 1}
+        for lanes in SIMD_LANES:
             if lanes < spec.k:
                 parts = tuple(Chain(lane, spec.k, (0,), lanes) for lane in range(lanes))
                 for how, order in (("in turn", nested("forward", lanes)), ("halves first", _halves(range(lanes)))):

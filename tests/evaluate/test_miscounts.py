@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from accprobe.evaluate.error_free import Floats
-from accprobe.evaluate.miscounts import Miscounts, miscounts
+from accprobe.evaluate.miscounts import Miscounts, fit_miscounts
 
 EVERY = np.arange(384)
 HALF = EVERY[::2]
@@ -19,7 +19,7 @@ def found(kind: str, of_a: np.ndarray, of_b: np.ndarray, m: int = 48, n: int = 4
     draw = rng.standard_normal if kind == "normal" else rng.random
     a, b = draw((m, len(EVERY))), draw((n, len(EVERY)))
     d: Floats = (a[:, of_a] @ b[:, of_b].T).astype(ml_dtypes.bfloat16).astype(np.float64)
-    return miscounts(d, a, b)
+    return fit_miscounts(d, a, b)
 
 
 @pytest.mark.parametrize("kind", ["normal", "positive"])
@@ -63,4 +63,4 @@ def test_of_a_right_result_nothing_is_found(kind: str) -> None:
 
 def test_what_is_no_number_is_left_alone() -> None:
     a = np.ones((4, 8))
-    assert not miscounts(np.full((4, 4), np.nan), a, a)
+    assert not fit_miscounts(np.full((4, 4), np.nan), a, a)
