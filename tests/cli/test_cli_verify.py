@@ -314,7 +314,7 @@ def test_an_sm_that_does_not_differ_again_is_told(gpu: dict[str, SimulatedDevice
         (["sim:h100", "--device", "sim:h100", "--select", "wgma*"], "'wgma*' selects no instruction of sm_90a; "),
         (
             ["sim:h100", "--vectors", "x", "--every-sm"],
-            "--vectors needs no device: leave out --device, --every-sm and --coverage",
+            "--vectors needs no device: leave out --device, --every-sm, --coverage and --time-limit",
         ),
         (["sim:h100", "--vectors", "nowhere"], "nowhere is no folder; give one that has GPU/FORMAT/d_GPU_fp32.txt in it"),
     ],
