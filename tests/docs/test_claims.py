@@ -33,6 +33,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.fleet.cluster import OLDEST
 from accprobe.health.golden import CHAIN_SECONDS
 from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan
+from accprobe.infer.journal import SIZES
 from accprobe.isa import families
 from accprobe.isa.architectures import ARCHITECTURES
 from accprobe.isa.instructions import catalog, parse
@@ -302,7 +303,7 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
             "128": golden.results // golden.group_threads,
             "256": golden.chains,
         },
-        "inference": {"1.5": 3 / 2},
+        "inference": {"1.5": 3 / 2, "65,537": f"{max(SIZES):,}"},
         "library": {"65791.9375": 256 * 256 + 4095 * 0.0625, "4096": side, "128": promoted},
         "limits": {"256": max(inst.n for inst in catalog("sm_90a"))},
         "numbers": {"128": promoted},
