@@ -25,7 +25,7 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request, joined
-from accprobe.operands.sparse import defined, stored_products
+from accprobe.operands.sparse import defined, laid_out, stored_products
 
 REPEATED = 8
 """One in so many dot products is asked again at the end."""
@@ -33,8 +33,8 @@ REPEATED = 8
 MOST_REPEATED = 1 << 14
 """Dot products asked again at the end, at most, unless the tile has more cells."""
 
-SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 17, 22, 31, 45, 64, 65, 127, 254, 257, 509, 516, 1018, 1024, 1025, 2039)
-SIZES += (3001, 4096, 4099, 8193, 20011, 65537)
+SMALL_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 17, 22, 31, 45, 64, 65, 127, 254, 257, 509, 516, 1018, 1024, 1025, 2039)
+SIZES = (*SMALL_SIZES, 3001, 4096, 4099, 8193, 20011, 65537)
 """Dot products of the queries that repeat others: odd, prime and even numbers, powers of two, and every remainder modulo 8, few
 and many; the last is larger than any other query."""
 
@@ -99,7 +99,7 @@ class Journal(Passing):
         self.sizes = Counter[int]()
         self.changed: Counterexample | None = None
         self.when = ""
-        self._suspects: list[Request] = []
+        self._suspects: list[tuple[Instruction, Request, Bits | None]] = []
         self._tests: list[JournalEntry] = []
         self._placements = device.placements(inst)
         has_tile = self._placements == tile.placements(inst)
@@ -204,19 +204,18 @@ class Journal(Passing):
         """
         if self.pure:
             return
-        suspects: list[tuple[Request, Bits | None]] = [(one, None) for one in self._suspects]
-        known = [self.dense(found.exchange) for found in contradicting]
-        suspects += [(exchange.request(self.inst), exchange.answer(self.inst)) for exchange in known]
+        known = [(self.instruction(found.exchange), found.exchange) for found in contradicting]
+        suspects = [*self._suspects, *((inst, exchange.request(inst), exchange.answer(inst)) for inst, exchange in known)]
         chosen = suspects[:: -(-len(suspects) // LOOKED_INTO) or 1]
         votes = np.zeros(self.read.shape, int)
-        for one, answer in chosen:
-            d, cells = self._everywhere(one)
+        for inst, one, answer in chosen:
+            d, cells = self._everywhere(inst, one)
             patterns, counts = np.unique(d, return_counts=True)
             usual = patterns[[counts.argmax()]]
             now = np.full(len(d), self.entries[-1].before)
-            self._note_changes(self.inst, one[[0] * len(d)], d, usual.repeat(len(d)), now)
+            self._note_changes(inst, one[[0] * len(d)], d, usual.repeat(len(d)), now)
             if answer is not None:
-                self._note_changes(self.inst, one, usual, answer, now)
+                self._note_changes(inst, one, usual, answer, now)
             if self.read.size:
                 times, of = np.zeros((2, *self.read.shape), int)
                 np.add.at(times, cells, d != usual)
@@ -226,18 +225,18 @@ class Journal(Passing):
                 votes += other if 2 * counts.max() > len(d) or as_before else same
         self.differing |= votes >= min(len(chosen), AGAIN_AND_AGAIN)
 
-    def _everywhere(self, one: Request) -> tuple[Bits, tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    def _everywhere(self, inst: Instruction, one: Request) -> tuple[Bits, tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """The results of one dot product in every cell, beside zeros and beside others, and where each was read.
 
         Beside others, a tile of those comes before each pass, so that no two of the one meet, and no cell is always the first.
         """
-        others = draw("uniform", self.inst, np.random.default_rng(0), RANDOM_NEIGHBOURS)
-        first, (rows, columns) = self._beside(one, Request.zeros(self.inst, 1), TURNS, 0)
-        second, there = self._beside(one, others, 2 * TURNS, tile.problems(self.inst))
+        others = laid_out(inst, draw("uniform", inst.stored, np.random.default_rng(0), RANDOM_NEIGHBOURS))
+        first, (rows, columns) = self._beside(inst, one, Request.zeros(inst, 1), TURNS, 0)
+        second, there = self._beside(inst, one, others, 2 * TURNS, tile.problems(inst))
         return np.concatenate([first, second]), (np.concatenate([rows, there[0]]), np.concatenate([columns, there[1]]))
 
     def _beside(
-        self, one: Request, others: Request, turns: int, apart: int
+        self, inst: Instruction, one: Request, others: Request, turns: int, apart: int
     ) -> tuple[Bits, tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """As `_everywhere`, beside any of these others; apart: so many of them come before each of the passes."""
         size = max(self.read.size, 1)
@@ -246,7 +245,7 @@ class Journal(Passing):
         rows, columns = self._placed(len(asked))
         any_others = np.random.default_rng(len(self.entries)).integers(1, 1 + len(others), len(asked))
         which = np.where(asked, 0, any_others)
-        return self.dot(self.inst, joined([one, others])[which])[asked], (rows[asked], columns[asked])
+        return self.dot(inst, joined([one, others])[which])[asked], (rows[asked], columns[asked])
 
     def _tests_together(self) -> list[JournalEntry]:
         """The entries of the tests as one for each instruction: a model explains them much faster so."""
@@ -282,7 +281,7 @@ class Journal(Passing):
         self.unstable += len(changed)
         if not len(changed):
             return
-        self._suspects += [stored_products(inst, request[[row]]) for row in changed[:LOOKED_INTO].tolist()]
+        self._suspects += [(inst, request[[row]], None) for row in changed[:LOOKED_INTO].tolist()]
         if self.changed is None:
             row = int(changed[0])
             self.changed = Counterexample.of(request, row, d, before, AGAIN)

@@ -18,7 +18,7 @@ from accprobe.infer.journal import Journal
 from accprobe.infer.left_out import PLAYS_NO_PART, left_out
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
-from accprobe.isa.instructions import parse
+from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 from accprobe.report.report import Report
@@ -169,6 +169,25 @@ def test_results_of_what_is_left_out_count_as_all_others() -> None:
     (first, *_) = journal.contradictions(model).some
     assert first.exchange.metadata
     assert evaluate(model, inst.stored, journal.dense(first.exchange).request(inst.stored)) == int(first.expected, 16)
+
+
+def test_a_sparse_query_is_repeated_with_its_metadata_before_it_is_unstable() -> None:
+    """A device that is wrong with some metadata is wrong each time."""
+    inst = parse("mma.sp.m16n8k32.f32.f16.f16.f32")
+    (model,) = (row.model for row in Report.load("h200").measured if row.instruction == inst)
+    assert model is not None
+
+    class WrongCode(Tiled):
+        def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+            assert request.metadata is not None
+            return super().dot(inst, request) ^ np.uint32(1) * (request.metadata[:, 3] == 0b1001).astype(np.uint32)
+
+    journal = Journal(dense(WrongCode(inst, model), inst), inst.stored)
+    left_out(journal.tests, inst)
+    wrong = journal.contradictions(model)
+    assert wrong.count
+    journal.look_into(wrong.some[:3])
+    assert not journal.unstable
 
 
 def test_queries_have_all_sizes() -> None:
