@@ -17,8 +17,10 @@ def main() -> None:
     from accprobe.cli import main as command
     from accprobe.cli.ending import leave_libraries_alone
     from accprobe.cli.streams import guard
+    from accprobe.cli.supervision import enable
 
     guard()
+    enable()
     atexit.register(leave_libraries_alone)
     command(prog_name="accprobe")
 

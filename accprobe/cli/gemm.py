@@ -29,6 +29,7 @@ from accprobe.cli.output import (
 )
 from accprobe.cli.product_run import ProductQuestion, ProductRun
 from accprobe.cli.streams import libraries_on_stderr
+from accprobe.cli.supervision import supervised
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.render.terminal.progress import progress_bar
 
@@ -131,6 +132,7 @@ def gemm_command(
     if output:
         named_form(output, {})
         check_writable(output)
+    supervised(callable_ if versus is None else f"{callable_} or {versus}", output)
     check_report(output)
     run = ProductRun(elements, seed, device, ncu, None if data is None else _own_data(data))
     stopped: KeyboardInterrupt | AccprobeError | None = None

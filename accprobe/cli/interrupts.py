@@ -15,6 +15,8 @@ from typing import NoReturn
 
 import click
 
+from accprobe.cli.supervision import end_in_order
+
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGALRM
 
 _USUAL = signal.default_int_handler, signal.SIG_DFL
@@ -87,6 +89,7 @@ def _end_now(end: Callable[[KeyboardInterrupt], None], stop: KeyboardInterrupt) 
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+        end_in_order()
         os._exit(status)
 
 
