@@ -29,6 +29,7 @@ from accprobe.gemm.low_bits import low_bits
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, exchanged, taken_apart
 from accprobe.gemm.plans import ProductPlan
+from accprobe.gemm.prescaled import explain_calls
 from accprobe.gemm.regions import Alike, Region, alike
 from accprobe.gemm.rivals import OF_TINY, RivalPlan, contradicted, contradicting, rival_plans, telling
 from accprobe.gemm.scaling import with_scales
@@ -206,6 +207,7 @@ def characterise(
             experiment("fresh operands", min(1, count / elements))
 
         prove(asked, parts, elements, seed, evaluate, verified, outcome.proof, own)
+        _explain_scales(outcome)
     for found in outcome.found:
         _ask_too_large(asked, found)
     outcome.stopped = ""
@@ -213,6 +215,15 @@ def characterise(
         _repeat(asked, outcome)
     outcome.calls, outcome.elements = asked.calls, asked.elements
     return outcome
+
+
+def _explain_scales(outcome: ProductOutcome) -> None:
+    """No plan, where scales that are applied before the product explain what scales of its sum do not."""
+    for found in outcome.found:
+        if found.plan is not None and found.plan.scales is not None and outcome.proof.disputed:
+            told = explain_calls(found.plan, outcome.proof.disputed, found.region.rows, found.region.columns)
+            if told:
+                found.plan, found.reason, found.survived, found.tried = None, told, [], 0
 
 
 def _repeat(asked: Asked, outcome: ProductOutcome) -> None:

@@ -167,6 +167,8 @@ def _unlike(spec: Spec, draw: _Draw, known: Sequence[tuple[Region, Ints]]) -> Th
 def _differ(out: Format, sums: Numbers, rows: Ints, columns: Ints, d: Bits) -> There:
     """Elements d that are not the exact sums, nor a neighbour in the format of one that it does not hold. Most are the sum."""
     differ = np.asarray(_encoded(out, sums)[np.ix_(rows, columns)] != d)
+    if not differ.any():
+        return differ
     i, j = np.nonzero(differ)
     exact, got = sums[rows[i], columns[j]], numbers_of(out, d[i, j])
     differ[i, j] = ~(abs(got - exact) < _step(out, exact))

@@ -9,12 +9,19 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.evaluate.product import ScaleWords, is_multiply_add, product
+from accprobe.gemm.blackbox import WholeCall
+from accprobe.gemm.fresh import of_lines
+from accprobe.gemm.pairs import Ints
+from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.spec import BLOCK
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel, multiply_add
 
 SCALED_FORMATS = ("f32", "bf16", "f16")
 """Formats that scaled operands are rounded to."""
+
+SIDE, MOST_EXPLAINED = 64, 4
+"""Rows, and columns, of whole products that are explained, and how many of them are."""
 
 MOST_ERROR = 2.0**-4
 """Of the largest result of a call, by how much one may differ from the prediction of a plan that is worth suggesting."""
@@ -40,6 +47,17 @@ def applied_before(model: ProductModel, calls: Sequence[ScaledCall]) -> str:
             if all(np.array_equal(product(plain, *_scaled(call, model, fmt)), call.d) for call in calls):
                 return f"the scales are applied to A and B before the product, which is of their values rounded to {name}"
     return ""
+
+
+def explain_calls(plan: ProductPlan, calls: Sequence[WholeCall], rows: Ints, columns: Ints) -> str:
+    """The same of whole products that a plan with scales does not explain: a narrow D shows the difference in but a few."""
+    rows, columns = rows[:SIDE], columns[:SIDE]
+    some = [
+        ScaledCall(x.a[rows], x.b[columns], of_lines(x.scales, rows, columns), x.d[np.ix_(rows, columns)])
+        for x in calls[:MOST_EXPLAINED]
+        if x.scales is not None
+    ]
+    return applied_before(replace(plan, scales=None).model(), some) if some and not plan.unordered else ""
 
 
 def is_far_off(model: ProductModel, calls: Sequence[ScaledCall]) -> bool:

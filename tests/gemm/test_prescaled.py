@@ -34,13 +34,13 @@ class ScaledBox:
 
     @property
     def spec(self) -> Spec:
-        return Spec(M, N, K, FORMATS["e4m3"], FORMATS["e4m3"], FORMATS["f32"], self.scale)
+        return Spec(M, N, K, FORMATS["e4m3"], FORMATS["e4m3"], FORMATS[self.plan.out], self.scale)
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
         x, y = (each.view(KINDS["e4m3"].dtype).astype(np.float32) for each in (a, b.T))
         sa, sb = scales or ones(self.spec)
         with np.errstate(all="ignore"):
-            return np.ascontiguousarray(self.combine(self.plan, x, y, sa, sb)).view(np.uint32)
+            return np.ascontiguousarray(self.combine(self.plan, x, y, sa, sb)).view(self.spec.out.dtype)
 
 
 def rounded_to(kind: str) -> Combine:
@@ -75,6 +75,15 @@ def test_scales_that_come_first_are_told(plan: Planted, kind: str, scale: ScaleO
     found, reason = status(outcome)
     assert found == "inferred"
     assert reason.endswith(f"scales are applied to A and B before the product, which is of their values rounded to {kind}")
+    assert outcome.main.plan is None
+
+
+def test_of_a_narrow_result_fresh_operands_show_it() -> None:
+    """Those few of its elements on which the experiments with scales agree with scales of the sum."""
+    box = ScaledBox(replace(OF_FMAS, out="bf16"), rounded_to("f32"), "tensor")
+    outcome = characterise(box, elements=1 << 12)
+    assert outcome.proof.wrong
+    assert status(outcome)[1].endswith("before the product, which is of their values rounded to f32")
     assert outcome.main.plan is None
 
 
