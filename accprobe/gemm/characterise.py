@@ -61,6 +61,9 @@ MOST_REGIONS = 4
 LEAST_REGION = 8
 """Elements of a region that is asked on its own."""
 
+FAR_OFF = 10
+"""Where more than one of so many results of few terms contradicts the nearest plan, the plan is not shown."""
+
 REFITS = 3
 """How often rivals are asked about, where the answers contradict the plan itself."""
 
@@ -106,6 +109,16 @@ class RegionOutcome:
     @property
     def model(self) -> ProductModel | None:
         return None if self.plan is None else self.plan.model()
+
+    @property
+    def is_far_off(self) -> bool:
+        """Whether the plan is contradicted so often that it suggests nothing."""
+        return self.wrong * FAR_OFF > self.answers
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether the plan explains every result of the region's own probes and every one that was kept."""
+        return self.plan is not None and not self.wrong and not self.contradicting
 
 
 @dataclass

@@ -12,22 +12,27 @@ from accprobe.model.product import ProductModel
 
 
 def of_few_terms(model: ProductModel, answered: Answered) -> str:
-    """Of the answers that the model does not explain the one with the fewest terms, nearest to one another in size; "" of none.
+    """Return up to three unlike results that the model does not explain, "" of none.
 
+    The first has the fewest terms, nearest to one another in size; the second another number; the third is farthest off.
     Of sums that are added in any order, what is expected is that of the first order.
     """
     which = np.flatnonzero(unexplained(model, answered))
     if not len(which):
         return ""
-    dots = answered.dots[which]
+    dots, got = answered.dots[which], answered.d[which]
     terms = model.a.values(dots.a).astype(np.float64) * model.b.values(dots.b)
     there = _asked(dots)
     sizes = np.where(there, np.log2(np.abs(terms), where=there, out=np.zeros_like(terms)), np.nan)
-    simplest = int(np.lexsort([np.nanmax(sizes, axis=1) - np.nanmin(sizes, axis=1), there.sum(axis=1)])[0])
-    ks, products = dots.ks[simplest], terms[simplest]
-    told = ", ".join(f"{products[t]:.9g} at k = {ks[t]}" for t in np.argsort(ks) if there[simplest, t])
-    expected = predicted(model, dots[simplest : simplest + 1])[0]
-    return f"products {told}, the others 0: {_got(model.result, int(answered.d[which[simplest]]), int(expected))}"
+    order = np.lexsort([np.nanmax(sizes, axis=1) - np.nanmin(sizes, axis=1), there.sum(axis=1)])
+    expected = predicted(model, dots)
+    farthest = max(order, key=lambda i: _ulps(model.result, int(got[i]), int(expected[i])) or 0)
+    other = next((i for i in order if there[i].sum() != there[order[0]].sum()), order[0])
+    told = []
+    for i in dict.fromkeys(map(int, (order[0], other, farthest))):
+        products = ", ".join(f"{terms[i, t]:.9g} at k = {dots.ks[i, t]}" for t in np.argsort(dots.ks[i]) if there[i, t])
+        told.append(f"products {products}, the others 0: {_got(model.result, int(got[i]), int(expected[i]))}")
+    return "; ".join(told)
 
 
 def _asked(dots: Sparse) -> NDArray[np.bool_]:
@@ -43,7 +48,16 @@ def of_fresh(wrong: Wrong, result: Format) -> str:
 
 
 def _got(result: Format, got: int, expected: int) -> str:
-    return f"{_pattern(result, got)}, expected {_pattern(result, expected)}"
+    far = "" if (ulps := _ulps(result, got, expected)) is None else f", {ulps:,} ulp"
+    return f"{_pattern(result, got)}, expected {_pattern(result, expected)}{far}"
+
+
+def _ulps(result: Format, got: int, expected: int) -> int | None:
+    """How many numbers of the format lie from one to the other; None beside infinities and NaNs, and of integers."""
+    if result.is_integer or not np.isfinite(result.values(np.array([got, expected], result.dtype))).all():
+        return None
+    places = (-(word & ~result.sign_bit) if word & result.sign_bit else word for word in (got, expected))
+    return abs(next(places) - next(places))
 
 
 def _pattern(fmt: Format, pattern: int) -> str:

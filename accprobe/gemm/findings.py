@@ -11,6 +11,7 @@ from accprobe.gemm.again import FirstCalls
 from accprobe.gemm.battery import asks_subnormals
 from accprobe.gemm.candidates import HOPPER, instructions_of, one_sum
 from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
+from accprobe.gemm.fresh import Proof
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, width
 from accprobe.gemm.plans import ProductPlan, subnormal_results
@@ -42,24 +43,31 @@ def _why_not(outcome: ProductOutcome) -> str:
         return outcome.stopped
     for found in outcome.found:
         if found.plan is None or found.wrong:
-            return f"{found.region}: {found.reason}"
+            far = ["the nearest plan is too far off to be suggested"] if found.is_far_off else []
+            fresh = [_of_fresh(outcome.proof)] if found.wrong and outcome.proof.wrong else []
+            return "; ".join([f"{found.region}: {found.reason}", *fresh, *far])
     if outcome.contradicting and outcome.fits_in_range and not outcome.proof.wrong:
         told = sorted({words for found in outcome.found for words in found.instead})
         return f"of sums beyond the range of {outcome.spec.out}: {' and '.join(told)}"
     if outcome.contradicting:
         return f"{outcome.contradicting} of {outcome.held} answers that were kept have no explanation"
     if outcome.proof.wrong:
-        return f"{outcome.proof.wrong} of {outcome.proof.elements} fresh elements differ from what the plan gives"
+        return _of_fresh(outcome.proof)
     left = [str(region) for region in outcome.alike.regions if all(region is not found.region for found in outcome.found)]
     return f"not computed as the others, and not asked on their own: {'; '.join(left[:3])}"
+
+
+def _of_fresh(proof: Proof) -> str:
+    """How many fresh elements differ, by operand distribution."""
+    kinds = (f"{kind} {proof.wrong_kinds.get(kind, 0):,} of {count:,}" for kind, count in proof.kinds.items())
+    return f"{proof.wrong} of {proof.elements} fresh elements differ from what the plan gives ({', '.join(kinds)})"
 
 
 def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dict[str, Finding]:
     """By name; of a region, or of the largest."""
     found = found or outcome.main
-    proved = status(outcome)[0] == "confirmed"
     told = dict(_every(outcome, found))
-    for name in dict.fromkeys(rival.respect for rival in found.survived):
+    for name in dict.fromkeys(rival.respect for rival in found.survived if not found.is_far_off):
         if name == "slice_sizes" and name not in told:  # borders of promoted parts, or of lanes
             which = "order" if told["promote_every"].value is None else "promote_every"
             told[which] = replace(told[which], bound="undetermined")
@@ -67,10 +75,19 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
         finding = told.get(name) or Finding(_value(name, found.plan))
         left = dict.fromkeys((*finding.left, finding.value, *(_value(name, rival.plan) for rival in _survived(found, name))))
         told[name] = Finding(finding.value, "undetermined", tuple(left), finding.note)
-    proved = status(outcome)[0] == "confirmed"
+    proved = is_proved(outcome, found)
     return {
         name: finding if proved or name in OBSERVED else replace(finding, bound="suggested") for name, finding in told.items()
     }
+
+
+def is_proved(outcome: ProductOutcome, found: RegionOutcome) -> bool:
+    """Whether nothing that came from a region contradicts its plan, whatever is not known of other elements."""
+    if outcome.explained:
+        return True
+    proof = outcome.proof
+    verified = proof.elements > 0 and not proof.wrong and not outcome.stopped
+    return status(outcome)[0] == "inferred" and found.is_explained and verified
 
 
 def _survived(found: RegionOutcome, name: str) -> Iterator[RivalPlan]:
@@ -105,7 +122,7 @@ def _every(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[str,
     if outcome.depends is not None:
         yield "depends_on", Finding(outcome.depends.value, note=outcome.depends.note)
     yield "same_everywhere", _everywhere(outcome)
-    if found.plan is not None:
+    if found.plan is not None and not found.is_far_off:
         yield from of_plan(found.plan)
         if found.plan.scales is not None:
             way = scaling_in_words(found.plan.scales)

@@ -55,6 +55,7 @@ class Proof:
     elements: int = 0
     wrong: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
+    wrong_kinds: dict[str, int] = field(default_factory=dict)
     first: list[Wrong] = field(default_factory=list)
     disputed: list[WholeCall] = field(default_factory=list)
 
@@ -62,6 +63,7 @@ class Proof:
         self.elements += elements
         self.kinds[kind] = self.kinds.get(kind, 0) + elements
         self.wrong += wrong
+        self.wrong_kinds[kind] = self.wrong_kinds.get(kind, 0) + wrong
 
 
 @dataclass(frozen=True)

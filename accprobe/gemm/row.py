@@ -52,8 +52,8 @@ def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
         where=str(found.region),
         elements=found.region.elements,
         findings=findings(outcome, found),
-        model=found.model,
-        rivals=ProductRivals(tried=found.tried, survived=tuple(open_)) if found.plan is not None else None,
+        model=None if found.is_far_off else found.model,
+        rivals=ProductRivals(tried=found.tried, survived=tuple(open_)) if found.plan and not found.is_far_off else None,
         chains=found.coverage.chains if found.coverage else 0,
         chains_probed=found.coverage.probed if found.coverage else 0,
     )
@@ -62,7 +62,7 @@ def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
 def _proved(outcome: ProductOutcome) -> Proved:
     proof = outcome.proof
     few = (found.counterexample for found in outcome.found if found.counterexample)
-    first = of_fresh(proof.first[0], outcome.spec.out) if proof.first else next(few, "")
+    first = next(few, "") or (of_fresh(proof.first[0], outcome.spec.out) if proof.first else "")
     return Proved(
         elements=proof.elements,
         wrong=proof.wrong,

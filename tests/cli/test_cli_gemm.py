@@ -156,7 +156,10 @@ def test_exact_products_may_be_fused_with_their_addition_or_not(file: str) -> No
 def test_two_values_of_an_option_say_what_it_changed(file: str) -> None:
     result = gemm(f"{file}:chain", *SMALL, "--option", "every=16,None")
     assert (result.exit_code, result.stderr) == (1, "")
-    assert result.stdout.splitlines()[-1] == "every 16 -> None changed promote every: 16 -> none"
+    assert (
+        result.stdout.splitlines()[-1]
+        == "every 16 -> None changed order: 4 parts of 16, added in f32: chain of [acc 1] -> chain of [acc 1]"
+    )
     again = gemm(f"{file}:chain", *SMALL, "--option", "every=64,None")
     assert (again.exit_code, again.stdout.splitlines()[-1]) == (0, "every 64 -> None changed nothing")
 

@@ -344,7 +344,7 @@ def test_a_sick_output_is_named_and_not_confirmed(name: str) -> None:
     assert status(outcome) == ("inferred", f"not computed as the others, and not asked on their own: {place}")
     assert told["same_everywhere"].value == "no"
     assert told["same_everywhere"].note == f"2 plans: 1023 at {outcome.alike.regions[0]}; 1 at {place}"
-    assert told["order"].bound == "suggested"
+    assert (told["order"].bound, told["effective_bits"].bound) == ("exact", "exact")
 
 
 @pytest.mark.slow

@@ -45,9 +45,21 @@ def test_fewest_terms_come_first_then_those_nearest_in_size() -> None:
     dots = asked([(2, 3.0)], [(5, 64.0), (1, 1.0)], [(0, 2.0), (7, 1.0)], [(3, 1.0), (4, 1.0), (5, 1.0)])
     assert shown(dots) == ""
     of_two = shown(dots, 1, 3)
-    assert of_two == "products 1 at k = 1, 64 at k = 5, the others 0: 0x42820001 (65.0000076), expected 0x42820000 (65)"
+    assert (
+        of_two == "products 1 at k = 1, 64 at k = 5, the others 0: 0x42820001 (65.0000076), expected 0x42820000 (65), 1 ulp; "
+        "products 1 at k = 3, 1 at k = 4, 1 at k = 5, the others 0: 0x40400001 (3.00000024), expected 0x40400000 (3), 1 ulp"
+    )
     assert shown(dots, 1, 2, 3).startswith("products 2 at k = 0, 1 at k = 7, the others 0: 0x40400001 ")
     assert shown(dots, 0, 1, 2, 3).startswith("products 3 at k = 2, the others 0: ")
+
+
+def test_the_result_that_is_farthest_off_is_shown_too() -> None:
+    dots = asked([(2, 3.0)], [(5, 64.0)], [(1, 5.0)])
+    d = predicted(chain(), dots)
+    d[1] += 900
+    told = of_few_terms(chain(), Answered(dots, d + np.uint32(1)))
+    assert told.startswith("products 3 at k = 2")
+    assert told.endswith("expected 0x42800000 (64), 901 ulp")
 
 
 def test_of_two_terms_at_one_k_the_last_was_asked() -> None:
@@ -69,8 +81,8 @@ def test_products_that_are_rounded_on_their_own_are_shown_by_one_of_them() -> No
     assert found.status == "inferred"
     assert found.verification is not None
     words = re.fullmatch(
-        r"products (\S+) at k = \d+, the others 0: 0x([0-9a-f]{8}) \(\S+\), expected 0x[0-9a-f]{8} \((\S+)\)",
-        found.verification.counterexample,
+        r"products (\S+) at k = \d+, the others 0: 0x([0-9a-f]{8}) \(\S+\), expected 0x[0-9a-f]{8} \((\S+)\), [\d,]+ ulp",
+        found.verification.counterexample.partition("; ")[0],
     )
     assert words, found.verification.counterexample
     got = np.array([int(words[2], 16)], np.uint32).view(np.float32)[0]

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
+from planted_boxes import PlantedBox
+from planted_plans import HOPPER
+from planted_products import Sick
 
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import battery
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.findings import status
+from accprobe.gemm.findings import findings, status
 from accprobe.gemm.fit import WIDEST_SUM, fit
 from accprobe.gemm.growth import NoTree
+from accprobe.gemm.row import row
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
+from accprobe.render.content.products import proviso
 
 
 class TwoLevelSums:
@@ -44,8 +50,32 @@ def test_two_level_sums_are_refused_soon(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(battery, "predicted", counting)
     outcome = characterise(TwoLevelSums(), elements=1 << 8)
-    assert status(outcome)[0] == "inferred"
+    found, reason = status(outcome)
+    assert found == "inferred"
     assert sum(evaluated) < 500_000
+    assert reason.endswith("the nearest plan is too far off to be suggested")
+    (region,) = row(outcome, "two levels").regions
+    assert region.model is None
+    assert "effective_bits" not in region.findings
+
+
+def test_a_doubt_about_one_element_leaves_the_others_exact() -> None:
+    outcome = characterise(PlantedBox(replace(HOPPER, m=8, n=8, k=32, sick=Sick(5, 3, when="always"))), elements=1 << 8)
+    found, reason = status(outcome)
+    assert (found, reason) == ("inferred", "not computed as the others, and not asked on their own: rows 5, columns 3")
+    told = findings(outcome)
+    assert {told[name].bound for name in ("order", "effective_bits", "sum_rounding")} == {"exact"}
+    assert told["same_everywhere"].value == "no"
+    assert proviso(row(outcome, "planted")) == "What follows is verified for the outputs of the plans shown, and for no others."
+
+
+def test_a_contradicted_region_has_suggested_findings_alone() -> None:
+    outcome = characterise(PlantedBox(replace(HOPPER, m=8, n=8, k=32)), elements=1 << 8)
+    outcome.proof.count("normal", 64, 3)
+    assert findings(outcome)["order"].bound == "suggested"
+    assert (
+        f"fresh elements differ from what the plan gives (normal 3 of {outcome.proof.kinds['normal']:,}" in status(outcome)[1]
+    )
 
 
 def test_no_arithmetic_is_searched_of_a_sum_wider_than_any_known() -> None:

@@ -51,6 +51,9 @@ PROVISOS: dict[Status, str] = {
 }
 """What has to be known before a row is read that is not confirmed."""
 
+OF_SOME_OUTPUTS = "What follows is verified for the outputs of the plans shown, and for no others."
+"""Of a row that is not confirmed, though nothing contradicts its plans."""
+
 SAME_BOUND = ("product_exponent:",)
 """How rivals begin whose results are as near to the exact sum: the bound holds whichever is true."""
 
@@ -93,6 +96,10 @@ def status_phrases(row: ProductRow) -> Phrases:
 
 
 def proviso(row: ProductRow) -> str:
+    """What to know of the findings; "" where there are none."""
+    bounds = {finding.bound for region in row.regions if region.model for finding in region.findings.values()}
+    if row.status == "inferred" and bounds and "suggested" not in bounds:
+        return OF_SOME_OUTPUTS
     return PROVISOS.get(row.status, "") if row.regions else ""
 
 
