@@ -46,7 +46,7 @@ def defined(inst: Instruction, request: Request) -> NDArray[np.bool_]:
     """Which dot products [N] PTX defines: those whose metadata all have a meaning; all of them where A is dense."""
     if inst.sparsity is None or request.metadata is None:
         return np.ones(len(request), bool)
-    meant: NDArray[np.bool_] = np.isin(request.metadata, inst.sparsity.codes).all(axis=1)
+    meant: NDArray[np.bool_] = np.asarray(np.isin(request.metadata, inst.sparsity.codes).all(axis=1))
     return meant
 
 

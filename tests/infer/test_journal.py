@@ -198,6 +198,16 @@ def test_queries_have_all_sizes() -> None:
     assert max(journal.sizes) > 6720
 
 
+def test_the_largest_query_of_the_widest_instruction_is_larger_than_any_other() -> None:
+    inst = parse("wgmma.m64n8k256.s32.b1.b1.and.popc")
+    (model,) = (row.model for row in Report.load("h200").measured if row.instruction == inst)
+    assert model is not None
+    journal = Journal(Tiled(inst, model), inst)
+    journal.ask(Request.zeros(inst, 6720))
+    journal.repeat(np.random.default_rng(0))
+    assert 6720 < max(journal.sizes) < 10_000
+
+
 @pytest.mark.parametrize("wrong", [lambda n: n % 8 == 1, lambda n: n > 50_000, lambda n: n == 1])
 def test_a_fault_at_some_sizes_of_queries_is_found(wrong: Callable[[int], bool]) -> None:
     journal = Journal(Tiled(FP8, MODEL, lambda d, **_: d ^ np.uint32(wrong(len(d)))), FP8)
