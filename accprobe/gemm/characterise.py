@@ -207,7 +207,7 @@ def characterise(
     experiment("every k once", 0)
     regions = outcome.alike.regions[:MOST_REGIONS]
     some = [x for x in regions if x is regions[0] or len(x.rows) * len(x.columns) >= LEAST_REGION]
-    counted = once.counted(asked, some)
+    counted = once.count_products(asked, some)
     outcome.found[:] = [RegionOutcome(x.region, x.once, reason=x.reason, mispaired=x.mispaired) for x in counted]
     depends = None if any(found.mispaired for found in outcome.found) else outcome.depends
     for found in outcome.found:

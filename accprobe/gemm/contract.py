@@ -10,10 +10,10 @@ from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.called import of_ones
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.whole_numbers import Numbers, numbers_of
+from accprobe.gemm.whole_numbers import WholeNumbers, numbers_of
 from accprobe.isa.formats import Format
 
-NEAR = 4
+LAST_PLACES = 4
 """Last places of a result in which it may differ from its product and what is added: both are rounded."""
 
 MOST_LISTED = 3
@@ -35,7 +35,7 @@ def refuse(asked: Asked, seed: int) -> None:
         raise AccprobeError("the result does not depend on the operands of this call (cached?): zeros and ones give the same")
     a[:, 0], b[:, 0] = layout.one()
     one = numbers_of(spec.out, asked.product(a, b, keep=False))
-    near = abs(one - added - 1) <= NEAR * _last_place(spec.out, np.maximum(abs(one), abs(added)))
+    near = abs(one - added - 1) <= LAST_PLACES * _last_place(spec.out, np.maximum(abs(one), abs(added)))
     if (near & (abs(added) >= _least(spec.out)))[there].all():
         raise AccprobeError(f"it adds {added_in_words(added)}: this is no product of two matrices (a bias?)")
     if there.mean() > 0.5:
@@ -48,7 +48,7 @@ def refuse(asked: Asked, seed: int) -> None:
         )
 
 
-def added_in_words(added: Numbers) -> str:
+def added_in_words(added: WholeNumbers) -> str:
     """Name what is added to a product: "2 to each element of column 3"."""
     if (added == added[0, 0]).all():
         return f"{added[0, 0]:.9g} to each element"
@@ -79,7 +79,7 @@ def _listed(told: list[str]) -> str:
     return ", ".join([*told[:MOST_LISTED], *(["…"] if len(told) > MOST_LISTED else [])])
 
 
-def _last_place(out: Format, size: Numbers) -> Numbers:
+def _last_place(out: Format, size: WholeNumbers) -> WholeNumbers:
     return np.zeros(size.shape) if out.is_integer else np.exp2(np.frexp(size)[1] - 1.0 - out.mantissa_bits)
 
 

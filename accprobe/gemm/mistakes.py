@@ -12,12 +12,12 @@ from accprobe.gemm.pairs import Ints
 MOST_NAMED = 4
 """Runs of lines that one sentence lists."""
 
-NOTHING = -1
+NO_PARTNER = -1
 """Source of a k that is multiplied by no element of B."""
 
 
-class Run(NamedTuple):
-    """Neighbouring lines `first` to `last` that read those from `source` on; NOTHING: none."""
+class LineRun(NamedTuple):
+    """Neighbouring lines `first` to `last` that read those from `source` on; NO_PARTNER: none."""
 
     first: int
     last: int
@@ -37,14 +37,14 @@ class Run(NamedTuple):
 
 
 def name_ks(partner: Ints) -> str:
-    """Name what each a[k] is multiplied by: partner [K] has the k of B, or NOTHING. "" where it is b[k] everywhere."""
+    """Name what each a[k] is multiplied by: partner [K] has the k of B, or NO_PARTNER. "" where it is b[k] everywhere."""
     moved = list(_moved_runs(partner))
     pairs = _exchanged(moved)
     told = [f"k {_first_few([f'{run.lines} and {other.lines}' for run, other in pairs])} of B are exchanged"] if pairs else []
     rest = [run for run in moved if not any(run in pair for pair in pairs)]
     if rest and not pairs and len(partner) == sum(run.length for run in moved):
-        longest = max(rest, key=lambda run: (run.source != NOTHING, run.length))
-        if longest.source != NOTHING and 2 * longest.length > len(partner):
+        longest = max(rest, key=lambda run: (run.source != NO_PARTNER, run.length))
+        if longest.source != NO_PARTNER and 2 * longest.length > len(partner):
             offset = longest.source - longest.first
             told = [f"a[k] is multiplied by b[k {'+' if offset > 0 else '-'} {abs(offset)}]"]
             rest.remove(longest)
@@ -65,17 +65,17 @@ def _first_few(told: Sequence[str]) -> str:
     return ", ".join([*told[:MOST_NAMED], *(["…"] if len(told) > MOST_NAMED else [])])
 
 
-def _moved_runs(source: Ints) -> Iterator[Run]:
+def _moved_runs(source: Ints) -> Iterator[LineRun]:
     """Runs of lines that read others at one distance, or nothing."""
-    nothing = source == NOTHING
+    nothing = source == NO_PARTNER
     offset = np.where(nothing, 0, source - np.arange(len(source)))
     edges = np.flatnonzero((np.diff(offset) != 0) | (np.diff(nothing) != 0)) + 1
     for run in np.split(np.arange(len(source)), edges):
         if offset[run[0]] or nothing[run[0]]:
-            yield Run(int(run[0]), int(run[-1]), int(source[run[0]]))
+            yield LineRun(int(run[0]), int(run[-1]), int(source[run[0]]))
 
 
-def _exchanged(moved: Sequence[Run]) -> list[tuple[Run, Run]]:
+def _exchanged(moved: Sequence[LineRun]) -> list[tuple[LineRun, LineRun]]:
     """Runs that read one another's lines, each pair once."""
     by_first = {run.first: run for run in moved}
     others = [(run, by_first.get(run.source)) for run in moved]
@@ -86,8 +86,8 @@ def _exchanged(moved: Sequence[Run]) -> list[tuple[Run, Run]]:
     ]
 
 
-def _factor(run: Run) -> str:
-    return "nothing" if run.source == NOTHING else f"b[{run.sources}]"
+def _factor(run: LineRun) -> str:
+    return "nothing" if run.source == NO_PARTNER else f"b[{run.sources}]"
 
 
 def _range(first: int, last: int) -> str:

@@ -37,7 +37,7 @@ class Counted(NamedTuple):
     mispaired: str = ""
 
 
-def counted(asked: Asked, regions: Sequence[Region]) -> list[Counted]:
+def count_products(asked: Asked, regions: Sequence[Region]) -> list[Counted]:
     """Return which products each region adds. Elements that add others than their region are regions of their own.
 
     Raises AccprobeError where the result is no number of products.

@@ -19,7 +19,7 @@ from accprobe.gemm.pairs import Ints
 from accprobe.gemm.pruning import pruned
 from accprobe.gemm.regions import Region, ranges, region_of
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.whole_numbers import Numbers, numbers_of, patterns, result, shift_of, zeros
+from accprobe.gemm.whole_numbers import WholeNumbers, numbers_of, patterns, result, shift_of, zeros
 from accprobe.isa.formats import Bits, Format
 
 CALLS = 8
@@ -46,7 +46,7 @@ MEAN_SQUARES = {4: 7.5, 2: 2.5, 1: 1.0}
 MOST_BITS = 8
 """Of the digits by which lines are recognised."""
 
-MOST_GROUPS = 4
+MOST_MISPAIRED = 4
 """Groups of elements, each with a mistake of its own, that are looked into."""
 
 MOST_CALLS = 256
@@ -70,17 +70,17 @@ class Mispaired:
 class _Draw:
     """A product of whole numbers: row i of A is unlike_a[row_of[i]], column j of B unlike_b[column_of[j]]. d: its result."""
 
-    unlike_a: Numbers
-    unlike_b: Numbers
+    unlike_a: WholeNumbers
+    unlike_b: WholeNumbers
     row_of: Ints
     column_of: Ints
     d: Bits
 
-    def sums(self, weights: Ints | None = None, source: _Source | None = None) -> Numbers:
+    def sums(self, weights: Ints | None = None, source: _Source | None = None) -> WholeNumbers:
         """[rows, columns] of the unlike ones: the exact sums, of products that are counted so often, or of other pairs."""
         a, b = self.unlike_a, self.unlike_b
         if source is not None:
-            some = source.partner != mistakes.NOTHING
+            some = source.partner != mistakes.NO_PARTNER
             a, b = a[:, some], b[:, source.partner[some]]
         elif weights is not None:
             a = a * weights
@@ -148,7 +148,7 @@ def _sides(spec: Spec) -> tuple[tuple[Format, int], tuple[Format, int]]:
     return (spec.a, spec.m), (spec.b, spec.n)
 
 
-def _random_numbers(fmt: Format, most: int, shape: tuple[int, int], rng: np.random.Generator) -> Numbers:
+def _random_numbers(fmt: Format, most: int, shape: tuple[int, int], rng: np.random.Generator) -> WholeNumbers:
     top = min(most, fmt.largest) if fmt.is_integer else most
     signs = rng.choice([-1, 1], shape) if fmt.signed else 1
     return np.asarray(rng.integers(1, top + 1, shape) * signs, np.float64)
@@ -164,7 +164,7 @@ def _unlike(spec: Spec, draw: _Draw, known: Sequence[tuple[Region, Ints]]) -> Th
     return unlike
 
 
-def _differ(out: Format, sums: Numbers, rows: Ints, columns: Ints, d: Bits) -> There:
+def _differ(out: Format, sums: WholeNumbers, rows: Ints, columns: Ints, d: Bits) -> There:
     """Elements d that are not the exact sums, nor a neighbour in the format of one that it does not hold. Most are the sum."""
     differ = np.asarray(_encoded(out, sums)[np.ix_(rows, columns)] != d)
     if not differ.any():
@@ -175,7 +175,7 @@ def _differ(out: Format, sums: Numbers, rows: Ints, columns: Ints, d: Bits) -> T
     return differ
 
 
-def _encoded(out: Format, sums: Numbers) -> Bits:
+def _encoded(out: Format, sums: WholeNumbers) -> Bits:
     if out.is_integer:
         return sums.astype(np.int64).astype(out.dtype)
     assert out.ml_dtype is not None
@@ -183,7 +183,7 @@ def _encoded(out: Format, sums: Numbers) -> Bits:
         return sums.astype(out.ml_dtype).view(out.dtype)
 
 
-def _step(out: Format, exact: Numbers) -> Numbers:
+def _step(out: Format, exact: WholeNumbers) -> WholeNumbers:
     """What two neighbours in the format are apart where it does not hold the sum; else so little that only the sum is near."""
     if out.is_integer:
         return np.full(exact.shape, 0.5)
@@ -204,7 +204,7 @@ def _whole_numbers(asked: Asked, draws: Sequence[_Draw]) -> There:
 
 def _named(asked: Asked, there: There, draws: Sequence[_Draw], once: Ints) -> Iterator[Mispaired]:
     """Groups of the elements, with what each reads."""
-    for _ in range(MOST_GROUPS):
+    for _ in range(MOST_MISPAIRED):
         if not there.any():
             return
         group = _first_group(asked, there, draws, once)
@@ -227,7 +227,7 @@ def _first_group(asked: Asked, there: There, draws: Sequence[_Draw], once: Ints)
     if asked.spec.a_exponent is not None:
         return None
     told = pruned(asked, there)
-    if told or (source.partner[once == 0] != mistakes.NOTHING).any():
+    if told or (source.partner[once == 0] != mistakes.NO_PARTNER).any():
         return _group(there, told or DEPENDS_ON_VALUES)
     ks, columns = _wrong_singles(asked, once)
     return _group(there, f"other products than a[i, k]·b[k, j] are added: {ks}, {columns}") if ks else None
@@ -254,7 +254,7 @@ def _possible_sources(asked: Asked, there: There, row: int, column: int, once: I
     if spec.a_exponent is None:
         rows = _lines_read(asked, counted, of_a=True)[:, column]
     rows, columns = (np.where(lines < 0, np.arange(len(lines)), lines) for lines in (rows, columns))
-    yield _Source(rows, columns, np.where(once == 0, mistakes.NOTHING, ks))
+    yield _Source(rows, columns, np.where(once == 0, mistakes.NO_PARTNER, ks))
     if spec.a_exponent is None:
         yield _Source(rows, columns, _partners(asked, rows, np.flatnonzero(there[:, column]), column))
 
@@ -264,7 +264,7 @@ def _lines_read(asked: Asked, k: int, of_a: bool) -> Ints:
     spec = asked.spec
     lines = spec.m if of_a else spec.n
 
-    def answer(digits: Ints) -> Numbers:
+    def answer(digits: Ints) -> WholeNumbers:
         a, b = zeros(spec)
         if of_a:
             a[:, k], b[:] = digits, 1
@@ -286,7 +286,7 @@ def _partners(asked: Asked, rows: Ints, usable: Ints, column: int) -> Ints:
     usable = usable[first]
     most = max(2, MOST_CALLS // (1 + len(_digits(spec, spec.k)))) * len(usable)
     ks = np.unique(np.linspace(0, spec.k - 1, min(spec.k, most)).astype(np.int64))
-    partner = np.full(spec.k, mistakes.NOTHING)
+    partner = np.full(spec.k, mistakes.NO_PARTNER)
     known = np.zeros(spec.k, bool)
     for _ in range(spec.k.bit_length()):
         for some in np.array_split(ks, -(-len(ks) // len(usable))):
@@ -300,14 +300,14 @@ def _partners(asked: Asked, rows: Ints, usable: Ints, column: int) -> Ints:
         ks = (ks[apart] + ks[apart + 1]) // 2
     ks = np.flatnonzero(known)
     before = ks[np.searchsorted(ks, np.arange(spec.k), side="right") - 1]
-    found = np.where(partner[before] < 0, mistakes.NOTHING, partner[before] - before + np.arange(spec.k))
-    return np.where((found >= spec.k) | (found < 0), mistakes.NOTHING, found)
+    found = np.where(partner[before] < 0, mistakes.NO_PARTNER, partner[before] - before + np.arange(spec.k))
+    return np.where((found >= spec.k) | (found < 0), mistakes.NO_PARTNER, found)
 
 
 def _partners_of(asked: Asked, ks: Ints, rows: Ints, of_d: Ints, column: int) -> Ints:
     """The same of as many k as there are rows of D: each reads a row of A that has a 1 at one k alone."""
 
-    def answer(digits: Ints) -> Numbers:
+    def answer(digits: Ints) -> WholeNumbers:
         a, b = zeros(asked.spec)
         a[rows[of_d], ks], b[:] = 1, digits
         return np.asarray(result(asked, a, b)[of_d, column])
@@ -342,7 +342,7 @@ def _digits(spec: Spec, numbers: int) -> list[int]:
     return powers
 
 
-def _decoded(spec: Spec, answer: Callable[[Ints], Numbers], numbers: Ints) -> Ints:
+def _decoded(spec: Spec, answer: Callable[[Ints], WholeNumbers], numbers: Ints) -> Ints:
     """The one of some numbers of lines that a result shows, where lines hold digits of theirs; -1 where it shows not one."""
     found = np.zeros(1, np.int64)
     powers = _digits(spec, len(numbers))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.whole_numbers import Numbers, result, zeros
+from accprobe.gemm.whole_numbers import WholeNumbers, result, zeros
 from accprobe.isa.formats import Format
 
 KEPT_OF = ((2, 4), (1, 2), (4, 8))
@@ -14,7 +14,7 @@ KEPT_OF = ((2, 4), (1, 2), (4, 8))
 
 CALLS = 4
 
-GROUPS = 8
+FILLED_GROUPS = 8
 """Groups of a row that are not zero, half of them at most: sums of as many are exact in any format, larger groups show."""
 
 
@@ -46,9 +46,9 @@ def _explains(asked: Asked, there: NDArray[np.bool_], of_a: bool, kept: int, of:
     count = spec.k // of
     groups = lines.reshape(len(lines), count, of)
     drawn = rng.permuted(np.broadcast_to(np.arange(1, of + 1), groups.shape), axis=2)
-    filled = np.arange(count) < max(1, min(GROUPS, count // 2))
+    filled = np.arange(count) < max(1, min(FILLED_GROUPS, count // 2))
     groups[:] = np.where(rng.permuted(np.broadcast_to(filled, groups.shape[:2]), axis=1)[:, :, None], drawn, 0)
     others[:] = 1
-    sums: Numbers = np.where(groups > of - kept, groups, 0).sum(axis=(1, 2))
+    sums: WholeNumbers = np.where(groups > of - kept, groups, 0).sum(axis=(1, 2))
     found = result(asked, *operands)
     return bool((found == (sums[:, None] if of_a else sums))[there].all())

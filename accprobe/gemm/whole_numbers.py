@@ -11,7 +11,7 @@ from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits, Format
 
-Numbers = NDArray[np.float64]
+WholeNumbers = NDArray[np.float64]
 
 
 def shift_of(spec: Spec) -> int:
@@ -19,7 +19,7 @@ def shift_of(spec: Spec) -> int:
     return -(spec.a_exponent or 0)
 
 
-def patterns(fmt: Format, numbers: Numbers | Ints, shift: int = 0) -> Bits:
+def patterns(fmt: Format, numbers: WholeNumbers | Ints, shift: int = 0) -> Bits:
     """Patterns of whole numbers times 2^shift."""
     whole = numbers.astype(np.int64)
     least, values = int(whole.min()), range(int(whole.min()), int(whole.max()) + 1)
@@ -27,7 +27,7 @@ def patterns(fmt: Format, numbers: Numbers | Ints, shift: int = 0) -> Bits:
     return np.array(words, fmt.dtype)[whole - least]
 
 
-def numbers_of(out: Format, d: Bits) -> Numbers:
+def numbers_of(out: Format, d: Bits) -> WholeNumbers:
     """The numbers that patterns stand for."""
     return np.asarray(out.integers(d) if out.is_integer else out.values(d), np.float64)
 
@@ -37,7 +37,7 @@ def zeros(spec: Spec) -> tuple[Ints, Ints]:
     return np.zeros((spec.m, spec.k), np.int64), np.zeros((spec.n, spec.k), np.int64)
 
 
-def result(asked: Asked, a: Ints, b: Ints) -> Numbers:
+def result(asked: Asked, a: Ints, b: Ints) -> WholeNumbers:
     """Probe a product of whole numbers: D [M, N]. Where A is the callable's own, what is given for it does not count."""
     spec = asked.spec
     words = layout_of(spec).a(patterns(spec.a, a)), patterns(spec.b, b, shift_of(spec))

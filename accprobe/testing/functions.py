@@ -36,7 +36,7 @@ from accprobe.infer.findings import Finding
 from accprobe.isa import formats
 from accprobe.isa.formats import Bits
 
-Found = TypeVar("Found")
+_Found = TypeVar("_Found")
 
 SMALL_SHAPE = (64, 64, 512)
 
@@ -72,7 +72,7 @@ def assert_every_k_once(f: Multiply, **how: Unpack[How]) -> None:
     __tracebackhide__ = True
     asked = Asked(_opened(f, how))
     whole = Region(*_lines(asked.spec), asked.spec.m * asked.spec.n)
-    counted = _probed(f, asked, how, lambda: once.counted(asked, [whole]))
+    counted = _probed(f, asked, how, lambda: once.count_products(asked, [whole]))
     told = [(x.mispaired or _miscounted(x.once), "" if x.region is whole else f", at {x.region}") for x in counted]
     told = [(which, at) for which, at in told if which]
     if told:
@@ -221,7 +221,7 @@ def _counts(f: Multiply, asked: Asked, how: How) -> Ints:
     return _probed(f, asked, how, lambda: once.counts(asked, *_lines(asked.spec)))
 
 
-def _probed(f: Multiply, asked: Asked, how: How, experiment: Callable[[], Found]) -> Found:
+def _probed(f: Multiply, asked: Asked, how: How, experiment: Callable[[], _Found]) -> _Found:
     """Run an experiment; that the function is no product of two matrices is a failed assert."""
     __tracebackhide__ = True
     try:

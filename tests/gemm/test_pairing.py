@@ -160,7 +160,7 @@ def test_names() -> None:
     ks = np.arange(256)
     partners = {
         "": ks,
-        "a[k] is multiplied by b[k + 1], a[255] by nothing": np.append(ks[1:], mistakes.NOTHING),
+        "a[k] is multiplied by b[k + 1], a[255] by nothing": np.append(ks[1:], mistakes.NO_PARTNER),
         "k 64-127 and 192-255 of B are exchanged": np.concatenate([ks[:64], ks[192:], ks[128:192], ks[64:128]]),
         "a[64-127] is multiplied by b[0-63]": np.concatenate([ks[:64], ks[:64], ks[128:]]),
         "k 0 and 255, 1 and 254, 2 and 253, 3 and 252, … of B are exchanged": ks[::-1],
