@@ -62,7 +62,7 @@ def tolerance_command(
     form: str,
     output: Path | None,
 ) -> None:
-    """Recommend a test of a product, and show which mistakes tests notice.
+    """Recommend a test of a product, and show what tests notice.
 
     The tolerance is what exact emulation of these inputs stays within, at a stated rate of false alarms; the worst case is the
     second number. The table shows in how many of 200 tests of fresh inputs each mistake is noticed: by the recommended

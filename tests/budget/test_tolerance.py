@@ -18,6 +18,11 @@ ASKED = Inquiry(of_named("QGMMA"), 512, 8, 8, 128, 1, FORMATS["bf16"], "normal",
 HGMMA = replace(ASKED, accumulation=of_named("h200:wgmma.m64n256k16.f32.bf16.bf16"), promote_every=None)
 
 
+@pytest.fixture
+def few_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accprobe.budget.tolerance.TESTS", 2 * SHARING)
+
+
 def caught(found: Advised, test: str = "elements") -> dict[str, float]:
     return {row.mistake: row.by[test] for row in found.kill_table}
 
@@ -55,6 +60,7 @@ def test_what_it_cannot_catch_is_said_and_why() -> None:
     assert "positive" in row.noticed_with
 
 
+@pytest.mark.usefixtures("few_tests")
 @pytest.mark.parametrize("data", ["normal", "positive", "cancelling", "outliers", "attention"])
 def test_correct_results_pass(data: str) -> None:
     found = advised(replace(ASKED, data=data))
@@ -64,6 +70,7 @@ def test_correct_results_pass(data: str) -> None:
     assert found.over_sum < found.worst_over_sum <= found.over_any_sum
 
 
+@pytest.mark.usefixtures("few_tests")
 def test_recommended_numbers_are_of_the_errors_size() -> None:
     """The worst case is far above."""
     found = advised(replace(ASKED, k=1024, promote_every=None, out=FORMATS["f32"]))
@@ -72,11 +79,13 @@ def test_recommended_numbers_are_of_the_errors_size() -> None:
     assert found.recommended.atol < 0.05 * found.size
 
 
+@pytest.mark.usefixtures("few_tests")
 def test_a_rate_of_more_false_alarms_allows_less() -> None:
     tests = [advised(replace(ASKED, rate=rate)).recommended.atol for rate in (1e-3, 1e-9)]
     assert tests[0] < tests[1]
 
 
+@pytest.mark.usefixtures("few_tests")
 def test_an_accumulator_says_how_many_bits_it_lacks() -> None:
     assert "accumulator of 10 bits, 3 fewer" in caught(advised(ASKED))
     assert "accumulator of 13 bits, 10 fewer" in caught(advised(HGMMA))
@@ -90,6 +99,7 @@ def test_no_bound_above_the_whole_sum_is_printed() -> None:
     assert "2.06" not in useless
 
 
+@pytest.mark.usefixtures("few_tests")
 def test_references_of_one_s_own() -> None:
     """Of the same reference that the product rounds to, correct results are nearly all equal; of the f64 sum none is."""
     passed = {
@@ -111,6 +121,7 @@ def test_tests_are_fewer_or_smaller_where_they_would_take_long() -> None:
     assert tests < TESTS
 
 
+@pytest.mark.usefixtures("few_tests")
 def test_scales_of_blocks() -> None:
     asked = replace(ASKED, scale="1x128")
     assert caught(advised(asked))["block scales swapped"] == 1
@@ -120,6 +131,7 @@ def test_scales_of_blocks() -> None:
     assert advised(replace(asked, scale="128x128")).passed["elements"] == 1
 
 
+@pytest.mark.usefixtures("few_tests")
 def test_a_measured_product_is_asked_about_its_own_plan() -> None:
     product = of_product("products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=tensor, use_fast_accum=False")
     asked = replace(ASKED, accumulation=product, k=512, promote_every=product.promote_every, split_k=product.split_k)
@@ -127,6 +139,7 @@ def test_a_measured_product_is_asked_about_its_own_plan() -> None:
     assert advised(asked).passed["elements"] == 1
 
 
+@pytest.mark.usefixtures("few_tests")
 def test_a_product_in_slices_that_is_never_promoted_has_no_promotion_to_lose() -> None:
     product = of_product("products-h200:torch:mm 256x256x4096 bf16 -> bf16")
     asked = Inquiry(product, 4096, 4, 4, product.promote_every, product.split_k, FORMATS["bf16"], "integers", None, 0)
