@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from accprobe.isa.formats import Bits, Format
 
-LARGE = ("large", "large A", "large B")
+LARGE_KINDS = ("large", "large A", "large B")
 """Dense and of any sign: both operands, A or B as large as their formats have them and D's range allows."""
 
-KINDS = ("normal", "wide", "one sign", "cancelling", "sparse", *LARGE, "uniform", "integers")
+KINDS = ("normal", "wide", "one sign", "cancelling", "sparse", *LARGE_KINDS, "uniform", "integers")
 """Of whole products; of a line alone "cancelling" is "normal". uniform: in [0, 1); integers: of few bits."""
 
 
@@ -52,7 +52,7 @@ def random_lines(fmt: Format, shape: tuple[int, ...], kind: str, rng: np.random.
     return _patterns(fmt, rng.random(shape, type_) if uniform else rng.standard_normal(shape, type_), kind, rng, exponent)
 
 
-_UNIFORM = (*LARGE, "uniform", "integers")
+_UNIFORM = (*LARGE_KINDS, "uniform", "integers")
 """Kinds that are made of numbers in [0, 1), the others of normal ones."""
 
 
@@ -68,7 +68,7 @@ def _table(fmt: Format, kind: str, exponent: int = 0) -> Bits:
 
 
 def _patterns(fmt: Format, values: NDArray[np.floating], kind: str, rng: np.random.Generator, exponent: int) -> Bits:
-    if kind in LARGE:
+    if kind in LARGE_KINDS:
         halves = 2 * values  # the whole number in them is the sign, and the rest a fraction
         values = np.where(halves < 1, -1 - halves, halves)
     elif kind == "integers":

@@ -11,7 +11,7 @@ import numpy as np
 from accprobe.evaluate.any_order import Evaluate, given_by_some_order, on_cpu
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import Asked, WholeCall
-from accprobe.gemm.distributions import KINDS, LARGE, random_lines
+from accprobe.gemm.distributions import KINDS, LARGE_KINDS, random_lines
 from accprobe.gemm.failures import one_sentence
 from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
@@ -198,7 +198,7 @@ def drawn(
         a, b = own(rng)
         return layout_of(spec).a(a), b, scale_words(spec, rng)
     shapes = ((spec.m if rows is None else len(rows), spec.k), (spec.n if columns is None else len(columns), spec.k))
-    of = zip((spec.a, spec.b), shapes, _exponents(spec, kind) if kind in LARGE else (0, 0), strict=True)
+    of = zip((spec.a, spec.b), shapes, _exponents(spec, kind) if kind in LARGE_KINDS else (0, 0), strict=True)
     a, b = (random_lines(fmt, shape, kind, rng, exponent) for fmt, shape, exponent in of)
     if kind == "cancelling" and spec.a.is_float:
         a, b = _cancelling(spec, a, b, rng)
@@ -207,7 +207,7 @@ def drawn(
 
 
 def _exponents(spec: Spec, kind: str) -> tuple[int, int]:
-    """Exponents of the operands of one of `LARGE`. A sum of K products stays in D's range, and in f32's where D is narrower."""
+    """Exponents of the operands of one of `LARGE_KINDS`: sums of K products stay in the range of D, and of f32 but for f64."""
     if spec.a.is_integer:
         return 0, 0
     sums = spec.out if spec.out.name == "f64" else min(spec.out, FORMATS["f32"], key=lambda fmt: fmt.max_exponent)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.characterise import ProductOutcome, characterise
-from accprobe.gemm.distributions import KINDS, LARGE
+from accprobe.gemm.distributions import KINDS, LARGE_KINDS
 from accprobe.gemm.findings import status
 from accprobe.gemm.fresh import OWN, drawn
 from accprobe.gemm.spec import Spec
@@ -100,7 +100,7 @@ def test_operands_of_the_user_are_a_kind_of_their_own() -> None:
 def test_large_operands_are_as_large_as_the_sum_allows(name: str, out: str) -> None:
     fmt = FORMATS[name]
     spec = Spec(4, 4, 64, fmt, fmt, FORMATS[out])
-    for kind in LARGE:
+    for kind in LARGE_KINDS:
         a, b, _ = drawn(spec, kind, np.random.default_rng(0))
         x, y = fmt.values(a), fmt.values(b)
         assert np.isfinite(x).all()
