@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import gc
+import signal
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from itertools import chain, islice
+from multiprocessing import active_children, get_context
 from pathlib import Path
+from typing import NamedTuple
 
 from accprobe.audit.accumulators import Accumulator, accumulator
 from accprobe.build import toolchain
 from accprobe.errors import AccprobeError
 from accprobe.sass import binaries, reading
-from accprobe.sass.binaries import Piece
+from accprobe.sass.binaries import DeviceCode, Piece
 from accprobe.sass.conversions import Conversion, conversions
 from accprobe.sass.dataflow import Definitions
 from accprobe.sass.opcodes import is_matrix, parse
 from accprobe.sass.promotion import Chain, chains
 from accprobe.sass.reading import Function
 
-IN_FLIGHT = 4
+IN_FLIGHT = 32
 """Pieces a worker process has waiting, so that it never idles and what is finished does not pile up."""
 
 
@@ -71,13 +74,17 @@ def distinct(kernels: Iterable[Kernel]) -> list[tuple[Kernel, ...]]:
 
 @dataclass
 class Reading:
-    """How far a reading of files is. functions: all that were seen, those without matrix opcodes too; by architecture."""
+    """How far a reading of files is. functions: all that were seen, those without matrix opcodes too; by architecture.
+
+    pieces: found so far, of which `done` are read; begun: kernels of the file that is being read.
+    """
 
     pieces: int = 0
     done: int = 0
     functions: Counter[str] = field(default_factory=Counter)
     ptx: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    begun: list[Kernel] = field(default_factory=list)
 
 
 def witness(function: Function, file: str) -> Kernel:
@@ -90,14 +97,14 @@ def witness(function: Function, file: str) -> Kernel:
     return Kernel(file, function.name, function.architecture, matrix, *seen, function.sha256)
 
 
-def kernels(
+def libraries(
     paths: Sequence[Path],
     targets: tuple[str, ...] = (),
     jobs: int = 1,
     reading: Reading | None = None,
     on_piece: Callable[[Reading], None] = lambda _: None,
-) -> Iterator[Kernel]:
-    """Every kernel with a matrix opcode in the files, one after another, in their order within a piece.
+) -> Iterator[list[Kernel]]:
+    """Every kernel with a matrix opcode in each file, file after file, each as soon as it is read.
 
     targets: architectures to look at, and to assemble PTX for; none: all, and what PTX names. `reading` tells what was seen
     besides. Memory does not grow with the files: a piece (a cubin) is unpacked, disassembled and forgotten.
@@ -105,53 +112,89 @@ def kernels(
     """
     reading = reading if reading is not None else Reading()
     with tempfile.TemporaryDirectory(prefix="accprobe") as unpacked:
-        found = binaries.find(paths, Path(unpacked), targets)
-        reading.pieces, reading.ptx, reading.problems = len(found.pieces), found.ptx, found.problems
-        if not found.pieces:
-            raise AccprobeError("; ".join(found.problems) or f"the files have no code for {', '.join(targets)}")
-        unread: dict[str, str] = {}
-        for piece, (every, counts, problem) in _read_all(found.pieces, targets, jobs):
-            reading.done += 1
-            counts = {architecture: count for architecture, count in counts.items() if binaries.wanted(architecture, targets)}
-            reading.functions.update(counts)
-            if problem:
-                unread.setdefault(f"{piece.label}{f', {piece.architecture}' if piece.architecture else ''}", problem)
-            on_piece(reading)
-            yield from (kernel for kernel in every if binaries.wanted(kernel.architecture, targets))
-        reading.problems += [f"{place} cannot be read: {problem}" for place, problem in unread.items()]
+        tasks = _tasks(binaries.find(paths, Path(unpacked), targets), targets, reading)
+        for task, (every, counts, problem) in _read_all(tasks, jobs, unpacked):
+            piece = task.piece
+            if piece:
+                reading.done += 1
+                reading.functions.update({name: count for name, count in counts.items() if binaries.wanted(name, targets)})
+                if problem:
+                    place = f"{piece.label}{f', {piece.architecture}' if piece.architecture else ''} cannot be read: "
+                    if not any(known.startswith(place) for known in reading.problems):
+                        reading.problems.append(place + problem)
+                reading.begun += [kernel for kernel in every if binaries.wanted(kernel.architecture, targets)]
+                on_piece(reading)
+            if task.is_last:
+                task.found.discard()
+                finished, reading.begun = reading.begun, []
+                yield finished
         if not reading.functions:
             nothing = f"the files have no code for {', '.join(targets)}" if targets else "the files have no functions"
             raise AccprobeError("; ".join(reading.problems) or nothing)
+
+
+class _Task(NamedTuple):
+    """A piece of a file to read, PTX for a target; no piece where the file has none."""
+
+    found: DeviceCode
+    piece: Piece | None
+    target: str | None
+    is_last: bool
+
+
+def _tasks(files: Iterable[DeviceCode], targets: tuple[str, ...], reading: Reading) -> Iterator[_Task]:
+    for found in files:
+        reading.problems += found.problems
+        for architecture, count in found.ptx.items():
+            reading.ptx[architecture] = reading.ptx.get(architecture, 0) + count
+        pieces = [(piece, t) for piece in found.pieces for t in (targets if piece.kind == "ptx" and targets else (None,))]
+        reading.pieces += len(pieces)
+        for number, (piece, target) in enumerate(pieces, 1):
+            yield _Task(found, piece, target, number == len(pieces))
+        if not pieces:
+            yield _Task(found, None, None, True)
 
 
 _Read = tuple[list[Kernel], dict[str, int], str]
 """Kernels, functions by architecture, and what went wrong."""
 
 
-def _read_all(pieces: Sequence[Piece], targets: tuple[str, ...], jobs: int) -> Iterator[tuple[Piece, _Read]]:
-    tasks = [(piece, target) for piece in pieces for target in (targets if piece.kind == "ptx" and targets else (None,))]
-    workers = min(jobs, len(tasks))
-    if workers <= 1:
-        for piece, target in tasks:
-            yield piece, _read(piece, target)
+def _read_all(tasks: Iterable[_Task], jobs: int, folder: str) -> Iterator[tuple[_Task, _Read]]:
+    """In their order. A single process reads where there is one task alone."""
+    first = list(islice(tasks := iter(tasks), 2))
+    tasks = chain(first, tasks)
+    if jobs <= 1 or len(first) < 2:
+        for task in tasks:
+            yield task, _read(task.piece, task.target)
         return
-    waiting: deque[tuple[Piece, Future[_Read]]] = deque()
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    waiting: deque[tuple[_Task, Future[_Read]]] = deque()
+    others = set(active_children())
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker, (folder,)) as pool:
         try:
-            for piece, target in tasks:
-                waiting.append((piece, pool.submit(_read, piece, target)))
-                if len(waiting) >= IN_FLIGHT * workers:
-                    first, future = waiting.popleft()
-                    yield first, future.result()
+            for task in tasks:
+                waiting.append((task, pool.submit(_read, task.piece, task.target)))
+                if len(waiting) >= IN_FLIGHT * jobs or waiting[0][1].done():
+                    done, future = waiting.popleft()
+                    yield done, future.result()
             while waiting:
-                first, future = waiting.popleft()
-                yield first, future.result()
+                done, future = waiting.popleft()
+                yield done, future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(active_children()) - others:
+                worker.kill()
 
 
-def _read(piece: Piece, target: str | None) -> _Read:
+def _begin_worker(folder: str) -> None:
+    """Ctrl-C ends the main process, which ends its workers and removes the folder with what they were reading."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tempfile.tempdir = folder
+
+
+def _read(piece: Piece | None, target: str | None) -> _Read:
     """One piece, in a worker process."""
+    if piece is None:
+        return [], {}, ""
     found: list[Kernel] = []
     counts: Counter[str] = Counter()
     try:

@@ -30,8 +30,14 @@ TIMED_OUT = 1
 
 def tell(sentence: str) -> None:
     """A sentence for the user, on standard error; on a terminal it takes the line on which a progress bar may stand."""
-    cleared = "\r\x1b[K" if sys.stderr.isatty() else ""
-    click.echo(f"{cleared}accprobe: {plain(sentence)}", err=True)
+    clear_progress()
+    click.echo(f"accprobe: {plain(sentence)}", err=True)
+
+
+def clear_progress() -> None:
+    """Clears the line of a terminal on which a progress bar may stand."""
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", nl=False, err=True)
 
 
 def write(text: str) -> None:

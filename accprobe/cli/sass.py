@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import tell, write
+from accprobe.cli.output import INTERRUPTED, clear_progress, tell, write
 from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import progress_bar
@@ -70,7 +71,10 @@ def sass_command(
     Needs: extra sass; for PTX, ptxas too, which extra sweep brings; extra cuda13 or cuda12 for the atlas; Nsight Compute
     for --ncu.
 
-    Exit status: 0; 1 a kernel falls short of --fail-below, --require or --forbid; 2 something could not be read.
+    Each file is printed as soon as it is read. Ctrl-C keeps what is printed.
+
+    Exit status: 0; 1 a kernel falls short of --fail-below, --require or --forbid; 2 something could not be read;
+    130 interrupted.
 
     \b
     Examples:
@@ -96,7 +100,11 @@ def sass_command(
             raise click.UsageError(f"--format {form} needs a file or folder to check")
         _atlas(targets, form, jobs)
         return
-    kernels, reading = _profiled(files) if ncu else _read([Path(file) for file in files], targets, jobs)
+    if ncu:
+        kernels, reading = _profiled(files)
+        _show_file(kernels, form, expand)
+    else:
+        kernels, reading = _read([Path(file) for file in files], targets, jobs, lambda found: _show_file(found, form, expand))
     found = shortfalls(kernels, demanded)
     if form in FOR_CHECKS:
         _print_checks(kernels, reading, found, form)
@@ -115,17 +123,44 @@ def _targets(arch: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _read(paths: list[Path], targets: tuple[str, ...], jobs: int | None) -> tuple[list[Kernel], Reading]:
-    from accprobe.audit.kernels import Reading, kernels
+def _read(
+    paths: list[Path], targets: tuple[str, ...], jobs: int | None, show_file: Callable[[list[Kernel]], None]
+) -> tuple[list[Kernel], Reading]:
+    """Every kernel, and what was seen; each file is shown as soon as it is read, and on Ctrl-C as far as it is read."""
+    from accprobe.audit.kernels import Reading, libraries
     from accprobe.survey.workers import default_jobs
 
     reading = Reading()
-    with progress_bar("looking for device code") as show:
+    kernels: list[Kernel] = []
+    with progress_bar("looking for device code", in_lines="cubins") as show:
 
         def advance(reading: Reading) -> None:
-            show(reading.done, reading.pieces, f"{sum(reading.functions.values()):,} functions")
+            kernels = (
+                f"{len(reading.begun):,} kernels with matrix opcodes in {reading.begun[0].file}; " if reading.begun else ""
+            )
+            show(reading.done, reading.pieces, f"{kernels}{sum(reading.functions.values()):,} functions")
 
-        return list(kernels(paths, targets, jobs or default_jobs(), reading, advance)), reading
+        try:
+            for found in libraries(paths, targets, jobs or default_jobs(), reading, advance):
+                kernels += found
+                show_file(found)
+        except KeyboardInterrupt:
+            show_file(reading.begun)
+            tell(f"interrupted: {reading.done:,} cubins were read; what was found in them is printed")
+            sys.exit(INTERRUPTED)
+    return kernels, reading
+
+
+def _show_file(kernels: list[Kernel], form: str, expand: bool) -> None:
+    """What a file has, on a terminal: other forms have all files at the end."""
+    if form != "terminal" or not kernels:
+        return
+    from accprobe.render.terminal.console import console
+    from accprobe.render.terminal.sass import kernel_tables
+
+    clear_progress()
+    console().print(kernel_tables(kernels, expand))
+    sys.stdout.flush()
 
 
 def _profiled(command: tuple[str, ...]) -> tuple[list[Kernel], Reading]:
@@ -163,9 +198,9 @@ def _print(kernels: list[Kernel], reading: Reading, form: str, expand: bool) -> 
         write(plain(kernels_markdown(kernels, reading, expand)))
     else:
         from accprobe.render.terminal.console import console
-        from accprobe.render.terminal.sass import kernel_tables
+        from accprobe.render.terminal.sass import kernels_total
 
-        console().print(kernel_tables(kernels, reading, expand))
+        console().print(kernels_total(kernels, reading))
 
 
 def _print_checks(kernels: list[Kernel], reading: Reading, found: list[Shortfall], form: str) -> None:

@@ -21,6 +21,7 @@ from accprobe.compare.products import ProductPair
 from accprobe.operands.exchange import Counterexample
 from accprobe.render.content.budget import budget_notes
 from accprobe.render.content.changes import verdict_counts, why_apart
+from accprobe.render.content.kernel_names import demangled
 from accprobe.render.content.tolerance import tolerance_words
 from accprobe.render.content.verification import CheckedUp, Verified
 from accprobe.report.columns import records
@@ -146,6 +147,7 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
     data: dict[str, Any] = {
         "file": kernel.file,
         "name": kernel.name,
+        "demangled": demangled(kernel.name),
         "architecture": kernel.architecture,
         "sha256": kernel.sha256,
         "opcodes": dict(kernel.matrix),

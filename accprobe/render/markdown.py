@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import Kernel, Reading
@@ -13,6 +14,7 @@ from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
 from accprobe.render.content import budget, changes, details, evidence, products, sass, series, sweeps, tolerance
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
+from accprobe.render.content.kernel_names import short_name
 from accprobe.render.content.overview import banner, is_of_instructions, legend, reasons, report_title, summary
 from accprobe.render.content.phrases import on_one_line, unglued, words
 from accprobe.report.report import Report
@@ -52,14 +54,19 @@ def kernels_markdown(kernels: Sequence[Kernel], reading: Reading, expand: bool =
     written = []
     for alike in sass.alike_kernels(kernels, expand):
         first, more = alike.first, len(alike.kernels) - 1
-        names = _code(first.name) + (f" and {more} more" if more else "")
+        names = _code(short_name(first.name)) + (f" and {more} more" if more else "")
         for line in alike.lines:
             executed = [line.executed or "0"] if counted else []
             plain = (line.count, *executed, line.accumulator.text, "; ".join(line.sums))
             written.append([names, _plain(first.architecture), _code(line.opcode), *map(_plain, plain)])
         written += [[f"{names}: {_plain(note.text)}", *[""] * (len(header) - 1)] for note in alike.notes]
+    above = [
+        f"{name}: {line}"
+        for name, of_file in groupby(kernels, lambda kernel: kernel.file)
+        for line in sass.file_summary([*of_file])
+    ]
     below = [*sass.accumulator_sources(kernels), sass.kernels_summary(kernels, reading)]
-    return _text([_table(header, written), "\n".join(map(_plain, below))])
+    return _text([*map(_plain, above), _table(header, written), "\n".join(map(_plain, below))])
 
 
 def budget_markdown(account: Account) -> str:

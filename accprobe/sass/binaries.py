@@ -4,7 +4,7 @@ Device code is found by what it begins with, at any place of a file that is mapp
 and PTX, compressed or not) and cubins that stand alone. The container's layout is NVIDIA's own, in `fatbinary_section.h` of
 the CUDA toolkit and in what `cuobjdump --list-elf` shows of it: a header of 16 bytes (magic, version, its own size, bytes that
 follow), then entries, each with a header (kind, version, its size, payload bytes, …, architecture at byte 28). cuobjdump
-unpacks an entry.
+unpacks an entry that is compressed.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ LARGEST_FILE = 1 << 34
 _FATBIN, _FATBIN_HEADER = b"\x50\xed\x55\xba", 16
 _ELF, _CUDA_MACHINE, _AMD_MACHINE = b"\x7fELF", 190, 224
 _PTX_ENTRY, _ELF_ENTRY = 1, 2
+_WINDOW = 4 << 20
+"""Bytes of a file that are searched at once."""
 _NO_BITS = 8
 """Section type of what takes no room in the file."""
 _AMD_MARKS = (b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b".hip_fatbin")
@@ -59,39 +61,49 @@ class Piece:
 
 
 @dataclass
-class Found:
-    """What is in the files. ptx: PTX entries of fatbins, by architecture: the driver compiles those, no SASS is there.
-
-    problems: a sentence for each file that could not be read.
+class DeviceCode:
+    """What is in one file. label: the file as the user knows it. ptx: PTX entries of fatbins, by architecture: the driver
+    compiles those, no SASS is there. problems: sentences of what could not be read. copy: where a wheel's member lies.
     """
 
+    label: str
     pieces: list[Piece] = field(default_factory=list)
     ptx: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    copy: Path | None = None
+
+    def discard(self) -> None:
+        """Removes the copy, which may be a GiB."""
+        if self.copy:
+            self.copy.unlink(missing_ok=True)
 
 
-def find(paths: Iterable[Path], unpacked: Path, architectures: tuple[str, ...] = ()) -> Found:
-    """The device code of all files, of these architectures where some are given; what wheels hold goes to folder `unpacked`.
+def find(paths: Iterable[Path], unpacked: Path, architectures: tuple[str, ...] = ()) -> Iterator[DeviceCode]:
+    """The device code of the files, one after another, of these architectures where some are given.
 
-    A named file that holds none, is cut short or is not NVIDIA's is a problem too.
+    What wheels hold goes to folder `unpacked` when its turn comes. A named file that holds none, is cut short or is not
+    NVIDIA's is a problem too.
     """
-    found = Found()
     for path in paths:
         try:
-            if path.is_dir():
-                _in_folder(path, found)
-                continue
-            _check_regular(path)
-            if zipfile.is_zipfile(path):
-                _in_wheel(path, unpacked, found)
-            elif path.suffix in (".whl", ".zip") and path.exists():
-                raise AccprobeError(f"{path} is no whole archive: it is cut short or damaged")
-            else:
-                _in_file(path, str(path), found)
+            for found in _in_path(path, unpacked):
+                found.pieces = [piece for piece in found.pieces if wanted(piece.architecture, architectures)]
+                yield found
         except AccprobeError as e:
-            found.problems.append(str(e))
-    found.pieces = [piece for piece in found.pieces if wanted(piece.architecture, architectures)]
-    return found
+            yield DeviceCode(str(path), problems=[str(e)])
+
+
+def _in_path(path: Path, unpacked: Path) -> Iterator[DeviceCode]:
+    if path.is_dir():
+        yield from _in_folder(path)
+        return
+    _check_regular(path)
+    if zipfile.is_zipfile(path):
+        yield from _in_wheel(path, unpacked)
+    elif path.suffix in (".whl", ".zip") and path.exists():
+        raise AccprobeError(f"{path} is no whole archive: it is cut short or damaged")
+    else:
+        yield _in_file(path, str(path))
 
 
 def wanted(architecture: str, architectures: tuple[str, ...]) -> bool:
@@ -115,6 +127,8 @@ def cubin(piece: Piece, target: str | None = None) -> Iterator[Path]:
             (place / "found.cubin").write_bytes(content)
         elif piece.kind == "ptx":
             _assemble(piece, content, target, place)
+        elif content.startswith(_ELF, start := struct.unpack_from("<4xI", content)[0]):  # it is not compressed
+            (place / "found.cubin").write_bytes(content[start:])
         else:
             header = _FATBIN + struct.pack("<HHQ", 1, _FATBIN_HEADER, len(content))
             (place / "entry.fatbin").write_bytes(header + content)
@@ -154,66 +168,75 @@ def _check_size(size: int, label: str) -> None:
         raise AccprobeError(f"{label} is {size >> 30:,} GiB; no file with device code has more than {LARGEST_FILE >> 30}")
 
 
-def _in_folder(folder: Path, found: Found) -> None:
+def _in_folder(folder: Path) -> Iterator[DeviceCode]:
     """Caches of Triton and of torch-inductor keep the PTX beside the cubin that it became: then the cubin counts."""
-    before = len(found.pieces), len(found.problems)
     paths = sorted(folder.rglob("*"))
     if not paths:
         raise AccprobeError(f"{folder} is an empty folder")
+    nothing = True
     for path in paths:
         has_cubin = path.suffix == ".ptx" and path.with_suffix(".cubin").is_file()
-        if path.is_file() and _BINARIES.search(path.name) and not has_cubin:
-            _try(path, str(path), found)
-    if (len(found.pieces), len(found.problems)) == before:
+        if path.is_file() and _BINARIES.search(path.name) and not has_cubin and (found := _try(path, str(path))):
+            nothing = False
+            yield found
+    if nothing:
         raise AccprobeError(f"{folder} has no file with device code in it")
 
 
-def _in_wheel(wheel: Path, unpacked: Path, found: Found) -> None:
-    before = len(found.pieces), len(found.problems)
+def _in_wheel(wheel: Path, unpacked: Path) -> Iterator[DeviceCode]:
+    nothing = True
     try:
         with zipfile.ZipFile(wheel) as archive:
             for number, member in enumerate(archive.infolist()):
-                if not member.is_dir() and _BINARIES.search(Path(member.filename).name):
-                    _in_member(archive, member, unpacked / f"{wheel.stem}.{number}", f"{wheel.name}: {member.filename}", found)
+                if member.is_dir() or not _BINARIES.search(Path(member.filename).name):
+                    continue
+                found = _in_member(archive, member, unpacked / f"{wheel.stem}.{number}", f"{wheel.name}: {member.filename}")
+                if found:
+                    nothing = False
+                    yield found
     except zipfile.BadZipFile as e:
         raise AccprobeError(f"{wheel} is no whole archive: {e}") from None
-    if (len(found.pieces), len(found.problems)) == before:
+    if nothing:
         raise AccprobeError(f"{wheel} has no file with NVIDIA device code in it")
 
 
-def _in_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, label: str, found: Found) -> None:
+def _in_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, label: str) -> DeviceCode | None:
     """As `_try`, of what an archive holds; one member that cannot be unpacked is a problem, the others are read."""
-    before = len(found.pieces)
+    found: DeviceCode | None
     try:
         _check_size(member.file_size, label)
         with archive.open(member) as source, target.open("wb") as copy:
             while chunk := source.read(1 << 20):
                 copy.write(chunk)
     except AccprobeError as e:
-        found.problems.append(str(e))
+        found = DeviceCode(label, problems=[str(e)])
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as e:
-        found.problems.append(f"{label} cannot be unpacked: {str(e) or 'it is cut short'}")
+        found = DeviceCode(label, problems=[f"{label} cannot be unpacked: {str(e) or 'it is cut short'}"])
     else:
-        _try(target, label, found)
-    if len(found.pieces) == before:
+        found = _try(target, label)
+    if found and found.pieces:
+        found.copy = target
+    else:
         target.unlink(missing_ok=True)
+    return found
 
 
-def _try(path: Path, label: str, found: Found) -> None:
+def _try(path: Path, label: str) -> DeviceCode | None:
     """As `_in_file`, of a file that nobody named: none there is nothing to tell, unless it is damaged."""
     try:
-        _in_file(path, label, found)
+        return _in_file(path, label)
     except _NothingThere:
-        return
+        return None
     except AccprobeError as e:
-        found.problems.append(str(e))
+        return DeviceCode(label, problems=[str(e)])
 
 
 class _NothingThere(AccprobeError):
     """The file is whole, and has no device code."""
 
 
-def _in_file(path: Path, label: str, found: Found) -> None:
+def _in_file(path: Path, label: str) -> DeviceCode:
+    found = DeviceCode(label)
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
@@ -224,10 +247,10 @@ def _in_file(path: Path, label: str, found: Found) -> None:
                 _scan(data, path, label, found)
     except OSError as e:
         raise AccprobeError(f"{label} cannot be read: {e.strerror}") from None
+    return found
 
 
-def _scan(data: mmap.mmap, path: Path, label: str, found: Found) -> None:
-    pieces, ptx = len(found.pieces), sum(found.ptx.values())
+def _scan(data: mmap.mmap, path: Path, label: str, found: DeviceCode) -> None:
     if _PTX_START.match(data[: 1 << 16]):
         found.pieces.append(Piece(path, label, "ptx", 0, len(data)))
         return
@@ -235,13 +258,15 @@ def _scan(data: mmap.mmap, path: Path, label: str, found: Found) -> None:
         raise _NothingThere(f"{label} is an AMD code object; accprobe reads NVIDIA's cubins, fatbins and what holds them")
     place = 0
     while (place := _next(data, place)) >= 0:
-        if data[place : place + 4] == _ELF:
-            place = _cubin(data, place, path, label, found)
-        else:
-            place = _fatbin(data, place, path, label, found)
-    if len(found.pieces) > pieces:
+        is_cubin = data[place : place + 4] == _ELF
+        try:
+            place = (_cubin if is_cubin else _fatbin)(data, place, path, label, found)
+        except AccprobeError as e:
+            found.problems = found.problems or [str(e)]  # the first is the cause of others
+            place += len(_ELF)
+    if found.pieces or found.problems:
         return
-    if sum(found.ptx.values()) > ptx:
+    if found.ptx:
         found.problems.append(
             f"{label} holds no SASS, but PTX alone: `cuobjdump --extract-ptx all` takes it out, and it can be read"
         )
@@ -252,12 +277,19 @@ def _scan(data: mmap.mmap, path: Path, label: str, found: Found) -> None:
 
 
 def _next(data: mmap.mmap, place: int) -> int:
-    """Where the next fatbin or ELF file begins, -1 where there is none."""
-    found = [at for mark in (_FATBIN, _ELF) if (at := data.find(mark, place)) >= 0]
-    return min(found, default=-1)
+    """Where the next fatbin or ELF file begins, -1 where there is none; what was searched does not stay in memory."""
+    while place < len(data):
+        stop = min(place + _WINDOW, len(data))
+        found = [at for mark in (_FATBIN, _ELF) if (at := data.find(mark, place, stop + len(mark) - 1)) >= 0]
+        page = place - place % mmap.PAGESIZE
+        data.madvise(mmap.MADV_DONTNEED, page, (min(found) if found else stop) - page)
+        if found:
+            return min(found)
+        place = stop
+    return -1
 
 
-def _fatbin(data: mmap.mmap, start: int, path: Path, label: str, found: Found) -> int:
+def _fatbin(data: mmap.mmap, start: int, path: Path, label: str, found: DeviceCode) -> int:
     """The entries of the fatbin that begins at `start`, if one does; where to look on."""
     _, version, header, size = _unpack("<IHHQ", data, start)
     if (version, header) != (1, _FATBIN_HEADER):
@@ -279,7 +311,7 @@ def _fatbin(data: mmap.mmap, start: int, path: Path, label: str, found: Found) -
     return end
 
 
-def _cubin(data: mmap.mmap, start: int, path: Path, label: str, found: Found) -> int:
+def _cubin(data: mmap.mmap, start: int, path: Path, label: str, found: DeviceCode) -> int:
     """The cubin that begins at `start`, if one does; where to look on."""
     if _machine(data, start) != _CUDA_MACHINE:
         return start + len(_ELF)

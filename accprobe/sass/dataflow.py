@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from accprobe.sass.flow import START, Flow
 from accprobe.sass.reading import Function
-from accprobe.sass.registers import width, written
+from accprobe.sass.registers import count_written, first_written
 
 PATIENCE = 4
 """Times that the value where ways meet changes before bounds that still grow are given up (`widen`)."""
@@ -58,7 +58,7 @@ class Domain(Generic[T]):
     widen: Callable[[T | None, T | None], T | None]
 
 
-Place = tuple[int, int]
+Origin = tuple[int, int]
 """(line, register) of a line that writes it, (-1 - block, register) where ways meet at the start of a block."""
 
 
@@ -76,7 +76,7 @@ class Definitions:
     @cached_property
     def targets(self) -> list[int]:
         """By line the first register that it writes, -1 where it writes none."""
-        return written(self.function.lines)
+        return first_written(self.function.lines)
 
     @cached_property
     def _lines(self) -> dict[int, list[int]]:
@@ -84,7 +84,7 @@ class Definitions:
         found: dict[int, list[int]] = {}
         for index, (target, line) in enumerate(zip(self.targets, self.function.lines, strict=True)):
             if target >= 0:
-                for register in range(target, target + width(line.opcode)):
+                for register in range(target, target + count_written(line.opcode)):
                     found.setdefault(register, []).append(index)
         return found
 
@@ -101,7 +101,7 @@ class Definitions:
             self._found[register] = last, met
         return self._found[register]
 
-    def reaching(self, block: int, index: int, register: int) -> Place | None:
+    def reaching(self, block: int, index: int, register: int) -> Origin | None:
         """Where the value comes from that a register holds before a line of a block, or before its end; None: from nowhere."""
         last, met = self._of_blocks(register)
         if block in last:
@@ -118,7 +118,7 @@ class Definitions:
         return -1 - block, register
 
 
-def solve(definitions: Definitions, domain: Domain[T], wanted: Iterable[Place]) -> Callable[[int, int], T | None]:
+def solve(definitions: Definitions, domain: Domain[T], wanted: Iterable[Origin]) -> Callable[[int, int], T | None]:
     """What a register holds before a line, for the (line, register) that are wanted."""
     return _Solution(definitions, domain, wanted).held
 
@@ -133,13 +133,13 @@ _UNREACHED = _Unreached()
 class _Solution(Generic[T]):
     """Values at places, evaluated until nothing changes. Places are numbered; number -1 is where nothing is known."""
 
-    def __init__(self, definitions: Definitions, domain: Domain[T], wanted: Iterable[Place]) -> None:
+    def __init__(self, definitions: Definitions, domain: Domain[T], wanted: Iterable[Origin]) -> None:
         self._definitions, self._domain = definitions, domain
         self._effects: dict[int, Effect | None] = {}
         self._wanted = {(index, register): self._reaching(index, register) for index, register in wanted}
-        self._inputs: dict[Place, list[Place | None]] = {}
+        self._inputs: dict[Origin, list[Origin | None]] = {}
         self._places = self._ordered(place for place in self._wanted.values() if place)
-        self._number: dict[Place | None, int] = {place: i for i, place in enumerate(self._places)}
+        self._number: dict[Origin | None, int] = {place: i for i, place in enumerate(self._places)}
         self._number[None] = -1
         self._from = [[self._number[before] for before in self._inputs[place]] for place in self._places]
         self._values: list[T | _Unreached | None] = [*[_UNREACHED] * len(self._places), None]
@@ -151,7 +151,7 @@ class _Solution(Generic[T]):
         value = self._values[self._number[self._wanted[index, register]]]
         return None if isinstance(value, _Unreached) else value
 
-    def _reaching(self, index: int, register: int, block: int = -1) -> Place | None:
+    def _reaching(self, index: int, register: int, block: int = -1) -> Origin | None:
         """None where nothing can be known: no line writes the register before, or one that loses what is known."""
         block = self._definitions.flow.block_of(index) if block < 0 else block
         place = self._definitions.reaching(block, index, register)
@@ -162,7 +162,7 @@ class _Solution(Generic[T]):
             self._effects[line] = self._domain.effect(line)
         return place if self._effects[line] else None
 
-    def _inputs_of(self, place: Place) -> list[Place | None]:
+    def _inputs_of(self, place: Origin) -> list[Origin | None]:
         """The places from which the value at a place is made."""
         line, register = place
         if line >= 0:
@@ -173,9 +173,9 @@ class _Solution(Generic[T]):
             None if way == START else self._reaching(flow.blocks[way].stop, register, way) for way in flow.before[-1 - line]
         ]
 
-    def _ordered(self, roots: Iterable[Place]) -> list[Place]:
+    def _ordered(self, roots: Iterable[Origin]) -> list[Origin]:
         """Every place that the roots depend on, those before which others depend on, but for loops."""
-        ordered: list[Place] = []
+        ordered: list[Origin] = []
         waiting = [(root, False) for root in roots]
         while waiting:
             place, seen = waiting.pop()

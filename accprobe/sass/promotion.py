@@ -21,7 +21,7 @@ from accprobe.sass.dataflow import Definitions, Domain, Effect, solve
 from accprobe.sass.flow import Flow
 from accprobe.sass.opcodes import MatrixOpcode, is_matrix, parse
 from accprobe.sass.reading import Function, Line
-from accprobe.sass.registers import operands, register, width
+from accprobe.sass.registers import count_written, register_number, split_operands
 
 UNBOUNDED = 1 << 30
 """Instead of a count that has no bound: it depends on how often a loop runs."""
@@ -73,7 +73,7 @@ class Partial(NamedTuple):
     cells: frozenset[int]
 
 
-Held = Callable[[int], Partial | None]
+Holding = Callable[[int], Partial | None]
 """What a register holds before a line."""
 
 
@@ -157,7 +157,7 @@ class _Analysis:
         sources = () if use.fresh == "yes" else tuple([source for source in use.sources if source is not None])
         return Effect(use.target, sources, elementwise=use.action != "matrix", keeps=keeps)
 
-    def _make(self, index: int, register: int, held: Held) -> Partial | None:
+    def _make(self, index: int, register: int, held: Holding) -> Partial | None:
         use = self._uses.get(index)
         i = register - self._targets[index]
         value: Partial | None
@@ -171,7 +171,7 @@ class _Analysis:
             value = _moved(held, use, i)
         return _join(held(register), value) if self._function.lines[index].guard else value
 
-    def _promote(self, held: Held, index: int, use: Use, i: int) -> None:
+    def _promote(self, held: Holding, index: int, use: Use, i: int) -> None:
         """Notes a partial sum that is added to another one, elementwise."""
         read = _added(held, use, i)
         for at, value in read.items():
@@ -256,24 +256,24 @@ def _decisive(use: Use) -> list[int]:
     return sources if use.action == "matrix" and use.fresh != "yes" else []
 
 
-def _continued(held: Held, use: Use) -> Partial | None:
+def _continued(held: Holding, use: Use) -> Partial | None:
     """The partial sum with which a matrix instruction goes on."""
     return None if use.fresh == "yes" or use.sources[0] is None else held(use.sources[0])
 
 
-def _product(held: Held, index: int, use: Use) -> Partial:
+def _product(held: Holding, index: int, use: Use) -> Partial:
     before = _continued(held, use)
     least, most = (before.least, before.most) if before else (0, 0)
     least = 0 if use.fresh == "run time" else least
     return Partial(least + 1, min(most + 1, UNBOUNDED), False, frozenset([index]), frozenset())
 
 
-def _added(held: Held, use: Use, i: int) -> dict[int, Partial]:
+def _added(held: Holding, use: Use, i: int) -> dict[int, Partial]:
     """What an addition reads of partial sums, by register."""
     return {source + i: value for source in use.sources if source is not None and (value := held(source + i))}
 
 
-def _sum(held: Held, use: Use, i: int) -> Partial | None:
+def _sum(held: Holding, use: Use, i: int) -> Partial | None:
     """A sum of up to two values that are partial sums or sums of those: a product counts as its factors do."""
     values = list(_added(held, use, i).values())
     if not values or len(use.sources) == 1:
@@ -283,7 +283,7 @@ def _sum(held: Held, use: Use, i: int) -> Partial | None:
     return Partial(least, most, True, makers, cells)
 
 
-def _moved(held: Held, use: Use, i: int) -> Partial | None:
+def _moved(held: Holding, use: Use, i: int) -> Partial | None:
     """A copy, a choice between sources, or a product with something else."""
     value: Partial | None = None
     for position, source in enumerate(use.sources):
@@ -332,13 +332,13 @@ def _use(line: Line, target: int) -> Use:
     action = _action(line.opcode)
     if action == "matrix":
         return _matrix_use(line, parse(line.opcode), target)
-    rest = operands(line)[1:]
+    rest = split_operands(line)[1:]
     if action == "add" and line.stem in _FMAS:
-        return _fma(target, width(line.opcode), rest[:3])
+        return _fma(target, count_written(line.opcode), rest[:3])
     if action == "add":
-        return Use(action, target, width(line.opcode), _without_zeros(rest[:2]))
-    sources = tuple(map(register, rest))
-    return Use(action, target, width(line.opcode), sources[-1:] if line.stem in ("MOV", "IMAD") else sources[:2])
+        return Use(action, target, count_written(line.opcode), _without_zeros(rest[:2]))
+    sources = tuple(map(register_number, rest))
+    return Use(action, target, count_written(line.opcode), sources[-1:] if line.stem in ("MOV", "IMAD") else sources[:2])
 
 
 @cache
@@ -355,7 +355,7 @@ def _action(opcode: str) -> Action:
 
 def _fma(target: int, count: int, operands: list[str]) -> Use:
     """A product plus an addend; a product plus zero is a product."""
-    factors = [register(operand) for operand in operands[:2]]
+    factors = [register_number(operand) for operand in operands[:2]]
     addend = _without_zeros(operands[2:])
     if not addend:
         return Use("scale", target, count, tuple(factors))
@@ -363,19 +363,19 @@ def _fma(target: int, count: int, operands: list[str]) -> Use:
 
 
 def _without_zeros(operands: Iterable[str]) -> tuple[int | None, ...]:
-    return tuple(register(operand) for operand in operands if not operand.lstrip("-+").startswith("RZ"))
+    return tuple(register_number(operand) for operand in operands if not operand.lstrip("-+").startswith("RZ"))
 
 
 def _matrix_use(line: Line, opcode: MatrixOpcode, target: int) -> Use:
     """D, A, B, C, …; a warpgroup's: D, [A,] descriptor, C[, scale-d], …"""
-    named = operands(line)
+    named = split_operands(line)
     at = 1 + max((i for i, operand in enumerate(named) if operand.startswith("gdesc")), default=2)
-    c = register(named[at]) if at < len(named) else None
+    c = register_number(named[at]) if at < len(named) else None
     scale = named[at + 1] if at + 1 < len(named) and opcode.family.adds_to_d else ""
     fresh: Literal["no", "yes", "run time"] = "yes" if scale == "!UPT" or c is None else "no"
     if fresh == "no" and re.match(r"!?UP\d", scale):
         fresh = "run time"
-    return Use("matrix", target, width(line.opcode), (c,), fresh)
+    return Use("matrix", target, count_written(line.opcode), (c,), fresh)
 
 
 def _counted(function: Function, lines: Iterable[int]) -> tuple[tuple[str, int], ...]:

@@ -119,7 +119,7 @@ def functions(path: Path, targets: bool = True, matrix: bool = False) -> Iterato
     functions with matrix opcodes have lines. A large cubin is disassembled part by part, as nvdisasm keeps it all in memory.
     """
     options = ["--print-code"] if targets else ["--print-code", "--no-dataflow"]
-    for part in symbols.parts(path, PART):
+    for part in symbols.symbol_groups(path, PART):
         only = ["--cuda-function-index", ",".join(map(str, part))] if part else []
         with toolchain.output("nvdisasm", *options, *only, str(path)) as text:
             yield from parse(text, matrix)

@@ -18,31 +18,31 @@ _PAIRS = frozenset({"DADD", "DFMA", "DMUL", "FADD2", "FFMA2", "FMUL2"})
 _WIDE = {"64": 2, "128": 4, "WIDE": 2, "x2": 2, "x4": 4, "x8": 8, "x16": 16, "x32": 32, "x64": 64, "x128": 128}
 
 
-def operands(line: Line) -> list[str]:
+def split_operands(line: Line) -> list[str]:
     """The operands of a line, from the register that it writes on, if it writes one."""
     found = [operand.strip() for operand in line.operands.split(",")]
     return found[1:] if _is_second(line.opcode) and found[0].startswith(("P", "!P")) else found
 
 
-def register(operand: str) -> int | None:
+def register_number(operand: str) -> int | None:
     """The number of a general register, None for RZ and for anything else."""
     found = _REGISTER.match(operand)
     return int(found[1]) if found and found[1] != "Z" else None
 
 
-def written(lines: Sequence[Line]) -> list[int]:
+def first_written(lines: Sequence[Line]) -> list[int]:
     """The first register that each line writes, -1 where it writes none."""
     firsts = _FIRST.findall("\n".join([line.operands for line in lines])) if lines else []
     found = [int(first) if first else -1 for first in firsts]
     for index, line in enumerate(lines):
         if not firsts[index] and _is_second(line.opcode):
-            second = register(operands(line)[0])
+            second = register_number(split_operands(line)[0])
             found[index] = -1 if second is None else second
     return found
 
 
 @cache
-def width(opcode: str) -> int:
+def count_written(opcode: str) -> int:
     """How many registers the opcode writes."""
     stem, *modifiers = opcode.split(".")
     if is_matrix(opcode):

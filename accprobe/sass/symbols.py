@@ -8,7 +8,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import NamedTuple
 
-LARGE = 8 << 20
+LARGE_CUBIN = 8 << 20
 """Bytes of a cubin that is disassembled in parts."""
 
 _SYMBOL_TABLE, _IS_CODE = 2, 4
@@ -29,12 +29,12 @@ class _Section(NamedTuple):
     entry_size: int
 
 
-def parts(path: Path, limit: int) -> list[tuple[int, ...]]:
+def symbol_groups(path: Path, limit: int) -> list[tuple[int, ...]]:
     """Indices of symbols, one for each section of code, in groups of `limit` bytes of code or one section.
 
     One empty group stands for the whole file: where it is not large, or has code that no symbol names.
     """
-    if path.stat().st_size <= LARGE:
+    if path.stat().st_size <= LARGE_CUBIN:
         return [()]
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         try:

@@ -14,8 +14,10 @@ import pytest
 from click.testing import CliRunner
 from compiled import needs, only, triton_dot
 
+from accprobe.audit import kernels
 from accprobe.build import toolchain
 from accprobe.cli import main
+from accprobe.render.terminal import progress
 from accprobe.sass import reading
 from accprobe.sass.reading import Function
 
@@ -34,6 +36,7 @@ def _disassembled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     read = reading.functions
     monkeypatch.setattr(reading, "functions", functions)
+    monkeypatch.setattr(progress, "BETWEEN_LINES", 1e9)
 
 
 @pytest.fixture
@@ -142,6 +145,48 @@ def test_like_kernels_are_together_unless_all_is_given(promoted: str) -> None:
     _, lines, _ = sass("folder", "--all")
     assert sum(line.startswith("gemm") for line in lines) == 2
     assert lines[-1] == "2 functions read (sm_90a 2), 2 with matrix opcodes"
+
+
+@pytest.fixture
+def library(promoted: str, emulated: str) -> str:
+    """A wheel with a file of one kernel, one of three, and one of which nothing can be unpacked."""
+    one, two = Path(promoted).read_bytes(), Path(emulated).read_bytes()
+    unpromoted = triton_dot(90, 4, None, True)["cubin"]
+    with zipfile.ZipFile("x.whl", "w") as wheel:
+        wheel.writestr("a.so", one)
+        wheel.writestr("b.so", b"header.." + one + two + unpromoted)
+    return "x.whl"
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_a_file_with_several_kernels_begins_with_a_summary(library: str, columns: int) -> None:
+    status, lines, told = sass(library, columns=columns)
+    assert (status, told) == (0, "")
+    assert max(map(len, lines)) <= columns
+    start = lines.index("x.whl: b.so")
+    assert lines[0] == "x.whl: a.so"
+    assert " ".join(" ".join(lines[start + 1 :]).split()).startswith(
+        "3 kernels with matrix instructions; 2 accumulate FP8 in 13 bits (promotion interval 64: 1, never promoted: 1);"
+        " 1 unpacks narrow operands for a wider unit gemm sm_90a"
+    )
+
+
+def test_each_file_is_printed_before_the_next_is_read(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the second kernel of the second file is read: the first file and the first kernel are there."""
+    read = kernels.reading.functions
+    begun: list[Path] = []
+
+    def interrupted(path: Path, matrix: bool = False) -> Iterator[Function]:
+        begun.append(path)
+        if len(begun) == 3:
+            raise KeyboardInterrupt
+        yield from read(path, matrix)
+
+    monkeypatch.setattr(kernels.reading, "functions", interrupted)
+    status, lines, told = sass(library)
+    assert status == 130
+    assert [line for line in lines if line.startswith(("x.whl", "  QGMMA", "  HMMA"))][::2] == ["x.whl: a.so", "x.whl: b.so"]
+    assert told == "accprobe: interrupted: 2 cubins were read; what was found in them is printed\n"
 
 
 @pytest.mark.parametrize(

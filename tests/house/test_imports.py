@@ -8,7 +8,7 @@ import sys
 
 import accprobe
 
-OPTIONAL = ("cuda", "cupy", "llvmlite", "numba", "pynvml", "torch", "triton")
+OPTIONAL = ("cuda", "cupy", "cxxfilt", "llvmlite", "numba", "pynvml", "torch", "triton")
 
 PROGRAM = """
 import importlib, sys, traceback

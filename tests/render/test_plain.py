@@ -103,7 +103,8 @@ def test_kernels(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
 
     monkeypatch.setattr(witness, "_read", read)
     monkeypatch.setattr(
-        "accprobe.sass.binaries.find", lambda *_: witness.binaries.Found([Piece(Path("k"), HOSTILE, "cubin", 0, 1)])
+        "accprobe.sass.binaries.find",
+        lambda *_: iter([witness.binaries.DeviceCode(HOSTILE, [Piece(Path("k"), HOSTILE, "cubin", 0, 1)])]),
     )
     result = CliRunner().invoke(main, ["sass", "k", "--jobs", "1", "--format", form, "--forbid", "HMMA"])
     assert result.exit_code == 1

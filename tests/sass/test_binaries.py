@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from compiled import needs
 
-from accprobe.audit.kernels import Kernel, Reading
-from accprobe.audit.kernels import kernels as read
+from accprobe.audit.kernels import Kernel, Reading, libraries
 from accprobe.build import compiler, toolchain
 from accprobe.isa.instructions import parse
 from accprobe.sass import binaries
-from accprobe.sass.binaries import Found, find
+from accprobe.sass.binaries import find
 
 ADA, HOPPER = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "wgmma.m64n8k32.f32.e4m3.e4m3"
 
@@ -48,7 +47,7 @@ def entry(kind: int, architecture: int, content: bytes) -> bytes:
 
 def both(path: Path, **options: object) -> tuple[list[Kernel], Reading]:
     reading = Reading()
-    return list(read([path], reading=reading, **options)), reading  # type: ignore[arg-type]
+    return [kernel for found in libraries([path], reading=reading, **options) for kernel in found], reading  # type: ignore[arg-type]
 
 
 def opcodes(found: list[Kernel]) -> dict[str, list[str]]:
@@ -160,9 +159,9 @@ def test_ptx_that_does_not_assemble(tmp_path: Path) -> None:
 
 
 def problems(path: Path) -> list[str]:
-    found: Found = find([path], path.parent)
-    assert found.pieces == []
-    return found.problems
+    found = list(find([path], path.parent))
+    assert [each.pieces for each in found] == [[] for _ in found]
+    return [problem for each in found for problem in each.problems]
 
 
 def elf(machine: int) -> bytes:
@@ -211,7 +210,40 @@ def test_files_that_are_cut_short(cubins: dict[str, bytes], tmp_path: Path) -> N
         assert "is cut short" in problem
     packed = fatbin(cubins)
     (tmp_path / "x.fatbin").write_bytes(packed[:-50])
-    assert f"a fatbin in it ends at byte {len(packed):,}" in problems(tmp_path / "x.fatbin")[0]
+    (found,) = find([tmp_path / "x.fatbin"], tmp_path)
+    assert [f"a fatbin in it ends at byte {len(packed):,}" in problem for problem in found.problems] == [True]
+    assert [piece.size for piece in found.pieces] == [len(cubins["sm_89"])]
+
+
+def test_a_damaged_cubin_in_a_wheel_costs_one_sentence(cubins: dict[str, bytes], tmp_path: Path) -> None:
+    """Its header says that it is longer than the library; what lies behind it is read."""
+    damaged = bytearray(cubins["sm_90a"])
+    struct.pack_into("<Q", damaged, 40, 1 << 40)  # where its section headers are
+    with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
+        wheel.writestr("x/libx.so", b"header.." + bytes(damaged) + cubins["sm_89"])
+        wheel.writestr("x/liby.so", b"header.." + fatbin({"sm_90a": cubins["sm_90a"][:-500]}) + fatbin(cubins))
+    found, reading = both(tmp_path / "x.whl")
+    assert [(kernel.file, kernel.architecture) for kernel in found] == [
+        ("x.whl: x/libx.so", "sm_89"),
+        ("x.whl: x/liby.so", "sm_89"),
+        ("x.whl: x/liby.so", "sm_90a"),
+    ]
+    cut, unread = reading.problems
+    assert cut.startswith("x.whl: x/libx.so has a cubin that is cut short: ")
+    assert unread.startswith("x.whl: x/liby.so, sm_90 cannot be read: nvdisasm failed: ")
+
+
+def test_files_come_one_after_another_and_leave_nothing(cubins: dict[str, bytes], tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
+        for name in "ab":
+            wheel.writestr(f"{name}.so", fatbin(cubins))
+    (tmp_path / "unpacked").mkdir()
+    files = find([tmp_path / "x.whl"], tmp_path / "unpacked")
+    for _ in range(2):
+        found = next(files)
+        assert [path.stat().st_size for path in (tmp_path / "unpacked").iterdir()] == [len(fatbin(cubins))]
+        found.discard()
+        assert list((tmp_path / "unpacked").iterdir()) == []
 
 
 def test_architecture_that_the_disassembler_does_not_know(cubins: dict[str, bytes], tmp_path: Path) -> None:
@@ -236,5 +268,5 @@ def test_missing_tool_is_told(cubins: dict[str, bytes], tmp_path: Path, monkeypa
 
     (tmp_path / "x.fatbin").write_bytes(fatbin(cubins))
     monkeypatch.setattr(toolchain, "_candidates", missing)
-    with pytest.raises(toolchain.ToolMissing, match="cuobjdump was not found"):
+    with pytest.raises(toolchain.ToolMissing, match="nvdisasm was not found"):
         both(tmp_path / "x.fatbin")

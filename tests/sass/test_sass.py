@@ -284,15 +284,15 @@ def test_large_cubins_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     )
     path = compiler.compile_source(code, "sm_90a", "a").path
     whole = sorted(reading.functions(path), key=lambda function: function.name)
-    monkeypatch.setattr(symbols, "LARGE", 0)
+    monkeypatch.setattr(symbols, "LARGE_CUBIN", 0)
     for limit, count in ((1, 3), (1 << 20, 1)):
         monkeypatch.setattr(reading, "PART", limit)
-        assert len(symbols.parts(path, limit)) == count
+        assert len(symbols.symbol_groups(path, limit)) == count
         parts = sorted(reading.functions(path), key=lambda function: function.name)
         assert [(f.name, f.architecture, f.sha256) for f in parts] == [(f.name, f.architecture, f.sha256) for f in whole]
 
 
 def test_damaged_symbols_make_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(symbols, "LARGE", 0)
+    monkeypatch.setattr(symbols, "LARGE_CUBIN", 0)
     (tmp_path / "x.cubin").write_bytes(b"\x7fELF" + b"\xff" * 100)
-    assert symbols.parts(tmp_path / "x.cubin", 1) == [()]
+    assert symbols.symbol_groups(tmp_path / "x.cubin", 1) == [()]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
+from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import Kernel, Reading
 from accprobe.audit.requirements import Shortfall
 from accprobe.isa.formats import FORMATS
+from accprobe.render.content.kernel_names import short_name
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.phrases import Phrase
 from accprobe.report.words import lowered
@@ -103,7 +107,7 @@ def promotion(chain: Chain) -> str:
 
 def kernel_title(kernel: Kernel) -> str:
     """ "gemm (sm_90a, sha256 0123456789ab)"."""
-    return f"{kernel.name} ({kernel.architecture or 'unknown architecture'}, sha256 {kernel.sha256[:12]})"
+    return f"{short_name(kernel.name)} ({kernel.architecture or 'unknown architecture'}, sha256 {kernel.sha256[:12]})"
 
 
 def shortfall_reason(found: Shortfall) -> str:
@@ -131,6 +135,54 @@ def accumulator_sources(kernels: Sequence[Kernel]) -> Iterator[str]:
             found.setdefault(source, {})[f"{parse(opcode).stem} {kernel.architecture}"] = None
     for source, where in found.items():
         yield f"{', '.join(where)}: {source}"
+
+
+def file_summary(kernels: Sequence[Kernel]) -> Iterator[str]:
+    """Of a file with several kernels: "412 kernels with matrix instructions; 38 accumulate FP8 in 13 bits (promotion
+    interval 128: 36, never promoted: 2)"."""
+    if len(kernels) < 2 or any(kernel.executed is not None for kernel in kernels):
+        return
+    narrow: dict[tuple[str, int], list[Kernel]] = {}
+    for kernel in kernels:
+        for key in {_narrow(opcode, known) for opcode, known in kernel.accumulators.items()} - {None}:
+            narrow.setdefault(cast(tuple[str, int], key), []).append(kernel)
+    parts = [f"{len(kernels):,} kernels with matrix instructions"]
+    for (name, bits), found in sorted(narrow.items()):
+        verb = f"accumulate{'s' * (len(found) == 1)}"
+        parts.append(f"{len(found):,} {verb} {name} in {bits} bits{_promotion_of(found, (name, bits))}")
+    if emulated := sum(kernel.emulated is not None for kernel in kernels):
+        parts.append(f"{emulated:,} unpack{'s' * (emulated == 1)} narrow operands for a wider unit")
+    yield "; ".join(parts)
+
+
+def _narrow(opcode: str, known: Accumulator | None) -> tuple[str, int] | None:
+    """("FP8", 13) of an opcode that accumulates fewer bits than its result has; None of others."""
+    if known is None or known.bits is None or known.bits >= FORMATS[known.format].mantissa_bits:
+        return None
+    operand = parse(opcode).a
+    return ("FP8" if operand in ("e4m3", "e5m2") else operand or parse(opcode).stem).upper(), known.bits
+
+
+def _promotion_of(kernels: Sequence[Kernel], narrow: tuple[str, int]) -> str:
+    """ " (promotion interval 128: 36, never promoted: 2)"."""
+    counts: Counter[str] = Counter()
+    for kernel in kernels:
+        opcodes = {opcode for opcode, known in kernel.accumulators.items() if _narrow(opcode, known) == narrow}
+        counts[_interval([chain for chain in kernel.chains if opcodes & dict(chain.opcodes).keys()])] += 1
+    return f" ({', '.join(f'{text}: {count:,}' for text, count in counts.most_common())})"
+
+
+def _interval(chains: Sequence[Chain]) -> str:
+    """What becomes of the sums of a kernel: of those that go on for as long as a loop runs, if there are any."""
+    verdicts = {chain.verdict for chain in chains}
+    if "never" in verdicts:
+        return "never promoted"
+    if "unknown" in verdicts:
+        return "promotion not known"
+    if "promoted" not in verdicts:
+        return "no loop"
+    products = max(chain.products for chain in chains if chain.verdict == "promoted")
+    return f"promotion interval {products}" if products else "promoted"
 
 
 def kernels_summary(kernels: Sequence[Kernel], reading: Reading) -> str:

@@ -13,27 +13,35 @@ from rich.text import Text
 from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import Kernel, Reading
 from accprobe.render.content import sass
+from accprobe.render.content.kernel_names import short_name
 from accprobe.render.terminal.console import ruled, styled
 
 NAMED = 3
 """Kernels of a group that are named; `--all` has each."""
 
 
-def kernel_tables(kernels: Sequence[Kernel], reading: Reading, expand: bool = False) -> RenderableType:
-    """Those that are alike together, unless `expand`."""
+def kernel_tables(kernels: Sequence[Kernel], expand: bool = False) -> RenderableType:
+    """Each file with its summary, then its kernels; those that are alike together, unless `expand`."""
     parts: list[RenderableType] = []
-    for file, groups in groupby(sass.alike_kernels(kernels, expand), lambda alike: alike.first.file):
+    for file, of_file in groupby(kernels, lambda kernel: kernel.file):
+        found = list(of_file)
         parts.append(Text(file, "bold underline"))
-        for alike in groups:
+        parts += [Text(f"  {line}", "bold") for line in sass.file_summary(found)]
+        for alike in sass.alike_kernels(found, expand):
             parts += _block(alike)
-    parts += [Text(line, "dim") for line in sass.accumulator_sources(kernels)]
-    parts.append(Text(sass.kernels_summary(kernels, reading), "bold"))
     return Group(*parts)
+
+
+def kernels_total(kernels: Sequence[Kernel], reading: Reading) -> RenderableType:
+    """What stands below all files: how accumulators are known, and how much was read."""
+    sources = [Text(line, "dim") for line in sass.accumulator_sources(kernels)]
+    return Group(*sources, Text(sass.kernels_summary(kernels, reading), "bold"))
 
 
 def _block(alike: sass.AlikeKernels) -> Iterator[RenderableType]:
     first, count = alike.first, len(alike.kernels)
-    names = ", ".join(kernel.name for kernel in alike.kernels[:NAMED]) + (", …" if count > NAMED else "")
+    different = list(dict.fromkeys(short_name(kernel.name) for kernel in alike.kernels))
+    names = ", ".join(different[:NAMED]) + (", …" if len(different) > NAMED else "")
     title = Text(f"{count} kernels alike: {names}" if count > 1 else names, "bold", overflow="fold")
     launched = sum(kernel.launches or 0 for kernel in alike.kernels)
     times = f", {launched} launch{'es' * (launched != 1)}" if first.executed is not None else ""
