@@ -15,23 +15,28 @@ EVERY_MODEL = 1e12
 
 
 def library() -> str:
-    """A library of many kernels: what is in it, time and memory."""
+    """Libraries of many kernels: what is in them, time against nvdisasm's, and memory."""
     data = json.loads((RESULTS / "sass.json").read_text(encoding="utf-8"))
-    (told,) = data["results"]
+    return "".join(f"{filled(_library(told, data['host']['cpu_cores']))}\n" for told in data["results"])
+
+
+def _library(told: dict[str, Any], cores: int) -> str:
     return (
-        f"`{told['command']}`, {told['state']}, finds {told['kernels']:,} kernels with matrix opcodes"
-        f" among {told['functions']:,} functions\nin {told['seconds']:.0f} s on {data['host']['cpu_cores']} CPU cores,"
-        f" in {told['peak_mib']} MiB of memory for all processes together.\n"
+        f"- `{told['command']}`, {told['state']}: {told['kernels']:,} kernels with matrix opcodes among {told['functions']:,}"
+        f" functions of {told['cubins']:,} cubins ({told['cubins_mib']:,.0f} MiB, the largest {told['largest_mib']:.0f}), in"
+        f" {told['cpu_seconds']:,.0f} s of CPU time, {told['ratio']:.2f} times the {told['nvdisasm_cpu_seconds']:,.0f} s that"
+        f" nvdisasm takes for the same cubins; {told['seconds']:,.0f} s on {cores} shared cores, against"
+        f" {told['nvdisasm_seconds']:,.0f} s. Memory of all processes together: {told['peak_mib']:,} MiB."
     )
 
 
 def speed() -> str:
-    """Every benchmark result that is recorded."""
+    """Every benchmark result that is recorded, but for those that are ratios to another program."""
     table = []
     for path in sorted(RESULTS.glob("*.json")):
         data = json.loads(path.read_text(encoding="utf-8"))
         place = data["host"].get("device") or f"{data['host']['cpu_cores']} CPU cores"
-        for result in data["results"]:
+        for result in (each for each in data["results"] if "ratio" not in each):
             command = f"`{result['command']}`" + (f", {result['state']}" if result["state"] else "")
             table.append((command, place, f"{result['seconds']:.2f} s", f"{result['limit']:g} s"))
     return tabled(("command", "on", "took", "limit"), table)
