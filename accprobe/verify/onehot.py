@@ -135,13 +135,22 @@ def _alike(inst: Instruction) -> Instruction:
 
 
 def _told(device: Device, inst: Instruction, asked: OneHot, wrong: int) -> str:
-    """What is in the wrong place where the answer to that row is wrong; "" where nothing is, or it is not always so."""
+    """What is in the wrong place where the answer to that row is wrong; "" where nothing is, or it is not always so.
+
+    It has to be so beside other dot products too: else those are the cause, and not the place.
+    """
+    every = [_told_beside(device, inst, asked, wrong, apart) for apart in (0, tile.problems(inst))]
+    return every[0] if all(every) else ""
+
+
+def _told_beside(device: Device, inst: Instruction, asked: OneHot, wrong: int, apart: int) -> str:
+    """As `_told`, beside the dot products of its tile, or those that come so many later."""
     rows, columns = tile.cells_of(inst, wrong + 1)
     row, column, hot, place = int(rows[-1]), int(columns[-1]), int(asked.hot[wrong]), int(asked.places[wrong])
     alone = np.zeros((inst.k, inst.k), inst.b.dtype)
     np.fill_diagonal(alone, inst.b.whole(1))
     changes = {"b": alone} if hot >= 0 else {"c": np.array([inst.c.whole(1), inst.c.whole(2)], inst.c.dtype)}
-    d, again = (_answers(device, inst, asked, wrong, **changes) for _ in range(2))
+    d, again = (_answers(device, inst, asked, wrong, apart, **changes) for _ in range(2))
     if d != again:
         return ""
     if hot < 0:
@@ -157,11 +166,15 @@ def _told(device: Device, inst: Instruction, asked: OneHot, wrong: int) -> str:
     return f"{of} {hot} of row {row} of A{code} meets {others} of column {column} of B, not {place}"
 
 
-def _answers(device: Device, inst: Instruction, asked: OneHot, row: int, **changes: Bits) -> list[int]:
-    """The answers to one row in its tile, whatever else is there, with each value in turn of an operand [N, …]."""
+def _answers(device: Device, inst: Instruction, asked: OneHot, row: int, apart: int, **changes: Bits) -> list[int]:
+    """The answers to one row at its place in the tile, beside rows that come so many later than those that were there, with
+    each value in turn of an operand [N, …].
+    """
     turn, problem = divmod(row, tile.problems(inst))
-    first = turn * tile.problems(inst)
-    around = asked.request[first : first + tile.problems(inst)]
+    first, total = turn * tile.problems(inst), len(asked.request)
+    rows = (np.arange(first, min(first + tile.problems(inst), total)) + apart) % total
+    rows[problem] = row
+    around = asked.request[rows]
     found = []
     for name, values in changes.items():
         for value in values:

@@ -167,3 +167,17 @@ def test_a_pure_function_has_no_layout() -> None:
     device = Tiles(inst, swap_in_row)
     device.pure = True
     assert misplaced(device, inst) == ""
+
+
+def test_a_fault_after_another_dot_product_is_no_wrong_place() -> None:
+    """It comes again beside the same dot products, and not beside others."""
+    inst = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
+    before = one_hot(inst).request[[40]]
+
+    class After(Tiles):
+        def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+            d = super().dot(inst, request, placement)
+            after = np.roll((request.a == before.a).all(axis=1) & (request.c == before.c), 1)
+            return np.where(after, d.dtype.type(0), d)
+
+    assert misplaced(After(inst), inst) == ""
