@@ -21,7 +21,7 @@ from accprobe.model.tree import FloatArithmetic
 MOST_CHAINS = 64
 """Chains that are probed, each: where a product has more, as many are drawn at random."""
 
-DOTS, ACROSS = 32, 24
+DOTS_OF_CHAIN, ACROSS = 32, 24
 """Dot products that have y in a chain. So many have X and -X in other chains: -X in one that is added later, whether sums are
 added from the first or from the last.
 """
@@ -49,8 +49,8 @@ def probe_chains(asked: Asked, region: Region, plan: ProductPlan, seed: int) -> 
 
 
 def _places(chains: list[Ints], i: int, rng: np.random.Generator) -> Ints:
-    """k of X, y and, last, -X, [DOTS, TERMS]: y in chain i."""
-    ks = rng.choice(chains[i], (DOTS, TERMS))
+    """k of X, y and, last, -X, [DOTS_OF_CHAIN, TERMS]: y in chain i."""
+    ks = rng.choice(chains[i], (DOTS_OF_CHAIN, TERMS))
     others = np.delete(np.arange(len(chains)), i)
     for row in range(ACROSS if len(others) else 0):
         of_large = rng.choice(others)

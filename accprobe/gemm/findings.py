@@ -19,7 +19,7 @@ from accprobe.gemm.regions import PRODUCTS_REPEATED, REPEATS, ranges
 from accprobe.gemm.rivals import RivalPlan
 from accprobe.gemm.scaling import scaling_in_words
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.structures import Structure, in_words, members, order_in_words, twice
+from accprobe.gemm.structures import Structure, members, name_members, order_in_words, twice
 from accprobe.infer.findings import Finding
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic
@@ -188,7 +188,7 @@ def of_plan(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
     """What a plan is, whether it is proved or not."""
     arithmetic = plan.step.root.arithmetic
     every = members(plan)
-    note = in_words(every) if len(every) > 1 else ""
+    note = name_members(every) if len(every) > 1 else ""
     yield "order", Finding("any") if plan.spec.a.is_integer else Finding(order_in_words(plan), note=note)
     yield "products_per_sum", Finding(plan.step.products)
     if isinstance(arithmetic, FloatArithmetic):

@@ -182,7 +182,7 @@ def _counted(slices: Sequence[KSlice], what: str) -> str:
     return f"{len(slices)} {what} of {each_of(sizes([each.groups for each in slices]))}"
 
 
-WAYS = {
+ORDER_WORDS = {
     "forward": "",
     "backward": " from the last",
     "tree": " as a tree",
@@ -196,10 +196,10 @@ WAYS = {
 def _added(plan: ProductPlan, order: str) -> str:
     fmt = plan.running if order == "serial" else plan.added_in
     kept = f"rounded to {plan.kept} and " if plan.kept is not None and order != "serial" else ""
-    return f"{kept}added in {fmt}{WAYS.get(order, ' in an order of its own')}"
+    return f"{kept}added in {fmt}{ORDER_WORDS.get(order, ' in an order of its own')}"
 
 
-def in_words(every: Sequence[Structure]) -> str:
+def name_members(every: Sequence[Structure]) -> str:
     """Return "split-K 2 or promotion every 256": the members of a class."""
     told = [each for each in every if each is every[0] or not (each.promote_every and each.split_k > 1)]
     more = ["slices of other numbers of whole parts"] if len(told) < len(every) else []
