@@ -209,7 +209,11 @@ def characterise(
     some = [x for x in regions if x is regions[0] or len(x.rows) * len(x.columns) >= LEAST_REGION]
     counted = once.count_products(asked, some)
     outcome.found[:] = [RegionOutcome(x.region, x.once, reason=x.reason, mispaired=x.mispaired) for x in counted]
-    depends = None if any(found.mispaired for found in outcome.found) else outcome.depends
+    depends = outcome.depends
+    if any(found.mispaired for found in outcome.found):  # A sample of changed lines may have missed the ones that are read.
+        depends = None
+        if outcome.depends is not None and not outcome.depends.is_on_others:
+            outcome.depends = None
     for found in outcome.found:
         if not found.reason:
             _find_plan(asked, found, seed, evaluate, experiment, depends)

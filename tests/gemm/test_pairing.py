@@ -17,6 +17,7 @@ from planted_sums import Array
 from accprobe.gemm import mistakes, pairing
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.characterise import characterise
+from accprobe.gemm.findings import findings
 from accprobe.gemm.regions import Region
 from accprobe.gemm.row import row
 from accprobe.gemm.spec import Spec
@@ -169,3 +170,9 @@ def test_names() -> None:
     assert mistakes.name_lines(ks ^ 1, "row", "A") == (
         "row 0 reads A of row 1, row 1 reads A of row 0, row 2 reads A of row 3, row 3 reads A of row 2, …"
     )
+
+
+def test_a_row_that_reads_another_does_not_depend_on_its_own_alone() -> None:
+    plan = replace(FMAS, m=19, n=N, k=16, mispaired=Mispaired("rows", 6, 10))
+    told = findings(characterise(PlantedBox(plan), elements=1 << 8))
+    assert "depends_on" not in told or told["depends_on"].value != "own row and column"
