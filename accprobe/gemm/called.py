@@ -68,7 +68,7 @@ class Called:
         """a [M, K] and b [N, K] become the operands of the calls to come; scales that are not given are 1."""
         spec = self.spec
         self._given = ()
-        with self._one_sentence("is given no operands:"):
+        with self._one_sentence("could not receive its operands:"):
             given = [self.handover.operand("a", a, spec.a), self.handover.operand("b", b.T, spec.b, self._by_columns)]
             if spec.scale is not None:
                 given += map(self.handover.scale, _SCALES, self._scales(scales))

@@ -33,7 +33,8 @@ def one_sentence(doing: str, device: str, file: str = "") -> Iterator[None]:
         raise
     except BaseException as e:
         if is_out_of_memory(e):
-            raise DeviceError(f"{doing} {described(e, file)}; {_advice(device)}") from e
+            first_line = next(iter(_text(e).splitlines()), "")
+            raise DeviceError(f"{doing} {described(e, file, first_line)}; {_advice(device)}") from e
         raise AccprobeError(f"{doing} {described(e, file)}") from e
 
 
@@ -47,9 +48,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or bool(_FULL.search(_text(error)))
 
 
-def described(error: BaseException, file: str) -> str:
-    """ "ValueError: what it says (model.py, line 7)": the last line of that file, where it has one."""
-    said = shorten(_reason_first(error), MOST_SAID, placeholder=" …")
+def described(error: BaseException, file: str, message: str | None = None) -> str:
+    """Return "ValueError: its message (model.py, line 7)": the last line of that file, where it has one."""
+    said = shorten(_reason_first(error) if message is None else message, MOST_SAID, placeholder=" …")
     told = f"{type(error).__name__}: {said}" if said else type(error).__name__
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if file and frame.filename == file]
     return f"{told} ({file}, line {lines[-1]})" if lines else told

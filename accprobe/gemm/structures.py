@@ -97,12 +97,14 @@ def _unlike(structures: Iterable[Structure]) -> list[Structure]:
 
 def _members(plan: ProductPlan, tree: Merging) -> Iterator[Structure]:
     yield canonical(plan)
-    if is_added_alike(plan):
-        if whole := _one_slice(plan):
-            yield Structure((KSlice(whole, chunked=True),), "forward")
-        yield _of(tree.flat())
-    if lanes := lanes_of(tree):
-        yield Structure(_of(tree.flat()).slices, _order(plan, tree.flat()), lanes)
+    if whole := _one_slice(plan):
+        yield Structure((KSlice(whole, chunked=True),), "forward")
+    lanes, flat = lanes_of(tree), tree.flat()
+    if lanes or is_added_alike(plan):
+        slices, order = _of(flat).slices, _order(plan, flat)
+        yield Structure(slices, order)
+        if lanes:
+            yield Structure(slices, order, lanes)
 
 
 def canonical(plan: ProductPlan) -> Structure:

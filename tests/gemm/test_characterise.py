@@ -226,6 +226,12 @@ def test_lanes_are_called_that_and_are_no_slices(count: int, order: str) -> None
     assert "slice_sizes" not in told
 
 
+def test_lanes_of_narrow_partial_sums_may_be_slices() -> None:
+    lanes = Merging(tuple(tuple((k,) for k in range(lane, 1024, 2)) for lane in range(2)), nested("forward", 2))
+    told = dict(of_plan(plan_of(lanes, kept=FORMATS["bf16"])))
+    assert (told["split_k"].bound, told["split_k"].left) == ("equivalent", (1, 2))
+
+
 def test_a_format_below_f32_makes_slices_of_chains() -> None:
     tree = tree_of((256,) * 4, nested("forward", 4))
     told = dict(of_plan(plan_of(tree, kept=FORMATS["bf16"])))

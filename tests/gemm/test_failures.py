@@ -40,6 +40,7 @@ def sentence(error: BaseException) -> str:
     [
         (OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."), "f raises OutOfMemoryError: CUDA out of memory."),
         (RuntimeError("cudaErrorMemoryAllocation: out of memory"), "f raises RuntimeError: cudaErrorMemoryAllocation"),
+        (RuntimeError("CUDA error: out of memory\nSearch for it"), "f raises RuntimeError: CUDA error: out of memory; the"),
         (RuntimeError("RESOURCE_EXHAUSTED: failed to allocate"), "f raises RuntimeError: RESOURCE_EXHAUSTED"),
         (MemoryError(), "f raises MemoryError; the memory of cuda:0 is full"),
     ],
