@@ -16,8 +16,8 @@ from accprobe.render.terminal.progress import Show
 if TYPE_CHECKING:
     from accprobe.budget.data import OwnData
     from accprobe.gemm.callables import Asking, Opened
-    from accprobe.gemm.characterise import ProductOutcome
     from accprobe.gemm.fresh import DrawOwn
+    from accprobe.gemm.outcome import ProductOutcome
     from accprobe.gemm.spec import Spec
     from accprobe.isa.formats import Bits
     from accprobe.report.products import KernelRecord, ProductRow

@@ -7,36 +7,35 @@ against every answer that was kept, against fresh operands and against rivals.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, on_cpu
 from accprobe.gemm import again, battery, beyond, contract, held, once, weights
-from accprobe.gemm.again import FirstCalls
 from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
 from accprobe.gemm.candidates import beside, integer_step
 from accprobe.gemm.counterexample import of_few_terms
-from accprobe.gemm.coverage import ChainCoverage, probe_chains
+from accprobe.gemm.coverage import probe_chains
 from accprobe.gemm.dependence import Dependence, find_dependence
 from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
-from accprobe.gemm.fresh import DrawOwn, Predicted, Proof, prove
+from accprobe.gemm.fresh import DrawOwn, Predicted, prove
 from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.low_bits import low_bits
+from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, every_chain, exchanged, taken_apart
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.prescaled import explain_calls
-from accprobe.gemm.regions import Alike, Region, alike
+from accprobe.gemm.regions import Region, alike
 from accprobe.gemm.rivals import OF_TINY, RivalPlan, contradicted, contradicting, rival_plans, telling
 from accprobe.gemm.scaling import with_scales
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.unordered import in_slices
 from accprobe.isa.formats import Bits
-from accprobe.model.product import ProductModel
 from accprobe.model.tree import FloatArithmetic
 
 BATTERY_DOTS = 1536
@@ -61,117 +60,14 @@ MOST_REGIONS = 4
 LEAST_REGION = 8
 """Elements of a region that is asked on its own."""
 
-FAR_OFF = 10
-"""Where more than one of so many results of few terms contradicts the nearest plan, the plan is not shown."""
-
 REFITS = 3
 """How often rivals are asked about, where the answers contradict the plan itself."""
 
 Tell = Callable[[str, float], None]
 """An experiment's name, and how much of it is done, from 0 to 1."""
 
-OnFound = Callable[["ProductOutcome"], None]
+OnFound = Callable[[ProductOutcome], None]
 """Receives the outcome as it grows: always the same object."""
-
-
-@dataclass
-class RegionOutcome:
-    """What was found of one region. tree: as it was probed last. plan: None where there is no tree, and reason says why.
-
-    once: how often each k is counted, empty where that is not known yet; mispaired: which other products are added. wrong:
-    answers of the battery that the plan does not explain, of `answers`, and the simplest of them as counterexample;
-    contradicting: the same of those that were kept, of `held`; beyond: those of them for which the plan has an infinity, and
-    instead: what comes for what where sums are too large. scales_left: other ways to scale that explain everything;
-    misplaced: which scales went elsewhere.
-    """
-
-    region: Region
-    once: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    tree: Groups | Merging | None = None
-    plan: ProductPlan | None = None
-    reason: str = ""
-    counterexample: str = ""
-    wrong: int = 0
-    answers: int = 0
-    held: int = 0
-    contradicting: int = 0
-    beyond: int = 0
-    instead: tuple[str, ...] = ()
-    tried: int = 0
-    survived: list[RivalPlan] = field(default_factory=list)
-    scales_left: tuple[str, ...] = ()
-    misplaced: str = ""
-    coverage: ChainCoverage | None = None
-    checked: tuple[ProductPlan, int] | None = None
-    """The plan that was compared with the kept results, and how many calls they were of."""
-    mispaired: str = ""
-
-    @property
-    def model(self) -> ProductModel | None:
-        return None if self.plan is None else self.plan.model()
-
-    @property
-    def is_far_off(self) -> bool:
-        """Whether the plan is contradicted so often that it suggests nothing."""
-        return self.wrong * FAR_OFF > self.answers
-
-    @property
-    def is_explained(self) -> bool:
-        """Whether the plan explains every result of the region's own probes and every one that was kept."""
-        return self.plan is not None and not self.wrong and not self.contradicting
-
-
-@dataclass
-class ProductOutcome:
-    """Everything that was found of a callable for one shape.
-
-    first: identical calls at the beginning of the run. depends: what an output depends on, None where results change.
-    calls, elements: asked in all. stopped: why the run ended before everything was found, "" where it did not.
-    """
-
-    spec: Spec
-    alike: Alike
-    first: FirstCalls
-    depends: Dependence | None
-    found: list[RegionOutcome] = field(default_factory=list)
-    proof: Proof = field(default_factory=Proof)
-    calls: int = 0
-    elements: int = 0
-    seed: int = 0
-    stopped: str = ""
-
-    @property
-    def main(self) -> RegionOutcome:
-        return self.found[0]
-
-    @property
-    def held(self) -> int:
-        """Answers that were kept, and that the plans were held against."""
-        return sum(found.held for found in self.found)
-
-    @property
-    def contradicting(self) -> int:
-        """How many of them the plans do not explain."""
-        return sum(found.contradicting for found in self.found)
-
-    @property
-    def fits_in_range(self) -> bool:
-        """Whether they explain all but what comes of sums that are too large."""
-        return all(found.contradicting == found.beyond for found in self.found)
-
-    @property
-    def explained(self) -> bool:
-        """Whether every element of D has a plan that nothing speaks against, from the first call on."""
-        covered = sum(found.region.elements for found in self.found if found.plan is not None)
-        return (
-            covered == self.spec.m * self.spec.n
-            and not any(found.wrong for found in self.found)
-            and not self.contradicting
-            and not self.proof.wrong
-            and self.proof.elements > 0
-            and not self.first.other
-            and not self.stopped
-        )
 
 
 def characterise(

@@ -10,8 +10,8 @@ import numpy as np
 from accprobe.gemm.again import FirstCalls
 from accprobe.gemm.battery import asks_subnormals
 from accprobe.gemm.candidates import HOPPER, instructions_of, one_sum
-from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
 from accprobe.gemm.fresh import Proof
+from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.parts import Groups, Merging, width
 from accprobe.gemm.plans import ProductPlan, subnormal_results

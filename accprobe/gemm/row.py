@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from accprobe.gemm.characterise import ProductOutcome, RegionOutcome
 from accprobe.gemm.counterexample import of_fresh
 from accprobe.gemm.findings import findings, status
+from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
 from accprobe.report.products import KernelRecord, ProductRivals, ProductRow, Proved, RegionRecord
 
 

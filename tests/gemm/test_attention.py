@@ -16,8 +16,9 @@ from accprobe.evaluate.product import product
 from accprobe.gemm.attention import ASKS, BACKENDS
 from accprobe.gemm.blackbox import Asked
 from accprobe.gemm.callables import Asking, Opened, open_callable
-from accprobe.gemm.characterise import ProductOutcome, RegionOutcome, characterise
+from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
+from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
 from accprobe.gemm.versus import same_rows
 from accprobe.gemm.weights import doubt
 from accprobe.isa.formats import FORMATS

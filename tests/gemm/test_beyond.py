@@ -13,8 +13,9 @@ from planted_sums import Array
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import beyond
 from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.characterise import ProductOutcome, characterise
+from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
+from accprobe.gemm.outcome import ProductOutcome
 from accprobe.gemm.regions import Region
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits

@@ -20,8 +20,9 @@ from planted_products import Edge, Planted
 from planted_sums import OperandRounding
 from product_judge import additions
 
-from accprobe.gemm.characterise import ProductOutcome, RegionOutcome, characterise, sampled_sums
+from accprobe.gemm.characterise import characterise, sampled_sums
 from accprobe.gemm.findings import findings, of_plan, status
+from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
 from accprobe.gemm.parts import Merging
 from accprobe.gemm.plans import ProductPlan, butterfly
 from accprobe.gemm.rivals import rival_plans

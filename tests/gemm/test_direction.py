@@ -12,9 +12,10 @@ from planted_products import Planted
 from planted_sums import Array
 
 from accprobe.cli.reports import read_report
-from accprobe.gemm.characterise import ProductOutcome, characterise
+from accprobe.gemm.characterise import characterise
 from accprobe.gemm.direction import direction
 from accprobe.gemm.findings import findings, status
+from accprobe.gemm.outcome import ProductOutcome
 from accprobe.gemm.parts import Groups
 from accprobe.gemm.spec import Spec
 from accprobe.infer.findings import Finding
