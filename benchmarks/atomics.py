@@ -59,7 +59,7 @@ def measured(name: str, shape: str, dtype: str, device: str | None) -> bool:
             print(f"  {finding}: {told[finding].value}{f' ({told[finding].note})' if told[finding].note else ''}")
     print(f"  {outcome.calls} calls, {outcome.first.calls} of them identical ones at the beginning")
     print(f"  {seconds:.1f} s, and {opening:.1f} s to open it: {', '.join(f'{n} {s:.1f}' for n, s in stages.seconds.items())}")
-    return status(outcome)[0] == "confirmed" and told["merge_order"].value == "unordered"
+    return status(outcome)[0] == "confirmed" and "merge_order" in told and told["merge_order"].value == "unordered"
 
 
 def main() -> int:
