@@ -36,6 +36,10 @@ _TABLE = 1 << 16
 """Patterns of a table: of 16 bits there are no more."""
 
 
+_POOL = 1 << 20
+"""Numbers that are drawn for a large matrix: each line is a run of them from a random start, as that is faster."""
+
+
 def random_lines(fmt: Format, shape: tuple[int, ...], kind: str, rng: np.random.Generator, exponent: int = 0) -> Bits:
     """Patterns of numbers of that kind times 2^exponent, at most the format's largest. Integer formats: the whole range, or as
     "one sign" and "uniform" say.
@@ -45,7 +49,11 @@ def random_lines(fmt: Format, shape: tuple[int, ...], kind: str, rng: np.random.
         whole: Bits = rng.integers(0, end, shape, fmt.dtype.type)
         return whole
     if fmt.storage_bits <= 16:
-        taken: Bits = _table(fmt, kind, exponent)[rng.integers(0, _TABLE, shape, np.uint16)]
+        table = _table(fmt, kind, exponent)
+        if len(shape) == 2 and shape[0] * shape[1] > 4 * _POOL:
+            pool = table[rng.integers(0, _TABLE, _POOL + shape[1], np.uint16)]
+            return np.lib.stride_tricks.sliding_window_view(pool, shape[1])[rng.integers(0, _POOL, shape[0])]
+        taken: Bits = table[rng.integers(0, _TABLE, shape, np.uint16)]
         return taken
     type_ = np.float64 if fmt.storage_bits == 64 else np.float32
     uniform = kind in _UNIFORM

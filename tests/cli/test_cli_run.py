@@ -50,7 +50,7 @@ def lines(text: str) -> list[str]:
 WHOLE = """
 Fake GPU, sm_90a; compute capability 9.0, 3 SMs
 2 instructions measured in TIME s: 2 confirmed; 1 skipped; like ones share a line (1 line, --all has each)
-176 of 176 events met, 0 of 23,783 answers contradict their model
+176 of 176 events met, 0 of 247,238 answers contradict their model
 
                                               effective  products           dots       events  rivals
 instruction                           ran as  bits       a sum     C joins  verified   met     left/tried  status

@@ -32,7 +32,7 @@ def test_json() -> None:
     assert not found["simulated"]
 
 
-@pytest.mark.parametrize("columns", [80, 160])
+@pytest.mark.parametrize("columns", [80, pytest.param(160, marks=pytest.mark.slow)])
 def test_terminal_leads_with_the_recommended_test(columns: int) -> None:
     result = tolerance(*SMALL, "--atol", "0.01", "--reference", "bf16", columns=columns)
     assert result.exit_code == 0, result.output

@@ -23,6 +23,7 @@ from document_blocks import FENCE, PAGES
 from accprobe.budget.advice import MARGIN
 from accprobe.budget.data import CHANNELS
 from accprobe.budget.errors import CONFIDENCE
+from accprobe.budget.tolerance import TESTS
 from accprobe.build import probes
 from accprobe.build.golden import golden_shape
 from accprobe.cli import main
@@ -291,6 +292,8 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
             "95": round(100 * CONFIDENCE),
             "80": round(100 / MARGIN),
             "125": round(100 * MARGIN),
+            "130": INTERRUPTED,
+            "200": TESTS,
         },
         "gemm": products_told(),
         "health": {

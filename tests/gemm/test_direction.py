@@ -107,13 +107,15 @@ SLICED = replace(FMAS, m=16, n=16, k=64, slices=(32, 32))
     ("plan", "words"),
     [
         (replace(SLICED, interleave=1), "2 lanes (k ≡ l mod 2), added in f32"),
-        (
+        pytest.param(
             replace(SLICED, slices=(16,) * 4, interleave=4, merge="tree"),
             "4 parts of 16, added in f32 as a tree, each 4 of every 16 k",
+            marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             replace(SLICED, interleave=4, descending=True),
             "2 parts of 32, added in f32, each 4 of every 8 k, from the last k to the first",
+            marks=pytest.mark.slow,
         ),
         (
             replace(HOPPER, m=16, n=16, k=256, slices=(64,) * 4, interleave=16),

@@ -39,7 +39,7 @@ class Slices:
         return total.view(np.uint64)
 
 
-@pytest.mark.parametrize("each", [32, 8])
+@pytest.mark.parametrize("each", [32, pytest.param(8, marks=pytest.mark.slow)])
 def test_sums_of_doubles_are_found(each: int) -> None:
     outcome = characterise(Slices(each), 512)
     found = findings(outcome)

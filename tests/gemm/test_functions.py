@@ -226,7 +226,9 @@ def slices_added_as(orders: Iterator[list[int]]) -> Callable[[Array, Array], Arr
     return function
 
 
-@pytest.mark.parametrize(("orders", "order"), [(repeat([0, 1, 2, 3]), "forward"), (drawn_orders(), "unordered")])
+@pytest.mark.parametrize(
+    ("orders", "order"), [pytest.param(repeat([0, 1, 2, 3]), "forward", marks=pytest.mark.slow), (drawn_orders(), "unordered")]
+)
 def test_additions_of_partial_sums_that_flush_are_found(orders: Iterator[list[int]], order: str) -> None:
     outcome = characterise(FunctionBox(Spec(16, 16, 64, *[FORMATS["f32"]] * 3), slices_added_as(orders)), elements=ELEMENTS)
     told = findings(outcome)

@@ -43,7 +43,7 @@ def test_slices_in_a_new_order_for_each_call_or_tile(slices: int, orders: str, s
     assert outcome.first.values > 2
 
 
-@pytest.mark.parametrize("orders", ["call", "tile"])
+@pytest.mark.parametrize("orders", ["call", pytest.param("tile", marks=pytest.mark.slow)])
 def test_slices_of_chunks_are_told_from_slices(orders: str) -> None:
     plan = replace(atomics(3, 96), promote_every=32, orders=orders)
     outcome = characterise(PlantedBox(plan), elements=ELEMENTS)

@@ -51,13 +51,14 @@ class Crowds:
 
     def cancelling(self) -> TermNumbers:
         """A number and the same taken away, of every size that two terms can have; beside half of them a smaller third."""
-        rng, shared, width = self._rng, self._bound.cancelling, self._width
-        top = np.repeat(np.unique([*shared[:: -(-len(shared) // CANCELLING)], shared[-1]]), 2)
+        rng, shared, width = np.random.default_rng(0xCA), self._bound.cancelling, self._width
+        sizes = np.unique([*shared[:: -(-len(shared) // CANCELLING)], shared[-1]])
+        top = np.repeat(sizes, 2 * max(1, CANCELLING // len(sizes)))
         n, rows = len(top), np.arange(len(top))
         order = rng.permuted(np.tile(np.arange(width), (n, 1)), axis=1)
         order = np.take_along_axis(order, np.argsort(self._role[order] != "product", axis=1, kind="stable"), 1)
         products = (self._role[order[:, :2]] == "product").all(axis=1)
-        factors = [np.where(products, self._odd(fmt.mantissa_bits, n), 1) for fmt in (self._inst.a, self._inst.b)]
+        factors = [np.where(products, _odd(fmt.mantissa_bits, n, rng), 1) for fmt in (self._inst.a, self._inst.b)]
         numbers = TermNumbers(*(np.full((n, width), value, np.int64) for value in (0, 0, 1, 0)))
         sign = rng.integers(0, 2, n)
         for place in range(2):
@@ -69,10 +70,6 @@ class Crowds:
             numbers.negative[at], numbers.first[at] = rng.integers(0, 2, len(at[0])), 1
             numbers.exponent[at] = top[1::2] - rng.integers(1, max(self._cut, 1) + 1, len(at[0]))
         return numbers
-
-    def _odd(self, bits: int, n: int) -> Whole:
-        """Odd significands of factors with at most so many fraction bits."""
-        return self._rng.integers(0, 1 << min(bits, FACTOR_BITS), n) << 1 | 1
 
     def dense(self) -> TermNumbers:
         """Terms of one size and sign: of the largest significands, but for the last, of random ones, of few bits.
@@ -203,3 +200,8 @@ def largest_significands(inst: Instruction, together: int | None) -> tuple[int, 
 def _bits_of(a: Whole, b: Whole) -> NDArray[np.int64]:
     """Bits of products of significands, which an integer may not hold."""
     return np.frexp(a.astype(np.float64) * b)[1].astype(np.int64)
+
+
+def _odd(bits: int, n: int, rng: np.random.Generator) -> Whole:
+    """Draw n odd significands of factors with at most so many fraction bits."""
+    return rng.integers(0, 1 << min(bits, FACTOR_BITS), n) << 1 | 1
