@@ -205,7 +205,9 @@ def name_members(every: Sequence[Structure]) -> str:
     """Return "split-K 2 or promotion every 256": the members of a class."""
     told = [each for each in every if each is every[0] or not (each.promote_every and each.split_k > 1)]
     more = ["slices of other numbers of whole parts"] if len(told) < len(every) else []
-    return " or ".join([*map(str, told), *more])
+    has_lanes = any(each.lanes for each in every)
+    named = [f"{each} of interleaved slices" if has_lanes and each.split_k > 1 else str(each) for each in told]
+    return " or ".join([*named, *more])
 
 
 def twice(structure: Structure) -> str:

@@ -220,7 +220,7 @@ def test_lanes_are_called_that_and_are_no_slices(count: int, order: str) -> None
     told = dict(of_plan(plan_of(merged)))
     how = " as a butterfly" if order == "butterfly" and count > 2 else ""
     assert told["order"].value == f"{count} lanes (k ≡ l mod {count}), added in f32{how}: chain of [acc 1]"
-    assert told["order"].note.startswith(f"{count} lanes (k ≡ l mod {count}) or split-K {count}")
+    assert told["order"].note.startswith(f"{count} lanes (k ≡ l mod {count}) or split-K {count} of interleaved slices")
     assert (told["split_k"].value, told["split_k"].bound) == (1, "equivalent")
     assert count in told["split_k"].left
     assert told["promote_every"].value is None

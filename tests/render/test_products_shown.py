@@ -58,7 +58,7 @@ def only_one() -> Row:
         ),
         (product_data(asks="P·V along the keys"), "asked", "P·V along the keys"),
         (product_data(), "every k", "counted once: 1024 of 1024"),
-        (dropped(), "every k", f"NOT counted once: {TAIL}"),
+        (dropped(), "every k", f"NOT a[i, k]·b[k, j] once: {TAIL}"),
         (
             product_data(
                 findings={

@@ -168,7 +168,7 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
     if once := found.get("each_product_once"):
         yes = once.value == "yes"
         counted = f"counted once: {once.note}" if once.note else "counted once"
-        yield ProductLine("every k", Phrase(counted if yes else f"NOT counted once: {once.note}", "" if yes else "bad"))
+        yield ProductLine("every k", Phrase(counted if yes else f"NOT a[i, k]·b[k, j] once: {once.note}", "" if yes else "bad"))
     if "products_per_sum" not in found:
         return
     if FORMATS[row.a].is_integer:
