@@ -253,6 +253,7 @@ def test_two_results_of_one_plan_have_it_both() -> None:
     assert differences(x.plans[0], y.plans[0]) == {}
 
 
+@pytest.mark.slow
 def test_what_no_plan_gives_has_a_nearest_one() -> None:
     found = explained(replace(SMALL_FP8, alignment_bits=17, result_bits=17))
     assert found.wrong > found.compared // 2
