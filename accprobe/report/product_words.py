@@ -11,8 +11,7 @@ from accprobe.report.words import value, word
 
 FindingsByName = Mapping[str, Finding]
 
-PRODUCT_FINDINGS = (
-    "each_product_once",
+STRUCTURE = (
     "split_k",
     "slice_sizes",
     "partial_format",
@@ -21,6 +20,12 @@ PRODUCT_FINDINGS = (
     "promotion_format",
     "promotion_rounding",
     "order",
+)
+"""Findings in which structures that give the same bits for all operands may differ."""
+
+PRODUCT_FINDINGS = (
+    "each_product_once",
+    *STRUCTURE,
     "products_per_sum",
     "effective_bits",
     "alignment_bits",
@@ -39,19 +44,7 @@ PRODUCT_FINDINGS = (
     "repeatable",
     "first_calls",
 )
-"""FindingsByName of whole products, those first that a reader looks for first."""
-
-STRUCTURE = (
-    "split_k",
-    "slice_sizes",
-    "partial_format",
-    "merge_order",
-    "promote_every",
-    "promotion_format",
-    "promotion_rounding",
-    "order",
-)
-"""Findings in which structures may differ that give the same bits for all operands."""
+"""Names of the findings of whole products, the most wanted first."""
 
 BACKWARD = "from the last k to the first"
 BLOCKS_BACKWARD = "by blocks of {} from the last to the first"
