@@ -110,6 +110,16 @@ def unexplained(model: ProductModel, answered: Answered) -> NDArray[np.bool_]:
     return ~given_by_some_order(*_few(model, answered.dots), answered.d)
 
 
+def wrong_in_range(model: ProductModel, answered: Answered) -> int:
+    """As `wrong`, without the mismatches whose two words are both subnormal; those count among the kept results."""
+    return wrong(model, answered) and wrong(model, answered[np.flatnonzero(~_both_subnormal(model, answered))])
+
+
+def _both_subnormal(model: ProductModel, answered: Answered) -> NDArray[np.bool_]:
+    expected = predicted(model, answered.dots)
+    return model.result.is_subnormal(expected) & model.result.is_subnormal(answered.d)
+
+
 def _differ(model: ProductModel, expected: Bits, d: Bits) -> NDArray[np.bool_]:
     """But for the sign of a zero, which sums without terms decide, and these are left out."""
     zeros = (expected | d) << expected.dtype.type(1) == 0

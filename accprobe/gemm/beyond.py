@@ -1,4 +1,4 @@
-"""Sums beyond the range of D's format: what comes of them, held against the infinity that a plan gives."""
+"""Results outside the normal range of D's format: sums too large for it, and subnormal results, against what a plan gives."""
 
 from __future__ import annotations
 

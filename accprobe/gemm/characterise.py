@@ -164,7 +164,7 @@ def _find_plan(
             _plan(asked, found, leaves, doubled, seed, thorough, evaluate, tell)
         except (NoTree, TooManyCalls) as e:
             found.reason, asked.most = str(e), None
-        if found.plan is not None and not found.wrong and found.contradicting == found.beyond:
+        if found.fits_in_range:
             break
 
 
@@ -216,7 +216,7 @@ def _cover(asked: Asked, found: RegionOutcome, plan: ProductPlan, seed: int) -> 
     """Compare the plan with dot products that reach every chain, or a sample of them."""
     found.coverage = coverage = probe_chains(asked, found.region, plan, seed)
     found.answers += len(coverage.answered)
-    found.wrong = battery.wrong(plan.model(), coverage.answered)
+    found.wrong = battery.wrong_in_range(plan.model(), coverage.answered)
     if found.wrong:
         found.reason = f"{found.wrong} of {len(coverage.answered)} dot products that reach every chain have no explanation"
         found.counterexample = of_few_terms(plan.model(), coverage.answered)
@@ -266,7 +266,9 @@ def _fit(asked: Asked, found: RegionOutcome, tree: Groups | Merging, seed: int) 
     if fitted.wrong and (other := exchanged(tree)) != tree:
         fitted = min(fitted, fit(spec, other, every, of_first, region.changing, rounding), key=lambda each: each.wrong)
     found.plan, found.wrong, found.answers = fitted.plan, fitted.wrong, fitted.answers
-    if fitted.wrong:
+    if found.wrong:
+        found.wrong = battery.wrong_in_range(fitted.plan.model(), every)
+    if found.wrong:
         found.counterexample = of_few_terms(fitted.plan.model(), every)
         left = f"{fitted.wrong} of {fitted.answers} dot products of a few terms have no explanation"
         found.reason = "; ".join(filter(None, (left, weights.doubt(asked, region.rows, region.columns))))
@@ -335,7 +337,7 @@ def _ask_about(
             new = battery.ask(asked, differing, found.region.rows, found.region.columns)
             answers.append(new)
             found.answers += len(new)
-            found.wrong += battery.wrong(plan.model(), new)
+            found.wrong += battery.wrong_in_range(plan.model(), new)
             found.counterexample = found.counterexample or of_few_terms(plan.model(), new)
             return True
     return False
@@ -360,6 +362,7 @@ def _hold(asked: Asked, found: RegionOutcome, answers: Sequence[Answered], evalu
     found.held = sum(each[2].size for each in words)
     found.contradicting = sum(held.wrong(found.plan.model(), each) for each in contradicting)
     found.beyond = sum(held.beyond(found.plan.model(), each) for each in contradicting)
+    found.subnormal = sum(held.subnormal(found.plan.model(), each) for each in contradicting)
     found.checked = found.plan, len(asked.kept)
 
 

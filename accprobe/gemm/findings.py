@@ -46,6 +46,10 @@ def _why_not(outcome: ProductOutcome) -> str:
             far = ["the nearest plan is too far off to be suggested"] if found.is_far_off else []
             fresh = [_of_fresh(outcome.proof)] if found.wrong and outcome.proof.wrong else []
             return "; ".join([f"{found.region}: {found.reason}", *fresh, *far])
+    if (outcome.contradicting or outcome.proof.wrong) and _only_subnormal(outcome):
+        compared = f"{outcome.held:,} kept results and {outcome.proof.wrong:,} of {outcome.proof.elements:,} fresh ones"
+        differ = f"{outcome.contradicting:,} of {compared} differ"
+        return f"{differ}, and all of these are subnormal: only subnormal results are in doubt"
     if outcome.contradicting and outcome.fits_in_range and not outcome.proof.wrong:
         told = sorted({words for found in outcome.found for words in found.instead})
         return f"of sums beyond the range of {outcome.spec.out}: {' and '.join(told)}"
@@ -75,19 +79,26 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
         finding = told.get(name) or Finding(_value(name, found.plan))
         left = dict.fromkeys((*finding.left, finding.value, *(_value(name, rival.plan) for rival in _survived(found, name))))
         told[name] = Finding(finding.value, "undetermined", tuple(left), finding.note)
-    proved = is_proved(outcome, found)
-    return {
-        name: finding if proved or name in OBSERVED else replace(finding, bound="suggested") for name, finding in told.items()
-    }
+    if not is_proved(outcome, found):
+        in_doubt = set(told) - set(OBSERVED)
+    else:
+        in_doubt = {"subnormal_operands", "subnormal_results"} if found.subnormal or outcome.proof.subnormal else set()
+    return {name: replace(finding, bound="suggested") if name in in_doubt else finding for name, finding in told.items()}
+
+
+def _only_subnormal(outcome: ProductOutcome) -> bool:
+    """Whether both words of every mismatch are subnormal."""
+    kept = all(found.fits_in_range and not found.beyond for found in outcome.found)
+    return kept and outcome.proof.wrong == outcome.proof.subnormal
 
 
 def is_proved(outcome: ProductOutcome, found: RegionOutcome) -> bool:
-    """Whether nothing that came from a region contradicts its plan, whatever is not known of other elements."""
+    """Whether no result of a region in the normal range of D contradicts its plan, whatever is not known of other elements."""
     if outcome.explained:
         return True
     proof = outcome.proof
-    verified = proof.elements > 0 and not proof.wrong and not outcome.stopped
-    return status(outcome)[0] == "inferred" and found.is_explained and verified
+    verified = proof.elements > 0 and proof.wrong == proof.subnormal and not outcome.stopped
+    return status(outcome)[0] == "inferred" and found.fits_in_range and verified
 
 
 def _survived(found: RegionOutcome, name: str) -> Iterator[RivalPlan]:

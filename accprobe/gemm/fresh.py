@@ -16,7 +16,7 @@ from accprobe.gemm.failures import one_sentence
 from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import FORMATS, Bits
+from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel
 
 MOST_SHOWN = 4
@@ -50,12 +50,16 @@ class Wrong:
 
 @dataclass
 class Proof:
-    """Fresh elements compared, those that differ, the first of them, and the calls among which they were."""
+    """Fresh elements compared, those that differ, the first of them, and the calls among which they were.
+
+    subnormal: those that differ and of which both words are subnormal.
+    """
 
     elements: int = 0
     wrong: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     wrong_kinds: dict[str, int] = field(default_factory=dict)
+    subnormal: int = 0
     first: list[Wrong] = field(default_factory=list)
     disputed: list[WholeCall] = field(default_factory=list)
 
@@ -139,7 +143,7 @@ def _compare_together(layout: Layout, proof: Proof, kind: str, part: Predicted, 
     """Several small calls at once."""
     a, b = np.stack([call.a[layout.unlike(rows)] for call in calls]), np.stack([call.b[part.columns] for call in calls])
     got = np.stack([call.d[np.ix_(rows, part.columns)] for call in calls])
-    _count(proof, kind, got, product(part.model, a, b), rows, part.columns)
+    _count(proof, kind, part.model.result, got, product(part.model, a, b), rows, part.columns)
 
 
 def of_lines(scales: ScaleWords, rows: Ints, columns: Ints) -> ScaleWords:
@@ -164,7 +168,7 @@ def _compare(layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Int
     of_rows, of_columns = a if len(unlike) == len(a) else a[unlike], b if len(columns) == len(b) else b[columns]
     scales = call.scales and of_lines(call.scales, unlike, columns)
     if part.model.is_ordered:
-        _count(proof, kind, got, evaluate(part.model, of_rows, of_columns, scales), rows, columns)
+        _count(proof, kind, part.model.result, got, evaluate(part.model, of_rows, of_columns, scales), rows, columns)
         return
     found = given_by_some_order(part.model, of_rows, of_columns, got, scales, evaluate, stop=True)
     proof.count(kind, len(found), int(np.count_nonzero(~found)))
@@ -175,11 +179,13 @@ def _compare(layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Int
         proof.first.append(Wrong(kind, int(rows[y]), int(columns[x]), int(got[y, x]), int(expected[0, 0])))
 
 
-def _count(proof: Proof, kind: str, got: Bits, expected: Bits, rows: Ints, columns: Ints) -> None:
+def _count(proof: Proof, kind: str, fmt: Format, got: Bits, expected: Bits, rows: Ints, columns: Ints) -> None:
     expected = np.broadcast_to(expected, got.shape)
     differ = got != expected
     count = int(np.count_nonzero(differ))
     proof.count(kind, got.size, count)
+    if count:
+        proof.subnormal += int(np.count_nonzero(differ & fmt.is_subnormal(got) & fmt.is_subnormal(expected)))
     for place in map(tuple, np.argwhere(differ)[: MOST_SHOWN - len(proof.first)] if count else ()):
         y, x = place[-2:]
         proof.first.append(Wrong(kind, int(rows[y]), int(columns[x]), int(got[place]), int(expected[place])))

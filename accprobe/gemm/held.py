@@ -54,6 +54,13 @@ def beyond(model: ProductModel, words: _Batch) -> int:
     return int(np.count_nonzero((expected != d) & is_infinite(model.result, expected)))
 
 
+def subnormal(model: ProductModel, words: _Batch) -> int:
+    """Count the mismatches in which both words are subnormal or zero."""
+    a, b, d = words
+    fmt, expected = model.result, on_cpu(model, a, b, None)
+    return int(np.count_nonzero((d != expected) & fmt.is_subnormal(d) & fmt.is_subnormal(expected)))
+
+
 def reconciled(plan: ProductPlan, answers: Sequence[Answered], contradicting: Sequence[_Batch]) -> ProductPlan | None:
     """The plan that explains these and all others with its chains' first two products exchanged, or with a step beside its own,
     in one field of any kind; or None.

@@ -29,7 +29,8 @@ class RegionOutcome:
     once: how often each k is counted, empty where that is not known yet; mispaired: which other products are added. wrong:
     answers of the battery that the plan does not explain, of `answers`, and the simplest of them as counterexample;
     contradicting: the same of those that were kept, of `held`; beyond: those of them for which the plan has an infinity, and
-    instead: what comes for what where sums are too large. scales_left: other ways to scale that explain everything;
+    instead: what comes for what where sums are too large; subnormal: those whose two words are both subnormal.
+    scales_left: other ways to scale that explain everything;
     misplaced: which scales went elsewhere.
     """
 
@@ -44,6 +45,7 @@ class RegionOutcome:
     held: int = 0
     contradicting: int = 0
     beyond: int = 0
+    subnormal: int = 0
     instead: tuple[str, ...] = ()
     tried: int = 0
     survived: list[RivalPlan] = field(default_factory=list)
@@ -64,9 +66,9 @@ class RegionOutcome:
         return self.wrong * FAR_OFF > self.answers
 
     @property
-    def is_explained(self) -> bool:
-        """Whether the plan explains every result of the region's own probes and every one that was kept."""
-        return self.plan is not None and not self.wrong and not self.contradicting
+    def fits_in_range(self) -> bool:
+        """Whether the plan explains every result of the region's probes and every kept one in the normal range of D."""
+        return self.plan is not None and not self.wrong and self.contradicting == self.beyond + self.subnormal
 
 
 @dataclass
@@ -104,8 +106,8 @@ class ProductOutcome:
 
     @property
     def fits_in_range(self) -> bool:
-        """Whether they explain all but what comes of sums that are too large."""
-        return all(found.contradicting == found.beyond for found in self.found)
+        """Whether they explain all results in the normal range of D."""
+        return all(found.contradicting == found.beyond + found.subnormal for found in self.found)
 
     @property
     def explained(self) -> bool:

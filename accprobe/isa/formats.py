@@ -116,6 +116,11 @@ class Format:
             codes -= 1
         return codes << self.ignored_low_bits
 
+    def is_subnormal(self, patterns: Bits) -> NDArray[np.bool_]:
+        """Mark the patterns of a float format that are subnormal or zero; any shape."""
+        unsigned = patterns & self.dtype.type(self.sign_bit - 1)
+        return np.asarray(unsigned < 1 << (self.mantissa_bits + self.ignored_low_bits)) & self.is_float
+
     def encode(self, negative: bool, significand: int, exponent: int) -> int:
         """Bit pattern of (-1)^negative * significand * 2^exponent, exactly. Raises AccprobeError where there is none."""
         pattern = self.try_encode(significand, exponent)

@@ -84,3 +84,24 @@ def test_no_arithmetic_is_searched_of_a_sum_wider_than_any_known() -> None:
     nothing = Answered(dots, np.zeros(1, np.uint32))
     with pytest.raises(NoTree, match=f"512 products seem to be added in one fused sum; sums of at most {WIDEST_SUM}"):
         fit(spec, (tuple(range(512)),), nothing, nothing)
+
+
+def test_wrong_subnormal_results_leave_the_other_findings_exact() -> None:
+    exact = PlantedBox(replace(HOPPER, m=8, n=8, k=32))
+
+    class OddBelowTheNormalRange(PlantedBox):
+        def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
+            d = super().product(a, b, scales).copy()
+            d[(d & 0x7FFFFFFF < 0x400000) & (d & 0xFF != 0)] ^= np.uint32(1)
+            return d
+
+    outcome = characterise(OddBelowTheNormalRange(exact.plan), elements=1 << 8)
+    found, reason = status(outcome)
+    assert found == "inferred"
+    assert reason.endswith("all of these are subnormal: only subnormal results are in doubt")
+    told = findings(outcome)
+    assert {name for name, finding in told.items() if finding.bound == "suggested"} == {
+        "subnormal_operands",
+        "subnormal_results",
+    }
+    assert told["effective_bits"].bound == "exact"
