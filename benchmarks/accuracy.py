@@ -29,9 +29,9 @@ from pathlib import Path
 
 import numpy as np
 
-from accprobe.budget.account import SEEDS, AccountEntry, Question, entries
 from accprobe.budget.accumulation import Accumulation, of_instruction
 from accprobe.budget.data import OwnData, drawn_values
+from accprobe.budget.error_report import SEEDS, AccountEntry, Question, entries
 from accprobe.budget.quantise import SHARINGS, quantised_operand
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import Singles

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accprobe import emulate
-from accprobe.budget.account import SEEDS, Question
 from accprobe.budget.data import DrawnPatterns, drawn_patterns
+from accprobe.budget.error_report import SEEDS, Question
 from accprobe.budget.errors import exact_sums
 from accprobe.evaluate.error_free import Floats
 from accprobe.isa.formats import FORMATS, Bits

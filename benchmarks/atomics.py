@@ -18,8 +18,8 @@ from accprobe.cli.product_run import usual_elements
 from accprobe.gemm.callables import Asking, open_callable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
-from accprobe.gemm.fresh import evaluator_of
 from accprobe.gemm.spec import parse_shape
+from accprobe.gemm.verification import evaluator_of
 from accprobe.isa import formats
 
 KERNEL = Path(__file__).parents[1] / "tests" / "programs" / "triton_split_k.py"

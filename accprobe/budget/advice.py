@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import log, sqrt
 from typing import Literal
 
-from accprobe.budget.account import AccountEntry, PlannedProduct, Question, data_name, error_of_plan
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.allowance import Allowance, allowance
 from accprobe.budget.data import Data
+from accprobe.budget.error_report import AccountEntry, PlannedProduct, Question, data_name, error_of_plan
 from accprobe.budget.errors import Errors
 from accprobe.budget.speed import Speed, measured_speeds
 from accprobe.isa.formats import FORMATS, Format

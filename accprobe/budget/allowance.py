@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import get_args
 
-from accprobe.budget.account import AccountEntry
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.data import Data
+from accprobe.budget.error_report import AccountEntry
 from accprobe.budget.tail import FALSE_ALARMS
 from accprobe.budget.tolerance import BLOCK_OF_SCALE, USUAL_SIDE, Inquiry, OwnTest, usual_test
 from accprobe.isa.formats import FORMATS

@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from accprobe.budget.accumulation import Accumulation
-from accprobe.budget.closeness import Tolerance
 from accprobe.budget.data import DATA_KINDS, Data, drawn_patterns
+from accprobe.budget.error_check import Tolerance
 from accprobe.budget.mutants import MUTATIONS, Operation, mistake_name, never_promoted
 from accprobe.budget.tail import FALSE_ALARMS, Emulated, Tail, rounded_values, tail_of
 from accprobe.errors import AccprobeError

@@ -17,9 +17,9 @@ from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import Show, progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.budget.account import Account, AccountEntry
     from accprobe.budget.accumulation import Accumulation
     from accprobe.budget.data import Data
+    from accprobe.budget.error_report import AccountEntry, ErrorReport
 
 _FILE = re.compile(r"\.(npy|pt|pth|safetensors)(:|$)|/")
 """What is no kind of data but a file."""
@@ -79,8 +79,8 @@ def budget_command(
     Example:
       accprobe budget QGMMA --k 7168 --promote-every none,128 --out bf16
     """
-    from accprobe.budget.account import Account, Question, asked
     from accprobe.budget.accumulation import of_instruction, of_product
+    from accprobe.budget.error_report import ErrorReport, Question, asked
     from accprobe.isa import formats
 
     if not (names or like or products):
@@ -107,7 +107,7 @@ def budget_command(
         if each.remark:
             tell(each.remark)
     with progress_bar("errors") as show:
-        account = _account(Account(question, accumulations, ()), show)
+        account = _account(ErrorReport(question, accumulations, ()), show)
     if account.entries or not account.interrupted:
         _print(account, form, in_file, output)
     if account.interrupted:
@@ -117,12 +117,12 @@ def budget_command(
         sys.exit(INTERRUPTED)
 
 
-def _account(account: Account, show: Show) -> Account:
+def _account(account: ErrorReport, show: Show) -> ErrorReport:
     """Everything that is asked, or what is known of it when somebody interrupts."""
     from dataclasses import replace
 
-    from accprobe.budget.account import entries
     from accprobe.budget.advice import Advice, advice, sentences
+    from accprobe.budget.error_report import entries
 
     found: list[AccountEntry] = []
     advised: list[Advice] = []
@@ -141,12 +141,12 @@ def _account(account: Account, show: Show) -> Account:
 
 
 def _largest_k(found: Sequence[AccountEntry], accumulation: Accumulation, data: Data) -> int:
-    from accprobe.budget.account import data_name
+    from accprobe.budget.error_report import data_name
 
     return max(entry.k for entry in found if (entry.accumulation, entry.data) == (accumulation.name, data_name(data)))
 
 
-def _print(account: Account, form: str, in_file: str, output: Path | None) -> None:
+def _print(account: ErrorReport, form: str, in_file: str, output: Path | None) -> None:
     """The table, or another form; into a file too."""
     if form == "terminal" and output != STDOUT:
         from accprobe.render.terminal.budget import budget_text
@@ -159,7 +159,7 @@ def _print(account: Account, form: str, in_file: str, output: Path | None) -> No
     deliver(plain(_text(account, in_file)), output)
 
 
-def _text(account: Account, form: str) -> str:
+def _text(account: ErrorReport, form: str) -> str:
     if form == "html":
         from accprobe.render.html import budget_page
 

@@ -155,7 +155,7 @@ def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float, re
     """As `_of_host`."""
     from accprobe.fleet.checks import check_cluster, unopened
     from accprobe.fleet.cluster import connected
-    from accprobe.fleet.standing_in import stand_ins
+    from accprobe.fleet.simulated_nodes import stand_ins
 
     with connected(address) as cluster:
         names = stand_ins(devices, len(cluster.gpus))

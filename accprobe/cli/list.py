@@ -56,9 +56,9 @@ def _reports() -> Iterator[tuple[str, str]]:
 
 
 def _coverage() -> Iterator[tuple[str, str]]:
-    from accprobe.report.standing import STATE_WORDS, standings
+    from accprobe.report.coverage_status import STATE_WORDS, coverage_statuses
 
-    for one in standings():
+    for one in coverage_statuses():
         words = {
             f"{STATE_WORDS['measured']} ({', '.join(one.devices)})": one.measured,
             STATE_WORDS["never run"]: one.never_run,
@@ -73,7 +73,7 @@ def _instructions(architecture: str, coverage: bool) -> Iterator[tuple[str, str]
     """Each with what is to be known before it is measured; where coverage is asked for, with what is known of it."""
     from accprobe.build import probes
     from accprobe.isa import architectures, processors
-    from accprobe.report.standing import STATE_WORDS, measured_on, states
+    from accprobe.report.coverage_status import STATE_WORDS, measured_on, states
 
     every, on = states(architecture), measured_on(architecture)
     known = None if architecture in architectures.PROCESSORS else architectures.get(architecture)

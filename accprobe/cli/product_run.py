@@ -16,9 +16,9 @@ from accprobe.render.terminal.progress import Show
 if TYPE_CHECKING:
     from accprobe.budget.data import OwnData
     from accprobe.gemm.callables import Asking, Opened
-    from accprobe.gemm.fresh import DrawOwn
     from accprobe.gemm.outcome import ProductOutcome
     from accprobe.gemm.spec import Spec
+    from accprobe.gemm.verification import DrawOwn
     from accprobe.isa.formats import Bits
     from accprobe.report.products import KernelRecord, ProductRow
     from accprobe.report.report import Report
@@ -190,7 +190,7 @@ class ProductRun:
         """A row: what was found, and what ran."""
         from accprobe.gemm.__main__ import arguments
         from accprobe.gemm.characterise import characterise
-        from accprobe.gemm.fresh import evaluator_of
+        from accprobe.gemm.verification import evaluator_of
         from accprobe.gemm.witness import kernels_of
 
         opened = self.opened(question)

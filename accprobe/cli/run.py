@@ -141,7 +141,7 @@ def _profiler(device: str) -> Profiler:
     if device in WORDS_ALONE and (reason := why_no_gpu()):
         raise AccprobeError(f"--ncu needs a GPU: {reason}")
 
-    def ask(insts: Sequence[Instruction]) -> Mapping[str, Lowering]:
+    def query(insts: Sequence[Instruction]) -> Mapping[str, Lowering]:
         from accprobe.audit.ncu import lowerings
 
         try:
@@ -150,4 +150,4 @@ def _profiler(device: str) -> Profiler:
             tell(f"nothing is counted, the disassembly stands: {e}")
             return {}
 
-    return ask
+    return query

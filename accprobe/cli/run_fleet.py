@@ -24,7 +24,7 @@ def run_fleet(address: str, devices: str, wanted: Wanted, patience: float, outpu
     Raises AccprobeError where a GPU failed and nothing else is wrong.
     """
     from accprobe.fleet.cluster import connected
-    from accprobe.fleet.standing_in import stand_ins
+    from accprobe.fleet.simulated_nodes import stand_ins
     from accprobe.fleet.surveys import SurveyWanted, fleet_members, survey_cluster
 
     if output:

@@ -68,7 +68,7 @@ def _chips() -> Iterable[tuple[str, str]]:
 
 
 def _sick(name: str) -> Device:
-    from accprobe.devices.sick import SickDevice
+    from accprobe.devices.faulty import SickDevice
     from accprobe.devices.simulated import simulated_device
 
     return SickDevice(simulated_device(f"sim:{name}"))

@@ -27,7 +27,7 @@ class Significands(NamedTuple):
 
     signed: Floats
     lowest: Integers
-    stand_in: Floats
+    nearest_shape: Floats
 
 
 def values_of(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from accprobe.build.install import RAY
 from accprobe.errors import DeviceError, ToolMissing
 from accprobe.fleet.driver import drive
-from accprobe.fleet.news import Errand, FleetGpu, News, NoCluster
+from accprobe.fleet.events import Event, FleetGpu, NoCluster, Task
 from accprobe.survey.workers import interrupts_held_back
 
 OLDEST = 2, 51
@@ -33,16 +33,16 @@ class Cluster:
         self._driver = driver
         self._busy = 0
 
-    def send(self, errand: Errand) -> None:
+    def send(self, errand: Task) -> None:
         """To be done as soon as Ray finds place; one errand a GPU at a time."""
         self._busy += 1
         self._driver.send(errand)
 
-    def news(self) -> Iterator[News]:
+    def news(self) -> Iterator[Event]:
         """Until all has ended that was sent, meanwhile too. Raises DeviceError where the cluster is lost."""
         while self._busy:
             try:
-                news: News = self._driver.recv()
+                news: Event = self._driver.recv()
             except EOFError:
                 raise DeviceError("the Ray cluster is lost: the process that is connected to it has ended") from None
             if news.what in ("ended", "died", "failed"):

@@ -15,8 +15,8 @@ from threading import Thread
 from typing import Any
 
 import accprobe
-from accprobe.fleet.news import Errand, FleetGpu, News, NoCluster
-from accprobe.fleet.there import working
+from accprobe.fleet.events import Event, FleetGpu, NoCluster, Task
+from accprobe.fleet.worker import working
 from accprobe.survey.workers import end_with_parent
 
 LISTENING = 0.2
@@ -60,7 +60,7 @@ def drive(address: str, asker: Connection) -> None:
 
 @dataclass
 class _Running:
-    errand: Errand
+    errand: Task
     started: float = field(default_factory=time.monotonic)
     heard: float = field(default_factory=time.monotonic)
     began: bool = False
@@ -81,7 +81,7 @@ class _Driver:
         # Each holds one GPU for good: whatever is asked of that place later, is asked of the same one.
         self._places = [placement_group([{"GPU": 1}], bundle_label_selector=[{"ray.io/node-id": gpu.node}]) for gpu in gpus]
         self._looked = time.monotonic()
-        self._errands: SimpleQueue[Errand | None] = SimpleQueue()
+        self._errands: SimpleQueue[Task | None] = SimpleQueue()
         Thread(target=self._take_errands, daemon=True).start()
 
     def _take_errands(self) -> None:
@@ -106,7 +106,7 @@ class _Driver:
             if time.monotonic() - self._looked > LOOK:
                 self._give_up_what_was_on_dead_nodes()
 
-    def _begin(self, errand: Errand | None) -> None:
+    def _begin(self, errand: Task | None) -> None:
         """Raises EOFError where none will come any more."""
         if errand is None:
             raise EOFError
@@ -137,11 +137,11 @@ class _Driver:
         except RayError as e:
             self._end(generator, "died", _how(e))
         else:
-            self._asker.send(News(running.errand.gpu, "said" if running.began else "began", text))
+            self._asker.send(Event(running.errand.gpu, "said" if running.began else "began", text))
             running.began, running.heard = True, time.monotonic()
 
     def _end(self, generator: Any, what: Any, text: str = "") -> None:
-        self._asker.send(News(self._running.pop(generator).errand.gpu, what, text))
+        self._asker.send(Event(self._running.pop(generator).errand.gpu, what, text))
 
     def _give_up_what_is_late(self) -> None:
         import ray

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from accprobe.devices import open_device
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.fleet.cluster import Cluster
-from accprobe.fleet.news import Errand, News, Work
+from accprobe.fleet.events import Event, Task, Work
 from accprobe.health.outcome import ClusterNode, whereabouts
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.report.models import models_of
@@ -102,7 +102,7 @@ class _ClusterSurvey:
         for gpu in range(len(fleet)):
             self._begin(gpu)
 
-    def hear(self, news: News) -> None:
+    def hear(self, news: Event) -> None:
         member = self._fleet[news.gpu]
         match news.what:
             case "began":
@@ -158,7 +158,7 @@ class _ClusterSurvey:
             assert member.first
             assert member.first.report
             work, arguments = verifying, (member.first.report.dumps(), asked.dots, asked.seed)
-        self._cluster.send(Errand(gpu, work, arguments, self._devices[gpu], float("inf"), asked.patience))
+        self._cluster.send(Task(gpu, work, arguments, self._devices[gpu], float("inf"), asked.patience))
 
 
 def _nothing_measured(member: Member) -> str:

@@ -6,9 +6,9 @@ import json
 import sys
 from typing import get_args
 
+from accprobe.gemm.adapter import of_ones
 from accprobe.gemm.builtin import Options
 from accprobe.gemm.callables import Asking, Opened, open_callable
-from accprobe.gemm.called import of_ones
 from accprobe.gemm.spec import parse_shape
 from accprobe.isa import formats
 from accprobe.model.product import ScaleOf

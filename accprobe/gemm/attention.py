@@ -12,7 +12,7 @@ from typing import Any
 from warnings import catch_warnings, simplefilter
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.gemm.called import Multiply
+from accprobe.gemm.adapter import Multiply
 from accprobe.gemm.options import OptionValue
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Format

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.product import product
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.factors import DRAWN
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints
@@ -72,7 +72,7 @@ class Answered:
         return Answered(self.dots[rows], self.d[rows])
 
 
-def ask(asked: Asked, dots: Sparse, rows: Ints, columns: Ints) -> Answered:
+def query(asked: RecordedCallable, dots: Sparse, rows: Ints, columns: Ints) -> Answered:
     """Asks them, each with operands of its own, spread over the rows and columns of D."""
     spec, layout = asked.spec, layout_of(asked.spec)
     side = len(layout.apart(rows, columns)[0])

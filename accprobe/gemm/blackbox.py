@@ -60,7 +60,7 @@ class Call:
 
 
 @dataclass
-class Asked:
+class RecordedCallable:
     """A black box whose answers are kept, some of each call. calls, elements: asked so far. whole: every n-th call."""
 
     box: BlackBox

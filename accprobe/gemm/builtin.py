@@ -14,8 +14,8 @@ import numpy as np
 
 from accprobe.build import driver, install
 from accprobe.errors import AccprobeError, ToolMissing, UnknownName, nearest
+from accprobe.gemm.adapter import Multiply
 from accprobe.gemm.attention import ASKS, attention, weight
-from accprobe.gemm.called import Multiply
 from accprobe.gemm.handover import Handover, OfTorch
 from accprobe.gemm.libraries import bf16_gemm_nt, cublaslt, fp8_gemm_nt
 from accprobe.gemm.options import FLAGS, OptionValue, under_flags

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.gemm.adapter import CallableAdapter
 from accprobe.gemm.builtin import LISTED, Listed, Options, Ready, require
-from accprobe.gemm.called import Called
 from accprobe.gemm.failures import one_sentence
 from accprobe.gemm.handover import ARRAYS, Handover, open_handover
 from accprobe.gemm.options import FLAGS, OptionValue, under_flags, with_defaults
@@ -64,7 +64,7 @@ class Opened:
     given and that only a GPU knows, where a CPU computes.
     """
 
-    called: Called
+    called: CallableAdapter
     options: Mapping[str, OptionValue]
     made: Ready
     asks: str = ""
@@ -111,7 +111,7 @@ def open_callable(
         spec = replace(spec, a_exponent=found.a_exponent(a, spec.k))
     made = make(spec, chosen, handover)
     told = {option: value for option, value in chosen.items() if value is not None}
-    called = Called(spec, made.function, handover, name, found.by_columns)
+    called = CallableAdapter(spec, made.function, handover, name, found.by_columns)
     return Opened(called, told, made, found.asks, _ineffective(handover, options or {}, (*FLAGS, *found.on_gpus)))
 
 
@@ -134,7 +134,7 @@ def _opened_own(own: Own, asking: Asking, options: dict[str, OptionValue], hando
     made = Ready(under_flags(function, flags) if handover.arrays == "torch" else function)
     a = asking.a or FORMATS["f32"]
     spec = Spec(*asking.shape, a, asking.b or a, asking.out or usual_result(a), asking.scale)
-    called = Called(spec, made.function, handover, own.name, file=own.file)
+    called = CallableAdapter(spec, made.function, handover, own.name, file=own.file)
     if asking.out is None:
         called.take_result_format()
     return Opened(called, options, made, ineffective=_ineffective(handover, flags, FLAGS))

@@ -13,28 +13,29 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, on_cpu
-from accprobe.gemm import again, battery, beyond, contract, held, once, weights
+from accprobe.gemm import battery, contract, multiplicity, out_of_range, refit, repeatability
+from accprobe.gemm.alternatives import OF_TINY, AlternativePlan, alternative_plans, contradicted, contradicting, telling
 from accprobe.gemm.battery import Answered, Sparse
-from accprobe.gemm.blackbox import Asked, BlackBox, TooManyCalls
+from accprobe.gemm.blackbox import BlackBox, RecordedCallable, TooManyCalls
 from accprobe.gemm.candidates import beside, integer_step
 from accprobe.gemm.counterexample import of_few_terms
 from accprobe.gemm.coverage import probe_chains
+from accprobe.gemm.decomposition import FusedGroups, Reduction, decompose, every_chain, exchanged
 from accprobe.gemm.dependence import Dependence, find_dependence
-from accprobe.gemm.doubled import with_doubled
 from accprobe.gemm.fit import fit, within
-from accprobe.gemm.fresh import DrawOwn, Predicted, prove
-from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.low_bits import low_bits
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
+from accprobe.gemm.overlapping_slices import with_doubled
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.parts import Groups, Merging, every_chain, exchanged, taken_apart
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.prescaled import explain_calls
 from accprobe.gemm.regions import Region, alike
-from accprobe.gemm.rivals import OF_TINY, RivalPlan, contradicted, contradicting, rival_plans, telling
 from accprobe.gemm.scaling import with_scales
+from accprobe.gemm.softmax_weights import check_softmax_weights
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.tree_builder import NoTree, growth
 from accprobe.gemm.unordered import in_slices
+from accprobe.gemm.verification import DrawOwn, Predicted, prove
 from accprobe.isa.formats import Bits
 from accprobe.model.tree import FloatArithmetic
 
@@ -82,13 +83,13 @@ def characterise(
 ) -> ProductOutcome:
     """Asks a callable, and proves what it finds on so many fresh elements.
 
-    before: results of calls that were made already, of `again.first_operands`. on_found: called between experiments with what
-    is known then. own: draws the user's own operands. Raises AccprobeError where it is no matrix product.
+    before: results of calls that were made already, of `repeatability.first_operands`. on_found: called between experiments
+    with what is known then. own: draws the user's own operands. Raises AccprobeError where it is no matrix product.
     """
-    asked = Asked(box, calls=len(before))
+    asked = RecordedCallable(box, calls=len(before))
     spec = box.spec
     tell("contract", 0)
-    first = again.repeat_first(asked, before)
+    first = repeatability.repeat_first(asked, before)
     contract.refuse(asked, seed)
     outcome = ProductOutcome(spec, alike(asked, seed, first), first, None, seed=seed, stopped=UNFINISHED)
     outcome.found.append(RegionOutcome(outcome.alike.regions[0]))
@@ -103,7 +104,7 @@ def characterise(
     experiment("every k once", 0)
     regions = outcome.alike.regions[:MOST_REGIONS]
     some = [x for x in regions if x is regions[0] or len(x.rows) * len(x.columns) >= LEAST_REGION]
-    counted = once.count_products(asked, some)
+    counted = multiplicity.count_products(asked, some)
     outcome.found[:] = [RegionOutcome(x.region, x.once, reason=x.reason, mispaired=x.mispaired) for x in counted]
     depends = outcome.depends
     if any(found.mispaired for found in outcome.found):  # A sample of changed lines may have missed the ones that are read.
@@ -136,25 +137,25 @@ def _explain_scales(outcome: ProductOutcome) -> None:
         if found.plan is not None and found.plan.scales is not None and outcome.proof.disputed:
             told = explain_calls(found.plan, outcome.proof.disputed, found.region.rows, found.region.columns)
             if told:
-                found.plan, found.reason, found.survived, found.tried = None, told, [], 0
+                found.plan, found.reason, found.surviving, found.tried = None, told, [], 0
 
 
-def _repeat(asked: Asked, outcome: ProductOutcome) -> None:
+def _repeat(asked: RecordedCallable, outcome: ProductOutcome) -> None:
     """Calls that seemed to settle or to agree, once more and identically: those of a plan that does not hold, many."""
-    outcome.first = again.compare_at_end(asked, outcome.first)
+    outcome.first = repeatability.compare_at_end(asked, outcome.first)
     changed = outcome.first.changed
     if not outcome.explained and not outcome.first.other:
-        changed += again.count_changed(asked, outcome.proof.disputed)
+        changed += repeatability.count_changed(asked, outcome.proof.disputed)
     if changed:
         outcome.alike = replace(outcome.alike, changed=changed, values=2)
 
 
 def _find_plan(
-    asked: Asked, found: RegionOutcome, seed: int, evaluate: Evaluate, tell: Tell, depends: Dependence | None
+    asked: RecordedCallable, found: RegionOutcome, seed: int, evaluate: Evaluate, tell: Tell, depends: Dependence | None
 ) -> None:
-    leaves, doubled = np.flatnonzero(found.once == 1), np.flatnonzero(found.once == 2)
-    if len(leaves) + len(doubled) != np.count_nonzero(found.once):
-        found.reason = f"product {int(np.argmax(found.once))} is counted {int(found.once.max())} times"
+    leaves, doubled = np.flatnonzero(found.multiplicity == 1), np.flatnonzero(found.multiplicity == 2)
+    if len(leaves) + len(doubled) != np.count_nonzero(found.multiplicity):
+        found.reason = f"product {int(np.argmax(found.multiplicity))} is counted {int(found.multiplicity.max())} times"
         return
     if depends is not None and depends.is_on_others:
         found.reason = str(depends)
@@ -168,19 +169,26 @@ def _find_plan(
             break
 
 
-def _ask_too_large(asked: Asked, found: RegionOutcome) -> None:
+def _ask_too_large(asked: RecordedCallable, found: RegionOutcome) -> None:
     """What comes of sums beyond the range of D, held against the plan."""
-    answers = None if found.model is None else beyond.ask(asked, found.region, np.flatnonzero(found.once))
+    answers = None if found.model is None else out_of_range.query(asked, found.region, np.flatnonzero(found.multiplicity))
     if found.model is not None and answers is not None:
         wrong = battery.wrong(found.model, answers)
-        found.held, found.contradicting, found.beyond = (
-            count + more for count, more in ((found.held, len(answers)), (found.contradicting, wrong), (found.beyond, wrong))
-        )
-        found.instead = beyond.instead(found.model, answers)
+        found.checked += len(answers)
+        found.contradicting += wrong
+        found.overflowed += wrong
+        found.on_overflow = out_of_range.observed_overflow(found.model, answers)
 
 
 def _plan(
-    asked: Asked, found: RegionOutcome, leaves: Ints, doubled: Ints, seed: int, thorough: bool, evaluate: Evaluate, tell: Tell
+    asked: RecordedCallable,
+    found: RegionOutcome,
+    leaves: Ints,
+    doubled: Ints,
+    seed: int,
+    thorough: bool,
+    evaluate: Evaluate,
+    tell: Tell,
 ) -> None:
     """Finds the region's plan. thorough: without taking anything to be like what was asked before."""
     tell("order", 0)
@@ -212,7 +220,7 @@ def _plan(
     _hold(asked, found, answers, evaluate)
 
 
-def _cover(asked: Asked, found: RegionOutcome, plan: ProductPlan, seed: int) -> None:
+def _cover(asked: RecordedCallable, found: RegionOutcome, plan: ProductPlan, seed: int) -> None:
     """Compare the plan with dot products that reach every chain, or a sample of them."""
     found.coverage = coverage = probe_chains(asked, found.region, plan, seed)
     found.answers += len(coverage.answered)
@@ -222,42 +230,42 @@ def _cover(asked: Asked, found: RegionOutcome, plan: ProductPlan, seed: int) -> 
         found.counterexample = of_few_terms(plan.model(), coverage.answered)
 
 
-def _tree(asked: Asked, region: Region, leaves: Ints, doubled: Ints, thorough: bool) -> Groups | Merging:
+def _tree(asked: RecordedCallable, region: Region, leaves: Ints, doubled: Ints, thorough: bool) -> FusedGroups | Reduction:
     """The tree; where elements change from call to call, slices that are added in any order."""
     if asked.spec.a.is_integer:
         return tuple((int(k),) for k in np.sort(np.concatenate([leaves, doubled])))
     grown = growth(asked, region.rows, region.columns, leaves, thorough)
-    chains = [groups for chain in grown.chains(leaves) for groups in every_chain(taken_apart(chain))] if region.changing else []
+    chains = [groups for chain in grown.chains(leaves) for groups in every_chain(decompose(chain))] if region.changing else []
     if len(chains) > 1:
-        tree: Groups | Merging = in_slices(asked, region.rows, region.columns, chains)
+        tree: FusedGroups | Reduction = in_slices(asked, region.rows, region.columns, chains)
     else:
-        tree = taken_apart(grown.tree(leaves))
+        tree = decompose(grown.tree(leaves))
     return with_doubled(tree, doubled) if len(doubled) else tree
 
 
-def sampled_sums(tree: Groups | Merging) -> list[Groups]:
+def sampled_sums(tree: FusedGroups | Reduction) -> list[FusedGroups]:
     """k of some sums of some chains, the first of them that of the first chain: of the first few, and one of each slice."""
     chains = list(every_chain(tree))
-    parts = [len(list(every_chain(part))) for part in tree.parts] if isinstance(tree, Merging) else [1]
+    parts = [len(list(every_chain(part))) for part in tree.parts] if isinstance(tree, Reduction) else [1]
     of_slices = [sum(parts[:i]) for i in range(len(parts))] if len(parts) <= MOST_SLICES else []
     some = sorted({0, 1, 2, 3, len(chains) // 2, len(chains) - 1, *of_slices} & set(range(len(chains))))
     return [_some_sums(chains[i]) for i in some]
 
 
-def _some_sums(chain: Groups) -> Groups:
+def _some_sums(chain: FusedGroups) -> FusedGroups:
     n = len(chain)
     return tuple(chain[i] for i in sorted({0, 1, 2, 3, n // 2, n - 2, n - 1} & set(range(n))))
 
 
-def _fit(asked: Asked, found: RegionOutcome, tree: Groups | Merging, seed: int) -> list[Answered]:
+def _fit(asked: RecordedCallable, found: RegionOutcome, tree: FusedGroups | Reduction, seed: int) -> list[Answered]:
     spec, region = asked.spec, found.region
     some = sampled_sums(tree)
-    inner = battery.ask(asked, battery.drawn(spec, some[:1], BATTERY_DOTS, seed + 1), region.rows, region.columns)
-    outer = battery.ask(asked, battery.drawn(spec, some, BATTERY_DOTS, seed + 2), region.rows, region.columns)
+    inner = battery.query(asked, battery.drawn(spec, some[:1], BATTERY_DOTS, seed + 1), region.rows, region.columns)
+    outer = battery.query(asked, battery.drawn(spec, some, BATTERY_DOTS, seed + 2), region.rows, region.columns)
     of_subnormals = [battery.tiny(spec, some, SUBNORMAL_DOTS, seed + 3)] if battery.asks_subnormals(spec) else []
     if spec.a_exponent is None:
         of_subnormals.append(battery.exchanged(spec, some, SUBNORMAL_DOTS, seed + 4))
-    more = [battery.ask(asked, dots, region.rows, region.columns) for dots in of_subnormals]
+    more = [battery.query(asked, dots, region.rows, region.columns) for dots in of_subnormals]
     every = _joined([inner, outer, *more])
     taken = low_bits(asked, some[0], region.rows, region.columns) if spec.rounds_operands else None
     of_first = within(every, {k for group in some[0] for k in group})
@@ -271,7 +279,7 @@ def _fit(asked: Asked, found: RegionOutcome, tree: Groups | Merging, seed: int) 
     if found.wrong:
         found.counterexample = of_few_terms(fitted.plan.model(), every)
         left = f"{fitted.wrong} of {fitted.answers} dot products of a few terms have no explanation"
-        found.reason = "; ".join(filter(None, (left, weights.doubt(asked, region.rows, region.columns))))
+        found.reason = "; ".join(filter(None, (left, check_softmax_weights(asked, region.rows, region.columns))))
     return [every] if taken is None else [every, taken.answered]
 
 
@@ -291,7 +299,7 @@ def _refit(found: RegionOutcome, answers: Sequence[Answered]) -> bool:
     return False
 
 
-def _scale(asked: Asked, found: RegionOutcome, plan: ProductPlan, seed: int, evaluate: Evaluate) -> None:
+def _scale(asked: RecordedCallable, found: RegionOutcome, plan: ProductPlan, seed: int, evaluate: Evaluate) -> None:
     scaled = with_scales(asked, plan, found.region.rows, found.region.columns, seed, evaluate)
     found.plan, found.scales_left, found.misplaced = scaled.plan, scaled.left, scaled.misplaced
     if scaled.wrong and not found.wrong:
@@ -301,40 +309,40 @@ def _scale(asked: Asked, found: RegionOutcome, plan: ProductPlan, seed: int, eva
     found.answers += scaled.elements
 
 
-def _contest(asked: Asked, found: RegionOutcome, answers: list[Answered], seed: int) -> None:
+def _contest(asked: RecordedCallable, found: RegionOutcome, answers: list[Answered], seed: int) -> None:
     """Each rival is contradicted by an answer that is there, or by one to dot products on which it differs."""
     plan = found.plan
     if plan is None or found.wrong:
         return
-    some, found.tried, found.survived = sampled_sums(plan.tree), 0, []
-    for number, rival in enumerate(rival_plans(plan)):
+    some, found.tried, found.surviving = sampled_sums(plan.tree), 0, []
+    for number, alternative in enumerate(alternative_plans(plan)):
         found.tried += 1
-        if contradicted(rival.plan, answers):
+        if contradicted(alternative.plan, answers):
             continue
-        if not _ask_about(asked, found, plan, rival, some, answers, seed + 100 * (number + 1)):
-            found.survived.append(rival)
+        if not _ask_about(asked, found, plan, alternative, some, answers, seed + 100 * (number + 1)):
+            found.surviving.append(alternative)
 
 
 def _ask_about(
-    asked: Asked,
+    asked: RecordedCallable,
     found: RegionOutcome,
     plan: ProductPlan,
-    rival: RivalPlan,
-    some: Sequence[Groups],
+    alternative: AlternativePlan,
+    some: Sequence[FusedGroups],
     answers: list[Answered],
     seed: int,
 ) -> bool:
     """Whether dot products were found and asked that contradict the rival: in all chains, in one, about the first borders."""
     borders = [(chain[0], chain[-1]) for chain in some[:3]]
     for attempt in range(MORE_BATTERIES):
-        draw = battery.tiny if rival.respect in OF_TINY else battery.drawn
+        draw = battery.tiny if alternative.respect in OF_TINY else battery.drawn
         dots = draw(asked.spec, (some, some[:1], borders)[attempt % 3], BATTERY_DOTS, seed + attempt)
         try:
-            differing = telling(plan, rival.plan, dots)
+            differing = telling(plan, alternative.plan, dots)
         except AccprobeError:
             return True
         if len(differing):
-            new = battery.ask(asked, differing, found.region.rows, found.region.columns)
+            new = battery.query(asked, differing, found.region.rows, found.region.columns)
             answers.append(new)
             found.answers += len(new)
             found.wrong += battery.wrong_in_range(plan.model(), new)
@@ -348,22 +356,22 @@ def _joined(several: Sequence[Answered]) -> Answered:
     return Answered(Sparse(*columns), np.concatenate([x.d for x in several]))
 
 
-def _hold(asked: Asked, found: RegionOutcome, answers: Sequence[Answered], evaluate: Evaluate) -> None:
+def _hold(asked: RecordedCallable, found: RegionOutcome, answers: Sequence[Answered], evaluate: Evaluate) -> None:
     """The plan against all that was kept of the region's answers; another step where one explains more."""
     if found.plan is None or found.plan.unordered:
         return
-    if found.checked == (found.plan, len(asked.kept)):
+    if found.checked_plan == (found.plan, len(asked.kept)):
         return
-    words = list(held.region_batches(asked.kept, found.region))
-    contradicting = [each for each in words if held.wrong(found.plan.model(), each, evaluate)]
-    if contradicting and not found.wrong and (other := held.reconciled(found.plan, answers, contradicting)):
+    words = list(refit.region_batches(asked.kept, found.region))
+    contradicting = [each for each in words if refit.wrong(found.plan.model(), each, evaluate)]
+    if contradicting and not found.wrong and (other := refit.refit_to_log(found.plan, answers, contradicting)):
         found.plan = other
-        contradicting = [each for each in words if held.wrong(found.plan.model(), each, evaluate)]
-    found.held = sum(each[2].size for each in words)
-    found.contradicting = sum(held.wrong(found.plan.model(), each) for each in contradicting)
-    found.beyond = sum(held.beyond(found.plan.model(), each) for each in contradicting)
-    found.subnormal = sum(held.subnormal(found.plan.model(), each) for each in contradicting)
-    found.checked = found.plan, len(asked.kept)
+        contradicting = [each for each in words if refit.wrong(found.plan.model(), each, evaluate)]
+    found.checked = sum(each[2].size for each in words)
+    found.contradicting = sum(refit.wrong(found.plan.model(), each) for each in contradicting)
+    found.overflowed = sum(refit.beyond(found.plan.model(), each) for each in contradicting)
+    found.subnormal = sum(refit.subnormal(found.plan.model(), each) for each in contradicting)
+    found.checked_plan = found.plan, len(asked.kept)
 
 
 def at_shape(spec: Spec, m: int) -> Spec:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import Floats
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.units import Units, power, units_in
 from accprobe.isa.formats import Bits
@@ -17,7 +17,7 @@ from accprobe.isa.formats import Bits
 class ColumnPairs:
     """`ProductPairs` whose questions are columns: all rows of D have the same answers. A: every call's."""
 
-    def __init__(self, asked: Asked, row: int, columns: Ints, a: Bits, units: Units) -> None:
+    def __init__(self, asked: RecordedCallable, row: int, columns: Ints, a: Bits, units: Units) -> None:
         self._asked, self._row, self._columns, self._a, self._units = asked, row, columns, a, units
 
     def sizes(self, i: int, j: Ints, leaves: Ints) -> Floats:

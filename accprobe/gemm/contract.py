@@ -6,8 +6,8 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm import transposed
-from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.called import of_ones
+from accprobe.gemm.adapter import of_ones
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.whole_numbers import WholeNumbers, numbers_of
@@ -20,7 +20,7 @@ MOST_LISTED = 3
 """Rows, columns or elements that a message lists."""
 
 
-def refuse(asked: Asked, seed: int) -> None:
+def refuse(asked: RecordedCallable, seed: int) -> None:
     """Raise AccprobeError where the result is that of a transposed operand, of no operand, or A·B plus something."""
     transposed.refuse(asked, seed)
     spec = asked.spec
@@ -58,7 +58,7 @@ def added_in_words(added: WholeNumbers) -> str:
     return _listed([f"{added[i, j]:.9g} at row {i}, column {j}" for i, j in np.argwhere(added)])
 
 
-def factor_in_words(asked: Asked, rows: Ints, columns: Ints, k: int) -> str:
+def factor_in_words(asked: RecordedCallable, rows: Ints, columns: Ints, k: int) -> str:
     """Name the factor of a product: "0.125 times A·B". "" where results are not in proportion to a product at this k."""
     spec, layout = asked.spec, layout_of(asked.spec)
     low, high = layout.exponents()

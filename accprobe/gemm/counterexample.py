@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.gemm.battery import Answered, Sparse, predicted, unexplained
-from accprobe.gemm.fresh import Wrong
+from accprobe.gemm.verification import Wrong
 from accprobe.isa.formats import Format
 from accprobe.model.product import ProductModel
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from accprobe.gemm import battery
 from accprobe.gemm.battery import TERMS, Answered, Sparse
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.decomposition import every_chain
 from accprobe.gemm.factors import DRAWN
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.parts import every_chain
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Region
 from accprobe.model.tree import FloatArithmetic
@@ -36,14 +36,14 @@ class ChainCoverage:
     probed: int
 
 
-def probe_chains(asked: Asked, region: Region, plan: ProductPlan, seed: int) -> ChainCoverage:
+def probe_chains(asked: RecordedCallable, region: Region, plan: ProductPlan, seed: int) -> ChainCoverage:
     """Probe each chain, or a random sample of `MOST_CHAINS`."""
     rng = np.random.default_rng((seed, 0xC4A1))
     chains = [np.array([k for group in chain for k in group]) for chain in every_chain(plan.tree)]
     sample = rng.permutation(len(chains))[:MOST_CHAINS]
     ks = np.concatenate([_places(chains, int(i), rng) for i in sample])
     dots = _dots(plan, ks[rng.permutation(len(ks))], rng)
-    answered = battery.ask(asked, dots, region.rows, region.columns)
+    answered = battery.query(asked, dots, region.rows, region.columns)
     reached = np.unique(answered.dots.ks[:, 1])
     return ChainCoverage(answered, len(chains), sum(bool(np.isin(chains[i], reached).any()) for i in sample))
 

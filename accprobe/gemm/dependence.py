@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.gemm.again import first_operands
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.distributions import random_lines, times_power
 from accprobe.gemm.layout import layout_of
+from accprobe.gemm.repeatability import first_operands
 from accprobe.isa.formats import Bits, Format
 
 LARGER = 10
@@ -46,7 +46,7 @@ class Dependence:
         return self.value == TENSOR or self.value in ON_OTHERS.values()
 
 
-def find_dependence(asked: Asked, seed: int = 0) -> Dependence:
+def find_dependence(asked: RecordedCallable, seed: int = 0) -> Dependence:
     """Change what should not matter, in a few calls: other rows and columns, then elements whose products are zero."""
     changes = _Changes(asked, seed)
     if changes.of_others(True, True) and (value := ON_OTHERS.get(_seen(changes.of_others))):
@@ -75,7 +75,7 @@ def _named(changes: _Changes, value: str) -> Dependence:
 class _Changes:
     """Calls of which some operands are changed, held against a call without."""
 
-    def __init__(self, asked: Asked, seed: int) -> None:
+    def __init__(self, asked: RecordedCallable, seed: int) -> None:
         self._asked, self._rng = asked, np.random.default_rng((seed, 0xDE9))
         self._a, self._b = first_operands(asked.spec)
         self._d = asked.product(self._a, self._b)

@@ -7,23 +7,23 @@ from itertools import pairwise
 
 import numpy as np
 
+from accprobe.gemm.decomposition import FusedGroups
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.parts import Groups
 from accprobe.report.product_words import BACKWARD, BLOCKS_BACKWARD, IN_DISORDER, SHARE
 
 
-def direction(chains: Sequence[Groups]) -> str:
+def direction(chains: Sequence[FusedGroups]) -> str:
     """How each of a product's chains takes K; "" where its k are neighbours and come as they are."""
     every = np.unique([k for chain in chains for group in chain for k in group])
     found = {_words(chain, every) for chain in chains if len(chain) > 1}
     return found.pop() if len(found) == 1 else IN_DISORDER if found else ""
 
 
-def _words(chain: Groups, every: Ints) -> str:
+def _words(chain: FusedGroups, every: Ints) -> str:
     return ", ".join(dict.fromkeys(filter(None, (_share(chain, every), _order(chain)))))
 
 
-def _share(chain: Groups, every: Ints) -> str:
+def _share(chain: FusedGroups, every: Ints) -> str:
     """Which k it has, where others lie between them."""
     ks = np.unique([k for group in chain for k in group])
     if len(ks) == np.count_nonzero((every >= ks[0]) & (every <= ks[-1])):
@@ -34,7 +34,7 @@ def _share(chain: Groups, every: Ints) -> str:
     return SHARE.format(lengths[0], steps[0]) if even else IN_DISORDER
 
 
-def _order(chain: Groups) -> str:
+def _order(chain: FusedGroups) -> str:
     if all(max(after) < min(before) for before, after in pairwise(chain)):
         return BACKWARD
     blocks: list[list[int]] = []

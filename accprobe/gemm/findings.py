@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from accprobe.gemm.again import FirstCalls
+from accprobe.gemm.alternatives import AlternativePlan
 from accprobe.gemm.battery import asks_subnormals
 from accprobe.gemm.candidates import HOPPER, instructions_of, one_sum
-from accprobe.gemm.fresh import Proof
+from accprobe.gemm.decomposition import FusedGroups, Reduction, width
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.parts import Groups, Merging, width
 from accprobe.gemm.plans import ProductPlan, subnormal_results
 from accprobe.gemm.regions import PRODUCTS_REPEATED, REPEATS, ranges
-from accprobe.gemm.rivals import RivalPlan
+from accprobe.gemm.repeatability import FirstCalls
 from accprobe.gemm.scaling import scaling_in_words
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.structures import Structure, members, name_members, order_in_words, twice
+from accprobe.gemm.verification import Proof
 from accprobe.infer.findings import Finding
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic
@@ -47,14 +47,14 @@ def _why_not(outcome: ProductOutcome) -> str:
             fresh = [_of_fresh(outcome.proof)] if found.wrong and outcome.proof.wrong else []
             return "; ".join([f"{found.region}: {found.reason}", *fresh, *far])
     if (outcome.contradicting or outcome.proof.wrong) and _only_subnormal(outcome):
-        compared = f"{outcome.held:,} kept results and {outcome.proof.wrong:,} of {outcome.proof.elements:,} fresh ones"
+        compared = f"{outcome.checked:,} kept results and {outcome.proof.wrong:,} of {outcome.proof.elements:,} fresh ones"
         differ = f"{outcome.contradicting:,} of {compared} differ"
         return f"{differ}, and all of these are subnormal: only subnormal results are in doubt"
     if outcome.contradicting and outcome.fits_in_range and not outcome.proof.wrong:
-        told = sorted({words for found in outcome.found for words in found.instead})
+        told = sorted({words for found in outcome.found for words in found.on_overflow})
         return f"of sums beyond the range of {outcome.spec.out}: {' and '.join(told)}"
     if outcome.contradicting:
-        return f"{outcome.contradicting} of {outcome.held} answers that were kept have no explanation"
+        return f"{outcome.contradicting} of {outcome.checked} answers that were kept have no explanation"
     if outcome.proof.wrong:
         return _of_fresh(outcome.proof)
     left = [str(region) for region in outcome.alike.regions if all(region is not found.region for found in outcome.found)]
@@ -71,13 +71,15 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
     """By name; of a region, or of the largest."""
     found = found or outcome.main
     told = dict(_every(outcome, found))
-    for name in dict.fromkeys(rival.respect for rival in found.survived if not found.is_far_off):
+    for name in dict.fromkeys(alternative.respect for alternative in found.surviving if not found.is_far_off):
         if name == "slice_sizes" and name not in told:  # borders of promoted parts, or of lanes
             which = "order" if told["promote_every"].value is None else "promote_every"
             told[which] = replace(told[which], bound="undetermined")
             continue
         finding = told.get(name) or Finding(_value(name, found.plan))
-        left = dict.fromkeys((*finding.left, finding.value, *(_value(name, rival.plan) for rival in _survived(found, name))))
+        left = dict.fromkeys(
+            (*finding.left, finding.value, *(_value(name, alternative.plan) for alternative in _survived(found, name)))
+        )
         told[name] = Finding(finding.value, "undetermined", tuple(left), finding.note)
     if not is_proved(outcome, found):
         in_doubt = set(told) - set(OBSERVED)
@@ -88,7 +90,7 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
 
 def _only_subnormal(outcome: ProductOutcome) -> bool:
     """Whether both words of every mismatch are subnormal."""
-    kept = all(found.fits_in_range and not found.beyond for found in outcome.found)
+    kept = all(found.fits_in_range and not found.overflowed for found in outcome.found)
     return kept and outcome.proof.wrong == outcome.proof.subnormal
 
 
@@ -101,8 +103,8 @@ def is_proved(outcome: ProductOutcome, found: RegionOutcome) -> bool:
     return status(outcome)[0] == "inferred" and found.fits_in_range and verified
 
 
-def _survived(found: RegionOutcome, name: str) -> Iterator[RivalPlan]:
-    return (rival for rival in found.survived if rival.respect == name)
+def _survived(found: RegionOutcome, name: str) -> Iterator[AlternativePlan]:
+    return (alternative for alternative in found.surviving if alternative.respect == name)
 
 
 def _value(name: str, plan: ProductPlan | None) -> Value:
@@ -127,8 +129,8 @@ OBSERVED = ("each_product_once", "repeatable", "first_calls", "depends_on", "sam
 def _every(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[str, Finding]]:
     if found.mispaired:
         yield "each_product_once", Finding("no", note=found.mispaired)
-    elif found.once.size:
-        yield "each_product_once", _once(found.once)
+    elif found.multiplicity.size:
+        yield "each_product_once", _once(found.multiplicity)
     yield from _repeated(outcome)
     if outcome.depends is not None:
         yield "depends_on", Finding(outcome.depends.value, note=outcome.depends.note)
@@ -143,7 +145,7 @@ def _every(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[str,
         yield from _of_tree(outcome.spec, found.tree)
 
 
-def _of_tree(spec: Spec, tree: Groups | Merging) -> Iterator[tuple[str, Finding]]:
+def _of_tree(spec: Spec, tree: FusedGroups | Reduction) -> Iterator[tuple[str, Finding]]:
     """The order alone, before the bits of its sums are known. Any step of that width shows it."""
     products = width(tree)
     plan = ProductPlan(spec, tree, one_sum(HOPPER, products))

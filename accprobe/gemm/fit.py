@@ -10,11 +10,11 @@ import numpy as np
 from accprobe.errors import AccprobeError
 from accprobe.gemm.battery import Answered, wrong
 from accprobe.gemm.candidates import any_steps, beside, known_steps, single_steps
-from accprobe.gemm.growth import NoTree
-from accprobe.gemm.parts import Groups, Merging, width
+from accprobe.gemm.decomposition import FusedGroups, Reduction, width
 from accprobe.gemm.plans import ProductPlan, alternatives
 from accprobe.gemm.slices import slice_readings
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.tree_builder import NoTree
 from accprobe.model.product import multiply_add
 from accprobe.model.tree import DotModel, FloatArithmetic, Rounding
 
@@ -39,7 +39,7 @@ class Fitted:
 
 def fit(
     spec: Spec,
-    tree: Groups | Merging,
+    tree: FusedGroups | Reduction,
     answered: Answered,
     inner: Answered,
     unordered: bool = False,
@@ -51,7 +51,7 @@ def fit(
     started: ProductPlan | None = None
     best: Fitted | None = None
     for reading in (tree,) if unordered else slice_readings(tree):
-        any_order = unordered and isinstance(reading, Merging)
+        any_order = unordered and isinstance(reading, Reduction)
         if started is None:
             started = _started(
                 ProductPlan(spec, reading, multiply_add(), unordered=any_order, operand_rounding=operand_rounding), inner

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.evaluate.product import rounded_words
-from accprobe.gemm.battery import Answered, Sparse, ask
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.battery import Answered, Sparse, query
+from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.decomposition import FusedGroups
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.parts import Groups
 from accprobe.gemm.units import power
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import OPERAND_ROUNDINGS
@@ -29,7 +29,7 @@ class LowBits(NamedTuple):
     answered: Answered
 
 
-def low_bits(asked: Asked, chain: Groups, rows: Ints, columns: Ints) -> LowBits:
+def low_bits(asked: RecordedCallable, chain: FusedGroups, rows: Ints, columns: Ints) -> LowBits:
     """Asks numbers at ties and beside them, of both signs, of A and of B: each times 1, and of its own chain less 1."""
     spec = asked.spec
     of_a, of_b = _words(spec.a), _words(spec.b)
@@ -40,7 +40,7 @@ def low_bits(asked: Asked, chain: Groups, rows: Ints, columns: Ints) -> LowBits:
     minus = np.where(less, power(spec.a, 0, negative=True), power(spec.a, 0)).astype(spec.a.dtype)
     columns_of = [(a, b), (minus, np.full(len(a), power(spec.b, 0), spec.b.dtype))][: len(ks)]
     dots = Sparse(np.tile(np.array(ks), (len(a), 1)), *(np.stack(each, axis=1) for each in zip(*columns_of, strict=True)))
-    answered = ask(asked, dots, rows, columns)
+    answered = query(asked, dots, rows, columns)
     found = spec.out.values(answered.d)
 
     def wrong(how: Rounding) -> int:

@@ -85,11 +85,11 @@ def cublas_version(maps: Path = Path("/proc/self/maps")) -> str:
         loaded = _CUBLAS.search(maps.read_text(encoding="utf-8", errors="replace"))
         if loaded is None:
             return ""
-        ask = ctypes.CDLL(loaded[0]).cublasLtGetVersion
+        query = ctypes.CDLL(loaded[0]).cublasLtGetVersion
     except (OSError, AttributeError):
         return ""
-    ask.restype = ctypes.c_size_t
-    number = int(ask())
+    query.restype = ctypes.c_size_t
+    number = int(query())
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 

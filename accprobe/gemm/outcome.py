@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from accprobe.gemm.again import FirstCalls
+from accprobe.gemm.alternatives import AlternativePlan
 from accprobe.gemm.coverage import ChainCoverage
+from accprobe.gemm.decomposition import FusedGroups, Reduction
 from accprobe.gemm.dependence import Dependence
-from accprobe.gemm.fresh import Proof
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.parts import Groups, Merging
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Alike, Region
-from accprobe.gemm.rivals import RivalPlan
+from accprobe.gemm.repeatability import FirstCalls
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.verification import Proof
 from accprobe.model.product import ProductModel
 
 FAR_OFF = 10
@@ -26,33 +26,32 @@ FAR_OFF = 10
 class RegionOutcome:
     """What was found of one region. tree: as it was probed last. plan: None where there is no tree, and reason says why.
 
-    once: how often each k is counted, empty where that is not known yet; mispaired: which other products are added. wrong:
-    answers of the battery that the plan does not explain, of `answers`, and the simplest of them as counterexample;
-    contradicting: the same of those that were kept, of `held`; beyond: those of them for which the plan has an infinity, and
-    instead: what comes for what where sums are too large; subnormal: those whose two words are both subnormal.
-    scales_left: other ways to scale that explain everything;
-    misplaced: which scales went elsewhere.
+    multiplicity: how often each k is counted, empty where that is not known yet; mispaired: which other products are added.
+    wrong: results of the battery that the plan does not explain, of `answers`, and the simplest of them as counterexample;
+    contradicting: the same of the kept results, of `checked`; overflowed: those for which the plan has an infinity, and
+    on_overflow: what comes for what there; subnormal: those whose two words are both subnormal. scales_left: other ways to
+    scale that explain everything; misplaced: which scales went elsewhere.
     """
 
     region: Region
-    once: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    tree: Groups | Merging | None = None
+    multiplicity: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    tree: FusedGroups | Reduction | None = None
     plan: ProductPlan | None = None
     reason: str = ""
     counterexample: str = ""
     wrong: int = 0
     answers: int = 0
-    held: int = 0
+    checked: int = 0
     contradicting: int = 0
-    beyond: int = 0
+    overflowed: int = 0
     subnormal: int = 0
-    instead: tuple[str, ...] = ()
+    on_overflow: tuple[str, ...] = ()
     tried: int = 0
-    survived: list[RivalPlan] = field(default_factory=list)
+    surviving: list[AlternativePlan] = field(default_factory=list)
     scales_left: tuple[str, ...] = ()
     misplaced: str = ""
     coverage: ChainCoverage | None = None
-    checked: tuple[ProductPlan, int] | None = None
+    checked_plan: tuple[ProductPlan, int] | None = None
     """The plan that was compared with the kept results, and how many calls they were of."""
     mispaired: str = ""
 
@@ -68,7 +67,7 @@ class RegionOutcome:
     @property
     def fits_in_range(self) -> bool:
         """Whether the plan explains every result of the region's probes and every kept one in the normal range of D."""
-        return self.plan is not None and not self.wrong and self.contradicting == self.beyond + self.subnormal
+        return self.plan is not None and not self.wrong and self.contradicting == self.overflowed + self.subnormal
 
 
 @dataclass
@@ -95,9 +94,9 @@ class ProductOutcome:
         return self.found[0]
 
     @property
-    def held(self) -> int:
+    def checked(self) -> int:
         """Answers that were kept, and that the plans were held against."""
-        return sum(found.held for found in self.found)
+        return sum(found.checked for found in self.found)
 
     @property
     def contradicting(self) -> int:
@@ -107,7 +106,7 @@ class ProductOutcome:
     @property
     def fits_in_range(self) -> bool:
         """Whether they explain all results in the normal range of D."""
-        return all(found.contradicting == found.beyond + found.subnormal for found in self.found)
+        return all(found.contradicting == found.overflowed + found.subnormal for found in self.found)
 
     @property
     def explained(self) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.gemm import mistakes
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.pruning import pruned
@@ -114,7 +114,7 @@ class _Source:
         return "; ".join(filter(None, names))
 
 
-def mispaired(asked: Asked, known: Sequence[tuple[Region, Ints]]) -> list[Mispaired]:
+def mispaired(asked: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -> list[Mispaired]:
     """Elements that add other products than a[i, k]·b[k, j]. known: how often regions count each k, the largest first."""
     spec = asked.spec
     if not any(_unlike(spec, draw, known).any() for draw in _draws(asked, HELD)):
@@ -125,7 +125,7 @@ def mispaired(asked: Asked, known: Sequence[tuple[Region, Ints]]) -> list[Mispai
     return list(_named(asked, there, draws, known[0][1]))
 
 
-def _draws(asked: Asked, held: int, more: int = 0) -> Iterator[_Draw]:
+def _draws(asked: RecordedCallable, held: int, more: int = 0) -> Iterator[_Draw]:
     """Random products whose partial sums are whole numbers up to `held`. Where each has but some k, several for all of K."""
     spec, layout, rng = asked.spec, layout_of(asked.spec), np.random.default_rng(held)
     held = held if spec.out.is_integer else min(held, int(spec.out.values(np.array([spec.out.largest], spec.out.dtype))[0]))
@@ -191,7 +191,7 @@ def _step(out: Format, exact: WholeNumbers) -> WholeNumbers:
     return np.where(exact % step == 0, 0.5 * np.minimum(step, 1), step)
 
 
-def _whole_numbers(asked: Asked, draws: Sequence[_Draw]) -> There:
+def _whole_numbers(asked: RecordedCallable, draws: Sequence[_Draw]) -> There:
     """Elements that are whole numbers in each draw, and zero where B is: others are no sums of these products at all."""
     spec = asked.spec
     a, b = layout_of(spec).blank()
@@ -202,7 +202,7 @@ def _whole_numbers(asked: Asked, draws: Sequence[_Draw]) -> There:
     return np.asarray(whole)
 
 
-def _named(asked: Asked, there: There, draws: Sequence[_Draw], once: Ints) -> Iterator[Mispaired]:
+def _named(asked: RecordedCallable, there: There, draws: Sequence[_Draw], once: Ints) -> Iterator[Mispaired]:
     """Groups of the elements, with what each reads."""
     for _ in range(MOST_MISPAIRED):
         if not there.any():
@@ -213,7 +213,7 @@ def _named(asked: Asked, there: There, draws: Sequence[_Draw], once: Ints) -> It
         there = there & ~(there if group is None else group.there)
 
 
-def _first_group(asked: Asked, there: There, draws: Sequence[_Draw], once: Ints) -> Mispaired | None:
+def _first_group(asked: RecordedCallable, there: There, draws: Sequence[_Draw], once: Ints) -> Mispaired | None:
     """The first of the elements and all that read their operands alike; None where single products are those that they should
     be: it is their sum that is wrong.
     """
@@ -246,7 +246,7 @@ def _explained(out: Format, draws: Sequence[_Draw], source: _Source) -> There:
     return explained
 
 
-def _possible_sources(asked: Asked, there: There, row: int, column: int, once: Ints) -> Iterator[_Source]:
+def _possible_sources(asked: RecordedCallable, there: There, row: int, column: int, once: Ints) -> Iterator[_Source]:
     """What an element, and those like it, may read: other rows and columns of the k that are counted, then other k as well."""
     spec, ks = asked.spec, np.arange(asked.spec.k)
     counted = int(np.argmax(once == 1))
@@ -259,7 +259,7 @@ def _possible_sources(asked: Asked, there: There, row: int, column: int, once: I
         yield _Source(rows, columns, _partners(asked, rows, np.flatnonzero(there[:, column]), column))
 
 
-def _lines_read(asked: Asked, k: int, of_a: bool) -> Ints:
+def _lines_read(asked: RecordedCallable, k: int, of_a: bool) -> Ints:
     """The line of an operand that each element reads at this k where the other operand is ones, [M, N]; -1 where it is none."""
     spec = asked.spec
     lines = spec.m if of_a else spec.n
@@ -275,7 +275,7 @@ def _lines_read(asked: Asked, k: int, of_a: bool) -> Ints:
     return _decoded(spec, answer, np.arange(lines))
 
 
-def _partners(asked: Asked, rows: Ints, usable: Ints, column: int) -> Ints:
+def _partners(asked: RecordedCallable, rows: Ints, usable: Ints, column: int) -> Ints:
     """The k of B that each k of A is multiplied by in a column of D, [K].
 
     rows: the row of A that each row of D reads; usable: rows of D that are alike. Of a large K some k are determined, and k
@@ -304,7 +304,7 @@ def _partners(asked: Asked, rows: Ints, usable: Ints, column: int) -> Ints:
     return np.where((found >= spec.k) | (found < 0), mistakes.NO_PARTNER, found)
 
 
-def _partners_of(asked: Asked, ks: Ints, rows: Ints, of_d: Ints, column: int) -> Ints:
+def _partners_of(asked: RecordedCallable, ks: Ints, rows: Ints, of_d: Ints, column: int) -> Ints:
     """The same of as many k as there are rows of D: each reads a row of A that has a 1 at one k alone."""
 
     def answer(digits: Ints) -> WholeNumbers:
@@ -315,7 +315,7 @@ def _partners_of(asked: Asked, ks: Ints, rows: Ints, of_d: Ints, column: int) ->
     return _decoded(asked.spec, answer, np.arange(asked.spec.k))
 
 
-def _wrong_singles(asked: Asked, once: Ints) -> tuple[str, str]:
+def _wrong_singles(asked: RecordedCallable, once: Ints) -> tuple[str, str]:
     """The k of single ones in rows of A, and the columns, where something else comes out than stands in B; "": none."""
     spec = asked.spec
     ks = np.flatnonzero(once == 1)

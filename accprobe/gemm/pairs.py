@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import Floats
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.units import Units, power, units_in
 
 Ints = NDArray[np.int64]
@@ -30,7 +30,7 @@ BASES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 class ProductPairs:
     """Sizes of the smallest parts of the tree that have both of two products. rows, columns: those of D that are asked."""
 
-    def __init__(self, asked: Asked, rows: Ints, columns: Ints, units: Units) -> None:
+    def __init__(self, asked: RecordedCallable, rows: Ints, columns: Ints, units: Units) -> None:
         self._asked, self._rows, self._columns, self._units = asked, rows, columns, units
         spec = asked.spec
         self._a, self._b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)

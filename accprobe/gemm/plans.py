@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from accprobe.gemm.battery import asks_subnormals
 from accprobe.gemm.candidates import EITHER
-from accprobe.gemm.parts import Groups, Merging, as_chain
+from accprobe.gemm.decomposition import FusedGroups, Reduction, as_chain
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import OPERAND_ROUNDINGS, Merged, Nested, Node, Order, ProductModel, Scales, addition, nested
@@ -29,7 +29,7 @@ class ProductPlan:
     """
 
     spec: Spec
-    tree: Groups | Merging
+    tree: FusedGroups | Reduction
     step: DotModel
     kept: Format | None = None
     running: Format = FORMATS["f32"]
@@ -51,8 +51,8 @@ class ProductPlan:
         last = self.result_rounding, self.scales, self.operand_rounding
         return ProductModel(spec.a, spec.b, spec.k, self.step, node, spec.out, *last)
 
-    def _node(self, part: Groups | Merging, outermost: bool = False) -> Node:
-        if not isinstance(part, Merging):
+    def _node(self, part: FusedGroups | Reduction, outermost: bool = False) -> Node:
+        if not isinstance(part, Reduction):
             return as_chain(part, self.step.products)
         parts = tuple(self._node(x) for x in part.parts)
         integer = FORMATS["s32"] if self.spec.out.is_integer else None
@@ -109,7 +109,7 @@ def alternatives(plan: ProductPlan) -> Iterator[tuple[str, str, ProductPlan]]:
         for rounding in OPERAND_ROUNDINGS:
             if rounding != plan.operand_rounding:
                 yield "operand_rounding", rounding, replace(plan, operand_rounding=rounding)
-    if isinstance(plan.tree, Merging):
+    if isinstance(plan.tree, Reduction):
         f32 = FORMATS["f32"]
         for kept, running in ((None, f32), *((FORMATS[name], sums) for name in SMALL for sums in (f32, FORMATS[name]))):
             if (kept, running) != (plan.kept, plan.running):
@@ -124,7 +124,7 @@ def alternatives(plan: ProductPlan) -> Iterator[tuple[str, str, ProductPlan]]:
                 if subnormals != plan.sum_subnormals:
                     other = replace(plan, sum_subnormals=subnormals)
                     yield "subnormal_results", subnormal_results(other), other
-    last = plan.running if isinstance(plan.tree, Merging) else plan.step.root.arithmetic.result
+    last = plan.running if isinstance(plan.tree, Reduction) else plan.step.root.arithmetic.result
     if plan.spec.out.is_float and plan.spec.out.mantissa_bits < last.mantissa_bits:
         for rounding in ROUNDINGS:
             if rounding != plan.result_rounding:

@@ -10,10 +10,10 @@ import numpy as np
 
 from accprobe.evaluate.product import ScaleWords, is_multiply_add, product
 from accprobe.gemm.blackbox import WholeCall
-from accprobe.gemm.fresh import of_lines
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.spec import BLOCK
+from accprobe.gemm.verification import of_lines
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel, multiply_add
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.whole_numbers import WholeNumbers, result, zeros
 from accprobe.isa.formats import Format
 
@@ -18,7 +18,7 @@ FILLED_GROUPS = 8
 """Groups of a row that are not zero, half of them at most: sums of as many are exact in any format, larger groups show."""
 
 
-def pruned(asked: Asked, there: NDArray[np.bool_]) -> str:
+def pruned(asked: RecordedCallable, there: NDArray[np.bool_]) -> str:
     """Name the pruning of an operand that explains these elements, "" where none does."""
     spec = asked.spec
     for operand, fmt in (("A", spec.a), ("B", spec.b)):
@@ -38,7 +38,9 @@ def _holds(fmt: Format, largest: int) -> bool:
     return fmt.largest >= largest if fmt.is_integer else 1 << fmt.mantissa_bits + 1 >= largest
 
 
-def _explains(asked: Asked, there: NDArray[np.bool_], of_a: bool, kept: int, of: int, rng: np.random.Generator) -> bool:
+def _explains(
+    asked: RecordedCallable, there: NDArray[np.bool_], of_a: bool, kept: int, of: int, rng: np.random.Generator
+) -> bool:
     """Whether unlike numbers in some groups of an operand, times ones, give the sums of the largest of each group."""
     spec = asked.spec
     operands = zeros(spec)

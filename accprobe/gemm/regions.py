@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.gemm.again import FirstCalls
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.distributions import random_lines
 from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
+from accprobe.gemm.repeatability import FirstCalls
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.units import LARGEST, LEAST
 from accprobe.isa.formats import Bits
@@ -53,7 +53,7 @@ class Alike:
     values: int
 
 
-def alike(asked: Asked, seed: int = 0, first: FirstCalls | None = None) -> Alike:
+def alike(asked: RecordedCallable, seed: int = 0, first: FirstCalls | None = None) -> Alike:
     """Asks every element the same; what differs is another plan, or a fault. first: identical calls before; where these change,
     nothing more is asked.
     """

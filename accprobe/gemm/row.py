@@ -8,7 +8,7 @@ from typing import Any
 from accprobe.gemm.counterexample import of_fresh
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
-from accprobe.report.products import KernelRecord, ProductRivals, ProductRow, Proved, RegionRecord
+from accprobe.report.products import KernelRecord, ProductAlternatives, ProductRow, ProductVerification, RegionRecord
 
 
 def row(
@@ -47,28 +47,30 @@ def row(
 
 
 def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
-    open_ = [f"{rival.respect}: {rival.how}" for rival in found.survived]
+    open_ = [f"{alternative.respect}: {alternative.how}" for alternative in found.surviving]
     return RegionRecord(
         where=str(found.region),
         elements=found.region.elements,
         findings=findings(outcome, found),
         model=None if found.is_far_off else found.model,
-        rivals=ProductRivals(tried=found.tried, survived=tuple(open_)) if found.plan and not found.is_far_off else None,
+        alternatives=ProductAlternatives(tried=found.tried, surviving=tuple(open_))
+        if found.plan and not found.is_far_off
+        else None,
         chains=found.coverage.chains if found.coverage else 0,
         chains_probed=found.coverage.probed if found.coverage else 0,
     )
 
 
-def _proved(outcome: ProductOutcome) -> Proved:
+def _proved(outcome: ProductOutcome) -> ProductVerification:
     proof = outcome.proof
     few = (found.counterexample for found in outcome.found if found.counterexample)
     first = next(few, "") or (of_fresh(proof.first[0], outcome.spec.out) if proof.first else "")
-    return Proved(
+    return ProductVerification(
         elements=proof.elements,
         wrong=proof.wrong,
         seed=outcome.seed,
         kinds=proof.kinds,
-        answers=outcome.held,
+        answers=outcome.checked,
         contradicting=outcome.contradicting,
         counterexample=first,
     )

@@ -11,15 +11,15 @@ from numpy.random import Generator
 
 from accprobe.evaluate.any_order import Evaluate, on_cpu
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.called import ones
+from accprobe.gemm.adapter import ones
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.distributions import random_lines
-from accprobe.gemm.fresh import count_wrong, drawn, of_lines, scale_words
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.prescaled import ScaledCall, applied_before, is_far_off
 from accprobe.gemm.spec import BLOCK
 from accprobe.gemm.units import power
+from accprobe.gemm.verification import count_wrong, drawn, of_lines, scale_words
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Scales, Scaling
 from accprobe.model.restricted import restricted
@@ -58,7 +58,9 @@ class Scaled:
     before: str = ""
 
 
-def with_scales(asked: Asked, plan: ProductPlan, rows: Ints, columns: Ints, seed: int, evaluate: Evaluate = on_cpu) -> Scaled:
+def with_scales(
+    asked: RecordedCallable, plan: ProductPlan, rows: Ints, columns: Ints, seed: int, evaluate: Evaluate = on_cpu
+) -> Scaled:
     """Asks with scales that are no powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
     wide = rows[:WIDE], columns[:WIDE]
@@ -111,7 +113,13 @@ def _wrong(evaluate: Evaluate, plan: ProductPlan, a: Bits, b: Bits, scales: Scal
 
 
 def _wrong_of_few(
-    asked: Asked, plan: ProductPlan, ways: Sequence[Scales], rows: Ints, columns: Ints, rng: Generator, evaluate: Evaluate
+    asked: RecordedCallable,
+    plan: ProductPlan,
+    ways: Sequence[Scales],
+    rows: Ints,
+    columns: Ints,
+    rng: Generator,
+    evaluate: Evaluate,
 ) -> list[int]:
     """Of each way, elements of one product that it does not explain; nothing is asked where all ways give the same.
 
@@ -139,7 +147,13 @@ def _wrong_of_few(
 
 
 def _wrong_of_one(
-    asked: Asked, plan: ProductPlan, ways: Sequence[Scales], rows: Ints, columns: Ints, rng: Generator, evaluate: Evaluate
+    asked: RecordedCallable,
+    plan: ProductPlan,
+    ways: Sequence[Scales],
+    rows: Ints,
+    columns: Ints,
+    rng: Generator,
+    evaluate: Evaluate,
 ) -> list[int]:
     """The same where a row of A, and a column of B, has one scale: many pairs are tried; one that tells ways apart is asked."""
     spec = asked.spec
@@ -159,7 +173,7 @@ def _wrong_of_one(
     return [int(np.count_nonzero(each != d)) for each in expected[:, i, j]]
 
 
-def _misplaced(asked: Asked, rows: Ints, columns: Ints, rng: Generator) -> str:
+def _misplaced(asked: RecordedCallable, rows: Ints, columns: Ints, rng: Generator) -> str:
     """Ones at one k of each block alone, under powers of two: whose scales came out."""
     spec = asked.spec
     words = scale_words(spec, rng)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.called import Multiply
+from accprobe.gemm.adapter import Multiply
 from accprobe.gemm.spec import Spec
 
 STORED = (0, 3)

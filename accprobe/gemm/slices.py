@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from accprobe.gemm.parts import Groups, Merging, every_chain, renumbered
+from accprobe.gemm.decomposition import FusedGroups, Reduction, every_chain, renumbered
 from accprobe.gemm.plans import order_name
 from accprobe.model.product import Nested, nested
 
@@ -21,11 +21,11 @@ MOST_READ = 16
 class KSlice:
     """A slice of K by its chains. chunked: whether they are added one after the other, as K goes."""
 
-    chains: Sequence[Groups]
+    chains: Sequence[FusedGroups]
     chunked: bool
 
     @property
-    def groups(self) -> Groups:
+    def groups(self) -> FusedGroups:
         """All sums."""
         return tuple(group for chain in self.chains for group in chain)
 
@@ -35,33 +35,33 @@ class KSlice:
         return max(sizes(self.chains)) if self.chunked and len(self.chains) > 1 else None
 
 
-def k_slice(part: Groups | Merging) -> KSlice:
+def k_slice(part: FusedGroups | Reduction) -> KSlice:
     found = chunks(part)
     return KSlice(found or list(every_chain(part)), chunked=found is not None)
 
 
-def slice_readings(tree: Groups | Merging) -> Iterator[Groups | Merging]:
+def slice_readings(tree: FusedGroups | Reduction) -> Iterator[FusedGroups | Reduction]:
     """The tree with slices for its parts, the likeliest first: each chain one, where they are merged in an order that has a
     name; chunks of even size together; as it grew. All are the same additions: only formats that slices are kept in tell them
     apart.
     """
-    if not isinstance(tree, Merging):
+    if not isinstance(tree, Reduction):
         yield tree
         return
     flat = tree.flat()
     even = list(_of_even_chunks(flat))
     has_name = order_name(flat.nested, len(flat.parts)).isalpha()
     likely = [flat, *even, tree] if has_name else [*even, tree, flat]
-    seen: list[Merging] = []
+    seen: list[Reduction] = []
     for reading in likely:
         if reading not in seen and (not seen or len(reading.parts) <= MOST_READ):
             seen.append(reading)
             yield reading
 
 
-def chunks(part: Groups | Merging) -> list[Groups] | None:
+def chunks(part: FusedGroups | Reduction) -> list[FusedGroups] | None:
     """The chains of a slice whose sums are added one after the other, as K goes; None where it is nothing such."""
-    if not isinstance(part, Merging):
+    if not isinstance(part, Reduction):
         return [part]
     flat = part.flat()
     run = _run(flat.nested)
@@ -69,7 +69,7 @@ def chunks(part: Groups | Merging) -> list[Groups] | None:
     return chains if chains and _follow(chains) else None
 
 
-def _follow(chains: Sequence[Groups]) -> bool:
+def _follow(chains: Sequence[FusedGroups]) -> bool:
     """Whether none begins before the one before it has ended, k aside that both have."""
     before, last = set[int](), -1
     for chain in chains:
@@ -81,7 +81,7 @@ def _follow(chains: Sequence[Groups]) -> bool:
     return True
 
 
-def sizes(chains: Sequence[Groups]) -> list[int]:
+def sizes(chains: Sequence[FusedGroups]) -> list[int]:
     """How many products each has that none before it has."""
     found, before = [], set[int]()
     for chain in chains:
@@ -96,7 +96,7 @@ def is_even(of: Sequence[int]) -> bool:
     return all(size == of[0] for size in of[:-1]) and of[-1] <= of[0]
 
 
-def _of_even_chunks(flat: Merging) -> Iterator[Merging]:
+def _of_even_chunks(flat: Reduction) -> Iterator[Reduction]:
     """Slices of as many chunks as are of one size; then with fewer in the first slice, which the additions do not tell."""
     of_chain = sizes([_chain(flat, i) for i in range(len(flat.parts))])
     longest = max(of_chain)
@@ -121,23 +121,23 @@ def _of_even_chunks(flat: Merging) -> Iterator[Merging]:
         yield _grouped(flat, [first[:count], *left, *others], renumbered(order, numbers))
 
 
-def _grouped(flat: Merging, slices: Sequence[Sequence[int]], order: Nested) -> Merging:
+def _grouped(flat: Reduction, slices: Sequence[Sequence[int]], order: Nested) -> Reduction:
     """Chains of a merging as slices, each of them of one chunk or several."""
     if len(slices) == 1:
-        return Merging(tuple(_chain(flat, i) for i in slices[0]), _forward(len(slices[0])))
+        return Reduction(tuple(_chain(flat, i) for i in slices[0]), _forward(len(slices[0])))
     by_start = sorted(range(len(slices)), key=lambda i: slices[i][0])
     parts = [[_chain(flat, i) for i in slices[number]] for number in by_start]
-    merged = tuple(part[0] if len(part) == 1 else Merging(tuple(part), _forward(len(part))) for part in parts)
-    return Merging(merged, renumbered(order, [by_start.index(i) for i in range(len(slices))]))
+    merged = tuple(part[0] if len(part) == 1 else Reduction(tuple(part), _forward(len(part))) for part in parts)
+    return Reduction(merged, renumbered(order, [by_start.index(i) for i in range(len(slices))]))
 
 
 def _forward(parts: int) -> Nested:
     return nested("forward", parts)
 
 
-def _chain(flat: Merging, number: int) -> Groups:
+def _chain(flat: Reduction, number: int) -> FusedGroups:
     part = flat.parts[number]
-    assert not isinstance(part, Merging)
+    assert not isinstance(part, Reduction)
     return part
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accprobe.gemm.decomposition import FusedGroups, Reduction, every_chain
 from accprobe.gemm.direction import direction
-from accprobe.gemm.parts import Groups, Merging, every_chain
 from accprobe.gemm.plans import ProductPlan, order_name
 from accprobe.gemm.regions import ranges
 from accprobe.gemm.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
@@ -79,7 +79,7 @@ def members(plan: ProductPlan) -> list[Structure]:
     lanes. Where there is but one of these, also slices of another number of whole parts, if that is possible.
     """
     tree = plan.tree
-    if not isinstance(tree, Merging):
+    if not isinstance(tree, Reduction):
         return [_of(tree)]
     found = _unlike(_members(plan, tree))
     if len(found) == 1 and is_added_alike(plan):
@@ -95,7 +95,7 @@ def _unlike(structures: Iterable[Structure]) -> list[Structure]:
     return list(kinds.values())
 
 
-def _members(plan: ProductPlan, tree: Merging) -> Iterator[Structure]:
+def _members(plan: ProductPlan, tree: Reduction) -> Iterator[Structure]:
     yield canonical(plan)
     if whole := _one_slice(plan):
         yield Structure((KSlice(whole, chunked=True),), "forward")
@@ -110,7 +110,7 @@ def _members(plan: ProductPlan, tree: Merging) -> Iterator[Structure]:
 def canonical(plan: ProductPlan) -> Structure:
     """Return the structure by which a plan is called."""
     tree = plan.tree
-    if not isinstance(tree, Merging):
+    if not isinstance(tree, Reduction):
         return _of(tree)
     lanes = lanes_of(tree)
     if lanes and lanes.block <= plan.step.products:
@@ -125,7 +125,7 @@ def is_added_alike(plan: ProductPlan) -> bool:
     return plan.kept is None and plan.running.name == "f32" and not plan.unordered
 
 
-def lanes_of(tree: Merging) -> Lanes | None:
+def lanes_of(tree: Reduction) -> Lanes | None:
     """Return the lanes that the chains of a tree are, if they take turns along K."""
     chains = [np.sort(np.array([k for group in chain for k in group])) for chain in every_chain(tree)]
     count, every = len(chains), np.sort(np.concatenate(chains))
@@ -140,19 +140,19 @@ def lanes_of(tree: Merging) -> Lanes | None:
     return Lanes(count, block) if alike else None
 
 
-def _of(tree: Groups | Merging) -> Structure:
-    if not isinstance(tree, Merging):
+def _of(tree: FusedGroups | Reduction) -> Structure:
+    if not isinstance(tree, Reduction):
         return Structure((k_slice(tree),), "forward")
     return Structure(tuple(k_slice(part) for part in tree.parts), order_name(tree.nested, len(tree.parts)))
 
 
-def _order(plan: ProductPlan, tree: Merging) -> str:
+def _order(plan: ProductPlan, tree: Reduction) -> str:
     if plan.unordered:
         return "unordered"
     return "serial" if plan.running.name != "f32" else order_name(tree.nested, len(tree.parts))
 
 
-def _one_slice(plan: ProductPlan) -> list[Groups] | None:
+def _one_slice(plan: ProductPlan) -> list[FusedGroups] | None:
     """The chains, if they may be parts of one slice that are promoted."""
     whole = chunks(plan.tree)
     return whole if whole and len(whole) > 1 and is_even(sizes(whole)) and is_added_alike(plan) else None

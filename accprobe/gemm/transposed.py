@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.units import power
 
 
-def refuse(asked: Asked, seed: int) -> None:
+def refuse(asked: RecordedCallable, seed: int) -> None:
     """Raises AccprobeError where what comes back is another product than A·B, which these operands tell apart."""
     spec = asked.spec
     if spec.a_exponent is not None:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.growth import NoTree
+from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.decomposition import FusedGroups, Reduction
+from accprobe.gemm.dynamic_range import measured_units
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.parts import Groups, Merging
-from accprobe.gemm.reach import measured_units
+from accprobe.gemm.tree_builder import NoTree
 from accprobe.gemm.units import Units, power, units_in
 from accprobe.model.product import nested
 
@@ -33,7 +33,7 @@ rows and columns with an order of its own is a further sample.
 """
 
 
-def in_slices(asked: Asked, rows: Ints, columns: Ints, chains: Sequence[Groups]) -> Merging:
+def in_slices(asked: RecordedCallable, rows: Ints, columns: Ints, chains: Sequence[FusedGroups]) -> Reduction:
     """The chains as chunks of slices, each of which goes up K. Raises NoTree where there are too many slices, or so few that
     their order does not matter.
     """
@@ -56,11 +56,11 @@ def in_slices(asked: Asked, rows: Ints, columns: Ints, chains: Sequence[Groups])
     if len(slices) < 3:
         raise NoTree("results change from call to call, and not by the order in which three slices or more are added")
     parts = [tuple(chains[i] for i in slice_) for slice_ in slices]
-    merged = tuple(part[0] if len(part) == 1 else Merging(part, nested("forward", len(part))) for part in parts)
-    return Merging(merged, nested("forward", len(merged)))
+    merged = tuple(part[0] if len(part) == 1 else Reduction(part, nested("forward", len(part))) for part in parts)
+    return Reduction(merged, nested("forward", len(merged)))
 
 
-def _are_of_one(asked: Asked, rows: Ints, columns: Ints, each: Units, firsts: Ints, one: int, other: int) -> bool:
+def _are_of_one(asked: RecordedCallable, rows: Ints, columns: Ints, each: Units, firsts: Ints, one: int, other: int) -> bool:
     """Whether the units of some chain come out in every call, and those of all others always or never."""
     spec = asked.spec
     if len(firsts) < 3:

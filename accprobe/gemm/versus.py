@@ -12,9 +12,9 @@ from accprobe.compare.products import REGIONS, STATUS, product_pair
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import BlackBox
 from accprobe.gemm.distributions import times_power
-from accprobe.gemm.fresh import drawn
 from accprobe.gemm.regions import same_for_all
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.verification import drawn
 from accprobe.isa.formats import Bits
 from accprobe.model.fields import FEATURES
 from accprobe.model.product import ProductModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
@@ -37,7 +37,7 @@ def zeros(spec: Spec) -> tuple[Ints, Ints]:
     return np.zeros((spec.m, spec.k), np.int64), np.zeros((spec.n, spec.k), np.int64)
 
 
-def result(asked: Asked, a: Ints, b: Ints) -> WholeNumbers:
+def result(asked: RecordedCallable, a: Ints, b: Ints) -> WholeNumbers:
     """Probe a product of whole numbers: D [M, N]. Where A is the callable's own, what is given for it does not count."""
     spec = asked.spec
     words = layout_of(spec).a(patterns(spec.a, a)), patterns(spec.b, b, shift_of(spec))

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from accprobe.errors import AccprobeError
+from accprobe.gemm.adapter import CallableAdapter
 from accprobe.gemm.builtin import Ready
-from accprobe.gemm.called import Called
 from accprobe.gemm.candidates import known
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.tree import DotModel, FloatArithmetic
@@ -42,7 +42,7 @@ class Ran(NamedTuple):
     why_not: tuple[str, ...] = ()
 
 
-def kernels_of(called: Called, made: Ready, command: Sequence[str] | None = None) -> Ran:
+def kernels_of(called: CallableAdapter, made: Ready, command: Sequence[str] | None = None) -> Ran:
     """The kernels of one call with the operands that were handed over last; of a CPU's there are no names.
 
     command: arguments of `python -m accprobe.gemm` that launch the same call, for Nsight Compute; None: it is not asked.
@@ -64,7 +64,7 @@ def kernels_of(called: Called, made: Ready, command: Sequence[str] | None = None
         return Ran(kernels, (*why_not, f"opcodes: {e}"))
 
 
-def _profiled(called: Called) -> tuple[Counter[str], tuple[str, ...]]:
+def _profiled(called: CallableAdapter) -> tuple[Counter[str], tuple[str, ...]]:
     """Names of the kernels of one call, and how often each is launched. The call before is for what is done but once."""
     try:
         import torch

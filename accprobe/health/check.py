@@ -12,12 +12,12 @@ from accprobe.devices import open_device
 from accprobe.devices.protocol import Device, HasUuid, OnGpu
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.evaluate.cuda.source import not_compiled
-from accprobe.health.asked import AskedBench
 from accprobe.health.bench import SeenWord, Turn, UnitBench
+from accprobe.health.cpu_bench import AskedBench
 from accprobe.health.outcome import Board, GpuOutcome, Sensors, Smallest, UnitOutcome, WrongWord
 from accprobe.health.plan import CheckPlan
+from accprobe.health.reference_models import trusted, with_sparse_units
 from accprobe.health.sensors import Nvml, Watch
-from accprobe.health.trusted import trusted, with_sparse_units
 from accprobe.health.units import chosen
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel

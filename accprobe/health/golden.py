@@ -27,8 +27,8 @@ from accprobe.evaluate.cuda.launch import Drawing, Evaluator, evaluator_name
 from accprobe.evaluate.cuda.source import source
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.health.bench import SeenWord, Turn
+from accprobe.health.operand_batches import OperandKind, covering_sets, operand_kinds, turned_over
 from accprobe.health.outcome import SmPlace
-from accprobe.health.sets import OperandKind, covering_sets, operand_kinds, turned_over
 from accprobe.isa.families import registers
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, in_a_row
@@ -261,13 +261,13 @@ class GoldenBench:
     def smallest(self, seen: SeenWord) -> Counterexample | None:
         expect = partial(evaluate_chain, self._model, self.inst)
 
-        def ask(request: Request) -> Bits:
+        def query(request: Request) -> Bits:
             """The first answer that is not as expected, where there is one."""
             got = self._peeked(seen, request, SHRINK_ROUNDS)
             differs = got != expect(request)[:, None]
             return np.asarray(np.take_along_axis(got, differs.argmax(axis=1)[:, None], axis=1)[:, 0])
 
-        return fewest(ask, expect, in_a_row(self.inst, seen.chain), seen.found)
+        return fewest(query, expect, in_a_row(self.inst, seen.chain), seen.found)
 
     def _begun(self, operands: _Set, source: _Source | None = None) -> _Set:
         """Everything for one set goes to the stream; nothing waits. source: None is the one that has cost least."""

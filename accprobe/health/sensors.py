@@ -62,14 +62,17 @@ class Nvml:
         return f"in use by others ({held}busy {busy} % of the time): this check takes its share, and theirs becomes smaller"
 
     def sample(self) -> Sensors:
-        nvml, gpu, ask = self._nvml, self._gpu, self._ask
-        rows = ask(lambda: nvml.nvmlDeviceGetRemappedRows(gpu)) or (None, None)
-        power, limit = ask(lambda: nvml.nvmlDeviceGetPowerUsage(gpu)), ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu))
-        reasons = ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)) or 0
+        nvml, gpu, query = self._nvml, self._gpu, self._ask
+        rows = query(lambda: nvml.nvmlDeviceGetRemappedRows(gpu)) or (None, None)
+        power, limit = (
+            query(lambda: nvml.nvmlDeviceGetPowerUsage(gpu)),
+            query(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu)),
+        )
+        reasons = query(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)) or 0
         return Sensors(
-            temperature=ask(lambda: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
-            sm_clock=ask(lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
-            memory_clock=ask(lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM)),
+            temperature=query(lambda: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
+            sm_clock=query(lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+            memory_clock=query(lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM)),
             power=None if power is None else power / 1e3,
             power_limit=None if limit is None else limit / 1e3,
             ecc_corrected=self._errors(nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),

@@ -15,7 +15,7 @@ from accprobe.infer.experiments.control import control
 from accprobe.infer.experiments.dense import tiny_results
 from accprobe.infer.experiments.specials import carries
 from accprobe.infer.findings import Characterisation, Findings
-from accprobe.infer.journal import Journal
+from accprobe.infer.query_log import QueryLog
 from accprobe.infer.refine import Refined, refine
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.infer.workbench import Workbench
@@ -33,8 +33,8 @@ def characterise(device: Device, inst: Instruction, known: Sequence[Exchange] = 
     known: dot products that the model has to explain too, because they contradicted another one.
     Raises DeviceError where the device fails.
     """
-    journal = Journal.of(device, inst)
-    bench, before = Workbench(journal, known), len(journal.entries)
+    log = QueryLog.of(device, inst)
+    bench, before = Workbench(log, known), len(log.entries)
     draft = _first_draft(inst)
     if inst.is_integer:
         draft, found = experiment(bench, draft, "integers")
@@ -48,7 +48,7 @@ def characterise(device: Device, inst: Instruction, known: Sequence[Exchange] = 
         findings["effective_bits"] = effective(findings)
     findings |= control(bench)
     findings |= tree_in_words(model, findings["order"])
-    return Characterisation(inst, findings, model, journal.unstable, journal.entries[before:], others)
+    return Characterisation(inst, findings, model, log.unstable, log.entries[before:], others)
 
 
 def _first_draft(inst: Instruction) -> Draft:

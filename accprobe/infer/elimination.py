@@ -24,7 +24,7 @@ def eliminate(bench: Workbench, candidates: Mapping[Value, DotModel], operands: 
     Several left: undetermined among them, the first is the value. None left: undetermined, value None, and the note says
     that no candidate explains the answers. The evidence are rows on which the candidates differ.
     """
-    d = bench.ask(operands)
+    d = bench.query(operands)
     predictions = {value: evaluate(model, bench.inst, operands) for value, model in candidates.items()}
     left = tuple(value for value, predicted in predictions.items() if np.array_equal(predicted, d))
     evidence = _telling(bench, operands, d, list(predictions.values()))

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from accprobe.infer.journal import JournalEntry
+from accprobe.infer.query_log import LogEntry
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name, of_alignment, parsed
 from accprobe.model.fields import fields_of
@@ -50,7 +50,7 @@ class Characterisation:
     model: DotModel | None = None
     unstable: int = 0
     """How many dot products gave different bits when asked a second time."""
-    asked: list[JournalEntry] = field(default_factory=list)
+    asked: list[LogEntry] = field(default_factory=list)
     """Everything that the device was asked and answered; a rival model is tried on it first."""
     others: list[DotModel] = field(default_factory=list)
     """Other models that explain the random dot products on which this one was chosen."""

@@ -48,22 +48,22 @@ def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
     that are known to contradict other models are in it from the beginning.
     """
     inst = bench.inst
-    pool = [(operands, bench.ask(operands, model)) for operands in bench.known_operands()]
+    pool = [(operands, bench.query(operands, model)) for operands in bench.known_operands()]
     for turn, each in enumerate(POOL):
         if turn == len(POOL) - 1 and not pool:
             break
         rng = np.random.default_rng([SEED, turn])
         operands = joined([draw(kind, inst, rng, each) for kind in kinds(inst)])
-        d = bench.ask(operands, model)
+        d = bench.query(operands, model)
         if (evaluate(model, inst, operands) != d).any():
             pool.append((operands, d))
         if pool:
             answers = Answers(inst, joined([o for o, _ in pool]), np.concatenate([d for _, d in pool]))
-            thorough = turn >= THOROUGH and not bench.journal.unstable
-            for better in improvements(inst, model, findings, answers, thorough, bench.journal.budget):
+            thorough = turn >= THOROUGH and not bench.log.unstable
+            for better in improvements(inst, model, findings, answers, thorough, bench.log.budget):
                 model = better
                 findings = _settled(findings, model)
-    if not pool or bench.journal.unstable or not answers.explained_by(model):
+    if not pool or bench.log.unstable or not answers.explained_by(model):
         return Refined(model, findings, [])
     others = islice(neighbours(inst, model, findings, thorough), MOST_OTHERS)
     return Refined(model, findings, [other for other in others if other != model and answers.explained_by(other)])

@@ -12,11 +12,8 @@ from itertools import islice
 
 import numpy as np
 
-from accprobe.infer.answers import Answers, spread
-from accprobe.infer.budget import Budget
-from accprobe.infer.findings import Findings
-from accprobe.infer.neighbours.beginnings import in_beginnings
-from accprobe.infer.neighbours.far import (
+from accprobe.infer.alternatives.beginnings import in_beginnings
+from accprobe.infer.alternatives.far import (
     Neighbours,
     in_a_floor_of_exact_sums,
     in_alignments,
@@ -28,7 +25,10 @@ from accprobe.infer.neighbours.far import (
     in_the_floor,
     in_the_smallest_results,
 )
-from accprobe.infer.neighbours.unusual import in_unusual_ways
+from accprobe.infer.alternatives.nonstandard import nonstandard_variants
+from accprobe.infer.answers import Answers, spread
+from accprobe.infer.budget import Budget
+from accprobe.infer.findings import Findings
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 
@@ -39,7 +39,7 @@ SCREEN = 60
 FINALISTS = 24
 """Neighbours that explain most of those, held against all answers."""
 
-NEAR: tuple[Neighbours, ...] = (in_beginnings, in_one_respect, in_the_floor, in_cuts_or_results, in_unusual_ways)
+NEAR: tuple[Neighbours, ...] = (in_beginnings, in_one_respect, in_the_floor, in_cuts_or_results, nonstandard_variants)
 FAR: tuple[Neighbours, ...] = (
     in_a_floor_of_exact_sums,
     in_open_fields,

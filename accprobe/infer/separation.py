@@ -31,12 +31,12 @@ class Search:
         self._inst, self._model, self._seed = inst, model, seed
         self._batches: dict[Batch, Answers] = {}
 
-    def made_for(self, rival: DotModel, features: Sequence[str], n: int, narrow: bool = True) -> dict[Batch, Answers]:
+    def made_for(self, alternative: DotModel, features: Sequence[str], n: int, narrow: bool = True) -> dict[Batch, Answers]:
         """Dot products, n for each of the features in which the rival differs, and what the model answers.
 
         narrow: made for that rival, and not for all that differ in the field.
         """
-        aims = [None] if self._inst.is_integer else [target(self._model, rival, name, narrow) for name in features]
+        aims = [None] if self._inst.is_integer else [target(self._model, alternative, name, narrow) for name in features]
         return {(aim, n): self._batch(aim, n) for aim in aims}
 
     def _batch(self, aim: Target | None, n: int) -> Answers:

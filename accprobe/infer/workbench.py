@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from accprobe.infer.journal import Journal
+from accprobe.infer.query_log import QueryLog
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Exchange
@@ -58,17 +58,17 @@ NORMAL = Reach()
 class Workbench:
     """One instruction on one device."""
 
-    def __init__(self, journal: Journal, known: Sequence[Exchange] = (), reach: Reach = NORMAL) -> None:
-        self.journal, self.inst, self.known, self.reach = journal, journal.inst, known, reach
+    def __init__(self, log: QueryLog, known: Sequence[Exchange] = (), reach: Reach = NORMAL) -> None:
+        self.log, self.inst, self.known, self.reach = log, log.inst, known, reach
         self.addend = self.inst.k
 
     def within(self, reach: Reach) -> Workbench:
         """The same workbench for rows of other numbers."""
-        return Workbench(self.journal, self.known, reach)
+        return Workbench(self.log, self.known, reach)
 
-    def ask(self, operands: Request, model: DotModel | None = None) -> Bits:
+    def query(self, operands: Request, model: DotModel | None = None) -> Bits:
         """The device's answers, [n]. model: what they are expected to be those of."""
-        return self.journal.ask_twice(operands, model)
+        return self.log.query_twice(operands, model)
 
     def rows(self, rows: Sequence[Row]) -> Request:
         """Operands of rows whose values all fit (see `fits`)."""

@@ -29,20 +29,20 @@ class Target(NamedTuple):
         return int.from_bytes(self.place.encode()), *self.sums, *(level & 0xFFFF for level in self.levels), *self.cuts
 
 
-def target(model: DotModel, rival: DotModel, feature: str, narrow: bool) -> Target:
+def target(model: DotModel, alternative: DotModel, feature: str, narrow: bool) -> Target:
     """Where the difference of the two models in that feature shows; narrow: in the very sums, and about the rival's cut.
 
     Where results of normal size keep all that the alignment does, how they are rounded shows at small results alone.
     """
     what = parsed(feature)
     place = what.field.place if what.field else "anywhere"
-    levels = (_levels(rival) or _levels(model) or FLOORS) if place == "floor" else ()
+    levels = (_levels(alternative) or _levels(model) or FLOORS) if place == "floor" else ()
     if narrow:
-        sums, cuts = _sums_that_differ(model, rival), tuple(sorted(_cuts(rival) - _cuts(model)))
+        sums, cuts = _sums_that_differ(model, alternative), tuple(sorted(_cuts(alternative) - _cuts(model)))
     else:
         of_role = [node.role == what.role for node in model.root.nodes()]
         sums, cuts = tuple(i for i, alike in enumerate(of_role) if alike) or tuple(range(len(of_role))), ()
-    nodes = [node for x in (model, rival) for i, node in enumerate(x.root.nodes()) if i in sums]
+    nodes = [node for x in (model, alternative) for i, node in enumerate(x.root.nodes()) if i in sums]
     if what.field and what.field.decides == "results" and not any(map(_rounds, nodes)):
         place = "underflow"
     return Target(place, sums, levels, cuts)
@@ -61,9 +61,9 @@ def _cuts(model: DotModel) -> set[int]:
     return {bits for bits in sums if bits is not None}
 
 
-def _sums_that_differ(model: DotModel, rival: DotModel) -> tuple[int, ...]:
+def _sums_that_differ(model: DotModel, alternative: DotModel) -> tuple[int, ...]:
     """Those of the model with another arithmetic than the rival's; all where the trees differ, or nothing else does."""
-    ours, theirs = list(model.root.nodes()), list(rival.root.nodes())
+    ours, theirs = list(model.root.nodes()), list(alternative.root.nodes())
     everywhere = tuple(range(len(ours)))
     if len(ours) != len(theirs):
         return everywhere

@@ -11,7 +11,7 @@ from typing import Any
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
-from accprobe.budget.account import Account, AccountEntry, data_name, is_simulated
+from accprobe.budget.error_report import AccountEntry, ErrorReport, data_name, is_simulated
 from accprobe.budget.errors import Interval
 from accprobe.budget.speed import Speed
 from accprobe.budget.tolerance import Advised
@@ -230,7 +230,7 @@ def _counterexample(found: Counterexample) -> dict[str, object]:
     return {"exchange": found.exchange.columns, "expected": found.expected}
 
 
-def budget_json(account: Account) -> str:
+def budget_json(account: ErrorReport) -> str:
     """One object: what was asked, a row a plan, kind of data and scale, and what it means in words."""
     data = {
         "schema": BUDGET_SCHEMA,
@@ -247,7 +247,7 @@ def budget_json(account: Account) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 
-def budget_csv(account: Account) -> str:
+def budget_csv(account: ErrorReport) -> str:
     """The same rows, flat: of an interval both ends, of an operand each share; nothing known is an empty cell."""
     flat = [dict(_flat("", _budget_row(account, entry))) for entry in account.entries]
     text = io.StringIO()
@@ -257,7 +257,7 @@ def budget_csv(account: Account) -> str:
     return text.getvalue()
 
 
-def _budget_row(account: Account, entry: AccountEntry) -> dict[str, Any]:
+def _budget_row(account: ErrorReport, entry: AccountEntry) -> dict[str, Any]:
     """promote_every is null where sums are never promoted; numbers are null where no output is finite, or all are zero."""
     errors = entry.errors
     return {

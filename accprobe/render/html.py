@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from accprobe.budget.account import Account
+from accprobe.budget.error_report import ErrorReport
 from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
 from accprobe.isa.instructions import Instruction
@@ -110,7 +110,7 @@ def diff_page(diff: Diff, expand: bool = False) -> str:
     )
 
 
-def budget_page(account: Account) -> str:
+def budget_page(account: ErrorReport) -> str:
     """The whole account, with its errors drawn."""
     return (
         _environment()

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import Kernel, Reading
-from accprobe.budget.account import Account, is_simulated
+from accprobe.budget.error_report import ErrorReport, is_simulated
 from accprobe.budget.tolerance import Advised
 from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
@@ -69,11 +69,11 @@ def kernels_markdown(kernels: Sequence[Kernel], reading: Reading, expand: bool =
     return _text([*map(_plain, above), _table(header, written), "\n".join(map(_plain, below))])
 
 
-def budget_markdown(account: Account) -> str:
+def budget_markdown(account: ErrorReport) -> str:
     return _text(_budget(account))
 
 
-def _budget(account: Account) -> Iterator[str]:
+def _budget(account: ErrorReport) -> Iterator[str]:
     columns = budget.columns_of(account)
     header = [on_one_line(budget.BUDGET_COLUMNS[name].header).replace("|", "\\|") for name in columns]
     for accumulation, entries in budget.by_accumulation(account):
@@ -180,7 +180,7 @@ def _row(row: Row) -> Iterator[str]:
         table = ([_code(line.feature), *map(_plain, (line.value, line.bound, line.note))] for line in found)
         yield _table(("feature", "value", "bound", "note"), table)
         yield from _paragraphs(f"{mark} {note}" for mark, note in notes.items())
-    if row.verification or row.rivals or row.explains:
+    if row.verification or row.alternatives or row.explains:
         yield "### Verification"
         yield _list(map(_plain, (*details.verification(row), *(f"rivals: {line}" for line in details.rivals_left(row)))))
     if row.evidence:

@@ -43,7 +43,7 @@ def records(report: Report) -> Iterator[Record]:
 
 def record(row: Row) -> Record:
     """What a report says of one instruction."""
-    inst, done, rivals = row.instruction, row.verification, row.rivals
+    inst, done, alternatives = row.instruction, row.verification, row.alternatives
     cells, events, queries = (done.cells, done.events, done.queries) if done else (None, None, None)
     flat: Record = {
         "name": row.name,
@@ -77,8 +77,8 @@ def record(row: Row) -> Record:
         "queries": queries.count if queries else None,
         "smallest_query": queries.smallest if queries else None,
         "largest_query": queries.largest if queries else None,
-        "rivals_tried": rivals.tried if rivals else None,
-        "rivals_left": len(rivals.survived) if rivals else None,
+        "rivals_tried": alternatives.tried if alternatives else None,
+        "rivals_left": len(alternatives.surviving) if alternatives else None,
         "unstable": row.unstable if row.status != "skipped" else None,
         "words_explained": sum(one.words for one in row.explains) or None,
         "seconds": row.seconds,

@@ -153,7 +153,7 @@ def is_misplaced(findings: FindingsByName) -> bool:
 def product_record(row: ProductRow) -> Record:
     """What a report says of one product beside its findings."""
     done = row.verification
-    rivals = [region.rivals for region in row.regions if region.rivals]
+    alternatives = [region.alternatives for region in row.regions if region.alternatives]
     return {
         "callable": row.callable,
         "m": row.m,
@@ -169,8 +169,8 @@ def product_record(row: ProductRow) -> Record:
         "elements": done.elements if done else None,
         "wrong": done.wrong if done else None,
         "contradicting": done.contradicting if done else None,
-        "rivals_tried": sum(each.tried for each in rivals) if rivals else None,
-        "rivals_left": sum(len(each.survived) for each in rivals) if rivals else None,
+        "rivals_tried": sum(each.tried for each in alternatives) if alternatives else None,
+        "rivals_left": sum(len(each.surviving) for each in alternatives) if alternatives else None,
         "calls": row.calls,
         "seconds": row.seconds,
     }

@@ -14,7 +14,7 @@ from accprobe.infer.findings import Finding
 from accprobe.isa import formats
 from accprobe.model import product_notation
 from accprobe.model.product import ProductModel, ScaleOf
-from accprobe.report.rows import STRICT, Status, Told
+from accprobe.report.rows import STRICT, SerializedFinding, Status
 from accprobe.verify.outcome import Count
 
 
@@ -48,7 +48,7 @@ class KernelRecord(BaseModel):
     launches: Count = 1
 
 
-class Proved(BaseModel):
+class ProductVerification(BaseModel):
     """elements: fresh ones that were compared, of each kind in `kinds`; wrong: those that differ. answers, contradicting: of
     all that was asked and kept. counterexample: what was asked of one that differs, what came back and what was expected.
     """
@@ -64,13 +64,13 @@ class Proved(BaseModel):
     counterexample: str = ""
 
 
-class ProductRivals(BaseModel):
+class ProductAlternatives(BaseModel):
     """How many plans with something changed were tried, and in what those differ that could not be contradicted."""
 
     model_config = STRICT
 
     tried: Count
-    survived: tuple[str, ...] = ()
+    surviving: tuple[str, ...] = ()
 
 
 class RegionRecord(BaseModel):
@@ -83,9 +83,9 @@ class RegionRecord(BaseModel):
 
     where: str
     elements: Count
-    findings: dict[str, Told] = {}
+    findings: dict[str, SerializedFinding] = {}
     model: Model | None = None
-    rivals: ProductRivals | None = None
+    alternatives: ProductAlternatives | None = None
     chains: Count = 0
     chains_probed: Count = 0
 
@@ -93,7 +93,7 @@ class RegionRecord(BaseModel):
         """What a region of a confirmed product may not have or lack."""
         if self.model is None:
             yield "there is no model"
-        elif self.rivals is None or not (self.rivals.tried or self.model.a.is_integer):
+        elif self.alternatives is None or not (self.alternatives.tried or self.model.a.is_integer):
             yield "no rivals were tried"
         if not self.findings:
             yield "there are no findings"
@@ -124,7 +124,7 @@ class ProductRow(BaseModel):
     status: Status
     reason: str = ""
     regions: tuple[RegionRecord, ...] = ()
-    verification: Proved | None = None
+    verification: ProductVerification | None = None
     kernels: tuple[KernelRecord, ...] = ()
     libraries: dict[str, str] = {}
     remarks: tuple[str, ...] = ()

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
 from accprobe.errors import AccprobeError
+from accprobe.infer.alternatives.alternative import Deviation
 from accprobe.infer.findings import Finding
-from accprobe.infer.neighbours.rival import Deviation
 from accprobe.isa import instructions
 from accprobe.isa.instructions import Instruction
 from accprobe.model import notation
@@ -54,16 +54,16 @@ def _told(finding: Finding) -> dict[str, Any]:
     return told | ({"left": list(finding.left)} if finding.left else {}) | ({"note": finding.note} if finding.note else {})
 
 
-Told = Annotated[Finding, PlainSerializer(_told)]
+SerializedFinding = Annotated[Finding, PlainSerializer(_told)]
 
 
-class Rivals(BaseModel):
+class Alternatives(BaseModel):
     """How many models with something changed were tried, and in what those differ that could not be contradicted."""
 
     model_config = STRICT
 
     tried: Count
-    survived: tuple[Deviation, ...] = ()
+    surviving: tuple[Deviation, ...] = ()
 
 
 class Row(BaseModel):
@@ -84,10 +84,10 @@ class Row(BaseModel):
     lowering: tuple[tuple[str, int], ...] = ()
     opcode_source: OpcodeSource | None = None
     cubin_sha256: str | None = None
-    findings: dict[str, Told] = {}
+    findings: dict[str, SerializedFinding] = {}
     model: Model | None = None
     verification: Verification | None = None
-    rivals: Rivals | None = None
+    alternatives: Alternatives | None = None
     unstable: int = 0
     seconds: float | None = None
     explains: tuple[Explained, ...] = ()
@@ -121,7 +121,7 @@ class Row(BaseModel):
             yield f"there is a reason against it: {self.reason}"
         if not self.findings:
             yield "there are no findings"
-        if not (self.rivals and self.rivals.tried):
+        if not (self.alternatives and self.alternatives.tried):
             yield "no rivals were tried"
         if name := next((name for name, finding in self.findings.items() if finding.bound == "suggested"), None):
             yield f"findings.{name} is suggested"

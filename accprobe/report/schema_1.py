@@ -21,18 +21,18 @@ def converted(text: bytes) -> str:
     for row in rows if isinstance(rows, list) else ():
         if simulated and isinstance(row, dict) and row.get("status") in ("confirmed", "inferred", "unverified"):
             row["status"] = "simulated"
-        rivals = row.get("rivals") if isinstance(row, dict) else None
-        if isinstance(rivals, dict) and isinstance(rivals.get("survived"), list):
-            rivals["survived"] = [_deviation(rival) for rival in rivals["survived"]]
+        alternatives = row.get("rivals") if isinstance(row, dict) else None
+        if isinstance(alternatives, dict) and isinstance(alternatives.get("survived"), list):
+            alternatives["survived"] = [_deviation(alternative) for alternative in alternatives["survived"]]
     return json.dumps(data)
 
 
-def _deviation(rival: Any) -> Any:
-    if not isinstance(rival, dict) or not all(isinstance(rival.get(key), str) for key in ("field", "value")):
-        return rival
-    first, *others = rival["value"].split(" and ")
+def _deviation(alternative: Any) -> Any:
+    if not isinstance(alternative, dict) or not all(isinstance(alternative.get(key), str) for key in ("field", "value")):
+        return alternative
+    first, *others = alternative["value"].split(" and ")
     value, _, where = first.partition(" in ")
-    changes = [[rival["field"], _value(value)]]
+    changes = [[alternative["field"], _value(value)]]
     for other in others:
         name, _, value = other.partition(" ")
         changes.append([name, _value(value)])

@@ -17,8 +17,8 @@ from accprobe.report.rows import Row
 from accprobe.sass.lowering import Lowering
 from accprobe.survey.every_n import as_one_row, with_every_n
 from accprobe.survey.selection import selected
+from accprobe.survey.status import labelled
 from accprobe.survey.surveyor import copied, counted, witnessed
-from accprobe.survey.verdict import labelled
 from accprobe.survey.workers import default_jobs, here, in_processes
 
 DOTS = 1 << 14

@@ -14,14 +14,14 @@ from accprobe.devices.recording import Exchanges
 from accprobe.devices.stored import StoredProducts, dense
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
 from accprobe.infer.findings import Characterisation, Finding
-from accprobe.infer.journal import Journal
 from accprobe.infer.left_out import LEFT_OUT, PLAYS_NO_PART, left_out
+from accprobe.infer.query_log import QueryLog
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
-from accprobe.report.rows import Rivals, Row
+from accprobe.report.rows import Alternatives, Row
 from accprobe.sass.lowering import Lowering
-from accprobe.survey.settling import instability, measured
-from accprobe.survey.verdict import told, verdict
+from accprobe.survey.pipeline import instability, measured
+from accprobe.survey.status import told, verdict
 from accprobe.verify.coverage.left_out import as_asked
 from accprobe.verify.onehot import misplaced
 
@@ -65,28 +65,30 @@ class Surveyor:
     def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
         asked = dense(self._device, inst)
         stored = asked if isinstance(asked, StoredProducts) else None
-        journal = Journal(asked, inst.stored)
-        if wrong := misplaced(journal.tests, inst):
+        log = QueryLog(asked, inst.stored)
+        if wrong := misplaced(log.tests, inst):
             return Row(name=inst.name, status="unverified", reason=wrong)
-        beside = left_out(journal.tests, inst) if inst.sparse else None
+        beside = left_out(log.tests, inst) if inst.sparse else None
         if beside and beside.value != PLAYS_NO_PART:
             reason = f"what a sparse A leaves out of B takes part: {beside.value}"
             return Row(name=inst.name, status="unverified", reason=reason, **_known(Characterisation(inst, {LEFT_OUT: beside})))
-        result, contest, verification = measured(journal, dots, seed, stored)
+        result, falsification, verification = measured(log, dots, seed, stored)
         if beside and stored:
             result = _as_asked(stored, beside, result)
             verification = verification and as_asked(stored, verification)
         if verification is None:
             reason = "no model explains what the device answered"
-            return Row(name=inst.name, status="unverified", reason=reason, unstable=journal.unstable, **_known(result))
+            return Row(name=inst.name, status="unverified", reason=reason, unstable=log.unstable, **_known(result))
         return Row(
             name=inst.name,
             status="inferred",
-            reason=instability(journal),
+            reason=instability(log),
             model=result.model,
             verification=verification,
-            rivals=Rivals(tried=contest.tried, survived=tuple(rival.deviation for rival in contest.survived)),
-            unstable=journal.unstable,
+            alternatives=Alternatives(
+                tried=falsification.tried, surviving=tuple(alternative.deviation for alternative in falsification.surviving)
+            ),
+            unstable=log.unstable,
             **_known(result),
         )
 

@@ -16,21 +16,21 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm import battery, contract, once
+from accprobe.gemm import battery, contract, multiplicity
+from accprobe.gemm.adapter import CallableAdapter, Multiply
 from accprobe.gemm.battery import Sparse
-from accprobe.gemm.blackbox import Asked
-from accprobe.gemm.called import Called, Multiply
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
+from accprobe.gemm.decomposition import FusedGroups, Reduction, decompose, every_chain
 from accprobe.gemm.distributions import KINDS
 from accprobe.gemm.findings import findings, miscounts
-from accprobe.gemm.fresh import drawn
-from accprobe.gemm.growth import NoTree, growth
 from accprobe.gemm.handover import open_handover
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.parts import Groups, Merging, every_chain, taken_apart
 from accprobe.gemm.regions import Region, ranges
 from accprobe.gemm.spec import Spec, usual_result
+from accprobe.gemm.tree_builder import NoTree, growth
 from accprobe.gemm.units import factors, power
+from accprobe.gemm.verification import drawn
 from accprobe.gemm.versus import DERIVED, same_rows
 from accprobe.infer.findings import Finding
 from accprobe.isa import formats
@@ -70,9 +70,9 @@ class How(TypedDict, total=False):
 def assert_every_k_once(f: Multiply, **how: Unpack[How]) -> None:
     """Every a[i, k]·b[k, j], and no other product, is counted once in element i, j, whatever K is."""
     __tracebackhide__ = True
-    asked = Asked(_opened(f, how))
+    asked = RecordedCallable(_opened(f, how))
     whole = Region(*_lines(asked.spec), asked.spec.m * asked.spec.n)
-    counted = _probed(f, asked, how, lambda: once.count_products(asked, [whole]))
+    counted = _probed(f, asked, how, lambda: multiplicity.count_products(asked, [whole]))
     told = [(x.mispaired or _miscounted(x.once), "" if x.region is whole else f", at {x.region}") for x in counted]
     told = [(which, at) for which, at in told if which]
     if told:
@@ -86,7 +86,7 @@ def _miscounted(found: Ints) -> str:
 def assert_promotes(f: Multiply, at_most: int = 128, **how: Unpack[How]) -> None:
     """No accumulator takes more than `at_most` products before its sum is added to another."""
     __tracebackhide__ = True
-    asked = Asked(_opened(f, how))
+    asked = RecordedCallable(_opened(f, how))
     leaves = np.flatnonzero(_counts(f, asked, how) == 1)
     try:
         tree = _tree(asked, leaves)
@@ -104,7 +104,7 @@ def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
     bits.
     """
     __tracebackhide__ = True
-    asked = Asked(_opened(f, how))
+    asked = RecordedCallable(_opened(f, how))
     spec = asked.spec
     low, high = battery.exponents(spec)
     if high - low < bits or spec.k < 3:
@@ -157,7 +157,7 @@ def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:
     _fail(f, how, both.spec, f"another plan than {_name(g)}: {told} ({place})")
 
 
-def _found(called: Called) -> dict[str, Finding]:
+def _found(called: CallableAdapter) -> dict[str, Finding]:
     """Raises NoTree where no plan is found."""
     outcome = characterise(called, FRESH, before=called.before)
     if outcome.main.plan is None:
@@ -173,9 +173,9 @@ def _differences(mine: Mapping[str, Finding], other: Mapping[str, Finding]) -> I
         yield f"{name} {' against '.join('none' if value is None else str(value) for value in values[name])}"
 
 
-def _tree(asked: Asked, leaves: Ints) -> Groups | Merging:
+def _tree(asked: RecordedCallable, leaves: Ints) -> FusedGroups | Reduction:
     """Raises NoTree."""
-    return taken_apart(growth(asked, *_lines(asked.spec), leaves).tree(leaves))
+    return decompose(growth(asked, *_lines(asked.spec), leaves).tree(leaves))
 
 
 class _Differ(Exception):
@@ -185,7 +185,7 @@ class _Differ(Exception):
 class _Both:
     """A black box that asks a second function everything too. Raises _Differ."""
 
-    def __init__(self, one: Called, other: Called) -> None:
+    def __init__(self, one: CallableAdapter, other: CallableAdapter) -> None:
         self.spec, self._one, self.other = one.spec, one, other
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
@@ -198,14 +198,14 @@ class _Both:
         return d
 
 
-def _opened(f: Multiply, how: How, m: int | None = None) -> Called:
+def _opened(f: Multiply, how: How, m: int | None = None) -> CallableAdapter:
     rows, n, k = how.get("shape", SMALL_SHAPE)
     a, _, b = how.get("dtype", "f32").partition(":")
     of_a = formats.get(a)
     out = formats.get(how["out"]) if "out" in how else usual_result(of_a)
     spec = Spec(rows if m is None else m, n, k, of_a, formats.get(b or a), out)
     handover = open_handover(how.get("arrays", "numpy"), how.get("device", "cpu"))
-    called = Called(spec, f, handover, _name(f), file=_file(f))
+    called = CallableAdapter(spec, f, handover, _name(f), file=_file(f))
     if "out" not in how:
         called.take_result_format()
     called.check()
@@ -216,12 +216,12 @@ def _lines(spec: Spec) -> tuple[Ints, Ints]:
     return np.arange(spec.m), np.arange(spec.n)
 
 
-def _counts(f: Multiply, asked: Asked, how: How) -> Ints:
+def _counts(f: Multiply, asked: RecordedCallable, how: How) -> Ints:
     __tracebackhide__ = True
-    return _probed(f, asked, how, lambda: once.counts(asked, *_lines(asked.spec)))
+    return _probed(f, asked, how, lambda: multiplicity.counts(asked, *_lines(asked.spec)))
 
 
-def _probed(f: Multiply, asked: Asked, how: How, experiment: Callable[[], _Found]) -> _Found:
+def _probed(f: Multiply, asked: RecordedCallable, how: How, experiment: Callable[[], _Found]) -> _Found:
     """Run an experiment; that the function is no product of two matrices is a failed assert."""
     __tracebackhide__ = True
     try:
@@ -244,7 +244,7 @@ def _places(k: int) -> Ints:
     return np.concatenate([near, ends, np.sort(some[:quarter], axis=1), some[quarter:]])
 
 
-def _kept(asked: Asked, ks: Ints, top: int, below: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _kept(asked: RecordedCallable, ks: Ints, top: int, below: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Whether of X + y - X, X = 2^top and y so many bits below, y is left."""
     spec = asked.spec
     powers = {exponent: _words(spec, exponent) for exponent in {top, *(top - below).tolist()}}
@@ -252,7 +252,7 @@ def _kept(asked: Asked, ks: Ints, top: int, below: Ints) -> np.ndarray[Any, np.d
     x, y = powers[top]
     a = np.stack([np.full(len(ks), x), small[:, 0], np.full(len(ks), x | spec.a.sign_bit)], axis=1).astype(spec.a.dtype)
     b = np.stack([np.full(len(ks), y), small[:, 1], np.full(len(ks), y)], axis=1).astype(spec.b.dtype)
-    answered = battery.ask(asked, Sparse(ks, a, b), *_lines(spec))
+    answered = battery.query(asked, Sparse(ks, a, b), *_lines(spec))
     return np.asarray(spec.out.values(answered.d) == np.exp2((top - below[: len(answered)]).astype(np.float64)))
 
 

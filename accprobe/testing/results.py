@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from accprobe.budget.accumulation import of_named
-from accprobe.budget.closeness import Mismatch, Tolerance
+from accprobe.budget.error_check import Mismatch, Tolerance
 from accprobe.budget.mutants import Operation
 from accprobe.budget.tail import Emulated
 from accprobe.errors import AccprobeError

@@ -28,26 +28,26 @@ Choice = tuple[tuple[int, ...], bool]
 """The products that are left, and whether C is."""
 
 
-def shrink(ask: Ask, inst: Instruction, model: DotModel, found: Counterexample) -> Counterexample | None:
+def shrink(query: Ask, inst: Instruction, model: DotModel, found: Counterexample) -> Counterexample | None:
     """The same mismatch with the fewest products that are not 0 × 0, and C zero where it may be.
 
     Of a sparse A, the same elements are stored, and B has the same where none is.
     None where the device, asked again, does not differ from the model at all: the mismatch does not come back.
     """
-    return fewest(ask, partial(evaluate, model, inst), inst, found)
+    return fewest(query, partial(evaluate, model, inst), inst, found)
 
 
-def fewest(ask: Ask, expect: Ask, inst: Instruction, found: Counterexample) -> Counterexample | None:
+def fewest(query: Ask, expect: Ask, inst: Instruction, found: Counterexample) -> Counterexample | None:
     """As `shrink`; `expect` is what the model says."""
     if inst.sparse:
-        return _fewest_stored(ask, expect, inst, found)
+        return _fewest_stored(query, expect, inst, found)
     asked = found.exchange.request(inst)
     whole = tuple(int(k) for k in np.flatnonzero((asked.a[0] != 0) | (asked.b[0] != 0)))
 
     def first(choices: Sequence[Choice]) -> tuple[Choice, Counterexample] | None:
         """Of the choices the first on which the model is still wrong."""
         operands = _rows(inst, asked, choices)
-        got, expected = ask(operands), expect(operands)
+        got, expected = query(operands), expect(operands)
         still = np.flatnonzero(got != expected).tolist()
         return (choices[still[0]], Counterexample.of(operands, still[0], got, expected, found.kind)) if still else None
 
@@ -66,7 +66,7 @@ def fewest(ask: Ask, expect: Ask, inst: Instruction, found: Counterexample) -> C
     return small
 
 
-def _fewest_stored(ask: Ask, expect: Ask, inst: Instruction, found: Counterexample) -> Counterexample | None:
+def _fewest_stored(query: Ask, expect: Ask, inst: Instruction, found: Counterexample) -> Counterexample | None:
     known = found.exchange.request(inst)
 
     def again(dense: Request) -> Request:
@@ -74,7 +74,7 @@ def _fewest_stored(ask: Ask, expect: Ask, inst: Instruction, found: Counterexamp
 
     dense = Exchange.of(stored_products(inst, known), 0, found.exchange.answer(inst))
     small = fewest(
-        lambda asked: ask(again(asked)), lambda asked: expect(again(asked)), inst.stored, replace(found, exchange=dense)
+        lambda asked: query(again(asked)), lambda asked: expect(again(asked)), inst.stored, replace(found, exchange=dense)
     )
     if small is None:
         return None

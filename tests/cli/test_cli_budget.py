@@ -17,7 +17,7 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
-from accprobe.budget import account
+from accprobe.budget import error_report
 from accprobe.cli import main
 
 KEYS = {
@@ -249,15 +249,15 @@ def test_the_whole_output(width: int) -> None:
 
 @pytest.mark.parametrize("form", ["terminal", "json"])
 def test_an_interruption_keeps_what_is_known(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = account.entries
+    whole = error_report.entries
 
-    def interrupted(*asked: Any) -> Iterator[account.AccountEntry]:
+    def interrupted(*asked: Any) -> Iterator[error_report.AccountEntry]:
         known = whole(*asked)
         yield next(known)
         yield next(known)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(account, "entries", interrupted)
+    monkeypatch.setattr(error_report, "entries", interrupted)
     result = small("--format", form)
     assert result.exit_code == 130
     assert result.stderr == "accprobe: interrupted: 2 rows known\n"

@@ -17,9 +17,9 @@ from jsonschema import Draft202012Validator
 
 from accprobe.cli import main
 from accprobe.health import host
-from accprobe.health.asked import AskedBench
 from accprobe.health.bench import Turn
 from accprobe.health.check import check_gpu
+from accprobe.health.cpu_bench import AskedBench
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, Load, Sensors
 from accprobe.health.plan import CheckPlan
 from accprobe.health.schema import HEALTH_FILE, health_schema_text

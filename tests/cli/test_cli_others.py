@@ -17,9 +17,9 @@ from accprobe.errors import nearest
 from accprobe.isa.architectures import ARCHITECTURES, PROCESSORS
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import names
+from accprobe.report.coverage_status import STATE_WORDS
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
-from accprobe.report.standing import STATE_WORDS
 
 
 def test_list_of_instructions_has_them_all() -> None:

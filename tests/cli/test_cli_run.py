@@ -20,12 +20,12 @@ from accprobe.cli import main
 from accprobe.devices import open_device
 from accprobe.devices.simulated import simulated_device
 from accprobe.errors import DeviceError
-from accprobe.infer.contest import Contest
+from accprobe.infer.falsification import Falsification
 from accprobe.isa.instructions import parse
 from accprobe.model.tree import DotModel, IntegerArithmetic, chain
 from accprobe.report.report import Report
+from accprobe.survey import pipeline, workers
 from accprobe.survey import run as survey_run
-from accprobe.survey import settling, workers
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """The device that `cuda:0` is."""
     fake = FakeDevice()
     monkeypatch.setattr(survey_run, "open_device", lambda name: fake)
-    monkeypatch.setattr(settling, "challenge", lambda *_: Contest(7, ()))
+    monkeypatch.setattr(pipeline, "falsify", lambda *_: Falsification(7, ()))
     return fake
 
 

@@ -128,8 +128,8 @@ def test_planted_chains_are_confirmed(monkeypatch: pytest.MonkeyPatch, mnemonic:
     inst = parse(mnemonic)
     row = Surveyor(planted(monkeypatch, {mnemonic: one_chain(inst)})).row(inst, 1 << 12, 0)
     assert (row.status, row.reason, row.model) == ("confirmed", "", one_chain(inst))
-    assert row.rivals
-    assert not row.rivals.survived
+    assert row.alternatives
+    assert not row.alternatives.surviving
     assert row.findings["control"].value == "ignored"
 
 

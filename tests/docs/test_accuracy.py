@@ -18,7 +18,7 @@ from benchmark import loaded
 from block_forms import ROOT
 from click.testing import CliRunner
 
-from accprobe.budget.account import Question, entries
+from accprobe.budget.error_report import Question, entries
 from accprobe.cli import main
 
 PAGE = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")

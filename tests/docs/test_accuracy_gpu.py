@@ -11,8 +11,8 @@ import pytest
 from benchmark import loaded
 
 from accprobe import emulate
-from accprobe.budget.account import Question, entries
 from accprobe.budget.accumulation import of_instruction
+from accprobe.budget.error_report import Question, entries
 
 K = 256
 

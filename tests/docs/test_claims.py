@@ -34,7 +34,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.fleet.cluster import OLDEST
 from accprobe.health.golden import CHAIN_SECONDS
 from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan
-from accprobe.infer.journal import SIZES
+from accprobe.infer.query_log import SIZES
 from accprobe.isa import families
 from accprobe.isa.architectures import ARCHITECTURES
 from accprobe.isa.instructions import catalog, parse

@@ -110,7 +110,7 @@ import numpy as np
 import accprobe
 from accprobe.evaluate import rounding, steps
 from accprobe.evaluate.cuda import source
-from accprobe.infer.neighbours.single import rivals
+from accprobe.infer.alternatives.single import rivals
 from accprobe.render.content.glossary import GLOSSARY
 from accprobe.report.report import Report
 

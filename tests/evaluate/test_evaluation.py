@@ -14,11 +14,11 @@ from planted import Planted, float_models, integer_models
 from accprobe.evaluate import evaluator, terms
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.reference import Evaluation
+from accprobe.infer.alternatives.bound_search import coarser, floors
+from accprobe.infer.alternatives.several import groups, pairs
+from accprobe.infer.alternatives.single import alternatives
 from accprobe.infer.answers import FEW, Answers, spread
 from accprobe.infer.findings import Finding
-from accprobe.infer.neighbours.ladders import coarser, floors
-from accprobe.infer.neighbours.several import groups, pairs
-from accprobe.infer.neighbours.single import rivals
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
@@ -47,12 +47,14 @@ def telling(inst: Instruction, model: DotModel, seed: int, n: int) -> Request:
 def relatives(inst: Instruction, model: DotModel) -> Iterator[DotModel]:
     """The model, those that differ from it in a field or several, and the model again."""
     yield model
-    for rival in (*rivals(model, {"order": Finding("")}), *pairs(model), *groups(model)):
-        yield rival.model
+    for alternative in (*alternatives(model, {"order": Finding("")}), *pairs(model), *groups(model)):
+        yield alternative.model
     for rungs in coarser(model):
-        yield from (rival.model for rival in rungs[:3])
+        yield from (alternative.model for alternative in rungs[:3])
     for levels in floors(inst, model):
-        yield from (rival.model for rival in (*levels.above[:400:20], *levels.below[:3], *filter(None, [levels.none])))
+        yield from (
+            alternative.model for alternative in (*levels.above[:400:20], *levels.below[:3], *filter(None, [levels.none]))
+        )
     yield model
 
 

@@ -25,8 +25,8 @@ from accprobe.errors import ToolMissing
 from accprobe.evaluate.cuda.whole import HOW, WholeOnGpu, on_gpu, source_of
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.distributions import KINDS
-from accprobe.gemm.fresh import drawn
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.verification import drawn
 from accprobe.isa.formats import Bits
 from accprobe.model.product import NOBODY, ProductModel, Scales, Scaling, addition, in_chunks
 from accprobe.sass.reading import functions
@@ -68,7 +68,7 @@ def scaled_sums(scales: Scales) -> ctypes.CDLL:
         return ctypes.CDLL(str(made))
 
 
-class StandIn:
+class NearestShape:
     """numpy by cupy's name."""
 
     asnumpy = staticmethod(np.asarray)
@@ -107,7 +107,7 @@ class OnHost(WholeOnGpu):
         return launched
 
 
-HOST = OnHost(StandIn(), "", "cpu")
+HOST = OnHost(NearestShape(), "", "cpu")
 WAYS = [Scales("128x128", how, fused) for how in get_args(Scaling) for fused in (False, True)]
 
 

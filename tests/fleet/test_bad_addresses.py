@@ -96,7 +96,7 @@ def test_somebody_who_is_no_cluster(silent_port: int, monkeypatch: pytest.Monkey
 def test_a_real_device_goes_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray hands out all GPUs: which one is cuda:1 of a cluster?"""
     from accprobe.errors import UnknownName
-    from accprobe.fleet.standing_in import stand_ins
+    from accprobe.fleet.simulated_nodes import stand_ins
 
     with pytest.raises(UnknownName, match="cuda:1 goes without --ray"):
         stand_ins("sim:h100,cuda:1", 3)

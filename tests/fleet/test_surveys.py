@@ -13,7 +13,7 @@ from accprobe.devices.simulated import SimulatedDevice, simulated_device
 from accprobe.errors import DeviceError
 from accprobe.fleet.checks import check_cluster, unopened
 from accprobe.fleet.cluster import Cluster
-from accprobe.fleet.news import Errand, FleetGpu, News
+from accprobe.fleet.events import Event, FleetGpu, Task
 from accprobe.fleet.surveys import Member, SurveyWanted, fleet_members, survey_cluster
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.health.plan import CheckPlan
@@ -36,26 +36,26 @@ class PlayedCluster:
     def __init__(self, gpus: int, ends: dict[int, list[str]] | None = None) -> None:
         self.gpus = tuple(FleetGpu("10.0.0.7", "3f2a9c01" + 48 * "0", number, gpus) for number in range(gpus))
         self._ends = ends or {}
-        self._errands: list[Errand] = []
+        self._errands: list[Task] = []
         self.works: list[tuple[int, str]] = []
 
-    def send(self, errand: Errand) -> None:
+    def send(self, errand: Task) -> None:
         self._errands.append(errand)
         self.works.append((errand.gpu, errand.work.__name__))
 
-    def news(self) -> Iterator[News]:
+    def news(self) -> Iterator[Event]:
         while self._errands:
             errand = self._errands.pop(0)
             end = (self._ends.get(errand.gpu) or [""]).pop(0)
-            yield News(errand.gpu, "began", str(errand.gpu))
+            yield Event(errand.gpu, "began", str(errand.gpu))
             assert errand.device
             for text in errand.work(errand.device, *errand.arguments):
-                yield News(errand.gpu, "said", text)
+                yield Event(errand.gpu, "said", text)
                 if end and end != "late":
                     break
             if end == "lost":
                 raise DeviceError("the cluster is lost")
-            yield News(errand.gpu, ENDS[end], {"ended": "", "failed": "it hangs"}.get(ENDS[end], "its process died"))
+            yield Event(errand.gpu, ENDS[end], {"ended": "", "failed": "it hangs"}.get(ENDS[end], "its process died"))
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from planted_products import Planted
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import product
 from accprobe.gemm.attention import ASKS, BACKENDS
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.callables import Asking, Opened, open_callable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
+from accprobe.gemm.softmax_weights import doubt
 from accprobe.gemm.versus import same_rows
-from accprobe.gemm.weights import doubt
 from accprobe.isa.formats import FORMATS
 
 ELEMENTS = 1 << 12
@@ -82,7 +82,7 @@ def test_planted_attention_is_found_as_planted(name: str, operands: str) -> None
     assert status(outcome) == ("confirmed", "")
     assert (outcome.proof.wrong, outcome.contradicting) == (0, 0)
     assert outcome.proof.elements >= ELEMENTS
-    assert {rival.respect for rival in outcome.main.survived} <= CANNOT_SHOW.get(name, {"product_exponent"})
+    assert {alternative.respect for alternative in outcome.main.surviving} <= CANNOT_SHOW.get(name, {"product_exponent"})
     hold_as_planted(plan, outcome)
 
 
@@ -115,7 +115,7 @@ def test_keys_that_are_left_out_are_named() -> None:
 @pytest.mark.parametrize("operands", ["bf16", "f16"])
 def test_ties_tell_weights_that_are_not_exact(off: float, told: str, operands: str) -> None:
     box = PlantedAttention(replace(FLASH, a=operands, b=operands), off)
-    assert doubt(Asked(box), np.arange(8), np.arange(256)) == (told and f"every element of A is a little {told}")
+    assert doubt(RecordedCallable(box), np.arange(8), np.arange(256)) == (told and f"every element of A is a little {told}")
 
 
 @pytest.mark.slow

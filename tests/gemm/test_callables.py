@@ -12,9 +12,9 @@ from planted_functions import Warming
 from accprobe.errors import AccprobeError, ToolMissing, UnknownName
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.__main__ import arguments, opened_again
+from accprobe.gemm.adapter import CallableAdapter, of_ones
 from accprobe.gemm.builtin import LISTED, _padded
 from accprobe.gemm.callables import Asking, Opened, Own, find_callable, open_callable
-from accprobe.gemm.called import Called, of_ones
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import status
 from accprobe.gemm.handover import OfNumpy, open_handover
@@ -98,7 +98,7 @@ def test_scales_of_blocks_are_handed_over_as_blocks() -> None:
         return np.zeros((4, 300), np.float32)
 
     f32 = FORMATS["f32"]
-    called = Called(Spec(4, 300, 260, f32, f32, f32, "128x128"), scaled, OfNumpy(), "scaled")
+    called = CallableAdapter(Spec(4, 300, 260, f32, f32, f32, "128x128"), scaled, OfNumpy(), "scaled")
     of_b = np.repeat(np.arange(9, dtype=np.float32).reshape(3, 3), 128, axis=1)[:, :300]
     called.product(*of_ones(called.spec), ScaleWords(np.ones((4, 3), np.float32), of_b))
     called.product(*of_ones(called.spec))
@@ -237,7 +237,7 @@ def test_operands_that_are_changed_in_place_are_named(arrays: str, name: str) ->
         return d
 
     f32 = FORMATS["f32"]
-    called = Called(Spec(4, 8, 16, f32, f32, f32, "row"), scaled, open_handover(arrays, "cpu"), "own:scaled")
+    called = CallableAdapter(Spec(4, 8, 16, f32, f32, f32, "row"), scaled, open_handover(arrays, "cpu"), "own:scaled")
     changed = {"a": "4 of 64", "b": "16 of 128", "scale of a": "4 of 4", "scale of b": "1 of 8"}[name]
     with pytest.raises(AccprobeError, match=f"^own:scaled changes its operand {name} in place, in {changed} elements: let"):
         called.check()
@@ -254,7 +254,7 @@ def test_operands_that_a_later_call_changes_are_noticed() -> None:
         return d
 
     f32 = FORMATS["f32"]
-    called = Called(Spec(4, 8, 16, f32, f32, f32), product, OfNumpy(), "own:product")
+    called = CallableAdapter(Spec(4, 8, 16, f32, f32, f32), product, OfNumpy(), "own:product")
     for _ in range(7):
         called.check()
     with pytest.raises(AccprobeError, match="changes its operand b in place"):
@@ -265,7 +265,7 @@ def test_calls_that_open_a_callable_are_its_first() -> None:
     """A warm-up of two calls: one for the result's format, one for the check."""
     f32 = FORMATS["f32"]
     function = Warming(2)
-    called = Called(Spec(8, 8, 32, f32, f32, f32), function, OfNumpy(), "own:warming")
+    called = CallableAdapter(Spec(8, 8, 32, f32, f32, f32), function, OfNumpy(), "own:warming")
     called.take_result_format()
     called.check()
     outcome = characterise(called, 1 << 8, before=called.before)

@@ -9,13 +9,13 @@ from planted_boxes import PlantedBox
 from planted_plans import HOPPER
 
 from accprobe.gemm.battery import wrong
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.candidates import HOPPER as HOPPER_SUM
 from accprobe.gemm.candidates import one_sum
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.coverage import probe_chains
+from accprobe.gemm.decomposition import Reduction
 from accprobe.gemm.findings import status
-from accprobe.gemm.parts import Merging
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Region
 from accprobe.gemm.row import row
@@ -38,8 +38,8 @@ def test_of_many_chains_a_sample_is_probed() -> None:
     plan = replace(PROMOTED, k=1120)
     box = PlantedBox(plan)
     chains = [tuple(tuple(range(k, k + 16)) for k in [start]) for start in range(0, plan.k, 16)]
-    tree = Merging(tuple(chains), nested("forward", len(chains)))
+    tree = Reduction(tuple(chains), nested("forward", len(chains)))
     region = Region(np.arange(plan.m), np.arange(plan.n), plan.m * plan.n)
-    coverage = probe_chains(Asked(box), region, ProductPlan(box.spec, tree, one_sum(HOPPER_SUM, 16)), seed=0)
+    coverage = probe_chains(RecordedCallable(box), region, ProductPlan(box.spec, tree, one_sum(HOPPER_SUM, 16)), seed=0)
     assert (coverage.probed, coverage.chains) == (64, 70)
     assert not wrong(ProductPlan(box.spec, tree, one_sum(HOPPER_SUM, 16)).model(), coverage.answered)

@@ -20,12 +20,12 @@ from planted_products import Edge, Planted
 from planted_sums import OperandRounding
 from product_judge import additions
 
+from accprobe.gemm.alternatives import alternative_plans
 from accprobe.gemm.characterise import characterise, sampled_sums
+from accprobe.gemm.decomposition import Reduction
 from accprobe.gemm.findings import findings, of_plan, status
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
-from accprobe.gemm.parts import Merging
 from accprobe.gemm.plans import ProductPlan, butterfly
-from accprobe.gemm.rivals import rival_plans
 from accprobe.gemm.slices import slice_readings
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.structures import canonical
@@ -161,18 +161,18 @@ def test_operands_as_wide_as_their_words_have_no_rounding() -> None:
     assert "operand_rounding" not in findings(asked(replace(NAMED["chain of FMAs"], k=64)))
 
 
-def plan_of(tree: Merging, **formats: Any) -> ProductPlan:
+def plan_of(tree: Reduction, **formats: Any) -> ProductPlan:
     return ProductPlan(Spec(16, 16, 1024, *[FORMATS["f32"]] * 3), tree, multiply_add(), **formats)
 
 
-def tree_of(sizes: tuple[int, ...], order: Nested) -> Merging:
+def tree_of(sizes: tuple[int, ...], order: Nested) -> Reduction:
     """Chains of one product a sum."""
     borders = [0, *accumulate(sizes)]
-    return Merging(tuple(tuple((k,) for k in range(*border)) for border in pairwise(borders)), order)
+    return Reduction(tuple(tuple((k,) for k in range(*border)) for border in pairwise(borders)), order)
 
 
 OTHERS = "slices of other numbers of whole parts"
-READINGS: dict[str, tuple[Merging, int | None, int, str]] = {
+READINGS: dict[str, tuple[Reduction, int | None, int, str]] = {
     "even, forward": (tree_of((256,) * 4, nested("forward", 4)), 256, 1, "promotion every 256 or split-K 4"),
     "even but the last": (tree_of((96,) * 4 + (32,), nested("forward", 5)), 96, 1, "promotion every 96 or split-K 5"),
     "uneven, forward": (tree_of((96, 128, 96), nested("forward", 3)), None, 3, ""),
@@ -216,7 +216,7 @@ def test_a_butterfly_is_called_that() -> None:
 @pytest.mark.parametrize("order", ["forward", "butterfly"])
 def test_lanes_are_called_that_and_are_no_slices(count: int, order: str) -> None:
     lanes = tuple(tuple((k,) for k in range(lane, 1024, count)) for lane in range(count))
-    merged = Merging(lanes, nested("forward", count) if order == "forward" else butterfly(count))
+    merged = Reduction(lanes, nested("forward", count) if order == "forward" else butterfly(count))
     told = dict(of_plan(plan_of(merged)))
     how = " as a butterfly" if order == "butterfly" and count > 2 else ""
     assert told["order"].value == f"{count} lanes (k ≡ l mod {count}), added in f32{how}: chain of [acc 1]"
@@ -228,7 +228,7 @@ def test_lanes_are_called_that_and_are_no_slices(count: int, order: str) -> None
 
 
 def test_lanes_of_narrow_partial_sums_may_be_slices() -> None:
-    lanes = Merging(tuple(tuple((k,) for k in range(lane, 1024, 2)) for lane in range(2)), nested("forward", 2))
+    lanes = Reduction(tuple(tuple((k,) for k in range(lane, 1024, 2)) for lane in range(2)), nested("forward", 2))
     told = dict(of_plan(plan_of(lanes, kept=FORMATS["bf16"])))
     assert (told["split_k"].bound, told["split_k"].left) == ("equivalent", (1, 2))
 
@@ -241,8 +241,8 @@ def test_a_format_below_f32_makes_slices_of_chains() -> None:
 
 def test_what_two_chunks_have_is_named_and_no_size() -> None:
     one, two, three = tree_of((256, 256, 256), 0).parts
-    assert not isinstance(three, Merging)
-    told = dict(of_plan(plan_of(Merging((one, two, ((511,), *three)), nested("forward", 3)))))
+    assert not isinstance(three, Reduction)
+    told = dict(of_plan(plan_of(Reduction((one, two, ((511,), *three)), nested("forward", 3)))))
     assert told["promote_every"].value == 256
     assert told["promote_every"].note == "k = 511 in two of them"
 
@@ -253,12 +253,16 @@ def test_what_is_left_open_has_the_values_that_are_left() -> None:
     assert plan is not None
     assert status(outcome) == ("confirmed", "")
     assert findings(outcome)["partial_format"] == Finding("bf16")
-    outcome.main.survived = [rival for rival in rival_plans(plan) if rival.respect in ("partial_format", "alignment_rounding")]
+    outcome.main.surviving = [
+        alternative
+        for alternative in alternative_plans(plan)
+        if alternative.respect in ("partial_format", "alignment_rounding")
+    ]
     told = findings(outcome)
     assert (told["partial_format"].bound, told["partial_format"].left) == ("undetermined", ("bf16", "f32", "f16"))
     assert told["alignment_rounding"].bound == "undetermined"
     assert {told["alignment_rounding"].value, "floor", "ceiling"} <= set(told["alignment_rounding"].left)
-    assert {f"{rival.respect}: {rival.how}" for rival in outcome.main.survived} >= {
+    assert {f"{alternative.respect}: {alternative.how}" for alternative in outcome.main.surviving} >= {
         "partial_format: f32 partial sums, added in f32"
     }
 
@@ -268,8 +272,8 @@ def test_where_a_border_of_chunks_may_lie_elsewhere_their_size_is_left_open() ->
     plan = outcome.main.plan
     assert plan is not None
     assert findings(outcome)["promote_every"] == Finding(256, "equivalent", (256, None))
-    outcome.main.survived = [rival for rival in rival_plans(plan) if rival.respect == "slice_sizes"]
-    assert outcome.main.survived
+    outcome.main.surviving = [alternative for alternative in alternative_plans(plan) if alternative.respect == "slice_sizes"]
+    assert outcome.main.surviving
     told = findings(outcome)
     assert (told["promote_every"].value, told["promote_every"].bound) == (256, "undetermined")
     assert "slice_sizes" not in told
@@ -279,10 +283,10 @@ def test_every_slice_has_terms_in_a_battery() -> None:
     slices = [tree_of((64, 64, 32), nested("forward", 3)).parts for _ in range(6)]
     borders = range(0, 960, 160)
     moved = [
-        Merging(tuple(tuple((k + start,) for (k,) in part) for part in parts), nested("forward", 3))  # type: ignore[misc]
+        Reduction(tuple(tuple((k + start,) for (k,) in part) for part in parts), nested("forward", 3))  # type: ignore[misc]
         for parts, start in zip(slices, borders, strict=True)
     ]
-    firsts = {chain[0][0] for chain in sampled_sums(Merging(tuple(moved), nested("forward", 6)))}
+    firsts = {chain[0][0] for chain in sampled_sums(Reduction(tuple(moved), nested("forward", 6)))}
     assert firsts >= {*borders, 64, 128}
 
 

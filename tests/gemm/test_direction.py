@@ -13,10 +13,10 @@ from planted_sums import Array
 
 from accprobe.cli.reports import read_report
 from accprobe.gemm.characterise import characterise
+from accprobe.gemm.decomposition import FusedGroups
 from accprobe.gemm.direction import direction
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.outcome import ProductOutcome
-from accprobe.gemm.parts import Groups
 from accprobe.gemm.spec import Spec
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
@@ -143,7 +143,7 @@ def test_accumulators_that_take_turns_are_no_promoted_chunks(plan: Planted, word
         ((((0, 1),), ((2, 3),)), ""),
     ],
 )
-def test_which_k_are_whose(chains: tuple[Groups, ...], words: str) -> None:
+def test_which_k_are_whose(chains: tuple[FusedGroups, ...], words: str) -> None:
     assert direction(chains) == words
 
 

@@ -130,7 +130,7 @@ def test_products_of_bf16_that_are_rounded_on_their_own() -> None:
     outcome = characterise(FunctionBox(spec, multiplied_then_added), elements=ELEMENTS)
     assert status(outcome) == ("confirmed", "")
     assert outcome.main.tried
-    assert not outcome.main.survived
+    assert not outcome.main.surviving
     told = {name: (finding.value, finding.bound) for name, finding in findings(outcome).items()}
     expected = {"product_bits": 23, "result_bits": 23, "sum_rounding": "RNE"}
     assert {name: told[name] for name in expected} == {name: (value, "exact") for name, value in expected.items()}

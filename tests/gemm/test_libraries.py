@@ -12,8 +12,8 @@ import pytest
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.adapter import CallableAdapter
 from accprobe.gemm.builtin import LISTED
-from accprobe.gemm.called import Called
 from accprobe.gemm.handover import OfTorch
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
@@ -104,11 +104,11 @@ def bf16_gemm_nt(a: Any, b: Any, d: Any) -> None:
 
 def called(
     name: str, a: Format, out: Format, scale: ScaleOf | None = None, shape: Any = (16, 256, 256), **options: Any
-) -> Called:
+) -> CallableAdapter:
     listed, handover = LISTED[name], OfTorch("cpu")
     spec = Spec(*shape, a, a, out, scale)
     made = listed.make(spec, {**listed.options, **options}, handover)
-    return Called(spec, made.function, handover, name, listed.by_columns)
+    return CallableAdapter(spec, made.function, handover, name, listed.by_columns)
 
 
 def powers(fmt: Format, shape: tuple[int, int], seed: int) -> Bits:
@@ -117,7 +117,7 @@ def powers(fmt: Format, shape: tuple[int, int], seed: int) -> Bits:
     return patterns[random.integers(0, 2, shape)]
 
 
-def exact(asked: Called, a: Bits, b: Bits, of_a: Any = 1.0, of_b: Any = 1.0) -> Any:
+def exact(asked: CallableAdapter, a: Bits, b: Bits, of_a: Any = 1.0, of_b: Any = 1.0) -> Any:
     spec = asked.spec
     return (spec.a.values(a) * of_a) @ (spec.b.values(b) * of_b).T
 

@@ -12,9 +12,9 @@ from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.distributions import KINDS, LARGE_KINDS
 from accprobe.gemm.findings import status
-from accprobe.gemm.fresh import OWN, drawn
 from accprobe.gemm.outcome import ProductOutcome
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.verification import OWN, drawn
 from accprobe.isa.formats import FORMATS, Bits
 
 Singles = NDArray[np.float32]

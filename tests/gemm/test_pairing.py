@@ -15,7 +15,7 @@ from planted_products import Planted
 from planted_sums import Array
 
 from accprobe.gemm import mistakes, pairing
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings
 from accprobe.gemm.regions import Region
@@ -51,7 +51,7 @@ OTHERS = {
 
 
 def found_in(plan: Planted) -> tuple[list[pairing.Mispaired], int]:
-    asked = Asked(PlantedBox(plan))
+    asked = RecordedCallable(PlantedBox(plan))
     whole = Region(np.arange(plan.m), np.arange(plan.n), plan.m * plan.n)
     return pairing.mispaired(asked, [(whole, np.ones(plan.k, np.int64))]), asked.calls
 
@@ -87,7 +87,7 @@ def test_of_a_large_k_some_are_determined() -> None:
 
     whole = Region(np.arange(4), np.arange(4), 16)
     for function, named in ((product, []), (moved, ["k 640-767 and 768-895 of B are exchanged"])):
-        asked = Asked(FunctionBox(spec, function))
+        asked = RecordedCallable(FunctionBox(spec, function))
         found = pairing.mispaired(asked, [(whole, np.ones(k, np.int64))])
         assert asked.calls < 800
         assert [each.told for each in found] == named
@@ -103,7 +103,7 @@ def test_where_a_cannot_be_chosen_columns_are() -> None:
         return d.astype(np.float16)
 
     whole = Region(np.arange(4), np.arange(N), 4 * N)
-    (found,) = pairing.mispaired(Asked(FunctionBox(spec, attended)), [(whole, np.ones(K, np.int64))])
+    (found,) = pairing.mispaired(RecordedCallable(FunctionBox(spec, attended)), [(whole, np.ones(K, np.int64))])
     assert (found.told, str(found.region)) == ("columns 4-7 read B of columns 12-15", "rows 0-3, columns 4-7")
 
 
@@ -134,7 +134,7 @@ def test_a_tile_of_both_is_where_it_is_found() -> None:
         return np.asarray(a @ other)
 
     whole = Region(np.arange(M), np.arange(N), M * N)
-    asked = Asked(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function))
+    asked = RecordedCallable(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function))
     (found,) = pairing.mispaired(asked, [(whole, np.ones(K, np.int64))])
     assert found.told == "other products than a[i, k]·b[k, j] are added: at k = 16-31, columns 8-15"
     assert str(found.region) == "rows 0-11, columns 8-15"
@@ -153,7 +153,7 @@ def test_nothing_is_said_of_wrong_sums(name: str) -> None:
         return np.asarray(NOT_MISTAKES[name](np.asarray(a @ b)))
 
     whole = Region(np.arange(M), np.arange(N), M * N)
-    asked = Asked(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function))
+    asked = RecordedCallable(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function))
     assert pairing.mispaired(asked, [(whole, np.ones(K, np.int64))]) == []
 
 

@@ -7,13 +7,13 @@ import pytest
 from long_tail import some
 from numpy.typing import NDArray
 
-from accprobe.gemm.blackbox import Asked
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import MOST_CALLS, SWEEPS
-from accprobe.gemm.growth import Grown, growth
+from accprobe.gemm.decomposition import Reduction, decompose
+from accprobe.gemm.dynamic_range import measured_units
 from accprobe.gemm.pairs import ProductPairs
-from accprobe.gemm.parts import Merging, taken_apart
-from accprobe.gemm.reach import measured_units
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.tree_builder import PartialTree, growth
 from accprobe.gemm.units import Units, candidates, factors, fewer
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import nested
@@ -69,7 +69,7 @@ def _size(chunk: int, width: int, i: int, j: int, k: int) -> int:
 def test_sizes_are_those_of_the_tree(m: int, n: int, most: int) -> None:
     k, chunk, width = 75, 32, 4
     units = Units((-14, -14), (15, 15), most)
-    pairs = ProductPairs(Asked(TreeBox(_spec(m, n, k), chunk, width)), np.arange(m), np.arange(n), units)
+    pairs = ProductPairs(RecordedCallable(TreeBox(_spec(m, n, k), chunk, width)), np.arange(m), np.arange(n), units)
     every = np.arange(k)
     for i in (0, 33, 74):
         expected = [1 if j == i else _size(chunk, width, i, j, k) for j in range(k)]
@@ -79,7 +79,7 @@ def test_sizes_are_those_of_the_tree(m: int, n: int, most: int) -> None:
 def test_joined_are_those_that_meet_before_another() -> None:
     k, chunk, width = 64, 32, 4
     pairs = ProductPairs(
-        Asked(TreeBox(_spec(8, 8, k), chunk, width)), np.arange(8), np.arange(8), Units((-14, -14), (15, 15), 64)
+        RecordedCallable(TreeBox(_spec(8, 8, k), chunk, width)), np.arange(8), np.arange(8), Units((-14, -14), (15, 15), 64)
     )
     ks = np.array([28, 29, 32, 40, 50, 63])  # product 0 meets the chunk from 32 on only when that is whole
     expected = (ks[:, None] >= 32) & (ks >= 32) | np.eye(6, dtype=bool)
@@ -92,7 +92,7 @@ def test_few_calls_where_d_is_small(m: int, n: int, k: int) -> None:
     """Each column's j needs its own; twice, for what has no digit in common, and for the rest."""
     box = TreeBox(_spec(m, n, k), k, 16)
     units = Units((-14, -14), (15, 15), 2048)
-    ProductPairs(Asked(box), np.arange(m), np.arange(n), units).sizes(0, np.arange(k), np.arange(k))
+    ProductPairs(RecordedCallable(box), np.arange(m), np.arange(n), units).sizes(0, np.arange(k), np.arange(k))
     assert box.calls <= 3 * k // n
 
 
@@ -119,11 +119,11 @@ class EvenSlices:
 @pytest.mark.slow
 def test_the_order_of_a_long_product_of_eight_elements_is_found_within_the_calls_that_it_may_take() -> None:
     """The shape of which cuBLAS drops eight products: 12 slices of 960 and what is left."""
-    asked = Asked(EvenSlices(_spec(1, 8, 11528), 12, 960, 16))
+    asked = RecordedCallable(EvenSlices(_spec(1, 8, 11528), 12, 960, 16))
     leaves = np.arange(11520)
     asked.most = MOST_CALLS + SWEEPS * -(-asked.spec.k // 8)
-    tree = taken_apart(growth(asked, np.arange(1), np.arange(8), leaves).tree(leaves))
-    assert isinstance(tree, Merging)
+    tree = decompose(growth(asked, np.arange(1), np.arange(8), leaves).tree(leaves))
+    assert isinstance(tree, Reduction)
     assert tree.nested == nested("forward", 12)
     chains = [[tuple(range(k, k + 16)) for k in range(start, start + 960, 16)] for start in range(0, 11520, 960)]
     assert list(map(list, tree.parts)) == chains
@@ -158,9 +158,9 @@ def test_factors_multiply_to_the_power(exponent: int) -> None:
 
 def test_a_chain_is_told_from_its_start_where_it_goes_down_k() -> None:
     """Blocks of four from the last to the first, as attention may take its keys: product 0 joins what was there before."""
-    last = Grown(8, ((9, 10, 11),))
-    middle = Grown(4, ((5, 6, 7, last),))
-    assert taken_apart(Grown(0, ((1, 2, 3, middle),))) == ((8, 9, 10, 11), (4, 5, 6, 7), (0, 1, 2, 3))
+    last = PartialTree(8, ((9, 10, 11),))
+    middle = PartialTree(4, ((5, 6, 7, last),))
+    assert decompose(PartialTree(0, ((1, 2, 3, middle),))) == ((8, 9, 10, 11), (4, 5, 6, 7), (0, 1, 2, 3))
 
 
 class KeepingBox:
@@ -185,5 +185,5 @@ class KeepingBox:
 @pytest.mark.parametrize(("kept", "reaches", "most"), [("f32", 58, 8192), ("f16", 36, 1024), ("bf16", 58, 256)])
 def test_numbers_are_as_far_apart_as_partial_sums_allow(kept: str, reaches: int, most: int) -> None:
     spec = _spec(32, 32, 2720)
-    units = measured_units(Asked(KeepingBox(spec, 2, kept)), np.arange(32), np.arange(32), np.arange(2720))
+    units = measured_units(RecordedCallable(KeepingBox(spec, 2, kept)), np.arange(32), np.arange(32), np.arange(2720))
     assert (units.far, units.most) == (reaches, most)

@@ -13,7 +13,7 @@ from planted_products import Planted
 from planted_sums import KINDS, Array
 
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.called import ones
+from accprobe.gemm.adapter import ones
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import status
 from accprobe.gemm.spec import Spec

@@ -18,9 +18,9 @@ from accprobe.gemm.battery import Answered, Sparse
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.fit import WIDEST_SUM, fit
-from accprobe.gemm.growth import NoTree
 from accprobe.gemm.row import row
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.tree_builder import NoTree
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.render.content.products import proviso
 

@@ -11,9 +11,9 @@ from planted_functions import chain
 from planted_plans import HOPPER
 from planted_products import Array, Planted
 
-from accprobe.gemm.again import FIRST, MOST
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
+from accprobe.gemm.repeatability import FIRST, MOST
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.structures import order_in_words
 from accprobe.isa.formats import FORMATS

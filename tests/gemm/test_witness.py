@@ -14,8 +14,8 @@ import pytest
 from accprobe.audit import ncu
 from accprobe.errors import AccprobeError
 from accprobe.gemm import witness
+from accprobe.gemm.adapter import CallableAdapter
 from accprobe.gemm.builtin import Ready
-from accprobe.gemm.called import Called
 from accprobe.gemm.candidates import known
 from accprobe.gemm.handover import OfNumpy, open_handover
 from accprobe.gemm.machine import cublas_version, device_record, empty_report, library_versions
@@ -104,16 +104,16 @@ class OnGpu(OfNumpy):
 
 
 @pytest.fixture
-def called() -> Called:
+def called() -> CallableAdapter:
     f32 = FORMATS["f32"]
-    return Called(Spec(2, 2, 4, f32, f32, f32), np.matmul, OnGpu(), "mine")
+    return CallableAdapter(Spec(2, 2, 4, f32, f32, f32), np.matmul, OnGpu(), "mine")
 
 
 def profiled(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr(witness, "_profiled", lambda called: (Counter(names), () if names else ("kernels: none",)))
 
 
-def test_the_opcodes_of_our_kernel_are_those_of_its_cubin(called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_opcodes_of_our_kernel_are_those_of_its_cubin(called: CallableAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     profiled(monkeypatch, "masked_gemm", "fill", "fill")
     made = Ready(np.matmul, Lowering((QGMMA,), ((QGMMA, 4), ("FADD", 1)), "nvdisasm"), "masked_gemm")
     seen = witness.kernels_of(called, made)
@@ -121,7 +121,7 @@ def test_the_opcodes_of_our_kernel_are_those_of_its_cubin(called: Called, monkey
     assert seen.why_not == ()
 
 
-def test_the_profiler_counts_opcodes_of_a_librarys_kernel(called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_profiler_counts_opcodes_of_a_librarys_kernel(called: CallableAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     def launches(command: list[str]) -> Iterator[ncu.Launch]:
         assert command[1:] == ["-m", "accprobe.gemm", "torch:mm", "…"]
         lines = (Line(0, "", HMMA, "R0"), Line(16, "", "FADD", "R0"))
@@ -134,7 +134,7 @@ def test_the_profiler_counts_opcodes_of_a_librarys_kernel(called: Called, monkey
     assert [(k.name, k.opcodes, k.launches) for k in seen.kernels] == [("gemm", (HMMA,), 2)]
 
 
-def test_what_cannot_be_seen_says_why(called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_seen_says_why(called: CallableAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     profiled(monkeypatch, "gemm")
     kernels, (why,) = witness.kernels_of(called, Ready(np.matmul))
     assert [kernel.name for kernel in kernels] == ["gemm"]
@@ -152,7 +152,7 @@ def test_what_cannot_be_seen_says_why(called: Called, monkeypatch: pytest.Monkey
 def test_a_cpu_has_no_kernels_and_says_whose_product_it_is() -> None:
     f32 = FORMATS["f32"]
     handover = open_handover("numpy")
-    mine = Called(Spec(2, 2, 4, f32, f32, f32), np.matmul, handover, "mine")
+    mine = CallableAdapter(Spec(2, 2, 4, f32, f32, f32), np.matmul, handover, "mine")
     assert witness.kernels_of(mine, Ready(np.matmul)) == ((), ())
     asked_to_count = witness.kernels_of(mine, Ready(np.matmul), ["numpy:matmul"])
     assert asked_to_count == ((), ("opcodes: there is nothing for --ncu to count, as the product was computed on the CPU",))

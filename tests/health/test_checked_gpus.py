@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from accprobe import devices
-from accprobe.devices.sick import FLIPPED_BIT, ODD_ONE, SICK_SM, SMS, SickDevice
+from accprobe.devices.faulty import FLIPPED_BIT, ODD_ONE, SICK_SM, SMS, SickDevice
 from accprobe.devices.simulated import SimulatedDevice, simulated_device
 from accprobe.errors import DeviceError, ToolMissing, UnknownName
 from accprobe.health import check, host
@@ -25,8 +25,8 @@ from accprobe.health.check import KEPT_OF_AN_SM, MOST_KEPT, check_gpu
 from accprobe.health.golden import evaluate_chain
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, SmPlace
 from accprobe.health.plan import SECONDS, UNHURRIED, CheckPlan
+from accprobe.health.reference_models import trusted
 from accprobe.health.sensors import Nvml, Watch
-from accprobe.health.trusted import trusted
 from accprobe.health.units import UNITS
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, in_a_row, parse

@@ -19,9 +19,9 @@ from accprobe.devices.simulated import simulated_device
 from accprobe.health import check, golden
 from accprobe.health.check import check_gpu
 from accprobe.health.golden import GoldenBench, evaluate_chain, singly
+from accprobe.health.operand_batches import OperandKind
 from accprobe.health.outcome import SmPlace
 from accprobe.health.plan import CheckPlan
-from accprobe.health.sets import OperandKind
 from accprobe.isa.instructions import Instruction, in_a_row, parse
 from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import Recipe, Way

@@ -14,15 +14,15 @@ from separating import separating
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer import contest
+from accprobe.infer import falsification
+from accprobe.infer.alternatives.alternative import Alternative
+from accprobe.infer.alternatives.bound_search import coarser
+from accprobe.infer.alternatives.several import groups
 from accprobe.infer.answers import Answers
 from accprobe.infer.budget import Budget
 from accprobe.infer.characterise import characterise
-from accprobe.infer.contest import Contest, challenge
+from accprobe.infer.falsification import Falsification, falsify
 from accprobe.infer.findings import Characterisation, Finding
-from accprobe.infer.neighbours.ladders import coarser
-from accprobe.infer.neighbours.rival import Rival
-from accprobe.infer.neighbours.several import groups
 from accprobe.infer.search import improvements
 from accprobe.infer.separation import Search
 from accprobe.isa.formats import FORMATS
@@ -34,10 +34,10 @@ from accprobe.operands.request import Request, joined
 F32 = FORMATS["f32"]
 
 
-def held(inst: Instruction, model: DotModel, device: DotModel | None = None) -> Contest:
+def held(inst: Instruction, model: DotModel, device: DotModel | None = None) -> Falsification:
     """The rivals of a model against a device that computes it, or another one."""
     result = Characterisation(inst, {"order": Finding(model.order)}, model)
-    return challenge(SimulatedDevice({inst: device or model}), inst, result)
+    return falsify(SimulatedDevice({inst: device or model}), inst, result)
 
 
 def every_kind(inst: Instruction, seed: int, n: int) -> Request:
@@ -55,8 +55,8 @@ def test_c_leads_in_some() -> None:
         overflow="largest",
         subnormal_results="flushed",
     )
-    survived = held(inst, DotModel(chain([range(16)], sums), "flushed", "flushed")).survived
-    floors = [rival.value for rival in survived if rival.field == "min_exponent"]
+    surviving = held(inst, DotModel(chain([range(16)], sums), "flushed", "flushed")).surviving
+    floors = [alternative.value for alternative in surviving if alternative.field == "min_exponent"]
     assert None in floors
     assert -114 not in floors
 
@@ -68,15 +68,17 @@ def test_terms_meet_in_the_last_sum_more_often(changes: dict[str, str]) -> None:
     """Of 64 sums one after another, what the first ones lose is rounded away by those after them."""
     inst = instruction(64, "f32", "e4m3", "e4m3", "f32")
     model = DotModel(chain([[k] for k in range(64)], FloatArithmetic(F32, 5, "RZ", 20), "last"))
-    rival = model.with_arithmetic(lambda sums: replace(sums, **changes))  # type: ignore[arg-type]
-    assert separating(Search(inst, model), rival, list(changes), 1024) is not None
+    alternative = model.with_arithmetic(lambda sums: replace(sums, **changes))  # type: ignore[arg-type]
+    assert separating(Search(inst, model), alternative, list(changes), 1024) is not None
 
 
 def test_three_fields_are_changed_at_once() -> None:
     """A zero's sign passes through three rules: that of the sum, that of the separate add, and of how C is read."""
     sums = FloatArithmetic(F32, 23, "RZ", 24)
     add = FloatArithmetic(F32, 23, "RNE", None, zero_sign="ieee")
-    changed = [{name for name, _ in rival.changes} for rival in groups(DotModel(chain([range(4)], sums, "own add", add)))]
+    changed = [
+        {name for name, _ in alternative.changes} for alternative in groups(DotModel(chain([range(4)], sums, "own add", add)))
+    ]
     assert {"zero_sign", "add_zero_sign", "subnormal_addend"} in changed
     assert max(map(len, changed)) == 3
 
@@ -111,14 +113,14 @@ def test_rivals_about_the_first_that_is_contradicted_are_asked_about(monkeypatch
     """
     inst = instruction(4, "f32", "bf16", "bf16", "f32")
     model = DotModel(chain([range(4)], FloatArithmetic(F32, 23, "RNE", None)))
-    alike, asked = 5, list[Rival]()
-    monkeypatch.setattr(contest, "_alike", lambda rungs, arena: rungs[:alike])
-    monkeypatch.setattr(contest._Arena, "ask_about", lambda arena, rival: asked.append(rival))
+    alike, asked = 5, list[Alternative]()
+    monkeypatch.setattr(falsification, "_alike", lambda rungs, arena: rungs[:alike])
+    monkeypatch.setattr(falsification._Trial, "ask_about", lambda arena, alternative: asked.append(alternative))
     for name in ("rivals", "pairs", "groups"):
-        monkeypatch.setattr(contest, name, lambda *_: ())
+        monkeypatch.setattr(falsification, name, lambda *_: ())
     held(inst, model)
     for rungs in coarser(model):
-        tried = [place for place, rival in enumerate(rungs) if rival in asked]
+        tried = [place for place, alternative in enumerate(rungs) if alternative in asked]
         assert tried[:2] == [alike - 2, alike - 1]
         assert tried[2] == alike
         assert len(tried) == 5

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from planted import Planted, float_models, integer_models
 from usual import CONVERTED, F16, F64, FP8, KNOWN, S32, TWO_SUMS, found
 
+from accprobe.infer.alternatives.alternative import Alternative, in_all
+from accprobe.infer.alternatives.nonstandard import unusual
+from accprobe.infer.alternatives.several import pairs
+from accprobe.infer.alternatives.single import alternatives
 from accprobe.infer.findings import Finding
-from accprobe.infer.neighbours.rival import Rival, in_all
-from accprobe.infer.neighbours.several import pairs
-from accprobe.infer.neighbours.single import rivals
-from accprobe.infer.neighbours.unusual import unusual
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain
@@ -33,21 +33,21 @@ def differences(one: FusedSum, other: FusedSum) -> set[str]:
 
 
 def assert_well_formed(model: DotModel, findings: dict[str, Finding]) -> None:
-    every = list(rivals(model, findings))
-    assert model not in [rival.model for rival in every]
-    assert len({rival.model for rival in every}) == len(every)
-    assert len({(rival.field, str(rival)) for rival in every}) == len(every)
-    assert all(rival.model.products == model.products for rival in every)
+    every = list(alternatives(model, findings))
+    assert model not in [alternative.model for alternative in every]
+    assert len({alternative.model for alternative in every}) == len(every)
+    assert len({(alternative.field, str(alternative)) for alternative in every}) == len(every)
+    assert all(alternative.model.products == model.products for alternative in every)
 
 
 @settings(max_examples=60, deadline=None)
 @given(float_models() | integer_models())
 def test_none_twice_and_never_the_model(planted: Planted) -> None:
     model = planted.model
-    every = list(rivals(model, found(model)))
-    assert model not in [rival.model for rival in every]
-    assert len({rival.model for rival in every}) == len(every)
-    assert all(rival.model.products == model.products for rival in every)
+    every = list(alternatives(model, found(model)))
+    assert model not in [alternative.model for alternative in every]
+    assert len({alternative.model for alternative in every}) == len(every)
+    assert all(alternative.model.products == model.products for alternative in every)
 
 
 @pytest.mark.parametrize("inst", KNOWN, ids=str)
@@ -58,22 +58,24 @@ def test_rivals_of_published_models(inst: Instruction) -> None:
 @pytest.mark.parametrize("inst", [FP8, F16], ids=str)
 def test_a_rival_differs_in_the_one_respect_that_it_names(inst: Instruction) -> None:
     model = KNOWN[inst]
-    for rival in rivals(model, found(model)):
+    for alternative in alternatives(model, found(model)):
         operands = {
-            name for name in ("subnormal_operands", "subnormal_addend") if getattr(rival.model, name) != getattr(model, name)
+            name
+            for name in ("subnormal_operands", "subnormal_addend")
+            if getattr(alternative.model, name) != getattr(model, name)
         }
-        sums = differences(rival.model.root, model.root)
-        assert operands | sums == {rival.field}
+        sums = differences(alternative.model.root, model.root)
+        assert operands | sums == {alternative.field}
 
 
 def test_fields_and_values_that_are_tried() -> None:
-    tried = Counter(rival.field for rival in rivals(KNOWN[FP8], found(KNOWN[FP8])))
-    rare = {name for rival in unusual(FP8, KNOWN[FP8]) for name, _ in rival.changes}
+    tried = Counter(alternative.field for alternative in alternatives(KNOWN[FP8], found(KNOWN[FP8])))
+    rare = {name for alternative in unusual(FP8, KNOWN[FP8]) for name, _ in alternative.changes}
     counted = {f.name for f in fields(FloatArithmetic)} - {"result"}
     of_model = {"order", "subnormal_operands", "subnormal_addend", "addend_bits"}
     cannot_show = {"nan_payload", "min_exponent", "overflow_detected", "tininess_detected", "scaled_products"}
     assert set(tried) | rare | cannot_show == counted | of_model
-    values = {field: {r.value for r in rivals(KNOWN[FP8], found(KNOWN[FP8])) if r.field == field} for field in tried}
+    values = {field: {r.value for r in alternatives(KNOWN[FP8], found(KNOWN[FP8])) if r.field == field} for field in tried}
     assert values["alignment_bits"] == {12, 14}
     assert values["result_bits"] == {12, 14}
     assert values["result_rounding"] == {"RNE", "RU", "RD", "RNA"}
@@ -87,33 +89,33 @@ def test_fields_and_values_that_are_tried() -> None:
 
 
 def test_each_sum_is_changed_alone_too() -> None:
-    alone = [r for r in rivals(TWO_SUMS, found(TWO_SUMS)) if r.where]
+    alone = [r for r in alternatives(TWO_SUMS, found(TWO_SUMS)) if r.where]
     assert {r.field for r in alone} == {"alignment_bits", "alignment_rounding", "result_bits", "result_rounding"}
-    for rival in alone:
-        first, second = rival.model.root.nodes()
+    for alternative in alone:
+        first, second = alternative.model.root.nodes()
         assert first.arithmetic != second.arithmetic
         changed = first if first.arithmetic != TWO_SUMS.root.arithmetic else second
-        assert str(rival.deviation).endswith(f"in the sum with product {changed.products[0]}")
+        assert str(alternative.deviation).endswith(f"in the sum with product {changed.products[0]}")
 
 
 def test_the_separate_add_is_changed_by_itself() -> None:
     model = KNOWN[CONVERTED]
     *halves, add = model.root.nodes()
-    by_field: dict[str, list[Rival]] = {}
-    for rival in rivals(model, found(model)):
-        by_field.setdefault(rival.field, []).append(rival)
-    for rival in by_field["add_result_rounding"]:
-        assert differences(rival.model.root, model.root) == {"result_rounding"}
-        assert rival.model.root.children[0] == add.children[0]
-    for rival in by_field["alignment_bits"]:
-        assert rival.model.root.arithmetic == add.arithmetic
+    by_field: dict[str, list[Alternative]] = {}
+    for alternative in alternatives(model, found(model)):
+        by_field.setdefault(alternative.field, []).append(alternative)
+    for alternative in by_field["add_result_rounding"]:
+        assert differences(alternative.model.root, model.root) == {"result_rounding"}
+        assert alternative.model.root.children[0] == add.children[0]
+    for alternative in by_field["alignment_bits"]:
+        assert alternative.model.root.arithmetic == add.arithmetic
         assert halves[0].arithmetic.alignment_bits == 25
     assert "add_alignment_bits" not in by_field, "an exact sum has no alignment to change"
     assert "add_product_exponent" not in by_field
 
 
 def test_an_exact_sum_has_no_alignment_to_change() -> None:
-    tried = {rival.field for rival in rivals(KNOWN[F64], found(KNOWN[F64]))}
+    tried = {alternative.field for alternative in alternatives(KNOWN[F64], found(KNOWN[F64]))}
     assert {"result_rounding", "order"} <= tried
     assert not tried & {"alignment_bits", "alignment_rounding", "min_exponent", "product_exponent"}
 
@@ -122,7 +124,7 @@ def test_orders_whose_sums_would_not_be_exact_are_left_out() -> None:
     """Sixty-six terms of 45 bits do not fit in a float64, thirty-four do."""
     arithmetic = FloatArithmetic(FORMATS["f32"], 23, "RZ", SUM_BITS - 2 - 6)
     model = DotModel(chain([range(i, i + 16) for i in range(0, 64, 16)], arithmetic))
-    orders = [rival.model for rival in rivals(model, found(model)) if rival.field == "order"]
+    orders = [alternative.model for alternative in alternatives(model, found(model)) if alternative.field == "order"]
     assert max(len(node.products) for order in orders for node in order.root.nodes()) == 32
 
 
@@ -135,11 +137,11 @@ def test_a_change_in_all_sums() -> None:
 
 def test_integer_orders_that_are_the_same_function_are_not_tried() -> None:
     model = DotModel(chain([range(32)], IntegerArithmetic(S32, "wrap")))
-    tried = [rival.field for rival in rivals(model, found(model, order="undetermined"))]
+    tried = [alternative.field for alternative in alternatives(model, found(model, order="undetermined"))]
     assert tried == ["overflow"]
-    exact = [rival for rival in rivals(model, found(model)) if rival.field == "order"]
+    exact = [alternative for alternative in alternatives(model, found(model)) if alternative.field == "order"]
     assert exact
-    assert all(next(rival.model.root.nodes()).has_addend for rival in exact)
+    assert all(next(alternative.model.root.nodes()).has_addend for alternative in exact)
 
 
 def test_what_cuts_terms_at_the_same_place_is_tried_together() -> None:
@@ -149,7 +151,7 @@ def test_what_cuts_terms_at_the_same_place_is_tried_together() -> None:
     bits, level = arithmetic.alignment_bits, arithmetic.min_exponent
     assert bits is not None
     assert level is not None
-    tried = {rival.changes for rival in pairs(KNOWN[FP8])}
+    tried = {alternative.changes for alternative in pairs(KNOWN[FP8])}
     for step in (-1, 1):
         assert (("min_exponent", level + step), ("alignment_bits", bits + step)) in tried
         assert (("alignment_bits", bits + step), ("alignment_rounding", "nearest away")) in tried

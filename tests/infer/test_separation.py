@@ -14,11 +14,11 @@ from separating import separating
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer import contest
+from accprobe.infer import falsification
+from accprobe.infer.alternatives.alternative import Alternative
 from accprobe.infer.answers import Answers
-from accprobe.infer.contest import FEW, MANY, challenge
+from accprobe.infer.falsification import FEW, MANY, falsify
 from accprobe.infer.findings import Characterisation, Finding
-from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.separation import Search
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
@@ -62,14 +62,14 @@ def model_of(inst: Instruction) -> DotModel:
 def test_what_random_operands_do_not_reach(seed: int) -> None:
     """A product of a subnormal shows its exponent in f16 results only where it cancels, and a tiny product is left."""
     model = model_of(E5M2)
-    rival = changed(model, product_exponent="normalised operands")
+    alternative = changed(model, product_exponent="normalised operands")
     rng = np.random.default_rng(seed)
     usual = joined([draw(kind, E5M2, rng, 512) for kind in kinds(E5M2)])
-    np.testing.assert_array_equal(evaluate(model, E5M2, usual), evaluate(rival, E5M2, usual))
-    found = separating(Search(E5M2, model, seed), rival, ["product_exponent"], MANY)
+    np.testing.assert_array_equal(evaluate(model, E5M2, usual), evaluate(alternative, E5M2, usual))
+    found = separating(Search(E5M2, model, seed), alternative, ["product_exponent"], MANY)
     assert found is not None
     assert (found.d == evaluate(model, E5M2, found.operands)).all()
-    assert (found.d != evaluate(rival, E5M2, found.operands)).all()
+    assert (found.d != evaluate(alternative, E5M2, found.operands)).all()
 
 
 def test_the_rival_is_contradicted_by_the_device() -> None:
@@ -78,15 +78,15 @@ def test_the_rival_is_contradicted_by_the_device() -> None:
     for truth in ("unnormalised", "normalised operands"):
         device = SimulatedDevice({E5M2: changed(model, product_exponent=truth)})
         inferred = Characterisation(E5M2, findings, changed(model, product_exponent=truth))
-        survivors = challenge(device, E5M2, inferred).survived
-        assert not [rival for rival in survivors if rival.field == "product_exponent"]
+        survivors = falsify(device, E5M2, inferred).surviving
+        assert not [alternative for alternative in survivors if alternative.field == "product_exponent"]
 
 
 def test_a_model_that_is_wrong_where_a_rival_is_right_is_no_confirmed_one() -> None:
     """The inferred model normalises operands, the device does not, and only separating operands tell."""
     right = model_of(E5M2)
     wrong = changed(right, product_exponent="normalised operands")
-    result = challenge(SimulatedDevice({E5M2: right}), E5M2, Characterisation(E5M2, {"order": Finding("")}, wrong))
+    result = falsify(SimulatedDevice({E5M2: right}), E5M2, Characterisation(E5M2, {"order": Finding("")}, wrong))
     assert result.wrong.count >= len(result.wrong.some) > 0
     for found in result.wrong.some:
         request = found.exchange.request(E5M2)
@@ -115,12 +115,12 @@ def test_every_field_is_found_by_what_is_made_for_it(fields: dict[str, object]) 
     """Of bf16 products, which reach everything but another NaN: random operands have those."""
     inst = parse("wgmma.m64n8k16.f32.bf16.bf16")
     model = changed(model_of(inst), min_exponent=-129)
-    rival = changed(model, **fields)
-    found = separating(Search(inst, model), rival, list(fields))
+    alternative = changed(model, **fields)
+    found = separating(Search(inst, model), alternative, list(fields))
     assert found is not None
     assert len(found)
     assert (found.d == evaluate(model, inst, found.operands)).all()
-    assert (found.d != evaluate(rival, inst, found.operands)).all()
+    assert (found.d != evaluate(alternative, inst, found.operands)).all()
 
 
 def test_a_floor_that_the_sign_of_zero_alone_shows() -> None:
@@ -140,21 +140,21 @@ def test_a_rival_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: 
     """Made for both, too few of the operands are for the one that tells."""
     model = model_of(E5M2)
     other = changed(model, product_exponent="normalised operands")
-    both = Rival(other, (("product_exponent", "normalised operands"), ("zero_sign", "ieee")))
+    both = Alternative(other, (("product_exponent", "normalised operands"), ("zero_sign", "ieee")))
     made_for, harmless = Search.made_for, Answers(E5M2, draw("close", E5M2, np.random.default_rng(0), 9), model)
 
-    def made_for_one(search: Search, rival: DotModel, fields: list[str], *how: Any) -> dict[Any, Answers]:
-        return {(None, 9): harmless} if len(fields) > 1 else made_for(search, rival, fields, *how)
+    def made_for_one(search: Search, alternative: DotModel, fields: list[str], *how: Any) -> dict[Any, Answers]:
+        return {(None, 9): harmless} if len(fields) > 1 else made_for(search, alternative, fields, *how)
 
     monkeypatch.setattr(Search, "made_for", made_for_one)
-    for name in ("rivals", "unusual", "floors", "coarser", "groups"):
-        monkeypatch.setattr(contest, name, lambda *_: ())
-    monkeypatch.setattr(contest, "pairs", lambda _: [both])
+    for name in ("alternatives", "unusual", "floors", "coarser", "groups"):
+        monkeypatch.setattr(falsification, name, lambda *_: ())
+    monkeypatch.setattr(falsification, "pairs", lambda _: [both])
     inferred = Characterisation(E5M2, {"order": Finding(model.order)}, model)
     device = SimulatedDevice({E5M2: model})
-    assert challenge(device, E5M2, inferred).survived == (both,)
-    monkeypatch.setattr(contest, "rivals", lambda *_: [replace(both, changes=both.changes[:1])])
-    assert challenge(device, E5M2, inferred).survived == ()
+    assert falsify(device, E5M2, inferred).surviving == (both,)
+    monkeypatch.setattr(falsification, "alternatives", lambda *_: [replace(both, changes=both.changes[:1])])
+    assert falsify(device, E5M2, inferred).surviving == ()
 
 
 def test_a_rounding_of_small_results_alone() -> None:
@@ -206,8 +206,8 @@ def test_the_same_function_has_no_such_operands() -> None:
 
 def test_same_seed_same_operands() -> None:
     model = model_of(F16)
-    rival = changed(model, alignment_bits=24)
-    first, again, other = (separating(Search(F16, model, seed), rival, ["alignment_bits"]) for seed in (1, 1, 2))
+    alternative = changed(model, alignment_bits=24)
+    first, again, other = (separating(Search(F16, model, seed), alternative, ["alignment_bits"]) for seed in (1, 1, 2))
     assert first is not None
     assert again is not None
     assert other is not None

@@ -11,7 +11,7 @@ from files_of_field import files_of
 from usual import FP8, KNOWN, found
 
 from accprobe.evaluate.cuda import source
-from accprobe.infer.neighbours.single import rivals
+from accprobe.infer.alternatives.single import alternatives
 from accprobe.isa.formats import Format
 from accprobe.model import notation
 from accprobe.model.features import Name, finding_names, parsed, title
@@ -91,8 +91,10 @@ def test_a_new_record_is_in_everything_that_is_derived(monkeypatch: pytest.Monke
     assert sums["properties"]["toy_steps"] == {"enum": ["once", "twice"]}
     twice = model.with_arithmetic(lambda has: replace(has, toy_steps="twice"))  # type: ignore[call-arg]
     assert notation.from_json(notation.to_json(twice)) == twice
-    (rival,) = (rival for rival in rivals(model, found(model)) if rival.changes == (("toy_steps", "twice"),))
-    assert rival.model == twice
+    (alternative,) = (
+        alternative for alternative in alternatives(model, found(model)) if alternative.changes == (("toy_steps", "twice"),)
+    )
+    assert alternative.model == twice
     assert target(model, twice, "toy_steps", narrow=True).place == "overflow"
     assert "ToySteps toy_steps = ToySteps::twice;" in source._rules(0, twice.root.arithmetic)
 

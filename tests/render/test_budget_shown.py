@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from accprobe.budget.account import Account, AccountEntry, Question, entries
 from accprobe.budget.accumulation import of_instruction
 from accprobe.budget.data import OwnData
+from accprobe.budget.error_report import AccountEntry, ErrorReport, Question, entries
 from accprobe.budget.errors import Interval
 from accprobe.render.content.budget import BUDGET_COLUMNS, SIMULATED, budget_notes, by_data, columns_of
 from accprobe.render.html import budget_page
@@ -24,12 +24,12 @@ EVIL = "<script>alert(1)</script>|`x`.npy"
 
 
 @pytest.fixture(scope="module")
-def account() -> Account:
+def account() -> ErrorReport:
     asked = Question(ks=(256, 1024, 4096), intervals=(None, 32, 128), outputs=256)
-    return Account(asked, (QGMMA,), tuple(entries(QGMMA, asked)), ("K = 4096: promote.",))
+    return ErrorReport(asked, (QGMMA,), tuple(entries(QGMMA, asked)), ("K = 4096: promote.",))
 
 
-def entry(account: Account, k: int, every: int | None, data: str) -> AccountEntry:
+def entry(account: ErrorReport, k: int, every: int | None, data: str) -> AccountEntry:
     return next(each for each in account.entries if (each.k, each.promote_every, each.data) == (k, every, data))
 
 
@@ -37,7 +37,7 @@ def cell(name: str, of: AccountEntry) -> str:
     return BUDGET_COLUMNS[name].cell(of).text
 
 
-def test_cells_say_what_the_numbers_are(account: Account) -> None:
+def test_cells_say_what_the_numbers_are(account: ErrorReport) -> None:
     never, promoted = (entry(account, 4096, every, "positive") for every in (None, 128))
     assert [cell(name, never) for name in ("data", "k", "promote_every", "split_k", "tflops")] == [
         "positive",
@@ -57,7 +57,7 @@ def test_cells_say_what_the_numbers_are(account: Account) -> None:
     assert cell("below", promoted) == f"{errors.bound_over_sum / errors.max_error_over_sum:.0f}"
 
 
-def test_a_bias_whose_sign_is_open_has_none(account: Account) -> None:
+def test_a_bias_whose_sign_is_open_has_none(account: ErrorReport) -> None:
     of = entry(account, 4096, 128, "positive")
     unsure = replace(of, errors=replace(of.errors, bias=-1e-3, bias_interval=Interval(-2e-3, 1e-4)))
     assert (cell("bias", of), cell("bias", unsure)) == ("-0.049 %", "~0")
@@ -65,14 +65,14 @@ def test_a_bias_whose_sign_is_open_has_none(account: Account) -> None:
     assert cell("bias", high) == "+0.1 %"
 
 
-def test_what_is_not_known_is_an_empty_cell(account: Account) -> None:
+def test_what_is_not_known_is_an_empty_cell(account: ErrorReport) -> None:
     of = account.entries[0]
     nothing = dict.fromkeys(("relative_error", "relative_error_worst", "bias", "max_error_over_sum", "bound_over_sum"))
     unknown = replace(of, errors=replace(of.errors, relative_error_interval=None, **nothing))
     assert {cell(name, unknown) for name in ("error", "interval", "worst", "bias", "over_sum", "bound", "below")} == {""}
 
 
-def test_columns_of_scales_stand_where_scales_are_asked(account: Account) -> None:
+def test_columns_of_scales_stand_where_scales_are_asked(account: ErrorReport) -> None:
     assert "scale" not in columns_of(account)
     scaled = replace(account, entries=(replace(account.entries[0], scale="1x128", is_scaled=False),))
     assert {"scale", "snr"} <= set(columns_of(scaled))
@@ -81,7 +81,7 @@ def test_columns_of_scales_stand_where_scales_are_asked(account: Account) -> Non
     assert any(note.startswith("*: scales of blocks") for note in budget_notes(scaled))
 
 
-def test_what_has_to_be_known_is_noted(account: Account) -> None:
+def test_what_has_to_be_known_is_noted(account: ErrorReport) -> None:
     notes = list(budget_notes(account))
     assert notes[0].startswith("Of D in f32 against exact sums x; 256 outputs a row, of 16 draws of operands, seed 0.")
     assert any("2048x2048x2048, NVIDIA H200" in note for note in notes)
@@ -98,12 +98,12 @@ def test_what_has_to_be_known_is_noted(account: Account) -> None:
     assert not list(budget_notes(replace(account, entries=())))
 
 
-def test_rows_of_one_kind_of_data_stand_together(account: Account) -> None:
+def test_rows_of_one_kind_of_data_stand_together(account: ErrorReport) -> None:
     mixed = [entry(account, 256, None, "positive"), entry(account, 256, None, "normal"), entry(account, 256, 128, "positive")]
     assert [[each.data for each in group] for group in by_data(mixed)] == [["positive", "positive"], ["normal"]]
 
 
-def test_errors_are_drawn_against_k_and_speed_beside_them(account: Account) -> None:
+def test_errors_are_drawn_against_k_and_speed_beside_them(account: ErrorReport) -> None:
     walk, drift, error, speed = budget_charts(account)
     assert (walk.title, drift.title) == ("normal", "positive")
     assert (walk.counted, drift.counted) == ("relative error; a walk, of no sign", "relative error; a drift, of one sign")
@@ -116,17 +116,17 @@ def test_errors_are_drawn_against_k_and_speed_beside_them(account: Account) -> N
         ElementTree.fromstring(chart_picture(chart))
 
 
-def test_one_interval_has_no_chart_of_its_own(account: Account) -> None:
+def test_one_interval_has_no_chart_of_its_own(account: ErrorReport) -> None:
     few = tuple(each for each in account.entries if each.promote_every != 32)
     assert [chart.title for chart in budget_charts(replace(account, entries=few))] == ["normal", "positive"]
     zero = replace(few[0], errors=replace(few[0].errors, relative_error=0.0))
     assert budget_charts(replace(account, entries=(zero,))) == []
 
 
-def test_the_page_runs_nothing_that_a_file_s_name_holds(account: Account) -> None:
+def test_the_page_runs_nothing_that_a_file_s_name_holds(account: ErrorReport) -> None:
     own = OwnData(EVIL, None, np.ones((2, 64), np.float32))
     asked = Question(data=(own,), outputs=16)
-    evil = Account(asked, (QGMMA,), tuple(entries(QGMMA, asked)), (f"{EVIL} data",), interrupted=True)
+    evil = ErrorReport(asked, (QGMMA,), tuple(entries(QGMMA, asked)), (f"{EVIL} data",), interrupted=True)
     page = budget_page(evil)
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
@@ -134,7 +134,7 @@ def test_the_page_runs_nothing_that_a_file_s_name_holds(account: Account) -> Non
     assert "`x`" not in budget_markdown(evil).replace("\\`x\\`", "")
 
 
-def test_the_page_has_all_rows_charts_and_words(account: Account) -> None:
+def test_the_page_has_all_rows_charts_and_words(account: ErrorReport) -> None:
     page = budget_page(account)
     assert page.count("<tr>") == len(account.entries) + 1
     assert page.count('class="chart"') == 4
@@ -146,7 +146,7 @@ def test_the_page_has_all_rows_charts_and_words(account: Account) -> None:
 def test_what_was_not_measured_says_so_in_every_form() -> None:
     simulated = of_instruction("sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3")
     asked = Question(ks=(64,), outputs=16)
-    account = Account(asked, (simulated, QGMMA), tuple(entries(simulated, asked)))
+    account = ErrorReport(asked, (simulated, QGMMA), tuple(entries(simulated, asked)))
     assert account.simulated == [simulated.name]
     assert SIMULATED in budget_page(account)
     assert SIMULATED in budget_markdown(account)

@@ -25,9 +25,9 @@ def in_words(data: Row) -> str:
     return next((line.said.text for line in products.lines(row(data)) if line.label == "in words"), "")
 
 
-def surviving(*rivals: str) -> Row:
+def surviving(*alternatives: str) -> Row:
     data = product_data()
-    data["regions"][0]["rivals"]["survived"] = list(rivals)
+    data["regions"][0]["rivals"]["survived"] = list(alternatives)
     return data
 
 

@@ -262,9 +262,9 @@ def browsed(path: Path, script: str, width: int = 800) -> dict[str, Any]:
         "addEventListener('error', (e) => seen.push(e.message)); console.error = (m) => seen.push(m);"
         "addEventListener('securitypolicyviolation', (e) => seen.push(e.violatedDirective));</script>"
     )
-    ask = f"(async () => {{ {script} }})().then((found) => {{ document.body.dataset.found = JSON.stringify(found); }})"
+    query = f"(async () => {{ {script} }})().then((found) => {{ document.body.dataset.found = JSON.stringify(found); }})"
     policy = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-    path.write_text(policy.sub(probe, text, count=1).replace("</body>", f"<script>{ask}</script></body>"), encoding="utf-8")
+    path.write_text(policy.sub(probe, text, count=1).replace("</body>", f"<script>{query}</script></body>"), encoding="utf-8")
     assert CHROMIUM is not None
     command = [
         CHROMIUM,

@@ -131,9 +131,9 @@ def test_effective_bits_name_the_float_that_has_as_many(name: str, bits: int, sh
 def test_like_instructions_share_a_line_however_hard_they_were_tried() -> None:
     tried = [(0, 40, 1000), (2, 41, 1000)]
     rows = []
-    for suffix, (left, rivals, dots) in zip(("", ".rs"), tried, strict=True):
+    for suffix, (left, alternatives, dots) in zip(("", ".rs"), tried, strict=True):
         row = float_row(f"wgmma.m64n8k32.f32.e4m3.e4m3{suffix}", 13, {"QGMMA": 1})
-        row["rivals"] = {"tried": rivals, "survived": [{"changes": [["zero_sign", str(i)]]} for i in range(left)]}
+        row["rivals"] = {"tried": alternatives, "survived": [{"changes": [["zero_sign", str(i)]]} for i in range(left)]}
         row["verification"] = {"dots": dots, "mismatches": 0, "seed": 0}
         rows.append(row)
     (line,) = (

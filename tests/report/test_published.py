@@ -70,7 +70,7 @@ def test_every_model_is_there_and_nothing_looks_measured(chip: str) -> None:
     assert {(row.status, row.reason, row.opcode_source) for row in report.measured} == {
         ("simulated", NOT_MEASURED, "known model")
     }
-    assert not any(row.verification or row.rivals or row.evidence for row in report.instructions)
+    assert not any(row.verification or row.alternatives or row.evidence for row in report.instructions)
     assert Report.model_validate_json(report.dumps()) == report
 
 

@@ -157,19 +157,19 @@ def assert_confirmed_by_a_million(row: Row) -> None:
     assert (done.events.hit, done.events.missing) == (done.events.possible, ())
     expected = {"extreme", "edge"} if row.instruction.is_integer else {"special", "tiny", "huge", "cancelling", "dense"}
     assert expected | {"uniform"} <= set(done.kinds)
-    assert row.rivals is not None
-    assert row.rivals.tried >= 1
+    assert row.alternatives is not None
+    assert row.alternatives.tried >= 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_a_rival_leaves_open_is_undetermined(family: str) -> None:
     for row in rows_of(family):
-        assert row.rivals is not None, row.name
-        for rival in row.rivals.survived:
-            for feature, _ in rival.changes[:1]:
+        assert row.alternatives is not None, row.name
+        for alternative in row.alternatives.surviving:
+            for feature, _ in alternative.changes[:1]:
                 finding = row.findings[feature]
-                assert finding.bound == "undetermined", (row.name, rival)
-                assert len(finding.left) >= 2, (row.name, rival)
+                assert finding.bound == "undetermined", (row.name, alternative)
+                assert len(finding.left) >= 2, (row.name, alternative)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

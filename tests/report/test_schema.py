@@ -91,7 +91,7 @@ def test_rivals_of_schema_1_keep_every_word() -> None:
     row = next(row for row in data["instructions"] if "rivals" in row)
     row["rivals"] = {"tried": 3, "survived": [old, {"field": "order", "value": "[[c 0-15] 16-31]"}]}
     report = Report.model_validate_json(schema_1.converted(json.dumps(data).encode()))
-    one, other = next(each.rivals for each in report.instructions if each.name == row["name"]).survived
+    one, other = next(each.alternatives for each in report.instructions if each.name == row["name"]).surviving
     assert one.changes == (("result_bits", 12), ("alignment_rounding", "floor"), ("min_exponent", None))
     assert one.where == "the sum with product 8"
     assert str(one) == f"{old['field']} {old['value']}"

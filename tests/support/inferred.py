@@ -8,13 +8,13 @@ from planted import Planted, instruction
 from separating import separating
 
 from accprobe.devices.simulated import SimulatedDevice
+from accprobe.infer.alternatives.alternative import Alternative
 from accprobe.infer.findings import Finding
-from accprobe.infer.neighbours.rival import Rival
 from accprobe.infer.separation import Search
 from accprobe.isa.formats import FORMATS
 from accprobe.model.notation import parse_order
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic
-from accprobe.survey.settling import settle
+from accprobe.survey.pipeline import settle
 from accprobe.verify.random import verify
 
 
@@ -22,23 +22,23 @@ def outcome(planted: Planted) -> dict[str, Finding]:
     """The findings as a report has them. No operand may contradict the model, nor a value that the findings leave open."""
     inst = planted.instruction
     device = SimulatedDevice({inst: planted.model})
-    result, contest = settle(device, inst)
+    result, falsification = settle(device, inst)
     assert result.model is not None
-    assert not contest.wrong.count
+    assert not falsification.wrong.count
     verification = verify(device, inst, result.model, dots=4000, seed=11)
     assert not verification.mismatches, verification.counterexample
-    assert_cannot_be_told(planted, contest.survived)
+    assert_cannot_be_told(planted, falsification.surviving)
     for feature, finding in result.findings.items():
         assert finding.bound != "undetermined" or finding.left or feature in OF_THE_TREE, (feature, finding)
     return result.findings
 
 
-def assert_cannot_be_told(planted: Planted, survived: Iterable[Rival]) -> None:
+def assert_cannot_be_told(planted: Planted, surviving: Iterable[Alternative]) -> None:
     """Fresh operands, made for the fields in which they differ, do not tell the survivors from the truth either."""
-    for rival in survived:
+    for alternative in surviving:
         search = Search(planted.instruction, planted.model, seed=2026)
-        fields = [field for field, _ in rival.changes]
-        assert separating(search, rival.model, fields) is None, f"{rival.field} {rival}"
+        fields = [field for field, _ in alternative.changes]
+        assert separating(search, alternative.model, fields) is None, f"{alternative.field} {alternative}"
 
 
 OF_THE_TREE = ("order", "products_per_sum", "addend")

@@ -20,8 +20,8 @@ from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
-from accprobe.gemm.fresh import of_lines
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
+from accprobe.gemm.verification import of_lines
 from accprobe.model.product import Merged, Nested, Node, nested
 
 Verdict = Literal["right", "wrong", "called unstable", "not confirmed", "crashed", "too late"]

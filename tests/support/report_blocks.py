@@ -16,11 +16,11 @@ from accprobe.model.published import chip
 from accprobe.render.content import sweeps
 from accprobe.render.content.cells import cells
 from accprobe.render.content.phrases import on_one_line
+from accprobe.report.coverage_status import STATE_WORDS, coverage_statuses
 from accprobe.report.products import ProductRow
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
-from accprobe.report.standing import STATE_WORDS, standings
 
 
 def ran() -> str:
@@ -48,10 +48,10 @@ def processor() -> str:
     for row in report.measured:
         assert row.model is not None
         assert row.verification is not None
-        assert row.rivals is not None
+        assert row.alternatives is not None
         found = {name: str(finding.value) for name, finding in row.findings.items()}
         how = found.get("result_rounding", found["overflow"])
-        counts = (row.verification.random, row.verification.mismatches, row.rivals.tried, len(row.rivals.survived))
+        counts = (row.verification.random, row.verification.mismatches, row.alternatives.tried, len(row.alternatives.surviving))
         rows.append((row.opcodes[0], f"`{row.model.order}`", how, found.get("control", ""), *(f"{n:,}" for n in counts)))
     return tabled(heads, rows)
 
@@ -127,7 +127,7 @@ def _products(row: Row) -> str:
 def coverage() -> str:
     """By architecture, like ones together: what is known of its instructions."""
     alike: dict[tuple[object, ...], list[str]] = {}
-    for one in standings():
+    for one in coverage_statuses():
         counts = (one.instructions, one.measured, one.never_run, one.published, one.nothing)
         alike.setdefault((one.generation, *counts, ", ".join(one.devices)), []).append(one.target)
     table = [(f"{generation}: {', '.join(targets)}", *told) for (generation, *told), targets in alike.items()]

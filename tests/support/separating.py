@@ -9,10 +9,10 @@ from accprobe.infer.separation import Search
 from accprobe.model.tree import DotModel
 
 
-def separating(search: Search, rival: DotModel, fields: Sequence[str], n: int = 1024) -> Answers | None:
+def separating(search: Search, alternative: DotModel, fields: Sequence[str], n: int = 1024) -> Answers | None:
     """Some of n made for each of the fields in which they differ, and the model's answers; None where none is among them."""
-    for answers in search.made_for(rival, fields, n).values():
-        differ = answers.wrong(rival)
+    for answers in search.made_for(alternative, fields, n).values():
+        differ = answers.wrong(alternative)
         if len(differ):
             return answers.some(differ)
     return None

@@ -27,7 +27,7 @@ from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, IntegerArithmetic
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import laid_out
-from accprobe.report.rows import Rivals, Row
+from accprobe.report.rows import Alternatives, Row
 from accprobe.sass import opcodes
 from accprobe.verify.onehot import one_hot
 from accprobe.verify.outcome import Verification
@@ -161,7 +161,7 @@ def row(status: Any, model: DotModel | None, dots: int = 16384, **findings: Find
         model=model,
         lowering=((OPCODE, 1),),
         findings=findings or {"overflow": Finding("wrap", "undetermined")},
-        rivals=Rivals(tried=1, survived=()),
+        alternatives=Alternatives(tried=1, surviving=()),
         verification=Verification(dots, 0, 0),
     )
 
@@ -169,13 +169,13 @@ def row(status: Any, model: DotModel | None, dots: int = 16384, **findings: Find
 def judgement(monkeypatch: pytest.MonkeyPatch, plant: Plant, told: Row, asking: int = 0) -> Any:
     """Of a survey that asked so many times and then tells that row."""
 
-    class Told:
+    class SerializedFinding:
         instructions = (told,)
 
-    def survey(device: PlantedDevice, *_: object) -> Told:
+    def survey(device: PlantedDevice, *_: object) -> SerializedFinding:
         for _ in range(asking):
             device.dot(INST, ASKED)
-        return Told()
+        return SerializedFinding()
 
     monkeypatch.setattr("judge.survey", survey)
     return judged(plant)

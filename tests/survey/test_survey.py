@@ -6,20 +6,20 @@ import pytest
 from fakes import DENSE, SPARSE, WIDE, FakeDevice
 
 from accprobe.errors import AccprobeError, DeviceError, UnknownName
-from accprobe.infer import contest
-from accprobe.infer.contest import Contest
+from accprobe.infer import falsification
+from accprobe.infer.alternatives.alternative import Alternative
+from accprobe.infer.falsification import Falsification
 from accprobe.infer.findings import Bound, Characterisation, Finding
-from accprobe.infer.journal import Contradictions, Journal
-from accprobe.infer.neighbours.rival import Rival
+from accprobe.infer.query_log import Contradictions, QueryLog
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, catalog, parse
 from accprobe.model.tree import DotModel, IntegerArithmetic, chain
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
-from accprobe.survey import settling, surveyor
+from accprobe.survey import pipeline, surveyor
 from accprobe.survey.run import survey
 from accprobe.survey.selection import matching
-from accprobe.survey.verdict import told
+from accprobe.survey.status import told
 from accprobe.survey.workers import _tasks
 from accprobe.verify.outcome import Verification
 
@@ -30,7 +30,7 @@ BITS = (("A", 20), ("B", 21))
 @pytest.fixture(autouse=True)
 def _no_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rivals have their own tests; here each row has none left unless a test says so."""
-    monkeypatch.setattr(settling, "challenge", lambda *_: Contest(7, ()))
+    monkeypatch.setattr(pipeline, "falsify", lambda *_: Falsification(7, ()))
 
 
 def row_of(report: Report, name: str) -> Row:
@@ -59,7 +59,7 @@ def test_row_holds_what_was_found_and_what_shows_it() -> None:
     assert row.verification is not None
     assert (row.verification.random, row.verification.mismatches) == (500, 0)
     assert row.verification.dots > 500
-    assert (row.rivals.tried, row.rivals.survived) == (7, ()) if row.rivals else False
+    assert (row.alternatives.tried, row.alternatives.surviving) == (7, ()) if row.alternatives else False
 
 
 def test_model_that_mispredicts_is_inferred_only() -> None:
@@ -105,20 +105,20 @@ def test_a_model_that_is_the_nearest_again_is_looked_for_no_more(
 ) -> None:
     models = {letter: DotModel(chain([range(32)], IntegerArithmetic(FORMATS["s32"], "wrap", bits))) for letter, bits in BITS}
     left = list(nearest)
-    monkeypatch.setattr(settling, "characterise", lambda _, inst, __: Characterisation(inst, model=models[left.pop(0)]))
-    monkeypatch.setattr(settling, "challenge", lambda *_: Contest(7, (), Contradictions(1, ())))
-    monkeypatch.setattr(settling, "checked", lambda *_: Verification(1, 1, 0))
-    settling.measured(Journal(FakeDevice(), parse(DENSE)), 1, 0)
+    monkeypatch.setattr(pipeline, "characterise", lambda _, inst, __: Characterisation(inst, model=models[left.pop(0)]))
+    monkeypatch.setattr(pipeline, "falsify", lambda *_: Falsification(7, (), Contradictions(1, ())))
+    monkeypatch.setattr(pipeline, "checked", lambda *_: Verification(1, 1, 0))
+    pipeline.measured(QueryLog(FakeDevice(), parse(DENSE)), 1, 0)
     assert len(nearest) - len(left) == looked_for
 
 
 def test_surviving_rivals_make_their_field_undetermined(monkeypatch: pytest.MonkeyPatch) -> None:
-    def challenge(device: object, inst: Instruction, result: surveyor.Characterisation, seed: int) -> Contest:
+    def falsify(device: object, inst: Instruction, result: surveyor.Characterisation, seed: int) -> Falsification:
         assert result.model is not None
-        rivals = [("overflow", "saturate"), ("result_bits", 31), ("result_bits", 30), ("unheard_of", "x")]
-        return Contest(9, tuple(Rival(result.model, ((field, value),)) for field, value in rivals))
+        alternatives = [("overflow", "saturate"), ("result_bits", 31), ("result_bits", 30), ("unheard_of", "x")]
+        return Falsification(9, tuple(Alternative(result.model, ((field, value),)) for field, value in alternatives))
 
-    monkeypatch.setattr(settling, "challenge", challenge)
+    monkeypatch.setattr(pipeline, "falsify", falsify)
     row = row_of(survey(FakeDevice(), [DENSE], dots=100), DENSE)
     assert row.status == "confirmed"
     found = {feature: (f.value, f.bound, f.left) for feature, f in row.findings.items() if f.bound == "undetermined" and f.left}
@@ -238,7 +238,7 @@ def test_selecting_nothing_is_told(glob: str, sentence: str) -> None:
 
 
 def test_worker_processes_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "challenge", contest.challenge)
+    monkeypatch.setattr(pipeline, "falsify", falsification.falsify)
     select = ["wgmma.m64n8k32*.s32.*"]
     alone = survey("sim:h100", select, dots=200, jobs=1)
     spread = survey("sim:h100", select, dots=200, jobs=2)

@@ -103,11 +103,11 @@ def test_few_questions_are_asked() -> None:
     device = MODEL.with_arithmetic(lambda has: replace(has, alignment_bits=24))
     asked = []
 
-    def ask(operands: Request) -> Bits:
+    def query(operands: Request) -> Bits:
         asked.append(len(operands.c))
         return evaluate(device, BF16, operands)
 
     found = first_difference(BF16, device, MODEL)
     assert found is not None
-    shrink(ask, BF16, MODEL, found)
+    shrink(query, BF16, MODEL, found)
     assert len(asked) <= 1 + 16 + 4

@@ -9,10 +9,10 @@ from itertools import product
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.alternatives.nonstandard import Together, scaled_at_once
 from accprobe.infer.draft import Draft
 from accprobe.infer.experiments.scales import halves
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.neighbours.unusual import Together, scaled_at_once
 from accprobe.infer.workbench import Workbench
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
@@ -39,7 +39,7 @@ def scaled_blocks(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
         return draft, {}
     words = settling_words(inst)
     operands = joined([words, blocks_apart(inst)])
-    d = bench.ask(operands, model)
+    d = bench.query(operands, model)
     arithmetic = draft.arithmetic("sum")
     ways: list[Together] = [
         {"scaled_products": arithmetic.scaled_products, "alignment_bits": arithmetic.alignment_bits},

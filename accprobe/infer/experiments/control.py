@@ -15,13 +15,13 @@ OF_A_KIND = 256
 
 def control(bench: Workbench) -> Findings:
     """Nothing of a device that has no such register."""
-    inst, settings = bench.inst, bench.journal.settings(bench.inst)
+    inst, settings = bench.inst, bench.log.settings(bench.inst)
     if not settings:
         return {}
     rng = np.random.default_rng(OF_A_KIND)
     operands = joined([draw(kind, inst, rng, OF_A_KIND) for kind in kinds(inst)])
-    d = bench.ask(operands)
-    changed = {name: np.flatnonzero(bench.journal.dot_under(name, inst, operands) != d) for name in settings}
+    d = bench.query(operands)
+    changed = {name: np.flatnonzero(bench.log.dot_under(name, inst, operands) != d) for name in settings}
     obeyed = [name for name, rows in changed.items() if len(rows)]
     note = f"{len(d):,} dot products asked under each of {len(settings)} others: {', '.join(settings)}"
     return {"control": Finding(", ".join(obeyed) or "ignored", note=note)}

@@ -8,10 +8,10 @@ from typing import get_args
 
 import numpy as np
 
+from accprobe.infer.alternatives.alternative import in_all
 from accprobe.infer.draft import Draft
 from accprobe.infer.elimination import eliminate
 from accprobe.infer.findings import Bound, Finding, Findings
-from accprobe.infer.neighbours.rival import in_all
 from accprobe.infer.workbench import Workbench
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic, ProductExponent, Role, Rounding

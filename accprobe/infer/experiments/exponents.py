@@ -130,7 +130,7 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     if not lowest:
         return draft, {"min_exponent": Finding(None, "undetermined", ("none",), "no operand is small enough to tell")}
     operands = joined([bench.rows([row for family in families for _, row in family]), scaled])
-    d = bench.ask(operands)
+    d = bench.query(operands)
 
     def explains(level: int) -> bool:
         return np.array_equal(evaluate(_at(draft, level).model(), bench.inst, operands), d)

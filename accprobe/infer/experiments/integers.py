@@ -9,11 +9,11 @@ from typing import get_args
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.alternatives.alternative import in_all
+from accprobe.infer.alternatives.nonstandard import narrow_groups
 from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.elimination import EVIDENCE, eliminate
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.neighbours.rival import in_all
-from accprobe.infer.neighbours.unusual import narrow_groups
 from accprobe.infer.workbench import Workbench
 from accprobe.isa.formats import Format
 from accprobe.model.tree import IntegerArithmetic, IntegerOverflow
@@ -49,7 +49,7 @@ def _narrow(bench: Workbench, draft: Draft) -> tuple[Draft, Findings] | None:
     operands = Request.zeros(inst, 4 * len(groups))
     for row, (group, a, b) in enumerate(product(groups, _ends(inst.a), _ends(inst.b))):
         operands.a[row, group], operands.b[row, group] = a, b
-    d = bench.ask(operands)
+    d = bench.query(operands)
     one_sum = _with(replace(draft, tree=(inst.k, *range(inst.k))), IntegerArithmetic(inst.d, "wrap")).model()
     for model in narrow_groups(inst, one_sum, sizes):
         if not np.array_equal(evaluate(model, inst, operands), d):
@@ -118,7 +118,7 @@ def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:
     for row, (i, j) in enumerate(pairs):
         _put(bench, operands, row, i, 1)
         _put(bench, operands, row, j, -1)
-    d = bench.ask(operands)
+    d = bench.query(operands)
     before = {pair for pair, answer in zip(pairs, d, strict=True) if int(answer) == inst.d.largest - 1}
     rank = [sum((j, i) in before for j in range(inst.k)) for i in range(inst.k)]
     tree: Tree = bench.addend
@@ -140,7 +140,7 @@ def _width(bench: Workbench, draft: Draft) -> Finding:
         operands.a[i] = ends_a[i & 1]
         operands.b[i] = ends_b[i >> 1 & 1]
         operands.c[i] = (1 << (i // 4)) - 1
-    d = bench.ask(operands)
+    d = bench.query(operands)
     wrong = np.flatnonzero(d != evaluate(draft.model(), inst, operands))
     if len(wrong):
         return Finding(

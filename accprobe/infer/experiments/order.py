@@ -66,7 +66,7 @@ def _with_c_apart(bench: Workbench, draft: Draft, note: str) -> tuple[Draft, Fin
     unit = two_to(max(bench.addend_exponents()[0], bench.inst.d.min_exponent, big - RATIO))
     rows: list[Row] = [{i: two_to(big), j: -two_to(big), bench.addend: unit} for i, j in combinations(range(bench.inst.k), 2)]
     operands = bench.rows(rows)
-    d = bench.ask(operands)
+    d = bench.query(operands)
     shown = np.linspace(0, len(rows) - 1, min(EVIDENCE, len(rows))).astype(int)
     finding = Finding(None, "undetermined", note=note, evidence=bench.exchanges(operands, d, shown))
     last = big - unit.exponent > FAR_BELOW and (d == bench.result(unit)).all()
@@ -82,7 +82,7 @@ def lone_products(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     leaves = np.arange(inst.k)
     operands.a[leaves, leaves] = operands.b[leaves, leaves] = inst.a.encode(False, (1 << 30) + 1, -30)
     operands.c[:] = inst.c.encode(True, (1 << 29) + 1, -29)
-    if bench.ask(operands).any():
+    if bench.query(operands).any():
         return draft, {}
     return replace(draft, tree=_alone(draft.tree, inst.k)), {}
 
@@ -130,13 +130,13 @@ class _Search:
                 {j: big, other: minus, pivot: unit},
             ]
         operands = self.bench.rows(rows)
-        d = self.bench.ask(operands)
-        survived = (d == self.bench.result(unit)).reshape(-1, 3)
+        d = self.bench.query(operands)
+        surviving = (d == self.bench.result(unit)).reshape(-1, 3)
         if not self.evidence:
             shown = np.linspace(0, len(rows) - 1, EVIDENCE).astype(int)
             self.evidence = self.bench.exchanges(operands, d, shown)
         met: dict[frozenset[int], int] = {}
-        for (j, other), (with_j, with_other, apart) in zip(pairs, survived, strict=True):
+        for (j, other), (with_j, with_other, apart) in zip(pairs, surviving, strict=True):
             answers = (bool(with_j), bool(with_other), bool(apart))
             known = {(True, False, False): j, (False, True, False): other, (False, False, True): -1}
             if answers not in known and len(set(answers)) != 1:

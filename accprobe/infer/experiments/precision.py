@@ -124,7 +124,7 @@ def _alike(bench: Workbench, draft: Draft, role: Role, others: list[DraftNode]) 
         chain.from_iterable(_telling_rows(bench, node, arithmetic.alignment_bits, arithmetic.result_bits) for node in others)
     )
     operands = fitting(bench, rows)
-    d = bench.ask(operands)
+    d = bench.query(operands)
     wrong = np.flatnonzero(d != evaluate(draft.model(), bench.inst, operands))
     if not len(wrong):
         return Finding("yes", evidence=bench.exchanges(operands, d, range(min(EVIDENCE, len(d)))))

@@ -44,7 +44,7 @@ def span(bench: Workbench, slot: Slot) -> range:
 def limit(bench: Workbench, family: Family, model: DotModel | None = None) -> Limit:
     """The last j up to which the device gives the exact sum (or what `model` foretells)."""
     operands = bench.rows([row for _, row in family])
-    d = bench.ask(operands)
+    d = bench.query(operands)
     if model is None:
         wrong = np.flatnonzero([_exact(bench, row) != int(answer) for (_, row), answer in zip(family, d, strict=True)])
     else:

@@ -26,7 +26,7 @@ def nan(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """What an invalid operation gives, and what becomes of NaN operands of any sign and payload."""
     inst = bench.inst
     operands = _invalid(bench)
-    d = bench.ask(operands)
+    d = bench.query(operands)
     seen = tuple(dict.fromkeys(int(x) for x in d))
     shown = tuple(f"0x{x:0{inst.d.storage_bits // 4}X}" for x in seen)
     draft = draft.change("sum", nan=seen[0]).change("add", nan=seen[0])
@@ -196,7 +196,7 @@ def carries(bench: Workbench, model: DotModel) -> Finding:
         operands.a[: len(rows)][used] = a | (operands.a[: len(rows)][used] & inst.a.dtype.type(inst.a.sign_bit))
         operands.b[: len(rows)][used] = b
     operands.c[len(rows) :] = encode(inst.c, two_to(0)) or 0
-    d = bench.ask(operands)
+    d = bench.query(operands)
     wrong = np.flatnonzero(d != evaluate(model, inst, operands))
     narrow = any(isinstance(x, FloatArithmetic) and x.accumulator_bits is not None for x in model.arithmetics)
     if not len(wrong):

@@ -56,7 +56,7 @@ def _smallest_result(bench: Workbench) -> int:
     lost: list[int] = []
     for leaf in (bench.addend, 0):
         rows = [(e, {leaf: two_to(e)}) for e in exponents if bench.holds(leaf, two_to(e))]
-        answers = bench.ask(bench.rows([row for _, row in rows]))
+        answers = bench.query(bench.rows([row for _, row in rows]))
         came_back = list(
             takewhile(lambda pair: int(pair[1]) == bench.result(two_to(pair[0][0])), zip(rows, answers, strict=True))
         )

@@ -9,12 +9,12 @@ from itertools import product
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.alternatives import nonstandard as neighbours
+from accprobe.infer.alternatives.nonstandard import Together, Ways
 from accprobe.infer.draft import Draft, DraftNode, roles
 from accprobe.infer.elimination import EVIDENCE, fitting
 from accprobe.infer.experiments.series import span
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.neighbours import unusual as neighbours
-from accprobe.infer.neighbours.unusual import Together, Ways
 from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.features import Name
@@ -42,7 +42,7 @@ def room(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     leaves = [slot.leaf for slot in node.slots if slot.kind != "sum"]
     cases = list(product(_halvings(len(leaves)), (1, -1)))
     rows: list[Row] = [dict.fromkeys(leaves[:n], Dyadic(sign, 0)) for n, sign in cases]
-    d = bench.ask(bench.rows(rows)).tolist()
+    d = bench.query(bench.rows(rows)).tolist()
     wrong = [n for (n, sign), answer in zip(cases, d, strict=True) if answer != bench.result(Dyadic(sign * n, 0))]
     reach = replace(draft.reach, alike=max(1, min(wrong) // 2)) if wrong else draft.reach
     return replace(draft, reach=reach), {}
@@ -73,7 +73,7 @@ def _every(bench: Workbench, draft: Draft, experiments: Experiments) -> tuple[Dr
 def _found(bench: Workbench, draft: Draft, role: Role, ways: Ways, operands: Request) -> tuple[Draft, Findings]:
     """One of the ways, where the usual one does not explain the answers and it does."""
     model = draft.model()
-    d = bench.ask(operands, model)
+    d = bench.query(operands, model)
     wrong = np.flatnonzero(evaluate(model, bench.inst, operands) != d)
     if not len(wrong):
         return draft, {}

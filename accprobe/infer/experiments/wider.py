@@ -47,7 +47,7 @@ def wider_inner_sums(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     if not rows:
         return draft, {}
     operands = bench.rows(rows)
-    d = bench.ask(operands)
+    d = bench.query(operands)
     if not np.array_equal(d, np.full(len(rows), bench.result(two_to(0)), d.dtype)):
         return draft, {}
     summing = FloatArithmetic(F32, F32.mantissa_bits, "RNE", None, nan=F32.sign_bit - 1)
@@ -71,7 +71,7 @@ def wider_inner_sums(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 
 def _of_order(bench: Workbench, wide: Draft, tree: Tree) -> Iterator[Exchange]:
     """Of all that was asked, few dot products that refute every tree in which two terms of neighbouring sums are exchanged."""
-    inst, entries = bench.inst, bench.journal.entries
+    inst, entries = bench.inst, bench.log.entries
     asked, d = joined([entry.request for entry in entries]), np.concatenate([entry.d for entry in entries])
     others = (replace(wide, tree=(other,)).model() for other in _exchanged(tree))
     refuted = np.stack([evaluate(other, inst, asked) != d for other in others])

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from accprobe.budget.account import Account, AccountEntry
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.advice import percent
 from accprobe.budget.data import OwnData
+from accprobe.budget.error_report import AccountEntry, ErrorReport
 from accprobe.budget.errors import CONFIDENCE, Interval
 from accprobe.render.content.phrases import Phrase, on_one_line
 
@@ -80,7 +80,7 @@ def budget_title(accumulation: Accumulation) -> str:
     return f"{accumulation.name}: {operands}, {accumulation.step.products} products a fused sum"
 
 
-def by_accumulation(account: Account) -> Iterator[tuple[Accumulation, list[AccountEntry]]]:
+def by_accumulation(account: ErrorReport) -> Iterator[tuple[Accumulation, list[AccountEntry]]]:
     """Each with its entries, by data, scale, split and interval, K growing."""
     for accumulation in account.accumulations:
         own = [entry for entry in account.entries if entry.accumulation == accumulation.name]
@@ -99,7 +99,7 @@ def _rank(entries: list[AccountEntry]) -> Callable[[AccountEntry], tuple[int, in
     return lambda entry: (kinds[0].index(entry.data), kinds[1].index(entry.scale))
 
 
-def columns_of(account: Account, wide: bool = True) -> list[str]:
+def columns_of(account: ErrorReport, wide: bool = True) -> list[str]:
     """Those in which anything stands."""
     scaled = any(entry.scale != "none" for entry in account.entries)
     return [
@@ -111,7 +111,7 @@ def columns_of(account: Account, wide: bool = True) -> list[str]:
     ]
 
 
-def budget_notes(account: Account, columns: Sequence[str] | None = None) -> Iterator[str]:
+def budget_notes(account: ErrorReport, columns: Sequence[str] | None = None) -> Iterator[str]:
     """What has to be known to read the table of these columns; None: of all."""
     if not account.entries:
         return

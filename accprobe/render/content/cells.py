@@ -27,7 +27,7 @@ class RowCells(NamedTuple):
     dots: str
     cells: str
     events: str
-    rivals: str
+    alternatives: str
     status: Status
 
 
@@ -82,7 +82,7 @@ def cells(row: Row) -> RowCells:
         _dots(row),
         _cells(row),
         _events(row),
-        f"{len(row.rivals.survived)}/{row.rivals.tried}" if row.rivals else "",
+        f"{len(row.alternatives.surviving)}/{row.alternatives.tried}" if row.alternatives else "",
         row.status,
     )
 
@@ -116,13 +116,13 @@ def lines(rows: Sequence[Row], columns: Sequence[str], collapse: bool = True) ->
 def _together(group: Sequence[Row]) -> RowCells:
     """The cells of rows that are alike: how hard they were tried as ranges."""
     done = [row.verification for row in group if row.verification]
-    tried = [row.rivals for row in group if row.rivals]
+    tried = [row.alternatives for row in group if row.alternatives]
     first = cells(group[0])
     if len(done) == len(group) and not any(verification.mismatches for verification in done):
         first = first._replace(dots=_range([verification.dots for verification in done]))
     if len(tried) == len(group):
-        left = _range([len(rivals.survived) for rivals in tried])
-        first = first._replace(rivals=f"{left}/{_range([rivals.tried for rivals in tried])}")
+        left = _range([len(alternatives.surviving) for alternatives in tried])
+        first = first._replace(alternatives=f"{left}/{_range([alternatives.tried for alternatives in tried])}")
     every = [cells(row) for row in group]
     read, met = (
         ", ".join(filter(None, dict.fromkeys(texts))) for texts in zip(*((c.cells, c.events) for c in every), strict=True)

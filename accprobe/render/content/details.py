@@ -141,9 +141,9 @@ def opcode_witness(row: Row) -> str:
 
 def rivals_left(row: Row) -> Iterator[str]:
     """How many were tried, and which are left."""
-    if row.rivals:
-        left = "; ".join(map(str, row.rivals.survived)) or "none"
-        yield f"{row.rivals.tried} tried, {len(row.rivals.survived)} left: {left}"
+    if row.alternatives:
+        left = "; ".join(map(str, row.alternatives.surviving)) or "none"
+        yield f"{row.alternatives.tried} tried, {len(row.alternatives.surviving)} left: {left}"
 
 
 def verification(row: Row) -> Iterator[str]:

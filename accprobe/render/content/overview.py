@@ -11,9 +11,9 @@ from accprobe.render.content.cells import cells
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.phrases import Phrase, Phrases
 from accprobe.render.content.verification import coverage
+from accprobe.report.coverage_status import was_measured
 from accprobe.report.report import Report
 from accprobe.report.rows import NOT_MEASURED, Row, Status
-from accprobe.report.standing import was_measured
 from accprobe.report.words import is_unknown, so_many
 
 FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz at most"}

@@ -318,9 +318,9 @@ def _proof(row: ProductRow) -> Iterator[str]:
         yield f"{done.contradicting:,} of {done.answers:,} answers have no explanation"
     if (chains := sum(region.chains for region in row.regions)) > 1:
         yield f"{sum(region.chains_probed for region in row.regions):,} of {chains:,} chains probed"
-    tried = [region.rivals for region in row.regions if region.rivals and region.rivals.tried]
+    tried = [region.alternatives for region in row.regions if region.alternatives and region.alternatives.tried]
     if tried:
-        count, left = sum(each.tried for each in tried), [rival for each in tried for rival in each.survived]
+        count, left = sum(each.tried for each in tried), [alternative for each in tried for alternative in each.surviving]
         yield f"{count - len(left):,} of {count:,} rival plans contradicted"
         if left:
             yield f"left: {', '.join(left)}"
@@ -337,8 +337,8 @@ def _by_kind(kinds: Mapping[str, int]) -> str:
 def in_words(row: ProductRow, region: RegionRecord) -> str:
     """What the plan means for the error of every result, "" where no bound follows from what is proved."""
     once = region.findings.get("each_product_once")
-    left = region.rivals.survived if region.rivals else ("no rivals were tried",)
-    proved = row.holds and all(rival.startswith(SAME_BOUND) for rival in left)
+    left = region.alternatives.surviving if region.alternatives else ("no rivals were tried",)
+    proved = row.holds and all(alternative.startswith(SAME_BOUND) for alternative in left)
     if region.model is None or not proved or once is None or once.value != "yes":
         return ""
     error = worst_error(region.model)

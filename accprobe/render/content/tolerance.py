@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accprobe.budget.account import data_name
+from accprobe.budget.error_report import data_name
 from accprobe.budget.tolerance import CALC_DIFF, Advised, Killed, OwnTest
 from accprobe.isa.formats import FORMATS
 from accprobe.render.content.phrases import Phrase

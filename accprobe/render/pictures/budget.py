@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from accprobe.budget.account import Account, AccountEntry
+from accprobe.budget.error_report import AccountEntry, ErrorReport
 from accprobe.render.pictures.charts import LOOKS, Chart, Curve, decades, doublings, upwards
 
 _Key = TypeVar("_Key")
@@ -14,12 +14,12 @@ _PlanKey = tuple[str, int | None, int]
 """An arithmetic: its accumulation, interval and slices."""
 
 
-def budget_charts(account: Account) -> list[Chart]:
+def budget_charts(account: ErrorReport) -> list[Chart]:
     """All of errors have one scale, so that drift and walk are seen beside each other."""
     return [*_against_k(account), *_against_interval(account)]
 
 
-def _against_k(account: Account) -> Iterator[Chart]:
+def _against_k(account: ErrorReport) -> Iterator[Chart]:
     told = [entry for entry in account.entries if entry.errors.relative_error]
     if not told:
         return
@@ -46,7 +46,7 @@ def _kind(entries: Sequence[AccountEntry]) -> str:
     return "a drift, of one sign" if drifts else "a walk, of no sign"
 
 
-def _against_interval(account: Account) -> Iterator[Chart]:
+def _against_interval(account: ErrorReport) -> Iterator[Chart]:
     """Where a sweep measured at least two of the intervals: what is gained and what is paid, at the largest K."""
     swept = [entry for entry in account.entries if entry.speed and entry.promote_every and entry.errors.relative_error]
     for name, of_name in _grouped(swept, lambda entry: entry.accumulation):
@@ -84,7 +84,7 @@ def _plan(entry: AccountEntry) -> _PlanKey:
     return entry.accumulation, entry.promote_every, entry.split_k
 
 
-def _label(account: Account, key: _PlanKey) -> str:
+def _label(account: ErrorReport, key: _PlanKey) -> str:
     name, interval, split = key
     promoted = f"promoted every {interval}" if interval else "never promoted"
     slices = f", {split} slices" if split > 1 else ""

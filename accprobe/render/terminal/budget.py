@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from accprobe.budget.account import Account, AccountEntry
 from accprobe.budget.data import DATA_KINDS
+from accprobe.budget.error_report import AccountEntry, ErrorReport
 from accprobe.render.content.budget import (
     BUDGET_COLUMNS,
     SIMULATED,
@@ -31,7 +31,7 @@ LONGEST_KIND = max(DATA_KINDS, key=len)
 """What the first column has room for; longer names are broken."""
 
 
-def budget_text(account: Account, width: int) -> RenderableType:
+def budget_text(account: ErrorReport, width: int) -> RenderableType:
     parts: list[RenderableType] = []
     if account.words:
         parts += [Hanging([Text(f"- {sentence}") for sentence in account.words], 0), ""]
@@ -46,7 +46,7 @@ def budget_text(account: Account, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def _fitting(account: Account, columns: list[str], width: int) -> list[str]:
+def _fitting(account: ErrorReport, columns: list[str], width: int) -> list[str]:
     """Without the columns that there is least need of, where all of them are too wide."""
     gap = 2 if width >= ROOMY else 1
 

@@ -39,7 +39,7 @@ def _sections(row: Row) -> Iterator[tuple[str, RenderableType]]:
         yield "findings", _findings(row)
     if row.verification or row.explains:
         yield "verification", _hanging(details.verification(row))
-    if row.rivals:
+    if row.alternatives:
         yield "rivals", _hanging(details.rivals_left(row))
     if row.evidence:
         yield f"evidence: {evidence.HEADING}", _hanging(_evidence(row))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from accprobe.budget.account import is_simulated
+from accprobe.budget.error_report import is_simulated
 from accprobe.budget.tolerance import Advised
 from accprobe.render.content.budget import SIMULATED
 from accprobe.render.content.tolerance import (

@@ -11,13 +11,13 @@ import numpy as np
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import Addend, DotModel, FusedSum, Product
 from accprobe.operands.request import Request, joined
-from accprobe.verify.coverage.crowds import Crowds
+from accprobe.verify.coverage.boundary_cases import BoundaryCases, RoleRows
+from accprobe.verify.coverage.dense_operands import DenseOperands
 from accprobe.verify.coverage.factors import TermNumbers
 from accprobe.verify.coverage.groups import group_operands
 from accprobe.verify.coverage.kinds_of_operands import OPERAND_CLASSES, codes_of
+from accprobe.verify.coverage.lsb_carries import LsbCarryCases
 from accprobe.verify.coverage.narrow import narrow_operands
-from accprobe.verify.coverage.odd import OddTerms
-from accprobe.verify.coverage.pieces import Pieces, RoleRows
 from accprobe.verify.coverage.placing import Placing
 from accprobe.verify.coverage.spans import Bounds, TermRole, largest_of, lead_of, term_role
 
@@ -51,10 +51,10 @@ class Maker:
     def every(self, known: list[TermNumbers]) -> Iterator[Made]:
         """Those that hit most come first; known: numbers that did much in a sum like this."""
         roles = self._placing.roles
-        crowds = Crowds(self._bound, self._inst, roles, self._rng)
+        crowds = DenseOperands(self._bound, self._inst, roles, self._rng)
         if self._bound.cancelling:
             yield self.on_terms(crowds.cancelling())
-        odd = OddTerms(self._bound, self._inst, roles, self._rng) if self._bound.arithmetic.alignment_bits else None
+        odd = LsbCarryCases(self._bound, self._inst, roles, self._rng) if self._bound.arithmetic.alignment_bits else None
         if known:
             yield self.on_terms(TermNumbers.joined(known))
         if odd:
@@ -64,7 +64,7 @@ class Maker:
             yield Made(groups)
         for numbers in (crowds.zeros(), crowds.tails(), crowds.dense()):
             yield self.on_terms(numbers)
-        yield from map(self.on_terms, self._batches(Pieces(self._bound, self._inst).every()))
+        yield from map(self.on_terms, self._batches(BoundaryCases(self._bound, self._inst).every()))
         for _ in range(ROUNDS):
             if odd:
                 yield self.on_terms(odd.numbers())
@@ -73,7 +73,7 @@ class Maker:
         yield self.on_terms(crowds.below_c())
         if narrow := narrow_operands(self._inst, self._node, self._bound):
             yield Made(narrow)
-        yield from map(self.on_terms, self._batches(Pieces(self._bound, self._inst).under_a_power()))
+        yield from map(self.on_terms, self._batches(BoundaryCases(self._bound, self._inst).under_a_power()))
 
     def _batches(self, pieces: Iterator[RoleRows]) -> Iterator[TermNumbers]:
         """The rows on terms, about BATCH of them at once."""

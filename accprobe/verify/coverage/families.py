@@ -39,7 +39,7 @@ from accprobe.verify.coverage.events import (
 )
 from accprobe.verify.coverage.groups import group_families
 from accprobe.verify.coverage.kinds_of_operands import OPERAND_CLASSES
-from accprobe.verify.coverage.odd import ODD_TERMS, odd_events
+from accprobe.verify.coverage.lsb_carries import ODD_TERMS, odd_events
 from accprobe.verify.coverage.results import dropped, result_events
 from accprobe.verify.coverage.scales import scale_families
 from accprobe.verify.coverage.spans import ROLES, Bounds, TermRole, bounds

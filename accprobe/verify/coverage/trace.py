@@ -21,7 +21,7 @@ from accprobe.operands.request import Request
 from accprobe.verify.coverage.events import CANCEL_AT, ODD, Key, bands, steps
 from accprobe.verify.coverage.groups import groups_seen
 from accprobe.verify.coverage.kinds_of_operands import OPERAND_CLASSES, classes_of, magnitudes
-from accprobe.verify.coverage.odd import ODD_TERMS, odd_codes
+from accprobe.verify.coverage.lsb_carries import ODD_TERMS, odd_codes
 from accprobe.verify.coverage.scales import scales_seen
 from accprobe.verify.coverage.spans import Bounds, bounds, largest_of, lead_of
 from accprobe.verify.coverage.terms import Sums

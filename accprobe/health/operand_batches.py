@@ -1,0 +1,85 @@
+"""What sets of operands of golden chains hold: kinds in turn, drawn on the GPU from a seed, or made for events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from accprobe.build.golden import METADATA_LINES, GoldenShape
+from accprobe.isa.formats import Bits, Format
+from accprobe.isa.instructions import Instruction
+from accprobe.isa.sparsity import Places
+from accprobe.model.tree import DotModel
+from accprobe.operands.drawing import Recipe, recipes
+from accprobe.operands.sparse import laid_out
+from accprobe.verify.coverage.coverage import covering
+from accprobe.verify.coverage.left_out import layouts_do
+
+TOGGLING = "toggling"
+"""Operands of which each has all bits of sign and significand turned over from step to step."""
+
+NEVER_NUMBERS = "uniform"
+"""The kind of floating-point operands that chains make NaN of, nearly all."""
+
+
+@dataclass(frozen=True)
+class OperandKind:
+    """How operands are drawn. toggling: every other step is the one before, turned over."""
+
+    name: str
+    recipe: Recipe
+    toggling: bool = False
+
+
+def operand_kinds(inst: Instruction) -> list[OperandKind]:
+    """Those that sets of operands which are drawn have in turn."""
+    known = recipes(inst)
+    drawn = [OperandKind(name, recipe) for name, recipe in known.items() if inst.is_integer or name != NEVER_NUMBERS]
+    return [OperandKind(TOGGLING, known["uniform" if inst.is_integer else "close"], True), *drawn]
+
+
+def turned_over(fmt: Format) -> int:
+    """The bits that toggle: all of an integer, all but the exponent of a floating-point number, which stays finite."""
+    if fmt.is_integer:
+        return (1 << fmt.bits) - 1
+    return fmt.sign_bit | ((1 << fmt.mantissa_bits) - 1) << fmt.ignored_low_bits
+
+
+class OperandBatch(NamedTuple):
+    """Operands that were made: each row of A with its C meets the column of B that has the same number, and all others.
+
+    a: [rows, K], or of a sparse A [rows, K / 2]; b: [columns, K]; addends: [rows]. which: of the layouts of a sparse A, those
+    that rows have in turn, [METADATA_LINES].
+    """
+
+    a: Bits
+    b: Bits
+    addends: Bits
+    which: Places
+
+
+def covering_sets(inst: Instruction, shape: GoldenShape, model: DotModel, seed: int) -> Iterator[OperandBatch]:
+    """As many as it takes until they have each dot product that covers the model, and of a sparse A all that layouts can do."""
+    made, order = covering(inst.stored, model, seed).request, covering_layouts(inst)
+    rows, columns = shape.steps * shape.rows, shape.steps * shape.columns
+    pairs = np.arange(min(rows, columns))
+    of_a, of_b = (np.arange(lines) % len(pairs) for lines in (rows, columns))
+    for number in range(max(-(-len(made) // len(pairs)), -(-len(order) // METADATA_LINES))):
+        which = order[(number * METADATA_LINES + np.arange(METADATA_LINES)) % len(order)]
+        asked = laid_out(inst, made[(number * len(pairs) + pairs) % len(made)], which[pairs % METADATA_LINES])
+        yield OperandBatch(asked.a[of_a], asked.b[of_b], asked.c[of_a], which)
+
+
+def covering_layouts(inst: Instruction) -> Places:
+    """Of `layouts`, few that have each code of metadata at each group and leave out each class of numbers at each place."""
+    if inst.sparsity is None:
+        return np.zeros(1, np.intp)
+    does, found = layouts_do(inst).does, list[int]()
+    wanted = does.any(axis=0)
+    while wanted.any():
+        found.append(int((does & wanted).sum(axis=1).argmax()))
+        wanted &= ~does[found[-1]]
+    return np.array(found)

@@ -1,0 +1,164 @@
+"""The contest: which rivals a device contradicts, and what the others leave of the findings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted import instruction
+from usual import F16, FP8, INT8, KNOWN, S32, TWO_SUMS, found
+
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.alternatives.alternative import Alternative
+from accprobe.infer.alternatives.several import groups, pairs
+from accprobe.infer.alternatives.single import alternatives
+from accprobe.infer.falsification import Falsification, falsify, resolve_findings
+from accprobe.infer.findings import Characterisation, Finding
+from accprobe.infer.query_log import LogEntry
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
+from accprobe.operands.request import Request
+from accprobe.survey.pipeline import settle
+
+
+def falsification(inst: Instruction, model: DotModel, asked: list[LogEntry] | None = None, **bounds: str) -> Falsification:
+    """The rivals of the model that the device computes."""
+    result = Characterisation(inst, found(model, **bounds), model, asked=asked or [])
+    return falsify(SimulatedDevice({inst: model}), inst, result)
+
+
+CERTAIN = ("alignment_bits", "alignment_rounding", "result_bits", "result_rounding", "order", "product_exponent", "nan")
+
+
+@pytest.mark.parametrize(
+    ("inst", "model"), [(F16, KNOWN[F16]), (F16, TWO_SUMS), (FP8, KNOWN[FP8])], ids=["one sum", "two sums", "fp8"]
+)
+def test_rivals_are_contradicted(inst: Instruction, model: DotModel) -> None:
+    """F ± 1, each rounding, C last or by its own add, other groupings: random operands alone contradict all of them."""
+    result = falsification(inst, model)
+    assert result.tried > len(list(alternatives(model, found(model))))
+    surviving = {alternative.field for alternative in result.surviving}
+    assert not surviving & set(CERTAIN), [(alternative.field, alternative.value) for alternative in result.surviving]
+
+
+def test_c_last_and_regrouped_orders_are_among_those_contradicted() -> None:
+    tried = {alternative.value for alternative in alternatives(TWO_SUMS, found(TWO_SUMS)) if alternative.field == "order"}
+    assert {"[[0-7] c 8-15]", "[c 0-15]", "[[c 8-15] 0-7]"} <= tried
+    assert {"[[[0-7]@0 8-15]@0 c]@1", "[[c 0 2 4 6 8 10 12 14] 1 3 5 7 9 11 13 15]"} <= tried
+    assert not [alternative for alternative in falsification(F16, TWO_SUMS).surviving if alternative.field == "order"]
+
+
+def test_a_rival_that_nothing_can_tell_apart_survives() -> None:
+    """Sums of 32 products of e4m3 do not overflow f32, and C near the largest number dwarfs them."""
+    result = falsification(FP8, KNOWN[FP8])
+    assert [alternative.value for alternative in result.surviving if alternative.field == "overflow"] == ["largest"]
+    left = resolve_findings(found(KNOWN[FP8]), result)
+    assert left["overflow"].bound == "undetermined"
+    assert left["overflow"].left == ("infinity", "largest")
+    assert left["overflow"].value == "infinity"
+    assert left["overflow"].note
+    assert left["alignment_bits"] == found(KNOWN[FP8])["alignment_bits"]
+
+
+def test_a_survivor_explains_all_that_was_asked() -> None:
+    """One exchange that the experiments had is enough to contradict a rival that all other operands leave."""
+    survivor = next(alternative for alternative in falsification(FP8, KNOWN[FP8]).surviving if alternative.field == "overflow")
+    operands = Request(np.zeros((1, 32), np.uint8), np.zeros((1, 32), np.uint8), np.array([1], np.uint32))
+    d = evaluate(survivor.model, FP8, operands) ^ np.uint32(1)
+    asked = [LogEntry(FP8, operands, d, 0, None, np.empty(0, np.intp))]
+    assert "overflow" not in [alternative.field for alternative in falsification(FP8, KNOWN[FP8], asked).surviving]
+
+
+def test_no_model_no_rivals() -> None:
+    assert falsify(SimulatedDevice({}), FP8, Characterisation(FP8)) == Falsification(0, ())
+
+
+def test_same_seed_same_contest() -> None:
+    assert falsification(FP8, KNOWN[FP8]) == falsification(FP8, KNOWN[FP8])
+
+
+@pytest.mark.parametrize("overflow", ["wrap", "saturate"])
+def test_the_other_integer_rule_is_contradicted(overflow: str) -> None:
+    model = DotModel(chain([range(32)], IntegerArithmetic(S32, overflow)))
+    tried = {(alternative.field, alternative.value) for alternative in alternatives(model, found(model))}
+    assert ("overflow", "saturate" if overflow == "wrap" else "wrap") in tried
+    survivors = falsification(INT8, model).surviving
+    assert not [alternative for alternative in survivors if alternative.field == "overflow"]
+
+
+def test_undetermined_lists_every_value_left() -> None:
+    findings = {"alignment_bits": Finding(25, note="seen"), "zero_sign": Finding("ieee")}
+    surviving = tuple(Alternative(KNOWN[FP8], (("alignment_bits", value),)) for value in (24, 26))
+    left = resolve_findings(findings, Falsification(9, (*surviving, Alternative(KNOWN[FP8], (("order", "[c 0]"),)))))
+    assert left["alignment_bits"].bound == "undetermined"
+    assert left["alignment_bits"].left == (25, 24, 26)
+    assert left["alignment_bits"].note == "seen"
+    assert left["zero_sign"] == findings["zero_sign"]
+    assert left["order"].left == ("none", "[c 0]"), "what no experiment found is listed too"
+    assert findings["alignment_bits"].bound == "exact"
+
+
+def test_effective_bits_are_as_uncertain_as_what_they_rest_on() -> None:
+    findings = {name: Finding(13) for name in ("alignment_bits", "result_bits", "effective_bits")}
+    left = resolve_findings(findings, Falsification(1, (Alternative(KNOWN[FP8], (("result_bits", 12),)),)))
+    assert (left["effective_bits"].value, left["effective_bits"].bound) == (12, "at_least")
+    wider = resolve_findings(findings, Falsification(1, (Alternative(KNOWN[FP8], (("result_bits", 14),)),)))
+    assert (wider["effective_bits"].value, wider["effective_bits"].bound) == (13, "exact"), "the alignment is the limit"
+    unchanged = resolve_findings(findings, Falsification(1, (Alternative(KNOWN[FP8], (("nan", "0x7FC00000"),)),)))
+    assert unchanged["effective_bits"] == findings["effective_bits"]
+
+
+def test_what_no_rival_leaves_open_is_exact() -> None:
+    """An experiment that could not tell two values apart is overruled by operands that could."""
+    findings = {
+        "product_exponent": Finding("unnormalised", "undetermined", ("unnormalised", "normalised product")),
+        "zero_terms": Finding("ignored", "undetermined", ("ignored", "aligned"), "out of reach"),
+        "order": Finding(None),
+    }
+    left = resolve_findings(findings, Falsification(2, (Alternative(KNOWN[FP8], (("zero_terms", "aligned"),)),)), KNOWN[FP8])
+    assert left["product_exponent"] == Finding("unnormalised")
+    assert left["zero_terms"] == findings["zero_terms"]
+    contradicted = resolve_findings(findings, Falsification(2, ()), None)
+    assert contradicted == findings, "of a model that is wrong nothing follows"
+
+
+def test_neighbouring_numbers_are_tried_until_one_is_contradicted() -> None:
+    """Products of e4m3 in f32 end where 40 bits below the largest are as good as 46."""
+    inst = instruction(4, "f32", "e4m3", "e4m3", "f32")
+    arithmetic = FloatArithmetic(FORMATS["f32"], 23, "RZ", 40)
+    model = DotModel(chain([range(4)], arithmetic, "own add", replace(arithmetic, alignment_bits=None)))
+    result, held = settle(SimulatedDevice({inst: model}), inst)
+    finding = result.findings["alignment_bits"]
+    assert finding.bound == "at_least"
+    assert isinstance(finding.value, int)
+    assert finding.value < 40
+    surviving = {alternative.value for alternative in held.surviving if alternative.field == "alignment_bits"}
+    assert set(range(finding.value, 40)) <= surviving
+
+
+def test_the_highest_floor_that_no_operand_reaches() -> None:
+    """One that is a single exponent higher is contradicted."""
+    inst = instruction(16, "f32", "bf16", "bf16", "f32")
+    model = DotModel(chain([range(16)], FloatArithmetic(FORMATS["f32"], 23, "RZ", 24)))
+    result, _ = settle(SimulatedDevice({inst: model}), inst)
+    finding = result.findings["min_exponent"]
+    assert finding.value is None
+    none, most = finding.left
+    assert none == "none"
+    level = int(str(most).removeprefix("at most "))
+    higher = model.with_arithmetic(lambda a: replace(a, min_exponent=level + 1))
+    found_anew, _ = settle(SimulatedDevice({inst: higher}), inst)
+    finding = found_anew.findings["min_exponent"]
+    assert (finding.value, finding.bound) == (level + 1, "exact")
+
+
+def test_fields_that_stand_in_for_one_another_are_tried_at_once() -> None:
+    """As F = 12 that rounds to nearest stands in for F = 13 that truncates, more often than F = 12 that truncates."""
+    fields = [alternative.changes for alternative in (*pairs(KNOWN[FP8]), *groups(KNOWN[FP8]))]
+    assert all(len(changes) > 1 for changes in fields)
+    assert len(fields) == len(set(fields))
+    assert (("alignment_bits", 12), ("alignment_rounding", "nearest")) in fields
+    assert (("zero_sign", "ieee"), ("underflow_sign", "kept")) in fields

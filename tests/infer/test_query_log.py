@@ -1,0 +1,243 @@
+"""The journal: nothing that a device answers is forgotten, and what it answers twice is compared, wherever that was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import faulty
+import numpy as np
+import pytest
+from outside import Unit
+from tiled import Tiled
+from usual import FP8, KNOWN
+
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.devices.stored import dense
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.left_out import PLAYS_NO_PART, left_out
+from accprobe.infer.query_log import QueryLog
+from accprobe.isa import tile
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.operands.kinds import draw
+from accprobe.operands.request import Request
+from accprobe.report.report import Report
+from accprobe.survey.pipeline import checked, instability, settle
+from accprobe.verify.onehot import misplaced, one_hot
+from accprobe.verify.outcome import Queries, Verification
+
+MODEL = KNOWN[FP8]
+
+
+def random(n: int, seed: int = 0) -> Request:
+    return draw("normal", FP8, np.random.default_rng(seed), n)
+
+
+def test_what_is_asked_goes_on_in_the_tile_where_it_ended() -> None:
+    log = QueryLog(Tiled(FP8, MODEL), FP8)
+    few, every = tile.problems(FP8), FP8.m * FP8.n
+    for _ in range(every // few // 2):
+        assert not log.read.all()
+        log.query(random(2 * few))
+    assert log.read.all()
+    assert log.dots == every
+
+
+def test_device_without_a_tile_has_no_cells() -> None:
+    log = QueryLog(SimulatedDevice({FP8: MODEL}), FP8)
+    log.query(random(5))
+    log.repeat(np.random.default_rng(0))
+    assert (log.read.size, log.dots) == (0, 5), "a pure function is not asked again"
+
+
+def test_every_answer_that_a_model_does_not_explain_counts() -> None:
+    """Whoever asked, with which model in mind, or with none."""
+    log = QueryLog(Tiled(FP8, MODEL, lambda d, **_: np.where(np.arange(len(d)) == 3, d ^ 1, d)), FP8)
+    log.query(random(10))
+    log.query(random(20, 1), MODEL)
+    other = MODEL.with_arithmetic(lambda x: x)
+    log.dot_expecting(FP8, random(30, 2), lambda: np.zeros(30, np.uint32))
+    assert log.contradictions(other).count == 3
+    assert len(log.contradictions(MODEL).some) == 3
+    assert QueryLog(Tiled(FP8, MODEL), FP8).contradictions(MODEL).count == 0
+
+
+Fault = Callable[..., Bits]
+
+
+def at(row: int | None = None, column: int | None = None, mask: int = 1 << 12) -> Fault:
+    def spoil(d: Bits, rows: Bits, columns: Bits, **_: object) -> Bits:
+        here = np.ones(len(d), bool)
+        here &= rows == row if row is not None else True
+        here &= columns == column if column is not None else True
+        return np.where(here, d ^ np.uint32(mask), d)
+
+    return spoil
+
+
+def lane(number: int) -> Fault:
+    def spoil(d: Bits, rows: Bits, columns: Bits, **_: object) -> Bits:
+        return np.where(rows % 8 * 4 + columns % 8 // 2 == number, d | np.uint32(1 << 13), d)
+
+    return spoil
+
+
+def after(dots: int) -> Fault:
+    return lambda d, before, **_: d ^ np.uint32(1 << 13) if before > dots else d
+
+
+def once(number: int) -> Fault:
+    return lambda d, before, **_: np.where(np.arange(before, before + len(d)) == number, d ^ np.uint32(1), d)
+
+
+def neighbours(number: int) -> Fault:
+    """A lane that gives the next answer."""
+    return lambda d, rows, columns, **_: np.where(rows % 8 * 4 + columns % 8 // 2 == number, np.roll(d, -1), d)
+
+
+def at_random(rate: int) -> Fault:
+    rng = np.random.default_rng(7)
+    return lambda d, **_: np.where(rng.integers(0, rate, len(d)) == 0, d ^ np.uint32(1 << 29), d)
+
+
+def surveyed(fault: Fault) -> tuple[QueryLog, Verification]:
+    log = QueryLog(Tiled(FP8, MODEL, fault), FP8)
+    log.budget.left = 300
+    result, falsification = settle(log, FP8)
+    return log, checked(log, result.model or MODEL, falsification.wrong, 1 << 14, 0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "where"),
+    [
+        (at(5, 3), "row 5, column 3"),
+        (at(row=60), "row 60"),
+        pytest.param(at(column=2), "column 2", marks=pytest.mark.slow),
+        pytest.param(lane(9), "lane 9", marks=pytest.mark.slow),
+        (neighbours(23), "lane 23"),
+        (lambda d, rows, columns, **_: np.where(rows < 32, d ^ np.uint32(1 << 20), d), "half of the rows 0 or all else"),
+    ],
+    ids=["cell", "row", "column", "lane", "lane of neighbours", "half"],
+)
+def test_a_part_of_the_tile_that_is_wrong_is_found_and_named(fault: Fault, where: str) -> None:
+    log, done = surveyed(fault)
+    assert log.unstable
+    assert done.cells is not None
+    assert (done.cells.read, done.cells.of) == (512, 512)
+    assert done.cells.wrong == where
+
+
+@pytest.mark.parametrize("fault", [after(40_000), once(70_000), once(20_000)], ids=["later", "once, late", "once, early"])
+def test_a_moment_that_is_wrong_is_found(fault: Fault) -> None:
+    log, done = surveyed(fault)
+    assert log.unstable
+    assert log.when
+    assert done.counterexample is not None
+    assert done.counterexample.kind == "asked again"
+
+
+@pytest.mark.parametrize("rate", [100, 1000, 10_000])
+def test_what_comes_at_random_is_of_no_place(rate: int) -> None:
+    log, done = surveyed(at_random(rate))
+    assert done.cells is not None
+    assert done.cells.wrong == ""
+    assert instability(log).endswith("now and then, in no cell always")
+
+
+def test_results_of_a_self_test_count_as_all_others() -> None:
+    """Also where the operands lie as they should, so that the self-test itself has nothing to say."""
+    wrong = 64
+    log = QueryLog(Tiled(FP8, MODEL, lambda d, before, **_: d ^ np.uint32(np.arange(len(d)) < wrong) * (before == 0)), FP8)
+    assert misplaced(log.tests, FP8) == ""
+    assert log.contradictions(MODEL).count == wrong
+    assert log.dots > len(one_hot(FP8).request)
+
+
+def test_results_of_what_is_left_out_count_as_all_others() -> None:
+    """Metadata without a meaning do not: a device answers them as it pleases."""
+    inst, wrong = parse("mma.sp.m16n8k32.f32.f16.f16.f32"), 5
+    (model,) = (row.model for row in Report.load("h200").measured if row.instruction == inst)
+    assert model is not None
+
+    def spoil(d: Bits, **_: object) -> Bits:
+        return np.where(np.arange(len(d)) < wrong, d ^ np.uint32(1 << 30), d)
+
+    log = QueryLog(dense(Tiled(inst, model, spoil), inst), inst.stored)
+    assert left_out(log.tests, inst).value == PLAYS_NO_PART
+    queries = sum(count for size, count in log.sizes.items() if size > 400)
+    assert log.contradictions(model).count == wrong * queries // 2
+    (first, *_) = log.contradictions(model).some
+    assert first.exchange.metadata
+    assert evaluate(model, inst.stored, log.dense(first.exchange).request(inst.stored)) == int(first.expected, 16)
+
+
+def test_a_sparse_query_is_repeated_with_its_metadata_before_it_is_unstable() -> None:
+    """A device that is wrong with some metadata, of the self-test here, is wrong each time."""
+    inst = parse("mma.sp.m16n8k32.f32.f16.f16.f32")
+    (model,) = (row.model for row in Report.load("h200").measured if row.instruction == inst)
+    assert model is not None
+
+    class WrongCode(Tiled):
+        def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+            assert request.metadata is not None
+            return super().dot(inst, request) ^ np.uint32(1) * (request.metadata[:, 3] == 0b1001).astype(np.uint32)
+
+    log = QueryLog(dense(WrongCode(inst, model), inst), inst.stored)
+    assert misplaced(log.tests, inst) == ""
+    wrong = log.contradictions(model)
+    assert wrong.count
+    log.localize_fault(wrong.some[:3])
+    assert not log.unstable
+
+
+def test_queries_have_all_sizes() -> None:
+    log, done = surveyed(lambda d, **_: d)
+    assert {size % 8 for size in log.sizes if size > 200} == set(range(8))
+    assert {1, 2, 3, 5, 7, 1024, 1025, 2039} <= set(log.sizes)
+    assert done.queries == Queries(sum(log.sizes.values()), 1, max(log.sizes))
+    assert max(log.sizes) > 6720
+
+
+def test_the_largest_query_of_the_widest_instruction_is_larger_than_any_other() -> None:
+    inst = parse("wgmma.m64n8k256.s32.b1.b1.and.popc")
+    (model,) = (row.model for row in Report.load("h200").measured if row.instruction == inst)
+    assert model is not None
+    log = QueryLog(Tiled(inst, model), inst)
+    log.query(Request.zeros(inst, 6720))
+    log.repeat(np.random.default_rng(0))
+    assert 6720 < max(log.sizes) < 10_000
+
+
+@pytest.mark.parametrize("wrong", [lambda n: n % 8 == 1, lambda n: n > 50_000, lambda n: n == 1])
+def test_a_fault_at_some_sizes_of_queries_is_found(wrong: Callable[[int], bool]) -> None:
+    log = QueryLog(Tiled(FP8, MODEL, lambda d, **_: d ^ np.uint32(wrong(len(d)))), FP8)
+    log.query(random(6720))
+    assert not log.unstable
+    log.repeat(np.random.default_rng(0))
+    assert log.unstable
+
+
+@pytest.mark.parametrize("rate", [10, 30])
+def test_a_fault_that_depends_on_the_dot_product_before_is_of_no_place(rate: int) -> None:
+    """Beside zeros alone, one cell of the tile is always the first after another dot product."""
+    log = QueryLog(faulty.PlantedDevice(Unit(FP8, MODEL), "QGMMA", faulty.Fault("after pattern", rate, bit=3)), FP8)
+    log.query_twice(random(2000))
+    assert log.unstable
+    log.localize_fault()
+    assert not log.differing.any()
+
+
+def test_arithmetic_that_is_wrong_everywhere_is_no_instability() -> None:
+    log, done = surveyed(lambda d, **_: np.where(d % np.uint32(4096 * 31) == 0, d ^ np.uint32(1 << 14), d))
+    assert not log.unstable
+    assert done.contradicting
+    assert done.counterexample is not None
+    assert done.counterexample.kind != "asked again"
+
+
+def test_a_sound_device_is_read_wholly_by_the_default_run() -> None:
+    log, done = surveyed(lambda d, **_: d)
+    assert (log.unstable, done.contradicting, done.mismatches) == (0, 0, 0)
+    assert done.answers == log.dots > 1 << 14
+    assert done.cells is not None
+    assert (done.cells.read, done.cells.wrong) == (done.cells.of, "")
