@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from accprobe.budget.accumulation import Accumulation
 from accprobe.isa.instructions import parse
-from accprobe.report.nearest_shape import nearest_shape
+from accprobe.report.nearest_measured import nearest_measured
 from accprobe.report.report import Report
 from accprobe.report.sweeps import SweepRecord
 
@@ -51,7 +51,7 @@ def _units(report: Report, name: str) -> set[str]:
     """What the instruction became, or the one that stands in for it; of any M and N."""
     rows = {row.instruction: row for row in report.instructions if row.model is not None}
     inst = parse(name)
-    other = None if inst in rows else nearest_shape(inst, rows)
+    other = None if inst in rows else nearest_measured(inst, rows)
     found = rows.get(other.nearest if other else inst)
     return set(map(_of_any_size, found.opcodes)) if found else set()
 

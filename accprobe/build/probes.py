@@ -74,7 +74,7 @@ def product_block(inst: Instruction) -> tuple[int, int]:
 @cache
 def device_code(name: str) -> str:
     """A file of the device code, and in place what it includes."""
-    text = files("accprobe.probes").joinpath(name).read_text(encoding="utf-8")
+    text = (files("accprobe") / "probes" / name).read_text(encoding="utf-8")
     return re.sub(r'^#include "(.+)"\n', lambda found: device_code(found[1]), text, flags=re.MULTILINE)
 
 

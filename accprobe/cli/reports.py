@@ -16,7 +16,7 @@ STANDARD_INPUT = "-"
 
 
 def read_report(name: str) -> Report:
-    """The report, with a word where it is of an older schema, or a file has its name. Raises AccprobeError."""
+    """The report, with a word where a file has its name. Raises AccprobeError."""
     if not name:
         raise AccprobeError("no report is named: give a file, the name of a recorded one, sim:NAME, or - for standard input")
     if name.startswith("sim:"):
@@ -24,11 +24,8 @@ def read_report(name: str) -> Report:
 
         return published(name)
     from accprobe.report.recorded import recorded
-    from accprobe.report.report import SCHEMA, Report
+    from accprobe.report.report import Report
 
     if name in recorded() and Path(name).exists():
         tell(f"{name} is the recorded report; ./{name} is what has that name here")
-    report, schema = Report.read_from(sys.stdin.buffer, "standard input") if name == STANDARD_INPUT else Report.read(name)
-    if schema != SCHEMA:
-        tell(f"{name} is of schema {schema}, read as schema {SCHEMA}: `accprobe show {name} --format json` writes that")
-    return report
+    return Report.read_from(sys.stdin.buffer, "standard input") if name == STANDARD_INPUT else Report.load(name)

@@ -111,7 +111,7 @@ def _near(name: str, report: Report, wanted: str) -> str:
 def _nearest(name: str, report: Report, instruction: str) -> set[str]:
     """What the report has instead of an instruction that is none of its own, told; nothing where it has nothing like it."""
     from accprobe.isa.instructions import parse
-    from accprobe.report.nearest_shape import nearest_shape
+    from accprobe.report.nearest_measured import nearest_measured
 
     try:
         asked = parse(instruction)
@@ -120,7 +120,7 @@ def _nearest(name: str, report: Report, instruction: str) -> set[str]:
     if row := next((row for row in report.instructions if asked in row.instructions), None):
         tell(f"{asked} was measured too, and is alike: {row.name}, whose row it shares, answers")
         return {row.name}
-    other = nearest_shape(asked, [row.instruction for row in report.instructions])
+    other = nearest_measured(asked, [row.instruction for row in report.instructions])
     if other is None:
         return set()
     tell(other.sentence(name))

@@ -287,9 +287,9 @@ def _opened(models: str, name: str | None, select: tuple[str, ...]) -> _Opened:
 
 def _stand_ins(models: str, known: Mapping[Instruction, DotModel], named: Sequence[Instruction]) -> dict[Instruction, DotModel]:
     """For instructions that were named and are in no catalog, the models of those that differ in n alone; each is told."""
-    from accprobe.report.nearest_shape import nearest_shape
+    from accprobe.report.nearest_measured import nearest_measured
 
-    found = {inst: other for inst in named if (other := nearest_shape(inst, known))}
+    found = {inst: other for inst in named if (other := nearest_measured(inst, known))}
     for other in found.values():
         tell(other.sentence(models))
     return {inst: known[other.nearest] for inst, other in found.items()}

@@ -247,7 +247,7 @@ def _verdict(a: Row, b: Row, field: str, simulated: bool) -> Literal["changed", 
     if of_a is None or of_b is None:
         lacking = b if of_b is None else a
         return None if of_a is of_b or not _applies(field, lacking) else "undecided"
-    if (of_a.value, of_a.bound, of_a.left) == (of_b.value, of_b.bound, of_b.left):
+    if (of_a.value, of_a.bound, of_a.candidates) == (of_b.value, of_b.bound, of_b.candidates):
         return None
     if field == "order" and a.instruction.k != b.instruction.k:
         return None

@@ -46,7 +46,7 @@ def possible(finding: Finding, feature: str) -> tuple[Span | Word, ...]:
     if finding.bound == "at_least" and isinstance(finding.value, int):
         return (Span(finding.value, inf),)
     if finding.bound in ("undetermined", "equivalent"):
-        return ANYTHING if "any" in finding.left else tuple(_one(value, feature) for value in finding.left)
+        return ANYTHING if "any" in finding.candidates else tuple(_one(value, feature) for value in finding.candidates)
     return (_one(finding.value, feature),)
 
 

@@ -162,6 +162,6 @@ def _verdict(a: Mapping[str, Finding], b: Mapping[str, Finding], field: str) -> 
     of_a, of_b = a.get(field), b.get(field)
     if of_a is None or of_b is None:
         return "undecided" if of_a is not of_b and not ("order" in a and "order" in b) else None
-    if (of_a.value, of_a.bound, of_a.left) == (of_b.value, of_b.bound, of_b.left):
+    if (of_a.value, of_a.bound, of_a.candidates) == (of_b.value, of_b.bound, of_b.candidates):
         return None
     return "undecided" if overlap(possible(of_a, field), possible(of_b, field)) else "changed"

@@ -182,7 +182,11 @@ def _finding_breach(finding: Finding | None, requirement: Requirement, row: Row 
     # Structures of one class give the same bits: a requirement that one of them passes, the arithmetic passes.
     several = [(one,) for one in known] if finding.bound == "equivalent" else [known]
     if not any(holds(each, requirement.operator, requirement.wanted) for each in several):
-        left = f", left: {' or '.join(map(str, finding.left))}" if finding.left and finding.bound != "equivalent" else ""
+        left = (
+            f", left: {' or '.join(map(str, finding.candidates))}"
+            if finding.candidates and finding.bound != "equivalent"
+            else ""
+        )
         note = f" ({finding.note})" if finding.note and requirement.is_of_products else ""
         return value(finding, field) + left + note
     return "" if row.holds else f"{value(finding, field)}, {row.status}: {row.reason}"

@@ -27,7 +27,7 @@ class Significands(NamedTuple):
 
     signed: Floats
     lowest: Integers
-    nearest_shape: Floats
+    stand_in: Floats
 
 
 def values_of(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:

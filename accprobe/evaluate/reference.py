@@ -229,7 +229,7 @@ class _Chunk:
         """The exact sum, by floating-point numbers and their errors where it has two terms, otherwise by limbs."""
         terms = [self.terms.exact_product(k, reading[0]) for k in node.products]
         addends = [significands(values_of(other.patterns, other.fmt, other.subnormals)) for other in others]
-        stand_ins = [x.nearest_shape for x in terms] + [x.nearest_shape for x in addends]
+        stand_ins = [x.stand_in for x in terms] + [x.stand_in for x in addends]
         specials = _specials(sum(stand_ins, np.zeros(len(self.terms))))
         if len(terms) == len(addends) == 1:
             return _Wide(*_product_and_addend(terms[0], addends[0]), specials)

@@ -68,7 +68,7 @@ class ExactProduct(NamedTuple):
     high: Floats
     low: Floats
     lowest: Integers
-    nearest_shape: Floats
+    stand_in: Floats
 
 
 class KeptTerms:
@@ -191,7 +191,7 @@ class KeptTerms:
                 for i, (x, fmt) in enumerate(((self._a, self._inst.a), (self._b, self._inst.b)))
             )
             high, low = two_product(a.signed, b.signed)
-            return ExactProduct(a.signed, b.signed, high, low, a.lowest + b.lowest, a.nearest_shape * b.nearest_shape)
+            return ExactProduct(a.signed, b.signed, high, low, a.lowest + b.lowest, a.stand_in * b.stand_in)
 
         return self.memory.get(("exact product", k, subnormals), make)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from accprobe.errors import DeviceError
 from accprobe.fleet.cluster import Cluster
-from accprobe.fleet.events import Event, FleetGpu, Task
+from accprobe.fleet.events import FleetEvent, FleetGpu, Task
 from accprobe.health.check import check_gpu
 from accprobe.health.outcome import ClusterNode, GpuOutcome, OnOutcome
 from accprobe.health.plan import CheckPlan
@@ -60,12 +60,12 @@ def checking(device: str, plan: CheckPlan) -> Iterator[str]:
         yield so_far.model_dump_json()
 
 
-def _after(so_far: GpuOutcome, news: Event, deaths: int, nearest_shape: str | None) -> GpuOutcome:
+def _after(so_far: GpuOutcome, news: FleetEvent, deaths: int, stand_in: str | None) -> GpuOutcome:
     node = so_far.node
     assert node is not None
     match news.what:
         case "began":
-            device = nearest_shape or f"cuda:{news.text}"
+            device = stand_in or f"cuda:{news.text}"
             return so_far.model_copy(update={"node": node.model_copy(update={"gpu": news.text}), "device": device})
         case "said":
             return _as_ours(GpuOutcome.model_validate_json(news.text), so_far.device, node, deaths)

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from accprobe.build.install import RAY
 from accprobe.errors import DeviceError, ToolMissing
 from accprobe.fleet.driver import drive
-from accprobe.fleet.events import Event, FleetGpu, NoCluster, Task
+from accprobe.fleet.events import FleetEvent, FleetGpu, NoCluster, Task
 from accprobe.survey.workers import interrupts_held_back
 
 OLDEST = 2, 51
@@ -38,11 +38,11 @@ class Cluster:
         self._busy += 1
         self._driver.send(errand)
 
-    def news(self) -> Iterator[Event]:
+    def news(self) -> Iterator[FleetEvent]:
         """Until all has ended that was sent, meanwhile too. Raises DeviceError where the cluster is lost."""
         while self._busy:
             try:
-                news: Event = self._driver.recv()
+                news: FleetEvent = self._driver.recv()
             except EOFError:
                 raise DeviceError("the Ray cluster is lost: the process that is connected to it has ended") from None
             if news.what in ("ended", "died", "failed"):

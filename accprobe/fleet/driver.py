@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Any
 
 import accprobe
-from accprobe.fleet.events import Event, FleetGpu, NoCluster, Task
+from accprobe.fleet.events import FleetEvent, FleetGpu, NoCluster, Task
 from accprobe.fleet.worker import working
 from accprobe.survey.workers import end_with_parent
 
@@ -137,11 +137,11 @@ class _Driver:
         except RayError as e:
             self._end(generator, "died", _how(e))
         else:
-            self._asker.send(Event(running.errand.gpu, "said" if running.began else "began", text))
+            self._asker.send(FleetEvent(running.errand.gpu, "said" if running.began else "began", text))
             running.began, running.heard = True, time.monotonic()
 
     def _end(self, generator: Any, what: Any, text: str = "") -> None:
-        self._asker.send(Event(self._running.pop(generator).errand.gpu, what, text))
+        self._asker.send(FleetEvent(self._running.pop(generator).errand.gpu, what, text))
 
     def _give_up_what_is_late(self) -> None:
         import ray

@@ -38,7 +38,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Event:
+class FleetEvent:
     """What became known of the work on a GPU.
 
     began: text is the number that Ray gave the GPU there. said: one of the work's texts. ended: in order. died: its process

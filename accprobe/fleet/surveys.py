@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from accprobe.devices import open_device
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.fleet.cluster import Cluster
-from accprobe.fleet.events import Event, Task, Work
+from accprobe.fleet.events import FleetEvent, Task, Work
 from accprobe.health.outcome import ClusterNode, whereabouts
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.report.models import models_of
@@ -102,7 +102,7 @@ class _ClusterSurvey:
         for gpu in range(len(fleet)):
             self._begin(gpu)
 
-    def hear(self, news: Event) -> None:
+    def hear(self, news: FleetEvent) -> None:
         member = self._fleet[news.gpu]
         match news.what:
             case "began":

@@ -12,9 +12,9 @@ from accprobe.gemm.battery import Answered, Sparse, asks_subnormals, predicted, 
 from accprobe.gemm.candidates import flushing_otherwise
 from accprobe.gemm.decomposition import FusedGroups, Reduction
 from accprobe.gemm.fit import FIRST
-from accprobe.gemm.plans import ProductPlan, alternatives, same_order, subnormal_results
+from accprobe.gemm.plans import ProductPlan, plan_alternatives, same_order, subnormal_results
 from accprobe.gemm.spec import Spec
-from accprobe.infer.alternatives.single import alternatives as alternatives_of_step
+from accprobe.infer.alternatives.single import alternatives
 from accprobe.model.product import nested
 from accprobe.model.tree import DotModel
 
@@ -44,7 +44,7 @@ class AlternativePlan:
 
 def alternative_plans(plan: ProductPlan) -> Iterator[AlternativePlan]:
     """Every plan that differs in one respect."""
-    for alternative in alternatives_of_step(plan.step, {}):
+    for alternative in alternatives(plan.step, {}):
         respect, how = alternative.field, "none" if alternative.value is None else str(alternative.value)
         if _of_the_products(plan.step, alternative.model):
             respect, how = "product_bits" if respect in ("result_bits", "result_rounding") else "", f"rounded {how}"
@@ -56,7 +56,7 @@ def alternative_plans(plan: ProductPlan) -> Iterator[AlternativePlan]:
         for step in flushing_otherwise(plan.step):
             other = replace(plan, step=step)
             yield AlternativePlan(other, "subnormal_results", subnormal_results(other))
-    for respect, how, other in alternatives(plan):
+    for respect, how, other in plan_alternatives(plan):
         yield AlternativePlan(other, respect, how)
     yield from _of_the_tree(plan)
 

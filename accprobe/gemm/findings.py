@@ -78,7 +78,7 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
             continue
         finding = told.get(name) or Finding(_value(name, found.plan))
         left = dict.fromkeys(
-            (*finding.left, finding.value, *(_value(name, alternative.plan) for alternative in _survived(found, name)))
+            (*finding.candidates, finding.value, *(_value(name, alternative.plan) for alternative in _survived(found, name)))
         )
         told[name] = Finding(finding.value, "undetermined", tuple(left), finding.note)
     if not is_proved(outcome, found):

@@ -11,7 +11,7 @@ from accprobe.errors import AccprobeError
 from accprobe.gemm.battery import Answered, wrong
 from accprobe.gemm.candidates import any_steps, beside, known_steps, single_steps
 from accprobe.gemm.decomposition import FusedGroups, Reduction, width
-from accprobe.gemm.plans import ProductPlan, alternatives
+from accprobe.gemm.plans import ProductPlan, plan_alternatives
 from accprobe.gemm.slices import slice_readings
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree_builder import NoTree
@@ -101,7 +101,7 @@ def _refined(plan: ProductPlan, inner: Answered, fewest: int) -> ProductPlan:
 def _roundings(plan: ProductPlan) -> Iterator[ProductPlan]:
     """The plan, and those in which sums are rounded again: kept in another format, or to D's otherwise."""
     yield plan
-    for respect, _, other in alternatives(plan):
+    for respect, _, other in plan_alternatives(plan):
         if respect not in ("promotion_rounding", "operand_rounding"):
             yield other
 
@@ -119,7 +119,7 @@ def _others(plan: ProductPlan, answered: Answered) -> Fitted:
         fewest = len(answered)
     for _ in range(FIT_ROUNDS):
         changed = False
-        for _, _, other in alternatives(plan):
+        for _, _, other in plan_alternatives(plan):
             if not fewest:
                 break
             count = _fewer(other, answered, fewest)

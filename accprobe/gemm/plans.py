@@ -103,7 +103,7 @@ def same_order(x: Nested, y: Nested) -> bool:
     return all(map(same_order, x, y)) or (len(x) == 2 and same_order(x[0], y[1]) and same_order(x[1], y[0]))
 
 
-def alternatives(plan: ProductPlan) -> Iterator[tuple[str, str, ProductPlan]]:
+def plan_alternatives(plan: ProductPlan) -> Iterator[tuple[str, str, ProductPlan]]:
     """Plans that differ in one respect: the finding's name, how, and the plan."""
     if plan.spec.rounds_operands:
         for rounding in OPERAND_ROUNDINGS:

@@ -26,7 +26,7 @@ def row(
     return ProductRow(
         callable=callable_,
         options=dict(options or {}),
-        asks=asks,
+        probed_part=asks,
         m=spec.m,
         n=spec.n,
         k=spec.k,
@@ -53,7 +53,7 @@ def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
         elements=found.region.elements,
         findings=findings(outcome, found),
         model=None if found.is_far_off else found.model,
-        alternatives=ProductAlternatives(tried=found.tried, surviving=tuple(open_))
+        alternatives=ProductAlternatives(tested=found.tried, surviving=tuple(open_))
         if found.plan and not found.is_far_off
         else None,
         chains=found.coverage.chains if found.coverage else 0,
@@ -67,10 +67,10 @@ def _proved(outcome: ProductOutcome) -> ProductVerification:
     first = next(few, "") or (of_fresh(proof.first[0], outcome.spec.out) if proof.first else "")
     return ProductVerification(
         elements=proof.elements,
-        wrong=proof.wrong,
+        mismatches=proof.wrong,
         seed=outcome.seed,
         kinds=proof.kinds,
-        answers=outcome.checked,
+        results=outcome.checked,
         contradicting=outcome.contradicting,
         counterexample=first,
     )

@@ -66,7 +66,7 @@ def _rules(bench: Workbench, draft: Draft, findings: Findings) -> Refined:
     """The other rules of floats. Those that nothing explained are asked again of the refined draft, once."""
     draft, found = experiment(bench, draft, "rules")
     refined = refine(bench, draft.model(), findings | found)
-    if not any(finding.bound == "undetermined" and not finding.left for finding in refined.findings.values()):
+    if not any(finding.bound == "undetermined" and not finding.candidates for finding in refined.findings.values()):
         return refined
     draft, found = experiment(bench, draft.like(refined.model), "rules")
     return refine(bench, draft.model(), refined.findings | found)

@@ -223,7 +223,7 @@ def resolve_findings(findings: Mapping[str, Finding], falsification: Falsificati
         if field in left:
             changed[field] = _open(field, replace(finding, value=known.get(field, finding.value)), left[field], most)
         elif field in known and finding.bound != "exact":
-            changed[field] = replace(finding, value=known[field], bound="exact", left=(), note="")
+            changed[field] = replace(finding, value=known[field], bound="exact", candidates=(), note="")
     if "effective_bits" in changed:
         changed["effective_bits"] = effective(changed)
     if model:
@@ -250,9 +250,13 @@ def _open(feature: str, finding: Finding, others: list[Value], most: Mapping[str
     everything = (finding.value, *others)
     numbers = [value for value in everything if isinstance(value, int)]
     if feature in most and max(numbers) == most[feature]:
-        return replace(finding, value=min(numbers), bound="at_least", left=(), note=note)
+        return replace(finding, value=min(numbers), bound="at_least", candidates=(), note=note)
     if parsed(feature).feature == "min_exponent" and None in everything:
         return replace(
-            finding, value=None, bound="undetermined", left=("none", *(f"at most {max(n)}" for n in [numbers] if n)), note=note
+            finding,
+            value=None,
+            bound="undetermined",
+            candidates=("none", *(f"at most {max(n)}" for n in [numbers] if n)),
+            note=note,
         )
-    return replace(finding, bound="undetermined", left=tuple("none" if v is None else v for v in everything), note=note)
+    return replace(finding, bound="undetermined", candidates=tuple("none" if v is None else v for v in everything), note=note)

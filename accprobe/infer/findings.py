@@ -24,15 +24,15 @@ class Finding:
     """One feature of an instruction; its name is the key that it stands under.
 
     value: the feature's value in the model's words. bound: "exact"; "at_least" where the operand format or the data cannot
-    reach further; "undetermined" where several values explain everything seen (`left` lists them, `value` is one of them);
-    "equivalent" where structures with the values `left` give the same bits for all operands (`value`: the canonical one's);
-    "suggested" in a row that is not confirmed: what explains most, and nothing that may be relied on.
+    reach further; "undetermined" where several values explain everything seen (`candidates`; `value` is one of them);
+    "equivalent" where structures with the values `candidates` give the same bits for all operands (`value`: the canonical
+    one's); "suggested" in a row that is not confirmed: what explains most, and nothing that may be relied on.
     note: why, in one clause. evidence: the exchanges that decided it.
     """
 
     value: Value
     bound: Bound = "exact"
-    left: tuple[Value, ...] = ()
+    candidates: tuple[Value, ...] = ()
     note: str = ""
     evidence: SkipJsonSchema[Annotated[tuple[Exchange, ...], Field(exclude=True)]] = ()
 

@@ -79,7 +79,7 @@ def _settled(findings: Findings, model: DotModel) -> Findings:
     for feature, value in known.items():
         finding = changed.get(feature)
         if finding and finding.value != value and not _above(finding, value):
-            changed[feature] = replace(finding, value=value, bound="exact", left=(), note=SETTLED)
+            changed[feature] = replace(finding, value=value, bound="exact", candidates=(), note=SETTLED)
     return changed
 
 

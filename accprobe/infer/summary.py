@@ -46,6 +46,6 @@ def effective(findings: Mapping[str, Finding]) -> Finding:
 
 def _range(bits: Finding) -> tuple[float, float]:
     """The fewest and the most bits that a finding leaves; an exact sum has as many as there are."""
-    left = bits.left if bits.bound == "undetermined" and bits.left else (bits.value,)
+    left = bits.candidates if bits.bound == "undetermined" and bits.candidates else (bits.value,)
     numbers = [float(value) if isinstance(value, int) else inf for value in left]
     return min(numbers), inf if bits.bound == "at_least" else max(numbers)

@@ -56,6 +56,6 @@ def _article(name: str) -> str:
 
 @cache
 def _sets() -> list[dict[str, Any]]:
-    text = (files("accprobe.reports") / f"{EXPLAINED}.json").read_text(encoding="utf-8")
+    text = (files("accprobe") / "reports" / f"{EXPLAINED}.json").read_text(encoding="utf-8")
     found: list[dict[str, Any]] = json.loads(text)["compared"]
     return found

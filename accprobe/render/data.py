@@ -125,7 +125,7 @@ def _value(row: Row | None, field: str, text: str) -> dict[str, Any]:
     finding = row.findings.get(field) if row else None
     if finding is None:
         return {"text": text}
-    return {"value": finding.value, "bound": finding.bound, "left": list(finding.left), "text": text}
+    return {"value": finding.value, "bound": finding.bound, "left": list(finding.candidates), "text": text}
 
 
 def kernels_json(kernels: Sequence[Kernel], reading: Reading) -> str:
@@ -188,8 +188,8 @@ def verified_data(row: Verified) -> dict[str, object]:
         "mismatches": row.done.mismatches,
         "seed": row.done.seed,
         "kinds": row.done.kinds,
-        **({"answers": row.done.answers, "contradicting": row.done.contradicting} if row.done.answers else {}),
-        **({"cells": asdict(row.done.cells)} if row.done.cells else {}),
+        **({"results": row.done.results, "contradicting": row.done.contradicting} if row.done.results else {}),
+        **({"tile": asdict(row.done.tile)} if row.done.tile else {}),
         **({"events": asdict(row.done.events)} if row.done.events else {}),
         "seconds": round(row.seconds, 3),
         "dots_per_second": round(row.dots_a_second),

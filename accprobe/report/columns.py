@@ -21,7 +21,7 @@ SEPARATOR = " | "
 """Between the values of one column."""
 
 _QUERIES = ("queries", "smallest_query", "largest_query")
-_COVERAGE = ("answers", "contradicting", "cells_read", "cells_of", "events_hit", "events_possible", *_QUERIES)
+_COVERAGE = ("results", "contradicting", "tile_covered", "tile_total", "events_hit", "events_possible", *_QUERIES)
 _ROW = ("rivals_tried", "rivals_left", "unstable", "words_explained", "seconds")
 _NUMBERS = ("m", "n", "k", "dots", "mismatches", *_COVERAGE, *_ROW)
 
@@ -44,7 +44,7 @@ def records(report: Report) -> Iterator[Record]:
 def record(row: Row) -> Record:
     """What a report says of one instruction."""
     inst, done, alternatives = row.instruction, row.verification, row.alternatives
-    cells, events, queries = (done.cells, done.events, done.queries) if done else (None, None, None)
+    cells, events, queries = (done.tile, done.events, done.queries) if done else (None, None, None)
     flat: Record = {
         "name": row.name,
         "family": inst.family.name,
@@ -66,18 +66,18 @@ def record(row: Row) -> Record:
         "cubin_sha256": row.cubin_sha256,
         "dots": done.dots if done else None,
         "mismatches": done.mismatches if done else None,
-        "answers": (done.answers or None) if done else None,
-        "contradicting": done.contradicting if done and done.answers else None,
-        "cells_read": cells.read if cells else None,
-        "cells_of": cells.of if cells else None,
-        "cells_wrong": (cells.wrong or None) if cells else None,
+        "results": (done.results or None) if done else None,
+        "contradicting": done.contradicting if done and done.results else None,
+        "tile_covered": cells.covered if cells else None,
+        "tile_total": cells.total if cells else None,
+        "tile_differing": (cells.differing or None) if cells else None,
         "events_hit": events.hit if events else None,
         "events_possible": events.possible if events else None,
         "events_missing": (SEPARATOR.join(events.missing) or None) if events else None,
         "queries": queries.count if queries else None,
         "smallest_query": queries.smallest if queries else None,
         "largest_query": queries.largest if queries else None,
-        "rivals_tried": alternatives.tried if alternatives else None,
+        "rivals_tried": alternatives.tested if alternatives else None,
         "rivals_left": len(alternatives.surviving) if alternatives else None,
         "unstable": row.unstable if row.status != "skipped" else None,
         "words_explained": sum(one.words for one in row.explains) or None,
@@ -95,7 +95,7 @@ def is_number(column: str) -> bool:
 
 
 def _finding(name: str, finding: Finding | None) -> Record:
-    left = SEPARATOR.join(str(value) for value in finding.left) if finding else ""
+    left = SEPARATOR.join(str(value) for value in finding.candidates) if finding else ""
     return {
         name: finding.value if finding else None,
         f"{name}_bound": finding.bound if finding else None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel
-from accprobe.report.nearest_shape import nearest_shape
+from accprobe.report.nearest_measured import nearest_measured
 from accprobe.report.recorded import no_report, recorded
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def named_model(like: str) -> NamedModel:
     models, inst = named_models(source), parse(name)
     if inst in models:
         return NamedModel(inst, models[inst], "")
-    if other := nearest_shape(inst, models):
+    if other := nearest_measured(inst, models):
         return NamedModel(inst, models[other.nearest], other.sentence(source))
     raise UnknownName(f"{source} has no model of {inst.name}; {nearest(inst.name, [known.name for known in models])}")
 

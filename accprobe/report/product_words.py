@@ -79,7 +79,7 @@ def found_words(findings: FindingsByName, name: str) -> str:
     finding = findings.get(name)
     if finding is None:
         return ""
-    if finding.bound == "undetermined" and not finding.left:
+    if finding.bound == "undetermined" and not finding.candidates:
         return f"{word(finding.value, name)}?"
     return value(finding, name)
 
@@ -167,9 +167,9 @@ def product_record(row: ProductRow) -> Record:
         "reason": row.reason or None,
         "regions": len(row.regions),
         "elements": done.elements if done else None,
-        "wrong": done.wrong if done else None,
+        "wrong": done.mismatches if done else None,
         "contradicting": done.contradicting if done else None,
-        "rivals_tried": sum(each.tried for each in alternatives) if alternatives else None,
+        "rivals_tried": sum(each.tested for each in alternatives) if alternatives else None,
         "rivals_left": sum(len(each.surviving) for each in alternatives) if alternatives else None,
         "calls": row.calls,
         "seconds": row.seconds,

@@ -49,17 +49,18 @@ class KernelRecord(BaseModel):
 
 
 class ProductVerification(BaseModel):
-    """elements: fresh ones that were compared, of each kind in `kinds`; wrong: those that differ. answers, contradicting: of
-    all that was asked and kept. counterexample: what was asked of one that differs, what came back and what was expected.
+    """Fresh elements compared, of each operand distribution in `kinds`, and how many differ.
+
+    results, contradicting: of all kept results. counterexample: operands of one that differs, with its result and the expected.
     """
 
     model_config = STRICT
 
     elements: Count
-    wrong: Count
+    mismatches: Count
     seed: int
     kinds: dict[str, int] = {}
-    answers: Count = 0
+    results: Count = 0
     contradicting: Count = 0
     counterexample: str = ""
 
@@ -69,7 +70,7 @@ class ProductAlternatives(BaseModel):
 
     model_config = STRICT
 
-    tried: Count
+    tested: Count
     surviving: tuple[str, ...] = ()
 
 
@@ -93,7 +94,7 @@ class RegionRecord(BaseModel):
         """What a region of a confirmed product may not have or lack."""
         if self.model is None:
             yield "there is no model"
-        elif self.alternatives is None or not (self.alternatives.tried or self.model.a.is_integer):
+        elif self.alternatives is None or not (self.alternatives.tested or self.model.a.is_integer):
             yield "no rivals were tried"
         if not self.findings:
             yield "there are no findings"
@@ -104,16 +105,16 @@ class RegionRecord(BaseModel):
 class ProductRow(BaseModel):
     """One callable for one shape.
 
-    callable: as the command line names it; options: what it was called with; asks: what is asked of it, where that is not all
-    that it computes; device: what computed it, in words; regions: the largest first. calls: how often it was called.
-    libraries: versions of those that computed. remarks: what a reader must not miss.
+    callable: as the command line names it; options: what it was called with; probed_part: what is probed, where
+    that is not all that it computes; device: what computed it, in words; regions: the largest first. calls: how often it was
+    called. libraries: versions of those that computed. remarks: what a reader must not miss.
     """
 
     model_config = STRICT
 
     callable: str
     options: dict[str, Option] = {}
-    asks: str = ""
+    probed_part: str = ""
     m: Count
     n: Count
     k: Count
@@ -182,8 +183,8 @@ class ProductRow(BaseModel):
         done = self.verification
         if done is None or not done.elements:
             yield "no fresh elements were compared"
-        elif done.wrong or done.contradicting or done.counterexample:
-            yield f"{done.wrong:,} fresh elements differ and {done.contradicting:,} answers contradict the model"
+        elif done.mismatches or done.contradicting or done.counterexample:
+            yield f"{done.mismatches:,} fresh elements differ and {done.contradicting:,} answers contradict the model"
         for i, region in enumerate(self.regions):
             yield from (f"regions.{i}: {against}" for against in region.against())
         if (covered := sum(region.elements for region in self.regions)) != self.m * self.n:

@@ -49,5 +49,7 @@ def _row(inst: Instruction, known: KnownModel | None, explains: tuple[Explained,
 def with_open(findings: Findings, left: Left) -> Findings:
     """The findings, those undetermined that no recorded word settles."""
     note = "no result of the real chip that is public tells these apart"
-    opened = {name: replace(findings[name], bound="undetermined", left=values, note=note) for name, values in left.items()}
+    opened = {
+        name: replace(findings[name], bound="undetermined", candidates=values, note=note) for name, values in left.items()
+    }
     return findings | opened

@@ -29,12 +29,6 @@ def outcome_of_another(text: bytes) -> str:
     return f"it is no report, but the JSON of accprobe {told}" if told else ""
 
 
-def is_of_schema(error: ValidationError, schema: int) -> bool:
-    """Whether the file says that it is of another schema, that one."""
-    given = (e["input"] for e in error.errors(include_url=False) if e["loc"] == ("schema",))
-    return any(type(each) is int and each == schema for each in given)
-
-
 def reason(error: ValidationError, schema: int) -> str:
     """A wrong schema explains all else. schema: the one that is read."""
     errors = error.errors(include_url=False)

@@ -16,7 +16,7 @@ ATLAS = "lowering"
 
 def recorded() -> list[str]:
     """Names of the reports that come with accprobe."""
-    entries = files("accprobe.reports").iterdir()
+    entries = (files("accprobe") / "reports").iterdir()
     names = (entry.name.removesuffix(".json") for entry in entries if entry.name.endswith(".json"))
     return sorted(name for name in names if name not in (ATLAS, EXPLAINED))
 
@@ -29,7 +29,7 @@ def find(name: str | Path) -> Path | Traversable:
     """
     known = recorded()
     if isinstance(name, str) and name in known:
-        return files("accprobe.reports") / f"{name}.json"
+        return files("accprobe") / "reports" / f"{name}.json"
     path = Path(name)
     if path.is_file() or path.is_dir():
         return path

@@ -18,15 +18,14 @@ import accprobe
 from accprobe.build import atomic
 from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import ReportError
-from accprobe.report import schema_1
 from accprobe.report.products import ProductRow
-from accprobe.report.reading import is_of_schema, outcome_of_another, reason
+from accprobe.report.reading import outcome_of_another, reason
 from accprobe.report.recorded import find, recorded
 from accprobe.report.rows import STRICT, Row
 from accprobe.report.sweeps import SweepRecord
 from accprobe.report.text import pictured, written
 
-SCHEMA: Literal[2] = 2
+SCHEMA: Literal[3] = 3
 
 MOST_BYTES = 1 << 28
 """More than any report has: a hundred times what every instruction of a GPU comes to."""
@@ -72,7 +71,7 @@ class Report(BaseModel):
 
     model_config = STRICT
 
-    schema_version: Literal[2] = Field(alias="schema")
+    schema_version: Literal[3] = Field(alias="schema")
     tool: Tool
     environment: dict[str, str]
     seed: int
@@ -133,32 +132,22 @@ class Report(BaseModel):
     @classmethod
     def load(cls, name: str | Path) -> Report:
         """The report in a file, or the recorded one of that name ("h200"). Raises ReportError."""
-        return cls.read(name)[0]
-
-    @classmethod
-    def read(cls, name: str | Path) -> tuple[Report, int]:
-        """As `load`, and of which schema the file is: an older one is converted. A recorded report is read once."""
         return _read_once(name) if isinstance(name, str) and name in recorded() else _read(name)
 
     @classmethod
-    def read_from(cls, file: IO[bytes], name: str | Path) -> tuple[Report, int]:
-        """As `read`, of an open file that messages call `name`. Raises ReportError, OSError."""
+    def read_from(cls, file: IO[bytes], name: str | Path) -> Report:
+        """As `load`, of an open file that messages call `name`. Raises ReportError, OSError."""
         text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise ReportError(f"{name} is no report: it has more than {MOST_BYTES >> 20} MiB")
         text = pictured(text.removeprefix(codecs.BOM_UTF8))
         try:
-            try:
-                return cls.model_validate_json(text), SCHEMA
-            except ValidationError as e:
-                if not is_of_schema(e, schema_1.SCHEMA):
-                    raise
-            return cls.model_validate_json(schema_1.converted(text)), schema_1.SCHEMA
+            return cls.model_validate_json(text)
         except ValidationError as e:
             raise ReportError(f"{name}: {outcome_of_another(text) or reason(e, SCHEMA)}") from None
 
 
-def _read(name: str | Path) -> tuple[Report, int]:
+def _read(name: str | Path) -> Report:
     try:
         with find(name).open("rb") as file:
             return Report.read_from(file, name)

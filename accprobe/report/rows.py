@@ -51,7 +51,8 @@ Model = Annotated[
 def _told(finding: Finding) -> dict[str, Any]:
     """A finding as a report has it: its evidence stands beside it."""
     told: dict[str, Any] = {"value": finding.value, "bound": finding.bound}
-    return told | ({"left": list(finding.left)} if finding.left else {}) | ({"note": finding.note} if finding.note else {})
+    told |= {"candidates": list(finding.candidates)} if finding.candidates else {}
+    return told | ({"note": finding.note} if finding.note else {})
 
 
 SerializedFinding = Annotated[Finding, PlainSerializer(_told)]
@@ -62,7 +63,7 @@ class Alternatives(BaseModel):
 
     model_config = STRICT
 
-    tried: Count
+    tested: Count
     surviving: tuple[Deviation, ...] = ()
 
 
@@ -121,7 +122,7 @@ class Row(BaseModel):
             yield f"there is a reason against it: {self.reason}"
         if not self.findings:
             yield "there are no findings"
-        if not (self.alternatives and self.alternatives.tried):
+        if not (self.alternatives and self.alternatives.tested):
             yield "no rivals were tried"
         if name := next((name for name, finding in self.findings.items() if finding.bound == "suggested"), None):
             yield f"findings.{name} is suggested"
@@ -158,9 +159,9 @@ def _uncovered(done: Verification) -> Iterator[str]:
     """What of a verification speaks against a confirmed row; reports of before answers were counted have less to say."""
     if done.contradicting:
         yield f"{done.contradicting:,} answers contradict the model"
-    if done.answers and not done.events:
+    if done.results and not done.events:
         yield "no events were looked for"
     if done.events and (done.events.missing or done.events.hit != done.events.possible):
         yield f"{done.events.hit:,} of {done.events.possible:,} events were met"
-    if done.cells and (done.cells.read != done.cells.of or done.cells.wrong):
-        yield f"{done.cells.read:,} of {done.cells.of:,} cells were read or some differ"
+    if done.tile and (done.tile.covered != done.tile.total or done.tile.differing):
+        yield f"{done.tile.covered:,} of {done.tile.total:,} cells were read or some differ"

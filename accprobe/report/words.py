@@ -52,14 +52,14 @@ def found(row: Row, feature: str) -> str:
     if feature not in row.findings:
         return ""
     finding = row.findings[feature]
-    if is_unknown(row, finding) or (feature in FROM_ORDER and row.findings["order"].left):
+    if is_unknown(row, finding) or (feature in FROM_ORDER and row.findings["order"].candidates):
         return f"{word(finding.value, feature)}?"
     return value(finding, feature)
 
 
 def is_unknown(row: Row, finding: Finding) -> bool:
     """Undetermined, and nothing lists what it may be. Of integers all values give the same bits; of floats others may not."""
-    return finding.bound == "undetermined" and not finding.left and not row.instruction.is_integer
+    return finding.bound == "undetermined" and not finding.candidates and not row.instruction.is_integer
 
 
 def value(finding: Finding, feature: str = "") -> str:
@@ -70,11 +70,11 @@ def value(finding: Finding, feature: str = "") -> str:
     if finding.bound == "at_least":
         return f"≥{text}"
     if finding.bound == "undetermined":
-        return f"{text}?" if finding.left else "any"
+        return f"{text}?" if finding.candidates else "any"
     if finding.bound == "suggested":
         return f"~{text}"
     if finding.bound == "equivalent":
-        return " or ".join([word(x, feature) for x in finding.left[:2]] + ["others"] * (len(finding.left) > 2))
+        return " or ".join([word(x, feature) for x in finding.candidates[:2]] + ["others"] * (len(finding.candidates) > 2))
     return text
 
 

@@ -19,7 +19,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.verify.coverage import cover
-from accprobe.verify.outcome import Cells, Queries, Verification
+from accprobe.verify.outcome import Queries, TileCoverage, Verification
 from accprobe.verify.random import verify
 from accprobe.verify.shrink import shrink
 
@@ -83,9 +83,9 @@ def checked(
     return replace(
         done,
         counterexample=_smallest(log, model, found),
-        answers=log.dots,
+        results=log.dots,
         contradicting=known.count + done.mismatches,
-        cells=_cells(log),
+        tile=_cells(log),
         queries=Queries(sum(log.sizes.values()), min(log.sizes), max(log.sizes)),
     )
 
@@ -111,8 +111,8 @@ def _smallest(log: QueryLog, model: DotModel, found: list[Counterexample]) -> Co
     return shrink(partial(log.dot, inst), inst, model, few) or few
 
 
-def _cells(log: QueryLog) -> Cells | None:
+def _cells(log: QueryLog) -> TileCoverage | None:
     if not log.read.size:
         return None
     wrong = tile.smallest_part(log.inst, log.differing)
-    return Cells(int(log.read.sum()), log.read.size, wrong)
+    return TileCoverage(int(log.read.sum()), log.read.size, wrong)

@@ -52,15 +52,15 @@ def labelled(row: Row, device: Device) -> Row:
 
 def _disproved(done: Verification) -> str:
     if done.contradicting:
-        return f"{done.contradicting:,} of {done.answers:,} answers differ from the model"
+        return f"{done.contradicting:,} of {done.results:,} answers differ from the model"
     return f"{done.mismatches:,} of {done.dots:,} dot products differ from the model" if done.mismatches else ""
 
 
 def _uncovered(done: Verification) -> str:
     if not all(done.kinds.values()):
         return f"{done.random} random dot products are not enough for every kind of operands; give more --dots"
-    if done.cells and done.cells.read < done.cells.of:
-        return f"{done.cells.read:,} of the {done.cells.of:,} cells of the tile were read; give more --dots"
+    if done.tile and done.tile.covered < done.tile.total:
+        return f"{done.tile.covered:,} of the {done.tile.total:,} cells of the tile were read; give more --dots"
     if done.events and done.events.missing:
         missing, first = len(done.events.missing), done.events.missing[0]
         return f"{missing:,} of {done.events.possible:,} events of the model were not met, the first: {first}"
@@ -69,6 +69,6 @@ def _uncovered(done: Verification) -> str:
 
 def _suggested(finding: Finding) -> Finding:
     """The finding without a claim: the values left are those of models near one that is wrong, so another may be true."""
-    if finding.left:
-        return replace(finding, bound="suggested", left=(), note="")
+    if finding.candidates:
+        return replace(finding, bound="suggested", candidates=(), note="")
     return replace(finding, bound="suggested") if finding.bound in ("exact", "at_least") else finding

@@ -86,7 +86,7 @@ class Surveyor:
             model=result.model,
             verification=verification,
             alternatives=Alternatives(
-                tried=falsification.tried, surviving=tuple(alternative.deviation for alternative in falsification.surviving)
+                tested=falsification.tried, surviving=tuple(alternative.deviation for alternative in falsification.surviving)
             ),
             unstable=log.unstable,
             **_known(result),

@@ -25,12 +25,12 @@ Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True)
-class Cells:
-    """Cells of the instruction's tile whose results were read, of all that it has. wrong: in words, which of them differ."""
+class TileCoverage:
+    """Tile elements whose results were compared, of all. differing: in words, which of them differ."""
 
-    read: Count
-    of: Count
-    wrong: str = ""
+    covered: Count
+    total: Count
+    differing: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Verification:
     """The outcome: dots compared (in all and of each operand kind), how many differed, and the first that did.
 
     dots, kinds: those of the kinds COVERING and CODE_PAIRS are made, all others random.
-    answers: all that the device ever gave in that row, those of experiments and rivals too; contradicting: how many of them
+    results: all that the device ever gave in that row, those of experiments and rivals too; contradicting: how many of them
     the model does not explain. queries: None in older reports, which do not say, and of comparisons on the GPU itself.
     """
 
@@ -69,16 +69,16 @@ class Verification:
     seed: int
     kinds: dict[str, int] = field(default_factory=dict)
     counterexample: Counterexample | None = None
-    answers: Count = 0
+    results: Count = 0
     contradicting: Count = 0
-    cells: Cells | None = None
+    tile: TileCoverage | None = None
     events: Events | None = None
     queries: Queries | None = None
 
     @property
     def refuted(self) -> bool:
         """Whether some result differs from the model: what the model's sums were made to do says nothing then."""
-        return bool(self.mismatches or self.contradicting or (self.cells and self.cells.wrong))
+        return bool(self.mismatches or self.contradicting or (self.tile and self.tile.differing))
 
     @property
     def random(self) -> int:

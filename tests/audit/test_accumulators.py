@@ -89,7 +89,7 @@ def test_kind_of_an_instruction_is_that_of_the_opcode_that_its_model_names(chip:
 
 def test_kinds_of_the_atlas_are_those_of_the_instructions() -> None:
     """Where a probe became one opcode of its own unit, the opcode's name says the instruction's types."""
-    atlas = json.loads(files("accprobe.reports").joinpath("lowering.json").read_text(encoding="utf-8"))
+    atlas = json.loads((files("accprobe") / "reports" / "lowering.json").read_text(encoding="utf-8"))
     seen = 0
     for target in atlas["architectures"]:
         for inst in catalog(target):

@@ -18,7 +18,7 @@ from accprobe.isa.instructions import catalog, parse
 from accprobe.report.recorded import recorded
 from accprobe.sass import opcodes
 
-TEXT = files("accprobe.reports").joinpath("lowering.json").read_text(encoding="utf-8")
+TEXT = (files("accprobe") / "reports" / "lowering.json").read_text(encoding="utf-8")
 ATLAS: dict[str, Any] = json.loads(TEXT)
 TARGETS: list[str] = ATLAS["architectures"]
 

@@ -68,7 +68,7 @@ def test_a_feature_that_is_not_known_is_compared_too() -> None:
     assert headline(diff(one(new_feature=1), one(new_feature=2))) == "Fake GPU: 1 changed"
 
 
-UNDETERMINED = {"value": "kept", "bound": "undetermined", "left": ["kept", "flushed"]}
+UNDETERMINED = {"value": "kept", "bound": "undetermined", "candidates": ["kept", "flushed"]}
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ UNDETERMINED = {"value": "kept", "bound": "undetermined", "left": ["kept", "flus
         ("alignment_bits", {"value": 24, "bound": "at_least"}, 23, "changed"),
         ("alignment_bits", {"value": 24, "bound": "at_least"}, {"value": None, "bound": "exact"}, "undecided"),
         ("alignment_bits", 25, {"value": None, "bound": "exact"}, "changed"),
-        ("min_exponent", {"value": None, "bound": "undetermined", "left": ["none", "at most -126"]}, -133, "undecided"),
-        ("min_exponent", {"value": None, "bound": "undetermined", "left": ["none", "at most -126"]}, -21, "changed"),
-        ("min_exponent", {"value": None, "bound": "undetermined", "left": ["none", "any"]}, -21, "undecided"),
+        ("min_exponent", {"value": None, "bound": "undetermined", "candidates": ["none", "at most -126"]}, -133, "undecided"),
+        ("min_exponent", {"value": None, "bound": "undetermined", "candidates": ["none", "at most -126"]}, -21, "changed"),
+        ("min_exponent", {"value": None, "bound": "undetermined", "candidates": ["none", "any"]}, -21, "undecided"),
     ],
 )
 def test_what_is_not_certain_differs_only_where_no_value_is_possible_on_both(

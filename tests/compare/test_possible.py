@@ -10,7 +10,7 @@ from accprobe.infer.findings import Finding
 exact = st.builds(Finding, value=st.integers(0, 40), bound=st.just("exact"))
 at_least = st.builds(Finding, value=st.integers(0, 40), bound=st.just("at_least"))
 several = st.lists(st.integers(0, 40), min_size=2).map(
-    lambda left: Finding(value=left[0], bound="undetermined", left=tuple(left))
+    lambda left: Finding(value=left[0], bound="undetermined", candidates=tuple(left))
 )
 findings = exact | at_least | several
 FEATURE = "alignment_bits"
@@ -21,7 +21,7 @@ def members(finding: Finding) -> set[int]:
     if finding.bound == "at_least":
         assert isinstance(finding.value, int)
         return set(range(finding.value, 101))
-    return {value for value in finding.left or (finding.value,) if isinstance(value, int)}
+    return {value for value in finding.candidates or (finding.value,) if isinstance(value, int)}
 
 
 @given(findings, findings)
@@ -46,8 +46,8 @@ def test_operator_holds_where_it_holds_of_every_member(finding: Finding, operato
         ({"value": "RZ", "bound": "exact"}, "result_rounding", "!=", "RNE", True),
         ({"value": "RZ", "bound": "exact"}, "result_rounding", ">=", 3, False),
         ({"value": 13, "bound": "exact"}, "effective_bits", "==", "RZ", False),
-        ({"value": "a", "bound": "undetermined", "left": ("a", "b")}, "overflow", "!=", "c", True),
-        ({"value": "a", "bound": "undetermined", "left": ("a", "b")}, "overflow", "==", "a", False),
+        ({"value": "a", "bound": "undetermined", "candidates": ("a", "b")}, "overflow", "!=", "c", True),
+        ({"value": "a", "bound": "undetermined", "candidates": ("a", "b")}, "overflow", "==", "a", False),
         ({"value": 32, "bound": "undetermined"}, "products_per_sum", "==", 32, False),
         ({"value": 32, "bound": "undetermined"}, "products_per_sum", ">=", 0, False),
     ],

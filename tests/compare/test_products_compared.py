@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 SPLIT = product_data(product_model(slices=4, kept="bf16"))
 OF_16 = product_data(product_model(of=step(16)))
-UNDECIDED = product_data(findings={"split_k": {"value": 1, "bound": "undetermined", "left": [1, 4]}})
+UNDECIDED = product_data(findings={"split_k": {"value": 1, "bound": "undetermined", "candidates": [1, 4]}})
 PARTS = {
     "value": "4 parts of 256, added in f32: chain of [acc 32]",
     "bound": "exact",
@@ -28,8 +28,8 @@ PROMOTED, SLICED = (
         product_model(promote=256),
         findings={
             "order": PARTS,
-            "promote_every": {"value": every[0], "bound": "equivalent", "left": every},
-            "split_k": {"value": slices[0], "bound": "equivalent", "left": slices},
+            "promote_every": {"value": every[0], "bound": "equivalent", "candidates": every},
+            "split_k": {"value": slices[0], "bound": "equivalent", "candidates": slices},
         },
     )
     for every, slices in (([256, None], [1, 4]), ([None, 256], [4, 1]))

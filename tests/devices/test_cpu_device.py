@@ -117,8 +117,8 @@ def test_planted_integers_are_confirmed(monkeypatch: pytest.MonkeyPatch, mnemoni
     row = Surveyor(planted(monkeypatch, {mnemonic: integers(inst)})).row(inst, 1 << 10, 0)
     assert (row.status, row.reason, row.opcodes, row.model) == ("confirmed", "", (mnemonic,), integers(inst))
     assert row.verification
-    assert row.verification.cells
-    assert row.verification.cells.read == inst.m * inst.n
+    assert row.verification.tile
+    assert row.verification.tile.covered == inst.m * inst.n
 
 
 @pytest.mark.parametrize(

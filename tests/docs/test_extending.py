@@ -28,9 +28,7 @@ class Tree:
     def __init__(self, root: Path) -> None:
         self.root = root
         for name in FOLDERS:
-            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("*.pyc.*", "*.nb?"))
-        for name in FOLDERS[1:]:  # installed inside of the package
-            (root / FOLDERS[0] / name).symlink_to(Path("..") / name)
+            shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=shutil.ignore_patterns("*.pyc.*", "*.nb?"))
         shutil.copyfile(ROOT / "pyproject.toml", root / "pyproject.toml")
 
     def add(self, edits: Edits) -> None:
@@ -110,7 +108,7 @@ import numpy as np
 import accprobe
 from accprobe.evaluate import rounding, steps
 from accprobe.evaluate.cuda import source
-from accprobe.infer.alternatives.single import rivals
+from accprobe.infer.alternatives.single import alternatives
 from accprobe.render.content.glossary import GLOSSARY
 from accprobe.report.report import Report
 
@@ -127,7 +125,7 @@ for word, model in (("positive", result.model), ("kept", kept)):
 print(json.dumps({
     "finding": [result.findings["toy_sign"].value, result.findings["toy_sign"].bound],
     "model": result.model == device.model(inst),
-    "rivals": [rival.changes for rival in rivals(result.model, result.findings) if rival.field == "toy_sign"],
+    "alternatives": [rival.changes for rival in alternatives(result.model, result.findings) if rival.field == "toy_sign"],
     "infinities": infinities,
     "glossary": GLOSSARY["toy sign"],
     "recorded": len(Report.load("h200").measured),
@@ -142,7 +140,7 @@ def test_a_model_field(tree: Tree) -> None:
     told = json.loads(tree.python(FIELD_PROGRAM))
     assert told["finding"] == ["positive", "exact"]
     assert told["model"]
-    assert told["rivals"] == [[["toy_sign", "kept"]]]
+    assert told["alternatives"] == [[["toy_sign", "kept"]]]
     infinity, negative, finite = 0x7F800000, 0xFF800000, 0xC0400000
     assert told["infinities"]["positive"] == [[infinity, infinity, finite], False]
     assert told["infinities"]["kept"] == [[negative, infinity, finite], True]

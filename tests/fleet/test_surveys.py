@@ -13,7 +13,7 @@ from accprobe.devices.simulated import SimulatedDevice, simulated_device
 from accprobe.errors import DeviceError
 from accprobe.fleet.checks import check_cluster, unopened
 from accprobe.fleet.cluster import Cluster
-from accprobe.fleet.events import Event, FleetGpu, Task
+from accprobe.fleet.events import FleetEvent, FleetGpu, Task
 from accprobe.fleet.surveys import Member, SurveyWanted, fleet_members, survey_cluster
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.health.plan import CheckPlan
@@ -43,19 +43,19 @@ class PlayedCluster:
         self._errands.append(errand)
         self.works.append((errand.gpu, errand.work.__name__))
 
-    def news(self) -> Iterator[Event]:
+    def news(self) -> Iterator[FleetEvent]:
         while self._errands:
             errand = self._errands.pop(0)
             end = (self._ends.get(errand.gpu) or [""]).pop(0)
-            yield Event(errand.gpu, "began", str(errand.gpu))
+            yield FleetEvent(errand.gpu, "began", str(errand.gpu))
             assert errand.device
             for text in errand.work(errand.device, *errand.arguments):
-                yield Event(errand.gpu, "said", text)
+                yield FleetEvent(errand.gpu, "said", text)
                 if end and end != "late":
                     break
             if end == "lost":
                 raise DeviceError("the cluster is lost")
-            yield Event(errand.gpu, ENDS[end], {"ended": "", "failed": "it hangs"}.get(ENDS[end], "its process died"))
+            yield FleetEvent(errand.gpu, ENDS[end], {"ended": "", "failed": "it hangs"}.get(ENDS[end], "its process died"))
 
 
 @pytest.fixture

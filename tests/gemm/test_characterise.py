@@ -222,7 +222,7 @@ def test_lanes_are_called_that_and_are_no_slices(count: int, order: str) -> None
     assert told["order"].value == f"{count} lanes (k ≡ l mod {count}), added in f32{how}: chain of [acc 1]"
     assert told["order"].note.startswith(f"{count} lanes (k ≡ l mod {count}) or split-K {count} of interleaved slices")
     assert (told["split_k"].value, told["split_k"].bound) == (1, "equivalent")
-    assert count in told["split_k"].left
+    assert count in told["split_k"].candidates
     assert told["promote_every"].value is None
     assert "slice_sizes" not in told
 
@@ -230,7 +230,7 @@ def test_lanes_are_called_that_and_are_no_slices(count: int, order: str) -> None
 def test_lanes_of_narrow_partial_sums_may_be_slices() -> None:
     lanes = Reduction(tuple(tuple((k,) for k in range(lane, 1024, 2)) for lane in range(2)), nested("forward", 2))
     told = dict(of_plan(plan_of(lanes, kept=FORMATS["bf16"])))
-    assert (told["split_k"].bound, told["split_k"].left) == ("equivalent", (1, 2))
+    assert (told["split_k"].bound, told["split_k"].candidates) == ("equivalent", (1, 2))
 
 
 def test_a_format_below_f32_makes_slices_of_chains() -> None:
@@ -259,9 +259,9 @@ def test_what_is_left_open_has_the_values_that_are_left() -> None:
         if alternative.respect in ("partial_format", "alignment_rounding")
     ]
     told = findings(outcome)
-    assert (told["partial_format"].bound, told["partial_format"].left) == ("undetermined", ("bf16", "f32", "f16"))
+    assert (told["partial_format"].bound, told["partial_format"].candidates) == ("undetermined", ("bf16", "f32", "f16"))
     assert told["alignment_rounding"].bound == "undetermined"
-    assert {told["alignment_rounding"].value, "floor", "ceiling"} <= set(told["alignment_rounding"].left)
+    assert {told["alignment_rounding"].value, "floor", "ceiling"} <= set(told["alignment_rounding"].candidates)
     assert {f"{alternative.respect}: {alternative.how}" for alternative in outcome.main.surviving} >= {
         "partial_format: f32 partial sums, added in f32"
     }

@@ -57,7 +57,7 @@ def test_a_rival_that_nothing_can_tell_apart_survives() -> None:
     assert [alternative.value for alternative in result.surviving if alternative.field == "overflow"] == ["largest"]
     left = resolve_findings(found(KNOWN[FP8]), result)
     assert left["overflow"].bound == "undetermined"
-    assert left["overflow"].left == ("infinity", "largest")
+    assert left["overflow"].candidates == ("infinity", "largest")
     assert left["overflow"].value == "infinity"
     assert left["overflow"].note
     assert left["alignment_bits"] == found(KNOWN[FP8])["alignment_bits"]
@@ -94,10 +94,10 @@ def test_undetermined_lists_every_value_left() -> None:
     surviving = tuple(Alternative(KNOWN[FP8], (("alignment_bits", value),)) for value in (24, 26))
     left = resolve_findings(findings, Falsification(9, (*surviving, Alternative(KNOWN[FP8], (("order", "[c 0]"),)))))
     assert left["alignment_bits"].bound == "undetermined"
-    assert left["alignment_bits"].left == (25, 24, 26)
+    assert left["alignment_bits"].candidates == (25, 24, 26)
     assert left["alignment_bits"].note == "seen"
     assert left["zero_sign"] == findings["zero_sign"]
-    assert left["order"].left == ("none", "[c 0]"), "what no experiment found is listed too"
+    assert left["order"].candidates == ("none", "[c 0]"), "what no experiment found is listed too"
     assert findings["alignment_bits"].bound == "exact"
 
 
@@ -146,7 +146,7 @@ def test_the_highest_floor_that_no_operand_reaches() -> None:
     result, _ = settle(SimulatedDevice({inst: model}), inst)
     finding = result.findings["min_exponent"]
     assert finding.value is None
-    none, most = finding.left
+    none, most = finding.candidates
     assert none == "none"
     level = int(str(most).removeprefix("at most "))
     higher = model.with_arithmetic(lambda a: replace(a, min_exponent=level + 1))

@@ -116,7 +116,7 @@ def test_rivals_about_the_first_that_is_contradicted_are_asked_about(monkeypatch
     alike, asked = 5, list[Alternative]()
     monkeypatch.setattr(falsification, "_alike", lambda rungs, arena: rungs[:alike])
     monkeypatch.setattr(falsification._Trial, "ask_about", lambda arena, alternative: asked.append(alternative))
-    for name in ("rivals", "pairs", "groups"):
+    for name in ("alternatives", "pairs", "groups"):
         monkeypatch.setattr(falsification, name, lambda *_: ())
     held(inst, model)
     for rungs in coarser(model):

@@ -102,7 +102,7 @@ def at_random(rate: int) -> Fault:
 
 def surveyed(fault: Fault) -> tuple[QueryLog, Verification]:
     log = QueryLog(Tiled(FP8, MODEL, fault), FP8)
-    log.budget.left = 300
+    log.budget.candidates = 300
     result, falsification = settle(log, FP8)
     return log, checked(log, result.model or MODEL, falsification.wrong, 1 << 14, 0)
 
@@ -122,9 +122,9 @@ def surveyed(fault: Fault) -> tuple[QueryLog, Verification]:
 def test_a_part_of_the_tile_that_is_wrong_is_found_and_named(fault: Fault, where: str) -> None:
     log, done = surveyed(fault)
     assert log.unstable
-    assert done.cells is not None
-    assert (done.cells.read, done.cells.of) == (512, 512)
-    assert done.cells.wrong == where
+    assert done.tile is not None
+    assert (done.tile.covered, done.tile.total) == (512, 512)
+    assert done.tile.differing == where
 
 
 @pytest.mark.parametrize("fault", [after(40_000), once(70_000), once(20_000)], ids=["later", "once, late", "once, early"])
@@ -139,8 +139,8 @@ def test_a_moment_that_is_wrong_is_found(fault: Fault) -> None:
 @pytest.mark.parametrize("rate", [100, 1000, 10_000])
 def test_what_comes_at_random_is_of_no_place(rate: int) -> None:
     log, done = surveyed(at_random(rate))
-    assert done.cells is not None
-    assert done.cells.wrong == ""
+    assert done.tile is not None
+    assert done.tile.differing == ""
     assert instability(log).endswith("now and then, in no cell always")
 
 
@@ -238,6 +238,6 @@ def test_arithmetic_that_is_wrong_everywhere_is_no_instability() -> None:
 def test_a_sound_device_is_read_wholly_by_the_default_run() -> None:
     log, done = surveyed(lambda d, **_: d)
     assert (log.unstable, done.contradicting, done.mismatches) == (0, 0, 0)
-    assert done.answers == log.dots > 1 << 14
-    assert done.cells is not None
-    assert (done.cells.read, done.cells.wrong) == (done.cells.of, "")
+    assert done.results == log.dots > 1 << 14
+    assert done.tile is not None
+    assert (done.tile.covered, done.tile.differing) == (done.tile.total, "")

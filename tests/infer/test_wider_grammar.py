@@ -84,7 +84,7 @@ def assert_found(device: Planted, **fields: object) -> None:
     assert_true(findings, device)
     for field, value in fields.items():
         finding = findings[field]
-        assert value in ((finding.value, *finding.left)), (field, finding)
+        assert value in ((finding.value, *finding.candidates)), (field, finding)
         assert finding.value == value or finding.bound != "exact"
 
 

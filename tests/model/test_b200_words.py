@@ -49,7 +49,7 @@ def test_there_are_words_of_every_kind() -> None:
 
 @pytest.mark.parametrize("inst", FLOATS, ids=str)
 def test_the_alignment_bits_left_are_those_that_explain_them(inst: Instruction) -> None:
-    left = known_models("b200")[inst].left["alignment_bits"]
+    left = known_models("b200")[inst].candidates["alignment_bits"]
     explaining = [bits for bits in range(20, MOST + 1) if explains(inst, changed(MODELS[inst], alignment_bits=bits))]
     if left == ("any",):
         assert len(WORDS[inst]) < 3 or inst.a.name == "bf16"
@@ -68,7 +68,7 @@ def expanded(left: tuple[Value, ...]) -> list[int]:
 
 @pytest.mark.parametrize("inst", [inst for inst in FLOATS if inst.k == 64], ids=str)
 def test_how_many_products_are_scaled_at_once_is_open(inst: Instruction) -> None:
-    left = known_models("b200")[inst].left["scaled_products"]
+    left = known_models("b200")[inst].candidates["scaled_products"]
     explaining = []
     for some in (None, 2, 4, 8, 16):
         try:
@@ -82,8 +82,8 @@ def test_how_many_products_are_scaled_at_once_is_open(inst: Instruction) -> None
 def test_the_report_says_what_is_open() -> None:
     rows = {row.name: row.findings for row in published("b200").instructions}
     of_e5m2 = rows["tcgen05.m128n16k32.kind::f8f6f4.f32.e5m2.e5m2"]["alignment_bits"]
-    assert (of_e5m2.value, of_e5m2.bound, of_e5m2.left) == (25, "undetermined", (23, 24, 25))
+    assert (of_e5m2.value, of_e5m2.bound, of_e5m2.candidates) == (25, "undetermined", (23, 24, 25))
     of_nvfp4 = rows["tcgen05.m128n16k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.ue4m3"]
-    assert (of_nvfp4["scaled_products"].bound, of_nvfp4["scaled_products"].left) == ("undetermined", (4, 8, 16))
-    assert of_nvfp4["alignment_bits"].left == ("at least 21",)
+    assert (of_nvfp4["scaled_products"].bound, of_nvfp4["scaled_products"].candidates) == ("undetermined", (4, 8, 16))
+    assert of_nvfp4["alignment_bits"].candidates == ("at least 21",)
     assert rows["mma.sync.m16n8k16.f32.bf16.bf16.f32"]["alignment_bits"].bound == "exact"

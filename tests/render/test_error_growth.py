@@ -27,7 +27,7 @@ def in_words(data: Row) -> str:
 
 def surviving(*alternatives: str) -> Row:
     data = product_data()
-    data["regions"][0]["rivals"]["survived"] = list(alternatives)
+    data["regions"][0]["alternatives"]["surviving"] = list(alternatives)
     return data
 
 

@@ -75,9 +75,9 @@ def page(h200: str) -> Page:
 def evil_report() -> Report:
     """Every free text of a report is hostile."""
     row = float_row(WGMMA, 13, {"QGMMA" + EVIL: 1}, status="inferred", reason=EVIL, cubin_sha256=EVIL)
-    row["findings"]["carries"] = {"value": EVIL, "bound": "undetermined", "left": [EVIL, "b"], "note": EVIL}
+    row["findings"]["carries"] = {"value": EVIL, "bound": "undetermined", "candidates": [EVIL, "b"], "note": EVIL}
     row["findings"][EVIL] = {"value": EVIL, "bound": "exact"}
-    row["rivals"] = {"tried": 1, "survived": [{"changes": [[EVIL, EVIL]]}]}
+    row["alternatives"] = {"tested": 1, "surviving": [{"changes": [[EVIL, EVIL]]}]}
     row["verification"] = {"dots": 10, "mismatches": 0, "seed": 0, "kinds": {EVIL: 10}}
     row["evidence"][EVIL] = row["evidence"]["alignment_bits"]
     skipped = {"name": f"{WGMMA}.rs", "status": "skipped", "reason": EVIL}

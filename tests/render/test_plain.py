@@ -59,8 +59,8 @@ def test_no_text_of_a_report_is_longer_than_a_line(tmp_path: Path) -> None:
     """What looks like more of accprobe's own lines is shown within the line that it is in."""
     lines = "k\r\n\nwgmma.m64n8k32.f32.e4m3.e4m3  confirmed\t\x1b\\n"
     row = float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA": 1}, status="unverified", reason=lines)
-    row["findings"]["carries"] = {"value": lines, "bound": "undetermined", "left": [lines], "note": lines}
-    row["rivals"] = {"tried": 1, "survived": [{"changes": [[lines, lines]]}]}
+    row["findings"]["carries"] = {"value": lines, "bound": "undetermined", "candidates": [lines], "note": lines}
+    row["alternatives"] = {"tested": 1, "surviving": [{"changes": [[lines, lines]]}]}
     made = fake_report(row, environment={lines: lines}, tool={"version": lines})
     device = made.device.model_copy(update={"name": lines, "facts": {lines: lines}})
     path = tmp_path / "r.json"
@@ -122,7 +122,7 @@ def test_errors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     def fails(*_: object) -> None:
         raise AccprobeError(HOSTILE)
 
-    monkeypatch.setattr("accprobe.report.report.Report.read", fails)
+    monkeypatch.setattr("accprobe.report.report.Report.load", fails)
     result = CliRunner().invoke(main, ["show", "x"])
     assert (result.exit_code, STEERS.search(result.stderr)) == (2, None)
     assert "owned" in result.stderr

@@ -30,7 +30,7 @@ def said(data: Row) -> dict[str, str]:
     return {line.label: line.said.text for line in products.lines(row(data))}
 
 
-NOTHING = {"elements": 0, "wrong": 0, "seed": 0}
+NOTHING = {"elements": 0, "mismatches": 0, "seed": 0}
 
 
 def only_one() -> Row:
@@ -56,14 +56,14 @@ def only_one() -> Row:
             "runs",
             "copy<…>, 3 launches; flash::forward HMMA.1688 (torch 2.11)",
         ),
-        (product_data(asks="P·V along the keys"), "asked", "P·V along the keys"),
+        (product_data(probed_part="P·V along the keys"), "asked", "P·V along the keys"),
         (product_data(), "every k", "counted once: 1024 of 1024"),
         (dropped(), "every k", f"NOT a[i, k]·b[k, j] once: {TAIL}"),
         (
             product_data(
                 findings={
                     "order": {"value": "2 parts of 256, added in f32: chain of [acc 32]", "bound": "exact", "note": "either"},
-                    "split_k": {"value": 2, "bound": "equivalent", "left": [2, 1]},
+                    "split_k": {"value": 2, "bound": "equivalent", "candidates": [2, 1]},
                 }
             ),
             "K",
@@ -108,7 +108,7 @@ def only_one() -> Row:
             "4 slices of 256; partial sums in bf16, merged forward",
         ),
         (
-            product_data(findings={"split_k": {"value": 1, "bound": "undetermined", "left": [1, 4]}}),
+            product_data(findings={"split_k": {"value": 1, "bound": "undetermined", "candidates": [1, 4]}}),
             "split K",
             "no?",
         ),
@@ -119,7 +119,7 @@ def only_one() -> Row:
         ),
         (
             product_data(
-                scale="128x128", findings={"scales": {"value": "sa, then sb", "bound": "undetermined", "left": ["x"]}}
+                scale="128x128", findings={"scales": {"value": "sa, then sb", "bound": "undetermined", "candidates": ["x"]}}
             ),
             "scales",
             "one a block of 128 x 128: sa, then sb?",
@@ -137,7 +137,7 @@ def only_one() -> Row:
         ),
         (product_data(), "proven", "1,048,576 fresh outputs, 0 differ; 26 of 26 rival plans contradicted"),
         (
-            suggested() | {"verification": {**NOTHING, "answers": 40, "contradicting": 3}},
+            suggested() | {"verification": {**NOTHING, "results": 40, "contradicting": 3}},
             "proven",
             "nothing: answers contradict the plan already; 3 of 40 answers have no explanation;"
             " 26 of 26 rival plans contradicted",
@@ -195,7 +195,7 @@ def test_multiply_adds_are_fused_where_that_shows(a: str, of: DotModel, words: s
 
 
 def test_a_rival_that_rounds_products_first_leaves_it_open_whether_they_are_fused() -> None:
-    left = {"product_bits": {"value": None, "bound": "undetermined", "left": [None, 23]}}
+    left = {"product_bits": {"value": None, "bound": "undetermined", "candidates": [None, 23]}}
     data = product_data(product_model(a="f32", of=multiply_add()), findings=left)
     assert said(data)["inside"].split(", ")[1] == "fused multiply-adds?"
 
@@ -225,7 +225,7 @@ def test_what_is_wrong_comes_first() -> None:
 
 def test_nothing_of_a_report_is_markup() -> None:
     evil = product_data(
-        name=EVIL, options={EVIL: EVIL}, asks=EVIL, remarks=[EVIL], kernels=[{"name": EVIL}], libraries={EVIL: EVIL}
+        name=EVIL, options={EVIL: EVIL}, probed_part=EVIL, remarks=[EVIL], kernels=[{"name": EVIL}], libraries={EVIL: EVIL}
     )
     evil["regions"][0]["where"] = EVIL
     page = report_page(product_report(evil, two_regions(name=EVIL)))

@@ -104,7 +104,11 @@ def with_finding(feature: str, **finding: object) -> Report:
         ("effective_bits", {"value": 13, "bound": "at_least"}, "≥13 (e8m13)"),
         ("effective_bits", {"value": 23, "bound": "exact"}, "23 (f32)"),
         ("alignment_bits", {"value": None, "bound": "exact"}, "exact"),
-        ("alignment_rounding", {"value": "truncate", "bound": "undetermined", "left": ["truncate", "floor"]}, "truncate?"),
+        (
+            "alignment_rounding",
+            {"value": "truncate", "bound": "undetermined", "candidates": ["truncate", "floor"]},
+            "truncate?",
+        ),
         ("products_per_sum", {"value": "8+4", "bound": "exact"}, "8+4"),
         ("products_per_sum", {"value": 32, "bound": "undetermined"}, "32?"),
     ],
@@ -133,7 +137,7 @@ def test_like_instructions_share_a_line_however_hard_they_were_tried() -> None:
     rows = []
     for suffix, (left, alternatives, dots) in zip(("", ".rs"), tried, strict=True):
         row = float_row(f"wgmma.m64n8k32.f32.e4m3.e4m3{suffix}", 13, {"QGMMA": 1})
-        row["rivals"] = {"tried": alternatives, "survived": [{"changes": [["zero_sign", str(i)]]} for i in range(left)]}
+        row["alternatives"] = {"tested": alternatives, "surviving": [{"changes": [["zero_sign", str(i)]]} for i in range(left)]}
         row["verification"] = {"dots": dots, "mismatches": 0, "seed": 0}
         rows.append(row)
     (line,) = (
@@ -150,7 +154,7 @@ def test_facts_about_the_device_are_in_words() -> None:
 
 
 def test_detail_marks_what_is_undetermined_in_the_arithmetic() -> None:
-    (row,) = with_finding("zero_sign", value="positive", bound="undetermined", left=["positive", "ieee"]).instructions
+    (row,) = with_finding("zero_sign", value="positive", bound="undetermined", candidates=["positive", "ieee"]).instructions
     shown = " ".join(text(row_details(row), 160).split())
     assert "zero terms ignored, zero sign positive?, underflow sign kept, overflow" in shown
 
@@ -165,7 +169,7 @@ def test_detail_of_an_exact_sum_says_nothing_of_alignment() -> None:
 def test_notes_of_several_findings_stand_below_the_table() -> None:
     row = float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA": 1})
     for feature in ("zero_sign", "overflow"):
-        row["findings"][feature] = {"value": "x", "bound": "undetermined", "left": ["x", "y"], "note": "nothing found"}
+        row["findings"][feature] = {"value": "x", "bound": "undetermined", "candidates": ["x", "y"], "note": "nothing found"}
     row["findings"]["carries"] = {"value": "kept", "bound": "exact", "note": "alone"}
     shown = text(row_details(fake_report(row).instructions[0]), 160)
     assert shown.count("left: x or y (1)") == 2
@@ -231,7 +235,7 @@ def test_simulated_instructions_are_not_said_to_be_measured() -> None:
 def test_undetermined_and_at_least_are_explained_only_where_they_are() -> None:
     assert "≥" not in text(report_table(fake_report(), 160))
     assert "≥: a lower bound" in text(report_table(with_finding("effective_bits", value=13, bound="at_least"), 160))
-    undetermined = with_finding("zero_sign", value="ieee", bound="undetermined", left=["ieee", "positive"])
+    undetermined = with_finding("zero_sign", value="ieee", bound="undetermined", candidates=["ieee", "positive"])
     assert "instructions by feature: zero_sign 1." in text(report_table(undetermined, 160))
 
 

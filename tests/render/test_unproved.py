@@ -28,20 +28,20 @@ from accprobe.render.terminal.report import report_table
 from accprobe.render.terminal.verification import verification_table
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
-from accprobe.verify.outcome import Cells, Events, Verification
+from accprobe.verify.outcome import Events, TileCoverage, Verification
 
 NAME = "wgmma.m64n8k32.f32.e4m3.e4m3"
 FACT = "The running sum keeps 13 (e8m13)"
 COVERAGE: dict[str, Any] = {
-    "answers": 48_213,
+    "results": 48_213,
     "contradicting": 17,
-    "cells": {"read": 69, "of": 512, "wrong": "row 3"},
+    "tile": {"covered": 69, "total": 512, "differing": "row 3"},
     "events": {"hit": 410, "possible": 412, "impossible": {"no operand is subnormal": 3}, "missing": ["tie up", "carry 5"]},
 }
 
 
 QUERIES = {"count": 412, "smallest": 1, "largest": 65_537}
-AGREEING = COVERAGE | {"contradicting": 0, "cells": {"read": 69, "of": 512}, "queries": QUERIES}
+AGREEING = COVERAGE | {"contradicting": 0, "tile": {"covered": 69, "total": 512}, "queries": QUERIES}
 """Nothing contradicts the model, and not all of it was covered."""
 
 
@@ -141,8 +141,8 @@ def test_details_say_what_was_covered() -> None:
     "done",
     [
         Verification(10, 1, 0),
-        Verification(10, 0, 0, answers=20, contradicting=1),
-        Verification(10, 0, 0, cells=Cells(1, 1, "row 3")),
+        Verification(10, 0, 0, results=20, contradicting=1),
+        Verification(10, 0, 0, tile=TileCoverage(1, 1, "row 3")),
         Verification(3, 0, 0),
     ],
 )
@@ -160,7 +160,7 @@ def test_overview_says_what_was_covered() -> None:
     for shown in every_form(fake_report(not_confirmed(verification=not_confirmed()["verification"] | AGREEING))):
         assert "410 of 412 events met, 69 of 512 cells read, 0 of 48,213 answers contradict their model" in shown
         assert "410/412" in shown
-    whole = {"cells": {"read": 512, "of": 512}, "events": {"hit": 9, "possible": 9}}
+    whole = {"tile": {"covered": 512, "total": 512}, "events": {"hit": 9, "possible": 9}}
     row = float_row(NAME, 13, {"QGMMA": 1})
     row["verification"] |= whole
     (line,) = (line for line in text(report_table(fake_report(row), 400)).splitlines() if line.startswith(NAME))
@@ -171,14 +171,14 @@ def test_rows_alike_show_each_coverage_that_they_have() -> None:
     rows = []
     for suffix, read in (("", 512), (".rs", 69)):
         row = float_row(f"{NAME}{suffix}", 13, {"QGMMA": 1}, status="inferred", reason="cells were not read")
-        row["verification"] |= {"cells": {"read": read, "of": 512}}
+        row["verification"] |= {"tile": {"covered": read, "total": 512}}
         rows.append(row)
     assert "all, 69/512" in text(report_table(fake_report(*rows), 400))
 
 
 def test_flat_forms_have_a_column_for_each_count() -> None:
     (line,) = csv.DictReader(io.StringIO(comma_separated(fake_report(not_confirmed()))))
-    found = {key: line[key] for key in ("answers", "contradicting", "cells_read", "cells_of", "cells_wrong")}
+    found = {key: line[key] for key in ("results", "contradicting", "tile_covered", "tile_total", "tile_differing")}
     assert list(found.values()) == ["48213", "17", "69", "512", "row 3"]
     assert (line["events_hit"], line["events_possible"], line["events_missing"]) == ("410", "412", "tie up | carry 5")
     (covered,) = csv.DictReader(
@@ -235,22 +235,22 @@ def test_requirement_on_what_is_suggested_is_broken(tmp_path: Any) -> None:
 
 
 def test_verification_of_a_device_shows_what_was_covered() -> None:
-    cells, events = Cells(69, 512, "row 3"), Events(410, 412, {}, ("tie up",))
-    done = Verification(1000, 0, 0, answers=5, contradicting=1, cells=cells, events=events)
+    cells, events = TileCoverage(69, 512, "row 3"), Events(410, 412, {}, ("tie up",))
+    done = Verification(1000, 0, 0, results=5, contradicting=1, tile=cells, events=events)
     clean = Verified(parse(NAME), Verification(1000, 0, 0), 1.0)
     shown = " ".join(text(verification_table([Verified(parse(NAME), done, 1.0)])).split())
     assert "69 of 512" in shown
     assert "410 of 412" not in shown
     assert f"! {NAME}: wrong cells: row 3" in shown
-    agreeing = Verification(1000, 0, 0, answers=5, cells=Cells(69, 512), events=events)
+    agreeing = Verification(1000, 0, 0, results=5, tile=TileCoverage(69, 512), events=events)
     shown = " ".join(text(verification_table([Verified(parse(NAME), agreeing, 1.0)])).split())
     assert "69 of 512 410 of 412" in shown
     assert "missing: tie up" in shown
     assert "of each instruction: faults in more than 3 in 1,000 of such operands" in text(verification_table([clean]))
     data = verified_data(Verified(parse(NAME), done, 1.0))
-    assert data["cells"] == {"read": 69, "of": 512, "wrong": "row 3"}
+    assert data["tile"] == {"covered": 69, "total": 512, "differing": "row 3"}
     assert data["contradicting"] == 1
     assert json.dumps(data)
     plain = verified_data(Verified(parse(NAME), Verification(9, 1, 0), 1.0))
-    assert not {"answers", "cells", "events"} & plain.keys()
+    assert not {"results", "tile", "events"} & plain.keys()
     assert "excluded" not in text(verification_table([Verified(parse(NAME), Verification(9, 1, 0), 1.0)]))

@@ -57,7 +57,7 @@ def region(data: dict[str, Any]) -> dict[str, Any]:
 
 
 BROKEN = {
-    "unknown key": (lambda x: x.update(host="me"), "products.0.host: there is no such key in schema 2"),
+    "unknown key": (lambda x: x.update(host="me"), "products.0.host: there is no such key in schema 3"),
     "no shape": (lambda x: x.pop("k"), "products.0.k: the key is missing"),
     "no rows": (lambda x: x.update(m=0), "products.0: m: a product has one at least"),
     "less than none": (lambda x: x.update(n=-1), "products.0.n: input should be greater"),
@@ -66,7 +66,7 @@ BROKEN = {
     "unknown status": (lambda x: x.update(status="ok"), "products.0.status: input should be 'confirmed'"),
     "a list for an option": (lambda x: x.update(options={"x": [1]}), "products.0.options.x"),
     "fresh elements differ": (
-        lambda x: x["verification"].update(wrong=2),
+        lambda x: x["verification"].update(mismatches=2),
         "products.0: status: 'confirmed', yet 2 fresh elements differ and 0 answers contradict the model",
     ),
     "answers contradict": (
@@ -95,7 +95,7 @@ BROKEN = {
         "products.0: status: 'confirmed', yet regions.0: findings.split_k is suggested",
     ),
     "no rivals": (
-        lambda x: region(x)["rivals"].update(tried=0),
+        lambda x: region(x)["alternatives"].update(tested=0),
         "products.0: status: 'confirmed', yet regions.0: no rivals were tried",
     ),
     "an element more": (
@@ -137,8 +137,8 @@ def test_what_is_wrong_is_told_in_a_sentence(name: str, tmp_path: Path) -> None:
 
 def test_row_that_is_not_confirmed_may_have_what_a_confirmed_one_may_not() -> None:
     row = product_data(status="inferred", reason="1 of 9 fresh elements differ from what the plan gives")
-    row["verification"] |= {"wrong": 1, "contradicting": 2}
-    row["regions"][0] |= {"rivals": None, "elements": 3}
+    row["verification"] |= {"mismatches": 1, "contradicting": 2}
+    row["regions"][0] |= {"alternatives": None, "elements": 3}
     assert product_report(row).products[0].verification is not None
 
 

@@ -82,7 +82,7 @@ def test_a_run_of_a_simulated_device_leaves_open_what_its_models_do() -> None:
     (said,) = [row for row in published("rtx5090").measured if row.name == name]
     assert row.status == "simulated"
     ran, known = row.findings["alignment_bits"], said.findings["alignment_bits"]
-    assert (ran.value, ran.bound, ran.left, ran.note) == (known.value, "undetermined", ("any",), known.note)
+    assert (ran.value, ran.bound, ran.candidates, ran.note) == (known.value, "undetermined", ("any",), known.note)
     assert row.findings["result_bits"].bound == "exact"
     assert row.model is not None
     assert next(tree(row, row.model)) == "sum of C and products 0-31?"

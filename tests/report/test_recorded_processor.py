@@ -33,7 +33,7 @@ def test_every_row_is_confirmed_on_as_many_dot_products(row: Row) -> None:
     assert row.verification.random >= DOTS
     assert row.verification.mismatches == row.verification.contradicting == 0
     assert row.alternatives
-    assert (row.alternatives.tried > 0, row.alternatives.surviving) == (True, ())
+    assert (row.alternatives.tested > 0, row.alternatives.surviving) == (True, ())
     assert row.model
     seen = [exchange for some in row.evidence.values() for exchange in some]
     asked = joined([exchange.request(row.instruction) for exchange in seen])

@@ -128,12 +128,12 @@ def test_report_of_a_whole_catalog_stays_small() -> None:
 @pytest.mark.parametrize(
     ("against", "words"),
     [
-        ({"contradicting": 7, "answers": 9}, "7 answers contradict the model"),
-        ({"answers": 9}, "no events were looked for"),
+        ({"contradicting": 7, "results": 9}, "7 answers contradict the model"),
+        ({"results": 9}, "no events were looked for"),
         ({"events": {"hit": 3, "possible": 4, "missing": ["tie"]}}, "3 of 4 events were met"),
         ({"events": {"hit": 5, "possible": 4}}, "5 of 4 events were met"),
-        ({"cells": {"read": 3, "of": 512}}, "3 of 512 cells were read"),
-        ({"cells": {"read": 512, "of": 512, "wrong": "row 3"}}, "or some differ"),
+        ({"tile": {"covered": 3, "total": 512}}, "3 of 512 cells were read"),
+        ({"tile": {"covered": 512, "total": 512, "differing": "row 3"}}, "or some differ"),
     ],
 )
 def test_a_confirmed_row_that_something_speaks_against_is_refused(against: dict[str, object], words: str) -> None:

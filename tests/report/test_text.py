@@ -17,8 +17,8 @@ NOTE = "why " * 40
 @pytest.mark.parametrize(
     ("value", "lines"),
     [
-        ({"left": ["none", -124], "note": NOTE}, 1),
-        ({"left": ["none", -124], "note": NOTE * 3}, 4),
+        ({"candidates": ["none", -124], "note": NOTE}, 1),
+        ({"candidates": ["none", -124], "note": NOTE * 3}, 4),
         ([[bits, 4_194_304] for bits in range(24)], 1),
         ([[bits, 4_194_304] for bits in range(48)], 50),
         (list(range(1000)), 1),

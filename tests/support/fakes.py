@@ -104,7 +104,7 @@ def float_row(name: str, bits: int, sequence: dict[str, int], **changes: Any) ->
             "subnormal_addend": "kept",
         },
         "verification": {"dots": 10_000_000, "mismatches": 0, "seed": 0, "kinds": {"uniform": 10_000_000}},
-        "rivals": {"tried": 40},
+        "alternatives": {"tested": 40},
         "seconds": 0.5,
         "evidence": {"alignment_bits": [[one + zeros, one + zeros, "0" * c, "3f800000"[:d].ljust(d, "0")]]},
         **changes,

@@ -29,7 +29,7 @@ def outcome(planted: Planted) -> dict[str, Finding]:
     assert not verification.mismatches, verification.counterexample
     assert_cannot_be_told(planted, falsification.surviving)
     for feature, finding in result.findings.items():
-        assert finding.bound != "undetermined" or finding.left or feature in OF_THE_TREE, (feature, finding)
+        assert finding.bound != "undetermined" or finding.candidates or feature in OF_THE_TREE, (feature, finding)
     return result.findings
 
 
@@ -75,13 +75,13 @@ def assert_holds(feature: str, finding: Finding, planted: object) -> None:
         assert finding.value == planted, (feature, finding)
     elif finding.bound == "at_least":
         assert finding.value <= planted, (feature, finding)
-    elif len(finding.left) > 1:
-        most = [int(left.removeprefix("at most ")) for left in finding.left if str(left).startswith("at most ")]
-        below = planted is None or "any" in finding.left or any(planted <= level for level in most)
-        least = [int(left.removesuffix(" or more")) for left in finding.left if str(left).endswith(" or more")]
+    elif len(finding.candidates) > 1:
+        most = [int(left.removeprefix("at most ")) for left in finding.candidates if str(left).startswith("at most ")]
+        below = planted is None or "any" in finding.candidates or any(planted <= level for level in most)
+        least = [int(left.removesuffix(" or more")) for left in finding.candidates if str(left).endswith(" or more")]
         above = any(planted is None or planted >= bits for bits in least)
         of_floor = feature.removeprefix("add_") == "min_exponent"
-        assert planted in finding.left or above or (of_floor and below), (feature, finding)
+        assert planted in finding.candidates or above or (of_floor and below), (feature, finding)
 
 
 def plant(formats: str, k: int, order: str, sums: str, subnormals: str, rules: dict[str, object]) -> Planted:

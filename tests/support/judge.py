@@ -106,7 +106,7 @@ def judged(plant: Plant, dots: int | None = None) -> Judgement:
         asked=asked,
         exact=[] if row.status == "confirmed" else exact,
         false_exact=false,
-        named=row.verification.cells.wrong if row.verification and row.verification.cells else "",
+        named=row.verification.tile.differing if row.verification and row.verification.tile else "",
     )
 
 

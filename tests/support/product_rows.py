@@ -78,7 +78,7 @@ def product_data(model: ProductModel | None = None, name: str = "torch:mm", **ch
         "elements": 128,
         "findings": findings | found,
         "model": product_notation.to_json(model),
-        "rivals": {"tried": 26},
+        "alternatives": {"tested": 26},
     }
     return {
         "callable": name,
@@ -90,7 +90,7 @@ def product_data(model: ProductModel | None = None, name: str = "torch:mm", **ch
         "out": model.result.name,
         "status": "confirmed",
         "regions": [region],
-        "verification": {"elements": 1_048_576, "wrong": 0, "seed": 0, "kinds": {"normal": 1_048_576}, "answers": 5000},
+        "verification": {"elements": 1_048_576, "mismatches": 0, "seed": 0, "kinds": {"normal": 1_048_576}, "results": 5000},
         "kernels": [{"name": "nvjet_qqtst", "opcodes": ["QGMMA.64x128x32.F32.E4M3.E4M3"]}],
         "libraries": {"torch": "2.11"},
         "calls": 99,

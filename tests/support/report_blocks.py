@@ -43,7 +43,16 @@ def ran() -> str:
 def processor() -> str:
     """The rows of the processor that was measured."""
     report = Report.load("cpu-zen4")
-    heads = ("mnemonic", "order", "rounding, or overflow", "control", "dot products", "differ", "rivals", "not contradicted")
+    heads = (
+        "mnemonic",
+        "order",
+        "rounding, or overflow",
+        "control",
+        "dot products",
+        "differ",
+        "alternatives",
+        "not contradicted",
+    )
     rows = []
     for row in report.measured:
         assert row.model is not None
@@ -51,7 +60,12 @@ def processor() -> str:
         assert row.alternatives is not None
         found = {name: str(finding.value) for name, finding in row.findings.items()}
         how = found.get("result_rounding", found["overflow"])
-        counts = (row.verification.random, row.verification.mismatches, row.alternatives.tried, len(row.alternatives.surviving))
+        counts = (
+            row.verification.random,
+            row.verification.mismatches,
+            row.alternatives.tested,
+            len(row.alternatives.surviving),
+        )
         rows.append((row.opcodes[0], f"`{row.model.order}`", how, found.get("control", ""), *(f"{n:,}" for n in counts)))
     return tabled(heads, rows)
 
@@ -63,7 +77,7 @@ def processor_with_amx() -> str:
         assert row.verification is not None
         how = {name: str(finding.value) for name, finding in row.findings.items()}
         done = row.verification
-        counts = (done.dots, done.mismatches, done.answers, done.contradicting)
+        counts = (done.dots, done.mismatches, done.results, done.contradicting)
         told = how.get("result_rounding", how["overflow"])
         rows.append((row.opcodes[0], str(row.status), told, how.get("control", ""), *(f"{n:,}" for n in counts)))
     heads = ("mnemonic", "status", "rounding, or overflow", "control", "dot products", "differ", "all answers", "contradict")

@@ -161,7 +161,7 @@ def row(status: Any, model: DotModel | None, dots: int = 16384, **findings: Find
         model=model,
         lowering=((OPCODE, 1),),
         findings=findings or {"overflow": Finding("wrap", "undetermined")},
-        alternatives=Alternatives(tried=1, surviving=()),
+        alternatives=Alternatives(tested=1, surviving=()),
         verification=Verification(dots, 0, 0),
     )
 

@@ -30,7 +30,7 @@ COMPLETE: tuple[str, ...] = ("h200",)
 """The GPUs whose recordings answer all that is asked today. A change that asks something else takes them out, knowingly, until
 somebody with such a GPU runs scripts/record; the models of the report stand in for the hardware meanwhile."""
 
-AMOUNTS = ("answers", "dots", "events", "kinds", "queries")
+AMOUNTS = ("results", "dots", "events", "kinds", "queries")
 """What of a verification says how much was asked."""
 
 
@@ -93,7 +93,7 @@ def test_replay_gives_the_committed_report(replay: Replay) -> None:
     assert found.pop("tool") == {"version": replay.recorded.tool.version} | commit
     known = {row["name"]: row for row in expected.pop("instructions")}
     for row in () if replay.gpu in COMPLETE else (*found["instructions"], *known.values()):
-        (row.get("rivals") or {}).pop("tried", None)
+        (row.get("alternatives") or {}).pop("tested", None)
         for amount in AMOUNTS:
             (row.get("verification") or {}).pop(amount, None)
     assert found["run"] == len(found["instructions"]) > 0

@@ -137,7 +137,7 @@ def test_bits_below_what_a_block_spans_stand_for_a_floor() -> None:
     bits, floor = row.findings["alignment_bits"], row.findings["min_exponent"]
     assert (bits.value, bits.bound) == (25, "at_least")
     assert floor.bound == "undetermined"
-    assert -139 in floor.left
+    assert -139 in floor.candidates
 
 
 def test_a_sparse_a_has_block_scales_too() -> None:

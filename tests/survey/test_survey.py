@@ -59,7 +59,7 @@ def test_row_holds_what_was_found_and_what_shows_it() -> None:
     assert row.verification is not None
     assert (row.verification.random, row.verification.mismatches) == (500, 0)
     assert row.verification.dots > 500
-    assert (row.alternatives.tried, row.alternatives.surviving) == (7, ()) if row.alternatives else False
+    assert (row.alternatives.tested, row.alternatives.surviving) == (7, ()) if row.alternatives else False
 
 
 def test_model_that_mispredicts_is_inferred_only() -> None:
@@ -67,9 +67,9 @@ def test_model_that_mispredicts_is_inferred_only() -> None:
     device = FakeDevice(lambda _, d: d ^ (d % np.uint32(97) == 96).astype(np.uint32))
     row = row_of(survey(device, [DENSE], dots=1000), DENSE)
     assert row.verification is not None
-    assert 0 < row.verification.mismatches <= row.verification.contradicting < row.verification.answers
+    assert 0 < row.verification.mismatches <= row.verification.contradicting < row.verification.results
     assert row.status == "inferred"
-    assert row.reason == f"{row.verification.contradicting:,} of {row.verification.answers:,} answers differ from the model"
+    assert row.reason == f"{row.verification.contradicting:,} of {row.verification.results:,} answers differ from the model"
     assert {finding.bound for finding in row.findings.values()} <= {"suggested", "undetermined"}
     first = row.verification.counterexample
     assert first is not None
@@ -121,7 +121,11 @@ def test_surviving_rivals_make_their_field_undetermined(monkeypatch: pytest.Monk
     monkeypatch.setattr(pipeline, "falsify", falsify)
     row = row_of(survey(FakeDevice(), [DENSE], dots=100), DENSE)
     assert row.status == "confirmed"
-    found = {feature: (f.value, f.bound, f.left) for feature, f in row.findings.items() if f.bound == "undetermined" and f.left}
+    found = {
+        feature: (f.value, f.bound, f.candidates)
+        for feature, f in row.findings.items()
+        if f.bound == "undetermined" and f.candidates
+    }
     assert found == {
         "overflow": ("wrap", "undetermined", ("wrap", "saturate")),
         "result_bits": (32, "undetermined", (32, 31, 30)),
@@ -250,7 +254,7 @@ def test_worker_processes_find_what_this_process_finds(monkeypatch: pytest.Monke
 
 def test_undetermined_without_values_left_stays_as_it_was() -> None:
     known = surveyor._known(surveyor.Characterisation(parse(DENSE), {"order": Finding(None, "undetermined", note="any")}))
-    assert known["findings"]["order"].left == ()
+    assert known["findings"]["order"].candidates == ()
 
 
 def test_the_longest_tasks_come_first() -> None:
@@ -277,5 +281,5 @@ def test_a_row_that_is_not_confirmed_excludes_no_value(bound: Bound) -> None:
     left = ("RZ", "RNE") if bound == "undetermined" else ()
     finding = Finding("RZ", bound, left, "these give the same bits on every operand tried" if left else "")
     refused = told(Row(name=DENSE, status="unverified", reason="9 differ", findings={"rounding": finding}))
-    assert (refused.findings["rounding"].bound, refused.findings["rounding"].left) == ("suggested", ())
+    assert (refused.findings["rounding"].bound, refused.findings["rounding"].candidates) == ("suggested", ())
     assert "same bits" not in refused.findings["rounding"].note

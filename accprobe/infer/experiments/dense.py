@@ -42,9 +42,9 @@ def dense_roundings(bench: Workbench, draft: Draft, role: Role, found: Findings)
         drafts[f"{width} {mode} {rule}"] = changed, width, mode
     operands = draw("close", bench.inst, np.random.default_rng(SEED), DENSE)
     joint = eliminate(bench, {name: d.model() for name, (d, _, _) in drafts.items()}, operands)
-    if not joint.left and joint.bound != "exact":
+    if not joint.candidates and joint.bound != "exact":
         return draft, found
-    left = [drafts[str(name)] for name in joint.left or (joint.value,)]
+    left = [drafts[str(name)] for name in joint.candidates or (joint.value,)]
     draft, width, mode = left[-1]
     least = min(width for _, width, _ in left)
     known["result_bits"] = replace(bits, value=least, bound="exact" if least == width else "at_least", evidence=joint.evidence)
@@ -52,7 +52,7 @@ def dense_roundings(bench: Workbench, draft: Draft, role: Role, found: Findings)
     if len(modes) == 1:
         known["result_rounding"] = Finding(mode, evidence=joint.evidence)
     else:
-        known["result_rounding"] = replace(rounding, value=mode, bound="undetermined", left=modes)
+        known["result_rounding"] = replace(rounding, value=mode, bound="undetermined", candidates=modes)
     return draft, known
 
 
@@ -70,8 +70,8 @@ def tiny_results(bench: Workbench, model: DotModel, findings: Findings) -> tuple
     rng = np.random.default_rng(SEED)
     operands = joined([draw(kind, bench.inst, rng, DENSE) for kind in ("tiny", "near")])
     found = eliminate(bench, candidates, operands)
-    left = [r for r in found.left or (found.value,) if isinstance(r, int)]
-    if found.bound == "undetermined" and not found.left:
+    left = [r for r in found.candidates or (found.value,) if isinstance(r, int)]
+    if found.bound == "undetermined" and not found.candidates:
         return model, findings
     bound: Bound = "exact" if len(left) == 1 else "at_least"
     width = arithmetic.result_bits if arithmetic.result_bits in left else max(left)

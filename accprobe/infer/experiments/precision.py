@@ -85,8 +85,8 @@ def _precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple[Draft, 
     cuts = {cut: draft.change(role, alignment_rounding=cut).model() for cut in get_args(AlignmentRounding)}
     rows = fitting(bench, _cut_rows(bench, node, f) if alignment.bound == "exact" else [])
     cut = eliminate(bench, cuts, rows, "no operand reaches below the cut")
-    if cut.left and len(rows):
-        left = {rounding: cuts[rounding] for rounding in get_args(AlignmentRounding) if rounding in cut.left}
+    if cut.candidates and len(rows):
+        left = {rounding: cuts[rounding] for rounding in get_args(AlignmentRounding) if rounding in cut.candidates}
         cut = eliminate(bench, left, fitting(bench, _cut_rows(bench, node, f, beyond=True)))
     return draft.change(role, alignment_rounding=cut.value), named(alignment, result, rounding, cut)
 

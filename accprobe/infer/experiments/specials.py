@@ -34,7 +34,7 @@ def nan(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     if len(seen) == 1:
         return draft, {"nan": pattern, "nan_payload": Finding("dropped", evidence=pattern.evidence)}
     if not all(fmt.widens_to(inst.d) for fmt in (inst.a, inst.b, inst.c)):
-        return draft, {"nan": replace(pattern, bound="undetermined", left=shown, note="depends on the operands")}
+        return draft, {"nan": replace(pattern, bound="undetermined", candidates=shown, note="depends on the operands")}
     drafts = {rule: draft.change("sum", nan_payload=rule).change("add", nan_payload=rule) for rule in get_args(NanPayload)}
     candidates = {rule: changed.model() for rule, changed in drafts.items()}
     payload = eliminate(bench, candidates, joined([operands, _rival_nans(bench)]))
@@ -132,8 +132,8 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     operands = joined([_zeros(bench), _underflowing(bench, draft), _subnormal_addends(bench), tiny])
     note = "no sum of these operands shows it: none is too small for the result, or the next sum hides a zero's sign"
     joint = eliminate(bench, {name: d.model() for name, (d, _) in drafts.items()}, operands, note)
-    explained = bool(joint.left) or joint.bound == "exact"
-    left = [drafts[str(name)][1] for name in joint.left or (joint.value,)]
+    explained = bool(joint.candidates) or joint.bound == "exact"
+    left = [drafts[str(name)][1] for name in joint.candidates or (joint.value,)]
     findings: Findings = {}
     features = [str(Name(field, role)) for role, field in fields] + ["subnormal_addend"] * (len(addends) > 1)
     for i, feature in enumerate(features):

@@ -29,8 +29,8 @@ def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
         combination = (of_operands, of_addend, *results)
         drafts["/".join(combination)] = changed, combination
     joint = eliminate(bench, {name: d.model() for name, (d, _) in drafts.items()}, _operands(bench))
-    explained = bool(joint.left) or joint.bound == "exact"
-    left = [drafts[str(name)][1] for name in joint.left or (joint.value,)]
+    explained = bool(joint.candidates) or joint.bound == "exact"
+    left = [drafts[str(name)][1] for name in joint.candidates or (joint.value,)]
     findings: Findings = {}
     for i, feature in enumerate(features):
         values = tuple(dict.fromkeys(combination[i] for combination in left))

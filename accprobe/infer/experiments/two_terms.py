@@ -121,7 +121,7 @@ def _narrow_cut(bench: Workbench, draft: Draft, node: DraftNode, f: int) -> Find
             ties += [{head.leaf: Dyadic(sign, big), tail.leaf: Dyadic(t, big - f - 2)} for t in range(-14, 15, 4)]
     candidates = {r: draft.change(node.role, alignment_rounding=r).model() for r in get_args(AlignmentRounding)}
     cut = eliminate(bench, candidates, fitting(bench, rows), "no row tells the cuts of two terms apart")
-    if not cut.left:
+    if not cut.candidates:
         return cut
-    left = {r: candidates[r] for r in get_args(AlignmentRounding) if r in cut.left}
+    left = {r: candidates[r] for r in get_args(AlignmentRounding) if r in cut.candidates}
     return eliminate(bench, left, fitting(bench, ties), cut.note)

@@ -42,11 +42,11 @@ HEADERS = {
     "dots": "dots\nverified",
     "cells": "cells\nread",
     "events": "events\nmet",
-    "rivals": "rivals\nleft/tried",
+    "alternatives": "rivals\nleft/tried",
     "status": "status",
 }
 
-MEASURES = ("dots", "cells", "events", "rivals")
+MEASURES = ("dots", "cells", "events", "alternatives")
 """Cells that say how hard an instruction was tried, not what it does: like instructions share a line although these differ."""
 
 
@@ -82,7 +82,7 @@ def cells(row: Row) -> RowCells:
         _dots(row),
         _cells(row),
         _events(row),
-        f"{len(row.alternatives.surviving)}/{row.alternatives.tried}" if row.alternatives else "",
+        f"{len(row.alternatives.surviving)}/{row.alternatives.tested}" if row.alternatives else "",
         row.status,
     )
 
@@ -122,7 +122,7 @@ def _together(group: Sequence[Row]) -> RowCells:
         first = first._replace(dots=_range([verification.dots for verification in done]))
     if len(tried) == len(group):
         left = _range([len(alternatives.surviving) for alternatives in tried])
-        first = first._replace(alternatives=f"{left}/{_range([alternatives.tried for alternatives in tried])}")
+        first = first._replace(alternatives=f"{left}/{_range([alternatives.tested for alternatives in tried])}")
     every = [cells(row) for row in group]
     read, met = (
         ", ".join(filter(None, dict.fromkeys(texts))) for texts in zip(*((c.cells, c.events) for c in every), strict=True)
@@ -170,10 +170,13 @@ def _dots(row: Row) -> str:
 
 def _cells(row: Row) -> str:
     """ "all" of the tile's cells, "96/128", "128/128, some wrong"."""
-    read = row.verification.cells if row.verification else None
-    if read is None:
+    tile = row.verification.tile if row.verification else None
+    if tile is None:
         return ""
-    return f"{read.read}/{read.of}, some wrong" if read.wrong else "all" if read.read == read.of else f"{read.read}/{read.of}"
+    covered = f"{tile.covered}/{tile.total}"
+    if tile.differing:
+        return f"{covered}, some wrong"
+    return "all" if tile.covered == tile.total else covered
 
 
 def _events(row: Row) -> str:

@@ -72,7 +72,7 @@ def _marked(row: Row, feature: str, role: Role, text: str) -> str:
         return text if row.status in ("confirmed", "simulated") else f"~{text}"
     if finding.bound == "suggested":
         return f"~{text}"
-    return f"{text}?" if finding.bound == "undetermined" and (finding.left or feature == "order") else text
+    return f"{text}?" if finding.bound == "undetermined" and (finding.candidates or feature == "order") else text
 
 
 def _fields(arithmetic: Arithmetic) -> Iterator[tuple[str, str]]:
@@ -91,7 +91,7 @@ def finding_lines(row: Row) -> tuple[list[FindingLine], dict[str, str]]:
     marks = {note: f"({i})" for i, note in enumerate((note for note, count in counts.items() if count > 1), start=1)}
     lines = []
     for feature, finding in row.findings.items():
-        left = " or ".join(word(v, feature) for v in finding.left)
+        left = " or ".join(word(v, feature) for v in finding.candidates)
         remark = marks.get(finding.note, finding.note)
         note = ("; " if finding.note not in marks else " ").join(filter(None, (f"left: {left}" if left else "", remark)))
         value = word(finding.value, feature)
@@ -143,7 +143,7 @@ def rivals_left(row: Row) -> Iterator[str]:
     """How many were tried, and which are left."""
     if row.alternatives:
         left = "; ".join(map(str, row.alternatives.surviving)) or "none"
-        yield f"{row.alternatives.tried} tried, {len(row.alternatives.surviving)} left: {left}"
+        yield f"{row.alternatives.tested} tried, {len(row.alternatives.surviving)} left: {left}"
 
 
 def verification(row: Row) -> Iterator[str]:

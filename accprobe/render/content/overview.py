@@ -89,7 +89,7 @@ def legend(rows: list[Row], columns: Sequence[str]) -> Iterator[str]:
         feature
         for row in rows
         for feature, finding in row.findings.items()
-        if finding.bound == "undetermined" and (finding.left or is_unknown(row, finding))
+        if finding.bound == "undetermined" and (finding.candidates or is_unknown(row, finding))
     )
     if undetermined:
         mark = "?: undetermined" if any(text.endswith("?") for text in every) else "Undetermined"

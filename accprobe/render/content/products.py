@@ -121,8 +121,8 @@ def _bits(row: ProductRow) -> Phrase:
 
 def lines(row: ProductRow) -> Iterator[ProductLine]:
     """What is so of the whole product, and the plan of its outputs where all have the same."""
-    if row.asks:
-        yield ProductLine("asked", Phrase(row.asks))
+    if row.probed_part:
+        yield ProductLine("asked", Phrase(row.probed_part))
     if row.device:
         yield ProductLine("device", Phrase(row.device))
     versions = ", ".join(f"{name} {version}" for name, version in row.libraries.items())
@@ -141,7 +141,7 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
         yield from _dependence(first.findings)
         yield from _whole("repeatable", "yes", first, "repeatable")
     if proof := "; ".join(_proof(row)):
-        wrong = row.verification is not None and (row.verification.wrong or row.verification.contradicting)
+        wrong = row.verification is not None and (row.verification.mismatches or row.verification.contradicting)
         yield ProductLine("proven", Phrase(proof, "bad" if wrong else "good" if row.holds else ""))
     if row.verification and (kinds := row.verification.kinds):
         yield ProductLine("by kind", Phrase(_by_kind(kinds)))
@@ -313,14 +313,14 @@ def _proof(row: ProductRow) -> Iterator[str]:
             "nothing: answers contradict the plan already" if done.contradicting else "nothing: no fresh outputs were compared"
         )
     elif done is not None:
-        yield f"{done.elements:,} fresh outputs, {done.wrong:,} differ"
+        yield f"{done.elements:,} fresh outputs, {done.mismatches:,} differ"
     if done is not None and done.contradicting:
-        yield f"{done.contradicting:,} of {done.answers:,} answers have no explanation"
+        yield f"{done.contradicting:,} of {done.results:,} answers have no explanation"
     if (chains := sum(region.chains for region in row.regions)) > 1:
         yield f"{sum(region.chains_probed for region in row.regions):,} of {chains:,} chains probed"
-    tried = [region.alternatives for region in row.regions if region.alternatives and region.alternatives.tried]
+    tried = [region.alternatives for region in row.regions if region.alternatives and region.alternatives.tested]
     if tried:
-        count, left = sum(each.tried for each in tried), [alternative for each in tried for alternative in each.surviving]
+        count, left = sum(each.tested for each in tried), [alternative for each in tried for alternative in each.surviving]
         yield f"{count - len(left):,} of {count:,} rival plans contradicted"
         if left:
             yield f"left: {', '.join(left)}"

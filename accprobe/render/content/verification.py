@@ -51,12 +51,13 @@ def outcome(done: Verification) -> Iterator[str]:
         yield f"no mismatch in {done.random:,}: {excluded}"
     if done.kinds:
         yield "operands: " + ", ".join(f"{count:,} {kind}" for kind, count in done.kinds.items())
-    if done.answers:
-        yield f"{done.contradicting:,} of {done.answers:,} answers contradict the model, of experiments and rivals too"
+    if done.results:
+        yield f"{done.contradicting:,} of {done.results:,} answers contradict the model, of experiments and rivals too"
     if done.queries:
         yield queries_text(done.queries)
-    if done.cells:
-        yield f"read {done.cells.read:,} of {done.cells.of:,} cells{f'; wrong: {done.cells.wrong}' if done.cells.wrong else ''}"
+    if done.tile:
+        wrong = f"; wrong: {done.tile.differing}" if done.tile.differing else ""
+        yield f"read {done.tile.covered:,} of {done.tile.total:,} cells{wrong}"
     if done.events:
         yield UNCOVERED if done.refuted else events_text(done.events)
 
@@ -88,13 +89,13 @@ def coverage(done: Sequence[Verification]) -> str:
     Events of models that some result contradicts are not counted.
     """
     events = [each.events for each in done if each.events and not each.refuted]
-    cells = [each.cells for each in done if each.cells]
+    cells = [each.tile for each in done if each.tile]
     told = []
     if events:
         told.append(f"{sum(each.hit for each in events):,} of {sum(each.possible for each in events):,} events met")
     if cells:
-        told.append(f"{sum(each.read for each in cells):,} of {sum(each.of for each in cells):,} cells read")
-    if answers := sum(each.answers for each in done):
+        told.append(f"{sum(each.covered for each in cells):,} of {sum(each.total for each in cells):,} cells read")
+    if answers := sum(each.results for each in done):
         told.append(f"{sum(each.contradicting for each in done):,} of {answers:,} answers contradict their model")
     return ", ".join(told)
 

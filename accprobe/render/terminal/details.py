@@ -40,7 +40,7 @@ def _sections(row: Row) -> Iterator[tuple[str, RenderableType]]:
     if row.verification or row.explains:
         yield "verification", _hanging(details.verification(row))
     if row.alternatives:
-        yield "rivals", _hanging(details.rivals_left(row))
+        yield "alternatives", _hanging(details.rivals_left(row))
     if row.evidence:
         yield f"evidence: {evidence.HEADING}", _hanging(_evidence(row))
 

@@ -22,7 +22,7 @@ NARROWEST_NAME = 26
 COLUMN_GAP = 2
 """Between two columns."""
 
-LUXURIES = ("cells", "events", "alignment_rounding", "dots", "rivals")
+LUXURIES = ("cells", "events", "alignment_rounding", "dots", "alternatives")
 """Columns left out, in this order, before a name takes more than a line."""
 
 DISPENSABLE = ("addend", "products_per_sum", "result_rounding", "alignment_bits")

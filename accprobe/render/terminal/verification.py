@@ -47,7 +47,7 @@ def verification_table(rows: Sequence[Verified]) -> RenderableType:
 
 
 def _cells(done: Verification) -> str:
-    return f"{done.cells.read:,} of {done.cells.of:,}" if done.cells else ""
+    return f"{done.tile.covered:,} of {done.tile.total:,}" if done.tile else ""
 
 
 def _events(done: Verification) -> str:
@@ -61,8 +61,8 @@ _COVERAGE: dict[str, Callable[[Verification], str]] = {"cells read": _cells, "ev
 def _uncovered(rows: Sequence[Verified]) -> Iterator[Text]:
     """Cells that differ and events that were not met, by name."""
     for row in rows:
-        if row.done.cells and row.done.cells.wrong:
-            yield Text(f"! {row.inst.name}: wrong cells: {row.done.cells.wrong}", "red")
+        if row.done.tile and row.done.tile.differing:
+            yield Text(f"! {row.inst.name}: wrong cells: {row.done.tile.differing}", "red")
         if row.done.events and row.done.events.missing and not row.done.refuted:
             yield Text(f"! {row.inst.name}: {events_text(row.done.events)}", "yellow")
 

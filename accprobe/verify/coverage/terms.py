@@ -184,7 +184,7 @@ def _wide_products(a: Floats, b: Floats) -> Terms:
     """Products of f64."""
     factors = significands(a), significands(b)
     signs = np.where(np.signbit(a) ^ np.signbit(b), -1.0, 1.0)
-    values = np.copysign(factors[0].nearest_shape * factors[1].nearest_shape, signs)
+    values = np.copysign(factors[0].stand_in * factors[1].stand_in, signs)
     high, low = two_product(factors[0].signed, factors[1].signed)
     power_reached = (high.view(np.int64) & ((1 << 52) - 1) == 0) & (np.signbit(low) != np.signbit(high)) & (low != 0)
     leads = leading(high) - power_reached + factors[0].lowest + factors[1].lowest

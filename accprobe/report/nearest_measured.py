@@ -29,7 +29,7 @@ class NearestShape:
         return f"{source} has {self.asked} at n = {known}, not at {self.asked.n}: {self.nearest}, the nearest, answers"
 
 
-def nearest_shape(asked: Instruction, among: Iterable[Instruction]) -> NearestShape | None:
+def nearest_measured(asked: Instruction, among: Iterable[Instruction]) -> NearestShape | None:
     """None where nothing but n would have to be the same."""
     alike = tuple(alike_but_n(asked, among))
     return NearestShape(asked, alike) if alike else None
