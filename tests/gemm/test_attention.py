@@ -19,7 +19,7 @@ from accprobe.gemm.callables import Asking, Opened, open_callable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
-from accprobe.gemm.softmax_weights import doubt
+from accprobe.gemm.softmax_weights import check_softmax_weights
 from accprobe.gemm.versus import same_rows
 from accprobe.isa.formats import FORMATS
 
@@ -115,7 +115,7 @@ def test_keys_that_are_left_out_are_named() -> None:
 @pytest.mark.parametrize("operands", ["bf16", "f16"])
 def test_ties_tell_weights_that_are_not_exact(off: float, told: str, operands: str) -> None:
     box = PlantedAttention(replace(FLASH, a=operands, b=operands), off)
-    assert doubt(RecordedCallable(box), np.arange(8), np.arange(256)) == (told and f"every element of A is a little {told}")
+    assert check_softmax_weights(RecordedCallable(box), np.arange(8), np.arange(256)) == (told and f"every element of A is a little {told}")
 
 
 @pytest.mark.slow

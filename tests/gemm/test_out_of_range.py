@@ -60,7 +60,7 @@ def test_another_result_than_infinity_is_told_and_all_else_is_proved(box: Odd, t
     assert status(outcome) == ("inferred", f"of sums beyond the range of {box.spec.out}: {told}")
     assert outcome.proof.elements == ELEMENTS
     assert not outcome.proof.wrong
-    assert 0 < outcome.contradicting < outcome.held
+    assert 0 < outcome.contradicting < outcome.checked
     assert findings(outcome)["alignment_bits"].bound == "suggested"
 
 

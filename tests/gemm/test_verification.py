@@ -112,7 +112,7 @@ def test_ways_to_scale_blocks_are_told_apart_within_a_few_calls(how: Scaling, fu
     found, calls = of_blocks(Scales("128x128", how, fused), 256)
     assert found.plan.scales is not None
     assert scaling_in_words(found.plan.scales) == scaling_in_words(Scales("128x128", how, fused))
-    assert (found.wrong, found.candidates) == (0, ())
+    assert (found.wrong, found.left) == (0, ())
     assert calls < 12
 
 
@@ -127,7 +127,7 @@ def test_ways_to_scale_the_result_are_told_apart_within_a_few_calls(how: Scaling
     asked, every = RecordedCallable(ModelBox(spec, model)), np.arange(64)
     found = with_scales(asked, ProductPlan(spec, groups, model.step), every, every, seed=0)
     assert found.plan.scales == scales
-    assert (found.wrong, found.candidates) == (0, ())
+    assert (found.wrong, found.left) == (0, ())
     assert asked.calls < 12
 
 
@@ -135,7 +135,7 @@ def test_ways_to_scale_the_result_are_told_apart_within_a_few_calls(how: Scaling
 def test_one_block_is_not_added_to_anything(how: Scaling) -> None:
     found, _ = of_blocks(Scales("128x128", how), 128, out="f32")
     assert found.plan.scales == Scales("128x128", how)
-    assert (found.wrong, found.candidates) == (0, ())
+    assert (found.wrong, found.left) == (0, ())
 
 
 def of_blocks(scales: Scales, k: int, out: str = "bf16") -> tuple[Scaled, int]:
