@@ -115,7 +115,8 @@ def test_keys_that_are_left_out_are_named() -> None:
 @pytest.mark.parametrize("operands", ["bf16", "f16"])
 def test_ties_tell_weights_that_are_not_exact(off: float, told: str, operands: str) -> None:
     box = PlantedAttention(replace(FLASH, a=operands, b=operands), off)
-    assert check_softmax_weights(RecordedCallable(box), np.arange(8), np.arange(256)) == (told and f"every element of A is a little {told}")
+    words = told and f"every element of A is a little {told}"
+    assert check_softmax_weights(RecordedCallable(box), np.arange(8), np.arange(256)) == words
 
 
 @pytest.mark.slow
