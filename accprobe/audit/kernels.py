@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -179,6 +180,9 @@ def _read_all(tasks: Iterable[_Task], jobs: int, folder: str) -> Iterator[tuple[
             while waiting:
                 done, future = waiting.popleft()
                 yield done, future.result()
+        except BrokenProcessPool:
+            ended = f"a worker process ended in the middle of {waiting[0][0].found.label if waiting else 'its work'}"
+            raise AccprobeError(f"{ended}, perhaps for lack of memory; --jobs 1 needs the least") from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in set(active_children()) - others:

@@ -68,8 +68,7 @@ def _chips() -> Iterable[tuple[str, str]]:
 
 
 def _sick(name: str) -> Device:
-    from accprobe.devices.faulty import SickDevice
-    from accprobe.devices.simulated import simulated_device
+    from accprobe.devices.simulated import SickDevice, simulated_device
 
     return SickDevice(simulated_device(f"sim:{name}"))
 

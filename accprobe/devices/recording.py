@@ -15,7 +15,7 @@ import lzma
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from accprobe.build import atomic
-from accprobe.devices.protocol import Controlled, Device, DeviceKind
+from accprobe.devices.protocol import Controlled, Device, DeviceKind, Passing
 from accprobe.errors import RecordingError
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
@@ -260,3 +260,39 @@ def _packed(arrays: dict[str, np.ndarray]) -> bytes:
             np.save(member, array, allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue(), zipfile.ZIP_LZMA)
     return packed.getvalue()
+
+
+class RecordedDevice(Passing):
+    """Passes everything on to `device`; `take` gives what was exchanged since the last time."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        self._exchanges: Exchanges = {}
+        self._asked: dict[bytes, int] = {}
+
+    def take(self) -> Exchanges:
+        taken, self._exchanges, self._asked = self._exchanges, {}, {}
+        return taken
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        d = self._device.dot(inst, request, placement)
+        self._note(question(inst, request, placement), in_full(d))
+        return d
+
+    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
+        d = self._device.dot(inst, request, placement)
+        self._note(question(inst, request, placement), by_difference(d, expected()))
+        return d
+
+    def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
+        d = super().dot_under(setting, inst, request)
+        self._note(question(inst, request, 0, setting), in_full(d))
+        return d
+
+    def _note(self, key: bytes, kept: bytes) -> None:
+        """Keep an answer, unless it is the one before again."""
+        answers = self._exchanges.setdefault(key, [])
+        times = self._asked[key] = self._asked.get(key, 0) + 1
+        if not answers or answers[-1] != kept:
+            answers += [answers[-1]] * (times - 1 - len(answers)) if answers else []
+            answers.append(kept)

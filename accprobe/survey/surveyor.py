@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accprobe.devices.protocol import Device
-from accprobe.devices.recorder import RecordedDevice
-from accprobe.devices.recording import Exchanges
+from accprobe.devices.recording import Exchanges, RecordedDevice
 from accprobe.devices.stored import StoredProducts, dense
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
 from accprobe.infer.findings import Characterisation, Finding

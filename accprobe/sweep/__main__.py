@@ -10,7 +10,7 @@ import json
 import click
 
 from accprobe.devices import open_device
-from accprobe.sweep import profile
+from accprobe.sweep import gpu
 from accprobe.sweep.compilation import KERNEL, compile_configurations
 from accprobe.sweep.configurations import Configuration, configurations
 from accprobe.sweep.gpu import GpuBench
@@ -27,13 +27,13 @@ def launch_kernels(configuration: tuple[str, ...], device: int) -> None:
     for config, compiled in zip(every, compile_configurations(every, open_device(f"cuda:{device}").architecture), strict=True):
         if compiled.reason:
             raise click.ClickException(compiled.reason)
-        side = profile.size(config)
+        side = gpu.size(config)
         bench.launch(compiled, draw_matrices(sets(config.dtype)[0], config.dtype, side, side, side, config.block_k, seed=0))
-        click.echo(json.dumps({"kernel": KERNEL, "size": side, "executed": profile.expected(compiled)}))
+        click.echo(json.dumps({"kernel": KERNEL, "size": side, "executed": gpu.expected(compiled)}))
 
 
 def parse_configuration(text: str) -> Configuration:
-    """What `profile.argument` wrote."""
+    """What `gpu.argument` wrote."""
     dtype, block_k, warps, block_m, block_n, promoted, rounded = (*text.split(":"), *[""] * 6)[:7]
     (config,) = configurations(
         [dtype],

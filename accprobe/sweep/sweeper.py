@@ -21,8 +21,8 @@ from accprobe.sweep import masks, overflow, prediction
 from accprobe.sweep.bench import Bench, Measured, Sample
 from accprobe.sweep.compilation import Compiled, compile_configurations, triton_version
 from accprobe.sweep.configurations import Configuration, Dtype, check_problem
+from accprobe.sweep.gpu import profiles
 from accprobe.sweep.operands import Operands, draw_matrices, sets
-from accprobe.sweep.profile import profiles
 
 GPU_SIZE, SIMULATED_SIZE = 2048, 64
 """M and N where nothing else is asked for: enough to keep a GPU busy; few enough for a CPU to evaluate at once."""

@@ -18,9 +18,8 @@ from measured import Measured
 
 from accprobe import devices
 from accprobe.cli import main
-from accprobe.devices.faulty import SMS
 from accprobe.devices.protocol import Device
-from accprobe.devices.simulated import SimulatedDevice, simulated_device
+from accprobe.devices.simulated import SMS, SimulatedDevice, simulated_device
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse

@@ -20,8 +20,7 @@ from telling import told
 
 from accprobe.cli import main
 from accprobe.devices import Device, open_device, recording
-from accprobe.devices.recorder import RecordedDevice
-from accprobe.devices.recording import Recording
+from accprobe.devices.recording import RecordedDevice, Recording
 from accprobe.devices.replay import ReplayDevice
 from accprobe.devices.simulated import simulated_device
 from accprobe.errors import DeviceError, NotRecorded, RecordingError

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from accprobe import devices
-from accprobe.devices.faulty import FLIPPED_BIT, ODD_ONE, SICK_SM, SMS, SickDevice
-from accprobe.devices.simulated import SimulatedDevice, simulated_device
+from accprobe.devices.simulated import FLIPPED_BIT, ODD_ONE, SICK_SM, SMS, SickDevice, SimulatedDevice, simulated_device
 from accprobe.errors import DeviceError, ToolMissing, UnknownName
 from accprobe.health import check, host
 from accprobe.health.bench import Turn

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from compiled import needs
 
+from accprobe.audit import kernels
 from accprobe.audit.kernels import Kernel, Reading, libraries
 from accprobe.build import compiler, toolchain
+from accprobe.errors import AccprobeError
 from accprobe.isa.instructions import parse
 from accprobe.sass import binaries
 from accprobe.sass.binaries import find
@@ -70,6 +72,16 @@ def test_two_processes_read_the_same(cubins: dict[str, bytes], tmp_path: Path) -
     path = tmp_path / "two.fatbin"
     path.write_bytes(fatbin(cubins))
     assert both(path, jobs=2)[0] == both(path, jobs=1)[0]
+
+
+def test_a_worker_process_that_ends_is_one_sentence(
+    cubins: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "two.fatbin"
+    path.write_bytes(fatbin(cubins))
+    monkeypatch.setattr(kernels, "_begin_worker", os._exit)  # the pool passes it a path, so that it raises
+    with pytest.raises(AccprobeError, match=r"a worker process ended.*--jobs 1 needs the least"):
+        both(path, jobs=2)
 
 
 def test_fatbin_of_nvidias_own_tool(cubins: dict[str, bytes], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from accprobe.report.sweeps import Profile, SweepRecord
 from accprobe.sass.lowering import Lowering
 from accprobe.sass.reading import Function, Line
 from accprobe.sweep import __main__ as child
-from accprobe.sweep import masks, profile, sweeper
+from accprobe.sweep import gpu, masks, sweeper
 from accprobe.sweep.compilation import Compiled
 from accprobe.sweep.configurations import DTYPES, Configuration, configurations
 from accprobe.sweep.gpu import GpuBench
@@ -99,18 +99,18 @@ def test_errors_of_a_launch_are_sentences() -> None:
 
 def test_configurations_reach_the_profilers_child_as_they_are() -> None:
     every = configurations(["e4m3", "int8"], [32, 128], [2], 128, 64, promote_every=64, rounded=True)
-    assert [child.parse_configuration(profile.argument(config)) for config in (*every, CONFIG)] == [*every, CONFIG]
-    assert profile.argument(CONFIG) == "e4m3:64:4:64:64"
+    assert [child.parse_configuration(gpu.argument(config)) for config in (*every, CONFIG)] == [*every, CONFIG]
+    assert gpu.argument(CONFIG) == "e4m3:64:4:64:64"
 
 
 def test_expected_executions_are_those_that_an_h200_showed() -> None:
     """4,096 QGMMA and 65,536 HMMA were counted by Nsight Compute for M = N = K = 512."""
     four = Configuration(DTYPES["e4m3"], 128, 4)
     lowering = Lowering((QGMMA,), ((QGMMA, 4), ("FADD", 32)), "nvdisasm")
-    assert profile.expected(Compiled(four, lowering=lowering)) == {QGMMA: 4096}
+    assert gpu.expected(Compiled(four, lowering=lowering)) == {QGMMA: 4096}
     two = Configuration(DTYPES["e4m3"], 128, 2)
     lowering = Lowering(("HMMA.16816.F32",), (("HMMA.16816.F32", 128),), "nvdisasm")
-    assert profile.expected(Compiled(two, lowering=lowering)) == {"HMMA.16816.F32": 65536}
+    assert gpu.expected(Compiled(two, lowering=lowering)) == {"HMMA.16816.F32": 65536}
 
 
 def _launch(count: int) -> ncu.Launch:
@@ -127,13 +127,13 @@ def test_profiles_hold_what_was_counted_beside_what_was_expected(monkeypatch: py
     monkeypatch.setattr(ncu, "launches", launches)
     other = Configuration(DTYPES["e4m3"], 32, 4)
     compiled = [Compiled(each, kernel=Kernel(), lowering=LOWERING) for each in (CONFIG, other)]
-    found = profile.profiles(1, [compiled[0], Compiled(CONFIG, "too large"), compiled[1]])
+    found = gpu.profiles(1, [compiled[0], Compiled(CONFIG, "too large"), compiled[1]])
     command = ["-m", "accprobe.sweep", "--device", "1", "e4m3:64:4:64:64", "e4m3:32:4:64:64"]
     assert asked == [(command, "^masked_gemm$")]
     assert found[CONFIG] == Profile(size=512, executed=((QGMMA, 4096),), expected=((QGMMA, 4096),))
     assert (found[CONFIG].agrees, found[other].agrees) == (True, False)
     with pytest.raises(DeviceError, match="the profiler saw 2 of 1 configurations on cuda:0"):
-        profile.profiles(0, compiled[:1])
+        gpu.profiles(0, compiled[:1])
 
 
 @pytest.mark.parametrize(("counted", "status", "told"), [(64, 0, "counted as many executions"), (63, 1, "counted 63×")])
