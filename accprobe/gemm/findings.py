@@ -95,12 +95,12 @@ def _only_subnormal(outcome: ProductOutcome) -> bool:
 
 
 def is_proved(outcome: ProductOutcome, found: RegionOutcome) -> bool:
-    """Whether no result of a region in the normal range of D contradicts its plan, whatever is not known of other elements."""
+    """Whether only subnormal results of a region contradict its plan. Other regions do not count."""
     if outcome.explained:
         return True
     proof = outcome.proof
     verified = proof.elements > 0 and proof.wrong == proof.subnormal and not outcome.stopped
-    return status(outcome)[0] == "inferred" and found.fits_in_range and verified
+    return status(outcome)[0] == "inferred" and found.fits_in_range and not found.overflowed and verified
 
 
 def _survived(found: RegionOutcome, name: str) -> Iterator[AlternativePlan]:
