@@ -21,29 +21,24 @@ from accprobe.operands.kinds import Exponents, floats
 from accprobe.operands.request import Request
 from accprobe.operands.target import Target
 
-OF_ONE_SIGN = {"floor": 16, "underflow": 16}
-"""Places where one in so many dot products has terms of one sign alone."""
+OF_ONE_SIGN = {"floor": 16, "underflow": 16}  # Places where one in so many dot products has terms of one sign alone.
 
-OF_LOST_TERMS = 32
-"""One in so many of those about a floor has two terms that are lost, and shows it in the sign of zero."""
+OF_LOST_TERMS = 32  # One in so many of those about a floor has two terms that are lost, and shows it in the sign of zero.
 
+# Share of the dot products whose terms meet in the last of the sums, before more is lost on the way to the result.
 SHARE_OF_THE_LAST = 0.4
-"""Share of the dot products whose terms meet in the last of the sums, before more is lost on the way to the result."""
 
+# The product that leads, what cancels it, what nearly does, and a zero beside a large number.
 LEAD, OPPOSITE, NEARLY_OPPOSITE, ZERO = range(4)
-"""The product that leads, what cancels it, what nearly does, and a zero beside a large number."""
 
-SMALL_TERMS = range(4, 9)
-"""Small products; after them, the last of them with the other sign."""
+SMALL_TERMS = range(4, 9)  # Small products; after them, the last of them with the other sign.
 
+# How often each term is present, where every one is drawn for itself (see `_present`).
 SHARES = np.array([0.9, 0.4, 0.2, 0.3, *(0.4 for _ in SMALL_TERMS), 0.4], np.float32)
-"""How often each term is present, where every one is drawn for itself (see `_present`)."""
 
-BY_SHARE = 0.2
-"""Share of such dot products; the others have one to three terms."""
+BY_SHARE = 0.2  # Share of such dot products; the others have one to three terms.
 
-FACTORS_FROM = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL_TERMS, SMALL_TERMS[-1]])
-"""Which term each has its factors from."""
+FACTORS_FROM = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL_TERMS, SMALL_TERMS[-1]])  # Which term each has its factors from.
 
 
 def directed(inst: Instruction, model: DotModel, target: Target, rng: np.random.Generator, n: int) -> Request:

@@ -10,12 +10,11 @@ from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 
 PAIRS_KIND = "pairs"
-CODES = 256
-"""Codes of a format of 8 bits."""
+CODES = 256  # Codes of a format of 8 bits.
 
 
-BRIM, VERGE = 1, 2
-"""`c_edge` of floating-point operands: C about its largest number, or its smallest normal one."""
+# `c_edge` of floating-point operands: C about its largest number, or its smallest normal one.
+C_NEAR_LARGEST, C_NEAR_SMALLEST_NORMAL = 1, 2
 
 
 class Way(IntEnum):
@@ -78,9 +77,9 @@ def recipes(inst: Instruction) -> dict[str, Recipe]:
         "huge": _around(inst, top - 8, top + 1, 4),
         "sparse": Recipe(Way.WIDE, zeros=205, c_zeros=205),
         "special": Recipe(Way.NORMAL, specials=max(1, 256 // inst.k), c_specials=77),
-        "dense": _dense(inst, max(smallest, c.min_exponent), min(largest, c.max_exponent)),
-        "brim": _beside(inst, c.max_exponent - c.mantissa_bits - 1, BRIM),
-        "verge": _beside(inst, c.min_exponent - c.mantissa_bits - 1, VERGE),
+        "dense": _same_sign(inst, max(smallest, c.min_exponent), min(largest, c.max_exponent)),
+        "brim": _c_beside_small_products(inst, c.max_exponent - c.mantissa_bits - 1, C_NEAR_LARGEST),
+        "verge": _c_beside_small_products(inst, c.min_exponent - c.mantissa_bits - 1, C_NEAR_SMALLEST_NORMAL),
     }
 
 
@@ -97,12 +96,12 @@ def _around(inst: Instruction, low: int, high: int, spread: int) -> Recipe:
     return Recipe(Way.CENTRED, a_low, a_high, b_low, max(b_low, b_high), 3, (spread + 1) // 2, 2 * spread)
 
 
-def _dense(inst: Instruction, low: int, high: int) -> Recipe:
+def _same_sign(inst: Instruction, low: int, high: int) -> Recipe:
     """One exponent for all products of two lines, and one sign; C has both, or is twice as large."""
     return replace(_around(inst, low, high, 0), slots=0, c_spread=0, one_sign=1)
 
 
-def _beside(inst: Instruction, exponent: int, c_edge: int) -> Recipe:
+def _c_beside_small_products(inst: Instruction, exponent: int, c_edge: int) -> Recipe:
     """C about an end of its range, and three products or so of about that exponent."""
     lowest, highest = inst.a.min_exponent + inst.b.min_exponent, inst.a.max_exponent + inst.b.max_exponent
     within = min(max(exponent, lowest), highest)

@@ -24,8 +24,7 @@ def draw(kind: str, inst: Instruction, rng: np.random.Generator, n: int) -> Requ
     return _scaled(inst, rng, kinds(inst)[kind](inst, rng, n))
 
 
-APART = 24
-"""Powers of two that the two scales of a block may lie from those of others, most often."""
+MAX_SCALE_DISTANCE = 24  # Powers of two that the two scales of a block may lie from those of others, most often.
 
 
 def _scaled(inst: Instruction, rng: np.random.Generator, operands: Request) -> Request:
@@ -34,8 +33,8 @@ def _scaled(inst: Instruction, rng: np.random.Generator, operands: Request) -> R
         return operands
     fmt, shape = inst.scale, (len(operands), inst.k // inst.scale_block)
     way = rng.integers(0, 4, (shape[0], 1))
-    spread = np.choose(way, (0, 1, APART // 2, 0))
-    centre = np.where(way == 0, 0, rng.integers(-APART, APART + 1, (shape[0], 1)))
+    spread = np.choose(way, (0, 1, MAX_SCALE_DISTANCE // 2, 0))
+    centre = np.where(way == 0, 0, rng.integers(-MAX_SCALE_DISTANCE, MAX_SCALE_DISTANCE + 1, (shape[0], 1)))
 
     def drawn(sign: int) -> Bits:
         apart = (rng.random(shape) * (2 * spread + 1)).astype(np.int64) - spread
@@ -46,8 +45,7 @@ def _scaled(inst: Instruction, rng: np.random.Generator, operands: Request) -> R
     return replace(operands, scales_a=drawn(1), scales_b=drawn(rng.choice((-1, 1))))
 
 
-PAIRS = 1 << 16
-"""Of two 8-bit codes."""
+PAIRS = 1 << 16  # Of two 8-bit codes.
 
 
 def pair_places(inst: Instruction, dots: int, seed: int) -> Sequence[int]:
@@ -122,19 +120,19 @@ def _around(inst: Instruction, rng: np.random.Generator, n: int, centre: Exponen
     return Request(floats(inst.a, rng, ea), floats(inst.b, rng, eb), floats(inst.c, rng, ec))
 
 
-def _near(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+def _clustered(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Products and C close together, anywhere in the range that the result has."""
     low = max(inst.a.min_exponent + inst.b.min_exponent, inst.d.min_exponent - inst.d.mantissa_bits - 12)
     high = min(inst.a.max_exponent + inst.b.max_exponent, inst.d.max_exponent)
     return _around(inst, rng, n, rng.integers(low, high + 1, n), 6)
 
 
-def _staggered(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+def _spread_exponents(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Products and C up to 30 bits apart, so that the cut of the alignment decides the last bits."""
     return _around(inst, rng, n, rng.integers(-6, 7, n), 15)
 
 
-def _close(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+def _near_one(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Normal numbers of full width whose products lie within a few bits of one another, and C too."""
     return Request(*(floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n)))
 
@@ -207,7 +205,7 @@ def _special(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     return operands
 
 
-def _dense(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+def _same_sign(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Products of one sign and one exponent, with random low bits, and C with them: sums that carry as far as they can."""
     low = max(inst.a.min_exponent + inst.b.min_exponent, inst.c.min_exponent)
     high = min(inst.a.max_exponent + inst.b.max_exponent, inst.c.max_exponent)
@@ -230,20 +228,22 @@ def _dense(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     return Request(a, b, c)
 
 
-def _brim(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+def _c_near_largest(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """C within a few units of the largest number, and a few products about half of its last unit."""
     half = inst.c.max_exponent - inst.c.mantissa_bits - 1
-    return _beside(inst, rng, n, half, inst.c.largest - (rng.integers(0, 4, n) << inst.c.ignored_low_bits))
+    return _c_beside_small_products(inst, rng, n, half, inst.c.largest - (rng.integers(0, 4, n) << inst.c.ignored_low_bits))
 
 
-def _verge(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+def _c_near_smallest_normal(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """C within a few units of the smallest normal number, and a few products about half of the smallest subnormal one."""
     half = inst.c.min_exponent - inst.c.mantissa_bits - 1
     smallest = 1 << inst.c.mantissa_bits
-    return _beside(inst, rng, n, half, (smallest + rng.integers(-4, 4, n)) << inst.c.ignored_low_bits)
+    return _c_beside_small_products(inst, rng, n, half, (smallest + rng.integers(-4, 4, n)) << inst.c.ignored_low_bits)
 
 
-def _beside(inst: Instruction, rng: np.random.Generator, n: int, exponent: int, magnitudes: Exponents) -> Request:
+def _c_beside_small_products(
+    inst: Instruction, rng: np.random.Generator, n: int, exponent: int, magnitudes: Exponents
+) -> Request:
     """Magnitudes of C of either sign beside products of about that exponent, most of them zero."""
     lowest, highest = inst.a.min_exponent + inst.b.min_exponent, inst.a.max_exponent + inst.b.max_exponent
     around = _around(inst, rng, n, np.full(n, min(max(exponent, lowest), highest)), 2)
@@ -261,7 +261,7 @@ def _extreme(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     return Request(a, b, c.astype(inst.c.dtype))
 
 
-def _fours(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+def _repeated_fours(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """One pair of the largest and smallest integers for each four products; C close to where a 32-bit sum overflows, or 0."""
     a, b = (np.repeat(rng.choice(_ends(f), (n, -(-inst.k // 4))), 4, axis=1)[:, : inst.k] for f in (inst.a, inst.b))
     c = _extreme(inst, rng, n).c
@@ -274,7 +274,7 @@ def _ends(fmt: Format) -> Bits:
     return np.array([lowest, fmt.largest, 0, 1, (1 << fmt.bits) - 1], fmt.dtype)
 
 
-def _edge(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+def _c_near_overflow(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Random products, and C close to where a 32-bit sum overflows."""
     uniform = _uniform(inst, rng, n)
     return Request(uniform.a, uniform.b, _extreme(inst, rng, n).c)
@@ -284,21 +284,21 @@ FLOAT_KINDS: dict[str, Callable[[Instruction, np.random.Generator, int], Request
     "uniform": _uniform,
     "normal": _normal,
     "wide": _wide,
-    "near": _near,
-    "close": _close,
-    "staggered": _staggered,
+    "near": _clustered,
+    "close": _near_one,
+    "staggered": _spread_exponents,
     "cancelling": _cancelling,
     "tiny": _tiny,
     "huge": _huge,
     "sparse": _sparse,
     "special": _special,
-    "dense": _dense,
-    "brim": _brim,
-    "verge": _verge,
+    "dense": _same_sign,
+    "brim": _c_near_largest,
+    "verge": _c_near_smallest_normal,
 }
 INTEGER_KINDS: dict[str, Callable[[Instruction, np.random.Generator, int], Request]] = {
     "uniform": _uniform,
     "extreme": _extreme,
-    "edge": _edge,
-    "fours": _fours,
+    "edge": _c_near_overflow,
+    "fours": _repeated_fours,
 }

@@ -12,8 +12,8 @@ from accprobe.errors import AccprobeError
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 
+# Some of the dot products: where they stand, or of each whether it is meant.
 Rows = slice | list[int] | NDArray[np.intp] | NDArray[np.bool_]
-"""Some of the dot products: where they stand, or of each whether it is meant."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.isa.sparsity import Places, Sparsity
 from accprobe.operands.request import Request
 
-LAYOUTS = 1 << 10
-"""Ways to lay a row out, each with its codes and with what is left out."""
+LAYOUTS = 1 << 10  # Ways to lay a row out, each with its codes and with what is left out.
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,7 @@ from accprobe.model.features import parsed
 from accprobe.model.record import Place
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum
 
-FLOORS = (-126, -133, -149)
-"""Smallest alignment exponents that are looked about where neither model has one."""
+FLOORS = (-126, -133, -149)  # Smallest alignment exponents that are looked about where neither model has one.
 
 
 class Target(NamedTuple):

@@ -22,14 +22,11 @@ from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, layouts
 from accprobe.verify.outcome import Advance, Verification
 
-SIDE = 4096
-"""Most rows, and most columns, of a batch."""
+SIDE = 4096  # Most rows, and most columns, of a batch.
 
-NARROW = 64
-"""Columns are a multiple of so many."""
+NARROW = 64  # Columns are a multiple of so many.
 
-WAITED_FOR = 16
-"""Batches after which the host looks at what differs."""
+WAITED_FOR = 16  # Batches after which the host looks at what differs.
 
 
 @dataclass(frozen=True)

@@ -25,15 +25,12 @@ from accprobe.isa.instructions import Instruction
 from accprobe.isa.sparsity import Places
 from accprobe.operands.request import Request
 
-LOOKED_AT = 8
-"""Wrong answers that are asked about, at most."""
+LOOKED_AT = 8  # Wrong answers that are asked about, at most.
 
-DISTINCT = 1000
-"""Different numbers that C has at most: every format of C has so many integers, and every sum so many bits."""
+DISTINCT = 1000  # Different numbers that C has at most: every format of C has so many integers, and every sum so many bits.
 
 
-POWERS = 5
-"""Block scales that are asked: 2, 4, 8, …, as many as no shape of a tile is a multiple of."""
+POWERS = 5  # Block scales that are asked: 2, 4, 8, …, as many as no shape of a tile is a multiple of.
 
 
 class OneHot(NamedTuple):
@@ -62,8 +59,8 @@ def misplaced(device: Device, inst: Instruction) -> str:
     except NotRecorded:
         return ""
     wrong = np.flatnonzero(d != asked.expected)[:LOOKED_AT].tolist()
-    told = next(filter(None, (_told(device, inst, asked, row) for row in wrong)), "")
-    return f"the self-test: {told}; please report it" if told else ""
+    description = next(filter(None, (_describe_fault(device, inst, asked, row) for row in wrong)), "")
+    return f"the self-test: {description}; please report it" if description else ""
 
 
 @lru_cache(maxsize=16)
@@ -134,23 +131,23 @@ def _alike(inst: Instruction) -> Instruction:
     return replace(inst, name="one hot", family=FAMILIES[0], satfinite=False, a_registers=False)
 
 
-def _told(device: Device, inst: Instruction, asked: OneHot, wrong: int) -> str:
+def _describe_fault(device: Device, inst: Instruction, asked: OneHot, wrong: int) -> str:
     """What is in the wrong place where the answer to that row is wrong; "" where nothing is, or it is not always so.
 
     It has to be so beside other dot products too: else those are the cause, and not the place.
     """
-    every = [_told_beside(device, inst, asked, wrong, apart) for apart in (0, tile.problems(inst))]
+    every = [_describe_fault_beside(device, inst, asked, wrong, apart) for apart in (0, tile.problems(inst))]
     return every[0] if all(every) else ""
 
 
-def _told_beside(device: Device, inst: Instruction, asked: OneHot, wrong: int, apart: int) -> str:
+def _describe_fault_beside(device: Device, inst: Instruction, asked: OneHot, wrong: int, apart: int) -> str:
     """As `_told`, beside the dot products of its tile, or those that come so many later."""
     rows, columns = tile.cells_of(inst, wrong + 1)
     row, column, hot, place = int(rows[-1]), int(columns[-1]), int(asked.hot[wrong]), int(asked.places[wrong])
     alone = np.zeros((inst.k, inst.k), inst.b.dtype)
     np.fill_diagonal(alone, inst.b.whole(1))
     changes = {"b": alone} if hot >= 0 else {"c": np.array([inst.c.whole(1), inst.c.whole(2)], inst.c.dtype)}
-    d, again = (_answers(device, inst, asked, wrong, apart, **changes) for _ in range(2))
+    d, again = (_results(device, inst, asked, wrong, apart, **changes) for _ in range(2))
     if d != again:
         return ""
     if hot < 0:
@@ -166,7 +163,7 @@ def _told_beside(device: Device, inst: Instruction, asked: OneHot, wrong: int, a
     return f"{of} {hot} of row {row} of A{code} meets {others} of column {column} of B, not {place}"
 
 
-def _answers(device: Device, inst: Instruction, asked: OneHot, row: int, apart: int, **changes: Bits) -> list[int]:
+def _results(device: Device, inst: Instruction, asked: OneHot, row: int, apart: int, **changes: Bits) -> list[int]:
     """The answers to one row at its place in the tile, beside rows that come so many later than those that were there, with
     each value in turn of an operand [N, …].
     """

@@ -10,16 +10,16 @@ from pydantic import Field
 
 from accprobe.operands.exchange import Counterexample
 
+# Called as a comparison goes on, with how many more dot products were compared, and how many of them differed.
 Advance = Callable[[int, int], None]
-"""Called as a comparison goes on, with how many more dot products were compared, and how many of them differed."""
 
 
 def silent(compared: int, differed: int) -> None:
     """Nobody is told."""
 
 
+# The kinds of operands that are made for events, and that are every pair of codes: no random ones.
 COVERING, CODE_PAIRS = "covering", "codes"
-"""The kinds of operands that are made for events, and that are every pair of codes: no random ones."""
 
 Count = Annotated[int, Field(ge=0)]
 

@@ -21,8 +21,7 @@ from accprobe.operands.request import Request
 from accprobe.operands.sparse import laid_out
 from accprobe.verify.outcome import Advance, Verification, silent
 
-BATCH = 1 << 16
-"""Dot products drawn at once."""
+BATCH = 1 << 16  # Dot products drawn at once.
 
 
 def verify(

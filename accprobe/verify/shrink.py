@@ -18,14 +18,11 @@ from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import laid_out_like, stored_products
 
-MOST_TRIED = 1 << 14
-"""Choices of so many products are all tried, smallest first."""
+MOST_TRIED = 1 << 14  # Choices of so many products are all tried, smallest first.
 
-Ask = Callable[[Request], Bits]
-"""What the device answers, or a model."""
+Ask = Callable[[Request], Bits]  # What the device answers, or a model.
 
-Choice = tuple[tuple[int, ...], bool]
-"""The products that are left, and whether C is."""
+Choice = tuple[tuple[int, ...], bool]  # The products that are left, and whether C is.
 
 
 def shrink(query: Ask, inst: Instruction, model: DotModel, found: Counterexample) -> Counterexample | None:

@@ -79,8 +79,7 @@ class Comparison:
     others: tuple[tuple[Interpretation, int], ...] = ()
 
 
-Models = Callable[[str], Mapping[Instruction, DotModel]]
-"""The models of a GPU, by its name. Raises UnknownName."""
+Models = Callable[[str], Mapping[Instruction, DotModel]]  # The models of a GPU, by its name. Raises UnknownName.
 
 
 def published_models(gpu: str) -> Mapping[Instruction, DotModel]:
@@ -98,8 +97,8 @@ def find_vectors(folder: Path) -> list[Recorded]:
         if path.name != f"d_{gpu}_{result}.txt" or operand not in OPERANDS or result not in RESULT_FORMATS:
             raise VectorsError(f"{path} is not GPU/FORMAT/d_GPU_RESULT.txt with a known format and result")
         found.append(Recorded(gpu, operand, result, path.parent))
-    told = {recorded.folder for recorded in found}
-    if silent := next((path for path in sorted(folder.glob("*/*/a_*.txt")) if path.parent not in told), None):
+    with_results = {recorded.folder for recorded in found}
+    if silent := next((path for path in sorted(folder.glob("*/*/a_*.txt")) if path.parent not in with_results), None):
         raise VectorsError(f"{silent.parent} has operands and no results: d_{silent.parent.parent.name}_fp32.txt is missing")
     if not found:
         raise VectorsError(f"{folder} has no results: nothing there is named GPU/FORMAT/d_GPU_fp32.txt")

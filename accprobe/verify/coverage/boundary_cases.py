@@ -13,14 +13,11 @@ from accprobe.isa.instructions import Instruction
 from accprobe.verify.coverage.events import steps
 from accprobe.verify.coverage.spans import ROLES, Bounds, TermRole
 
-Number = tuple[int, int, int, int]
-"""negative, two factors of its significand, exponent."""
+Number = tuple[int, int, int, int]  # negative, two factors of its significand, exponent.
 
-RoleRows = tuple[tuple[TermRole, ...], list[list[Number]]]
-"""Roles, and for each row a number for each."""
+RoleRows = tuple[tuple[TermRole, ...], list[list[Number]]]  # Roles, and for each row a number for each.
 
-WIDE_BITS = 30
-"""Bits of a significand that fits in an integer beside another."""
+WIDE_BITS = 30  # Bits of a significand that fits in an integer beside another.
 
 
 class BoundaryCases:
@@ -40,7 +37,7 @@ class BoundaryCases:
         yield from self._at_the_floor()
         yield from self._about_half()
 
-    def under_a_power(self) -> Iterator[RoleRows]:
+    def power_of_two_boundary(self) -> Iterator[RoleRows]:
         """Three terms that make a power of two above them all, and less by about a last bit kept."""
         bits = self._x.result_bits
         for roles in self._tuples(4, 1) if self._bound.terms > 3 else ():
@@ -60,7 +57,7 @@ class BoundaryCases:
                 yield roles
 
     def _spans(self, role: TermRole) -> tuple[int, int]:
-        return self._bound.slots[role].sure.exponents
+        return self._bound.slots[role].reachable.exponents
 
     def _apart(self) -> Iterator[RoleRows]:
         """Two terms by every shift; and one term below the floor."""
@@ -89,7 +86,7 @@ class BoundaryCases:
         """Leading exponents that matter, where terms of these roles can be."""
         x, bound = self._x, self._bound
         fmt = x.result
-        spans = [bound.slots[role].sure for role in roles]
+        spans = [bound.slots[role].reachable for role in roles]
         low, high = max(span.leads[0] for span in spans), min(span.leads[1] for span in spans)
         places = {low + self._reach + 3, (low + high) // 2, high, high - 1, high - 2, fmt.max_exponent, fmt.max_exponent - 1}
         places |= {fmt.min_exponent, fmt.min_exponent + 1, 0}

@@ -20,14 +20,12 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request
 
-FEW_BITS = 8
-"""Of a format whose codes are all asked."""
+FEW_BITS = 8  # Of a format whose codes are all asked.
 
+# Bits that a sum of products of both signs takes beside those of a product, for each of four times as many one more.
 USUAL_SIZE = log2(7)
-"""Bits that a sum of products of both signs takes beside those of a product, for each of four times as many one more."""
 
-Pairs = NDArray[np.int64]
-"""Codes of A and of B, [2, dot products, products of each]."""
+Pairs = NDArray[np.int64]  # Codes of A and of B, [2, dot products, products of each].
 
 
 def every_pair(inst: Instruction, model: DotModel) -> Request | None:

@@ -41,26 +41,21 @@ from accprobe.verify.coverage.trace import Trace
 from accprobe.verify.outcome import CODE_PAIRS, COVERING, Advance, Events, Verification, silent
 from accprobe.verify.random import Known, compared, parts
 
-AT_ONCE = 512
-"""Dot products that are given at once."""
+AT_ONCE = 512  # Dot products that are given at once.
 
-MODELS_KEPT = 256
-"""Models whose dot products are kept."""
+MODELS_KEPT = 256  # Models whose dot products are kept.
 
+# Words that no chip is known to need, and the one that stands for each; of others the first that its field has.
 NEAREST: dict[Value, Value] = {"RNA": "RNE", "nearest away": "nearest"}
-"""Words that no chip is known to need, and the one that stands for each; of others the first that its field has."""
 
-DOTS_KEPT = 1 << 20
-"""Random dot products that are kept for the next instruction like it, at most."""
+DOTS_KEPT = 1 << 20  # Random dot products that are kept for the next instruction like it, at most.
 
-KEPT_WHOLE = (ODD_PRODUCTS, CANCEL_AT)
-"""Families of events of which all operands that are made are kept."""
+KEPT_WHOLE = (ODD_PRODUCTS, CANCEL_AT)  # Families of events of which all operands that are made are kept.
 
+# Random dot products whose events are looked for, of those that are drawn at once: what these do not meet is made.
 SEEN = 1 << 11
-"""Random dot products whose events are looked for, of those that are drawn at once: what these do not meet is made."""
 
-EventPlace = tuple[Key, int]
-"""An event: its family, and its code there."""
+EventPlace = tuple[Key, int]  # An event: its family, and its code there.
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,10 @@ from accprobe.verify.coverage.narrow import narrow_operands
 from accprobe.verify.coverage.placing import Placing
 from accprobe.verify.coverage.spans import Bounds, TermRole, largest_of, lead_of, term_role
 
-BATCH = 1024
-"""Dot products that are made at once, before those that hit nothing new are dropped."""
+BATCH = 1024  # Dot products that are made at once, before those that hit nothing new are dropped.
 
 
-ROUNDS = 4
-"""Times that random numbers are drawn once more for what was not met."""
+ROUNDS = 4  # Times that random numbers are drawn once more for what was not met.
 
 
 class Made(NamedTuple):
@@ -51,9 +49,9 @@ class Maker:
     def every(self, known: list[TermNumbers]) -> Iterator[Made]:
         """Those that hit most come first; known: numbers that did much in a sum like this."""
         roles = self._placing.roles
-        crowds = DenseOperands(self._bound, self._inst, roles, self._rng)
+        dense = DenseOperands(self._bound, self._inst, roles, self._rng)
         if self._bound.cancelling:
-            yield self.on_terms(crowds.cancelling())
+            yield self.on_terms(dense.cancelling())
         odd = LsbCarryCases(self._bound, self._inst, roles, self._rng) if self._bound.arithmetic.alignment_bits else None
         if known:
             yield self.on_terms(TermNumbers.joined(known))
@@ -62,18 +60,18 @@ class Maker:
         yield Made(specials(self._inst, self._node, self._rng))
         if groups := group_operands(self._inst, self._node, self._rng):
             yield Made(groups)
-        for numbers in (crowds.zeros(), crowds.tails(), crowds.dense()):
+        for numbers in (dense.zeros(), dense.tails(), dense.dense()):
             yield self.on_terms(numbers)
         yield from map(self.on_terms, self._batches(BoundaryCases(self._bound, self._inst).every()))
         for _ in range(ROUNDS):
             if odd:
                 yield self.on_terms(odd.numbers())
-            yield self.on_terms(crowds.tails())
-            yield self.on_terms(crowds.dense())
-        yield self.on_terms(crowds.below_c())
+            yield self.on_terms(dense.tails())
+            yield self.on_terms(dense.dense())
+        yield self.on_terms(dense.below_c())
         if narrow := narrow_operands(self._inst, self._node, self._bound):
             yield Made(narrow)
-        yield from map(self.on_terms, self._batches(BoundaryCases(self._bound, self._inst).under_a_power()))
+        yield from map(self.on_terms, self._batches(BoundaryCases(self._bound, self._inst).power_of_two_boundary()))
 
     def _batches(self, pieces: Iterator[RoleRows]) -> Iterator[TermNumbers]:
         """The rows on terms, about BATCH of them at once."""

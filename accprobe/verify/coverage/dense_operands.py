@@ -13,23 +13,17 @@ from accprobe.verify.coverage.factors import TermNumbers, Whole
 from accprobe.verify.coverage.scaled_placing import table_of_products
 from accprobe.verify.coverage.spans import FEW_BITS, Bounds, TermRole
 
-LEAST_DENSE = 768
-"""Dot products of many terms of one size, at least."""
+LEAST_DENSE = 768  # Dot products of many terms of one size, at least.
 
-TAILS = 1536
-"""Dot products of random tails."""
+TAILS = 1536  # Dot products of random tails.
 
-BELOW_C = 128
-"""Dot products of small products and a C far above them."""
+BELOW_C = 128  # Dot products of small products and a C far above them.
 
-CANCELLING = 256
-"""Sizes of terms that cancel, at most."""
+CANCELLING = 256  # Sizes of terms that cancel, at most.
 
-FACTOR_BITS = 10
-"""Fraction bits of a factor of these, at most: C and inner sums hold their products."""
+FACTOR_BITS = 10  # Fraction bits of a factor of these, at most: C and inner sums hold their products.
 
-FULL_BITS = 30
-"""Of a random significand."""
+FULL_BITS = 30  # Of a random significand.
 
 
 class DenseOperands:
@@ -39,7 +33,7 @@ class DenseOperands:
         self._rng, self._bound, self._inst = rng, bound, inst
         self._width, self._x = len(roles), bound.arithmetic
         self._role = np.array(roles)
-        spans = [slots.sure for slots in bound.slots.values()]
+        spans = [slots.reachable for slots in bound.slots.values()]
         low, high = max(span.leads[0] for span in spans), min(span.leads[1] for span in spans)
         self._cut = self._x.alignment_bits if self._x.alignment_bits is not None else self._x.result_bits + 2
         above = [high, (low + high) // 2, low + 8, low + self._cut + 2, 0]
@@ -109,7 +103,7 @@ class DenseOperands:
         full = product_ & ~tail & np.isin(style, ("last random", "wide", "cut tail"))
         b = np.where(product_ & largest & ~tail, second, np.where(full, wide, 1))
         exponent = level - _bits_of(a, b) + 1 - np.where(beside, self._cut + (style == "cut"), 0)
-        below = rng.integers(-3, self._bound.carry(sure=True) + 1, (n, width))
+        below = rng.integers(-3, self._bound.carry(reachable=True) + 1, (n, width))
         below = np.where(style == "tail", below - self._x.result_bits, -self._cut - rng.integers(1, 3, (n, width)))
         exponent = np.where(tail, level + below, exponent)
         lower = ((style == "uneven") & (place > 0)) | ((style == "last random") & last)
@@ -129,7 +123,7 @@ class DenseOperands:
         bits = np.where(coarse, inst.a.mantissa_bits, np.array([fine[role] for role in self._role]))
         random = np.int64(1) << bits | (rng.random((n, self._width)) * (np.int64(1) << bits)).astype(np.int64)
         even = random >> np.maximum(bits - 2, 0) << np.maximum(bits - 2, 0)
-        place = bits + self._bound.carry(sure=True) - x.result_bits - 1 - rng.integers(0, 2, (n, 1))
+        place = bits + self._bound.carry(reachable=True) - x.result_bits - 1 - rng.integers(0, 2, (n, 1))
         half = even | np.int64(1) << np.maximum(place, 0)
         first, _ = largest_significands(inst, x.scaled_products)
         largest = np.where((self._role == "product") | coarse, first, (np.int64(2) << bits) - 1)
@@ -161,7 +155,7 @@ class DenseOperands:
         if not len(products) or "C" not in self._role:
             return TermNumbers(*(np.zeros((0, self._width), np.int64) for _ in range(4)))
         n, shape = BELOW_C, (BELOW_C, self._width)
-        low, high = self._bound.slots["product"].sure.leads
+        low, high = self._bound.slots["product"].reachable.leads
         exponent = rng.integers(low, np.minimum(high, low + rng.choice(np.array([0, 1, 2, 8]), (n, 1))) + 1, shape)
         first = rng.choice(np.array([1, 3]), shape)
         many = np.resize([len(products), len(products) - 1, 2, 1], (n, 1))
@@ -189,7 +183,7 @@ class DenseOperands:
 def largest_significands(inst: Instruction, together: int | None) -> tuple[int, int]:
     """Of the factors whose product has the largest significand once it is normalised; ones in all bits of a sum of several."""
     if together is not None:
-        return (1 << (table_of_products(inst.a, inst.b, together).most.bit_length() - 2)) - 1, 1
+        return (1 << (table_of_products(inst.a, inst.b, together).max_sum.bit_length() - 2)) - 1, 1
     a, b = (fmt.mantissa_bits for fmt in (inst.a, inst.b))
     if max(a, b) > FEW_BITS:
         return ((1 << (a + 1)) - 1, 1) if a >= b else (1, (1 << (b + 1)) - 1)

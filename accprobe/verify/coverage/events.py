@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from accprobe.model.tree import FloatArithmetic, FusedSum
 
-Key = tuple[int, str]
-"""The sum, as `nodes` has them, and the family; -1: the whole dot product."""
+Key = tuple[int, str]  # The sum, as `nodes` has them, and the family; -1: the whole dot product.
 
 SIGNS = ("positive", "negative")
 ROUNDED = ("exact", "below half", "half beside an even bit", "half beside an odd bit", "above half")
@@ -58,19 +57,17 @@ UNDER = (
     "half of the smallest subnormal number",
     "below half of the smallest subnormal number",
 )
+# Bits below the smallest subnormal number's that each of UNDER takes; `_under` has those of the first and of the sixth.
 UNDER_UNIT = (0, 2, 1, 2, 0, -1, 1, 0, 2, 1, 2)
-"""Bits below the smallest subnormal number's that each of UNDER takes; `_under` has those of the first and of the sixth."""
 
 SPECIAL = ("an infinity, positive", "an infinity, negative", "infinities of both signs", "a NaN")
 ODD = ((2, 2), (3, 3), (4, 7), (8, 15), (16, 31), (32, 1 << 30))
 CANCELLED = ("a little", "by half of its bits", "to nothing")
 EXTREMES = ("positive", "negative", "both signs")
 
-CANCEL_AT = "cancel at"
-"""Terms of every size that cancel, of all that terms can have: one event a band of exponents."""
+CANCEL_AT = "cancel at"  # Terms of every size that cancel, of all that terms can have: one event a band of exponents.
 
-BANDS = 16
-"""Of exponents, at most."""
+BANDS = 16  # Of exponents, at most.
 
 NO_BITS = "no term has bits so low"
 ONE_LOSSY = "one term at most has bits so low"
@@ -91,8 +88,7 @@ class Event(NamedTuple):
     hard: bool = False
 
 
-EventFamily = tuple[Event | None, ...]
-"""Events by code; None: what no model of that kind has."""
+EventFamily = tuple[Event | None, ...]  # Events by code; None: what no model of that kind has.
 
 
 class Steps(NamedTuple):

@@ -66,5 +66,5 @@ def holding(fmt: Format, significand: Whole, normal: bool) -> tuple[Whole, Whole
     return least, most
 
 
+# Bit patterns of A and of B whose products are the numbers, and which of the numbers they are.
 OnProducts = Callable[[TermNumbers], tuple[Bits, Bits, NDArray[np.bool_]]]
-"""Bit patterns of A and of B whose products are the numbers, and which of the numbers they are."""

@@ -52,11 +52,13 @@ def families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
     sums = zip(labels(model.root), model.root.nodes(), bounds(inst, model), strict=True)
     for i, (name, node, bound) in enumerate(sums):
         for key, events in (_of_sum(bound, inst) | group_families(inst, node, bound)).items():
-            found[i, key] = tuple(event and event._replace(name=f"{name}: {_told(event, bound)}") for event in events)
+            found[i, key] = tuple(
+                event and event._replace(name=f"{name}: {_with_group_names(event, bound)}") for event in events
+            )
     return found
 
 
-def _told(event: Event, bound: Bounds) -> str:
+def _with_group_names(event: Event, bound: Bounds) -> str:
     """Terms that are several products scaled at once are called groups."""
     return event.name if bound.arithmetic.scaled_products is None else event.name.replace("product", "group")
 
@@ -116,7 +118,7 @@ def _shifts(bound: Bounds) -> dict[str, EventFamily]:
     found: dict[str, EventFamily] = {}
     parts = steps(bound.arithmetic, 0)
     for role in bound.slots:
-        reached = [bound.shifts(role, sure) for sure in (False, True)]
+        reached = [bound.shifts(role, reachable) for reachable in (False, True)]
         found[f"shift {role}"] = tuple(
             Event(
                 f"{role} shifted {word}",
@@ -133,19 +135,23 @@ def _cuts(bound: Bounds) -> dict[str, EventFamily]:
     assert bits is not None
     found: dict[str, EventFamily] = {}
 
-    def cut(role: TermRole, count: int, sure: bool) -> bool:
+    def cut(role: TermRole, count: int, reachable: bool) -> bool:
         slots = bound.slots[role]
-        span, reach = (slots.sure if sure else slots.span), bound.reach(role, count, sure)
-        return reach is not None and span.low < reach - bits and span.exponents[0] < reach
+        span, reach = (slots.reachable if reachable else slots.span), bound.reach(role, count, reachable)
+        return reach is not None and span.lsb_exponent < reach - bits and span.exponents[0] < reach
 
     for role, slots in bound.slots.items():
         if role != "product":
-            found[f"cut {role}"] = (Event(f"{role} cut", *_possible([cut(role, 1, sure) for sure in (False, True)], NO_BITS)),)
+            found[f"cut {role}"] = (
+                Event(f"{role} cut", *_possible([cut(role, 1, reachable) for reachable in (False, True)], NO_BITS)),
+            )
             continue
         n = slots.count
         counts = (0, 1 if n > 2 else -1, 2 if n > 3 else -1, 3 if n > 4 else -1, n - 1 if n > 1 else -1, n)
         found["cut products"] = tuple(
-            None if c < 0 else Event(word, *_possible([c == 0 or cut("product", c, sure) for sure in (False, True)], NO_BITS))
+            None
+            if c < 0
+            else Event(word, *_possible([c == 0 or cut("product", c, reachable) for reachable in (False, True)], NO_BITS))
             for word, c in zip(CUT_PRODUCTS, counts, strict=True)
         )
 
@@ -155,13 +161,13 @@ def _cuts(bound: Bounds) -> dict[str, EventFamily]:
                 if low > n
                 else Event(
                     f"{low if low == high else f'{low} or more'} products with the last kept bit set",
-                    *_possible([_odd(bound, low, sure) for sure in (False, True)], NO_BITS),
+                    *_possible([_odd(bound, low, reachable) for reachable in (False, True)], NO_BITS),
                 )
                 for low, high in ODD
             ),
             Event(
                 "every product with the last kept bit set",
-                *_possible([_odd(bound, n, sure) for sure in (False, True)], NO_BITS),
+                *_possible([_odd(bound, n, reachable) for reachable in (False, True)], NO_BITS),
             ),
         )
     found[ODD_TERMS] = odd_events(bound)
@@ -177,21 +183,21 @@ def _lacking(lossy: int, takes: int) -> str:
     return "" if lossy >= takes else ONE_LOSSY if lossy else NO_BITS
 
 
-def _odd(bound: Bounds, count: int, sure: bool) -> bool:
+def _odd(bound: Bounds, count: int, reachable: bool) -> bool:
     """Whether so many products may have the last kept bit set."""
     slots, bits = bound.slots["product"], bound.arithmetic.alignment_bits
     assert bits is not None
-    itself = not sure and slots.span.width > bits
-    tops = [bound.reach("product", count, sure), *([slots.span.exponents[1] + 1] if itself else [])]
-    lowest = slots.span.leads[0] if sure else slots.span.low
+    itself = not reachable and slots.span.width > bits
+    tops = [bound.reach("product", count, reachable), *([slots.span.exponents[1] + 1] if itself else [])]
+    lowest = slots.span.leads[0] if reachable else slots.span.lsb_exponent
     return count <= slots.count and any(top is not None and top - bits >= lowest for top in tops)
 
 
 def _sizes(bound: Bounds) -> dict[str, EventFamily]:
     x, slots = bound.arithmetic, bound.slots
-    most, sure = bound.carry(False), bound.carry(True)
+    most, reachable = bound.carry(False), bound.carry(True)
     found: dict[str, EventFamily] = {
-        "carry": tuple(Event(f"carry {bits} bits, {sign}", "", bits > sure) for bits in range(most + 1) for sign in SIGNS)
+        "carry": tuple(Event(f"carry {bits} bits, {sign}", "", bits > reachable) for bits in range(most + 1) for sign in SIGNS)
     }
     parts = steps(x, 1)
     depth, sure_depth = _depth(bound)
@@ -250,13 +256,13 @@ def _depth(bound: Bounds) -> tuple[int, int]:
     """Bits that may cancel at most, and those that surely can."""
     if bound.terms < 2:
         return 0, 0
-    spans, sure = bound.spans(), bound.spans(sure=True)
+    spans, reachable = bound.spans(), bound.spans(reachable=True)
     second = sorted(span.leads[1] for span in spans)[-2]
-    most = second + 2 + (bound.terms - 1).bit_length() - bound.low
+    most = second + 2 + (bound.terms - 1).bit_length() - bound.lsb_exponent
     if bound.terms == 2:
-        narrow = [s.sure.width for s in bound.slots.values() if s.role == "C"]
+        narrow = [s.reachable.width for s in bound.slots.values() if s.role == "C"]
         return min(most, max(span.width for span in spans)), max(narrow, default=2) - 1
-    first = sorted(sure, key=lambda span: -span.leads[1])
+    first = sorted(reachable, key=lambda span: -span.leads[1])
     return min(most, bound.depth + bound.above), min(bound.depth, first[1].leads[1] - min(span.leads[0] for span in first[2:]))
 
 
@@ -286,22 +292,25 @@ def _floors(bound: Bounds, floor: int) -> dict[str, EventFamily]:
     bits = bound.arithmetic.alignment_bits
     assert bits is not None
 
-    def at(step: int, sure: bool) -> bool:
-        spans = [span.exponents for span in bound.spans(sure)]
+    def at(step: int, reachable: bool) -> bool:
+        spans = [span.exponents for span in bound.spans(reachable)]
         if step < -1:
             return min(low for low, _ in spans) < floor - 1
         return any(low <= floor + step <= high for low, high in spans)
 
-    def lost(sure: bool) -> bool:
-        return any(span.exponents[0] < floor and span.low < floor - bits for span in bound.spans(sure))
+    def lost(reachable: bool) -> bool:
+        return any(span.exponents[0] < floor and span.lsb_exponent < floor - bits for span in bound.spans(reachable))
 
     return {
         "floor": tuple(
-            Event(f"the largest term {word}", *_possible([at(step, sure) for sure in (False, True)], NO_FLOOR))
+            Event(f"the largest term {word}", *_possible([at(step, reachable) for reachable in (False, True)], NO_FLOOR))
             for word, step in zip(ABOVE, (1, 0, -1, -2), strict=True)
         ),
         "floor lost": tuple(
-            Event(f"bits lost below the lowest alignment, {sign}", *_possible([lost(sure) for sure in (False, True)], NO_FLOOR))
+            Event(
+                f"bits lost below the lowest alignment, {sign}",
+                *_possible([lost(reachable) for reachable in (False, True)], NO_FLOOR),
+            )
             for sign in SIGNS
         ),
     }

@@ -27,8 +27,7 @@ Seen = Iterator[tuple[str, Whole, Whole]]
 
 CUT = ("cut in part", "cut away")
 
-RANDOM = 16
-"""Sums of any products, for each group."""
+RANDOM = 16  # Sums of any products, for each group.
 
 
 class ScaledGroups:
@@ -40,7 +39,7 @@ class ScaledGroups:
         self.table = table_of_products(inst.a, inst.b, size)
         self.carry = size.bit_length() - 1
         self.depth = int(self.table.multiples[-1]).bit_length() - 1
-        self.leads = self.table.most.bit_length()
+        self.leads = self.table.max_sum.bit_length()
 
     def products(self, request: Request) -> Whole:
         """Products without their scales, as multiples of the smallest, [n, groups, products]."""
@@ -93,11 +92,11 @@ def group_families(inst: Instruction, node: FusedSum, bound: Bounds) -> dict[str
         ),
         "group largest": tuple(Event(f"{k} the largest of those that are scaled with it") for k in of.ks.ravel()),
         "group cut": tuple(
-            Event(f"a group {word}, {sign}", able(least), least != span.low)
-            for (word, least), sign in product(zip(CUT, (span.low, span.leads[0]), strict=True), SIGNS)
+            Event(f"a group {word}, {sign}", able(least), least != span.lsb_exponent)
+            for (word, least), sign in product(zip(CUT, (span.lsb_exponent, span.leads[0]), strict=True), SIGNS)
         ),
         "group idle": (
-            Event("a group that cancels the largest term, others cut", alone or able(span.low), True),
+            Event("a group that cancels the largest term, others cut", alone or able(span.lsb_exponent), True),
             Event("a group of zeros with scales far above every term", alone, True),
         ),
     }

@@ -21,11 +21,10 @@ from accprobe.operands.request import Request
 from accprobe.verify.coverage.events import SIGNS, Event, EventFamily, Key, labels
 from accprobe.verify.coverage.trace import EventCodes, Seen
 
-GROUP_OF = 4
-"""Products."""
+GROUP_OF = 4  # Products.
 
+# Sums of products below this power of two are not told apart; of others the largest power of two that they come to is told.
 FEWEST_BITS = 8
-"""Sums of products below this power of two are not told apart; of others the largest power of two that they come to is told."""
 
 ENDS = (
     "the largest number",
@@ -36,11 +35,9 @@ ENDS = (
     "far below the smallest number",
 )
 
-ODD_PRODUCTS = "odd products"
-"""The family of events that tells how many of a sum's products are odd."""
+ODD_PRODUCTS = "odd products"  # The family of events that tells how many of a sum's products are odd.
 
-DRAWS = 12
-"""Dot products with each number of odd products: what is carried out of the last bit differs in each."""
+DRAWS = 12  # Dot products with each number of odd products: what is carried out of the last bit differs in each.
 
 NOT_SO_LARGE = "the products do not come to so much"
 NOT_BEYOND = "the terms do not reach the end of the result's range"
@@ -124,10 +121,10 @@ class IntegerTrace:
                 alone &= c == 0
             rows = np.flatnonzero(alone)
             if len(rows):
-                for name, where, codes in self._told(node, request[rows], a[rows], b[rows], c[rows]):
+                for name, where, codes in self._events_of_sum(node, request[rows], a[rows], b[rows], c[rows]):
                     yield (i, name), rows[where], codes
 
-    def _told(
+    def _events_of_sum(
         self, node: FusedSum, request: Request, a: Integers, b: Integers, c: Integers
     ) -> Iterator[tuple[str, EventCodes, EventCodes]]:
         total = np.zeros(len(c), np.int64)

@@ -17,8 +17,7 @@ from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, layouts, own_layouts
 from accprobe.verify.outcome import Events, Verification
 
-AT_ONCE = 1 << 10
-"""Dot products that are drawn at once, of which a few are asked."""
+AT_ONCE = 1 << 10  # Dot products that are drawn at once, of which a few are asked.
 
 
 class LayoutDoes(NamedTuple):

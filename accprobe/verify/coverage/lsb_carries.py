@@ -20,25 +20,21 @@ from accprobe.verify.coverage.factors import TermNumbers, Whole
 from accprobe.verify.coverage.spans import Bounds, TermRole, TermsOfRole
 from accprobe.verify.coverage.terms import Sums, Total
 
-ODD_TERMS = "odd terms"
-"""The family of events."""
+ODD_TERMS = "odd terms"  # The family of events.
 
 ODD_SIGNS = (*SIGNS, "both signs")
 
-CANCEL, WITH_ODD = 0, 1
-"""Ways of the largest terms, to which the others are aligned: two that cancel; one that is itself odd."""
+CANCEL, WITH_ODD = 0, 1  # Ways of the largest terms, to which the others are aligned: two that cancel; one that is itself odd.
 
-LEAST_ODD = 1 << 11
-"""Dot products of odd terms, at least."""
+LEAST_ODD = 1 << 11  # Dot products of odd terms, at least.
 
+# Times that the largest numbers of odd terms are drawn again: few of them leave a largest term that lets a carry show.
 MORE = 6
-"""Times that the largest numbers of odd terms are drawn again: few of them leave a largest term that lets a carry show."""
 
+# How often C is the largest term among products that have block scales, and how often there are even ones beside odd ones.
 C_FIRST, FEW_EVEN = 0.7, 0.3
-"""How often C is the largest term among products that have block scales, and how often there are even ones beside odd ones."""
 
-FACTORS = range(1, 64, 2)
-"""Of products that make a sum what it is to be, one factor."""
+FACTORS = range(1, 64, 2)  # Of products that make a sum what it is to be, one factor.
 
 
 def odd_events(bound: Bounds) -> EventFamily:
@@ -83,7 +79,7 @@ def _able(bound: Bounds, slots: TermsOfRole) -> bool:
     """Whether a term of that role may be odd."""
     tops = [other.span.exponents[1] for other in bound.slots.values() if other.count > (other is slots)]
     tops += [] if bound.floor is None else [bound.floor]
-    return _leads(bound, slots) or any(top - _bits(bound) >= slots.span.low for top in tops)
+    return _leads(bound, slots) or any(top - _bits(bound) >= slots.span.lsb_exponent for top in tops)
 
 
 def odd_codes(bound: Bounds, sums: Sums) -> tuple[Whole, Whole]:
@@ -173,7 +169,7 @@ class LsbCarryCases:
 
     def _levels(self) -> list[int]:
         """Exponents of the largest terms."""
-        spans = [slots.sure for slots in self._bound.slots.values()]
+        spans = [slots.reachable for slots in self._bound.slots.values()]
         high = min(span.leads[1] for span in spans)
         lowest = max(*(span.leads[0] for span in spans), self._bound.arithmetic.result.min_exponent) + self._bits
         return sorted({max(lowest, level) for level in (lowest + 1, (lowest + high) // 2, high - 1, 0)})

@@ -22,17 +22,13 @@ from accprobe.verify.coverage.factors import Whole, encoded
 from accprobe.verify.coverage.scaled_placing import table_of_products
 from accprobe.verify.coverage.spans import Bounds
 
-NARROW = 8
-"""Bits of an operand, at most: the table has every pair of codes."""
+NARROW = 8  # Bits of an operand, at most: the table has every pair of codes.
 
-DRAWS = 48
-"""Dot products of each number of given products, of each of their signs."""
+DRAWS = 48  # Dot products of each number of given products, of each of their signs.
 
-OTHERS = 256
-"""Dot products of each of the other ways."""
+OTHERS = 256  # Dot products of each of the other ways.
 
-BOTH = 2
-"""Signs of given products: positive, negative, both."""
+BOTH = 2  # Signs of given products: positive, negative, both.
 
 TablePlaces = NDArray[np.intp]
 
@@ -57,7 +53,7 @@ class NarrowProducts:
 
     def every(self) -> Iterator[Request]:
         """Beside a C that leads: about its rounding and its end, and taking it away; then with a C far below."""
-        lowest, most, last = self._table.lowest, self._table.most.bit_length(), self._inst.c.max_exponent
+        lowest, most, last = self._table.lowest, self._table.max_sum.bit_length(), self._inst.c.max_exponent
         cut = range(lowest + self._bits, min(last + 1, lowest + self._bits + most))
         for lead in sorted({*cut[:2], *cut[len(cut) // 2 :][:1], *cut[-1:], min(last, lowest + self._bits + most)}):
             yield self._about_rounding(lead)

@@ -23,12 +23,12 @@ from accprobe.verify.coverage.spans import Bounds
 def result_events(bound: Bounds) -> dict[str, EventFamily]:
     """Of a sum as it is rounded to its result, and of one that is too large or too small for it."""
     x, few = bound.arithmetic, bound.terms < 3
-    drops, sure = dropped(bound, False), dropped(bound, True)
+    drops, reachable = dropped(bound, False), dropped(bound, True)
     few |= bound.depth < (x.alignment_bits or 0)
     takes = (0, 2, 1, 1, 2)
 
     def rounded(word: str, bits: int, sign: str) -> Event:
-        return Event(f"rounded, {word}, {sign}", "" if drops >= bits else MANY_BITS, bits > sure or (bits > 0 and few))
+        return Event(f"rounded, {word}, {sign}", "" if drops >= bits else MANY_BITS, bits > reachable or (bits > 0 and few))
 
     near = 2 if x.alignment_bits is not None else 7
     up = {"RZ": (), "RNE": SIGNS, "RU": SIGNS[:1], "RD": SIGNS[1:]}[x.result_rounding]
@@ -40,7 +40,7 @@ def result_events(bound: Bounds) -> dict[str, EventFamily]:
             else ""
             if drops >= 1
             else MANY_BITS,
-            few or sure < 2,
+            few or reachable < 2,
         )
         for sign in SIGNS
     )
@@ -53,15 +53,15 @@ def result_events(bound: Bounds) -> dict[str, EventFamily]:
     }
 
 
-def dropped(bound: Bounds, sure: bool) -> int:
+def dropped(bound: Bounds, reachable: bool) -> int:
     """Bits of a normal sum below its result's last bit, at most."""
     x = bound.arithmetic
-    low = bound.low if not sure else min(span.leads[0] for span in bound.spans(sure=True))
-    highest = min(x.result.max_exponent, bound.top + bound.above + bound.carry(sure))
-    most = min(highest - low, bound.depth + bound.above + bound.carry(sure)) - x.result_bits
+    low = bound.lsb_exponent if not reachable else min(span.leads[0] for span in bound.spans(reachable=True))
+    highest = min(x.result.max_exponent, bound.max_exponent + bound.above + bound.carry(reachable))
+    most = min(highest - low, bound.depth + bound.above + bound.carry(reachable)) - x.result_bits
     if x.alignment_bits is None:
         return max(0, most)
-    return max(0, min(most, bound.carry(sure) + (0 if sure else bound.above) + x.alignment_bits - x.result_bits))
+    return max(0, min(most, bound.carry(reachable) + (0 if reachable else bound.above) + x.alignment_bits - x.result_bits))
 
 
 def _over(bound: Bounds, which: int, word: str, sign: str) -> Event:
@@ -71,12 +71,12 @@ def _over(bound: Bounds, which: int, word: str, sign: str) -> Event:
     unit = bound.unit
     inflated = Fraction(0)
     if x.alignment_bits is not None:
-        unit = max(bound.low, _least_alignment(bound) - x.alignment_bits)
+        unit = max(bound.lsb_exponent, _least_alignment(bound) - x.alignment_bits)
         inflated = bound.terms * Fraction(2) ** (fmt.max_exponent - x.alignment_bits)
     fine, half = Fraction(2) ** unit, Fraction(2) ** (last - 1)
     least = largest + (0, fine, half, half + fine, 2 * half)[which]
     below = (0, 2, 1, 2, -x.result_bits - 1)[which]
-    reason = "" if bound.most + (inflated if x.alignment_rounding != "truncate" else 0) >= least else TOO_SMALL
+    reason = "" if bound.max_magnitude + (inflated if x.alignment_rounding != "truncate" else 0) >= least else TOO_SMALL
     if not reason and unit > last - below:
         reason = MANY_BITS
     return Event(f"{word}, {sign}", reason, True)

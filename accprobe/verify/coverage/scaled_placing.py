@@ -20,11 +20,9 @@ from accprobe.model.tree import FloatArithmetic
 from accprobe.operands.request import Request
 from accprobe.verify.coverage.factors import OnProducts, TermNumbers, Whole, encoded, holding
 
-ANYWHERE = 0.4
-"""Share of the blocks whose scales are any that their numbers allow."""
+ANYWHERE = 0.4  # Share of the blocks whose scales are any that their numbers allow.
 
-FAR = 1 << 20
-"""Beyond every exponent."""
+FAR = 1 << 20  # Beyond every exponent.
 
 
 class ScaledPlacing:
@@ -71,7 +69,7 @@ class ScaledPlacing:
         large = _odd(numbers)[0].max(axis=1)
         for own in found:
             for factor in range((2 << self._scale.mantissa_bits) - 1, 1, -2):
-                takes = (own == 1) & (large > self._table.most) & (large % factor == 0)
+                takes = (own == 1) & (large > self._table.max_sum) & (large % factor == 0)
                 own[takes], large[takes] = factor, large[takes] // factor
         return found
 
@@ -88,7 +86,7 @@ class ScaledPlacing:
         else:
             most = exponent - sum(fmt.min_exponent - fmt.mantissa_bits for fmt in formats)
             rest = np.maximum(odd, 1) >> of_scales[:, None]
-            least = most - bit_length(np.full(1, self._table.most)) + bit_length(rest)
+            least = most - bit_length(np.full(1, self._table.max_sum)) + bit_length(rest)
         lowest, highest = np.sum([holding(self._scale, own, normal=True) for own in significands], axis=0)
         least = np.maximum(np.where(some, least, -FAR).max(axis=1), lowest)
         most = np.minimum(np.where(some, most, FAR).min(axis=1), highest)
@@ -139,13 +137,13 @@ class ScaledPlacing:
 
 
 class ProductTable(NamedTuple):
-    """Products of two numbers, 0 and on, as multiples of 2^lowest, and patterns of their factors; most: what a sum may be."""
+    """Products of two numbers, 0 and on, as multiples of 2^lowest, and patterns of their factors; max_sum: the largest sum."""
 
     multiples: Whole
     a: Bits
     b: Bits
     lowest: int
-    most: int
+    max_sum: int
 
 
 @cache

@@ -1,7 +1,7 @@
 """How far the terms of a fused sum can reach: bounds of their exponents, bits and sizes, from formats and model alone.
 
-Every bound holds for all operands. What operands reach may be a little less where a term is another sum's result; `sure` bounds
-are reached by a single product, or by C, that passes through that sum.
+Every bound holds for all operands. Operands may reach a little less where a term is the result of another sum. A single product
+or C that passes through that sum reaches the `reachable` bounds.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ TermRole = Literal["product", "C", "inner sum"]
 
 ROLES: tuple[TermRole, ...] = ("product", "C", "inner sum")
 
-FEW_BITS = 4
-"""Up to so many fraction bits, all products of two significands are looked at."""
+FEW_BITS = 4  # Up to so many fraction bits, all products of two significands are looked at.
 
 
 def term_role(term: Term) -> TermRole:
@@ -40,26 +39,27 @@ def products_of(node: FusedSum) -> int:
 class TermSpan(NamedTuple):
     """Finite terms that are not zero.
 
-    exponents: the least and the largest with which they take part in the alignment. leads: of their leading bits. low: of the
-    last bit that any of them has. most: the largest magnitude. significand: the largest in [1, 2]. width: bits of one, at most.
+    exponents: the least and the largest with which they take part in the alignment. leads: of their leading bits.
+    lsb_exponent: of the last bit that any of them has. max_magnitude: the largest. significand: the largest in [1, 2].
+    width: bits of one, at most.
     """
 
     exponents: tuple[int, int]
     leads: tuple[int, int]
-    low: int
-    most: Fraction
+    lsb_exponent: int
+    max_magnitude: Fraction
     significand: Fraction
     width: int
 
 
 @dataclass(frozen=True)
 class TermsOfRole:
-    """Terms of one role: how many, and their bounds; `sure` is within `span`."""
+    """Terms of one role: how many, and their bounds; `reachable` is within `span`."""
 
     role: TermRole
     count: int
     span: TermSpan
-    sure: TermSpan
+    reachable: TermSpan
     infinite: bool
     nan: bool
     negative_zero: bool
@@ -85,14 +85,14 @@ class Bounds:
         floor = self.floor if self.floor is not None else -(1 << 20)
         return range(max(floor, sorted(low for low, _ in ends)[1]), sorted(high for _, high in ends)[-2] + 1)
 
-    def spans(self, sure: bool = False) -> list[TermSpan]:
+    def spans(self, reachable: bool = False) -> list[TermSpan]:
         """One for every term."""
-        return [s.sure if sure else s.span for s in self.slots.values() for _ in range(s.count)]
+        return [s.reachable if reachable else s.span for s in self.slots.values() for _ in range(s.count)]
 
     @cached_property
-    def low(self) -> int:
+    def lsb_exponent(self) -> int:
         """Exponent of the last bit of any term."""
-        return min(s.span.low for s in self.slots.values())
+        return min(s.span.lsb_exponent for s in self.slots.values())
 
     @property
     def floor(self) -> int | None:
@@ -103,19 +103,19 @@ class Bounds:
         """Every sum is a multiple of two to the power of this."""
         bits = self.arithmetic.alignment_bits
         if bits is None:
-            return self.low
+            return self.lsb_exponent
         floor = self.floor
         lowest = (s.span.exponents[0] for s in self.slots.values())
         starts = (e if floor is None else max(e, floor) for e in lowest)
-        return min(max(s.span.low, e - bits) for s, e in zip(self.slots.values(), starts, strict=True))
+        return min(max(s.span.lsb_exponent, e - bits) for s, e in zip(self.slots.values(), starts, strict=True))
 
     @cached_property
-    def most(self) -> Fraction:
+    def max_magnitude(self) -> Fraction:
         """No sum is larger."""
-        return sum((span.most for span in self.spans()), Fraction(0))
+        return sum((span.max_magnitude for span in self.spans()), Fraction(0))
 
     @cached_property
-    def top(self) -> int:
+    def max_exponent(self) -> int:
         """The largest exponent of a finite term."""
         return max(s.span.exponents[1] for s in self.slots.values())
 
@@ -124,25 +124,25 @@ class Bounds:
         """The most bits by which a leading bit lies above the exponent that counts in the alignment; one, if not more."""
         return max(1, *(span.leads[1] - span.exponents[1] for span in self.spans()))
 
-    def carry(self, sure: bool) -> int:
+    def carry(self, reachable: bool) -> int:
         """The most bits by which a sum may exceed the leading bit of its largest term."""
         bits = self.arithmetic.alignment_bits
         total = Fraction(0)
-        for span in self.spans(sure):
+        for span in self.spans(reachable):
             largest = span.significand
-            if bits is not None and (sure or self.arithmetic.alignment_rounding == "truncate"):
-                room = bits + (0 if sure else self.above)
+            if bits is not None and (reachable or self.arithmetic.alignment_rounding == "truncate"):
+                room = bits + (0 if reachable else self.above)
                 largest = Fraction(int(largest * 2**room), 2**room)
             elif bits is not None:
                 largest = Fraction(2)
             total += largest
         return lead_of(total)
 
-    def reach(self, among: TermRole, count: int = 1, sure: bool = False) -> int | None:
+    def reach(self, among: TermRole, count: int = 1, reachable: bool = False) -> int | None:
         """The largest exponent that is there beside `count` terms of that role: another's or the floor; None: there is none."""
         tops = [] if self.floor is None else [self.floor]
         others = (s for s in self.slots.values() if s.count > (count if s.role == among else 0))
-        tops += [(s.sure if sure else s.span).exponents[1] for s in others]
+        tops += [(s.reachable if reachable else s.span).exponents[1] for s in others]
         return max(tops, default=None)
 
     def lossy(self, to_zero: bool = False) -> int:
@@ -150,7 +150,7 @@ class Bounds:
         bits, found = self.arithmetic.alignment_bits, 0
         assert bits is not None
         for slots in self.slots.values():
-            least = slots.span.low + bits + 1
+            least = slots.span.lsb_exponent + bits + 1
             if self.floor is not None and self.floor >= least:
                 return self.terms
             able = {other.role for other in self.slots.values() if other.span.exponents[1] >= least}
@@ -165,15 +165,15 @@ class Bounds:
         assert bits is not None
         less = role == "product" or exponent <= span.exponents[0]
         up = Fraction(self.terms, 2**bits)
-        return less or self.most - span.most >= Fraction(2) ** exponent * (1 - up)
+        return less or self.max_magnitude - span.max_magnitude >= Fraction(2) ** exponent * (1 - up)
 
-    def shifts(self, role: TermRole, sure: bool) -> set[int]:
+    def shifts(self, role: TermRole, reachable: bool) -> set[int]:
         """By how much terms of that role can lie below what they are aligned to."""
-        own = self._span(role, sure).exponents
+        own = self._span(role, reachable).exponents
         others = [] if self.floor is None else [(self.floor, self.floor)]
         for slots in self.slots.values():
             if slots.count > (slots.role == role):
-                low, high = (slots.sure if sure else slots.span).exponents
+                low, high = (slots.reachable if reachable else slots.span).exponents
                 others.append((low if self.floor is None else max(low, self.floor), high))
         found = {0} if self.floor is None or own[1] >= self.floor else set()
         for low, high in others:
@@ -201,12 +201,14 @@ class Bounds:
     def result_most(self) -> Fraction:
         """The largest finite result: the format's, or what the terms come to."""
         fmt, bits = self.arithmetic.result, self.arithmetic.result_bits
-        return min(self.most * (1 + Fraction(1, 2**bits)), largest_of(fmt))
+        return min(self.max_magnitude * (1 + Fraction(1, 2**bits)), largest_of(fmt))
 
     def overflows(self) -> bool:
         """Whether a sum may be too large for its result."""
         x = self.arithmetic
-        return self.most >= Fraction(2) ** (x.result.max_exponent + 1) - Fraction(2) ** (x.result.max_exponent - x.result_bits)
+        return self.max_magnitude >= Fraction(2) ** (x.result.max_exponent + 1) - Fraction(2) ** (
+            x.result.max_exponent - x.result_bits
+        )
 
     def underflows(self) -> bool:
         """Whether a sum that is not zero may become zero."""
@@ -215,8 +217,8 @@ class Bounds:
             return self.unit < x.result.min_exponent
         return self.unit < x.result.min_exponent - x.result_bits
 
-    def _span(self, role: TermRole, sure: bool) -> TermSpan:
-        return self.slots[role].sure if sure else self.slots[role].span
+    def _span(self, role: TermRole, reachable: bool) -> TermSpan:
+        return self.slots[role].reachable if reachable else self.slots[role].span
 
 
 def lead_of(value: Fraction) -> int:
@@ -254,10 +256,10 @@ def _slots(inst: Instruction, model: DotModel, node: FusedSum, inner: list[Bound
         span = _products(inst, model.subnormal_operands, arithmetic)
         infinite = any(fmt.infinity is not None for fmt in (inst.a, inst.b))
         nan = any(fmt.specials != "none" for fmt in (inst.a, inst.b, *_scales(inst)))
-        sure = span
+        reachable = span
         if inst.scale is not None and arithmetic.scaled_products is None:  # products of a block share what their scales have
-            sure = span._replace(significand=_significand((inst.a, inst.b)))
-        yield TermsOfRole("product", products_of(node), span, sure, infinite, nan, True)
+            reachable = span._replace(significand=_significand((inst.a, inst.b)))
+        yield TermsOfRole("product", products_of(node), span, reachable, infinite, nan, True)
     if node.has_addend:
         span = _addend(inst.c, model.subnormal_addend, arithmetic)
         yield TermsOfRole("C", 1, span, span, inst.c.infinity is not None, inst.c.specials != "none", True)
@@ -266,17 +268,17 @@ def _slots(inst: Instruction, model: DotModel, node: FusedSum, inner: list[Bound
         infinite = any(child.infinite for child in inner)
         nan = any(child.nan or child.infinite for child in inner)
         negative_zero = all(child.negative_zero for child in inner)
-        widest, narrowest = (_joined([x[i] for x in results], sure=bool(i)) for i in (0, 1))
+        widest, narrowest = (_joined([x[i] for x in results], reachable=bool(i)) for i in (0, 1))
         yield TermsOfRole("inner sum", len(inner), widest, narrowest, infinite, nan, negative_zero)
 
 
-def _joined(spans: list[TermSpan], sure: bool) -> TermSpan:
-    least, most = (max, min) if sure else (min, max)
+def _joined(spans: list[TermSpan], reachable: bool) -> TermSpan:
+    least, most = (max, min) if reachable else (min, max)
     return TermSpan(
         (least(x.exponents[0] for x in spans), most(x.exponents[1] for x in spans)),
         (least(x.leads[0] for x in spans), most(x.leads[1] for x in spans)),
-        least(x.low for x in spans),
-        most(x.most for x in spans),
+        least(x.lsb_exponent for x in spans),
+        most(x.max_magnitude for x in spans),
         most(x.significand for x in spans),
         most(x.width for x in spans),
     )
@@ -351,13 +353,13 @@ def _result(child: Bounds, arithmetic: FloatArithmetic) -> tuple[TermSpan, TermS
         least = lowest if exact else max(lowest, fmt.min_exponent)
         return TermSpan((least, top), (lowest, top), low, most, significand, bits + 1)
 
-    singles = child.spans(sure=True)
+    singles = child.spans(reachable=True)
     floor = -(1 << 20) if child.floor is None or own.alignment_bits is None else child.floor - own.alignment_bits
     cut = 0 if own.alignment_bits is None else own.alignment_bits
     lowest = min(max(x.leads[0], floor, x.exponents[0] - cut if cut else x.leads[0]) for x in singles)
-    single = max((x for x in singles), key=lambda x: x.most)
+    single = max((x for x in singles), key=lambda x: x.max_magnitude)
     top = min(single.leads[1], fmt.max_exponent)
     room = min(bits, own.alignment_bits if own.alignment_bits is not None else bits)
     truncated = Fraction(int(single.significand * 2**room), 2**room)
-    sure = span(max(lowest, quantum), top, max(lowest, quantum), min(single.most, largest_of(fmt)), truncated)
-    return span(low, min(lead_of(most), fmt.max_exponent), low, most, significand), sure
+    reachable = span(max(lowest, quantum), top, max(lowest, quantum), min(single.max_magnitude, largest_of(fmt)), truncated)
+    return span(low, min(lead_of(most), fmt.max_exponent), low, most, significand), reachable

@@ -28,11 +28,10 @@ from accprobe.verify.coverage.terms import Sums
 
 EventCodes = NDArray[np.signedinteger]
 
+# A family, dot products, and the code that each of them has; one may have several, and -1 says none.
 Seen = Iterator[tuple[Key, EventCodes, EventCodes]]
-"""A family, dot products, and the code that each of them has; one may have several, and -1 says none."""
 
-NEAR_BITS = 6
-"""Where nothing is cut, a sum is near half a unit where it lies within a unit shifted down by so many bits."""
+NEAR_BITS = 6  # Where nothing is cut, a sum is near half a unit where it lies within a unit shifted down by so many bits.
 
 
 class Trace:
@@ -60,7 +59,7 @@ class Trace:
                     some = request[rows]
                 if len(rows):
                     sums = Sums(self.inst, self.model, node, some)
-                    for name, where, codes in (*_Told(sums, bound).events(), *groups_seen(self.inst, node, sums, some)):
+                    for name, where, codes in (*_SumEvents(sums, bound).events(), *groups_seen(self.inst, node, sums, some)):
                         yield (i, name), rows[where], codes
 
     def _outside(self, request: Request) -> list[Truths]:
@@ -112,7 +111,7 @@ def _of_operands(inst: Instruction, request: Request) -> Seen:
         yield (-1, "extremes"), rows, np.where(of_size, codes, -1)
 
 
-class _Told:
+class _SumEvents:
     """The codes of one sum."""
 
     def __init__(self, sums: Sums, bound: Bounds) -> None:
