@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.product import product
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.factors import DRAWN
-from accprobe.gemm.layout import layout_of
+from accprobe.gemm.layout import DRAWN, layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.units import LARGEST

@@ -17,10 +17,9 @@ from accprobe.errors import AccprobeError, ToolMissing, UnknownName, nearest
 from accprobe.gemm.adapter import Multiply
 from accprobe.gemm.attention import ASKS, attention, weight
 from accprobe.gemm.handover import Handover, OfTorch
-from accprobe.gemm.libraries import bf16_gemm_nt, cublaslt, fp8_gemm_nt
+from accprobe.gemm.libraries import ASKS as STORED_ALONE
+from accprobe.gemm.libraries import bf16_gemm_nt, cublaslt, fp8_gemm_nt, semi_structured
 from accprobe.gemm.options import FLAGS, OptionValue, under_flags
-from accprobe.gemm.semi_structured import ASKS as STORED_ALONE
-from accprobe.gemm.semi_structured import semi_structured
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ScaleOf

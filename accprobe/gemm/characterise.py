@@ -20,21 +20,19 @@ from accprobe.gemm.blackbox import BlackBox, RecordedCallable, TooManyCalls
 from accprobe.gemm.candidates import beside, integer_step
 from accprobe.gemm.counterexample import of_few_terms
 from accprobe.gemm.coverage import probe_chains
-from accprobe.gemm.decomposition import FusedGroups, Reduction, decompose, every_chain, exchanged
+from accprobe.gemm.decomposition import FusedGroups, Reduction, decompose, every_chain, exchanged, with_doubled
 from accprobe.gemm.dependence import Dependence, find_dependence
-from accprobe.gemm.fit import fit, within
-from accprobe.gemm.low_bits import low_bits
+from accprobe.gemm.fit import fit, low_bits, within
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
-from accprobe.gemm.overlapping_slices import with_doubled
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.prescaled import explain_calls
 from accprobe.gemm.regions import Region, alike
 from accprobe.gemm.scaling import with_scales
+from accprobe.gemm.slices import in_slices
 from accprobe.gemm.softmax_weights import check_softmax_weights
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree_builder import NoTree, growth
-from accprobe.gemm.unordered import in_slices
 from accprobe.gemm.verification import DrawOwn, Predicted, prove
 from accprobe.isa.formats import Bits
 from accprobe.model.tree import FloatArithmetic

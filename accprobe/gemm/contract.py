@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm import transposed
 from accprobe.gemm.adapter import of_ones
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.layout import layout_of
+from accprobe.gemm.layout import WholeNumbers, layout_of, numbers_of
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.whole_numbers import WholeNumbers, numbers_of
+from accprobe.gemm.units import power
 from accprobe.isa.formats import Format
 
 LAST_PLACES = 4
@@ -22,7 +21,7 @@ MOST_LISTED = 3
 
 def refuse(asked: RecordedCallable, seed: int) -> None:
     """Raise AccprobeError where the result is that of a transposed operand, of no operand, or A·B plus something."""
-    transposed.refuse(asked, seed)
+    _refuse_transposed(asked, seed)
     spec = asked.spec
     layout = layout_of(spec)
     a, b = layout.blank()
@@ -86,3 +85,30 @@ def _last_place(out: Format, size: WholeNumbers) -> WholeNumbers:
 def _least(out: Format) -> float:
     """The smallest normal number: less is a bit that is set."""
     return 1.0 if out.is_integer else 2.0**out.min_exponent
+
+
+def _refuse_transposed(asked: RecordedCallable, seed: int) -> None:
+    """Raises AccprobeError where what comes back is another product than A·B, which these operands tell apart."""
+    spec = asked.spec
+    if spec.a_exponent is not None:
+        return
+    rng = np.random.default_rng((seed, 0x7A5))
+    which = rng.permutation(max(spec.m, spec.k))[: spec.m] % spec.k
+    picked = np.zeros((spec.m, spec.k), np.float32)
+    picked[np.arange(spec.m), which] = 1
+    numbers = rng.integers(0, 2, (spec.k, spec.n)).astype(np.float32)
+    one_a, one_b = (1, 1) if spec.a.is_integer else (power(spec.a, 0), power(spec.b, 0))
+    a, b = (picked != 0) * spec.a.dtype.type(one_a), (numbers.T != 0) * spec.b.dtype.type(one_b)
+    d = asked.product(a, np.ascontiguousarray(b), keep=False)
+    got = spec.out.integers(d) if spec.out.is_integer else spec.out.values(d)
+    if np.array_equal(got, numbers[which]):
+        return
+    others = {
+        "(A·B)ᵀ": numbers[which].T,
+        "A·Bᵀ": numbers.T[which] if spec.k == spec.n else None,
+        "Aᵀ·B": picked.T @ numbers if spec.k == spec.m else None,
+        "Aᵀ·Bᵀ": picked.T @ numbers.T if spec.k == spec.m == spec.n else None,
+    }
+    for name, expected in others.items():
+        if expected is not None and np.array_equal(got, expected):
+            raise AccprobeError(f"the result is {name}: this is no product of A [M, K] and B [K, N] (a transposed operand?)")

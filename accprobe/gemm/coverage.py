@@ -11,8 +11,7 @@ from accprobe.gemm import battery
 from accprobe.gemm.battery import TERMS, Answered, Sparse
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.decomposition import every_chain
-from accprobe.gemm.factors import DRAWN
-from accprobe.gemm.layout import layout_of
+from accprobe.gemm.layout import DRAWN, layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Region

@@ -19,7 +19,7 @@ from accprobe.evaluate.miscounts import ENOUGH, Miscounts, fit_miscounts
 from accprobe.gemm.blackbox import one_nan
 from accprobe.gemm.characterise import Tell
 from accprobe.gemm.explanation import Candidate, ComparedRows, ExplainedRegion, Explanation, Unexplained, Unknown, differences
-from accprobe.gemm.miscounted import arrangements
+from accprobe.gemm.known_plans import arrangements
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plan_search import PlanSearch
 from accprobe.gemm.references import rounded_once

@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise, starmap
+from typing import NamedTuple
 
+import numpy as np
+
+from accprobe.evaluate.miscounts import Miscounts
 from accprobe.gemm.candidates import integer_step, known_steps, single_steps
+from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ROUNDINGS, SMALL
 from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import FORMATS, Format
+from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import Merged, Node, Order, ProductModel, addition, in_chunks
 from accprobe.model.tree import DotModel, Rounding
 
@@ -162,3 +167,66 @@ def other_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:
                 rounded = getattr(arithmetic, "product_bits", None) is not None
                 flushed = ", subnormals flushed" if step.subnormal_operands == "flushed" else ""
                 yield f"{arithmetic.result} {'multiply, then add' if rounded else 'FMA'}{flushed}", step
+
+
+OMITTED = -1
+"""Stands for a zero in place of an operand."""
+
+MOST_COUNTED = 2
+"""Products that are counted more often than this have no plan here."""
+
+
+class Arrangement(NamedTuple):
+    """For each product in turn, the k of A and the k of B, or OMITTED; sizes: of slices to try."""
+
+    a: Ints
+    b: Ints
+    sizes: list[Sizes]
+
+    def operands(self, a: Bits, b: Bits) -> tuple[Bits, Bits]:
+        """Of a [M, K] and b [N, K]."""
+        x, y = (np.where(ks == OMITTED, 0, words[:, ks]).astype(words.dtype) for ks, words in ((self.a, a), (self.b, b)))
+        return x, y
+
+
+def arrangements(found: Miscounts) -> Iterator[Arrangement]:
+    """The ways in which a program comes to count products so, the likeliest first."""
+    k = len(found.counts)
+    every, missing, twice = np.arange(k), found.counts == -1, found.counts == 1
+    if found.is_mispaired:
+        a, b = np.where(missing, OMITTED, every), np.where(missing, OMITTED, found.partner)
+        yield Arrangement(a, b, list(sizes(k)))
+        if len(np.unique(found.partner)) == k:
+            order = np.argsort(found.partner)
+            yield Arrangement(a[order], b[order], list(sizes(k)))
+        return
+    if missing.all() or (found.counts < -1).any() or (found.counts >= MOST_COUNTED).any():
+        return
+    if missing.any() and not twice.any():
+        zeroed, left = np.where(missing, OMITTED, every), every[~missing]
+        yield Arrangement(zeroed, zeroed, list(sizes(k)))
+        yield Arrangement(left, left, list(sizes(len(left))))
+    elif missing.sum() == twice.sum():
+        read = every.copy()
+        read[missing] = every[twice]
+        yield Arrangement(read, read, list(sizes(k)))
+    elif not missing.any():
+        yield from _repeated(every, twice)
+
+
+def _repeated(every: Ints, twice: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Iterator[Arrangement]:
+    """Once more right behind, by slices that overlap or a loop that runs once too often; or at the end."""
+    ks, k = every[twice], len(every)
+    low, high = int(ks[0]), int(ks[-1]) + 1
+    if high - low == len(ks):
+        behind = np.concatenate([every[:high], ks, every[high:]])
+        overlapping: list[Sizes] = []
+        for size in sizes(k)[1:]:
+            borders = [part.stop for part in slices(k, size)]
+            if low in borders or high in borders:
+                moved = [high if border == low else border + len(ks) * (border > high) for border in borders]
+                steps = np.diff([0, *moved[:-1], k + len(ks)])
+                overlapping += [tuple(steps.tolist())] if steps.all() else []
+        yield Arrangement(behind, behind, [*overlapping, *sizes(len(behind))])
+    after = np.concatenate([every, ks])
+    yield Arrangement(after, after, list(sizes(len(after))))

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from accprobe.errors import AccprobeError
 from accprobe.gemm import contract
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.layout import layout_of
+from accprobe.gemm.layout import layout_of, numbers_of
 from accprobe.gemm.pairing import mispaired
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.regions import Region, region_of, without
-from accprobe.gemm.whole_numbers import numbers_of
 from accprobe.isa.formats import Bits, Format
 
 TIMES_ASKED = 8

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from accprobe.gemm import mistakes
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.layout import layout_of
+from accprobe.gemm.layout import WholeNumbers, layout_of, numbers_of, patterns, result, shift_of, zeros
+from accprobe.gemm.mistakes import pruned
 from accprobe.gemm.pairs import Ints
-from accprobe.gemm.pruning import pruned
 from accprobe.gemm.regions import Region, ranges, region_of
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.whole_numbers import WholeNumbers, numbers_of, patterns, result, shift_of, zeros
 from accprobe.isa.formats import Bits, Format
 
 CALLS = 8

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from accprobe.gemm.decomposition import FusedGroups, Reduction, every_chain
-from accprobe.gemm.direction import direction
+from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ProductPlan, order_name
 from accprobe.gemm.regions import ranges
 from accprobe.gemm.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
-from accprobe.report.product_words import each_of
+from accprobe.report.product_words import BACKWARD, BLOCKS_BACKWARD, IN_DISORDER, SHARE, each_of
 
 PROMOTED, MOST_SLICES = 512, 8
 """Even parts added in turn, as K goes, are promoted parts where they have at most so many products or are more than so many;
@@ -223,3 +224,42 @@ def _side_by_side(slices: Sequence[KSlice]) -> str:
     if counts == {1}:
         return ""
     return f"in {'' if len(counts) == 1 else 'up to '}{max(counts)} chains"
+
+
+def direction(chains: Sequence[FusedGroups]) -> str:
+    """How each of a product's chains takes K; "" where its k are neighbours and come as they are."""
+    every = np.unique([k for chain in chains for group in chain for k in group])
+    found = {_direction_of(chain, every) for chain in chains if len(chain) > 1}
+    return found.pop() if len(found) == 1 else IN_DISORDER if found else ""
+
+
+def _direction_of(chain: FusedGroups, every: Ints) -> str:
+    return ", ".join(dict.fromkeys(filter(None, (_share(chain, every), _k_order(chain)))))
+
+
+def _share(chain: FusedGroups, every: Ints) -> str:
+    """Which k it has, where others lie between them."""
+    ks = np.unique([k for group in chain for k in group])
+    if len(ks) == np.count_nonzero((every >= ks[0]) & (every <= ks[-1])):
+        return ""
+    starts = np.flatnonzero(np.diff(ks, prepend=ks[0] - 2) != 1)
+    lengths, steps = np.diff(starts, append=len(ks)), np.unique(np.diff(ks[starts]))
+    even = len(steps) == 1 and (lengths[:-1] == lengths[0]).all() and lengths[-1] <= lengths[0]
+    return SHARE.format(lengths[0], steps[0]) if even else IN_DISORDER
+
+
+def _k_order(chain: FusedGroups) -> str:
+    if all(max(after) < min(before) for before, after in pairwise(chain)):
+        return BACKWARD
+    blocks: list[list[int]] = []
+    before = -1
+    for group in chain:
+        if not blocks or min(group) < before:
+            blocks.append([])
+        blocks[-1] += group
+        before = max(group)
+    if len(blocks) == 1:
+        return ""
+    last, *others = map(len, blocks)
+    even = set(others) == {max(last, *others)} and all(max(after) < min(before) for before, after in pairwise(blocks))
+    return BLOCKS_BACKWARD.format(others[0]) if even else IN_DISORDER

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import MOST_CALLS, SWEEPS
 from accprobe.gemm.decomposition import Reduction, decompose
-from accprobe.gemm.dynamic_range import measured_units
 from accprobe.gemm.pairs import ProductPairs
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree_builder import PartialTree, growth
+from accprobe.gemm.tree_builder import PartialTree, growth, measured_units
 from accprobe.gemm.units import Units, candidates, factors, fewer
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import nested
