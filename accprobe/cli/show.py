@@ -140,7 +140,8 @@ def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None
         if is_of_instructions(report):
             out.print(report_table(report, out.width, expand))
         else:
-            out.print(styled_lines(report_title(report)))
+            warning = banner(report)
+            out.print(styled_lines([*([(warning,)] if warning else []), *report_title(report)]))
         if report.products:
             out.print("", product_table(report.products, expand), sep="\n")
         if report.sweeps:

@@ -16,6 +16,7 @@ from accprobe.render.content import budget, changes, details, evidence, products
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
 from accprobe.render.content.kernel_names import short_name
 from accprobe.render.content.overview import banner, is_of_instructions, legend, reasons, report_title, summary
+from accprobe.render.content.overview import headline as report_headline
 from accprobe.render.content.phrases import on_one_line, unglued, words
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
@@ -104,14 +105,17 @@ def _report(report: Report, expand: bool) -> Iterator[str]:
     columns = columns_told(report.measured)
     shown = lines(report.measured, columns, collapse=not expand)
     yield f"## {_plain(report.device.name)}, {_plain(report.device.architecture)}"
-    ended = summary(report, len(shown)) if is_of_instructions(report) else ()
-    yield from _paragraphs(map(words, (*report_title(report), *ended)))
-    if told := meanings(report):
-        yield _list(map(_plain, told))
+    of_instructions = is_of_instructions(report)
+    warning = banner(report)
+    first = [*([(warning,)] if warning else []), *([report_headline(report)] if of_instructions else [])]
+    yield from _paragraphs(map(words, first))
     if shown:
         header = ["instruction", *(on_one_line(HEADERS[name]) for name in columns)]
         table = ((_code(line.pattern), *(_plain(cell.text) for cell in line.phrases(columns))) for line in shown)
         yield _table(header, table)
+    if told := meanings(report):
+        yield _list(map(_plain, told))
+    yield from _paragraphs(map(words, (*(summary(report, len(shown)) if of_instructions else ()), *report_title(report))))
     yield from _paragraphs(legend(report.measured, columns))
     if weak := reasons(report.measured):
         yield _list(_plain(why.text) for why in weak)

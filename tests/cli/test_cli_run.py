@@ -48,9 +48,7 @@ def lines(text: str) -> list[str]:
 
 
 WHOLE = """
-Fake GPU, sm_90a; compute capability 9.0, 3 SMs
-2 instructions measured in TIME s: 2 confirmed; 1 skipped; like ones share a line (1 line, --all has each)
-176 of 176 events met, 0 of 247,238 answers contradict their model
+Fake GPU: 2 of 2 instructions confirmed
 
                                               effective  products           dots       events  rivals
 instruction                           ran as  bits       a sum     C joins  verified   met     left/tried  status
@@ -58,6 +56,9 @@ instruction                           ran as  bits       a sum     C joins  veri
 mma.sync.m16n8k{16,32}.s32.s8.s8.s32  IMMA    32 wrap    any       any      2.5k-4.5k  all     0/7         confirmed
 any: the bits are the same whatever it is, as those of integer sums that wrap are in every order.
 no probe: 1 of 3 instructions (`accprobe list --instructions sm_90a` names them)
+2 instructions measured in TIME s: 2 confirmed; 1 skipped; like ones share a line (1 line, --all has each)
+176 of 176 events met, 0 of 247,238 answers contradict their model
+Fake GPU, sm_90a; compute capability 9.0, 3 SMs
 accprobe VERSION, seed 0; driver 1.2
 """
 

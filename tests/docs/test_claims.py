@@ -282,7 +282,6 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
     )
     golden = golden_shape(parse("wgmma.m64n256k32.f32.e4m3.e4m3"))
     _, (_, promoted) = loaded("accuracy").ACCUMULATORS["QGMMA"]
-    (wheel,) = json.loads((RESULTS / "sass.json").read_text(encoding="utf-8"))["results"]
     peers = json.loads((RESULTS / "evaluators" / "cpu.json").read_text(encoding="utf-8"))["host"]
     sources = {
         "README": {"3.11": PROJECT["requires-python"].removeprefix(">=")},
@@ -319,7 +318,6 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
             "4096": gpu.DEPTH,
             "16384": gpu.DOTS_SIDE,
             "0.1.0": peers["mmaemu"],
-            "0.3.21": wheel["state"].split(",")[0].removeprefix("of sgl-kernel "),
             "2.1.1": peers["mmasim"],
         },
         "processors": {"207": Report.load("cpu-emerald-rapids").device.facts["model"]},

@@ -285,7 +285,7 @@ def test_file_is_small_and_as_the_writer_has_it(tmp_path: Path, name: str) -> No
 def test_show_prints_it(width: int) -> None:
     result = CliRunner(env={"COLUMNS": str(width)}).invoke(main, ["show", "h200"])
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.startswith("NVIDIA H200, sm_90a")
+    assert result.stdout.startswith("NVIDIA H200: FP8 wgmma accumulates in 13 fraction bits (e8m13)")
     assert "13 (e8m13)" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= width
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, get_args
 
+from accprobe.compare.roles import role_of
 from accprobe.model.explained import told_words
 from accprobe.render.content.cells import cells
 from accprobe.render.content.patterns import brace_patterns
@@ -14,7 +15,7 @@ from accprobe.render.content.verification import coverage
 from accprobe.report.coverage_status import was_measured
 from accprobe.report.report import Report
 from accprobe.report.rows import NOT_MEASURED, Row, Status
-from accprobe.report.words import is_unknown, so_many
+from accprobe.report.words import effective_bits, is_narrow, is_unknown, so_many
 
 FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz at most"}
 """Facts about a device in words; others are written after their names."""
@@ -54,10 +55,32 @@ def _is_published(report: Report) -> bool:
     return any(row.reason == NOT_MEASURED for row in report.instructions) and not was_measured(report.device.architecture)
 
 
+HEADLINE_GROUPS = 2  # groups of narrow accumulators that a headline names
+
+
+def headline(report: Report) -> Phrases:
+    """Return the result in one line: narrow accumulators, then how many instructions ended in which status."""
+    narrow = list(dict.fromkeys(_accumulates(row) for row in report.measured if is_narrow(row)))
+    shown = narrow[:HEADLINE_GROUPS] + [f"{len(narrow) - HEADLINE_GROUPS} more"] * (len(narrow) > HEADLINE_GROUPS)
+    counts = Counter(row.status for row in report.instructions if row.status != "skipped")
+    total = sum(counts.values())
+    ended = [f"{count:,} of {so_many(total, 'instruction')} {status}" for status, count in counts.most_common()]
+    words = "; ".join([*shown, ", ".join(ended) or "no instruction was measured"])
+    return (Phrase(f"{report.device.name}: {words}", "strong"),)
+
+
+def _accumulates(row: Row) -> str:
+    """ "FP8 wgmma accumulates in 13 fraction bits (e8m13), truncated (RZ)"."""
+    inst = row.instruction
+    bits, _, register = effective_bits(row).partition(" ")
+    rounding = row.findings.get("result_rounding")
+    truncated = ", truncated (RZ)" if rounding and rounding.value == "RZ" else ""
+    name = f"{role_of(inst).operands} {inst.name.partition('.')[0]}"
+    return f"{name} accumulates in {bits} fraction bits {register}{truncated}"
+
+
 def report_title(report: Report) -> Iterator[Phrases]:
-    """What was measured, with what."""
-    if warning := banner(report):
-        yield (warning,)
+    """Yield the device and the versions that measured it."""
     facts = f"; {told}" if (told := device_facts(report)) else ""
     yield Phrase(f"{report.device.name}, {report.device.architecture}", "strong"), Phrase(facts, "quiet")
     yield (Phrase(measured_with(report), "quiet"),)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe.render.content.cells import HEADERS, TableLine, cells, columns_told, lines, meanings
-from accprobe.render.content.overview import legend, reasons, report_title, summary, why_skipped
+from accprobe.render.content.overview import banner, headline, legend, reasons, report_title, summary, why_skipped
 from accprobe.render.content.phrases import on_one_line
 from accprobe.render.terminal.console import STYLES, ruled, styled, styled_lines, wrapped
 from accprobe.report.report import Report
@@ -19,8 +19,9 @@ from accprobe.report.words import so_many
 NARROWEST_NAME = 26
 """Columns are left out until the names have this much."""
 
-COLUMN_GAP = 2
-"""Between two columns."""
+COLUMN_GAP = 2  # between two columns
+
+NARROW, OPCODES_WIDTH = 100, 16  # on terminals below NARROW columns, longer lists of opcodes take several lines
 
 LUXURIES = ("cells", "events", "alignment_rounding", "dots", "alternatives")
 """Columns left out, in this order, before a name takes more than a line."""
@@ -34,12 +35,13 @@ def report_table(report: Report, width: int, expand: bool = False) -> Renderable
     rows = report.measured
     columns = _columns(rows, width, expand)
     shown = lines(rows, columns, collapse=not expand)
-    *title, measured = report_title(report)
-    parts: list[RenderableType] = [styled_lines([*title, *summary(report, len(shown))])]
-    parts += [Text(f"! {sentence}", "yellow") for sentence in meanings(report)]
+    warning = banner(report)
+    parts: list[RenderableType] = [styled_lines([*([(warning,)] if warning else []), headline(report)])]
     if shown:
-        parts += [Text(), _table(shown, columns, max(width - _taken(rows, columns), NARROWEST_NAME))]
-    return Group(*parts, *_below(report, columns), styled_lines([measured]))
+        parts += [Text(), _table(shown, columns, max(width - _taken(rows, columns, width), NARROWEST_NAME), width)]
+    parts += [Text(f"! {sentence}", "yellow") for sentence in meanings(report)]
+    measured = styled_lines([*summary(report, len(shown)), *report_title(report)])
+    return Group(*parts, *_below(report, columns), measured)
 
 
 def _columns(rows: Sequence[Row], width: int, expand: bool) -> list[str]:
@@ -52,7 +54,7 @@ def _columns(rows: Sequence[Row], width: int, expand: bool) -> list[str]:
         names = NARROWEST_NAME
         if name in luxuries:
             names = max([names, *(len(line.pattern) for line in lines(rows, columns, collapse=not expand))])
-        if names + _taken(rows, columns) <= width:
+        if names + _taken(rows, columns, width) <= width:
             break
         if name in columns:
             columns.remove(name)
@@ -65,18 +67,24 @@ def _of_all(rows: Sequence[Row], column: str) -> str:
     return every.pop() if len(every) == 1 else ""
 
 
-def _taken(rows: Sequence[Row], columns: Sequence[str]) -> int:
+def _taken(rows: Sequence[Row], columns: Sequence[str], terminal: int) -> int:
     """The width of some columns."""
     every = [cells(row) for row in rows]
     texts = ((*HEADERS[column].split("\n"), *(getattr(one, column) for one in every)) for column in columns)
-    return sum(max(map(len, column)) + COLUMN_GAP for column in texts)
+    widths = ((max_width(name, terminal), max(map(len, column))) for name, column in zip(columns, texts, strict=True))
+    return sum(min(width, most or width) + COLUMN_GAP for most, width in widths)
 
 
-def _table(shown: list[TableLine], columns: list[str], room: int) -> Table:
+def max_width(column: str, terminal: int) -> int | None:
+    """Return the width that a column may take on a terminal, None for any."""
+    return OPCODES_WIDTH if column == "ran_as" and terminal < NARROW else None
+
+
+def _table(shown: list[TableLine], columns: list[str], room: int, terminal: int) -> Table:
     found = ruled(left=0)
     found.add_column("instruction", no_wrap=True)
     for column in columns:
-        found.add_column(HEADERS[column], overflow="fold")
+        found.add_column(HEADERS[column], overflow="fold", max_width=max_width(column, terminal))
     family = shown[0].row.instruction.family
     for line in shown:
         if line.row.instruction.family != family:
