@@ -40,7 +40,7 @@ class Answers:
         """Whether all answers are the model's; of very many, a few are compared first."""
         return (len(self) <= WHOLE or not len(self._few.wrong(model))) and not len(self.wrong(model))
 
-    def some(self, which: Which) -> Answers:
+    def subset(self, which: Which) -> Answers:
         """Those alone."""
         return Answers(self._inst, self.operands[which], self.d[which])
 
@@ -50,7 +50,7 @@ class Answers:
 
     @cached_property
     def _few(self) -> Answers:
-        return self.some(spread(np.arange(len(self.d)), FEW))
+        return self.subset(spread(np.arange(len(self.d)), FEW))
 
 
 def spread(which: Which, most: int) -> Which:

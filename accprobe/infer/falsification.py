@@ -19,7 +19,7 @@ import numpy as np
 
 from accprobe.devices.protocol import Device
 from accprobe.infer.alternatives.alternative import Alternative
-from accprobe.infer.alternatives.bound_search import Floors, coarser, floors, further, of_one_cut, widest
+from accprobe.infer.alternatives.bound_search import Floors, coarser_bounds, floors, further, max_width, of_one_cut
 from accprobe.infer.alternatives.nonstandard import unusual
 from accprobe.infer.alternatives.several import differing, groups, pairs
 from accprobe.infer.alternatives.single import alternatives
@@ -35,7 +35,7 @@ from accprobe.model.tree import DotModel, Role
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
 
-OF_A_QUESTION = 600
+MAX_PER_QUERY = 600
 """Dot products of those that an experiment asked at once that every rival meets, at most."""
 
 OF_A_KIND = 48
@@ -47,7 +47,7 @@ FEW, MANY = 1024, 4096
 BEYOND = (0, 1, 2, 4, 7)
 """Which of a row of rivals are asked about too, counted from the first that is contradicted, or a little before."""
 
-LAST_ALIKE = 2
+LAST_SURVIVING = 2
 """How many a little is: rivals that few operands leave alike may still differ in one dot product of thousands."""
 
 
@@ -71,74 +71,74 @@ def falsify(device: Device, inst: Instruction, result: Characterisation, seed: i
     log = QueryLog.of(device, inst)
     if result.model is None or log.unstable:
         return Falsification(0, ())
-    arena = _Trial(log, result.model, result.asked, seed)
+    trial = _Trial(log, result.model, result.asked, seed)
     beside = (*alternatives(result.model, result.findings), *unusual(inst, result.model))
-    surviving = [alternative for alternative in beside if arena.survives(alternative)]
+    surviving = [alternative for alternative in beside if trial.survives(alternative)]
     for alternative in list(surviving):
-        surviving += _while_alike(list(further(result.model, alternative)), arena)
+        surviving += _while_surviving(list(further(result.model, alternative)), trial)
     for levels in floors(inst, result.model):
-        surviving += _floors_left(levels, arena)
-    for rungs in coarser(result.model):
-        alike = len(_alike(rungs, arena))
-        _try_beside(rungs[max(alike - LAST_ALIKE, 0) :], arena)
+        surviving += _surviving_floors(levels, trial)
+    for candidates in coarser_bounds(result.model):
+        alike = len(_surviving_prefix(candidates, trial))
+        _query_near_boundary(candidates[max(alike - LAST_SURVIVING, 0) :], trial)
     left = {(field, value) for alternative in surviving for field, value in alternative.changes}
     for alternative in (*pairs(result.model), *groups(result.model), *differing(result.model, result.others)):
-        if not left.issuperset(alternative.changes) and arena.survives(alternative):
-            same = [alternative, *_while_alike(list(of_one_cut(result.model, alternative)), arena)]
+        if not left.issuperset(alternative.changes) and trial.survives(alternative):
+            same = [alternative, *_while_surviving(list(of_one_cut(result.model, alternative)), trial)]
             surviving += same
             left |= {change for one in same for change in one.changes}
-    return Falsification(arena.tried, tuple(surviving), log.contradictions(result.model))
+    return Falsification(trial.tried, tuple(surviving), log.contradictions(result.model))
 
 
-def _while_alike(rungs: Sequence[Alternative], arena: _Trial) -> Sequence[Alternative]:
+def _while_surviving(candidates: Sequence[Alternative], trial: _Trial) -> Sequence[Alternative]:
     """Those up to the first that does not survive."""
-    alike = list(takewhile(arena.survives, rungs))
-    _try_beside(rungs[len(alike) + 1 :], arena)
+    alike = list(takewhile(trial.survives, candidates))
+    _query_near_boundary(candidates[len(alike) + 1 :], trial)
     return alike
 
 
-def _try_beside(rungs: Sequence[Alternative], arena: _Trial) -> None:
+def _query_near_boundary(candidates: Sequence[Alternative], trial: _Trial) -> None:
     """A few of the rivals: a model that is wrong most likely is so where one of them is not."""
     for offset in BEYOND:
-        if offset < len(rungs):
-            arena.ask_about(rungs[offset])
+        if offset < len(candidates):
+            trial.query_for(candidates[offset])
 
 
-def _alike(rungs: Sequence[Alternative], arena: _Trial) -> Sequence[Alternative]:
+def _surviving_prefix(candidates: Sequence[Alternative], trial: _Trial) -> Sequence[Alternative]:
     """The first of the rivals that survive few operands, where after one that does not no other does: by bisection."""
-    low, high = 0, len(rungs)
+    low, high = 0, len(candidates)
     while low < high:
         middle = (low + high) // 2
-        if arena.survives(rungs[middle], thorough=False):
+        if trial.survives(candidates[middle], thorough=False):
             low = middle + 1
         else:
             high = middle
-    return rungs[:low]
+    return candidates[:low]
 
 
-def _surely_alike(rungs: Sequence[Alternative], arena: _Trial) -> Sequence[Alternative]:
+def _thoroughly_surviving(candidates: Sequence[Alternative], trial: _Trial) -> Sequence[Alternative]:
     """As `_alike`, the last of them with all operands that can be looked for."""
-    alike = _alike(rungs, arena)
-    while alike and not arena.survives(alike[-1]):
+    alike = _surviving_prefix(candidates, trial)
+    while alike and not trial.survives(alike[-1]):
         alike = alike[:-1]
     return alike
 
 
-def _floors_left(levels: Floors, arena: _Trial) -> list[Alternative]:
+def _surviving_floors(levels: Floors, trial: _Trial) -> list[Alternative]:
     """Without a floor every lower one is left too, so the highest stands for all."""
-    above = _surely_alike(levels.above, arena)
+    above = _thoroughly_surviving(levels.above, trial)
     if levels.none is None:
         return list(above[-1:])
-    if arena.survives(levels.none):
+    if trial.survives(levels.none):
         return [levels.none, *above[-1:]]
-    return [*above, *_surely_alike(levels.below, arena)]
+    return [*above, *_thoroughly_surviving(levels.below, trial)]
 
 
 class _Trial:
     """Where one model's rivals are tried."""
 
     def __init__(self, log: QueryLog, model: DotModel, asked: list[LogEntry], seed: int) -> None:
-        self._journal, self._inst, self._model, self._seed = log, log.inst, model, seed
+        self._log, self._inst, self._model, self._seed = log, log.inst, model, seed
         self._tried: set[Alternative] = set()
         self._search = search_for(log.inst, model, seed)
         self._known = asked
@@ -160,7 +160,7 @@ class _Trial:
             and (not thorough or self._explains_made(alternative, MANY))
         )
 
-    def ask_about(self, alternative: Alternative) -> None:
+    def query_for(self, alternative: Alternative) -> None:
         """For the sake of the model, which may be wrong there, even where the rival is contradicted already."""
         self._tried.add(alternative)
         self._made_for(alternative, MANY)
@@ -194,14 +194,14 @@ class _Trial:
     @cached_property
     def _asked(self) -> Answers:
         """What the experiments asked; of very many dot products at once, every so many."""
-        some = [slice(None, None, -(-len(entry.d) // OF_A_QUESTION)) for entry in self._known]
+        some = [slice(None, None, -(-len(entry.d) // MAX_PER_QUERY)) for entry in self._known]
         operands = joined([entry.request[part] for entry, part in zip(self._known, some, strict=True)])
         d = np.concatenate([entry.d[part] for entry, part in zip(self._known, some, strict=True)])
         return Answers(self._inst, operands, d)
 
     def _ask(self, expected: Answers) -> Answers:
         """The same with the device's answers, where those are not the expected ones of the model."""
-        d = self._journal.query(expected.operands, self._model, expected.d)
+        d = self._log.query(expected.operands, self._model, expected.d)
         return expected if np.array_equal(d, expected.d) else Answers(self._inst, expected.operands, d)
 
 
@@ -216,7 +216,7 @@ def resolve_findings(findings: Mapping[str, Finding], falsification: Falsificati
         for field, value in alternative.changes:
             if value not in left.setdefault(field, []):
                 left[field].append(value)
-    known, most = (values(model), widest(model)) if model else ({}, {})
+    known, most = (values(model), max_width(model)) if model else ({}, {})
     changed = dict(findings)
     for field in dict.fromkeys((*findings, *left)):
         finding = findings.get(field, Finding(None))

@@ -41,7 +41,7 @@ and many; the last is larger than any other query."""
 MOST_ELEMENTS = 2_200_000
 """Of an operand in one of these queries: sizes beyond are left out, so that they cost milliseconds whatever K is."""
 
-LOOKED_INTO = 6
+MAX_SUSPECTS = 6
 """Dot products that are asked in every cell, of those whose answers changed and of those that contradict the model."""
 
 TURNS = 4
@@ -50,10 +50,10 @@ TURNS = 4
 RANDOM_NEIGHBOURS = 64
 """Random dot products that stand between those of a suspect."""
 
-AGAIN_AND_AGAIN = 2
+MIN_VOTES = 2
 """Of these dot products, for how many a cell has to differ every time, before it is said to be the cell."""
 
-OF_A_QUESTION = 20
+MAX_PER_QUERY = 20
 """Dot products that contradict a model, of those that were asked together, that are kept."""
 
 AGAIN = "asked again"
@@ -80,7 +80,7 @@ class Contradictions:
     """How many answers a model does not explain, and some of them, of each question that has any."""
 
     count: int
-    some: tuple[Counterexample, ...]
+    sample: tuple[Counterexample, ...]
 
 
 NONE = Contradictions(0, ())
@@ -101,7 +101,7 @@ class QueryLog(Passing):
         self.dots = self.unstable = self._tiles = 0
         self.sizes = Counter[int]()
         self.changed: Counterexample | None = None
-        self.when = ""
+        self.first_change = ""
         self._suspects: list[tuple[Instruction, Request, Bits | None]] = []
         self._tests: list[LogEntry] = []
         self._placements = device.placements(inst)
@@ -187,7 +187,7 @@ class QueryLog(Passing):
             expected = evaluate(model, entry.inst, entry.request)
             wrong = np.flatnonzero(entry.d != expected)
             count += len(wrong)
-            shown = wrong[:: -(-len(wrong) // OF_A_QUESTION) or 1].tolist()
+            shown = wrong[:: -(-len(wrong) // MAX_PER_QUERY) or 1].tolist()
             some += [Counterexample.of(entry.request, row, entry.d, expected, "asked") for row in shown]
         return Contradictions(count, tuple(dict.fromkeys(some)))
 
@@ -211,7 +211,7 @@ class QueryLog(Passing):
             return
         known = [(self.instruction(found.exchange), found.exchange) for found in contradicting]
         suspects = [*self._suspects, *((inst, exchange.request(inst), exchange.answer(inst)) for inst, exchange in known)]
-        chosen = suspects[:: -(-len(suspects) // LOOKED_INTO) or 1]
+        chosen = suspects[:: -(-len(suspects) // MAX_SUSPECTS) or 1]
         votes = np.zeros(self.read.shape, int)
         for inst, one, answer in chosen:
             d, cells = self._everywhere(inst, one)
@@ -228,7 +228,7 @@ class QueryLog(Passing):
                 other, same = (times == of) & (of > 0), times == 0
                 as_before = (other & (votes > 0)).sum() >= (~other & (votes > 0)).sum()
                 votes += other if 2 * counts.max() > len(d) or as_before else same
-        self.differing |= votes >= min(len(chosen), AGAIN_AND_AGAIN)
+        self.differing |= votes >= min(len(chosen), MIN_VOTES)
 
     def _everywhere(self, inst: Instruction, one: Request) -> tuple[Bits, tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """The results of one dot product in every cell, beside zeros and beside others, and where each was read.
@@ -286,11 +286,11 @@ class QueryLog(Passing):
         self.unstable += len(changed)
         if not len(changed):
             return
-        self._suspects += [(inst, request[[row]], None) for row in changed[:LOOKED_INTO].tolist()]
+        self._suspects += [(inst, request[[row]], None) for row in changed[:MAX_SUSPECTS].tolist()]
         if self.changed is None:
             row = int(changed[0])
             self.changed = Counterexample.of(request, row, d, before, AGAIN)
-            self.when = f"first after {first[row]:,} dot products, then again after {self.dots:,}"
+            self.first_change = f"first after {first[row]:,} dot products, then again after {self.dots:,}"
 
     @property
     def _place(self) -> int:
@@ -313,19 +313,19 @@ class _Tests(Passing):
 
     def __init__(self, device: Device, log: QueryLog) -> None:
         super().__init__(device)
-        self._journal = log
+        self._log = log
 
     def placements(self, inst: Instruction) -> int:
         return self._device.placements(inst)
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         d = self._device.dot(inst, request, placement)
-        self._journal.note_test(inst, request, d)
+        self._log.note_test(inst, request, d)
         return d
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
         d = dot_expecting(self._device, inst, request, expected, placement)
-        self._journal.note_test(inst, request, d)
+        self._log.note_test(inst, request, d)
         return d
 
 

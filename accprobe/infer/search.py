@@ -80,7 +80,7 @@ def _best(model: DotModel, candidates: Iterable[DotModel], answers: Answers) -> 
     if not len(wrong):
         return None
     few = np.unique(np.concatenate([spread(wrong, SCREEN), spread(np.arange(len(answers)), 4 * SCREEN)]))
-    known, at_most = answers.some(few), len(np.intersect1d(few, wrong))
+    known, at_most = answers.subset(few), len(np.intersect1d(few, wrong))
     screened = [(len(known.wrong(candidate)), candidate) for candidate in candidates]
     screened = sorted((pair for pair in screened if pair[0] < at_most), key=lambda pair: pair[0])
     tried = [(len(answers.wrong(candidate)), candidate) for _, candidate in islice(screened, FINALISTS)]

@@ -42,13 +42,13 @@ class Reach:
 
     subnormal_operands: whether products may be made of subnormal operands; subnormal_addend: whether C may be one.
     smallest_result: exponent of the smallest power of two that is known to come back when it is the only term.
-    alike: how many terms of one sign and exponent a sum may have, so that it has room for them.
+    max_same_sign: how many terms of one sign and exponent a sum may have, so that it has room for them.
     """
 
     subnormal_operands: bool = False
     subnormal_addend: bool = False
     smallest_result: int | None = None
-    alike: int = 1 << 10
+    max_same_sign: int = 1 << 10
 
 
 NORMAL = Reach()

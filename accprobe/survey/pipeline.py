@@ -42,7 +42,7 @@ def measured(
         done = checked(log, result.model, falsification.wrong, dots, seed + again, stored)
         if not done.mismatches or falsification.wrong.count or log.unstable or not log.budget.left:
             break
-        known = [log.dense(wrong.exchange) for wrong in log.contradictions(result.model).some]
+        known = [log.dense(wrong.exchange) for wrong in log.contradictions(result.model).sample]
     return result, falsification, done
 
 
@@ -62,7 +62,7 @@ def settle(
         if not falsification.wrong.count or result.model == refuted or log.unstable or not log.budget.left:
             break
         refuted = result.model
-        known += [log.dense(wrong.exchange) for wrong in falsification.wrong.some]
+        known += [log.dense(wrong.exchange) for wrong in falsification.wrong.sample]
     model = None if falsification.wrong.count or log.unstable else result.model
     return replace(result, findings=resolve_findings(result.findings, falsification, model)), falsification
 
@@ -77,7 +77,7 @@ def checked(
     compare = verify if log.kind == "simulated" else partial(cover, stored=stored)
     done = compare(log, log.inst, model, dots, seed)
     log.repeat(np.random.default_rng([seed, dots]))
-    found = [*known.some, *filter(None, [done.counterexample])]
+    found = [*known.sample, *filter(None, [done.counterexample])]
     if found or log.unstable:
         log.localize_fault(found)
     return replace(
@@ -99,7 +99,7 @@ def instability(log: QueryLog) -> str:
         where = f", in {part} of the tile"
     else:
         where = ", now and then, in no cell always" if log.read.size and not log.differing.any() else ""
-    return f"{log.unstable:,} dot products gave other bits when asked again, {log.when}{where}"
+    return f"{log.unstable:,} dot products gave other bits when asked again, {log.first_change}{where}"
 
 
 def _smallest(log: QueryLog, model: DotModel, found: list[Counterexample]) -> Counterexample | None:

@@ -17,7 +17,7 @@ from accprobe.report.rows import Row
 from accprobe.sass.lowering import Lowering
 from accprobe.survey.every_n import as_one_row, with_every_n
 from accprobe.survey.selection import selected
-from accprobe.survey.status import labelled
+from accprobe.survey.status import with_device_status
 from accprobe.survey.surveyor import copied, counted, witnessed
 from accprobe.survey.workers import default_jobs, here, in_processes
 
@@ -89,7 +89,7 @@ def survey(
             if row.name in executed:
                 row = counted(row, executed[row.name])
             alike = [row, *(copied(row, inst, opened.lowering(inst)) for inst in members[row.name])]
-            rows |= {each.name: labelled(each, opened) for each in alike}
+            rows |= {each.name: with_device_status(each, opened) for each in alike}
             keep(alike, exchanges)
             on_row(so_far())
     if not all_n:

@@ -29,14 +29,14 @@ def verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Sta
     return ("inferred", reason) if reason else ("confirmed", "")
 
 
-def told(row: Row) -> Row:
+def with_status(row: Row) -> Row:
     """The row with no more claimed than was seen: where it is not confirmed, its findings are suggested at most."""
     if row.status == "confirmed":
         return row
     return row.model_copy(update={"findings": {name: _suggested(finding) for name, finding in row.findings.items()}})
 
 
-def labelled(row: Row, device: Device) -> Row:
+def with_device_status(row: Row, device: Device) -> Row:
     """The row as the report has it: of a simulated device it is `simulated`; its reason says what else is in the way.
 
     What no public result of the real chip pins is undetermined, however well the simulation was found again.

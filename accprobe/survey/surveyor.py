@@ -20,7 +20,7 @@ from accprobe.operands.request import Request
 from accprobe.report.rows import Alternatives, Row
 from accprobe.sass.lowering import Lowering
 from accprobe.survey.pipeline import instability, measured
-from accprobe.survey.status import told, verdict
+from accprobe.survey.status import verdict, with_status
 from accprobe.verify.coverage.left_out import as_asked
 from accprobe.verify.onehot import misplaced
 
@@ -117,7 +117,7 @@ def copied(row: Row, inst: Instruction, lowering: Lowering | None) -> Row:
     changes: dict[str, object] = {"name": inst.name, **_witness(lowering)}
     if row.model is not None:
         changes["status"], changes["reason"] = verdict(inst, row, lowering)
-    return told(row.model_copy(update=changes))
+    return with_status(row.model_copy(update=changes))
 
 
 def counted(row: Row, executed: Lowering) -> Row:
@@ -126,7 +126,7 @@ def counted(row: Row, executed: Lowering) -> Row:
         return row.model_copy(update={"opcode_source": executed.source})
     counted, read = (", ".join(f"{count}×{opcode}" for opcode, count in seen) for seen in (executed.sequence, row.lowering))
     reason = f"the profiler counted {counted or 'nothing'}, the disassembly has {read or 'nothing'}"
-    return told(row.model_copy(update={"status": "unverified", "reason": reason}))
+    return with_status(row.model_copy(update={"status": "unverified", "reason": reason}))
 
 
 def _witness(lowering: Lowering | None) -> dict[str, object]:

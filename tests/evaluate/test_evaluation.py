@@ -14,7 +14,7 @@ from planted import Planted, float_models, integer_models
 from accprobe.evaluate import evaluator, terms
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.reference import Evaluation
-from accprobe.infer.alternatives.bound_search import coarser, floors
+from accprobe.infer.alternatives.bound_search import coarser_bounds, floors
 from accprobe.infer.alternatives.several import groups, pairs
 from accprobe.infer.alternatives.single import alternatives
 from accprobe.infer.answers import FEW, Answers, spread
@@ -49,8 +49,8 @@ def relatives(inst: Instruction, model: DotModel) -> Iterator[DotModel]:
     yield model
     for alternative in (*alternatives(model, {"order": Finding("")}), *pairs(model), *groups(model)):
         yield alternative.model
-    for rungs in coarser(model):
-        yield from (alternative.model for alternative in rungs[:3])
+    for candidates in coarser_bounds(model):
+        yield from (alternative.model for alternative in candidates[:3])
     for levels in floors(inst, model):
         yield from (
             alternative.model for alternative in (*levels.above[:400:20], *levels.below[:3], *filter(None, [levels.none]))
@@ -126,5 +126,5 @@ def test_answers_that_are_not_a_models() -> None:
     wrong = Answers(inst, operands, d)
     assert wrong.wrong(model).tolist() == [unseen]
     assert not wrong.explained_by(model)
-    assert wrong.some(np.array([0, unseen])).wrong(model).tolist() == [1]
-    assert wrong.some(np.delete(np.arange(len(d)), unseen)).explained_by(model)
+    assert wrong.subset(np.array([0, unseen])).wrong(model).tolist() == [1]
+    assert wrong.subset(np.delete(np.arange(len(d)), unseen)).explained_by(model)

@@ -16,7 +16,7 @@ from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer import falsification
 from accprobe.infer.alternatives.alternative import Alternative
-from accprobe.infer.alternatives.bound_search import coarser
+from accprobe.infer.alternatives.bound_search import coarser_bounds
 from accprobe.infer.alternatives.several import groups
 from accprobe.infer.answers import Answers
 from accprobe.infer.budget import Budget
@@ -114,13 +114,13 @@ def test_rivals_about_the_first_that_is_contradicted_are_asked_about(monkeypatch
     inst = instruction(4, "f32", "bf16", "bf16", "f32")
     model = DotModel(chain([range(4)], FloatArithmetic(F32, 23, "RNE", None)))
     alike, asked = 5, list[Alternative]()
-    monkeypatch.setattr(falsification, "_alike", lambda rungs, arena: rungs[:alike])
-    monkeypatch.setattr(falsification._Trial, "ask_about", lambda arena, alternative: asked.append(alternative))
+    monkeypatch.setattr(falsification, "_surviving_prefix", lambda candidates, trial: candidates[:alike])
+    monkeypatch.setattr(falsification._Trial, "ask_about", lambda trial, alternative: asked.append(alternative))
     for name in ("alternatives", "pairs", "groups"):
         monkeypatch.setattr(falsification, name, lambda *_: ())
     held(inst, model)
-    for rungs in coarser(model):
-        tried = [place for place, alternative in enumerate(rungs) if alternative in asked]
+    for candidates in coarser_bounds(model):
+        tried = [place for place, alternative in enumerate(candidates) if alternative in asked]
         assert tried[:2] == [alike - 2, alike - 1]
         assert tried[2] == alike
         assert len(tried) == 5

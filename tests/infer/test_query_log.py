@@ -58,7 +58,7 @@ def test_every_answer_that_a_model_does_not_explain_counts() -> None:
     other = MODEL.with_arithmetic(lambda x: x)
     log.dot_expecting(FP8, random(30, 2), lambda: np.zeros(30, np.uint32))
     assert log.contradictions(other).count == 3
-    assert len(log.contradictions(MODEL).some) == 3
+    assert len(log.contradictions(MODEL).sample) == 3
     assert QueryLog(Tiled(FP8, MODEL), FP8).contradictions(MODEL).count == 0
 
 
@@ -131,7 +131,7 @@ def test_a_part_of_the_tile_that_is_wrong_is_found_and_named(fault: Fault, where
 def test_a_moment_that_is_wrong_is_found(fault: Fault) -> None:
     log, done = surveyed(fault)
     assert log.unstable
-    assert log.when
+    assert log.first_change
     assert done.counterexample is not None
     assert done.counterexample.kind == "asked again"
 
@@ -166,7 +166,7 @@ def test_results_of_what_is_left_out_count_as_all_others() -> None:
     assert left_out(log.tests, inst).value == PLAYS_NO_PART
     queries = sum(count for size, count in log.sizes.items() if size > 400)
     assert log.contradictions(model).count == wrong * queries // 2
-    (first, *_) = log.contradictions(model).some
+    (first, *_) = log.contradictions(model).sample
     assert first.exchange.metadata
     assert evaluate(model, inst.stored, log.dense(first.exchange).request(inst.stored)) == int(first.expected, 16)
 
@@ -186,7 +186,7 @@ def test_a_sparse_query_is_repeated_with_its_metadata_before_it_is_unstable() ->
     assert misplaced(log.tests, inst) == ""
     wrong = log.contradictions(model)
     assert wrong.count
-    log.localize_fault(wrong.some[:3])
+    log.localize_fault(wrong.sample[:3])
     assert not log.unstable
 
 

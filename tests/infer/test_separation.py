@@ -87,8 +87,8 @@ def test_a_model_that_is_wrong_where_a_rival_is_right_is_no_confirmed_one() -> N
     right = model_of(E5M2)
     wrong = changed(right, product_exponent="normalised operands")
     result = falsify(SimulatedDevice({E5M2: right}), E5M2, Characterisation(E5M2, {"order": Finding("")}, wrong))
-    assert result.wrong.count >= len(result.wrong.some) > 0
-    for found in result.wrong.some:
+    assert result.wrong.count >= len(result.wrong.sample) > 0
+    for found in result.wrong.sample:
         request = found.exchange.request(E5M2)
         answers = [evaluate(model, E5M2, request)[0] for model in (right, wrong)]
         assert answers == [found.exchange.answer(E5M2)[0], int(found.expected, 16)]
@@ -147,7 +147,7 @@ def test_a_rival_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: 
         return {(None, 9): harmless} if len(fields) > 1 else made_for(search, alternative, fields, *how)
 
     monkeypatch.setattr(Search, "made_for", made_for_one)
-    for name in ("alternatives", "unusual", "floors", "coarser", "groups"):
+    for name in ("alternatives", "unusual", "floors", "coarser_bounds", "groups"):
         monkeypatch.setattr(falsification, name, lambda *_: ())
     monkeypatch.setattr(falsification, "pairs", lambda _: [both])
     inferred = Characterisation(E5M2, {"order": Finding(model.order)}, model)

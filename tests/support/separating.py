@@ -14,5 +14,5 @@ def separating(search: Search, alternative: DotModel, fields: Sequence[str], n: 
     for answers in search.made_for(alternative, fields, n).values():
         differ = answers.wrong(alternative)
         if len(differ):
-            return answers.some(differ)
+            return answers.subset(differ)
     return None

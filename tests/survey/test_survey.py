@@ -19,7 +19,7 @@ from accprobe.report.rows import Row
 from accprobe.survey import pipeline, surveyor
 from accprobe.survey.run import survey
 from accprobe.survey.selection import matching
-from accprobe.survey.status import told
+from accprobe.survey.status import with_status
 from accprobe.survey.workers import _tasks
 from accprobe.verify.outcome import Verification
 
@@ -280,6 +280,6 @@ def test_a_task_has_the_instructions_that_one_search_serves() -> None:
 def test_a_row_that_is_not_confirmed_excludes_no_value(bound: Bound) -> None:
     left = ("RZ", "RNE") if bound == "undetermined" else ()
     finding = Finding("RZ", bound, left, "these give the same bits on every operand tried" if left else "")
-    refused = told(Row(name=DENSE, status="unverified", reason="9 differ", findings={"rounding": finding}))
+    refused = with_status(Row(name=DENSE, status="unverified", reason="9 differ", findings={"rounding": finding}))
     assert (refused.findings["rounding"].bound, refused.findings["rounding"].candidates) == ("suggested", ())
     assert "same bits" not in refused.findings["rounding"].note

@@ -17,8 +17,8 @@ from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, Role
 class BoundSearch(Sequence[Alternative]):
     """Rivals in a row, each made when it is asked for."""
 
-    def __init__(self, numbers: range, rung: Callable[[int], Alternative]) -> None:
-        self._numbers, self._rung = numbers, rung
+    def __init__(self, numbers: range, candidate: Callable[[int], Alternative]) -> None:
+        self._numbers, self._candidate = numbers, candidate
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -29,8 +29,8 @@ class BoundSearch(Sequence[Alternative]):
     def __getitem__(self, place: slice) -> BoundSearch: ...
     def __getitem__(self, place: int | slice) -> Alternative | BoundSearch:
         if isinstance(place, slice):
-            return BoundSearch(self._numbers[place], self._rung)
-        return self._rung(self._numbers[place])
+            return BoundSearch(self._numbers[place], self._candidate)
+        return self._candidate(self._numbers[place])
 
 
 def further(model: DotModel, alternative: Alternative) -> Iterator[Alternative]:
@@ -67,7 +67,7 @@ def of_one_cut(model: DotModel, alternative: Alternative) -> Iterator[Alternativ
             yield Alternative(changed, ((floor, level), (bits, kept)))
 
 
-def widest(model: DotModel) -> dict[str, int]:
+def max_width(model: DotModel) -> dict[str, int]:
     """The most bits that each feature can have that counts them, in all sums of a role."""
     most: dict[str, int] = {}
     for arithmetic, role in floats(model):
@@ -78,7 +78,7 @@ def widest(model: DotModel) -> dict[str, int]:
     return most
 
 
-def coarser(model: DotModel) -> Iterator[Sequence[Alternative]]:
+def coarser_bounds(model: DotModel) -> Iterator[Sequence[Alternative]]:
     """Of sums without alignment: such as align to ever fewer bits, in every way that may show (`with_coarser`).
 
     Sums of products also such as have a lowest alignment: what they lose may be below all that other ways lose.
@@ -89,8 +89,8 @@ def coarser(model: DotModel) -> Iterator[Sequence[Alternative]]:
         bits = Name("alignment_bits", role)
         lowest: list[tuple[str, Value]] = [("min_exponent", arithmetic.result.min_exponent)] if role == "sum" else []
         for name, word in (*_coarser_words(role), *lowest):
-            rung = partial(_aligned, model, arithmetic, bits, Name(name, role), word)
-            yield BoundSearch(range(widest(model)[str(bits)], arithmetic.result_bits, -1), rung)
+            candidate = partial(_aligned, model, arithmetic, bits, Name(name, role), word)
+            yield BoundSearch(range(max_width(model)[str(bits)], arithmetic.result_bits, -1), candidate)
 
 
 def _aligned(model: DotModel, was: FloatArithmetic, bits: Name, way: Name, word: Value, f: int) -> Alternative:

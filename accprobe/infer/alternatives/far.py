@@ -7,7 +7,7 @@ from itertools import combinations, product
 from typing import get_args
 
 from accprobe.infer.alternatives.alternative import Alternative, floats, with_features, with_fields
-from accprobe.infer.alternatives.bound_search import floors, widest
+from accprobe.infer.alternatives.bound_search import floors, max_width
 from accprobe.infer.alternatives.single import alternatives
 from accprobe.infer.findings import Findings
 from accprobe.isa.instructions import Instruction
@@ -43,7 +43,7 @@ def in_a_floor_of_exact_sums(inst: Instruction, model: DotModel, findings: Findi
     """Sums that seem to keep every bit, aligned so that they lose the smallest terms alone: every cut and lowest exponent."""
     for arithmetic, role in floats(model):
         if arithmetic.alignment_bits is None and role == "sum":
-            lowest, most = arithmetic.result.min_exponent, widest(model)["alignment_bits"]
+            lowest, most = arithmetic.result.min_exponent, max_width(model)["alignment_bits"]
             for level, cut in product(range(lowest - most, lowest + 1), get_args(AlignmentRounding)):
                 fields = {"alignment_bits": most, "alignment_rounding": cut, "min_exponent": level}
                 yield from _changed(model, arithmetic, fields)

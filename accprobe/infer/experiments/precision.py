@@ -200,7 +200,7 @@ def _result_bits(bench: Workbench, node: DraftNode, f: int) -> Finding:
 def _headed(bench: Workbench, node: DraftNode, f: int) -> Iterator[tuple[int, Family]]:
     tail, heads = _tail_and_heads(bench, node)
     g = 0
-    while 1 << g <= min(len(heads), bench.reach.alike):
+    while 1 << g <= min(len(heads), bench.reach.max_same_sign):
         used = heads[: 1 << g]
         tops = (*(span(bench, slot)[-1] for slot in used), span(bench, tail)[-1] + 1, bench.inst.d.max_exponent - g - 1)
         big = min(tops)
@@ -223,7 +223,7 @@ def _rounding_rows(bench: Workbench, node: DraftNode, f: int, r: int) -> Iterato
     """Ties below an even and an odd last bit, of both signs: each rounding answers otherwise."""
     tail, heads = _tail_and_heads(bench, node)
     g = max(0, r + 1 - f)
-    if 1 << g > min(len(heads), bench.reach.alike):
+    if 1 << g > min(len(heads), bench.reach.max_same_sign):
         return
     used = heads[: 1 << g]
     big = min(*(span(bench, slot)[-1] for slot in used), bench.inst.d.max_exponent - g - 2)

@@ -44,7 +44,7 @@ def room(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     rows: list[Row] = [dict.fromkeys(leaves[:n], Dyadic(sign, 0)) for n, sign in cases]
     d = bench.query(bench.rows(rows)).tolist()
     wrong = [n for (n, sign), answer in zip(cases, d, strict=True) if answer != bench.result(Dyadic(sign * n, 0))]
-    reach = replace(draft.reach, alike=max(1, min(wrong) // 2)) if wrong else draft.reach
+    reach = replace(draft.reach, max_same_sign=max(1, min(wrong) // 2)) if wrong else draft.reach
     return replace(draft, reach=reach), {}
 
 
@@ -169,7 +169,7 @@ def _beside_ties(bench: Workbench, draft: Draft, role: Role) -> Request:
     rows: list[Row] = []
     for tail in node.slots[-1:] if len(node.slots) > 2 else node.slots:
         heads = [slot for slot in node.slots if slot != tail]
-        most = min(len(heads) - 1, bench.reach.alike)
+        most = min(len(heads) - 1, bench.reach.max_same_sign)
         for g in dict.fromkeys((0, max(most.bit_length() - 1, 0))):
             used, half = heads[: 1 << g], heads[-1] if len(heads) > 1 else None
             big = min(*(span(bench, slot)[-1] for slot in (tail, *heads)), bench.inst.d.max_exponent - g - 2)
