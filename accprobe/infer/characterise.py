@@ -11,9 +11,8 @@ from dataclasses import replace
 from accprobe.devices.protocol import Device
 from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.experiments import experiment
-from accprobe.infer.experiments.control import control
 from accprobe.infer.experiments.dense import tiny_results
-from accprobe.infer.experiments.specials import carries
+from accprobe.infer.experiments.specials import carries, control
 from accprobe.infer.findings import Characterisation, Findings
 from accprobe.infer.query_log import QueryLog
 from accprobe.infer.refine import Refined, refine
@@ -23,8 +22,8 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import FloatArithmetic, IntegerArithmetic
 from accprobe.operands.exchange import Exchange
 
+# Alignment bits of the draft before they are measured; the rows asked until then need two or three.
 PROVISIONAL_BITS = 30
-"""Alignment bits of the draft before they are measured; the rows asked until then need two or three."""
 
 
 def characterise(device: Device, inst: Instruction, known: Sequence[Exchange] = ()) -> Characterisation:

@@ -12,8 +12,8 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import fields_of, with_values
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Product, Role, Subnormals, Term
 
+# A leaf (k, or K for C), or a node's children.
 Tree = int | tuple["Tree", ...]
-"""A leaf (k, or K for C), or a node's children."""
 
 
 class Slot(NamedTuple):

@@ -20,13 +20,12 @@ import numpy as np
 from accprobe.devices.protocol import Device
 from accprobe.infer.alternatives.alternative import Alternative
 from accprobe.infer.alternatives.bound_search import Floors, coarser_bounds, floors, further, max_width, of_one_cut
-from accprobe.infer.alternatives.nonstandard import unusual
+from accprobe.infer.alternatives.nonstandard import nonstandard_alternatives
 from accprobe.infer.alternatives.several import differing, groups, pairs
 from accprobe.infer.alternatives.single import alternatives
-from accprobe.infer.answers import Answers
+from accprobe.infer.distinguishing import Answers, Batch, search_for
 from accprobe.infer.findings import Characterisation, Finding, Findings, values
 from accprobe.infer.query_log import NONE, Contradictions, LogEntry, QueryLog
-from accprobe.infer.separation import Batch, search_for
 from accprobe.infer.summary import effective, tree_in_words
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name, parsed
@@ -35,20 +34,20 @@ from accprobe.model.tree import DotModel, Role
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
 
+# Dot products of those that an experiment asked at once that every rival meets, at most.
 MAX_PER_QUERY = 600
-"""Dot products of those that an experiment asked at once that every rival meets, at most."""
 
+# Random dot products of each kind that every rival meets.
 OF_A_KIND = 48
-"""Random dot products of each kind that every rival meets."""
 
+# Operands made for where a rival may differ from the model: first, and where those and all that was asked left it.
 FEW, MANY = 1024, 4096
-"""Operands made for where a rival may differ from the model: first, and where those and all that was asked left it."""
 
+# Which of a row of rivals are asked about too, counted from the first that is contradicted, or a little before.
 BEYOND = (0, 1, 2, 4, 7)
-"""Which of a row of rivals are asked about too, counted from the first that is contradicted, or a little before."""
 
+# How many a little is: rivals that few operands leave alike may still differ in one dot product of thousands.
 LAST_SURVIVING = 2
-"""How many a little is: rivals that few operands leave alike may still differ in one dot product of thousands."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def falsify(device: Device, inst: Instruction, result: Characterisation, seed: i
     if result.model is None or log.unstable:
         return Falsification(0, ())
     trial = _Trial(log, result.model, result.asked, seed)
-    beside = (*alternatives(result.model, result.findings), *unusual(inst, result.model))
+    beside = (*alternatives(result.model, result.findings), *nonstandard_alternatives(inst, result.model))
     surviving = [alternative for alternative in beside if trial.survives(alternative)]
     for alternative in list(surviving):
         surviving += _while_surviving(list(further(result.model, alternative)), trial)

@@ -37,8 +37,8 @@ class Finding:
     evidence: SkipJsonSchema[Annotated[tuple[Exchange, ...], Field(exclude=True)]] = ()
 
 
+# By feature.
 Findings = dict[str, Finding]
-"""By feature."""
 
 
 @dataclass

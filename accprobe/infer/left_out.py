@@ -17,15 +17,15 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import laid_out, left_out_patterns
 
+# Dot products of each kind that are asked beside each class of what is left out.
 ROWS = 32
-"""Dot products of each kind that are asked beside each class of what is left out."""
 
 LEFT_OUT = "left_out"
+# The feature, and its value where nothing takes part.
 PLAYS_NO_PART = "absent"
-"""The feature, and its value where nothing takes part."""
 
+# The class of 0 alone.
 NAUGHT = ""
-"""The class of 0 alone."""
 
 
 def left_out(device: Device, inst: Instruction) -> Finding:

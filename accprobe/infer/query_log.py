@@ -8,15 +8,15 @@ again, at once and later on, in another order, at other places and in queries of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.devices.protocol import Device, Passing, dot_expecting
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.budget import Budget
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
@@ -27,37 +27,37 @@ from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import defined, laid_out, stored_products
 
+# One in so many dot products is asked again at the end.
 REPEATED = 8
-"""One in so many dot products is asked again at the end."""
 
+# Dot products asked again at the end, at most, unless the tile has more cells.
 MOST_REPEATED = 1 << 14
-"""Dot products asked again at the end, at most, unless the tile has more cells."""
 
 SMALL_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 17, 22, 31, 45, 64, 65, 127, 254, 257, 509, 516, 1018, 1024, 1025, 2039)
+# Dot products of the queries that repeat others: odd, prime and even numbers, powers of two, and every remainder modulo 8, few
+# and many; the last is larger than any other query.
 SIZES = (*SMALL_SIZES, 3001, 4096, 4099, 8193, 20011, 65537)
-"""Dot products of the queries that repeat others: odd, prime and even numbers, powers of two, and every remainder modulo 8, few
-and many; the last is larger than any other query."""
 
+# Of an operand in one of these queries: sizes beyond are left out, so that they cost milliseconds whatever K is.
 MOST_ELEMENTS = 2_200_000
-"""Of an operand in one of these queries: sizes beyond are left out, so that they cost milliseconds whatever K is."""
 
+# Dot products that are asked in every cell, of those whose answers changed and of those that contradict the model.
 MAX_SUSPECTS = 6
-"""Dot products that are asked in every cell, of those whose answers changed and of those that contradict the model."""
 
+# Passes through the tile in which a suspect is queried in half of the cells, then in the other half, and so on.
 TURNS = 4
-"""Passes through the tile in which a suspect is queried in half of the cells, then in the other half, and so on."""
 
+# Random dot products that stand between those of a suspect.
 RANDOM_NEIGHBOURS = 64
-"""Random dot products that stand between those of a suspect."""
 
+# Of these dot products, for how many a cell has to differ every time, before it is said to be the cell.
 MIN_VOTES = 2
-"""Of these dot products, for how many a cell has to differ every time, before it is said to be the cell."""
 
+# Dot products that contradict a model, of those that were asked together, that are kept.
 MAX_PER_QUERY = 20
-"""Dot products that contradict a model, of those that were asked together, that are kept."""
 
+# The kind of a dot product that has two answers, of which one was expected of the other.
 AGAIN = "asked again"
-"""The kind of a dot product that has two answers, of which one was expected of the other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,3 +334,26 @@ def _chosen(entries: Sequence[LogEntry], which: NDArray[np.intp]) -> list[tuple[
     ends = np.cumsum([len(entry.d) for entry in entries])
     of = np.searchsorted(ends, which, side="right")
     return [(e, which[of == i] - (ends[i] - len(e.d))) for i, e in enumerate(entries) if (of == i).any()]
+
+
+# Models that are held against the answers of one instruction, at most.
+#
+# An H200's instructions need none, planted ones hundreds, seldom thousands.
+CANDIDATES = 15_000
+
+T = TypeVar("T")
+
+
+class Budget:
+    """What is left of `CANDIDATES`."""
+
+    def __init__(self, left: int = CANDIDATES) -> None:
+        self.left = left
+
+    def take(self, candidates: Iterable[T]) -> Iterator[T]:
+        """As many of them as may still be tried."""
+        for candidate in candidates:
+            if not self.left:
+                return
+            self.left -= 1
+            yield candidate

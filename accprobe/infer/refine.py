@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.answers import Answers
+from accprobe.infer.distinguishing import Answers
 from accprobe.infer.findings import Finding, Findings, unsaid, values
 from accprobe.infer.search import improvements, neighbours
 from accprobe.infer.workbench import Workbench
@@ -24,12 +24,12 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
 
 SEED = 20_25
+# Random dot products of each kind for the whole model, round by round; the last is for models that needed a change.
 POOL = (80, 240, 480, 240)
-"""Random dot products of each kind for the whole model, round by round; the last is for models that needed a change."""
+# The round from which on no neighbour is spared, unless the device changes its mind.
 THOROUGH = 2
-"""The round from which on no neighbour is spared, unless the device changes its mind."""
+# Neighbours that are held against the answers beside the model that explains them, at most.
 MOST_OTHERS = 4000
-"""Neighbours that are held against the answers beside the model that explains them, at most."""
 SETTLED = "settled on random operands"
 
 

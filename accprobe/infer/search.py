@@ -26,20 +26,21 @@ from accprobe.infer.alternatives.far import (
     in_the_smallest_results,
 )
 from accprobe.infer.alternatives.nonstandard import nonstandard_variants
-from accprobe.infer.answers import Answers, spread
-from accprobe.infer.budget import Budget
+from accprobe.infer.distinguishing import Answers, spread
 from accprobe.infer.findings import Findings
+from accprobe.infer.query_log import Budget
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 
+# Changes to a model, at most.
 STEPS = 12
-"""Changes to a model, at most."""
+# Wrong answers that every neighbour is held against first, among four times as many others.
 SCREEN = 60
-"""Wrong answers that every neighbour is held against first, among four times as many others."""
+# Neighbours that explain most of those, held against all answers.
 FINALISTS = 24
-"""Neighbours that explain most of those, held against all answers."""
 
 NEAR: tuple[Neighbours, ...] = (in_beginnings, in_one_respect, in_the_floor, in_cuts_or_results, nonstandard_variants)
+# The last resort is one sum that differs from the others.
 FAR: tuple[Neighbours, ...] = (
     in_a_floor_of_exact_sums,
     in_open_fields,
@@ -48,7 +49,6 @@ FAR: tuple[Neighbours, ...] = (
     in_everything_about_bits,
     in_one_respect_of_any_sum,
 )
-"""The last resort is one sum that differs from the others."""
 
 
 def improvements(

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
-from accprobe.infer.findings import Finding, Findings
-from accprobe.model.tree import DotModel, FusedSum
+from accprobe.infer.findings import Bound, Finding, Findings, meaningless, unsaid, values
+from accprobe.isa.instructions import Instruction
+from accprobe.model.features import finding_names
+from accprobe.model.fields import fields_of
+from accprobe.model.record import Value
+from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
 
 
 def tree_in_words(model: DotModel, order: Finding) -> Findings:
@@ -49,3 +53,38 @@ def _range(bits: Finding) -> tuple[float, float]:
     left = bits.candidates if bits.bound == "undetermined" and bits.candidates else (bits.value,)
     numbers = [float(value) if isinstance(value, int) else inf for value in left]
     return min(numbers), inf if bits.bound == "at_least" else max(numbers)
+
+
+def findings_of(inst: Instruction, model: DotModel) -> Findings:
+    """The findings that `characterise` would have, did every feature of the model show through the instruction."""
+    if isinstance(model.root.arithmetic, IntegerArithmetic):
+        return _integer(inst, model, model.root.arithmetic)
+    told = set(finding_names()) - meaningless(model)
+    known = {name: value for name, value in values(model).items() if name in told and not unsaid(name, value)}
+    findings = {name: Finding(value) for name, value in known.items()}
+    findings["nan"] = Finding(_nan(inst, model.root.arithmetic))
+    findings["carries"] = Finding("kept")
+    findings |= _alike(model)
+    findings["effective_bits"] = effective(findings)
+    return findings | tree_in_words(model, Finding(None))
+
+
+def _nan(inst: Instruction, arithmetic: FloatArithmetic) -> str:
+    """The word in D: NaNs of inner sums are of their own format, which may be wider."""
+    return fields_of(type(arithmetic))["nan"].text(arithmetic.nan, inst.d.storage_bits // 4)
+
+
+def _integer(inst: Instruction, model: DotModel, arithmetic: IntegerArithmetic) -> Findings:
+    """Where sums wrap, or only grow, no operands show in which order they are added."""
+    grows = inst.a.kind != "signed" and inst.b.kind != "signed"
+    bound: Bound = "undetermined" if arithmetic.overflow == "wrap" or grows else "exact"
+    values: dict[str, Value] = {"overflow": arithmetic.overflow, "result_bits": inst.d.bits}
+    return {name: Finding(value) for name, value in values.items()} | tree_in_words(model, Finding(None, bound))
+
+
+def _alike(model: DotModel) -> Findings:
+    """Whether sums of several places have one arithmetic, where there are several."""
+    sums = [node for node in model.root.nodes() if node.products and isinstance(node.arithmetic, FloatArithmetic)]
+    if len(sums) < 2:
+        return {}
+    return {"sums_alike": Finding("yes" if len({node.arithmetic for node in sums}) == 1 else "no")}

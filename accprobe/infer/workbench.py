@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
+
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.findings import Finding
 from accprobe.infer.query_log import QueryLog
 from accprobe.isa.formats import Bits, Format
+from accprobe.model.record import Value
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request, joined
@@ -32,8 +37,8 @@ def two_to(exponent: int) -> Dyadic:
     return Dyadic(1, exponent)
 
 
+# Leaf -> value: leaf k < K is the product a[k] * b[k], leaf K is C; leaves that are not named are zero.
 Row = Mapping[int, Dyadic]
-"""Leaf -> value: leaf k < K is the product a[k] * b[k], leaf K is C; leaves that are not named are zero."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,8 @@ class Reach:
     max_same_sign: int = 1 << 10
 
 
+# Rows of normal numbers alone, as long as nothing is known of others.
 NORMAL = Reach()
-"""Rows of normal numbers alone, as long as nothing is known of others."""
 
 
 class Workbench:
@@ -164,8 +169,8 @@ def _encoder(fmt: Format) -> Callable[[Dyadic], int | None]:
 LARGEST_FACTOR = 1 << 10
 
 
+# Bit patterns of A and B whose product is a value.
 Factors = tuple[int, int] | None
-"""Bit patterns of A and B whose product is a value."""
 
 
 @cache
@@ -201,3 +206,37 @@ def _factors(a: Format, b: Format, subnormals: bool) -> Callable[[Dyadic], Facto
         return None
 
     return factors
+
+
+EVIDENCE = 4
+
+
+def eliminate(bench: Workbench, candidates: Mapping[Value, DotModel], operands: Request, note: str = "") -> Finding:
+    """The candidate that explains the device's answers to `operands`.
+
+    Several left: undetermined among them, the first is the value. None left: undetermined, value None, and the note says
+    that no candidate explains the answers. The evidence are rows on which the candidates differ.
+    """
+    d = bench.query(operands)
+    predictions = {value: evaluate(model, bench.inst, operands) for value, model in candidates.items()}
+    left = tuple(value for value, predicted in predictions.items() if np.array_equal(predicted, d))
+    evidence = _telling(bench, operands, d, list(predictions.values()))
+    if len(left) == 1:
+        return Finding(left[0], evidence=evidence)
+    if left:
+        return Finding(left[0], "undetermined", left, note or "these give the same bits on every operand tried", evidence)
+    closest = min(predictions, key=lambda value: int((predictions[value] != d).sum()))
+    return Finding(closest, "undetermined", note="no value explains every answer; this one explains most", evidence=evidence)
+
+
+def fitting(bench: Workbench, rows: Iterable[Row]) -> Request:
+    """Operands of those rows whose values the formats hold."""
+    return bench.rows([row for row in rows if bench.fits(row)])
+
+
+def _telling(bench: Workbench, operands: Request, d: Bits, predictions: list[Bits]) -> tuple[Exchange, ...]:
+    if not len(d):
+        return ()
+    stacked = np.stack(predictions)
+    differ = np.flatnonzero((stacked != stacked[0]).any(axis=0))
+    return bench.exchanges(operands, d, differ[:EVIDENCE])

@@ -23,8 +23,8 @@ from accprobe.verify.outcome import Queries, TileCoverage, Verification
 from accprobe.verify.random import verify
 from accprobe.verify.shrink import shrink
 
+# How often a model that some answer contradicts is looked for anew, at most.
 RECONSIDERED = 5
-"""How often a model that some answer contradicts is looked for anew, at most."""
 
 
 def measured(

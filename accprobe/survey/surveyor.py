@@ -24,8 +24,8 @@ from accprobe.survey.status import verdict, with_status
 from accprobe.verify.coverage.left_out import as_asked
 from accprobe.verify.onehot import misplaced
 
+# A row, and where the run is recorded every exchange that led to it.
 RowAndExchanges = tuple[Row, Exchanges]
-"""A row, and where the run is recorded every exchange that led to it."""
 
 
 class Surveyor:

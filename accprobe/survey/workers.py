@@ -24,8 +24,8 @@ from accprobe.survey.surveyor import RowAndExchanges, Surveyor
 
 MOST_JOBS = 8
 
+# Seconds between two looks for finished rows.
 POLL = 0.02
-"""Seconds between two looks for finished rows."""
 
 
 def default_jobs() -> int:
@@ -47,8 +47,8 @@ def _surveyor(name: str, record: bool) -> Surveyor:
     return Surveyor(open_device(name), record)
 
 
+# Where this worker process sends its rows.
 _finished: SimpleQueue[RowAndExchanges] | None = None
-"""Where this worker process sends its rows."""
 
 
 def _begin_worker(jobs: int, finished: SimpleQueue[RowAndExchanges]) -> None:

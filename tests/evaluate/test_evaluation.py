@@ -17,7 +17,7 @@ from accprobe.evaluate.reference import Evaluation
 from accprobe.infer.alternatives.bound_search import coarser_bounds, floors
 from accprobe.infer.alternatives.several import groups, pairs
 from accprobe.infer.alternatives.single import alternatives
-from accprobe.infer.answers import FEW, Answers, spread
+from accprobe.infer.distinguishing import FEW, Answers, spread
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse

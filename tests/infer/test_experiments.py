@@ -17,10 +17,13 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import AlignmentRounding, DotModel, FloatArithmetic, Rounding, chain
 from accprobe.operands.request import Request
 
+# Draws that are always the same; with `--hypothesis-profile=fresh`, others each time.
 FORTY = settings(max_examples=40, deadline=None, phases=[Phase.generate])
-"""Draws that are always the same; with `--hypothesis-profile=fresh`, others each time."""
 
 
+# Of the eighty draws of the two tests below, those that were needed to find what was broken on purpose: no neighbours that
+# differ in several fields; floors and pairs of fields not tried; no refinement; a floor that seems alike not looked at again;
+# what contradicts a model not known to the next one; ladders of one rung, and the wrong end of what they leave.
 FOUND = {
     "an alignment that zeros and C show together": plant(
         *("e5m2 f32", 8, "[[[[[[[[c 0] 1] 2] 3] 4] 5] 6] 7]", "12 RZ 31 sticky", "flushed kept"),
@@ -49,17 +52,14 @@ FOUND = {
         {"nan": 0xFE00},
     ),
 }
-"""Of the eighty draws of the two tests below, those that were needed to find what was broken on purpose: no neighbours that
-differ in several fields; floors and pairs of fields not tried; no refinement; a floor that seems alike not looked at again;
-what contradicts a model not known to the next one; ladders of one rung, and the wrong end of what they leave."""
 
 
+# As long as all others together, each.
 LONG = (
     "an alignment that zeros and C show together",
     "rules that hide each other",
     "a draft that rivals' operands contradict",
 )
-"""As long as all others together, each."""
 
 
 @pytest.mark.parametrize(

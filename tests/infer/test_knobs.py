@@ -18,13 +18,12 @@ from accprobe.infer import falsification
 from accprobe.infer.alternatives.alternative import Alternative
 from accprobe.infer.alternatives.bound_search import coarser_bounds
 from accprobe.infer.alternatives.several import groups
-from accprobe.infer.answers import Answers
-from accprobe.infer.budget import Budget
 from accprobe.infer.characterise import characterise
+from accprobe.infer.distinguishing import Answers, Search
 from accprobe.infer.falsification import Falsification, falsify
 from accprobe.infer.findings import Characterisation, Finding
+from accprobe.infer.query_log import Budget
 from accprobe.infer.search import improvements
-from accprobe.infer.separation import Search
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
@@ -115,7 +114,7 @@ def test_rivals_about_the_first_that_is_contradicted_are_asked_about(monkeypatch
     model = DotModel(chain([range(4)], FloatArithmetic(F32, 23, "RNE", None)))
     alike, asked = 5, list[Alternative]()
     monkeypatch.setattr(falsification, "_surviving_prefix", lambda candidates, trial: candidates[:alike])
-    monkeypatch.setattr(falsification._Trial, "ask_about", lambda trial, alternative: asked.append(alternative))
+    monkeypatch.setattr(falsification._Trial, "query_for", lambda trial, alternative: asked.append(alternative))
     for name in ("alternatives", "pairs", "groups"):
         monkeypatch.setattr(falsification, name, lambda *_: ())
     held(inst, model)

@@ -11,7 +11,7 @@ from planted import Planted, float_models, integer_models
 from usual import CONVERTED, F16, F64, FP8, KNOWN, S32, TWO_SUMS, found
 
 from accprobe.infer.alternatives.alternative import Alternative, in_all
-from accprobe.infer.alternatives.nonstandard import unusual
+from accprobe.infer.alternatives.nonstandard import nonstandard_alternatives
 from accprobe.infer.alternatives.several import pairs
 from accprobe.infer.alternatives.single import alternatives
 from accprobe.infer.findings import Finding
@@ -70,7 +70,7 @@ def test_a_rival_differs_in_the_one_respect_that_it_names(inst: Instruction) -> 
 
 def test_fields_and_values_that_are_tried() -> None:
     tried = Counter(alternative.field for alternative in alternatives(KNOWN[FP8], found(KNOWN[FP8])))
-    rare = {name for alternative in unusual(FP8, KNOWN[FP8]) for name, _ in alternative.changes}
+    rare = {name for alternative in nonstandard_alternatives(FP8, KNOWN[FP8]) for name, _ in alternative.changes}
     counted = {f.name for f in fields(FloatArithmetic)} - {"result"}
     of_model = {"order", "subnormal_operands", "subnormal_addend", "addend_bits"}
     cannot_show = {"nan_payload", "min_exponent", "overflow_detected", "tininess_detected", "scaled_products"}

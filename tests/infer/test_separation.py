@@ -16,10 +16,9 @@ from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer import falsification
 from accprobe.infer.alternatives.alternative import Alternative
-from accprobe.infer.answers import Answers
+from accprobe.infer.distinguishing import Answers, Search
 from accprobe.infer.falsification import FEW, MANY, falsify
 from accprobe.infer.findings import Characterisation, Finding
-from accprobe.infer.separation import Search
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
@@ -147,7 +146,7 @@ def test_a_rival_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: 
         return {(None, 9): harmless} if len(fields) > 1 else made_for(search, alternative, fields, *how)
 
     monkeypatch.setattr(Search, "made_for", made_for_one)
-    for name in ("alternatives", "unusual", "floors", "coarser_bounds", "groups"):
+    for name in ("alternatives", "nonstandard_alternatives", "floors", "coarser_bounds", "groups"):
         monkeypatch.setattr(falsification, name, lambda *_: ())
     monkeypatch.setattr(falsification, "pairs", lambda _: [both])
     inferred = Characterisation(E5M2, {"order": Finding(model.order)}, model)

@@ -6,8 +6,8 @@ from accprobe.devices.simulated import simulated_device
 from accprobe.errors import UnknownName
 from accprobe.infer.characterise import characterise
 from accprobe.infer.findings import Finding
-from accprobe.infer.from_model import findings_of
 from accprobe.infer.left_out import LEFT_OUT, PLAYS_NO_PART
+from accprobe.infer.summary import findings_of
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import CHIPS, known_models
 from accprobe.render.content.details import tree

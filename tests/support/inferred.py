@@ -9,8 +9,8 @@ from separating import separating
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.infer.alternatives.alternative import Alternative
+from accprobe.infer.distinguishing import Search
 from accprobe.infer.findings import Finding
-from accprobe.infer.separation import Search
 from accprobe.isa.formats import FORMATS
 from accprobe.model.notation import parse_order
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic

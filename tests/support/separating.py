@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accprobe.infer.answers import Answers
-from accprobe.infer.separation import Search
+from accprobe.infer.distinguishing import Answers, Search
 from accprobe.model.tree import DotModel
 
 

@@ -123,7 +123,7 @@ FIELD: Edits = {
 from typing import get_args
 
 from accprobe.infer.draft import Draft, roles
-from accprobe.infer.elimination import eliminate, fitting
+from accprobe.infer.workbench import eliminate, fitting
 from accprobe.infer.findings import Findings
 from accprobe.infer.workbench import Dyadic, Workbench
 from accprobe.model.features import Name

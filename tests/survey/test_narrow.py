@@ -29,8 +29,8 @@ NAMES = [
     "mma.sync.m8n8k4.f32.f16.f16.f16",
     "mma.sync.m8n8k4.f16.f16.f16.f16",
 ]
+# As long as all others together; the one before has their shape.
 LONG = NAMES[-2:]
-"""As long as all others together; the one before has their shape."""
 
 
 class Gpu(SimulatedDevice):

@@ -9,6 +9,7 @@ import pytest
 from drawn_plants import KINDS, drawn
 from judge import judged
 
+# Seeds whose rows take a second or a few.
 QUICK = {
     6: "usual floats",
     8: "integers",
@@ -32,11 +33,10 @@ QUICK = {
     299: "a rare pattern",
     356: "wrong register",
 }
-"""Seeds whose rows take a second or a few."""
 
+# Seeds of which something false was said once, and whose rows take longer: carries lost among 15 odd terms of a float sum, and
+# among 8; bits that are rounded where they seemed to be cut.
 FOUND = (2078, 2202, 2822, 3041)
-"""Seeds of which something false was said once, and whose rows take longer: carries lost among 15 odd terms of a float sum, and
-among 8; bits that are rounded where they seemed to be cut."""
 
 
 def check(seed: int) -> None:
@@ -45,8 +45,8 @@ def check(seed: int) -> None:
     assert not judgement.false_exact
 
 
+# As long as all others together; seeds like them are "integers" and "wrong column".
 LONG = ("f64 flushes elsewhere", "wrong row", "wrong register")
-"""As long as all others together; seeds like them are "integers" and "wrong column"."""
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,8 @@ def single(value: float) -> int:
     return int(np.float32(value).view(np.uint32))
 
 
+# The last place of what is aligned beside 1.
 UNIT = 2.0**-10
-"""The last place of what is aligned beside 1."""
 
 
 @pytest.mark.parametrize(

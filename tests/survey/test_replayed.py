@@ -16,22 +16,22 @@ from accprobe.survey.run import survey
 
 FOLDER = Path(__file__).parents[1] / "recordings"
 GPUS = ("h100", "h200")
+# Of all of them together.
 MOST_BYTES = 2 << 20
-"""Of all of them together."""
 
 FAMILIES = [["mma.*"], ["wgmma.*"]]
+# One replay each: of the H100 and of the H200. All of it takes minutes.
 SOME = [
     ["wgmma.m64n8k32.f32.e4m3.e4m3", "wgmma.m64n256k8.f32.tf32.tf32"],
     ["mma.sync.m16n8k16.f32.e5m2.e4m3.f32", "mma.sync.m8n8k16.s32.u8.s8.s32", "mma.sync.m8n8k4.f16.f16.f16.f16"],
 ]
-"""One replay each: of the H100 and of the H200. All of it takes minutes."""
 
+# The GPUs whose recordings answer all that is asked today. A change that asks something else takes them out, knowingly, until
+# somebody with such a GPU runs scripts/record; the models of the report stand in for the hardware meanwhile.
 COMPLETE: tuple[str, ...] = ("h200",)
-"""The GPUs whose recordings answer all that is asked today. A change that asks something else takes them out, knowingly, until
-somebody with such a GPU runs scripts/record; the models of the report stand in for the hardware meanwhile."""
 
+# What of a verification says how much was asked.
 AMOUNTS = ("results", "dots", "events", "kinds", "queries")
-"""What of a verification says how much was asked."""
 
 
 class Replay(NamedTuple):

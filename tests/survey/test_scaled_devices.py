@@ -34,8 +34,8 @@ USUAL = {
     TWO: Rules(35, 16),
 }
 
+# Scales of the others are not that small, or the two products of a block that show it lie too far apart.
 SHOW_A_FLOOR = (FOUR, TWO, MIXED)
-"""Scales of the others are not that small, or the two products of a block that show it lie too far apart."""
 
 DEVIATIONS = {
     "one significand bit of scales": (NVFP4, {"scale_bits": 2}),

@@ -23,8 +23,8 @@ from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.survey.run import survey
 
+# What becomes of answers [N]: of what B holds where A stores nothing [N, K / 2], and the rows of A [N, K / 2].
 Taken = Callable[[Instruction, Bits, Bits, Bits], Bits]
-"""What becomes of answers [N]: of what B holds where A stores nothing [N, K / 2], and the rows of A [N, K / 2]."""
 
 
 class PlantedSparse(PlantedDevice):

@@ -23,8 +23,8 @@ from accprobe.survey.status import with_status
 from accprobe.survey.workers import _tasks
 from accprobe.verify.outcome import Verification
 
+# Accumulators of two models.
 BITS = (("A", 20), ("B", 21))
-"""Accumulators of two models."""
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from accprobe.model.fields import fields_of, with_values
 from accprobe.model.record import Numbers, Value
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, Role, are_whole, fits
 
+# Features, by their names in the findings, and values.
 Changes = tuple[tuple[str, Value], ...]
-"""Features, by their names in the findings, and values."""
 
 
 @dataclass(frozen=True)

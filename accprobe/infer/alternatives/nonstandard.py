@@ -31,27 +31,27 @@ from accprobe.model.tree import (
     fits,
 )
 
+# Together of one arithmetic that go together.
 Together = Mapping[str, Value]
-"""Together of one arithmetic that go together."""
 
+# What such fields may be, the ways that show least first; of the models that differ least alone, or all.
 Ways = Callable[[Instruction, DotModel, FloatArithmetic, bool], Iterable[Together]]
-"""What such fields may be, the ways that show least first; of the models that differ least alone, or all."""
 
 
+# Integer accumulators are wider.
 TOO_NARROW = 10
-"""Integer accumulators are wider."""
 
+# Products that may be scaled at once: a block of scales has 32 or 16.
 BLOCKS = (32, 16, 8, 4, 2)
-"""Products that may be scaled at once: a block of scales has 32 or 16."""
 
+# Alignment bits that are tried of sums of such.
 CUT_TO = range(40, 12, -1)
-"""Alignment bits that are tried of sums of such."""
 
+# Bits beyond those of the result to which an exact sum may be rounded first.
 EXACT = 20
-"""Bits beyond those of the result to which an exact sum may be rounded first."""
 
 
-def unusual(inst: Instruction, model: DotModel) -> Iterator[Alternative]:
+def nonstandard_alternatives(inst: Instruction, model: DotModel) -> Iterator[Alternative]:
     """The rivals."""
     if inst.is_integer and not model.root.children:
         narrow = islice(narrow_groups(inst, model, (4,)), 2)

@@ -14,11 +14,11 @@ from accprobe.model.fields import FEATURES, fields_of
 from accprobe.model.record import Field, Signal
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, Role
 
+# What fields decide that can be explained by one another: a zero's sign, or that it is one, through the next sum.
 GROUPS: tuple[tuple[Signal, ...], ...] = (("sign of zero", "subnormal"), ("overflow",))
-"""What fields decide that can be explained by one another: a zero's sign, or that it is one, through the next sum."""
 
+# Fields of a group that are changed together, at most.
 MOST_CHANGED = 3
-"""Fields of a group that are changed together, at most."""
 
 
 def pairs(model: DotModel) -> Iterator[Alternative]:

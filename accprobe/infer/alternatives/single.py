@@ -1,4 +1,4 @@
-"""Rivals in one respect. Each must be contradicted by some dot product. Those that do what no chip does: `unusual`.
+"""Rivals in one respect. Each must be contradicted by some dot product. Those that do what no chip does: `nonstandard`.
 
 Agreement on random data proves little: with 24 instead of 25 alignment bits only one bf16 result in ten is wrong. So every
 field of the model is changed, of all sums of a role at once and of each sum alone, and the order of the sums too.

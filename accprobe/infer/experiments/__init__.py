@@ -12,25 +12,25 @@ from accprobe.infer.draft import Draft
 from accprobe.infer.experiments.blocks import scaled_blocks
 from accprobe.infer.experiments.exponents import floor, largest_exponent
 from accprobe.infer.experiments.integers import integers
+from accprobe.infer.experiments.nonstandard import detection, nonstandard, room
 from accprobe.infer.experiments.order import lone_products, order
 from accprobe.infer.experiments.precision import precision
 from accprobe.infer.experiments.specials import nan, overflow, zero_signs
 from accprobe.infer.experiments.subnormals import subnormals
-from accprobe.infer.experiments.unusual import detection, room, unusual
 from accprobe.infer.experiments.wider import wider_inner_sums
 from accprobe.infer.findings import Findings
 from accprobe.infer.workbench import Workbench
 
+# Of floats first the tree, the bits and the roundings; then, and again of a draft that was changed, the other rules. Of
+# integers all at once.
 When = Literal["structure", "rules", "integers"]
-"""Of floats first the tree, the bits and the roundings; then, and again of a draft that was changed, the other rules. Of
-integers all at once."""
 
 
 Experiment = Callable[[Workbench, Draft], tuple[Draft, Findings]]
 
 EXPERIMENTS: dict[When, tuple[Experiment, ...]] = {
     "structure": (order, lone_products, wider_inner_sums, subnormals, room, precision, scaled_blocks),
-    "rules": (unusual, largest_exponent, floor, nan, overflow, detection, zero_signs),
+    "rules": (nonstandard, largest_exponent, floor, nan, overflow, detection, zero_signs),
     "integers": (integers,),
 }
 

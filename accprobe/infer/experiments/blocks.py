@@ -19,17 +19,17 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.record import Value
 from accprobe.operands.request import Request, joined
 
+# Bits that the scales of two blocks lie apart, at most.
 FURTHEST = 44
-"""Bits that the scales of two blocks lie apart, at most."""
 
+# Places of a block between two small products that may be added before they are cut.
 DISTANCES = (1, 2, 4, 8, 16)
-"""Places of a block between two small products that may be added before they are cut."""
 
+# Exponents of the factors of the small products, and of those that lead and cancel.
 HALF, FOUR = -1, 2
-"""Exponents of the factors of the small products, and of those that lead and cancel."""
 
+# Rows beside the words that settle it.
 EVIDENCE = 4
-"""Rows beside the words that settle it."""
 
 
 def scaled_blocks(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
@@ -64,8 +64,8 @@ def _finding(left: list[Value]) -> Finding:
     return Finding(first, "undetermined", (first, *others), "these give the same bits on every operand tried")
 
 
+# Four scales of A: the second block's 2^-17 and 2^-35 times the first one's; with ue4m3 those of B too.
 LARGE_AND_SMALL = {"ue4m3": (0x78, 0x01, 0x38, 0x38), "ue8m0": (127, 92, 127, 127)}
-"""Four scales of A: the second block's 2^-17 and 2^-35 times the first one's; with ue4m3 those of B too."""
 
 
 def settling_words(inst: Instruction) -> Request:

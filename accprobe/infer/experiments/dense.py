@@ -10,17 +10,16 @@ import numpy as np
 
 from accprobe.infer.alternatives.alternative import in_all
 from accprobe.infer.draft import Draft
-from accprobe.infer.elimination import eliminate
 from accprobe.infer.findings import Bound, Finding, Findings
-from accprobe.infer.workbench import Workbench
+from accprobe.infer.workbench import Workbench, eliminate
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic, ProductExponent, Role, Rounding
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import joined
 
 SEED = 20_25
+# Random dot products of a kind.
 DENSE = 1500
-"""Random dot products of a kind."""
 
 
 def dense_roundings(bench: Workbench, draft: Draft, role: Role, found: Findings) -> tuple[Draft, Findings]:

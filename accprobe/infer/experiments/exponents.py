@@ -9,19 +9,18 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft
-from accprobe.infer.elimination import eliminate
 from accprobe.infer.experiments.scales import small_blocks, subnormal_scales
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, two_to
+from accprobe.infer.workbench import Dyadic, Row, Workbench, eliminate, encode, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.tree import ProductExponent, ZeroTerms
 from accprobe.operands.request import Request, joined
 
+# A bit pattern of A and one of B.
 Codes = tuple[int, int]
-"""A bit pattern of A and one of B."""
 
+# Bits further down than the last that a sum keeps beside its smallest result, which are asked about too.
 DEEPER = 12
-"""Bits further down than the last that a sum keeps beside its smallest result, which are asked about too."""
 
 
 def largest_exponent(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
@@ -154,8 +153,8 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     return draft, {"min_exponent": Finding(None, "undetermined", left, note, evidence)}
 
 
+# Rows with the exponent of their last bit.
 Family = list[tuple[int, Row]]
-"""Rows with the exponent of their last bit."""
 
 
 def _at(draft: Draft, level: int | None) -> Draft:

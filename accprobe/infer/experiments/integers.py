@@ -12,9 +12,8 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.alternatives.alternative import in_all
 from accprobe.infer.alternatives.nonstandard import narrow_groups
 from accprobe.infer.draft import Draft, Tree
-from accprobe.infer.elimination import EVIDENCE, eliminate
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Workbench
+from accprobe.infer.workbench import EVIDENCE, Workbench, eliminate
 from accprobe.isa.formats import Format
 from accprobe.model.tree import IntegerArithmetic, IntegerOverflow
 from accprobe.operands.request import Request

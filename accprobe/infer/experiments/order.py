@@ -24,10 +24,10 @@ from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
 
 EVIDENCE = 6
+# log2(M / unit) at most: more than any format's products need.
 RATIO = 120
-"""log2(M / unit) at most: more than any format's products need."""
+# log2(M / unit) at least where C alone is asked about: more than any sum is known to keep of a term beside a larger one.
 FAR_BELOW = 48
-"""log2(M / unit) at least where C alone is asked about: more than any sum is known to keep of a term beside a larger one."""
 
 
 class _Contradiction(Exception):

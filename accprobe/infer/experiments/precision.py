@@ -16,19 +16,18 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, DraftNode, Slot, roles
-from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
 from accprobe.infer.experiments.dense import SEED, dense_roundings
 from accprobe.infer.experiments.series import REACH, Family, agree, limit, named, span
 from accprobe.infer.experiments.two_terms import two_term_precision, two_term_rows
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Row, Workbench, two_to
+from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, eliminate, fitting, two_to
 from accprobe.model.features import Name
 from accprobe.model.tree import SUM_BITS, AlignmentRounding, Role, Rounding, UnderflowSign
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import draw
 
+# Random products that are asked for how they are rounded.
 LONE = 100
-"""Random products that are asked for how they are rounded."""
 
 
 def precision(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:

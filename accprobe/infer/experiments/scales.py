@@ -8,8 +8,8 @@ from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request, joined
 
+# Powers of two below the smallest result that are asked about.
 TINY = 40
-"""Powers of two below the smallest result that are asked about."""
 
 
 def halves(fmt: Format, exponent: int) -> tuple[int, ...]:

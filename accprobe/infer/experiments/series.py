@@ -13,13 +13,13 @@ from accprobe.infer.workbench import Dyadic, Row, Workbench
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Exchange
 
+# Bits below M that are tried at most.
 REACH = 70
-"""Bits below M that are tried at most."""
+# Exponents beyond +-WINDOW are not used: no need to come near overflow or the smallest exponents.
 WINDOW = 100
-"""Exponents beyond +-WINDOW are not used: no need to come near overflow or the smallest exponents."""
 
+# Rows by j, ascending.
 Family = list[tuple[int, Row]]
-"""Rows by j, ascending."""
 
 
 @dataclass(frozen=True)

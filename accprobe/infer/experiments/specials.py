@@ -11,14 +11,14 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, roles
-from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
 from accprobe.infer.experiments.scales import tiny_blocks
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, two_to
+from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, eliminate, encode, fitting, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.features import Name
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic, NanPayload, Overflow, Role, Subnormals, UnderflowSign, ZeroSign
+from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 
 
@@ -207,3 +207,21 @@ def carries(bench: Workbench, model: DotModel) -> Finding:
         note="sums of one sign differ from the model",
         evidence=bench.exchanges(operands, d, wrong[:EVIDENCE]),
     )
+
+
+# Dot products of each kind of operands that are asked under each setting.
+OF_A_KIND = 256
+
+
+def control(bench: Workbench) -> Findings:
+    """Nothing of a device that has no such register."""
+    inst, settings = bench.inst, bench.log.settings(bench.inst)
+    if not settings:
+        return {}
+    rng = np.random.default_rng(OF_A_KIND)
+    operands = joined([draw(kind, inst, rng, OF_A_KIND) for kind in kinds(inst)])
+    d = bench.query(operands)
+    changed = {name: np.flatnonzero(bench.log.dot_under(name, inst, operands) != d) for name in settings}
+    obeyed = [name for name, rows in changed.items() if len(rows)]
+    note = f"{len(d):,} dot products asked under each of {len(settings)} others: {', '.join(settings)}"
+    return {"control": Finding(", ".join(obeyed) or "ignored", note=note)}

@@ -7,9 +7,8 @@ from itertools import product, takewhile
 from typing import get_args
 
 from accprobe.infer.draft import Draft, roles
-from accprobe.infer.elimination import eliminate
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Reach, Row, Workbench, encode, two_to
+from accprobe.infer.workbench import Dyadic, Reach, Row, Workbench, eliminate, encode, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.features import Name
 from accprobe.model.tree import Subnormals

@@ -10,14 +10,13 @@ from typing import get_args
 
 from accprobe.errors import AccprobeError
 from accprobe.infer.draft import Draft, DraftNode, Slot
-from accprobe.infer.elimination import eliminate, fitting
 from accprobe.infer.experiments.series import REACH, Family, agree, limit, named, span
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Row, Workbench, two_to
+from accprobe.infer.workbench import Dyadic, Row, Workbench, eliminate, fitting, two_to
 from accprobe.model.tree import AlignmentRounding, Rounding
 
+# Bits from one row to the next where rows are asked of sums that should be exact as another one is.
 EVERY = 8
-"""Bits from one row to the next where rows are asked of sums that should be exact as another one is."""
 
 
 def two_term_precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple[Draft, Findings]:

@@ -15,10 +15,9 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Tree, leaves, roles
-from accprobe.infer.elimination import EVIDENCE, eliminate, fitting
 from accprobe.infer.experiments.series import named
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Row, Workbench, two_to
+from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, eliminate, fitting, two_to
 from accprobe.isa.formats import FORMATS
 from accprobe.model.features import Name
 from accprobe.model.tree import FloatArithmetic, Rounding
@@ -27,11 +26,11 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
 
 SEED = 20_25
+# Random dot products of each kind that the roundings have to explain.
 TRIED = 60
-"""Random dot products of each kind that the roundings have to explain."""
 
+# Terms of an ordinary add; of a multiply-add too.
 ORDINARY = 2
-"""Terms of an ordinary add; of a multiply-add too."""
 
 F32 = FORMATS["f32"]
 

@@ -9,13 +9,12 @@ from itertools import product
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.alternatives import nonstandard as neighbours
+from accprobe.infer.alternatives import nonstandard as variants
 from accprobe.infer.alternatives.nonstandard import Together, Ways
 from accprobe.infer.draft import Draft, DraftNode, roles
-from accprobe.infer.elimination import EVIDENCE, fitting
 from accprobe.infer.experiments.series import span
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, two_to
+from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, encode, fitting, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.features import Name
 from accprobe.model.fields import fields_of, with_values
@@ -26,11 +25,11 @@ from accprobe.operands.kinds import floats
 from accprobe.operands.request import Request, joined
 
 SEED = 20_25
+# Numbers of any significand that are asked.
 ANY = 96
-"""Numbers of any significand that are asked."""
 
+# Sums of a role that are asked, each with other kinds of terms than the ones before.
 SUMS = 3
-"""Sums of a role that are asked, each with other kinds of terms than the ones before."""
 
 
 def room(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
@@ -48,7 +47,7 @@ def room(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     return replace(draft, reach=reach), {}
 
 
-def unusual(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
+def nonstandard(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """Of the sums of each role, what their terms and their results show."""
     return _every(bench, draft, OF_TERMS)
 
@@ -173,7 +172,7 @@ def _beside_ties(bench: Workbench, draft: Draft, role: Role) -> Request:
         for g in dict.fromkeys((0, max(most.bit_length() - 1, 0))):
             used, half = heads[: 1 << g], heads[-1] if len(heads) > 1 else None
             big = min(*(span(bench, slot)[-1] for slot in (tail, *heads)), bench.inst.d.max_exponent - g - 2)
-            below = range(kept + 2, (kept + neighbours.EXACT if cut is None else cut + g) + 1)
+            below = range(kept + 2, (kept + variants.EXACT if cut is None else cut + g) + 1)
             for j, t, last, sign in product(below, (0, 1, 3), (1, -1), (1, -1)):
                 row = {slot.leaf: Dyadic(sign, big) for slot in used}
                 if half is None:
@@ -210,9 +209,9 @@ def _about_smallest(bench: Workbench, draft: Draft, role: Role) -> Request:
 
 
 OF_TERMS: Experiments = (
-    (neighbours.products, _wide_products),
-    (neighbours.addends, _wide_addends),
-    (neighbours.accumulators, _dense),
-    (neighbours.first_roundings, _beside_ties),
+    (variants.products, _wide_products),
+    (variants.addends, _wide_addends),
+    (variants.accumulators, _dense),
+    (variants.first_roundings, _beside_ties),
 )
-OF_ENDS: Experiments = ((neighbours.overflows, _about_largest), (neighbours.underflows, _about_smallest))
+OF_ENDS: Experiments = ((variants.overflows, _about_largest), (variants.underflows, _about_smallest))
