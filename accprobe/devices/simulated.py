@@ -100,7 +100,7 @@ def simulated_device(name: str) -> SimulatedDevice:
     known = known_models(name)
     models = {inst: entry.model for inst, entry in known.items()}
     lowerings = {inst: entry.lowering for inst, entry in known.items()}
-    left = {inst: entry.left for inst, entry in known.items()}
+    left = {inst: entry.candidates for inst, entry in known.items()}
     title, architecture = f"simulated {chip(name).title}", chip(name).architecture
     return SimulatedDevice(models, title, architecture, lowerings, words_explained(name), left)
 

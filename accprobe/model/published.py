@@ -85,12 +85,12 @@ Left = Mapping[str, tuple[Value, ...]]
 
 
 class KnownModel(NamedTuple):
-    """A published model, the opcodes that it is a model of, and where it is published; `left`: what of it is open."""
+    """A published model, its opcodes and its source; `candidates`: the remaining values of open fields."""
 
     model: DotModel
     lowering: Lowering
     source: str
-    left: Left = MappingProxyType({})
+    candidates: Left = MappingProxyType({})
 
 
 _F16_VOLTA = Unit(4, 23, None, f"{KHATTAK}; {FASI}")

@@ -40,7 +40,7 @@ def _row(inst: Instruction, known: KnownModel | None, explains: tuple[Explained,
         opcodes=known.lowering.matrix,
         lowering=known.lowering.sequence,
         opcode_source=known.lowering.source,
-        findings=with_open(findings_of(inst, known.model), known.left),
+        findings=with_open(findings_of(inst, known.model), known.candidates),
         model=known.model,
         explains=explains,
     )

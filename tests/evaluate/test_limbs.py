@@ -82,14 +82,8 @@ def tables(draw: st.DrawFn, low: int, high: int, most: int) -> list[list[Number]
 
 
 @settings(max_examples=100, deadline=None)
-@given(tables(-300, 300, 6))
+@given(tables(-300, 300, 6) | tables(-20, 20, 6))
 def test_sums_of_any_terms(rows: list[list[Number]]) -> None:
-    assert_rounds_alike(rows)
-
-
-@settings(max_examples=100, deadline=None)
-@given(tables(-20, 20, 6))
-def test_sums_of_terms_that_overlap(rows: list[list[Number]]) -> None:
     assert_rounds_alike(rows)
 
 
@@ -193,36 +187,8 @@ def test_ties_and_their_neighbours(result: str, bits: int, rounding: str, negati
     for fraction in (0, 1, 2, 3, (1 << bits) - 2, (1 << bits) - 1):
         for below in range(8):
             significand = ((1 << bits | fraction) << 3) + below
-            for exponent in (0, fmt.min_exponent, fmt.min_exponent - 1, fmt.min_exponent - bits, fmt.max_exponent):
+            for exponent in (0, fmt.max_exponent, *(fmt.min_exponent - less for less in (0, 1, bits, bits + 1, 900))):
                 assert_encodes(negative, significand, exponent - bits - 3, arithmetic)
-
-
-@pytest.mark.parametrize(
-    ("rounding", "negative", "expected"),
-    [
-        ("RNE", False, 0x7F800000),
-        ("RNE", True, 0xFF800000),
-        ("RZ", False, 0x7F7FFFFF),
-        ("RZ", True, 0xFF7FFFFF),
-        ("RU", False, 0x7F800000),
-        ("RU", True, 0xFF7FFFFF),
-        ("RD", False, 0x7F7FFFFF),
-        ("RD", True, 0xFF800000),
-    ],
-)
-def test_just_above_the_largest(rounding: str, negative: bool, expected: int) -> None:
-    """The tie between the largest number and 2^128."""
-    assert encoded(negative, (1 << 25) - 1, 103, FloatArithmetic(FORMATS["f32"], 23, rounding, None)) == expected
-
-
-@pytest.mark.parametrize(
-    ("rounding", "smallest", "half"), [("RNE", 1, 0), ("RZ", 1, 0), ("RU", 1, 1), ("RD", 1, 0)], ids=ROUNDINGS
-)
-def test_around_the_smallest_subnormal(rounding: str, smallest: int, half: int) -> None:
-    arithmetic = FloatArithmetic(FORMATS["f32"], 23, rounding, None)
-    assert encoded(False, 1, -149, arithmetic) == smallest
-    assert encoded(False, 1, -150, arithmetic) == half
-    assert encoded(False, 1, -1000, arithmetic) == half
 
 
 def test_zero_has_no_sign_of_its_own() -> None:

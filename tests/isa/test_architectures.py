@@ -23,27 +23,6 @@ def test_names_and_products_are_unique() -> None:
     assert len(set(products)) == len(products)
 
 
-@pytest.mark.parametrize(
-    ("name", "generation", "target", "product"),
-    [
-        ("sm_70", "Volta", "sm_70", "V100"),
-        ("sm_75", "Turing", "sm_75", "T4"),
-        ("sm_80", "Ampere", "sm_80", "A100"),
-        ("sm_86", "Ampere", "sm_86", "RTX 3090"),
-        ("sm_89", "Ada", "sm_89", "L40S"),
-        ("sm_90", "Hopper", "sm_90a", "H200"),
-        ("sm_100", "Blackwell", "sm_100a", "B200"),
-        ("sm_103", "Blackwell", "sm_103a", "B300"),
-        ("sm_120", "Blackwell", "sm_120a", "RTX 5090"),
-        ("sm_121", "Blackwell", "sm_121a", "DGX Spark (GB10)"),
-    ],
-)
-def test_what_an_architecture_is(name: str, generation: str, target: str, product: str) -> None:
-    architecture = architectures.get(name)
-    assert (architecture.generation, architecture.target) == (generation, target)
-    assert product in architecture.products
-
-
 def test_targets_have_the_suffix_from_hopper_on() -> None:
     assert architectures.get("sm_89").targets == ("sm_89",)
     assert architectures.get("sm_90").targets == ("sm_90", "sm_90a")

@@ -31,24 +31,8 @@ WRAP = IntegerArithmetic(S32, "wrap")
 
 @settings(deadline=None)
 @given(float_models() | integer_models())
-def test_order_is_read_as_it_was_written(planted: Planted) -> None:
-    model = planted.model
-    root = parse_order(model.order, model.arithmetics)
-    assert DotModel(root).order == model.order
-    assert root == model.root
-
-
-@settings(deadline=None)
-@given(float_models() | integer_models())
 def test_model_is_read_as_it_was_written(planted: Planted) -> None:
     assert from_json(json.loads(json.dumps(to_json(planted.model)))) == planted.model
-
-
-@settings(deadline=None)
-@given(float_models())
-def test_another_model_is_another_text(planted: Planted) -> None:
-    changed = planted.model.with_arithmetic(lambda a: FloatArithmetic(a.result, 3, "RZ", a.alignment_bits))
-    assert to_json(changed) != to_json(planted.model)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +122,16 @@ def with_arithmetic(**changes: object) -> dict[str, Any]:
     return data
 
 
+def integer(**changes: object) -> dict[str, Any]:
+    data = to_json(DotModel(chain([range(4)], WRAP)))
+    data["arithmetics"][0] |= changes  # type: ignore[index]
+    return data
+
+
 def without(key: str) -> dict[str, Any]:
     data = good()
     data["arithmetics"][1].pop(key)
     return data
-
-
-def test_good_is_good() -> None:
-    assert from_json(good()).order == "[[0-3]@0 c]@1"
 
 
 @pytest.mark.parametrize("data", [None, 3, "x", [], [1], True])
@@ -160,12 +146,9 @@ def test_missing_key(key: str) -> None:
     del data[key]
     with pytest.raises(AccprobeError, match=rf"^model\.{key} is missing$"):
         from_json(data)
-
-
-@pytest.mark.parametrize("key", ["result_bits", "result_rounding", "alignment_bits"])
-def test_missing_key_of_an_arithmetic(key: str) -> None:
-    with pytest.raises(AccprobeError, match=rf"^arithmetics\[1\]\.{key} is missing$"):
-        from_json(without(key))
+    for key in ("result_bits", "result_rounding", "alignment_bits"):
+        with pytest.raises(AccprobeError, match=rf"^arithmetics\[1\]\.{key} is missing$"):
+            from_json(without(key))
 
 
 def test_key_with_a_usual_value_may_be_left_out() -> None:
@@ -214,20 +197,9 @@ def test_usual_nan_has_the_width_of_the_result() -> None:
         (with_arithmetic(nan=1 << 32), "arithmetics[1].nan: 4294967296 is not a bit pattern of f32"),
         (with_arithmetic(nan=-1), "arithmetics[1].nan: '-1' is not a whole number"),
         (with_arithmetic(overflow="wrap"), "arithmetics[1].overflow: 'wrap' is not one of infinity, largest"),
-        *(
-            (with_arithmetic(**{key: value}), f"arithmetics[1].{key}: '{value}' is not one of ")
-            for key in (
-                "result_rounding",
-                "alignment_rounding",
-                "product_exponent",
-                "zero_terms",
-                "zero_sign",
-                "underflow_sign",
-                "overflow",
-                "subnormal_results",
-            )
-            for value in ("other", None, 1, {})
-        ),
+        (integer(overflow="infinity"), "arithmetics[0].overflow: 'infinity' is not one of wrap, saturate"),
+        (integer(result="u8"), "arithmetics[0].result: 'u8' is not one of"),
+        (integer(nan=1), "arithmetics[0]: there is no key 'nan'"),
     ],
 )
 def test_models_that_are_refused(data: dict[str, Any], reason: str) -> None:
@@ -235,22 +207,6 @@ def test_models_that_are_refused(data: dict[str, Any], reason: str) -> None:
         from_json(data)
     assert reason in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"overflow": "infinity"}, "arithmetics[0].overflow: 'infinity' is not one of wrap, saturate"),
-        ({"result": "u8"}, "arithmetics[0].result: 'u8' is not one of"),
-        ({"nan": 1}, "arithmetics[0]: there is no key 'nan'"),
-    ],
-)
-def test_integer_models_that_are_refused(change: dict[str, object], reason: str) -> None:
-    data = to_json(DotModel(chain([range(4)], WRAP)))
-    data["arithmetics"][0] |= change  # type: ignore[index]
-    with pytest.raises(AccprobeError) as error:
-        from_json(data)
-    assert reason in str(error.value)
 
 
 @pytest.mark.parametrize("value", [None, 1, 1.5, "x", [], {}, True, [[]], {"a": 1}, -(10**400)])
