@@ -1,4 +1,4 @@
-"""`accprobe doctor`: what of the toolchain is here, what is missing, and the line that installs it."""
+"""`accprobe doctor`: what accprobe can do here, which tools are missing, and the line that installs each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 
 @click.command("doctor")
 def doctor_command() -> None:
-    """Show what of the toolchain is here, and how to get the rest.
+    """Show what accprobe can do here, and how to get missing tools.
 
     Needs: nothing.
 
@@ -19,6 +19,7 @@ def doctor_command() -> None:
     """
     from accprobe.build.inventory import inventory
     from accprobe.render.terminal.console import console
-    from accprobe.render.terminal.toolchain import inventory_table
+    from accprobe.render.terminal.toolchain import abilities_line, inventory_table
 
-    console().print(inventory_table(inventory()))
+    items = inventory()
+    console().print(abilities_line(items), "", inventory_table(items), sep="\n")

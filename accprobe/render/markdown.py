@@ -15,8 +15,7 @@ from accprobe.compare.headline import headline
 from accprobe.render.content import budget, changes, details, evidence, products, sass, series, sweeps, tolerance
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
 from accprobe.render.content.kernel_names import short_name
-from accprobe.render.content.overview import banner, is_of_instructions, legend, reasons, report_title, summary
-from accprobe.render.content.overview import headline as report_headline
+from accprobe.render.content.overview import banner, is_of_instructions, legend, reasons, report_headline, report_title, summary
 from accprobe.render.content.phrases import on_one_line, unglued, words
 from accprobe.report.report import Report
 from accprobe.report.rows import Row

@@ -203,10 +203,16 @@ def test_doctor_names_what_is_missing_and_how_to_install_it(monkeypatch: pytest.
         inventory.Item("GPU", "measuring", None, "`sim:` needs none"),
     ]
     monkeypatch.setattr(inventory, "inventory", lambda: items)
-    result = CliRunner().invoke(main, ["doctor"])
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["doctor"])
     assert result.exit_code == 0
-    rows = [line.split() for line in result.stdout.splitlines()[2:]]
-    assert rows == [
+    first, _, _, _, *table = result.stdout.splitlines()
+    lacking = (
+        "read binaries: no cuobjdump",
+        "measure this processor: no processor",
+        "measure a GPU or sweep block-K: no NVIDIA driver",
+    )
+    assert first == f"can read reports; {'; '.join(f'cannot {each}' for each in lacking)}"
+    assert [line.split() for line in table] == [
         ["nvdisasm", "13.0.85", "showing", "which", "opcode", "ran"],
         ["triton", "missing", "sweeps", "install:", "pip", "install", "triton"],
         ["GPU", "missing", "measuring", "`sim:`", "needs", "none"],

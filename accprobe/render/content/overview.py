@@ -58,7 +58,7 @@ def _is_published(report: Report) -> bool:
 HEADLINE_GROUPS = 2  # groups of narrow accumulators that a headline names
 
 
-def headline(report: Report) -> Phrases:
+def report_headline(report: Report) -> Phrases:
     """Return the result in one line: narrow accumulators, then how many instructions ended in which status."""
     narrow = list(dict.fromkeys(_accumulates(row) for row in report.measured if is_narrow(row)))
     shown = narrow[:HEADLINE_GROUPS] + [f"{len(narrow) - HEADLINE_GROUPS} more"] * (len(narrow) > HEADLINE_GROUPS)

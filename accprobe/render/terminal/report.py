@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe.render.content.cells import HEADERS, TableLine, cells, columns_told, lines, meanings
-from accprobe.render.content.overview import banner, headline, legend, reasons, report_title, summary, why_skipped
+from accprobe.render.content.overview import banner, legend, reasons, report_headline, report_title, summary, why_skipped
 from accprobe.render.content.phrases import on_one_line
 from accprobe.render.terminal.console import STYLES, ruled, styled, styled_lines, wrapped
 from accprobe.report.report import Report
@@ -36,7 +36,7 @@ def report_table(report: Report, width: int, expand: bool = False) -> Renderable
     columns = _columns(rows, width, expand)
     shown = lines(rows, columns, collapse=not expand)
     warning = banner(report)
-    parts: list[RenderableType] = [styled_lines([*([(warning,)] if warning else []), headline(report)])]
+    parts: list[RenderableType] = [styled_lines([*([(warning,)] if warning else []), report_headline(report)])]
     if shown:
         parts += [Text(), _table(shown, columns, max(width - _taken(rows, columns, width), NARROWEST_NAME), width)]
     parts += [Text(f"! {sentence}", "yellow") for sentence in meanings(report)]
@@ -71,11 +71,11 @@ def _taken(rows: Sequence[Row], columns: Sequence[str], terminal: int) -> int:
     """The width of some columns."""
     every = [cells(row) for row in rows]
     texts = ((*HEADERS[column].split("\n"), *(getattr(one, column) for one in every)) for column in columns)
-    widths = ((max_width(name, terminal), max(map(len, column))) for name, column in zip(columns, texts, strict=True))
+    widths = ((column_width(name, terminal), max(map(len, column))) for name, column in zip(columns, texts, strict=True))
     return sum(min(width, most or width) + COLUMN_GAP for most, width in widths)
 
 
-def max_width(column: str, terminal: int) -> int | None:
+def column_width(column: str, terminal: int) -> int | None:
     """Return the width that a column may take on a terminal, None for any."""
     return OPCODES_WIDTH if column == "ran_as" and terminal < NARROW else None
 
@@ -84,7 +84,7 @@ def _table(shown: list[TableLine], columns: list[str], room: int, terminal: int)
     found = ruled(left=0)
     found.add_column("instruction", no_wrap=True)
     for column in columns:
-        found.add_column(HEADERS[column], overflow="fold", max_width=max_width(column, terminal))
+        found.add_column(HEADERS[column], overflow="fold", max_width=column_width(column, terminal))
     family = shown[0].row.instruction.family
     for line in shown:
         if line.row.instruction.family != family:

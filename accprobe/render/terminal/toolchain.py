@@ -43,6 +43,31 @@ class InventoryTable:
             yield Hanging([Text.assemble((name, "bold"), f": {told}") for name, told in remarks if told], 0)
 
 
+ABILITIES = {
+    "read binaries": ("nvdisasm", "cuobjdump"),
+    "measure this processor": ("processor",),
+    "measure a GPU": ("driver", "GPU", "cupy", "cuda.core", "nvrtc"),
+    "sweep block-K": ("driver", "GPU", "triton", "torch"),
+}
+
+
+NAMES = {"driver": "NVIDIA driver"}  # in a sentence
+
+
+def abilities_line(items: Iterable[Item]) -> str:
+    """ "can read reports, read binaries; cannot measure a GPU: no NVIDIA driver": the tools that each ability needs."""
+    found = {item.name: item.found for item in items}
+    can, cannot = ["read reports"], dict[str, list[str]]()
+    for ability, needs in ABILITIES.items():
+        missing = next((name for name in needs if not found.get(name)), None)
+        if missing is None:
+            can.append(ability)
+        else:
+            cannot.setdefault(f"no {NAMES.get(missing, missing)}", []).append(ability)
+    lacking = (f"cannot {' or '.join(abilities)}: {reason}" for reason, abilities in cannot.items())
+    return "; ".join((f"can {', '.join(can)}", *lacking))
+
+
 def inventory_table(items: Iterable[Item]) -> RenderableType:
     return InventoryTable(tuple(items))
 
