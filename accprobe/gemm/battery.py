@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.product import product
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.layout import DRAWN, layout_of
+from accprobe.gemm.layout import ANY_SIGNIFICAND, layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.units import LARGEST
+from accprobe.gemm.units import MAX_EXPONENT
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ProductModel
 from accprobe.model.restricted import restricted
@@ -74,13 +74,13 @@ class Answered:
 def query(asked: RecordedCallable, dots: Sparse, rows: Ints, columns: Ints) -> Answered:
     """Asks them, each with operands of its own, spread over the rows and columns of D."""
     spec, layout = asked.spec, layout_of(asked.spec)
-    side = len(layout.apart(rows, columns)[0])
+    side = len(layout.independent_pairs(rows, columns)[0])
     count = min(len(dots), side * MOST_CALLS)
     d = np.empty(count, spec.out.dtype)
     for start in range(0, count, side):
         part = dots[start : min(start + side, count)]
         n = len(part)
-        y, x = (lines[:n] for lines in layout.apart(np.roll(rows, -start), np.roll(columns, -start)))
+        y, x = (lines[:n] for lines in layout.independent_pairs(np.roll(rows, -start), np.roll(columns, -start)))
         a, b = layout.blank()
         for t in range(part.ks.shape[1]):
             there = part.a[:, t] != 0
@@ -146,7 +146,7 @@ def exponents(spec: Spec) -> tuple[int, int]:
     f32 = FORMATS["f32"]
     low = max(lowest, spec.out.min_exponent - spec.out.mantissa_bits, f32.min_exponent + 24, -PRODUCT_REACH)
     half = "f16" in (spec.a.name, spec.b.name)  # partial sums may be kept in f16
-    return low, min(highest, LARGEST if half else PRODUCT_REACH, spec.out.max_exponent - 4)
+    return low, min(highest, MAX_EXPONENT if half else PRODUCT_REACH, spec.out.max_exponent - 4)
 
 
 def drawn(spec: Spec, chains: Sequence[Sequence[Sequence[int]]], n: int, seed: int) -> Sparse:
@@ -181,7 +181,7 @@ def tiny(spec: Spec, chains: Sequence[Sequence[Sequence[int]]], n: int, seed: in
     f32 = FORMATS["f32"]
     least = np.where(rng.random((n, 1)) < 0.5, f32.min_exponent - 2, f32.min_exponent - f32.mantissa_bits - 1)
     exponents_of = rng.integers(least, f32.min_exponent + 2, (n, TERMS))
-    a, b = layout_of(spec).patterns(signs, exponents_of, np.full((n, TERMS), DRAWN), rng)
+    a, b = layout_of(spec).patterns(signs, exponents_of, np.full((n, TERMS), ANY_SIGNIFICAND), rng)
     return Sparse(ks, a, b)
 
 
@@ -196,11 +196,11 @@ def _ks(chains: Sequence[Sequence[Sequence[int]]], n: int, rng: np.random.Genera
     together = rng.integers(0, len(places), (n, TERMS))
     together[:, 1 + TERMS // 3 :] = together[:, [1 + TERMS // 3]]
     together[:, 1 : 1 + TERMS // 3] = together[:, [1]]
-    apart = rng.random((n, max(TERMS, len(places)))).argsort(axis=1)[:, :TERMS] % len(places)
+    independent_pairs = rng.random((n, max(TERMS, len(places)))).argsort(axis=1)[:, :TERMS] % len(places)
     of_chain = np.array([len(chain) for chain in chains])
     which = rng.random((n, max(TERMS, len(chains)))).argsort(axis=1)[:, :TERMS] % len(chains)
     in_chains = (np.cumsum(of_chain) - of_chain)[which] + (rng.random((n, TERMS)) * of_chain[which]).astype(np.int64)
-    sums = np.sort(np.choose(rng.integers(0, 3, (n, 1)), (together, apart, in_chains)), axis=1)
+    sums = np.sort(np.choose(rng.integers(0, 3, (n, 1)), (together, independent_pairs, in_chains)), axis=1)
     turn = rng.integers(0, widest, (n, 1)) + np.arange(TERMS)
     return np.asarray(table[sums, turn % lengths[sums]])
 
@@ -237,5 +237,5 @@ def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, In
         rng.random(shape) * np.minimum(deep[:, None], np.where(kind[:, None] == 4, DEEPEST, rng.choice([12, 28], (n, 1))))
     )[any_size]
     signs[any_size] = rng.choice([-1, 1], shape)[any_size]
-    significands[any_size] = np.where(kind[:, None] == 4, rng.integers(8, 16, shape), DRAWN)[any_size]
+    significands[any_size] = np.where(kind[:, None] == 4, rng.integers(8, 16, shape), ANY_SIGNIFICAND)[any_size]
     return signs, np.maximum(top[:, None] - below, low), significands

@@ -20,19 +20,26 @@ from accprobe.gemm.blackbox import BlackBox, RecordedCallable, TooManyCalls
 from accprobe.gemm.candidates import beside, integer_step
 from accprobe.gemm.counterexample import of_few_terms
 from accprobe.gemm.coverage import probe_chains
-from accprobe.gemm.decomposition import FusedGroups, Reduction, decompose, every_chain, exchanged, with_doubled
+from accprobe.gemm.decomposition import (
+    FusedGroups,
+    Reduction,
+    decompose,
+    every_chain,
+    with_first_sums_swapped,
+    with_repeated_products,
+)
 from accprobe.gemm.dependence import Dependence, find_dependence
 from accprobe.gemm.fit import fit, low_bits, within
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.prescaled import explain_calls
-from accprobe.gemm.regions import Region, alike
+from accprobe.gemm.regions import Region, find_regions
 from accprobe.gemm.scaling import with_scales
 from accprobe.gemm.slices import in_slices
 from accprobe.gemm.softmax_weights import check_softmax_weights
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree_builder import NoTree, growth
+from accprobe.gemm.tree_builder import NoTree, make_tree_builder
 from accprobe.gemm.verification import DrawOwn, Predicted, prove
 from accprobe.isa.formats import Bits
 from accprobe.model.tree import FloatArithmetic
@@ -88,9 +95,9 @@ def characterise(
     spec = box.spec
     tell("contract", 0)
     first = repeatability.repeat_first(asked, before)
-    contract.refuse(asked, seed)
-    outcome = ProductOutcome(spec, alike(asked, seed, first), first, None, seed=seed, stopped=UNFINISHED)
-    outcome.found.append(RegionOutcome(outcome.alike.regions[0]))
+    contract.refuse_non_products(asked, seed)
+    outcome = ProductOutcome(spec, find_regions(asked, seed, first), first, None, seed=seed, stopped=UNFINISHED)
+    outcome.found.append(RegionOutcome(outcome.region_map.regions[0]))
 
     def experiment(name: str, part: float) -> None:
         outcome.calls, outcome.elements = asked.calls, asked.elements
@@ -98,9 +105,9 @@ def characterise(
         tell(name, part)
 
     experiment("other rows and columns", 0)
-    outcome.depends = None if outcome.alike.changed else find_dependence(asked, seed)
+    outcome.depends = None if outcome.region_map.changed else find_dependence(asked, seed)
     experiment("every k once", 0)
-    regions = outcome.alike.regions[:MOST_REGIONS]
+    regions = outcome.region_map.regions[:MOST_REGIONS]
     some = [x for x in regions if x is regions[0] or len(x.rows) * len(x.columns) >= LEAST_REGION]
     counted = multiplicity.count_products(asked, some)
     outcome.found[:] = [RegionOutcome(x.region, x.once, reason=x.reason, mispaired=x.mispaired) for x in counted]
@@ -123,7 +130,7 @@ def characterise(
     for found in outcome.found:
         _ask_too_large(asked, found)
     outcome.stopped = ""
-    if not outcome.alike.changed:
+    if not outcome.region_map.changed:
         _repeat(asked, outcome)
     outcome.calls, outcome.elements = asked.calls, asked.elements
     return outcome
@@ -145,7 +152,7 @@ def _repeat(asked: RecordedCallable, outcome: ProductOutcome) -> None:
     if not outcome.explained and not outcome.first.other:
         changed += repeatability.count_changed(asked, outcome.proof.disputed)
     if changed:
-        outcome.alike = replace(outcome.alike, changed=changed, values=2)
+        outcome.region_map = replace(outcome.region_map, changed=changed, values=2)
 
 
 def _find_plan(
@@ -232,13 +239,13 @@ def _tree(asked: RecordedCallable, region: Region, leaves: Ints, doubled: Ints, 
     """The tree; where elements change from call to call, slices that are added in any order."""
     if asked.spec.a.is_integer:
         return tuple((int(k),) for k in np.sort(np.concatenate([leaves, doubled])))
-    grown = growth(asked, region.rows, region.columns, leaves, thorough)
-    chains = [groups for chain in grown.chains(leaves) for groups in every_chain(decompose(chain))] if region.changing else []
+    partial = make_tree_builder(asked, region.rows, region.columns, leaves, thorough)
+    chains = [groups for chain in partial.chains(leaves) for groups in every_chain(decompose(chain))] if region.changing else []
     if len(chains) > 1:
         tree: FusedGroups | Reduction = in_slices(asked, region.rows, region.columns, chains)
     else:
-        tree = decompose(grown.tree(leaves))
-    return with_doubled(tree, doubled) if len(doubled) else tree
+        tree = decompose(partial.tree(leaves))
+    return with_repeated_products(tree, doubled) if len(doubled) else tree
 
 
 def sampled_sums(tree: FusedGroups | Reduction) -> list[FusedGroups]:
@@ -269,7 +276,7 @@ def _fit(asked: RecordedCallable, found: RegionOutcome, tree: FusedGroups | Redu
     of_first = within(every, {k for group in some[0] for k in group})
     rounding = taken.rounding if taken else "RZ"
     fitted = fit(spec, tree, every, of_first, region.changing, rounding)
-    if fitted.wrong and (other := exchanged(tree)) != tree:
+    if fitted.wrong and (other := with_first_sums_swapped(tree)) != tree:
         fitted = min(fitted, fit(spec, other, every, of_first, region.changing, rounding), key=lambda each: each.wrong)
     found.plan, found.wrong, found.answers = fitted.plan, fitted.wrong, fitted.answers
     if found.wrong:

@@ -1,4 +1,4 @@
-"""Is it A·B at all? Zeros show what is added, single products what they are multiplied by, both whether operands count."""
+"""Detect callables that do not compute A·B: an added bias, a factor, a transposed operand, or a result without operands."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from accprobe.gemm.pairs import Ints
 from accprobe.gemm.units import power
 from accprobe.isa.formats import Format
 
+# Tolerance in units of the last place: the product and the added value are both rounded.
 LAST_PLACES = 4
-"""Last places of a result in which it may differ from its product and what is added: both are rounded."""
 
+# Rows, columns or elements in one message.
 MOST_LISTED = 3
-"""Rows, columns or elements that a message lists."""
 
 
-def refuse(asked: RecordedCallable, seed: int) -> None:
-    """Raise AccprobeError where the result is that of a transposed operand, of no operand, or A·B plus something."""
-    _refuse_transposed(asked, seed)
-    spec = asked.spec
+def refuse_non_products(subject: RecordedCallable, seed: int) -> None:
+    """Raise AccprobeError if the result is transposed, ignores the operands or adds something to A·B."""
+    _refuse_transposed(subject, seed)
+    spec = subject.spec
     layout = layout_of(spec)
     a, b = layout.blank()
-    of_zeros = asked.product(a, b, keep=False)
+    of_zeros = subject.product(a, b, keep=False)
     added = np.nan_to_num(numbers_of(spec.out, of_zeros))
     there = added != 0
     if not there.any():
         return
-    if np.array_equal(of_zeros, asked.product(*of_ones(spec), keep=False)):
+    if np.array_equal(of_zeros, subject.product(*of_ones(spec), keep=False)):
         raise AccprobeError("the result does not depend on the operands of this call (cached?): zeros and ones give the same")
     a[:, 0], b[:, 0] = layout.one()
-    one = numbers_of(spec.out, asked.product(a, b, keep=False))
+    one = numbers_of(spec.out, subject.product(a, b, keep=False))
     near = abs(one - added - 1) <= LAST_PLACES * _last_place(spec.out, np.maximum(abs(one), abs(added)))
     if (near & (abs(added) >= _least(spec.out)))[there].all():
         raise AccprobeError(f"it adds {added_in_words(added)}: this is no product of two matrices (a bias?)")
     if there.mean() > 0.5:
         row, column = np.argwhere(there)[0]
-        again = numbers_of(spec.out, asked.product(*layout.blank(), keep=False))[row, column]
+        again = numbers_of(spec.out, subject.product(*layout.blank(), keep=False))[row, column]
         doubt = "an activation?" if again == added[row, column] else f"and {again:.9g} when it is probed again"
         raise AccprobeError(
-            f"of zeros the result is {added[row, column]:.9g} (row {row}, column {column}), and {one[row, column]:.9g} where"
+            f"with zeros the result is {added[row, column]:.9g} (row {row}, column {column}), and {one[row, column]:.9g} if"
             f" one product is 1: this is no product of two matrices ({doubt})"
         )
 
 
 def added_in_words(added: WholeNumbers) -> str:
-    """Name what is added to a product: "2 to each element of column 3"."""
+    """Name the values added to a product: "2 to each element of column 3"."""
     if (added == added[0, 0]).all():
         return f"{added[0, 0]:.9g} to each element"
     for name, lines in (("column", added), ("row", added.T)):
@@ -57,9 +57,9 @@ def added_in_words(added: WholeNumbers) -> str:
     return _listed([f"{added[i, j]:.9g} at row {i}, column {j}" for i, j in np.argwhere(added)])
 
 
-def factor_in_words(asked: RecordedCallable, rows: Ints, columns: Ints, k: int) -> str:
-    """Name the factor of a product: "0.125 times A·B". "" where results are not in proportion to a product at this k."""
-    spec, layout = asked.spec, layout_of(asked.spec)
+def factor_in_words(subject: RecordedCallable, rows: Ints, columns: Ints, k: int) -> str:
+    """Name the factor of a product: "0.125 times A·B". "" if results are not proportional to the product at this k."""
+    spec, layout = subject.spec, layout_of(subject.spec)
     low, high = layout.exponents()
     found = []
     for exponent in (0, min(2, high), max(-2, low)):
@@ -67,15 +67,15 @@ def factor_in_words(asked: RecordedCallable, rows: Ints, columns: Ints, k: int) 
             a, b = layout.blank()
             word_a, word_b = layout.one() if spec.a.is_integer else layout.power(exponent)
             a[:, k], b[:, k] = word_a, word_b | (spec.b.sign_bit if negative and spec.b.is_float else 0)
-            d = numbers_of(spec.out, asked.product(a, b, keep=False))[np.ix_(rows, columns)]
+            d = numbers_of(spec.out, subject.product(a, b, keep=False))[np.ix_(rows, columns)]
             exact = 1.0 if spec.a.is_integer else 2.0**exponent
             found.append(d / (-exact if negative and spec.b.is_float else exact))
     factor = found[0].flat[0]
     return f"{factor:.9g} times A·B" if factor and all((each == factor).all() for each in found) else ""
 
 
-def _listed(told: list[str]) -> str:
-    return ", ".join([*told[:MOST_LISTED], *(["…"] if len(told) > MOST_LISTED else [])])
+def _listed(phrases: list[str]) -> str:
+    return ", ".join([*phrases[:MOST_LISTED], *(["…"] if len(phrases) > MOST_LISTED else [])])
 
 
 def _last_place(out: Format, size: WholeNumbers) -> WholeNumbers:
@@ -83,13 +83,15 @@ def _last_place(out: Format, size: WholeNumbers) -> WholeNumbers:
 
 
 def _least(out: Format) -> float:
-    """The smallest normal number: less is a bit that is set."""
+    """Return the smallest normal number. Smaller values count as a stray bit."""
     return 1.0 if out.is_integer else 2.0**out.min_exponent
 
 
-def _refuse_transposed(asked: RecordedCallable, seed: int) -> None:
-    """Raises AccprobeError where what comes back is another product than A·B, which these operands tell apart."""
-    spec = asked.spec
+def _refuse_transposed(subject: RecordedCallable, seed: int) -> None:
+    """Raise AccprobeError if the result is the product of a transposed matrix. Each row of A has one 1, which selects a row of
+    B.
+    """
+    spec = subject.spec
     if spec.a_exponent is not None:
         return
     rng = np.random.default_rng((seed, 0x7A5))
@@ -99,7 +101,7 @@ def _refuse_transposed(asked: RecordedCallable, seed: int) -> None:
     numbers = rng.integers(0, 2, (spec.k, spec.n)).astype(np.float32)
     one_a, one_b = (1, 1) if spec.a.is_integer else (power(spec.a, 0), power(spec.b, 0))
     a, b = (picked != 0) * spec.a.dtype.type(one_a), (numbers.T != 0) * spec.b.dtype.type(one_b)
-    d = asked.product(a, np.ascontiguousarray(b), keep=False)
+    d = subject.product(a, np.ascontiguousarray(b), keep=False)
     got = spec.out.integers(d) if spec.out.is_integer else spec.out.values(d)
     if np.array_equal(got, numbers[which]):
         return

@@ -11,7 +11,7 @@ from accprobe.gemm import battery
 from accprobe.gemm.battery import TERMS, Answered, Sparse
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.decomposition import every_chain
-from accprobe.gemm.layout import DRAWN, layout_of
+from accprobe.gemm.layout import ANY_SIGNIFICAND, layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Region
@@ -71,7 +71,7 @@ def _dots(plan: ProductPlan, ks: Ints, rng: np.random.Generator) -> Sparse:
     signs[:, -1] = -signs[:, 0]
     exponents, significands = np.tile(top[:, None], TERMS), np.full((n, TERMS), 8)
     exponents[:, 1] -= down
-    significands[:, 1] = DRAWN
+    significands[:, 1] = ANY_SIGNIFICAND
     a, b = layout_of(plan.spec).patterns(signs, exponents, significands, rng)
     return Sparse(ks, a, b)
 

@@ -1,4 +1,4 @@
-"""From the tree as it grew to chains and how they are merged."""
+"""Decompose a summation tree into chains of fused sums and the reduction of their results."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from accprobe.gemm.pairs import Ints
 from accprobe.gemm.tree_builder import NoTree, PartialTree
 from accprobe.model.product import Chain, Nested
 
+# The k of each fused sum of a chain, in order.
 FusedGroups = tuple[tuple[int, ...], ...]
-"""The k of each fused sum of a chain, in turn."""
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """Parts that are added two at a time, in the order that `nested` says."""
+    """Partial sums and the order in which pairs of them are added (`nested`)."""
 
     parts: tuple[FusedGroups | Reduction, ...]
     nested: Nested
 
     def flat(self) -> Reduction:
-        """All chains below as parts of their own."""
+        """Return the reduction with every chain as a part of its own."""
         parts: list[FusedGroups] = []
 
         def number(part: FusedGroups | Reduction) -> Nested:
@@ -42,17 +42,19 @@ def renumbered(nested: Nested, numbers: Sequence[Nested]) -> Nested:
     return numbers[nested] if isinstance(nested, int) else tuple(renumbered(x, numbers) for x in nested)
 
 
-def decompose(grown: PartialTree) -> FusedGroups | Reduction:
-    """The chain, or the merged parts, that a tree is. Raises NoTree where three results of sums meet in one."""
-    grown = _from_its_start(grown)
+def decompose(partial: PartialTree) -> FusedGroups | Reduction:
+    """Return the chain or reduction that a tree is. Raises NoTree if one sum adds three partial sums."""
+    partial = _from_its_start(partial)
     leaves = 0
-    while leaves < len(grown.joins) and all(isinstance(x, int) for x in grown.joins[leaves]):
+    while leaves < len(partial.joins) and all(isinstance(x, int) for x in partial.joins[leaves]):
         leaves += 1
-    chain: FusedGroups = _groups(grown.first, [tuple(x for x in join if isinstance(x, int)) for join in grown.joins[:leaves]])
+    chain: FusedGroups = _groups(
+        partial.first, [tuple(x for x in join if isinstance(x, int)) for join in partial.joins[:leaves]]
+    )
     later: list[FusedGroups | Reduction] = []
-    for join in grown.joins[leaves:]:
+    for join in partial.joins[leaves:]:
         if len(join) != 1:
-            raise NoTree(f"{len(join)} results of sums are added to another in one sum, beside product {grown.first}")
+            raise NoTree(f"one sum adds {len(join)} partial sums to another, at product {partial.first}")
         later.append(((join[0],),) if isinstance(join[0], int) else decompose(join[0]))
     if not later:
         return chain
@@ -65,17 +67,15 @@ def decompose(grown: PartialTree) -> FusedGroups | Reduction:
     return _forward(parts)
 
 
-def _from_its_start(grown: PartialTree) -> PartialTree:
-    """The tree as it grows around what is added up first, where its first product joins what was there before: with others, or
-    alone a chain, of which it is the next product.
-    """
-    while grown.joins:
-        before = [x for x in grown.joins[0] if isinstance(x, PartialTree)]
-        if len(before) != 1 or (len(grown.joins[0]) == 1 and not before[0].is_chain):
+def _from_its_start(partial: PartialTree) -> PartialTree:
+    """Return the tree as seen from the chain that is added up first, if its first product joins an earlier partial sum."""
+    while partial.joins:
+        before = [x for x in partial.joins[0] if isinstance(x, PartialTree)]
+        if len(before) != 1 or (len(partial.joins[0]) == 1 and not before[0].is_chain):
             break
-        others = tuple(x for x in grown.joins[0] if isinstance(x, int))
-        grown = PartialTree(before[0].first, (*before[0].joins, (grown.first, *others), *grown.joins[1:]))
-    return grown
+        others = tuple(x for x in partial.joins[0] if isinstance(x, int))
+        partial = PartialTree(before[0].first, (*before[0].joins, (partial.first, *others), *partial.joins[1:]))
+    return partial
 
 
 def _forward(parts: Sequence[FusedGroups | Reduction]) -> Reduction:
@@ -86,16 +86,16 @@ def _forward(parts: Sequence[FusedGroups | Reduction]) -> Reduction:
 
 
 def _groups(first: int, joins: Sequence[tuple[int, ...]]) -> FusedGroups:
-    """The first sum adds the first product and what joins it; unless products come one at a time."""
+    """Return the k of each sum. The first sum includes the first product, unless all sums add one product each."""
     if all(len(join) == 1 for join in joins):
         return ((first,), *joins)
     return (tuple(sorted((first, *joins[0]))), *(tuple(sorted(join)) for join in joins[1:]))
 
 
-def exchanged(tree: FusedGroups | Reduction) -> FusedGroups | Reduction:
-    """With the second sum of each chain before the first, which no order tells: both begin with nothing."""
+def with_first_sums_swapped(tree: FusedGroups | Reduction) -> FusedGroups | Reduction:
+    """Return the tree with the first two sums of each chain swapped: both start from zero, so no query orders them."""
     if isinstance(tree, Reduction):
-        return replace(tree, parts=tuple(map(exchanged, tree.parts)))
+        return replace(tree, parts=tuple(map(with_first_sums_swapped, tree.parts)))
     return (*tree[1::-1], *tree[2:]) if all(len(group) == 1 for group in tree[:2]) else tree
 
 
@@ -108,16 +108,16 @@ def every_chain(part: FusedGroups | Reduction) -> Iterator[FusedGroups]:
 
 
 def width(part: FusedGroups | Reduction) -> int:
-    """Products of a fused sum: as many as the most common sum has, of those that are largest where there are few."""
+    """Return the products per fused sum: the most common size, weighted by the products that it covers."""
     counts = Counter(len(group) for chain in every_chain(part) for group in chain)
     return max(counts, key=lambda size: (counts[size] * size, size))
 
 
 @lru_cache(maxsize=256)
 def as_chain(groups: FusedGroups, products: int) -> Chain:
-    """The chain as its pattern. Raises NoTree where a sum has more products than `products`."""
+    """Return the chain as a periodic pattern. Raises NoTree if a sum has more than `products` products."""
     if any(len(group) > products for group in groups):
-        raise NoTree(f"sums of {products} products, and one of {max(map(len, groups))}, starting with product {groups[0][0]}")
+        raise NoTree(f"fused sums of {products} products, and one of {max(map(len, groups))}, from product {groups[0][0]} on")
     start, stop = min(map(min, groups)), max(map(max, groups)) + 1
     for sums in (1, 2, 3, 4, 6, 8, 16, 32):
         for whole in (groups[0], groups[1] if len(groups) > 1 else groups[0]):
@@ -130,7 +130,7 @@ def as_chain(groups: FusedGroups, products: int) -> Chain:
 
 
 def _repeating(groups: FusedGroups, products: int, sums: int, start: int, stop: int, second: tuple[int, ...]) -> Chain | None:
-    """The chain that repeats after so many sums, if it is these groups; where the first is short, told by the second."""
+    """Return the chain with a period of `sums` sums if it equals these groups. second: the sum that fixes the pattern."""
     shift = 0
     model = groups
     if second is not groups[0]:
@@ -151,18 +151,21 @@ def _repeating(groups: FusedGroups, products: int, sums: int, start: int, stop: 
 
 
 def groups_of(chain: Chain, products: int) -> FusedGroups:
-    """The k of each sum of a chain, in turn."""
+    """Return the k of each sum of a chain, in order."""
     ks = chain.ks().reshape(-1, products).tolist()
     return tuple(found for group in ks if (found := tuple(sorted(k for k in group if k >= 0))))
 
 
-def with_doubled(tree: FusedGroups | Reduction, doubled: Ints) -> FusedGroups | Reduction:
-    """The tree with those k at the end of one chain and at the beginning of the next. Raises NoTree where that is elsewhere."""
+def with_repeated_products(tree: FusedGroups | Reduction, doubled: Ints) -> FusedGroups | Reduction:
+    """Return the tree with products counted twice at the end of one chain and the start of the next.
+
+    Raises NoTree if they lie elsewhere.
+    """
     for k in map(int, doubled):
         ends = any(k - 1 in chain[-1] for chain in every_chain(tree))
         begins = any(k + 1 in chain[0] for chain in every_chain(tree))
         if not ends and not begins:
-            raise NoTree(f"product {k} is counted twice, and not where one chain ends and another begins")
+            raise NoTree(f"product {k} is counted twice, but not at the border of two chains")
     products = width(tree)
     runs = [int(k) for k in doubled]
     return _added(tree, runs, products)

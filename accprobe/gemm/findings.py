@@ -18,7 +18,7 @@ from accprobe.gemm.regions import PRODUCTS_REPEATED, REPEATS, ranges
 from accprobe.gemm.repeatability import FirstCalls
 from accprobe.gemm.scaling import scaling_in_words
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.structures import Structure, members, name_members, order_in_words, twice
+from accprobe.gemm.structures import Structure, members, name_members, order_in_words, shared_products
 from accprobe.gemm.verification import Proof
 from accprobe.infer.findings import Finding
 from accprobe.model.record import Value
@@ -30,10 +30,10 @@ def status(outcome: ProductOutcome) -> tuple[Status, str]:
     """Whether the plan is proved, and where it is not, why."""
     if outcome.explained:
         return "confirmed", ""
-    if outcome.first.other and not outcome.alike.changed:
+    if outcome.first.other and not outcome.region_map.changed:
         return "unstable", first_in_words(outcome.first)
     reason = _why_not(outcome)
-    if changed := outcome.alike.changed:
+    if changed := outcome.region_map.changed:
         return "unstable", f"identical calls give other bits in {changed} element{'s' * (changed != 1)}; {reason}"
     return "inferred", reason
 
@@ -57,7 +57,7 @@ def _why_not(outcome: ProductOutcome) -> str:
         return f"{outcome.contradicting} of {outcome.checked} answers that were kept have no explanation"
     if outcome.proof.wrong:
         return _of_fresh(outcome.proof)
-    left = [str(region) for region in outcome.alike.regions if all(region is not found.region for found in outcome.found)]
+    left = [str(region) for region in outcome.region_map.regions if all(region is not found.region for found in outcome.found)]
     return f"not computed as the others, and not asked on their own: {'; '.join(left[:3])}"
 
 
@@ -157,9 +157,9 @@ def _of_tree(spec: Spec, tree: FusedGroups | Reduction) -> Iterator[tuple[str, F
 
 def _repeated(outcome: ProductOutcome) -> Iterator[tuple[str, Finding]]:
     """Whether identical calls give the same bits: any, and the first ones."""
-    changed, first = outcome.alike.changed, outcome.first
+    changed, first = outcome.region_map.changed, outcome.first
     if changed:
-        note = f"{changed} element{'s' * (changed != 1)} changed, {outcome.alike.values} values"
+        note = f"{changed} element{'s' * (changed != 1)} changed, {outcome.region_map.values} values"
         yield "repeatable", Finding("no", note=note)
     elif first.other:
         yield "repeatable", Finding("no", note=first_in_words(first))
@@ -190,7 +190,7 @@ def miscounts(once: Ints) -> Iterator[tuple[str, Ints]]:
 
 
 def _everywhere(outcome: ProductOutcome) -> Finding:
-    regions = outcome.alike.regions
+    regions = outcome.region_map.regions
     if len(regions) == 1:
         return Finding("yes", note=f"all {regions[0].elements} elements")
     shown = "; ".join(f"{region.elements} at {region}" for region in regions[:4])
@@ -237,7 +237,7 @@ def _product_bits(step: DotModel) -> int | None:
 
 def _of_the_order(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
     every = members(plan)
-    structure, shared = every[0], twice(every[0])
+    structure, shared = every[0], shared_products(every[0])
     promoted = structure.promote_every
     yield "promote_every", _of_class(every, "promote_every", shared if promoted else "")
     if promoted is not None:

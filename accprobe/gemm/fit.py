@@ -24,14 +24,14 @@ from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import OPERAND_ROUNDINGS, multiply_add
 from accprobe.model.tree import DotModel, FloatArithmetic, Rounding
 
+# How often all respects are gone through.
 FIT_ROUNDS = 4
-"""How often all respects are gone through."""
 
+# Results of a battery that a plan is compared with before all others.
 FIRST = 96
-"""Results of a battery that a plan is compared with before all others."""
 
+# Products of a fused sum whose arithmetic is searched for: twice those of the widest published (mxf4nvf4 of sm_100: 64).
 WIDEST_SUM = 128
-"""Products of a fused sum whose arithmetic is searched for: twice those of the widest published (mxf4nvf4 of sm_100: 64)."""
 
 
 @dataclass(frozen=True)
@@ -160,19 +160,22 @@ def within(answered: Answered, groups: Iterable[int]) -> Answered:
     return Answered(answered.dots[rows], answered.d[rows])
 
 
+# Numbers from 1 on in steps of half a last bit: ties above even and odd values.
 _HALF_STEPS = 8
-"""Numbers from 1 on, half a last bit from one another, that are asked: above and below even ones and odd ones."""
 
 
 class LowBits(NamedTuple):
-    """The rounding that explains most of the answers."""
+    """The rounding that explains most results."""
 
     rounding: Rounding
     answered: Answered
 
 
 def low_bits(asked: RecordedCallable, chain: FusedGroups, rows: Ints, columns: Ints) -> LowBits:
-    """Asks numbers at ties and beside them, of both signs, of A and of B: each times 1, and of its own chain less 1."""
+    """Determine whether excess operand bits (tf32) are truncated or rounded, by the library or the instruction.
+
+    Operands at ties and beside them are multiplied by 1, and added to a cancelling -1 in the same chain.
+    """
     spec = asked.spec
     of_a, of_b = _words(spec.a), _words(spec.b)
     one_a, one_b = np.full(len(of_b), power(spec.a, 0), spec.a.dtype), np.full(len(of_a), power(spec.b, 0), spec.b.dtype)
@@ -193,7 +196,7 @@ def low_bits(asked: RecordedCallable, chain: FusedGroups, rows: Ints, columns: I
 
 
 def _words(fmt: Format) -> Bits:
-    """Of one operand, [n]; of a format that is as wide as its words, none."""
+    """Return these operands, [n]; none if the format fills its words."""
     if not fmt.ignored_low_bits:
         return np.zeros(0, fmt.dtype)
     half = 1 << (fmt.ignored_low_bits - 1)

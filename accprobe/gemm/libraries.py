@@ -12,16 +12,16 @@ from accprobe.errors import AccprobeError
 from accprobe.gemm.adapter import Multiply
 from accprobe.gemm.spec import Spec
 
+# CUDA names of the result formats of 8-bit products.
 _RESULTS = {"f32": "CUDA_R_32F", "bf16": "CUDA_R_16BF", "f16": "CUDA_R_16F"}
-"""What CUDA calls the types that products of 8 bits are given in."""
 
 _SINGLE = {"f32": "COMPUTE_32F", "tf32": "COMPUTE_32F_FAST_TF32"}
 
 
 def cublaslt(spec: Spec, algorithm: int, fast_accumulation: bool) -> Multiply:
-    """The algorithm of that number, of those that cuBLASLt's heuristic has for the shape, the likeliest first.
+    """Return cuBLASLt's algorithm number `algorithm` in the order of its heuristic for the shape.
 
-    What is planned for the first operands is kept: later ones lie at the same addresses.
+    The plan for the first operands is reused: later operands have the same addresses.
     """
     from nvmath import CudaDataType
     from nvmath.linalg import ComputeType
@@ -56,7 +56,7 @@ def cublaslt(spec: Spec, algorithm: int, fast_accumulation: bool) -> Multiply:
 
 
 def fp8_gemm_nt(spec: Spec, out: Any) -> Multiply:
-    """A scaled by 1 x 128, B by 128 x 128, as sm_90 takes them, in float32. B and its scales are given by columns."""
+    """Scale A by 1 x 128 and B by 128 x 128 blocks in float32, as sm_90 requires. B and its scales are column-major."""
     from deep_gemm import fp8_gemm_nt as multiply_into
 
     def multiply(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
@@ -68,7 +68,6 @@ def fp8_gemm_nt(spec: Spec, out: Any) -> Multiply:
 
 
 def bf16_gemm_nt(spec: Spec, out: Any) -> Multiply:
-    """B is given by columns."""
     from deep_gemm import bf16_gemm_nt as multiply_into
 
     def multiply(a: Any, b: Any) -> Any:
@@ -79,16 +78,16 @@ def bf16_gemm_nt(spec: Spec, out: Any) -> Multiply:
     return multiply
 
 
+# Stored places of each group of four.
 STORED = (0, 3)
-"""Places, of each four neighbours, of those that are stored."""
 
 ASKS = "a 2:4 sparse A: K counts what is stored, at places 0 and 3 of each 4; rows of B that meet nothing stored hold ones"
 
 
 def semi_structured(spec: Spec, out: Any, algorithm: int, split_k: int) -> Multiply:
-    """`torch._cslt_sparse_mm` of A [M, K] and B [K, N], spread. out: the type of D, None where it is that of A.
+    """Return `torch._cslt_sparse_mm` of a 2:4 sparse A. A [M, K] holds the stored elements; rows of B without one hold ones.
 
-    Raises AccprobeError where K is odd.
+    out: the type of D, None for that of A. Raises AccprobeError if K is odd.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Names of indexing mistakes: which k, rows or columns are read instead of which."""
+"""Name indexing mistakes (which k, rows or columns are read instead of which) and detect pruned operands."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from accprobe.gemm.layout import WholeNumbers, result, zeros
 from accprobe.gemm.pairs import Ints
 from accprobe.isa.formats import Format
 
-MOST_NAMED = 4
-"""Runs of lines that one sentence lists."""
+# Runs of lines in one sentence.
+MAX_NAMED = 4
 
+# Source of a k that no element of B multiplies.
 NO_PARTNER = -1
-"""Source of a k that is multiplied by no element of B."""
 
 
 class LineRun(NamedTuple):
-    """Neighbouring lines `first` to `last` that read those from `source` on; NO_PARTNER: none."""
+    """Consecutive lines `first` to `last` that read the lines from `source` on; NO_PARTNER: none."""
 
     first: int
     last: int
@@ -41,36 +41,36 @@ class LineRun(NamedTuple):
 
 
 def name_ks(partner: Ints) -> str:
-    """Name what each a[k] is multiplied by: partner [K] has the k of B, or NO_PARTNER. "" where it is b[k] everywhere."""
+    """Name the factors of each a[k]. partner [K]: the k of B, or NO_PARTNER. "" if each is b[k]."""
     moved = list(_moved_runs(partner))
     pairs = _exchanged(moved)
-    told = [f"k {_first_few([f'{run.lines} and {other.lines}' for run, other in pairs])} of B are exchanged"] if pairs else []
+    names = [f"k {_first_few([f'{run.lines} and {other.lines}' for run, other in pairs])} of B are exchanged"] if pairs else []
     rest = [run for run in moved if not any(run in pair for pair in pairs)]
     if rest and not pairs and len(partner) == sum(run.length for run in moved):
         longest = max(rest, key=lambda run: (run.source != NO_PARTNER, run.length))
         if longest.source != NO_PARTNER and 2 * longest.length > len(partner):
             offset = longest.source - longest.first
-            told = [f"a[k] is multiplied by b[k {'+' if offset > 0 else '-'} {abs(offset)}]"]
+            names = [f"a[k] is multiplied by b[k {'+' if offset > 0 else '-'} {abs(offset)}]"]
             rest.remove(longest)
-    by = [f"a[{run.lines}] {'' if told or n else 'is multiplied '}by {_factor(run)}" for n, run in enumerate(rest)]
-    return ", ".join([*told, *([_first_few(by)] if by else [])])
+    by = [f"a[{run.lines}] {'' if names or n else 'is multiplied '}by {_factor(run)}" for n, run in enumerate(rest)]
+    return ", ".join([*names, *([_first_few(by)] if by else [])])
 
 
 def name_lines(source: Ints, line: str, operand: str) -> str:
-    """Name the lines, "row" or "column", of D that read other lines `source` of an operand. "" where each reads its own."""
-    told = []
+    """Name the rows or columns of D that read another line of an operand. "" if each reads its own."""
+    names = []
     for run in _moved_runs(source):
         many = "s" * (run.length > 1)
-        told.append(f"{line}{many} {run.lines} read{'' if many else 's'} {operand} of {line}{many} {run.sources}")
-    return _first_few(told)
+        names.append(f"{line}{many} {run.lines} read{'' if many else 's'} {operand} of {line}{many} {run.sources}")
+    return _first_few(names)
 
 
-def _first_few(told: Sequence[str]) -> str:
-    return ", ".join([*told[:MOST_NAMED], *(["…"] if len(told) > MOST_NAMED else [])])
+def _first_few(names: Sequence[str]) -> str:
+    return ", ".join([*names[:MAX_NAMED], *(["…"] if len(names) > MAX_NAMED else [])])
 
 
 def _moved_runs(source: Ints) -> Iterator[LineRun]:
-    """Runs of lines that read others at one distance, or nothing."""
+    """Yield runs of lines that read other lines at one distance, or nothing."""
     nothing = source == NO_PARTNER
     offset = np.where(nothing, 0, source - np.arange(len(source)))
     edges = np.flatnonzero((np.diff(offset) != 0) | (np.diff(nothing) != 0)) + 1
@@ -80,7 +80,7 @@ def _moved_runs(source: Ints) -> Iterator[LineRun]:
 
 
 def _exchanged(moved: Sequence[LineRun]) -> list[tuple[LineRun, LineRun]]:
-    """Runs that read one another's lines, each pair once."""
+    """Return pairs of runs that read each other's lines, each pair once."""
     by_first = {run.first: run for run in moved}
     others = [(run, by_first.get(run.source)) for run in moved]
     return [
@@ -98,24 +98,24 @@ def _range(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
+# Operands kept of each group of consecutive k.
 KEPT_OF = ((2, 4), (1, 2), (4, 8))
-"""Operands that are kept of each group of neighbouring k."""
 
 CALLS = 4
 
+# Nonzero groups of a row, at most half of all: every format holds their sums exactly, and larger groups are visible.
 FILLED_GROUPS = 8
-"""Groups of a row that are not zero, half of them at most: sums of as many are exact in any format, larger groups show."""
 
 
-def pruned(asked: RecordedCallable, there: NDArray[np.bool_]) -> str:
-    """Name the pruning of an operand that explains these elements, "" where none does."""
-    spec = asked.spec
+def name_pruning(subject: RecordedCallable, there: NDArray[np.bool_]) -> str:
+    """Name the pruning of an operand that explains these elements, "" if none does."""
+    spec = subject.spec
     for operand, fmt in (("A", spec.a), ("B", spec.b)):
         for kept, of in KEPT_OF:
             if spec.k % of or not _holds(fmt, of):
                 continue
             rng = np.random.default_rng(of)
-            if all(_explains(asked, there, operand == "A", kept, of, rng) for _ in range(CALLS)):
+            if all(_explains(subject, there, operand == "A", kept, of, rng) for _ in range(CALLS)):
                 smallest = "smallest" if of - kept == 1 else f"{of - kept} smallest"
                 which = f"of each {of} neighbouring k the {smallest} |{operand.lower()}| are left out"
                 return f"{kept}:{of} pruning: {which}, so which k count depends on the values of {operand}"
@@ -123,23 +123,23 @@ def pruned(asked: RecordedCallable, there: NDArray[np.bool_]) -> str:
 
 
 def _holds(fmt: Format, largest: int) -> bool:
-    """Whether the format has the whole numbers up to this one."""
+    """Return whether the format holds all whole numbers up to this one."""
     return fmt.largest >= largest if fmt.is_integer else 1 << fmt.mantissa_bits + 1 >= largest
 
 
 def _explains(
-    asked: RecordedCallable, there: NDArray[np.bool_], of_a: bool, kept: int, of: int, rng: np.random.Generator
+    subject: RecordedCallable, there: NDArray[np.bool_], of_a: bool, kept: int, of: int, rng: np.random.Generator
 ) -> bool:
-    """Whether unlike numbers in some groups of an operand, times ones, give the sums of the largest of each group."""
-    spec = asked.spec
+    """Return whether distinct numbers in some groups of an operand, times ones, give the sums of the largest in each group."""
+    spec = subject.spec
     operands = zeros(spec)
     lines, others = operands if of_a else operands[::-1]
     count = spec.k // of
     groups = lines.reshape(len(lines), count, of)
-    drawn = rng.permuted(np.broadcast_to(np.arange(1, of + 1), groups.shape), axis=2)
+    shuffled = rng.permuted(np.broadcast_to(np.arange(1, of + 1), groups.shape), axis=2)
     filled = np.arange(count) < max(1, min(FILLED_GROUPS, count // 2))
-    groups[:] = np.where(rng.permuted(np.broadcast_to(filled, groups.shape[:2]), axis=1)[:, :, None], drawn, 0)
+    groups[:] = np.where(rng.permuted(np.broadcast_to(filled, groups.shape[:2]), axis=1)[:, :, None], shuffled, 0)
     others[:] = 1
     sums: WholeNumbers = np.where(groups > of - kept, groups, 0).sum(axis=(1, 2))
-    found = result(asked, *operands)
+    found = result(subject, *operands)
     return bool((found == (sums[:, None] if of_a else sums))[there].all())

@@ -12,7 +12,7 @@ from accprobe.gemm.decomposition import FusedGroups, Reduction
 from accprobe.gemm.dependence import Dependence
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.plans import ProductPlan
-from accprobe.gemm.regions import Alike, Region
+from accprobe.gemm.regions import Region, RegionMap
 from accprobe.gemm.repeatability import FirstCalls
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.verification import Proof
@@ -79,7 +79,7 @@ class ProductOutcome:
     """
 
     spec: Spec
-    alike: Alike
+    region_map: RegionMap
     first: FirstCalls
     depends: Dependence | None
     found: list[RegionOutcome] = field(default_factory=list)

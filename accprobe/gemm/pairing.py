@@ -1,7 +1,7 @@
-"""Is a[i, k] multiplied by b[k, j], for every i, k and j? Sums of random whole numbers that any other product changes.
+"""Detect whether a[i, k] is multiplied by b[k, j] for every i, k and j, with sums of random whole numbers.
 
-Few unlike rows and columns, dealt out at random to those of A and B, have sums that are exact whatever they are added in. Only
-where some element differs is it determined which elements of A and B it reads.
+A few distinct rows and columns are assigned at random to those of A and B. Their sums are exact in any order and precision.
+Which elements of A and B an element of D reads is determined only for elements that differ.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ from numpy.typing import NDArray
 from accprobe.gemm import mistakes
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import WholeNumbers, layout_of, numbers_of, patterns, result, shift_of, zeros
-from accprobe.gemm.mistakes import pruned
+from accprobe.gemm.mistakes import name_pruning
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.regions import Region, ranges, region_of
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits, Format
 
+# Random products in which every element is compared.
 CALLS = 8
-"""Random products of which every element is compared."""
 
+# Further products probed after a mismatch, to find all elements that differ.
 MORE_CALLS = 24
-"""Of which as many more are asked where one differs: which elements do is to be known of each."""
 
-LEAST_TIMES = 2
-"""Products in which an element differs: in one alone another fault may have been at work."""
+# Minimum number of products in which an element must differ: a single mismatch may have another cause.
+MIN_MISMATCHES = 2
 
-UNLIKE = 64
-"""Unlike rows, and columns, of a call."""
+# Distinct rows, and distinct columns, of a call.
+DISTINCT_LINES = 64
 
-HELD, SURELY_HELD = 1 << 11, 1 << 8
-"""Whole numbers that partial sums in f16, and in bf16, hold."""
+# Largest whole numbers up to which partial sums in f16, and in bf16, are exact.
+EXACT_IN_F16, EXACT_IN_BF16 = 1 << 11, 1 << 8
 
+# Standard deviations of a random sum that must stay exact: fewer than one of 10^14 sums exceeds them.
 DEVIATIONS = 8
-"""Standard deviations of a sum of random terms that have to be held: more come in less than one of 10^14 sums."""
 
+# Mean square of the whole numbers from 1 to each maximum.
 MEAN_SQUARES = {4: 7.5, 2: 2.5, 1: 1.0}
-"""Of the whole numbers from 1 on."""
 
-MOST_BITS = 8
-"""Of the digits by which lines are recognised."""
+# Maximum width of the digits that encode line numbers.
+MAX_DIGIT_BITS = 8
 
-MOST_MISPAIRED = 4
-"""Groups of elements, each with a mistake of its own, that are looked into."""
+# Maximum number of element groups that are explained, each with its own mistake.
+MAX_GROUPS = 4
 
-MOST_CALLS = 256
-"""Calls in which the partners of single k are determined at first; of a larger K they are of k at even distances."""
+# Initial calls that determine partners of single k; a larger K is sampled at even distances.
+MAX_CALLS = 256
 
 DEPENDS_ON_VALUES = "which products are added depends on the values of the operands"
 
@@ -58,26 +58,28 @@ There = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Mispaired:
-    """Elements in which the same other products are added. told: which."""
+    """Elements that add the same other products. description: which products."""
 
     region: Region
     there: There
-    told: str
+    description: str
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """A product of whole numbers: row i of A is unlike_a[row_of[i]], column j of B unlike_b[column_of[j]]. d: its result."""
+    """A product of whole numbers: row i of A is distinct_a[row_of[i]], column j of B is distinct_b[column_of[j]]. d: its
+    result.
+    """
 
-    unlike_a: WholeNumbers
-    unlike_b: WholeNumbers
+    distinct_a: WholeNumbers
+    distinct_b: WholeNumbers
     row_of: Ints
     column_of: Ints
     d: Bits
 
     def sums(self, weights: Ints | None = None, source: _Source | None = None) -> WholeNumbers:
-        """[rows, columns] of the unlike ones: the exact sums, of products that are counted so often, or of other pairs."""
-        a, b = self.unlike_a, self.unlike_b
+        """Return the exact sums of the distinct lines, [rows, columns]: with these counts of each k, or with other pairs."""
+        a, b = self.distinct_a, self.distinct_b
         if source is not None:
             some = source.partner != mistakes.NO_PARTNER
             a, b = a[:, some], b[:, source.partner[some]]
@@ -88,19 +90,19 @@ class _Draw:
 
 @dataclass(frozen=True)
 class _Source:
-    """Which row of A and which column of B a row and a column of D read, and which k of B each k of A is multiplied by."""
+    """The row of A and the column of B that each row and column of D reads, and the k of B that multiplies each k of A."""
 
     row: Ints
     column: Ints
     partner: Ints
 
     def applies(self) -> There:
-        """Elements of D that read something else than they should, [M, N]."""
+        """Return the elements of D that read an operand that is not their own, [M, N]."""
         rows, columns, ks = (lines != np.arange(len(lines)) for lines in (self.row, self.column, self.partner))
         return np.asarray(rows[:, None] | columns | ks.any())
 
     def named(self, there: There) -> str:
-        """What these elements of D read that is not their own."""
+        """Describe what these elements of D read instead of their own operands."""
         rows, columns = (
             np.where(there.any(axis=1 - axis), lines, np.arange(len(lines)))
             for axis, lines in enumerate((self.row, self.column))
@@ -113,34 +115,38 @@ class _Source:
         return "; ".join(filter(None, names))
 
 
-def mispaired(asked: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -> list[Mispaired]:
-    """Elements that add other products than a[i, k]·b[k, j]. known: how often regions count each k, the largest first."""
-    spec = asked.spec
-    if not any(_unlike(spec, draw, known).any() for draw in _draws(asked, HELD)):
+def mispaired(subject: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -> list[Mispaired]:
+    """Return the elements that add other products than a[i, k]·b[k, j]. known: counts of each k by region."""
+    spec = subject.spec
+    if not any(_mismatches(spec, draw, known).any() for draw in _draws(subject, EXACT_IN_F16)):
         return []
-    draws = list(_draws(asked, SURELY_HELD, MORE_CALLS))
-    times = np.sum([_unlike(spec, draw, known) for draw in draws], axis=0)
-    there = (times >= LEAST_TIMES) & _whole_numbers(asked, draws)
-    return list(_named(asked, there, draws, known[0][1]))
+    draws = list(_draws(subject, EXACT_IN_BF16, MORE_CALLS))
+    times = np.sum([_mismatches(spec, draw, known) for draw in draws], axis=0)
+    there = (times >= MIN_MISMATCHES) & _whole_numbers(subject, draws)
+    return list(_named(subject, there, draws, known[0][1]))
 
 
-def _draws(asked: RecordedCallable, held: int, more: int = 0) -> Iterator[_Draw]:
-    """Random products whose partial sums are whole numbers up to `held`. Where each has but some k, several for all of K."""
-    spec, layout, rng = asked.spec, layout_of(asked.spec), np.random.default_rng(held)
-    held = held if spec.out.is_integer else min(held, int(spec.out.values(np.array([spec.out.largest], spec.out.dtype))[0]))
-    fitting = [most for most, square in MEAN_SQUARES.items() if (DEVIATIONS * square) ** 2 * spec.k <= held**2]
+def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterator[_Draw]:
+    """Yield random products whose partial sums are whole numbers up to a limit. If K is too long, several cover it in parts."""
+    spec, layout, rng = subject.spec, layout_of(subject.spec), np.random.default_rng(exact_limit)
+    exact_limit = (
+        exact_limit
+        if spec.out.is_integer
+        else min(exact_limit, int(spec.out.values(np.array([spec.out.largest], spec.out.dtype))[0]))
+    )
+    fitting = [most for most, square in MEAN_SQUARES.items() if (DEVIATIONS * square) ** 2 * spec.k <= exact_limit**2]
     most = fitting[0] if fitting else 1
-    terms = spec.k if fitting else max(1, int((held / DEVIATIONS) ** 2))
+    terms = spec.k if fitting else max(1, int((exact_limit / DEVIATIONS) ** 2))
     for _ in range(more + CALLS * -(-spec.k // terms)):
-        of_a, of_b = (_random_numbers(fmt, most, (min(lines, UNLIKE), spec.k), rng) for fmt, lines in _sides(spec))
+        of_a, of_b = (_random_numbers(fmt, most, (min(lines, DISTINCT_LINES), spec.k), rng) for fmt, lines in _sides(spec))
         if terms < spec.k:
             kept = rng.permuted(np.broadcast_to(np.arange(spec.k) < terms, of_a.shape), axis=1)
             of_a, of_b = (of_a * kept, of_b) if spec.a_exponent is None else (of_a, of_b * kept[:1])
         if spec.a_exponent is not None:
             of_a[:] = 1
-        row_of, column_of = (rng.permutation(np.arange(n) % min(n, UNLIKE)) for n in (spec.m, spec.n))
+        row_of, column_of = (rng.permutation(np.arange(n) % min(n, DISTINCT_LINES)) for n in (spec.m, spec.n))
         a, b = layout.a(patterns(spec.a, of_a)), patterns(spec.b, of_b, shift_of(spec))
-        yield _Draw(of_a, of_b, row_of, column_of, asked.product(a[row_of], b[column_of], keep=False))
+        yield _Draw(of_a, of_b, row_of, column_of, subject.product(a[row_of], b[column_of], keep=False))
 
 
 def _sides(spec: Spec) -> tuple[tuple[Format, int], tuple[Format, int]]:
@@ -153,18 +159,18 @@ def _random_numbers(fmt: Format, most: int, shape: tuple[int, int], rng: np.rand
     return np.asarray(rng.integers(1, top + 1, shape) * signs, np.float64)
 
 
-def _unlike(spec: Spec, draw: _Draw, known: Sequence[tuple[Region, Ints]]) -> There:
-    """Elements that are not the sum of the products that their region counts, [M, N]."""
-    unlike = _differ(spec.out, draw.sums(known[0][1]), draw.row_of, draw.column_of, draw.d)
+def _mismatches(spec: Spec, draw: _Draw, known: Sequence[tuple[Region, Ints]]) -> There:
+    """Return the elements that differ from the sum of the products that their region counts, [M, N]."""
+    mismatches = _differ(spec.out, draw.sums(known[0][1]), draw.row_of, draw.column_of, draw.d)
     for region, once in known[1:]:
         rows, columns = region.rows, region.columns
         d = draw.d[np.ix_(rows, columns)]
-        unlike[np.ix_(rows, columns)] = _differ(spec.out, draw.sums(once), draw.row_of[rows], draw.column_of[columns], d)
-    return unlike
+        mismatches[np.ix_(rows, columns)] = _differ(spec.out, draw.sums(once), draw.row_of[rows], draw.column_of[columns], d)
+    return mismatches
 
 
 def _differ(out: Format, sums: WholeNumbers, rows: Ints, columns: Ints, d: Bits) -> There:
-    """Elements d that are not the exact sums, nor a neighbour in the format of one that it does not hold. Most are the sum."""
+    """Return the elements of d that are neither the exact sum nor, if the format lacks it, one of its two neighbours."""
     differ = np.asarray(_encoded(out, sums)[np.ix_(rows, columns)] != d)
     if not differ.any():
         return differ
@@ -183,61 +189,59 @@ def _encoded(out: Format, sums: WholeNumbers) -> Bits:
 
 
 def _step(out: Format, exact: WholeNumbers) -> WholeNumbers:
-    """What two neighbours in the format are apart where it does not hold the sum; else so little that only the sum is near."""
+    """Return the distance between neighbours in the format if it does not hold the sum, otherwise a smaller tolerance."""
     if out.is_integer:
         return np.full(exact.shape, 0.5)
     step = np.exp2(np.frexp(exact)[1] - 1.0 - out.mantissa_bits)
     return np.where(exact % step == 0, 0.5 * np.minimum(step, 1), step)
 
 
-def _whole_numbers(asked: RecordedCallable, draws: Sequence[_Draw]) -> There:
-    """Elements that are whole numbers in each draw, and zero where B is: others are no sums of these products at all."""
-    spec = asked.spec
+def _whole_numbers(subject: RecordedCallable, draws: Sequence[_Draw]) -> There:
+    """Return the elements that are whole numbers in each draw and zero for zero operands. Others are no sums of products."""
+    spec = subject.spec
     a, b = layout_of(spec).blank()
-    whole = numbers_of(spec.out, asked.product(a, b, keep=False)) == 0
+    whole = numbers_of(spec.out, subject.product(a, b, keep=False)) == 0
     for draw in draws:
         values = numbers_of(spec.out, draw.d)
         whole &= values == np.round(values)
     return np.asarray(whole)
 
 
-def _named(asked: RecordedCallable, there: There, draws: Sequence[_Draw], once: Ints) -> Iterator[Mispaired]:
-    """Groups of the elements, with what each reads."""
-    for _ in range(MOST_MISPAIRED):
+def _named(subject: RecordedCallable, there: There, draws: Sequence[_Draw], once: Ints) -> Iterator[Mispaired]:
+    """Yield the elements in groups with the operands that each group reads."""
+    for _ in range(MAX_GROUPS):
         if not there.any():
             return
-        group = _first_group(asked, there, draws, once)
+        group = _first_group(subject, there, draws, once)
         if group is not None:
             yield group
         there = there & ~(there if group is None else group.there)
 
 
-def _first_group(asked: RecordedCallable, there: There, draws: Sequence[_Draw], once: Ints) -> Mispaired | None:
-    """The first of the elements and all that read their operands alike; None where single products are those that they should
-    be: it is their sum that is wrong.
-    """
+def _first_group(subject: RecordedCallable, there: There, draws: Sequence[_Draw], once: Ints) -> Mispaired | None:
+    """Return the group of the first element. None if every single product is right, so that only the sum is wrong."""
     row, column = map(int, np.argwhere(there)[0])
-    for source in _possible_sources(asked, there, row, column, once):
-        explained = _explained(asked.spec.out, draws, source)
+    for source in _possible_sources(subject, there, row, column, once):
+        explained = _explained(subject.spec.out, draws, source)
         if explained[row, column]:
             differ = there & explained
             explained &= source.applies() & np.outer(differ.any(axis=1), differ.any(axis=0))
             return _group(differ | explained, source.named(differ) or DEPENDS_ON_VALUES)
-    if asked.spec.a_exponent is not None:
+    if subject.spec.a_exponent is not None:
         return None
-    told = pruned(asked, there)
-    if told or (source.partner[once == 0] != mistakes.NO_PARTNER).any():
-        return _group(there, told or DEPENDS_ON_VALUES)
-    ks, columns = _wrong_singles(asked, once)
+    description = name_pruning(subject, there)
+    if description or (source.partner[once == 0] != mistakes.NO_PARTNER).any():
+        return _group(there, description or DEPENDS_ON_VALUES)
+    ks, columns = _wrong_singles(subject, once)
     return _group(there, f"other products than a[i, k]·b[k, j] are added: {ks}, {columns}") if ks else None
 
 
-def _group(there: There, told: str) -> Mispaired:
-    return Mispaired(region_of(there, int(there.sum())), there, told)
+def _group(there: There, description: str) -> Mispaired:
+    return Mispaired(region_of(there, int(there.sum())), there, description)
 
 
 def _explained(out: Format, draws: Sequence[_Draw], source: _Source) -> There:
-    """Elements that are the sum of these products in each draw, [M, N]."""
+    """Return the elements that equal the sum of these products in each draw, [M, N]."""
     explained: There = np.ones(draws[0].d.shape, bool)
     for draw in draws:
         sums = draw.sums(source=source)
@@ -245,51 +249,51 @@ def _explained(out: Format, draws: Sequence[_Draw], source: _Source) -> There:
     return explained
 
 
-def _possible_sources(asked: RecordedCallable, there: There, row: int, column: int, once: Ints) -> Iterator[_Source]:
-    """What an element, and those like it, may read: other rows and columns of the k that are counted, then other k as well."""
-    spec, ks = asked.spec, np.arange(asked.spec.k)
+def _possible_sources(subject: RecordedCallable, there: There, row: int, column: int, once: Ints) -> Iterator[_Source]:
+    """Yield possible sources of an element: first other rows and columns, then also other k."""
+    spec, ks = subject.spec, np.arange(subject.spec.k)
     counted = int(np.argmax(once == 1))
-    rows, columns = np.arange(spec.m), _lines_read(asked, counted, of_a=False)[row]
+    rows, columns = np.arange(spec.m), _lines_read(subject, counted, of_a=False)[row]
     if spec.a_exponent is None:
-        rows = _lines_read(asked, counted, of_a=True)[:, column]
+        rows = _lines_read(subject, counted, of_a=True)[:, column]
     rows, columns = (np.where(lines < 0, np.arange(len(lines)), lines) for lines in (rows, columns))
     yield _Source(rows, columns, np.where(once == 0, mistakes.NO_PARTNER, ks))
     if spec.a_exponent is None:
-        yield _Source(rows, columns, _partners(asked, rows, np.flatnonzero(there[:, column]), column))
+        yield _Source(rows, columns, _partners(subject, rows, np.flatnonzero(there[:, column]), column))
 
 
-def _lines_read(asked: RecordedCallable, k: int, of_a: bool) -> Ints:
-    """The line of an operand that each element reads at this k where the other operand is ones, [M, N]; -1 where it is none."""
-    spec = asked.spec
+def _lines_read(subject: RecordedCallable, k: int, of_a: bool) -> Ints:
+    """Return the line of an operand that each element reads at this k, [M, N]; -1: none. The other operand is ones."""
+    spec = subject.spec
     lines = spec.m if of_a else spec.n
 
-    def answer(digits: Ints) -> WholeNumbers:
+    def query(digits: Ints) -> WholeNumbers:
         a, b = zeros(spec)
         if of_a:
             a[:, k], b[:] = digits, 1
         else:
             a[:], b[:, k] = 1, digits
-        return result(asked, a, b)
+        return result(subject, a, b)
 
-    return _decoded(spec, answer, np.arange(lines))
+    return _decoded(spec, query, np.arange(lines))
 
 
-def _partners(asked: RecordedCallable, rows: Ints, usable: Ints, column: int) -> Ints:
-    """The k of B that each k of A is multiplied by in a column of D, [K].
+def _partners(subject: RecordedCallable, rows: Ints, usable: Ints, column: int) -> Ints:
+    """Return the k of B that multiplies each k of A in a column of D, [K].
 
-    rows: the row of A that each row of D reads; usable: rows of D that are alike. Of a large K some k are determined, and k
-    between two that are unlike; others are taken to be as far from their partners as the one before.
+    rows: the row of A that each row of D reads; usable: rows of D that read alike. A large K is sampled, then refined between
+    samples whose offsets differ; other k get the offset of the k before them.
     """
-    spec = asked.spec
+    spec = subject.spec
     _, first = np.unique(rows[usable], return_index=True)
     usable = usable[first]
-    most = max(2, MOST_CALLS // (1 + len(_digits(spec, spec.k)))) * len(usable)
+    most = max(2, MAX_CALLS // (1 + len(_digits(spec, spec.k)))) * len(usable)
     ks = np.unique(np.linspace(0, spec.k - 1, min(spec.k, most)).astype(np.int64))
     partner = np.full(spec.k, mistakes.NO_PARTNER)
     known = np.zeros(spec.k, bool)
     for _ in range(spec.k.bit_length()):
         for some in np.array_split(ks, -(-len(ks) // len(usable))):
-            partner[some] = _partners_of(asked, some, rows, usable[: len(some)], column)
+            partner[some] = _partners_of(subject, some, rows, usable[: len(some)], column)
         known[ks] = True
         ks = np.flatnonzero(known)
         offset = np.where(partner[ks] < 0, spec.k, partner[ks] - ks)
@@ -303,52 +307,52 @@ def _partners(asked: RecordedCallable, rows: Ints, usable: Ints, column: int) ->
     return np.where((found >= spec.k) | (found < 0), mistakes.NO_PARTNER, found)
 
 
-def _partners_of(asked: RecordedCallable, ks: Ints, rows: Ints, of_d: Ints, column: int) -> Ints:
-    """The same of as many k as there are rows of D: each reads a row of A that has a 1 at one k alone."""
+def _partners_of(subject: RecordedCallable, ks: Ints, rows: Ints, of_d: Ints, column: int) -> Ints:
+    """Return the partners of at most M values of k: each row of D reads a row of A with a 1 at one k."""
 
-    def answer(digits: Ints) -> WholeNumbers:
-        a, b = zeros(asked.spec)
+    def query(digits: Ints) -> WholeNumbers:
+        a, b = zeros(subject.spec)
         a[rows[of_d], ks], b[:] = 1, digits
-        return np.asarray(result(asked, a, b)[of_d, column])
+        return np.asarray(result(subject, a, b)[of_d, column])
 
-    return _decoded(asked.spec, answer, np.arange(asked.spec.k))
+    return _decoded(subject.spec, query, np.arange(subject.spec.k))
 
 
-def _wrong_singles(asked: RecordedCallable, once: Ints) -> tuple[str, str]:
-    """The k of single ones in rows of A, and the columns, where something else comes out than stands in B; "": none."""
-    spec = asked.spec
+def _wrong_singles(subject: RecordedCallable, once: Ints) -> tuple[str, str]:
+    """Return the k of single products, and the columns, whose result is not the element of B; empty if all are right."""
+    spec = subject.spec
     ks = np.flatnonzero(once == 1)
-    ks = ks[np.unique(np.linspace(0, len(ks) - 1, min(len(ks), MOST_CALLS * spec.m)).astype(np.int64))]
+    ks = ks[np.unique(np.linspace(0, len(ks) - 1, min(len(ks), MAX_CALLS * spec.m)).astype(np.int64))]
     rng = np.random.default_rng(len(ks))
     wrong = np.zeros((spec.k, spec.n), bool)
     for some in np.array_split(ks, -(-len(ks) // spec.m)):
         a, b = zeros(spec)
         a[np.arange(len(some)), some] = 1
         b[:] = rng.integers(1, 2 if spec.b.bits == 1 else 5, b.shape)
-        wrong[some] |= result(asked, a, b)[: len(some)] != b[:, some].T
+        wrong[some] |= result(subject, a, b)[: len(some)] != b[:, some].T
     if not wrong.any():
         return "", ""
     return f"at k = {ranges(np.flatnonzero(wrong.any(axis=1)))}", f"columns {ranges(np.flatnonzero(wrong.any(axis=0)))}"
 
 
 def _digits(spec: Spec, numbers: int) -> list[int]:
-    """What numbers below `numbers` are divided by for their digits, of which the formats hold each."""
+    """Return the powers of the largest base whose digits all formats hold, up to `numbers`."""
     bits = (fmt.bits - fmt.signed if fmt.is_integer else fmt.mantissa_bits + 1 for fmt in (spec.a, spec.b, spec.out))
-    base = 1 << min(MOST_BITS, *bits)
+    base = 1 << min(MAX_DIGIT_BITS, *bits)
     powers = [1]
     while powers[-1] * base < numbers:
         powers.append(powers[-1] * base)
     return powers
 
 
-def _decoded(spec: Spec, answer: Callable[[Ints], WholeNumbers], numbers: Ints) -> Ints:
-    """The one of some numbers of lines that a result shows, where lines hold digits of theirs; -1 where it shows not one."""
+def _decoded(spec: Spec, query: Callable[[Ints], WholeNumbers], numbers: Ints) -> Ints:
+    """Return the line number that each result encodes, -1 if none. The lines carry the digits of their numbers."""
     found = np.zeros(1, np.int64)
     powers = _digits(spec, len(numbers))
     base = powers[1] if len(powers) > 1 else len(numbers)
-    one = answer(np.ones(len(numbers), np.int64)) == 1
+    one = query(np.ones(len(numbers), np.int64)) == 1
     for power in powers:
-        digit = answer(numbers // power % base)
+        digit = query(numbers // power % base)
         one &= (digit >= 0) & (digit < base) & (digit == np.round(digit))
         found = found + np.where(one, digit, 0).astype(np.int64) * power
     return np.where(one & (found < len(numbers)), found, -1)

@@ -12,7 +12,7 @@ from accprobe.evaluate.any_order import Evaluate, on_cpu
 from accprobe.gemm import battery
 from accprobe.gemm.battery import Answered
 from accprobe.gemm.blackbox import Call
-from accprobe.gemm.decomposition import exchanged
+from accprobe.gemm.decomposition import with_first_sums_swapped
 from accprobe.gemm.out_of_range import is_infinite
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.regions import Region
@@ -67,7 +67,7 @@ def refit_to_log(plan: ProductPlan, answers: Sequence[Answered], contradicting: 
     """
     plain = plan.step.with_arithmetic(_without_floor)
     steps = (plain, *(alternative.model for alternative in alternatives(plan.step, {})))
-    for other in (replace(plan, tree=exchanged(plan.tree)), *(replace(plan, step=step) for step in steps)):
+    for other in (replace(plan, tree=with_first_sums_swapped(plan.tree)), *(replace(plan, step=step) for step in steps)):
         try:
             model = other.model()
             if not any(wrong(model, words) for words in contradicting) and not any(battery.wrong(model, x) for x in answers):

@@ -1,4 +1,4 @@
-"""Which elements of D are computed alike: what rows and columns that are all the same come to."""
+"""Divide D into regions: elements that give the same bits if all rows of A, and all columns of B, are equal."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from accprobe.gemm.layout import Layout, layout_of
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.repeatability import FirstCalls
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.units import LARGEST, LEAST
+from accprobe.gemm.units import MAX_EXPONENT, MIN_EXPONENT
 from accprobe.isa.formats import Bits
 
+# Pairs of a row and a column that every element computes.
 PRODUCTS_REPEATED = 6
-"""Pairs of a row and a column that every element is asked."""
 
+# Calls for each pair.
 REPEATS = 3
-"""How often each is asked."""
 
+# Cancelling pairs of large products by draw, and the exponent range of the small products. One pair leaves some slices without
+# a large product.
 _CANCELLING, _SMALL = (1, 1, 6), 4
-"""Pairs of large products that cancel, in turn, and how many exponents the others, and they, have. One pair leaves slices that
-have no large one.
-"""
 
 
 @dataclass(frozen=True)
 class Region:
-    """Elements that gave the same bits for every pair: rows × columns of them, and how many elements there are in all.
+    """Elements with equal bits for every pair. rows × columns: a block of them; elements: their total number.
 
-    changing: whether the same question has several answers there.
+    changing: whether identical calls give different results.
     """
 
     rows: Ints
@@ -45,20 +44,21 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Alike:
-    """regions: the largest first. changed: elements that gave other bits when asked again; values: how many, at most."""
+class RegionMap:
+    """regions: the largest first. changed: elements that changed in identical calls; values: the most of one element."""
 
     regions: tuple[Region, ...]
     changed: int
     values: int
 
 
-def alike(asked: RecordedCallable, seed: int = 0, first: FirstCalls | None = None) -> Alike:
-    """Asks every element the same; what differs is another plan, or a fault. first: identical calls before; where these change,
-    nothing more is asked.
+def find_regions(subject: RecordedCallable, seed: int = 0, first: FirstCalls | None = None) -> RegionMap:
+    """Compute the same dot products in every element; different results mean another plan or a fault.
+
+    first: earlier identical calls. If these change, no more calls are made.
     """
     rng = np.random.default_rng(seed)
-    spec = asked.spec
+    spec = subject.spec
     if first is not None and first.changed:
         return _changing(spec, first.changed, first.values)
     classes = np.zeros((spec.m, spec.n), np.int64)
@@ -66,7 +66,7 @@ def alike(asked: RecordedCallable, seed: int = 0, first: FirstCalls | None = Non
     values = 1
     for draw in range(PRODUCTS_REPEATED):
         a, b = same_for_all(spec, draw, rng)
-        answers = [asked.product(a, b, keep=False) for _ in range(REPEATS)]
+        answers = [subject.product(a, b, keep=False) for _ in range(REPEATS)]
         for other in answers[1:]:
             changed |= other != answers[0]
         values = max([values, *(len(np.unique(np.stack(answers)[:, i, j])) for i, j in _first(changed))])
@@ -79,16 +79,16 @@ def alike(asked: RecordedCallable, seed: int = 0, first: FirstCalls | None = Non
         return _changing(spec, int(changed.sum()), values)
     counts = np.bincount(classes.reshape(-1))
     order = np.argsort(-counts, kind="stable")
-    return Alike(tuple(region_of(classes == number, int(counts[number])) for number in order), 0, 1)
+    return RegionMap(tuple(region_of(classes == number, int(counts[number])) for number in order), 0, 1)
 
 
-def _changing(spec: Spec, changed: int, values: int) -> Alike:
-    """All elements as one region."""
-    return Alike((Region(np.arange(spec.m), np.arange(spec.n), spec.m * spec.n, changing=True),), changed, values)
+def _changing(spec: Spec, changed: int, values: int) -> RegionMap:
+    """Return all elements as one region."""
+    return RegionMap((Region(np.arange(spec.m), np.arange(spec.n), spec.m * spec.n, changing=True),), changed, values)
 
 
 def same_for_all(spec: Spec, draw: int, rng: np.random.Generator) -> tuple[Bits, Bits]:
-    """A [M, K] of one row and B [N, K] of one column: in turn of random elements, and of those that tell the order."""
+    """Return A [M, K] of one row and B [N, K] of one column: alternately random and sensitive to the order of additions."""
     layout = layout_of(spec)
     if draw % 2 and spec.a.is_float:
         row, column = _spread(layout, _CANCELLING[draw // 2 % len(_CANCELLING)], rng)
@@ -99,9 +99,11 @@ def same_for_all(spec: Spec, draw: int, rng: np.random.Generator) -> tuple[Bits,
 
 
 def _spread(layout: Layout, pairs: int, rng: np.random.Generator) -> tuple[Bits, Bits]:
-    """A row and a column of small products and a few large ones that cancel: what is left of the small tells the order."""
+    """Return a row and a column of small products and a few large ones that cancel. The surviving small products show the
+    order.
+    """
     spec, (low, high) = layout.spec, layout.exponents()
-    low, high = max(low, LEAST), min(high, LARGEST - pairs.bit_length())
+    low, high = max(low, MIN_EXPONENT), min(high, MAX_EXPONENT - pairs.bit_length())
     exponents = rng.integers(low, low + _SMALL, spec.k)
     first, second = rng.permutation(spec.k)[: min(pairs, spec.k // 2) * 2].reshape(2, -1)
     exponents[first] = exponents[second] = high - rng.integers(0, _SMALL if pairs > 1 else 1, len(first))
@@ -118,7 +120,7 @@ def _first(changed: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def region_of(there: NDArray[np.bool_], elements: int) -> Region:
-    """Rows and columns that have nothing else in them: what spoils most is left out first."""
+    """Return the rows and columns of a block without other elements. Lines with the most others are removed first."""
     rows, columns = np.flatnonzero(there.any(axis=1)), np.flatnonzero(there.any(axis=0))
     while True:
         others = ~there[np.ix_(rows, columns)]
@@ -132,7 +134,7 @@ def region_of(there: NDArray[np.bool_], elements: int) -> Region:
 
 
 def without(region: Region, there: NDArray[np.bool_]) -> Region | None:
-    """The region less the elements that are there, [M, N]; None where nothing is left."""
+    """Return the region without these elements, None if none remain."""
     left = np.zeros_like(there)
     left[np.ix_(region.rows, region.columns)] = True
     taken = int((left & there).sum())
@@ -141,7 +143,7 @@ def without(region: Region, there: NDArray[np.bool_]) -> Region | None:
 
 
 def ranges(lines: Ints) -> str:
-    """ "0-127", or the first few."""
+    """Return "0-127", or the first few runs."""
     runs = np.split(lines, np.flatnonzero(np.diff(lines) != 1) + 1)
-    told = [f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:4]]
-    return ", ".join(told) + (", …" if len(runs) > 4 else "")
+    shown = [f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:4]]
+    return ", ".join(shown) + (", …" if len(runs) > 4 else "")

@@ -1,4 +1,4 @@
-"""Identical repetition of calls: results that change, and first calls that give other bits than later ones."""
+"""Repeat identical calls: find results that change, and first calls that differ from later ones."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from accprobe.gemm.layout import layout_of
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
 
+# Identical calls at the start of a run, including those that opened the callable.
 FIRST = 6
-"""Identical calls at the beginning of a run, those with which the callable was opened among them."""
 
+# Calls without a new value after which repetition ends, and the maximum number of calls.
 QUIET, MOST = 8, 64
-"""Where results change: calls in a row that add nothing new, after which no more are made, and calls at most."""
 
+# Elements whose values are counted if results change.
 ELEMENTS_WATCHED = 1 << 10
-"""Elements whose values are counted where results change."""
 
+# Calls that are repeated at the end if the plan does not explain everything.
 REPEATED_AT_END = 512
-"""Calls of a run that are repeated where the plan does not explain everything."""
 
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """Identical calls at the beginning of a run. call: their operands, with the last result. calls: how many.
+    """Identical calls at the start of a run. call: operands and last result. calls: their number.
 
-    other: how many of the first give other bits than all later ones, in so many `elements`. changed: elements that change and
-    do not settle; values: how many values an element has at most.
+    other: first calls that differ from all later ones, in so many `elements`. changed: elements that keep changing; values: the
+    largest number of values of one element.
     """
 
     call: WholeCall
@@ -45,19 +45,19 @@ class FirstCalls:
 
 @dataclass
 class _Results:
-    """Results of identical calls. alike: how many of the last are the same; quiet: calls since an element had a new value."""
+    """Results of identical calls. unchanged: how many of the last are equal; quiet: calls since an element had a new value."""
 
     first: Bits
     last: Bits
     changed: NDArray[np.bool_]
     calls: int = 1
-    alike: int = 1
+    unchanged: int = 1
     quiet: int = 0
     values: list[Bits] = field(default_factory=list)
 
     def add(self, d: Bits) -> None:
         differ = d != self.last
-        self.calls, self.alike, self.last = self.calls + 1, 1 if differ.any() else self.alike + 1, d
+        self.calls, self.unchanged, self.last = self.calls + 1, 1 if differ.any() else self.unchanged + 1, d
         self.changed |= differ
         sample = _sample(d)
         is_new = ~np.logical_or.reduce([sample == known for known in self.values])
@@ -67,7 +67,7 @@ class _Results:
 
     @property
     def is_enough(self) -> bool:
-        over = not self.changed.any() or max(self.alike, self.quiet) >= QUIET or self.calls >= MOST
+        over = not self.changed.any() or max(self.unchanged, self.quiet) >= QUIET or self.calls >= MOST
         return self.calls >= FIRST and over
 
     @property
@@ -77,13 +77,15 @@ class _Results:
 
 
 def _sample(d: Bits) -> Bits:
-    """Elements far from one another, flat."""
+    """Return evenly spaced elements, flat."""
     return d.reshape(-1)[:: -(-d.size // ELEMENTS_WATCHED)]
 
 
 def first_operands(spec: Spec) -> tuple[Bits, Bits]:
-    """Return A [M, K] and B [N, K], the same in every run. Every other line has numbers of a wider range than normal ones,
-    whose sums in 8 bits would be exact, and that of no order; sums in f16 do not overflow.
+    """Return A [M, K] and B [N, K], the same in every run.
+
+    Every other line has a wider range than normal numbers, as 8-bit sums of normal numbers are exact in any order. Sums in f16
+    do not overflow.
     """
     rng = np.random.default_rng(0xF1257)
     found = []
@@ -96,36 +98,36 @@ def first_operands(spec: Spec) -> tuple[Bits, Bits]:
     return layout_of(spec).a(found[0]), found[1]
 
 
-def repeat_first(asked: RecordedCallable, before: Sequence[Bits] = ()) -> FirstCalls:
-    """Repeat `first_operands` until the results settle, or no new values come. before: results of earlier such calls."""
-    a, b = first_operands(asked.spec)
-    first, *others = [one_nan(d, asked.spec.out) for d in before] or [asked.product(a, b, keep=False)]
+def repeat_first(subject: RecordedCallable, before: Sequence[Bits] = ()) -> FirstCalls:
+    """Repeat `first_operands` until results settle or no new values appear. before: results of earlier such calls."""
+    a, b = first_operands(subject.spec)
+    first, *others = [one_nan(d, subject.spec.out) for d in before] or [subject.product(a, b, keep=False)]
     results = _Results(first, first, np.zeros(first.shape, bool), values=[_sample(first)])
     for d in others:
         results.add(d)
     while not results.is_enough:
-        results.add(asked.product(a, b, keep=False))
+        results.add(subject.product(a, b, keep=False))
     call = WholeCall(a, b, results.last, None)
     if not results.changed.any():
-        asked.keep(call)
+        subject.keep(call)
         return FirstCalls(call, results.calls)
-    if results.alike < QUIET:
+    if results.unchanged < QUIET:
         return FirstCalls(call, results.calls, changed=int(results.changed.sum()), values=results.most_values)
-    asked.keep(call)
-    return FirstCalls(call, results.calls, results.calls - results.alike, int(results.changed.sum()))
+    subject.keep(call)
+    return FirstCalls(call, results.calls, results.calls - results.unchanged, int(results.changed.sum()))
 
 
-def compare_at_end(asked: RecordedCallable, first: FirstCalls) -> FirstCalls:
-    """Repeat the first call after all others: results that settled may have changed since."""
-    if first.changed or not (differ := asked.repeat(first.call)).any():
+def compare_at_end(subject: RecordedCallable, first: FirstCalls) -> FirstCalls:
+    """Repeat the first call after all others, as settled results may have changed since."""
+    if first.changed or not (differ := subject.repeat(first.call)).any():
         return first
-    last = asked.product(first.call.a, first.call.b, keep=False)
+    last = subject.product(first.call.a, first.call.b, keep=False)
     if ((last != first.call.d) == differ).all():
         return replace(first, other=first.calls, elements=int(differ.sum()))
     return replace(first, changed=int(differ.sum()), values=2)
 
 
-def count_changed(asked: RecordedCallable, disputed: Sequence[WholeCall]) -> int:
-    """Repeat calls identically and count the elements that differ: fresh calls that contradict the plan, then others."""
-    calls = [*disputed, *asked.whole[:: -(-len(asked.whole) // REPEATED_AT_END) or 1]]
-    return sum(int(np.count_nonzero(asked.repeat(call))) for call in calls)
+def count_changed(subject: RecordedCallable, disputed: Sequence[WholeCall]) -> int:
+    """Count the elements that differ in repeated calls: fresh calls that contradict the plan, and a sample of the rest."""
+    calls = [*disputed, *subject.whole[:: -(-len(subject.whole) // REPEATED_AT_END) or 1]]
+    return sum(int(np.count_nonzero(subject.repeat(call))) for call in calls)

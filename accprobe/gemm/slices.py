@@ -1,7 +1,13 @@
-"""Which chains are slices of K, and which are chunks that are promoted inside one.
+"""Determine which chains are slices of K (split-K) and which are promoted chunks within one slice.
 
-The tree has no such names. Chunks of a slice are added one after the other, as K goes, and are of one size but for the last;
-the sums of slices are added in some order, and may be kept in a narrow format before. Several readings are the same additions.
+A tree does not distinguish them. Chunks of a slice are added in increasing order of K and have one size except for the last.
+Sums of slices are added in any order and may be rounded to a narrow format first. Several readings may describe the same
+additions.
+
+Slices that are added in an order that changes (atomics) are found from the sets of results of identical calls. X in one chain
+and -X in another absorb a unit of a third chain or let it survive. If the two chains belong to one slice, they cancel before
+that slice is added, so the units of all other slices survive in every call. Otherwise the units of a third slice survive in
+some calls only, and those of these two slices never.
 """
 
 from __future__ import annotations
@@ -20,25 +26,24 @@ from accprobe.gemm.tree_builder import NoTree, measured_units
 from accprobe.gemm.units import Units, power, units_in
 from accprobe.model.product import Nested, nested
 
+# Maximum number of slices in a reading that keeps the structure of the tree.
 MOST_READ = 16
-"""Slices that a reading may have which leaves the tree as it grew."""
 
 
 @dataclass(frozen=True)
 class KSlice:
-    """A slice of K by its chains. chunked: whether they are added one after the other, as K goes."""
+    """The chains of a slice of K. chunked: whether their sums are added in increasing order of K."""
 
     chains: Sequence[FusedGroups]
     chunked: bool
 
     @property
     def groups(self) -> FusedGroups:
-        """All sums."""
         return tuple(group for chain in self.chains for group in chain)
 
     @property
     def chunk(self) -> int | None:
-        """Products of the largest of several chunks."""
+        """Return the products of the largest chunk, if there are several."""
         return max(sizes(self.chains)) if self.chunked and len(self.chains) > 1 else None
 
 
@@ -48,9 +53,10 @@ def k_slice(part: FusedGroups | Reduction) -> KSlice:
 
 
 def slice_readings(tree: FusedGroups | Reduction) -> Iterator[FusedGroups | Reduction]:
-    """The tree with slices for its parts, the likeliest first: each chain one, where they are merged in an order that has a
-    name; chunks of even size together; as it grew. All are the same additions: only formats that slices are kept in tell them
-    apart.
+    """Yield the possible divisions of the tree into slices, the likeliest first.
+
+    They are: one slice for each chain, chunks of equal size grouped into slices, and the tree itself. All describe the same
+    additions; only the formats of partial sums distinguish them.
     """
     if not isinstance(tree, Reduction):
         yield tree
@@ -67,7 +73,7 @@ def slice_readings(tree: FusedGroups | Reduction) -> Iterator[FusedGroups | Redu
 
 
 def chunks(part: FusedGroups | Reduction) -> list[FusedGroups] | None:
-    """The chains of a slice whose sums are added one after the other, as K goes; None where it is nothing such."""
+    """Return the chains of a slice whose sums are added in increasing order of K, otherwise None."""
     if not isinstance(part, Reduction):
         return [part]
     flat = part.flat()
@@ -77,7 +83,7 @@ def chunks(part: FusedGroups | Reduction) -> list[FusedGroups] | None:
 
 
 def _follow(chains: Sequence[FusedGroups]) -> bool:
-    """Whether none begins before the one before it has ended, k aside that both have."""
+    """Return whether each chain starts after the previous one ends, except for k that both have."""
     before, last = set[int](), -1
     for chain in chains:
         ks = {k for group in chain for k in group} - before
@@ -89,7 +95,7 @@ def _follow(chains: Sequence[FusedGroups]) -> bool:
 
 
 def sizes(chains: Sequence[FusedGroups]) -> list[int]:
-    """How many products each has that none before it has."""
+    """Return how many products of each chain no earlier chain has."""
     found, before = [], set[int]()
     for chain in chains:
         ks = {k for group in chain for k in group} - before
@@ -99,12 +105,12 @@ def sizes(chains: Sequence[FusedGroups]) -> list[int]:
 
 
 def is_even(of: Sequence[int]) -> bool:
-    """Whether all are of one size but for the last, which may be smaller."""
+    """Return whether all sizes are equal, except that the last may be smaller."""
     return all(size == of[0] for size in of[:-1]) and of[-1] <= of[0]
 
 
 def _of_even_chunks(flat: Reduction) -> Iterator[Reduction]:
-    """Slices of as many chunks as are of one size; then with fewer in the first slice, which the additions do not tell."""
+    """Yield slices of equal chunks, then variants with fewer chunks in the first slice, which the additions do not exclude."""
     of_chain = sizes([_chain(flat, i) for i in range(len(flat.parts))])
     longest = max(of_chain)
 
@@ -129,7 +135,7 @@ def _of_even_chunks(flat: Reduction) -> Iterator[Reduction]:
 
 
 def _grouped(flat: Reduction, slices: Sequence[Sequence[int]], order: Nested) -> Reduction:
-    """Chains of a merging as slices, each of them of one chunk or several."""
+    """Return the chains of a reduction grouped into slices of one or several chunks."""
     if len(slices) == 1:
         return Reduction(tuple(_chain(flat, i) for i in slices[0]), _forward(len(slices[0])))
     by_start = sorted(range(len(slices)), key=lambda i: slices[i][0])
@@ -149,7 +155,7 @@ def _chain(flat: Reduction, number: int) -> FusedGroups:
 
 
 def _run(node: Nested) -> list[int] | None:
-    """Parts that are added one after the other in the order of their numbers, or None."""
+    """Return the parts if they are added one after the other in increasing order, otherwise None."""
     if isinstance(node, int):
         return [node]
     numbers = [x for x in node if isinstance(x, int)]
@@ -160,49 +166,48 @@ def _run(node: Nested) -> list[int] | None:
     return [*before, *numbers] if before is not None and before[-1] < min(numbers, default=-1) else None
 
 
+# Maximum number of slices, as every order of them is tried.
 MOST_SLICES = 8
-"""Slices, every order of which is tried."""
 
+# Rows and columns in which units are counted, evenly spaced.
 MOST_ROWS, MOST_COLUMNS = 64, 512
-"""Rows and columns in which units are counted, far from one another."""
 
+# Identical calls in which the units of other chains survive before two chains count as one slice. If one order occurs nine
+# times of ten and each call is a single sample, two slices are mistaken for one in one of five runs. Each tile with an order
+# of its own is a further sample.
 QUIET = 16
-"""Identical calls in which the units of other chains always come out, of two chains that are of one slice: where one order has
-them first nine times of ten, and each call is one sample alone, two slices are taken for one in one of five runs. Each tile of
-rows and columns with an order of its own is a further sample.
-"""
 
 
-def in_slices(asked: RecordedCallable, rows: Ints, columns: Ints, chains: Sequence[FusedGroups]) -> Reduction:
-    """The chains as chunks of slices, each of which goes up K. Raises NoTree where there are too many slices, or so few that
-    their order does not matter.
+def in_slices(subject: RecordedCallable, rows: Ints, columns: Ints, chains: Sequence[FusedGroups]) -> Reduction:
+    """Return the chains as chunks of slices that are added in any order. Raises NoTree if there are too many slices or fewer
+    than three.
     """
     each = measured_units(
-        asked, rows, columns, np.array(sorted(k for chain in chains for group in chain for k in group), np.int64)
+        subject, rows, columns, np.array(sorted(k for chain in chains for group in chain for k in group), np.int64)
     )
     rows, columns = (lines[:: -(-len(lines) // most)] for lines, most in ((rows, MOST_ROWS), (columns, MOST_COLUMNS)))
     firsts = np.array([chain[0][0] for chain in chains], np.int64)
     slices: list[list[int]] = []
     for number in range(len(chains)):
         of = next(
-            (slice_ for slice_ in slices[::-1] if _are_of_one(asked, rows, columns, each, firsts, slice_[0], number)), None
+            (slice_ for slice_ in slices[::-1] if _are_of_one(subject, rows, columns, each, firsts, slice_[0], number)), None
         )
         if of is None:
             slices.append([])
             of = slices[-1]
         of.append(number)
         if len(slices) > MOST_SLICES:
-            raise NoTree(f"more than {MOST_SLICES} slices are added in any order")
+            raise NoTree(f"more than {MOST_SLICES} slices are added in an order that changes")
     if len(slices) < 3:
-        raise NoTree("results change from call to call, and not by the order in which three slices or more are added")
+        raise NoTree("results change between identical calls, but not through the order of three or more slices")
     parts = [tuple(chains[i] for i in slice_) for slice_ in slices]
     merged = tuple(part[0] if len(part) == 1 else Reduction(part, nested("forward", len(part))) for part in parts)
     return Reduction(merged, nested("forward", len(merged)))
 
 
-def _are_of_one(asked: RecordedCallable, rows: Ints, columns: Ints, each: Units, firsts: Ints, one: int, other: int) -> bool:
-    """Whether the units of some chain come out in every call, and those of all others always or never."""
-    spec = asked.spec
+def _are_of_one(subject: RecordedCallable, rows: Ints, columns: Ints, each: Units, firsts: Ints, one: int, other: int) -> bool:
+    """Return whether the units of some chain survive in every call, and those of each other chain always or never."""
+    spec = subject.spec
     if len(firsts) < 3:
         return False
     beside = np.resize(np.delete(firsts, [one, other]), len(rows))
@@ -215,7 +220,7 @@ def _are_of_one(asked: RecordedCallable, rows: Ints, columns: Ints, each: Units,
     chain = np.searchsorted(np.unique(beside), beside)
     always, never = (np.ones(chain.max() + 1, bool) for _ in range(2))
     for _ in range(QUIET):
-        units = units_in(asked.product(a, b, keep=False)[np.ix_(rows, columns)], spec, each)
+        units = units_in(subject.product(a, b, keep=False)[np.ix_(rows, columns)], spec, each)
         always &= _in_each(chain, units == 1)
         never &= _in_each(chain, units == 0)
         if not (always | never).all() or not always.any():
@@ -224,5 +229,5 @@ def _are_of_one(asked: RecordedCallable, rows: Ints, columns: Ints, each: Units,
 
 
 def _in_each(chain: Ints, there: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Of each chain, whether it is so in all its rows."""
+    """Return whether a condition holds in all rows of each chain."""
     return np.asarray(np.bincount(chain, ~there.all(axis=1)) == 0)

@@ -1,4 +1,5 @@
-"""How a product divides K: into slices, promoted parts or lanes. Those that give the same bits for all operands are one class.
+"""Describe how a product divides K: slices, promoted parts or lanes. Structures with the same bits for all operands form a
+class.
 
 docs/gemm.md defines the class and its canonical member.
 """
@@ -19,18 +20,17 @@ from accprobe.gemm.regions import ranges
 from accprobe.gemm.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
 from accprobe.report.product_words import BACKWARD, BLOCKS_BACKWARD, IN_DISORDER, SHARE, each_of
 
+# Equal parts added in increasing order of K count as promoted parts if they have at most PROMOTED products or number more than
+# MOST_SLICES; otherwise they count as slices.
 PROMOTED, MOST_SLICES = 512, 8
-"""Even parts added in turn, as K goes, are promoted parts where they have at most so many products or are more than so many;
-slices of K else.
-"""
 
+# Possible numbers of interleaved accumulators.
 LANE_COUNTS = range(2, 65)
-"""Accumulators that take turns along K."""
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """So many accumulators that take turns along K, each `block` k at a time."""
+    """Interleaved accumulators: each takes `block` k in turn."""
 
     count: int
     block: int
@@ -43,7 +43,7 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Structure:
-    """Slices, the order in which their sums are added, and lanes where the slices are none of K's own."""
+    """Slices, the order in which their sums are added, and lanes if the chains interleave."""
 
     slices: tuple[KSlice, ...]
     order: str
@@ -59,7 +59,7 @@ class Structure:
 
     @property
     def promote_every(self) -> int | None:
-        """Products of a promoted part, of slices that have several; None where none has."""
+        """Return the products of a promoted part, if a slice has several parts."""
         return max((chunk for each in self.slices if (chunk := each.chunk)), default=None)
 
     @property
@@ -76,20 +76,22 @@ class Structure:
 
 
 def members(plan: ProductPlan) -> list[Structure]:
-    """Return structures that give the plan's bits for all operands: the canonical one, all parts promoted, each part a slice,
-    lanes. Where there is but one of these, also slices of another number of whole parts, if that is possible.
+    """Return structures that give the same bits for all operands: the canonical one, all parts promoted, a slice for each part,
+    lanes.
+
+    If only one exists, add slices of another number of whole parts where possible.
     """
     tree = plan.tree
     if not isinstance(tree, Reduction):
-        return [_of(tree)]
-    found = _unlike(_members(plan, tree))
-    if len(found) == 1 and is_added_alike(plan):
-        found = _unlike([*found, *map(_of, slice_readings(tree))])[:2]
+        return [_structure_of(tree)]
+    found = _distinct(_members(plan, tree))
+    if len(found) == 1 and has_uniform_rounding(plan):
+        found = _distinct([*found, *map(_structure_of, slice_readings(tree))])[:2]
     return found
 
 
-def _unlike(structures: Iterable[Structure]) -> list[Structure]:
-    """The first of each kind."""
+def _distinct(structures: Iterable[Structure]) -> list[Structure]:
+    """Return the first structure of each kind."""
     kinds: dict[tuple[object, ...], Structure] = {}
     for each in structures:
         kinds.setdefault((each.split_k, each.slice_sizes, each.promote_every, each.lanes), each)
@@ -101,33 +103,33 @@ def _members(plan: ProductPlan, tree: Reduction) -> Iterator[Structure]:
     if whole := _one_slice(plan):
         yield Structure((KSlice(whole, chunked=True),), "forward")
     lanes, flat = lanes_of(tree), tree.flat()
-    if lanes or is_added_alike(plan):
-        slices, order = _of(flat).slices, _order(plan, flat)
+    if lanes or has_uniform_rounding(plan):
+        slices, order = _structure_of(flat).slices, _order(plan, flat)
         yield Structure(slices, order)
         if lanes:
             yield Structure(slices, order, lanes)
 
 
 def canonical(plan: ProductPlan) -> Structure:
-    """Return the structure by which a plan is called."""
+    """Return the structure that names a plan."""
     tree = plan.tree
     if not isinstance(tree, Reduction):
-        return _of(tree)
+        return _structure_of(tree)
     lanes = lanes_of(tree)
     if lanes and lanes.block <= plan.step.products:
-        return Structure(_of(tree.flat()).slices, _order(plan, tree.flat()), lanes)
+        return Structure(_structure_of(tree.flat()).slices, _order(plan, tree.flat()), lanes)
     if (whole := _one_slice(plan)) and (max(sizes(whole)) <= PROMOTED or len(whole) > MOST_SLICES):
         return Structure((KSlice(whole, chunked=True),), "forward")
-    return Structure(_of(tree).slices, _order(plan, tree))
+    return Structure(_structure_of(tree).slices, _order(plan, tree))
 
 
-def is_added_alike(plan: ProductPlan) -> bool:
-    """Whether all sums of chains are added alike, so that no rounding tells slices from promoted parts."""
+def has_uniform_rounding(plan: ProductPlan) -> bool:
+    """Return whether all partial sums are rounded alike, so that slices and promoted parts give the same bits."""
     return plan.kept is None and plan.running.name == "f32" and not plan.unordered
 
 
 def lanes_of(tree: Reduction) -> Lanes | None:
-    """Return the lanes that the chains of a tree are, if they take turns along K."""
+    """Return the lanes if the chains of a tree interleave along K."""
     chains = [np.sort(np.array([k for group in chain for k in group])) for chain in every_chain(tree)]
     count, every = len(chains), np.sort(np.concatenate(chains))
     if count not in LANE_COUNTS or len(np.unique(every)) < len(every):
@@ -141,7 +143,7 @@ def lanes_of(tree: Reduction) -> Lanes | None:
     return Lanes(count, block) if alike else None
 
 
-def _of(tree: FusedGroups | Reduction) -> Structure:
+def _structure_of(tree: FusedGroups | Reduction) -> Structure:
     if not isinstance(tree, Reduction):
         return Structure((k_slice(tree),), "forward")
     return Structure(tuple(k_slice(part) for part in tree.parts), order_name(tree.nested, len(tree.parts)))
@@ -154,9 +156,9 @@ def _order(plan: ProductPlan, tree: Reduction) -> str:
 
 
 def _one_slice(plan: ProductPlan) -> list[FusedGroups] | None:
-    """The chains, if they may be parts of one slice that are promoted."""
+    """Return the chains if they may be promoted parts of one slice."""
     whole = chunks(plan.tree)
-    return whole if whole and len(whole) > 1 and is_even(sizes(whole)) and is_added_alike(plan) else None
+    return whole if whole and len(whole) > 1 and is_even(sizes(whole)) and has_uniform_rounding(plan) else None
 
 
 def order_in_words(plan: ProductPlan) -> str:
@@ -193,7 +195,6 @@ ORDER_WORDS = {
     "serial": " and rounded each time",
     "unordered": " in any order",
 }
-"""How an order of additions is told."""
 
 
 def _added(plan: ProductPlan, order: str) -> str:
@@ -203,23 +204,23 @@ def _added(plan: ProductPlan, order: str) -> str:
 
 
 def name_members(every: Sequence[Structure]) -> str:
-    """Return "split-K 2 or promotion every 256": the members of a class."""
-    told = [each for each in every if each is every[0] or not (each.promote_every and each.split_k > 1)]
-    more = ["slices of other numbers of whole parts"] if len(told) < len(every) else []
+    """Return the members of a class in words: "split-K 2 or promotion every 256"."""
+    shown = [each for each in every if each is every[0] or not (each.promote_every and each.split_k > 1)]
+    more = ["slices of other numbers of whole parts"] if len(shown) < len(every) else []
     has_lanes = any(each.lanes for each in every)
-    named = [f"{each} of interleaved slices" if has_lanes and each.split_k > 1 else str(each) for each in told]
+    named = [f"{each} of interleaved slices" if has_lanes and each.split_k > 1 else str(each) for each in shown]
     return " or ".join([*named, *more])
 
 
-def twice(structure: Structure) -> str:
-    """Products that two chains have."""
+def shared_products(structure: Structure) -> str:
+    """Name the products that two chains share."""
     count = Counter(k for each in structure.slices for group in each.groups for k in group)
     both = np.array([k for k, times in count.items() if times > 1], np.int64)
     return f"k = {ranges(both)} in two of them" if len(both) else ""
 
 
 def _side_by_side(slices: Sequence[KSlice]) -> str:
-    """How many chains a slice has that are no chunks: they take turns along K, or are not added as K goes."""
+    """Name the number of interleaved chains of a slice, "" if its chains are chunks."""
     counts = {1 if each.chunked else len(each.chains) for each in slices}
     if counts == {1}:
         return ""
@@ -227,7 +228,7 @@ def _side_by_side(slices: Sequence[KSlice]) -> str:
 
 
 def direction(chains: Sequence[FusedGroups]) -> str:
-    """How each of a product's chains takes K; "" where its k are neighbours and come as they are."""
+    """Return how each chain traverses K, in words; "" if its k are contiguous and in increasing order."""
     every = np.unique([k for chain in chains for group in chain for k in group])
     found = {_direction_of(chain, every) for chain in chains if len(chain) > 1}
     return found.pop() if len(found) == 1 else IN_DISORDER if found else ""
@@ -238,7 +239,7 @@ def _direction_of(chain: FusedGroups, every: Ints) -> str:
 
 
 def _share(chain: FusedGroups, every: Ints) -> str:
-    """Which k it has, where others lie between them."""
+    """Return which k a chain has if others lie between them."""
     ks = np.unique([k for group in chain for k in group])
     if len(ks) == np.count_nonzero((every >= ks[0]) & (every <= ks[-1])):
         return ""

@@ -1,4 +1,4 @@
-"""The tree of K, from sizes of parts: along the way from one product up to the root, what joins at each sum."""
+"""Build the summation tree of K from subtree sizes: follow one product up to the root and collect what is added at each sum."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import layout_of
-from accprobe.gemm.multiplicity import alone
+from accprobe.gemm.multiplicity import single_products
 from accprobe.gemm.pairs import ColumnPairs, Ints, ProductPairs, is_whole
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.units import Units, candidates, fewer, of_b, power, units_in
+from accprobe.gemm.units import Units, batch_sizes, power, unit_candidates, units_in, units_of_b
 from accprobe.isa.formats import Bits
 
+# Subtrees of one shape that are probed; further ones are assumed equal until verification.
 SAMPLED_PARTS = 3
-"""Parts of one shape of which the inside is asked; of the others it is taken to be the same, until the verification."""
 
 
 class NoTree(AccprobeError):
-    """The sizes are those of no tree: large products do not swamp units, or elements are not added up alike."""
+    """The measured sizes fit no tree: large products do not absorb units, or elements differ in their order of additions."""
 
 
 @dataclass(frozen=True)
 class PartialTree:
-    """A part of the tree as it grows around its first product: what joins at each sum on the way up."""
+    """A subtree seen from its first product. joins: the products and subtrees added at each sum on the way up."""
 
     first: int
     joins: tuple[tuple[int | PartialTree, ...], ...]
@@ -36,7 +36,7 @@ class PartialTree:
         return all(isinstance(x, int) for join in self.joins for x in join)
 
     def mapped(self, change: Callable[[int], int | PartialTree]) -> PartialTree:
-        """The tree with other products, or parts, in the place of its products; the first becomes a part's beginning."""
+        """Return the tree with each product replaced by another product or subtree."""
         first = change(self.first)
         joins = tuple(tuple(change(x) if isinstance(x, int) else x.mapped(change) for x in join) for join in self.joins)
         return PartialTree(first, joins) if isinstance(first, int) else PartialTree(first.first, (*first.joins, *joins))
@@ -53,7 +53,7 @@ class PartialTree:
 
 
 class TreeBuilder:
-    """Asks what it needs to know of the tree. thorough: whether nothing is taken to be like what was asked before."""
+    """Probes and builds the tree. thorough: never assume that a subtree equals another of its shape."""
 
     def __init__(self, pairs: ProductPairs | ColumnPairs, thorough: bool = False) -> None:
         self._pairs = pairs
@@ -61,21 +61,21 @@ class TreeBuilder:
         self._known: dict[tuple[int, ...], list[tuple[int | PartialTree, ...]]] = {}
 
     def tree(self, ks: Ints) -> PartialTree:
-        """Of some products. Raises NoTree."""
+        """Return the tree of some products. Raises NoTree."""
         first, sums = int(ks[0]), list(self._joins(ks, int(ks[0])))
-        if len(ks) > 2 and (len(sums) == 1 or not _are_told(sums)):
+        if len(ks) > 2 and (len(sums) == 1 or not _are_known(sums)):
             backward = list(self._joins(ks, int(ks[-1])))
-            if len(backward) > 1 and _are_told(backward):  # the first product joins last of all, the last one first
+            if len(backward) > 1 and _are_known(backward):  # the first product joins last of all, the last one first
                 first, sums = int(ks[-1]), backward
         joins: list[tuple[int | PartialTree, ...]] = []
         for new, exact in sums:
             if new is None:
-                raise NoTree("beside two large products that cancel, no whole number of the others comes out as a tree has it")
+                raise NoTree("the number of products that survive beside two cancelling large products fits no summation tree")
             joins.append((*map(int, new),) if exact else self._inside(new, first))
         return _from_its_beginning(PartialTree(first, tuple(joins)))
 
     def chains(self, leaves: Ints) -> list[PartialTree]:
-        """What is added up in one accumulator each, whatever becomes of the sums."""
+        """Return the products that share an accumulator, without the order in which the accumulators are added."""
         found: list[PartialTree] = []
         left = leaves
         while len(left):
@@ -85,15 +85,15 @@ class TreeBuilder:
         return found
 
     def _repeated(self, found: list[PartialTree], left: Ints) -> PartialTree | None:
-        """The last chain once more, where the last few are alike and as many products are left."""
-        alike = {chain.shifted(-chain.first) for chain in found[-self._sampled :]}
-        if len(found) < self._sampled or len(alike) > 1:
+        """Return the last chain, shifted, if the last few are equal and the products that remain include it."""
+        shapes = {chain.shifted(-chain.first) for chain in found[-self._sampled :]}
+        if len(found) < self._sampled or len(shapes) > 1:
             return None
-        chain = next(iter(alike)).shifted(int(left[0]))
+        chain = next(iter(shapes)).shifted(int(left[0]))
         return chain if np.isin(chain.ks(), left).all() else None
 
     def _chain(self, left: Ints) -> PartialTree:
-        """The sums from the first product on to which products alone are added."""
+        """Return the sums from the first product on that add only products."""
         first = int(left[0])
         joins: list[tuple[int | PartialTree, ...]] = []
         for new, exact in self._joins(left, first):
@@ -109,9 +109,7 @@ class TreeBuilder:
         return PartialTree(first, tuple(joins))
 
     def _joins(self, ks: Ints, first: int) -> Iterator[tuple[Ints | None, bool]]:
-        """What of some products joins one of them, that is first, at each sum, and whether that is an exact one; None where the
-        sizes are of no tree.
-        """
+        """Yield the products added to `first` at each sum, and whether that sum is fused; None if the sizes fit no tree."""
         if len(ks) == 1:
             return
         others = ks[ks != first]
@@ -129,9 +127,9 @@ class TreeBuilder:
             below += len(new)
 
     def _inside(self, ks: Ints, below: int) -> tuple[int | PartialTree, ...]:
-        """What the products that join in one sum are before: each for itself, or parts of their own.
+        """Return the products and subtrees that one sum adds.
 
-        below: a product that was there before they join, beside which it shows whether they have joined one another.
+        below: a product added earlier, used to detect which of the others are added to one another first.
         """
         if len(ks) == 1:
             return (int(ks[0]),)
@@ -151,65 +149,65 @@ class TreeBuilder:
         return tuple(found)
 
 
-def growth(asked: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, thorough: bool = False) -> TreeBuilder:
-    """Of some products, asked in some rows and columns of D."""
-    spec = asked.spec
+def make_tree_builder(
+    subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, thorough: bool = False
+) -> TreeBuilder:
+    spec = subject.spec
     if spec.a_exponent is None:
-        return TreeBuilder(ProductPairs(asked, rows, columns, measured_units(asked, rows, columns, leaves)), thorough)
+        return TreeBuilder(ProductPairs(subject, rows, columns, measured_units(subject, rows, columns, leaves)), thorough)
     a, _ = layout_of(spec).blank()
-    return TreeBuilder(ColumnPairs(asked, int(rows[0]), columns, a, of_b(spec, spec.a_exponent)), thorough)
+    return TreeBuilder(ColumnPairs(subject, int(rows[0]), columns, a, units_of_b(spec, spec.a_exponent)), thorough)
 
 
-def _from_its_beginning(grown: PartialTree) -> PartialTree:
-    """A product that joins nothing but a chain is that chain's next one."""
-    if grown.joins and len(grown.joins[0]) == 1:
-        (part,) = grown.joins[0]
+def _from_its_beginning(partial: PartialTree) -> PartialTree:
+    """Return the tree with its first product appended to the chain that it is added to alone."""
+    if partial.joins and len(partial.joins[0]) == 1:
+        (part,) = partial.joins[0]
         if isinstance(part, PartialTree) and part.is_chain:
-            return PartialTree(part.first, (*part.joins, (grown.first,), *grown.joins[1:]))
-    return grown
+            return PartialTree(part.first, (*part.joins, (partial.first,), *partial.joins[1:]))
+    return partial
 
 
-def _are_told(sums: Sequence[tuple[Ints | None, bool]]) -> bool:
+def _are_known(sums: Sequence[tuple[Ints | None, bool]]) -> bool:
     return all(new is not None for new, _ in sums)
 
 
+# Maximum width of a fused sum. Wider ones mean that large products do not absorb units.
 WIDEST = 64
-"""Products of an exact sum: where more seem to be in one, large products do not swamp units."""
 
+# Maximum number of products whose pairs are all probed at once.
 ALL_PAIRS = 256
-"""Products of which every pair is asked at once."""
 
 
 def _is_exact(size: float, below: int, new: int) -> bool:
-    """Whether those that join are of an exact sum: what cancels there leaves all others of that sum."""
+    """Return whether these products belong to one fused sum: if two of its terms cancel, all others survive."""
     return 1 < new <= WIDEST and size == below + 1
 
 
+# Random windows of units over all of K that check the count, and the reciprocal share of units left out: odd counts reveal
+# formats with one bit less.
 SOME, FEWER = 32, 64
-"""Draws of units all over K that are counted, and how many fewer each may have than are counted at once: formats that keep a
-bit less are told by odd numbers.
-"""
 
 
-def measured_units(asked: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> Units:
-    """The farthest apart of which a unit comes out alone at each k and large numbers cancel, whatever the two are, and as many
-    units as are counted without rounding. The nearest where none does.
+def measured_units(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> Units:
+    """Return the units farthest from the large products that are visible at each k, cancel exactly and count without rounding.
+    If none pass, return the nearest.
     """
-    several = list(candidates(asked.spec))
+    several = list(unit_candidates(subject.spec))
     for each in several[:-1]:
-        if _comes_out(asked, rows, columns, leaves, each) and _cancels(asked, rows, columns, leaves, each):
-            return _counting(asked, rows, columns, leaves, each)
-    return _counting(asked, rows, columns, leaves, several[-1])
+        if _is_visible(subject, rows, columns, leaves, each) and _cancels(subject, rows, columns, leaves, each):
+            return _with_batch_size(subject, rows, columns, leaves, each)
+    return _with_batch_size(subject, rows, columns, leaves, several[-1])
 
 
-def _comes_out(asked: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> bool:
-    words = (power(fmt, e) for fmt, e in zip((asked.spec.a, asked.spec.b), each.unit, strict=True))
-    return bool(np.all(alone(asked, rows, columns, leaves, *words) == 2.0 ** sum(each.unit)))
+def _is_visible(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> bool:
+    words = (power(fmt, e) for fmt, e in zip((subject.spec.a, subject.spec.b), each.unit, strict=True))
+    return bool(np.all(single_products(subject, rows, columns, leaves, *words) == 2.0 ** sum(each.unit)))
 
 
-def _cancels(asked: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> bool:
-    """A large number of each row with one of each column, all over K."""
-    spec = asked.spec
+def _cancels(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> bool:
+    """Return whether one large number of each row cancels with one of each column, anywhere in K."""
+    spec = subject.spec
     order = np.random.default_rng(len(leaves)).permutation(leaves)
     half = len(order) // 2
     if not half:
@@ -219,29 +217,29 @@ def _cancels(asked: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, e
     a[rows, i], b[:, i] = (power(fmt, e) for fmt, e in zip((spec.a, spec.b), each.large, strict=True))
     a[:, j] = power(spec.a, each.large[0])
     b[columns, j] = power(spec.b, each.large[1], negative=True)
-    d = asked.product(a, b)[np.ix_(rows, columns)]
+    d = subject.product(a, b)[np.ix_(rows, columns)]
     return bool(np.all(spec.out.values(d) == 0))
 
 
-def _counting(asked: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> Units:
-    """With as few units at once as are counted rightly: of neighbours, and all over K."""
+def _with_batch_size(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> Units:
+    """Return the units with the largest batch size that counts without error, for neighbouring k and across K."""
     rng = np.random.default_rng(len(leaves))
-    for most in fewer(each.most):
+    for most in batch_sizes(each.most):
         runs = [leaves[start : start + most] for start in range(0, len(leaves), most)]
         runs += [rng.permutation(leaves)[:most] for _ in range(SOME)]
         runs = [run[rng.permutation(len(run)) >= rng.integers(0, FEWER)] for run in runs]
-        if all(_counts(asked, rows, columns, runs[top : top + len(rows)], each) for top in range(0, len(runs), len(rows))):
+        if all(_counts(subject, rows, columns, runs[top : top + len(rows)], each) for top in range(0, len(runs), len(rows))):
             break
     return replace(each, most=most)
 
 
-def _counts(asked: RecordedCallable, rows: Ints, columns: Ints, runs: list[Ints], each: Units) -> bool:
-    spec = asked.spec
+def _counts(subject: RecordedCallable, rows: Ints, columns: Ints, runs: list[Ints], each: Units) -> bool:
+    spec = subject.spec
     a, b = _zeros(spec)
     for row, run in zip(rows, runs, strict=False):
         a[row, run] = power(spec.a, each.unit[0])
     b[:, :] = power(spec.b, each.unit[1])
-    d = asked.product(a, b)[np.ix_(rows[: len(runs)], columns)]
+    d = subject.product(a, b)[np.ix_(rows[: len(runs)], columns)]
     sizes = np.array([len(run) for run in runs])
     return bool(np.all(units_in(d, spec, each) == sizes[:, None]))
 

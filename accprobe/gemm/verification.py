@@ -141,7 +141,7 @@ def prove(
 
 def _compare_together(layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, calls: Sequence[WholeCall]) -> None:
     """Several small calls at once."""
-    a, b = np.stack([call.a[layout.unlike(rows)] for call in calls]), np.stack([call.b[part.columns] for call in calls])
+    a, b = np.stack([call.a[layout.distinct_rows(rows)] for call in calls]), np.stack([call.b[part.columns] for call in calls])
     got = np.stack([call.d[np.ix_(rows, part.columns)] for call in calls])
     _count(proof, kind, part.model.result, got, product(part.model, a, b), rows, part.columns)
 
@@ -161,7 +161,7 @@ def count_wrong(evaluate: Evaluate, model: ProductModel, a: Bits, b: Bits, scale
 
 def _compare(layout: Layout, proof: Proof, kind: str, part: Predicted, rows: Ints, call: WholeCall, evaluate: Evaluate) -> None:
     a, b, d, columns = call.a, call.b, call.d, part.columns
-    unlike = layout.unlike(rows)
+    unlike = layout.distinct_rows(rows)
     if not part.model.is_ordered:
         rows = unlike
     got = d if len(rows) == len(a) and len(columns) == len(b) else d[np.ix_(rows, columns)]

@@ -28,7 +28,7 @@ from accprobe.gemm.handover import open_handover
 from accprobe.gemm.pairs import Ints
 from accprobe.gemm.regions import Region, ranges
 from accprobe.gemm.spec import Spec, usual_result
-from accprobe.gemm.tree_builder import NoTree, growth
+from accprobe.gemm.tree_builder import NoTree, make_tree_builder
 from accprobe.gemm.units import factors, power
 from accprobe.gemm.verification import drawn
 from accprobe.gemm.versus import DERIVED, same_rows
@@ -175,7 +175,7 @@ def _differences(mine: Mapping[str, Finding], other: Mapping[str, Finding]) -> I
 
 def _tree(asked: RecordedCallable, leaves: Ints) -> FusedGroups | Reduction:
     """Raises NoTree."""
-    return decompose(growth(asked, *_lines(asked.spec), leaves).tree(leaves))
+    return decompose(make_tree_builder(asked, *_lines(asked.spec), leaves).tree(leaves))
 
 
 class _Differ(Exception):
@@ -218,14 +218,14 @@ def _lines(spec: Spec) -> tuple[Ints, Ints]:
 
 def _counts(f: Multiply, asked: RecordedCallable, how: How) -> Ints:
     __tracebackhide__ = True
-    return _probed(f, asked, how, lambda: multiplicity.counts(asked, *_lines(asked.spec)))
+    return _probed(f, asked, how, lambda: multiplicity.term_multiplicity(asked, *_lines(asked.spec)))
 
 
 def _probed(f: Multiply, asked: RecordedCallable, how: How, experiment: Callable[[], _Found]) -> _Found:
     """Run an experiment; that the function is no product of two matrices is a failed assert."""
     __tracebackhide__ = True
     try:
-        contract.refuse(asked, 0)
+        contract.refuse_non_products(asked, 0)
         return experiment()
     except AccprobeError as e:
         if e.__cause__ is not None:

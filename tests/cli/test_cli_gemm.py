@@ -389,7 +389,7 @@ def test_what_cannot_be_asked_is_one_sentence(file: str, arguments: list[str], s
 def test_what_is_no_product_is_told_by_what_it_makes_of_ones(file: str) -> None:
     noisy = gemm(f"{file}:noisy", *SMALL)
     assert re.search(
-        r"of zeros the result is .*: this is no product of two matrices \(and \S+ when it is probed again\)", noisy.stderr
+        r"with zeros the result is .*: this is no product of two matrices \(and \S+ when it is probed again\)", noisy.stderr
     )
     result = gemm(f"{file}:half", *SMALL)
     assert (result.exit_code, result.stdout) == (2, "")

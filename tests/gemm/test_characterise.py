@@ -296,9 +296,9 @@ def test_unordered_sums_change_from_call_to_call() -> None:
     hold_as_planted(NAMED["5 even slices, unordered"], outcome)
     told = findings(outcome)
     assert told["repeatable"].value == "no"
-    assert told["repeatable"].note == f"{outcome.alike.changed} elements changed, {outcome.alike.values} values"
-    assert outcome.alike.changed > 512
-    assert outcome.alike.values > 1
+    assert told["repeatable"].note == f"{outcome.region_map.changed} elements changed, {outcome.region_map.values} values"
+    assert outcome.region_map.changed > 512
+    assert outcome.region_map.values > 1
 
 
 @pytest.mark.parametrize("name", some(["5 even slices, unordered, tensor scale", "4 uneven slices, unordered, row scales"]))
@@ -354,7 +354,7 @@ def test_a_sick_output_is_named_and_not_confirmed(name: str) -> None:
     told = findings(outcome)
     assert status(outcome) == ("inferred", f"not computed as the others, and not asked on their own: {place}")
     assert told["same_everywhere"].value == "no"
-    assert told["same_everywhere"].note == f"2 plans: 1023 at {outcome.alike.regions[0]}; 1 at {place}"
+    assert told["same_everywhere"].note == f"2 plans: 1023 at {outcome.region_map.regions[0]}; 1 at {place}"
     assert (told["order"].bound, told["effective_bits"].bound) == ("exact", "exact")
 
 

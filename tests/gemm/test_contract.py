@@ -61,7 +61,7 @@ REFUSED: dict[str, Multiply] = {
     "the result is 0.125 times A·B: ": lambda a, b: chain(a, b) * np.float32(0.125),
     "the result is -3 times A·B: ": lambda a, b: chain(a, b) * np.float32(-3),
     "the result does not depend on the operands of this call": Cached(),
-    "of zeros the result is 0.5 .* and 0.731058": sigmoid,
+    "with zeros the result is 0.5 .* and 0.731058": sigmoid,
 }
 
 

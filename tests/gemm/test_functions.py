@@ -59,14 +59,14 @@ def test_libraries_of_this_machine(name: str, function: Callable[[Array, Array],
 
 
 NO_PRODUCTS: dict[str, tuple[Callable[[Array, Array], Array], str]] = {
-    "NaN": (lambda a, b: np.full((16, 16), np.nan, np.float32), "of ones at k = 0 alone the result is nan"),
-    "zero": (lambda a, b: np.zeros((16, 16), np.float32), "the result is 0 whichever k has ones"),
+    "NaN": (lambda a, b: np.full((16, 16), np.nan, np.float32), "with ones at k = 0 only, the result is nan"),
+    "zero": (lambda a, b: np.zeros((16, 16), np.float32), "the result is 0 with ones at any k"),
     "half": (lambda a, b: numpy_mm(a, b) / 2, "the result is 0.5 times A·B"),
     "twice": (lambda a, b: numpy_mm(a, b) * 2, "the result is 2 times A·B"),
     "negative": (lambda a, b: -numpy_mm(a, b), "the result is -1 times A·B"),
-    "tanh": (lambda a, b: np.tanh(numpy_mm(a, b)), "of ones at k = 0 alone the result is 0.76"),
+    "tanh": (lambda a, b: np.tanh(numpy_mm(a, b)), "with ones at k = 0 only, the result is 0.76"),
     "one added": (lambda a, b: numpy_mm(a, b) + np.float32(1), "it adds 1 to each element"),
-    "sum of A added": (lambda a, b: numpy_mm(a, b) + a.sum(), "of ones at one k alone the result is"),
+    "sum of A added": (lambda a, b: numpy_mm(a, b) + a.sum(), "with ones at a single k, the result is"),
 }
 
 
@@ -161,7 +161,7 @@ def test_what_answers_otherwise_when_it_is_asked_again_is_unstable(wrong: Callab
     outcome = characterise(FunctionBox(spec, NowAndThen(wrong)), elements=1 << 17)
     found, reason = status(outcome)
     assert found == "unstable"
-    assert f"identical calls give other bits in {outcome.alike.changed} element" in reason
+    assert f"identical calls give other bits in {outcome.region_map.changed} element" in reason
     assert findings(outcome)["repeatable"].value == "no"
 
 

@@ -59,7 +59,7 @@ def found_in(plan: Planted) -> tuple[list[pairing.Mispaired], int]:
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda x: x.named)
 def test_a_mistake_is_named(mistake: Mispaired) -> None:
     (found,), _ = found_in(replace(SMALL, mispaired=mistake))
-    assert mistake.named in found.told
+    assert mistake.named in found.description
     expected = np.zeros((M, N), bool)
     wrong = slice(mistake.at, mistake.at + mistake.count)
     expected[wrong if mistake.mistake == "rows" else slice(None), wrong if mistake.mistake == "columns" else slice(None)] = True
@@ -72,7 +72,7 @@ def test_of_every_format(name: str) -> None:
     assert found_in(plan) == ([], pairing.CALLS)
     for mistake in (Mispaired("exchanged", 5, 2), Mispaired("columns", 8, 0, 8)):
         (found,), _ = found_in(replace(plan, mispaired=mistake))
-        assert mistake.named in found.told
+        assert mistake.named in found.description
 
 
 def test_of_a_large_k_some_are_determined() -> None:
@@ -90,7 +90,7 @@ def test_of_a_large_k_some_are_determined() -> None:
         asked = RecordedCallable(FunctionBox(spec, function))
         found = pairing.mispaired(asked, [(whole, np.ones(k, np.int64))])
         assert asked.calls < 800
-        assert [each.told for each in found] == named
+        assert [each.description for each in found] == named
 
 
 def test_where_a_cannot_be_chosen_columns_are() -> None:
@@ -104,7 +104,7 @@ def test_where_a_cannot_be_chosen_columns_are() -> None:
 
     whole = Region(np.arange(4), np.arange(N), 4 * N)
     (found,) = pairing.mispaired(RecordedCallable(FunctionBox(spec, attended)), [(whole, np.ones(K, np.int64))])
-    assert (found.told, str(found.region)) == ("columns 4-7 read B of columns 12-15", "rows 0-3, columns 4-7")
+    assert (found.description, str(found.region)) == ("columns 4-7 read B of columns 12-15", "rows 0-3, columns 4-7")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_tile_of_both_is_where_it_is_found() -> None:
     whole = Region(np.arange(M), np.arange(N), M * N)
     asked = RecordedCallable(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function))
     (found,) = pairing.mispaired(asked, [(whole, np.ones(K, np.int64))])
-    assert found.told == "other products than a[i, k]·b[k, j] are added: at k = 16-31, columns 8-15"
+    assert found.description == "other products than a[i, k]·b[k, j] are added: at k = 16-31, columns 8-15"
     assert str(found.region) == "rows 0-11, columns 8-15"
 
 
@@ -174,5 +174,5 @@ def test_names() -> None:
 
 def test_a_row_that_reads_another_does_not_depend_on_its_own_alone() -> None:
     plan = replace(FMAS, m=19, n=N, k=16, mispaired=Mispaired("rows", 6, 10))
-    told = findings(characterise(PlantedBox(plan), elements=1 << 8))
-    assert "depends_on" not in told or told["depends_on"].value != "own row and column"
+    description = findings(characterise(PlantedBox(plan), elements=1 << 8))
+    assert "depends_on" not in description or description["depends_on"].value != "own row and column"

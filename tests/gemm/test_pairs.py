@@ -12,8 +12,8 @@ from accprobe.gemm.characterise import MOST_CALLS, SWEEPS
 from accprobe.gemm.decomposition import Reduction, decompose
 from accprobe.gemm.pairs import ProductPairs
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree_builder import PartialTree, growth, measured_units
-from accprobe.gemm.units import Units, candidates, factors, fewer
+from accprobe.gemm.tree_builder import PartialTree, make_tree_builder, measured_units
+from accprobe.gemm.units import Units, batch_sizes, factors, unit_candidates
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import nested
 
@@ -121,7 +121,7 @@ def test_the_order_of_a_long_product_of_eight_elements_is_found_within_the_calls
     asked = RecordedCallable(EvenSlices(_spec(1, 8, 11528), 12, 960, 16))
     leaves = np.arange(11520)
     asked.most = MOST_CALLS + SWEEPS * -(-asked.spec.k // 8)
-    tree = decompose(growth(asked, np.arange(1), np.arange(8), leaves).tree(leaves))
+    tree = decompose(make_tree_builder(asked, np.arange(1), np.arange(8), leaves).tree(leaves))
     assert isinstance(tree, Reduction)
     assert tree.nested == nested("forward", 12)
     chains = [[tuple(range(k, k + 16)) for k in range(start, start + 960, 16)] for start in range(0, 11520, 960)]
@@ -132,7 +132,7 @@ def test_the_order_of_a_long_product_of_eight_elements_is_found_within_the_calls
 @pytest.mark.parametrize("out", ["f32", "bf16", "f16"])
 def test_numbers_are_of_the_formats_and_the_nearest_of_f16(name: str, out: str) -> None:
     fmt = FORMATS[name]
-    several = list(candidates(Spec(1, 1, 1, fmt, fmt, FORMATS[out])))
+    several = list(unit_candidates(Spec(1, 1, 1, fmt, fmt, FORMATS[out])))
     for each in several:
         for exponent in (*each.unit, *each.large):
             assert fmt.try_encode(1, exponent) is not None
@@ -143,8 +143,8 @@ def test_numbers_are_of_the_formats_and_the_nearest_of_f16(name: str, out: str) 
 
 
 def test_fewer_units_are_those_of_narrower_formats() -> None:
-    assert list(fewer(8192)) == [8192, 2048, 256]
-    assert list(fewer(256)) == [256]
+    assert list(batch_sizes(8192)) == [8192, 2048, 256]
+    assert list(batch_sizes(256)) == [256]
 
 
 @pytest.mark.parametrize("exponent", range(-18, 17))
@@ -185,4 +185,4 @@ class KeepingBox:
 def test_numbers_are_as_far_apart_as_partial_sums_allow(kept: str, reaches: int, most: int) -> None:
     spec = _spec(32, 32, 2720)
     units = measured_units(RecordedCallable(KeepingBox(spec, 2, kept)), np.arange(32), np.arange(32), np.arange(2720))
-    assert (units.far, units.most) == (reaches, most)
+    assert (units.separation_bits, units.most) == (reaches, most)
