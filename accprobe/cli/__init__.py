@@ -75,8 +75,21 @@ def _fail(sentence: str, status: int) -> None:
     sys.exit(status)
 
 
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print the version, and the commit of a git checkout."""
+    if not wanted or ctx.resilient_parsing:
+        return
+    from accprobe.build.checkout import commit
+
+    found = commit()
+    click.echo(f"accprobe {__version__}{f' ({found})' if found else ''}")
+    ctx.exit()
+
+
 @click.group(cls=_Main, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="accprobe", message="%(prog)s %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version and exit."
+)
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Measure, bit for bit, what arithmetic GPU matrix instructions really do.

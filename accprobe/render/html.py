@@ -13,8 +13,10 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from accprobe.budget.error_report import ErrorReport
+from accprobe.build import install
 from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
+from accprobe.errors import ToolMissing
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.render.content import budget, changes, details, evidence, products, series, sweeps
@@ -137,7 +139,10 @@ def _pictures(inst: Instruction, model: DotModel) -> Iterator[tuple[str, str]]:
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as e:
+        raise ToolMissing(f"HTML needs jinja2, which cannot be imported ({e}): {install.HTML}") from None
 
     loader = PackageLoader("accprobe.render")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

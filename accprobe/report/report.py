@@ -7,7 +7,6 @@ errors. Bit patterns are hex strings, the K patterns of A and of B joined withou
 from __future__ import annotations
 
 import codecs
-import subprocess
 from functools import cache
 from pathlib import Path
 from typing import IO, Literal, Self
@@ -15,7 +14,7 @@ from typing import IO, Literal, Self
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 import accprobe
-from accprobe.build import atomic
+from accprobe.build import atomic, checkout
 from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import ReportError
 from accprobe.report.products import ProductRow
@@ -41,7 +40,7 @@ class Tool(BaseModel):
 
     @classmethod
     def current(cls) -> Tool:
-        return cls(version=accprobe.__version__, commit=_commit())
+        return cls(version=accprobe.__version__, commit=checkout.commit())
 
 
 class DeviceRecord(BaseModel):
@@ -165,16 +164,3 @@ def _stand_in(name: str | None, device: Device) -> str:
     from accprobe.build.driver import why_no_gpu
 
     return why_no_gpu() or ""
-
-
-@cache
-def _commit() -> str | None:
-    root = Path(accprobe.__file__).resolve().parent.parent
-    if not (root / ".git").exists():
-        return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fakes import fake_report, float_row, simulated_report
 
 from accprobe.cli import main
 from accprobe.compare.diff import diff
+from accprobe.render import html as render_html
 from accprobe.render.content.glossary import GLOSSARY
 from accprobe.render.html import diff_page, report_page
 from accprobe.report.published import published
@@ -376,3 +378,12 @@ def test_axe_finds_no_fault(tmp_path: Path, what: str) -> None:
         """,
     )
     assert found == {"faults": []}
+
+
+def test_pages_without_jinja2_say_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    render_html._environment.cache_clear()
+    result = CliRunner().invoke(main, ["show", "cpu-zen4", "--format", "html"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("accprobe: HTML needs jinja2, which cannot be imported")
+    assert ".[html]" in result.stderr
